@@ -1,4 +1,4 @@
-//! What becomes of a Pod, in one word and in edits: pure.
+//! The decision on a Pod: a reason and edits. Pure.
 
 mod explanation;
 #[cfg(any(test, feature = "testing"))]
@@ -14,23 +14,23 @@ use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool, Rank};
 use crate::reason::Reason;
 use tolerarch_text::escape::shortened;
 
-/// What becomes of one Pod.
+/// Decision on one Pod.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decision<'a> {
     pub reason: Reason,
-    /// The image that decided, as the Pod names it; `None` where none did.
+    /// The image that decided, as the Pod names it; `None` if no image did.
     pub image: Option<&'a str>,
-    /// Every image that keeps the Pod closed, as far as they are known; none where a pool is open.
+    /// All known blockers, each once; empty if every image runs on all platforms of some pool.
     pub blockers: Vec<Blocker<'a>>,
-    /// The pools that are open to the Pod through tolerarch, after this pass.
+    /// The pools that are open to the Pod by managed tolerations after this pass.
     pub opened: Vec<&'a Pool>,
     pub edits: Edits<'a>,
-    /// What the creator of the Pod is to be told: short, and plain ASCII.
+    /// Warnings for the creator of the Pod: short, and plain ASCII.
     pub warnings: Vec<String>,
 }
 
 impl<'a> Decision<'a> {
-    /// Leaves the Pod as it is.
+    /// Leaves the Pod unchanged.
     pub fn unchanged(reason: Reason) -> Self {
         Self {
             reason,
@@ -42,7 +42,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// What is done: `tolerated`, `placed`, `retracted` or `unchanged`.
+    /// Returns the outcome: `tolerated`, `placed`, `retracted` or `unchanged`.
     pub fn done(&self) -> &'static str {
         match self.reason {
             Reason::Tolerated => "tolerated",
@@ -52,12 +52,12 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// The first images that keep the Pod closed, for a log line; `None` where none does.
+    /// Returns the first blockers for a log line; `None` without blockers.
     pub fn told(&self) -> Option<impl Display + Debug> {
         (!self.blockers.is_empty()).then_some(BlockerList(&self.blockers))
     }
 
-    /// The names of the opened pools, comma-separated.
+    /// Returns the names of the opened pools, comma-separated.
     pub fn pools(&self) -> Cow<'_, str> {
         match &*self.opened {
             [one] => Cow::Borrowed(&one.name),
@@ -68,7 +68,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// The decision, where the images do not matter: the Pod is skipped, or it tolerates every pool.
+    /// Decides without the images if they do not matter: the Pod is skipped, or tolerates every pool.
     pub fn without_images(policy: &Policy, pod: &Pod<'_>) -> Option<Self> {
         let reason = match pod.skipped() {
             Some(reason) => reason,
@@ -84,12 +84,13 @@ impl<'a> Decision<'a> {
         Some(Self { warnings, ..Self::unchanged(reason) })
     }
 
-    /// `images` has one for each image of the Pod that counts; some may be missing where one closes every pool.
+    /// Decides by `images`, one for each image of the Pod that counts. Some may be missing if one image closes every
+    /// pool.
     pub fn of(policy: &'a Policy, pod: &Pod<'_>, rank: Rank, images: &[ImageSupport<'a>]) -> Self {
         Self::after(None, policy, pod, rank, images)
     }
 
-    /// The decision on a template after an update: an image that is unknown keeps what was managed there.
+    /// Decides on a template after an update: while an image is unknown, the managed additions of `before` stay.
     pub fn after(
         before: Option<&Pod<'_>>,
         policy: &'a Policy,
@@ -102,13 +103,13 @@ impl<'a> Decision<'a> {
         let is_open = !opened.is_empty() || policy.pools.iter().any(|pool| verdicts.is_open(pool));
         let held_back = verdicts.held_back().filter(|_| !is_open);
         let is_tolerated = |pool: &Pool| placement::is_tolerated(pod, pool);
-        // A profile may have no pools, and the images need nothing else.
+        // A profile may have no pools; then nothing is missing if no image narrows the nodes either.
         let nothing_opens = policy.pools.is_empty() && verdicts.narrowing().is_none();
         let is_kept = edits.remove.is_empty() && edits.spec.is_none();
         let unknown = before.filter(|_| is_kept).and_then(|_| verdicts.unknown());
         let decisive = unknown.or_else(|| verdicts.decisive());
         let blocker = decisive.or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
-        // What is managed stays, and is written down in another way.
+        // The managed additions stay, and only their form changes.
         let is_only_rewritten = is_kept && (is_steered || before.is_some() && !opened.is_empty());
         let mut reason = if !edits.add.is_empty() {
             Reason::Tolerated
@@ -130,7 +131,7 @@ impl<'a> Decision<'a> {
             blocker.or_else(|| verdicts.narrowing()).map_or(Reason::Internal, |blocker| blocker.cause.into())
         };
         if !edits.fit(pod) {
-            // What has become wrong goes even if there is no room for what would replace it.
+            // Additions that have become wrong are removed even if there is no room for those that would replace them.
             let changes = !images.is_empty() && (!edits.remove.is_empty() || edits.spec.is_some());
             let back = changes.then(|| Self::after(before, policy, pod, rank, &[]));
             let back = back.filter(|back| matches!(back.reason, Reason::Retracted | Reason::Observed));
@@ -166,10 +167,10 @@ impl<'a> Decision<'a> {
     }
 }
 
-/// Images of a log line; most Pods have fewer.
+/// Images in a log line; most Pods have fewer.
 const LISTED: usize = 5;
 
-/// `redis:7 (lacks linux/arm64), app:1 (not-found), and 3 more`
+/// Writes `redis:7 (lacks linux/arm64), app:1 (not-found), and 3 more`.
 #[derive(Debug)]
 struct BlockerList<'d>(&'d [Blocker<'d>]);
 

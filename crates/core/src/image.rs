@@ -1,6 +1,6 @@
-//! Value types of images: what a Pod names, and on which nodes it runs. Pure, without I/O.
+//! Value types of images: the references that a Pod names, and the platforms on which images run. Pure, without I/O.
 //!
-//! Both follow containerd, because containerd (or CRI-O, which reads alike) is what will pull the image in the end.
+//! Both follow containerd, because containerd (or CRI-O, which reads alike) pulls the image in the end.
 
 mod choice;
 mod host;
@@ -18,20 +18,20 @@ pub use name_pattern::{NamePattern, ParsePatternError, glob_matches};
 pub use platform::{ParsePlatformError, Platform, PlatformSet, Support};
 pub use reference::{ImageRef, ReferenceError, is_digest};
 
-/// An image has failed on nodes of these platforms, whatever its manifest says.
+/// Evidence that an image failed on nodes of these platforms, whatever its manifest says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Failure {
     pub platforms: PlatformSet,
     pub since: SystemTime,
 }
 
-/// Why it is unknown where an image runs. Never the same as "it does not run there".
+/// Reason why it is unknown where an image runs; never the same as "the image does not run there".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookupError {
     Invalid,
-    /// `imagePullPolicy: Never`: the node uses what it has, whatever the registry says.
+    /// `imagePullPolicy: Never`: the node uses the image that it has, whatever the registry says.
     PullNever,
-    /// The Pod names more different images than are looked up.
+    /// The Pod names more different images than tolerarch looks up for one Pod.
     TooMany,
     NotFound,
     /// The registry or its token server denies access.
@@ -40,11 +40,11 @@ pub enum LookupError {
     Throttled,
     /// The lookup took longer than `lookup.timeout`.
     Timeout,
-    /// The Pod's budget ended; the lookup goes on.
+    /// The Pod's budget ended; the lookup continues.
     BudgetExceeded,
     /// No connection, a broken one, or a status such as 500.
     Unreachable,
-    /// What came back is no manifest that a runtime would accept.
+    /// The response is no manifest that a container runtime would accept.
     BadManifest,
     NotAllowed,
     /// The address guard refuses every address of the host.

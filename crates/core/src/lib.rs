@@ -1,9 +1,10 @@
-//! Values and rules: from a Pod, and what is known of its images, to what is changed of it. Pure: no clock, no network, no
+//! Values and rules: from a Pod and the platforms of its images to the edits of the Pod. Pure: no clock, no network, no
 //! Kubernetes client, no C.
 //!
-//! [`review`] reads an AdmissionReview and [`pod`] the facts of its Pod, among them the [`image`]s it names. [`policy`] turns
-//! the platforms of these into a verdict for each pool, [`placement`] the verdicts into edits of the Pod, [`decision`] joins
-//! both and gives the [`reason`], and [`patch`] writes the edits as a JSON patch that is known to apply.
+//! [`review`] reads an AdmissionReview and [`pod`] the facts of its Pod, among them the [`image`]s that the Pod names.
+//! [`policy`] turns the platforms of the images into a verdict for each pool, [`placement`] turns the verdicts into
+//! edits of the Pod, [`decision`] joins verdicts and edits and gives the [`reason`], and [`patch`] writes the edits as
+//! a JSON patch that is known to apply.
 
 pub mod decision;
 pub mod image;

@@ -1,8 +1,8 @@
-//! The JSON patch that makes edits. It applies by construction: each operation follows from what the decoded Pod showed.
+//! The JSON patch that makes edits. A patch applies by construction: each operation follows from the decoded Pod.
 //!
-//! That matters more than it seems: a patch that does not apply fails the creation of the Pod, and
-//! `failurePolicy: Ignore` does not help (k8s.io/apiserver `admission/plugin/webhook/mutating/dispatcher.go`). Hence no
-//! `test` operation, parents are created, and an index is used only for what stood there.
+//! A patch that does not apply fails the creation of the Pod, and `failurePolicy: Ignore` does not help
+//! (k8s.io/apiserver `admission/plugin/webhook/mutating/dispatcher.go`). Hence no `test` operation, parents are
+//! created, and an index is used only for an item that the Pod had.
 
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::placement::{AnnotationEdit, Edits, SpecEdits};
 use crate::pod::Pod;
 
-/// Bytes of a usual patch.
+/// Initial capacity in bytes, enough for most patches.
 const PATCH: usize = 512;
 
 /// An operation of RFC 6902.
@@ -26,7 +26,7 @@ struct Operation<'a, V> {
     value: Option<V>,
 }
 
-/// Adds a value, or removes what is there if there is none.
+/// Adds `value` at `path`, or removes the member there if `value` is `None`.
 fn edit<S: SerializeSeq>(
     patch: &mut S,
     path: Arguments<'_>,
@@ -36,7 +36,7 @@ fn edit<S: SerializeSeq>(
     patch.serialize_element(&Operation { op, path, value })
 }
 
-/// Annotations where there are none, and so none to remove.
+/// Serializes annotations for a Pod that has none, so that none is to be removed.
 struct Annotations<'a>(&'a [AnnotationEdit]);
 
 impl Serialize for Annotations<'_> {
@@ -45,7 +45,8 @@ impl Serialize for Annotations<'_> {
     }
 }
 
-/// As JSON, for `pod`, which stands at `root` in the object, a JSON pointer. Empty where there is nothing to edit.
+/// Renders edits of `pod` as a JSON patch. `root` is the JSON pointer to the Pod within the object. Empty if there is
+/// nothing to edit.
 pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
     if edits.is_empty() {
         return String::new();
@@ -55,7 +56,7 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
         write(&mut patch, root, pod, edits)?;
         patch.end()
     });
-    // No patch is better than a part of one; but writing to memory does not fail.
+    // No patch is better than a part of one; writing to memory does not fail, however.
     patch.ok().and_then(|()| String::from_utf8(json).ok()).unwrap_or_default()
 }
 
@@ -68,7 +69,7 @@ fn write<S: SerializeSeq>(
     for place in edits.remove.iter().rev() {
         edit(patch, format_args!("{root}/spec/tolerations/{place}"), None::<()>)?;
     }
-    // Absent, null and empty alike: adding a member that exists replaces it.
+    // Absent, null and empty are treated alike: adding a member that exists replaces it.
     if pod.tolerations().is_empty() && !edits.add.is_empty() {
         edit(patch, format_args!("{root}/spec/tolerations"), Some(&edits.add))?;
     } else {
@@ -80,7 +81,7 @@ fn write<S: SerializeSeq>(
         let members = [("tolerations", tolerations), ("nodeSelector", node_selector), ("affinity", affinity)];
         for (name, json) in members {
             let Some(json) = json else { continue };
-            // Only a member that exists goes.
+            // Only a member that exists can be removed.
             let value = (!json.is_empty()).then(|| serde_json::from_str::<&RawValue>(json));
             let value = value.transpose().map_err(S::Error::custom)?;
             edit(patch, format_args!("{root}/spec/{name}"), value)?;

@@ -1,5 +1,5 @@
-//! From verdicts to edits of the Pod, pure: what each open pool needs is added, and what an earlier pass added for one that
-//! is closed by now is taken back. Which of it is ours, [`Ownership`] says.
+//! From verdicts to edits of the Pod, pure: adds what each open pool needs, and removes what an earlier pass added for
+//! a pool that has closed since. [`Ownership`] tells managed additions from the user's own.
 
 mod managed;
 mod ownership;
@@ -19,7 +19,7 @@ use steering::Steering;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Edits<'a> {
-    /// Places in the Pod's list of tolerations, ascending: what an earlier pass added and is wrong by now.
+    /// Places in the Pod's list of tolerations, ascending: additions of an earlier pass that no longer hold.
     pub remove: Vec<usize>,
     pub add: Vec<&'a Toleration<'static>>,
     /// Other members of the spec that change, if any.
@@ -28,20 +28,20 @@ pub struct Edits<'a> {
     pub annotations: Vec<AnnotationEdit>,
 }
 
-/// Members of a Pod's spec that become others as a whole, as JSON; empty where a member goes.
+/// Members of a Pod's spec that are replaced as a whole, as JSON; an empty text removes the member.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SpecEdits {
-    /// The tolerations, where an update is taken back.
+    /// The tolerations, if an update is taken back.
     pub tolerations: Option<String>,
     pub node_selector: Option<String>,
     pub affinity: Option<String>,
-    /// Whether something is added that steers the Pod, and not only taken back.
+    /// Set if something is added that steers the Pod, rather than only removed.
     pub steers: bool,
 }
 
 impl SpecEdits {
-    /// What makes `after` of `before`, in which nothing but `wanted` is new. The order of expressions and of preferences means
-    /// nothing.
+    /// Makes the edits from `before` to `after`, in which nothing but `wanted` is new. The order of expressions and of
+    /// preferences does not matter.
     fn of(before: &Scheduling<'_>, after: &Scheduling<'_>, wanted: &Managed) -> serde_json::Result<Self> {
         fn json(value: Option<impl Serialize>) -> serde_json::Result<Option<String>> {
             value.map_or(Ok(String::new()), |value| serde_json::to_string(&value)).map(Some)
@@ -61,12 +61,12 @@ impl Edits<'_> {
         self.remove.is_empty() && self.add.is_empty() && self.spec.is_none() && self.annotations.is_empty()
     }
 
-    /// Whether the Pod gets something that steers it.
+    /// Returns whether the edits add something that steers the Pod.
     pub fn steer(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.steers)
     }
 
-    /// Whether the API server still stores the Pod with what is added.
+    /// Returns whether the API server still stores the Pod with the additions.
     pub fn fit(&self, pod: &Pod<'_>) -> bool {
         room::is_enough(pod, self)
     }
@@ -74,16 +74,16 @@ impl Edits<'_> {
 
 #[derive(Debug)]
 pub struct Placement<'a> {
-    /// The pools that are open to the Pod through tolerarch, after this pass.
+    /// The pools that are open to the Pod by managed tolerations after this pass.
     pub opened: Vec<&'a Pool>,
-    /// Whether something that tolerarch added steers it, after this pass.
+    /// Set if a managed addition steers the Pod after this pass.
     pub is_steered: bool,
-    /// Whether it would be steered if its images had a platform in common.
+    /// Set if the Pod would be steered if its images had a platform in common.
     pub is_nowhere: bool,
     pub edits: Edits<'a>,
 }
 
-/// Whether the Pod tolerates every pool by itself, and is not steered: then its images do not matter.
+/// Returns whether the Pod tolerates every pool by itself and is not steered, so that its images do not matter.
 pub(crate) fn is_needless(pod: &Pod<'_>, Policy { pools, placement, .. }: &Policy) -> bool {
     !placement.steer(pod) && !Ownership::is_claimed(pod) && pools.iter().all(|pool| is_tolerated(pod, pool))
 }
@@ -93,13 +93,14 @@ pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
     pool.tolerations.iter().all(covered)
 }
 
-/// Whether the API server refuses the Pod anyway, for annotations that are too long: it checks them after webhooks.
+/// Returns whether the API server refuses the Pod anyway, for annotations that are too long: it checks them after
+/// webhooks.
 pub(crate) fn is_refused_anyway(pod: &Pod<'_>) -> bool {
     pod.annotation_bytes() > room::ANNOTATIONS
 }
 
-/// Places a Pod by what its images mean for the pools. `before` is the template before an update: while an image is unknown,
-/// what was managed there stays, as far as the known images do not contradict it.
+/// Places a Pod by what its images mean for the pools. `before` is the template before an update: while an image is
+/// unknown, managed additions of `before` stay, as far as the known images do not contradict them.
 pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a, '_>) -> Placement<'a> {
     let tolerations = pod.tolerations();
     let ownership = Ownership::of(pod, before, &verdicts.policy.pools);
@@ -110,8 +111,8 @@ pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a,
     let covered_by_others = |own: &Toleration<'_>| {
         (0..).zip(tolerations).any(|(place, there)| there.covers(own) && !ownership.holds(place))
     };
-    // A pool is opened with all its tolerations or not at all: the annotation names pools, so what is taken back later must
-    // be all of a pool, and nothing that was there before.
+    // A pool is opened with all its tolerations or not at all: the annotation names pools, so a later removal must
+    // cover a whole pool, and nothing that was there before.
     let is_closed = |pool: &&Pool| !pool.tolerations.iter().all(covered_by_others);
     let open = verdicts.policy.pools.iter().filter(|pool| verdicts.is_open(pool) || stays_open(pool));
     let opened: Vec<&Pool> = open.filter(is_closed).collect();

@@ -1,8 +1,8 @@
-//! Facts of a Pod: which images it runs, what it tolerates, why it is skipped.
+//! Facts of a Pod: the images that it runs, the taints that it tolerates, the reasons to skip it.
 //!
-//! A Pod is decoded partially and borrowed from what it came in, the bytes of a review or a value that has been read
-//! already: blind to what a decision does not need, so that fields of newer Kubernetes versions neither matter nor get lost.
-//! It is never written back.
+//! A Pod is decoded partially, and borrows from its source: the bytes of a review, or a value that has been read
+//! already. Fields that a decision does not need are ignored, so that fields of newer Kubernetes versions neither
+//! matter nor get lost. A Pod is never written back.
 
 mod applied;
 mod json;
@@ -42,15 +42,15 @@ use json::{Texts, first, list, object, object_or_default, read_small};
 use keys::{Labels, MIRROR_KEY, Picked};
 use tolerarch_text::json::{Object, Unread};
 
-/// The label of nodes for their operating system, and the one that gets none of our Pods.
+/// The label of nodes for their operating system, and its value that excludes a Pod.
 const OS_KEY: &str = "kubernetes.io/os";
 const WINDOWS: &str = "windows";
-/// The controller whose Pods are skipped: it places them itself.
+/// The controller whose Pods are skipped: it chooses their nodes itself.
 pub(crate) const DAEMON_SET: &str = "DaemonSet";
-/// Pull secrets of one Pod that are looked at.
+/// Maximal number of pull secrets of one Pod that are used.
 const PULL_SECRETS: usize = 16;
 
-/// What a decision needs of a Pod.
+/// The parts of a Pod that a decision needs.
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Pod<'a> {
@@ -58,22 +58,22 @@ pub struct Pod<'a> {
     metadata: Option<Metadata<'a>>,
     #[serde(deserialize_with = "object_or_default")]
     spec: Spec<'a>,
-    /// Bytes that it takes where it is stored, or some more.
+    /// Upper bound of the bytes that the Pod takes in etcd.
     #[serde(skip)]
     pub(crate) bytes: usize,
-    /// The controller, where this is the template of its Pods; without a kind where there is none.
+    /// The controller, if this is the template of its Pods; without a kind if there is no controller.
     #[serde(skip)]
     template_of: Option<Owner<'a>>,
-    /// Lists that the owner of the template has applied, where this is one that is updated.
+    /// Lists that the template's owner has set by server-side apply, if an update of a template is decided.
     #[serde(skip)]
     pub(crate) applied: AppliedLists,
 }
 
-/// The value is no Pod that the API server would take.
+/// Error for a value that is no Pod that the API server would take.
 #[derive(Debug, thiserror::Error)]
 #[error("{field} has another type than it should")]
 pub struct PodError {
-    /// As a path: `spec.containers[0].image`.
+    /// Path of the field: `spec.containers[0].image`.
     field: String,
 }
 
@@ -115,7 +115,7 @@ struct Spec<'a> {
     tolerations: Vec<Toleration<'a>>,
 }
 
-/// An operating system, or a reference to a Secret.
+/// Operating system, or reference to a Secret.
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct Named<'a> {
@@ -142,27 +142,27 @@ struct VolumeImage<'a> {
     pull_policy: Text<'a>,
 }
 
-/// What a Pod does with an image.
+/// Use of an image in a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Runs it, as a container, init container or native sidecar.
+    /// A container, init container or native sidecar runs the image.
     Run,
-    /// Mounts it as a volume (KEP-4639).
+    /// A volume mounts the image (KEP-4639).
     Mount,
 }
 
-/// One image of a Pod, as it stands there.
+/// One image of a Pod.
 #[derive(Debug)]
 pub struct Usage<'p> {
-    /// The text in the Pod.
+    /// The image as the Pod names it.
     pub given: &'p str,
-    /// The reference, or why it cannot be looked up.
+    /// The reference, or the reason why it cannot be looked up.
     pub image: Result<ImageRef, LookupError>,
     pub purpose: Purpose,
 }
 
 impl<'a> Pod<'a> {
-    /// A Pod that stands in a list or a file, unless a field that matters has another type than it should.
+    /// Reads a Pod of a list or a file, unless a field that matters has another type than it should.
     pub fn of_value(value: &'a Value) -> Result<Self, PodError> {
         let Object(pod) = serde_path_to_error::deserialize::<_, Object<Self>>(value).map_err(|error| {
             let path = error.path().to_string();
@@ -171,30 +171,31 @@ impl<'a> Pod<'a> {
         Ok(Self { bytes: size_of_value(value), ..pod })
     }
 
-    /// A Pod as the API server writes it; `None` where it cannot be read within the limits on untrusted input.
+    /// Reads a Pod as the API server writes it; `None` if it exceeds the limits on untrusted input, or is malformed.
     pub fn of_json(json: &'a str) -> Option<Pod<'static>> {
         let Object(pod) = read::<Object<Pod<'_>>>(json.as_bytes()).ok()?;
         Some(Self { bytes: size_of_json(json.as_bytes()), ..pod }.into_owned())
     }
 
-    /// The Pod that the controller of this kind and name would create by a template; of no controller where both are empty.
+    /// Reads the Pod that the controller of this kind and name would create by a template; of no controller if both are
+    /// empty.
     pub fn of_template(value: &'a Value, kind: &'a str, name: &'a str) -> Result<Self, PodError> {
         Ok(Self::of_value(value)?.created_by(kind.into(), name.into()))
     }
 
-    /// The same as the template of a controller's Pods.
+    /// Returns the Pod as the template of a controller's Pods.
     fn created_by(self, kind: Text<'a>, name: Text<'a>) -> Self {
         Self { template_of: Some(Owner { kind, name, controller: None }), ..self }
     }
 }
 
 impl Pod<'_> {
-    /// Whether this is the template of a DaemonSet's Pods, which is decided where the policy says so.
+    /// Returns whether this is the template of a DaemonSet's Pods, which is decided only if the policy says so.
     pub(crate) fn is_of_daemon_set(&self) -> bool {
         self.template_of.as_ref().is_some_and(|owner| owner.kind == *DAEMON_SET)
     }
 
-    /// Why the Pod is skipped without a look at its images, if it is.
+    /// Returns the reason to skip the Pod without a look at its images, if there is one.
     pub fn skipped(&self) -> Option<Reason> {
         if self.has_annotation(MIRROR_KEY) {
             return Some(Reason::MirrorPod);
@@ -216,17 +217,17 @@ impl Pod<'_> {
         is_windows.then_some(Reason::Windows)
     }
 
-    /// What the Pod says itself about whether decisions on it are carried out.
+    /// Returns the Pod's own setting of whether decisions on it are carried out.
     pub fn mode(&self) -> PodMode<'_> {
         PodMode::of(self.said(MODE_KEY))
     }
 
-    /// What the Pod says itself about the architecture that it prefers.
+    /// Returns the Pod's own setting of the architecture that it prefers.
     pub fn preference(&self) -> PodPreference<'_> {
         PodPreference::of(self.said(PREFER_KEY).next())
     }
 
-    /// The label and the annotation of this key.
+    /// Returns the values of the label and of the annotation with this key.
     fn said(&self, key: &str) -> impl Iterator<Item = &str> {
         let labels = self.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
         labels
@@ -236,7 +237,7 @@ impl Pod<'_> {
             .filter_map(move |own| own.get(key))
     }
 
-    /// Every image that counts, in the order of the Pod: init containers, containers, image volumes.
+    /// Returns every image that counts, in the order of the Pod: init containers, containers, image volumes.
     pub fn images(&self) -> Vec<Usage<'_>> {
         let containers = self.spec.init_containers.iter().chain(&self.spec.containers);
         let run = containers.map(|c| usage(&c.image, &c.image_pull_policy, Purpose::Run));
@@ -245,12 +246,13 @@ impl Pod<'_> {
         run.chain(mount).collect()
     }
 
-    /// Whether there is a container at all; a Pod without one is not valid.
+    /// Returns whether there is a container at all; a Pod without one is not valid.
     pub fn has_containers(&self) -> bool {
         !self.spec.containers.is_empty()
     }
 
-    /// The names of the first pull secrets, those of the service account among them; whatever the Pod calls them.
+    /// Returns the names of the first pull secrets, those of the service account among them, without a check of the
+    /// names.
     pub fn pull_secrets(&self) -> impl Iterator<Item = &str> {
         let names = self.spec.image_pull_secrets.iter().map(|secret| secret.name.as_str());
         names.filter(|name| !name.is_empty()).take(PULL_SECRETS)
@@ -260,12 +262,12 @@ impl Pod<'_> {
         &self.spec.tolerations
     }
 
-    /// What the Pod says of its nodes; `None` where that is not understood.
+    /// Returns the Pod's constraints on nodes; `None` if they cannot be parsed.
     pub(crate) fn scheduling(&self) -> Option<Scheduling<'_>> {
         Scheduling::of(self.spec.node_selector.as_ref(), self.spec.affinity.as_ref())
     }
 
-    /// An annotation that tolerarch reads or writes; empty where it is not there.
+    /// Returns an annotation that tolerarch reads or writes; empty if the Pod lacks it.
     pub fn annotation(&self, key: &str) -> &str {
         self.annotations().and_then(|annotations| annotations.get(key)).unwrap_or_default()
     }
@@ -294,7 +296,8 @@ impl Pod<'_> {
         self.bytes
     }
 
-    /// How people find the Pod: its controller as `Kind/name`, else its name, else the name's prefix.
+    /// Returns the name by which people find the Pod: its controller as `Kind/name`, else its name, else the name's
+    /// prefix.
     pub fn described(&self) -> String {
         match self.controller() {
             Some((kind, name)) => [kind, "/", name].concat(),
@@ -302,7 +305,7 @@ impl Pod<'_> {
         }
     }
 
-    /// Its name, or the name's prefix.
+    /// Returns the Pod's name, or the name's prefix.
     fn name(&self) -> &str {
         match &self.metadata {
             Some(Metadata { name, .. }) if !name.is_empty() => name.as_str(),

@@ -1,6 +1,6 @@
-//! From what is known of a Pod's images to a verdict for each pool: pure, and from scratch for each review.
+//! From the platforms of a Pod's images to a verdict for each pool: pure, and from scratch for each review.
 //!
-//! Everything fails open here and only here: whatever is unknown about an image opens no pool.
+//! Everything fails open here and only here: an image whose platforms are unknown opens no pool.
 
 mod rules;
 mod share;
@@ -15,33 +15,33 @@ use crate::image::{Failure, LookupError, NamePattern, PlatformSet, Support};
 use crate::pod::{Pod, PodMode, Purpose, Toleration, Usage};
 use crate::reason::Reason;
 
-/// What metrics call profiles that do not exist; none has this name.
+/// Name in metrics of profiles that do not exist; no profile has this name.
 pub const UNKNOWN_PROFILE: &str = "unknown";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether decisions are carried out, unless the Pod says it.
+    /// Mode of Pods without a mode of their own.
     pub mode: Mode,
     /// The pools, in the order of the configuration; at least one.
     pub pools: Vec<Pool>,
-    /// How Pods are steered beyond that.
+    /// Rules of node affinity and preferences, beside the pools.
     pub placement: PlacementRules,
-    /// What is believed of images instead of their registries; the first that matches.
+    /// Platforms of images for which no registry is contacted; the first match counts.
     pub overrides: Vec<Override>,
-    /// Whether a Pod that stays closed gets an annotation that says why.
+    /// Set if a Pod that stays closed gets an annotation that says why.
     pub explain: bool,
-    /// Whether the templates of DaemonSets are decided like Pods.
+    /// Set if the templates of DaemonSets are decided like Pods.
     pub daemon_sets: bool,
 }
 
-/// What is believed of some images, so that no registry is asked for them.
+/// Platforms that the operator states for some images, so that no registry is contacted for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Override {
     pub images: NamePattern,
     pub platforms: PlatformSet,
 }
 
-/// Whether decisions are carried out.
+/// Setting of whether decisions are carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Pods are changed.
@@ -54,15 +54,15 @@ pub enum Mode {
 /// A group of nodes behind taints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// Its name, as the annotation of opened Pods shows it.
+    /// The pool's name, as in the annotation of opened Pods.
     pub name: String,
-    /// The platforms that its nodes can have: an image has to run on all of them.
+    /// The platforms that the pool's nodes can have: an image has to run on all of them.
     pub platforms: PlatformSet,
-    /// What opens it.
+    /// The tolerations that open the pool to a Pod.
     pub tolerations: Vec<Toleration<'static>>,
-    /// To how many of the workloads that could use it, in percent.
+    /// Share of the workloads to which the pool is open if they could use it, in percent.
     pub share: u8,
-    /// How Pods to which it is opened prefer its nodes.
+    /// Preference for the pool's nodes, for Pods to which the pool is opened.
     pub prefer: Option<PoolPreference>,
 }
 
@@ -80,7 +80,7 @@ impl Default for Policy {
 }
 
 impl Default for Pool {
-    /// Nodes of both architectures behind a taint that is made for them.
+    /// Makes a pool of nodes of both architectures behind a taint that is made for them.
     fn default() -> Self {
         let exists = Toleration {
             key: "tolerarch.io/multi-arch".to_owned().into(),
@@ -98,35 +98,35 @@ impl Default for Pool {
     }
 }
 
-/// Whether this can name a pool in the annotation.
+/// Returns whether `name` can name a pool in the annotation.
 pub fn is_pool_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
     (1..=63).contains(&name.len()) && name.bytes().all(allowed)
 }
 
-/// How Pods prefer the nodes of a pool.
+/// Preference for the nodes of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolPreference {
-    /// 1 to 100.
+    /// A number from 1 to 100.
     pub weight: u8,
-    /// Labels of its nodes; at least one.
+    /// Labels of the pool's nodes; at least one.
     pub labels: BTreeMap<String, String>,
 }
 
-/// What is known of one image of a Pod.
+/// Platforms of one image of a Pod.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageSupport<'a> {
     /// The image as the Pod names it.
     pub given: &'a str,
     pub purpose: Purpose,
-    /// Where it runs, or why that is not known.
+    /// The platforms on which the image runs, or the reason why they are unknown.
     pub support: Result<Support, LookupError>,
-    /// Where it has failed nevertheless.
+    /// Evidence that the image failed on some platforms nevertheless.
     pub failure: Option<Failure>,
 }
 
 impl<'a> ImageSupport<'a> {
-    /// The nodes on which the Pod could use this image; an error where that is unknown of some.
+    /// Returns the nodes on which the Pod could use this image; an error if that is unknown of some.
     pub fn nodes(&self) -> Result<PlatformSet, LookupError> {
         match self.parts() {
             (nodes, None) => Ok(nodes),
@@ -134,7 +134,7 @@ impl<'a> ImageSupport<'a> {
         }
     }
 
-    /// The nodes on which the Pod could use this image, and those of which that is unknown.
+    /// Returns the nodes on which the Pod could use this image, and those of which that is unknown.
     fn parts(&self) -> (PlatformSet, Option<(PlatformSet, LookupError)>) {
         let wholly = |why| (PlatformSet::EMPTY, Some((PlatformSet::ALL, why)));
         let (nodes, unknown) = match (self.support, self.purpose) {
@@ -142,20 +142,21 @@ impl<'a> ImageSupport<'a> {
             (Ok(Support::Index(set)), _) | (Ok(Support::Single(set)), Purpose::Run) => (set, None),
             (Ok(Support::Partial { runs, unknown, why }), _) => (runs, Some((unknown, why))),
             (Ok(Support::Artifact), Purpose::Run) => wholly(LookupError::BadManifest),
-            // Only an index is bound to architectures where an image is mounted (KEP-4639).
+            // As a volume, only an index is bound to architectures (KEP-4639).
             (Ok(Support::Single(_) | Support::Artifact), Purpose::Mount) => (PlatformSet::ALL, None),
         };
         let failed = self.failure.filter(|_| self.purpose == Purpose::Run);
         (failed.map_or(nodes, |failure| nodes.difference(failure.platforms)), unknown)
     }
 
-    /// The nodes on which the Pod may be able to use it.
+    /// Returns the nodes on which the Pod may be able to use the image.
     fn possible(&self) -> PlatformSet {
         let (nodes, unknown) = self.parts();
         unknown.map_or(nodes, |(unknown, _)| nodes.union(unknown))
     }
 
-    /// What keeps it from nodes with all of these platforms, if anything does; for none of them, whatever is unknown.
+    /// Returns what keeps the image from nodes with all of these platforms, if anything does; for no platforms,
+    /// whatever is unknown.
     fn blocker(&self, platforms: PlatformSet) -> Option<Blocker<'a>> {
         let lacks = platforms.difference(self.possible());
         let failed = self.failure.filter(|failure| failure.platforms.contains_all(lacks));
@@ -172,18 +173,18 @@ impl<'a> ImageSupport<'a> {
     }
 }
 
-/// Why an image keeps a pool closed.
+/// Reason why an image keeps a pool closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// It does not run on these platforms of the pool.
+    /// The image does not run on these platforms of the pool.
     Lacks(PlatformSet),
-    /// It has failed on these platforms of the pool.
+    /// The image has failed on these platforms of the pool.
     Failed(Failure),
     Unknown(LookupError),
 }
 
 impl Cause {
-    /// The platforms of the pool on which it does not run, as far as that is known.
+    /// Returns the platforms of the pool on which the image does not run, as far as they are known.
     pub fn lacks(self) -> PlatformSet {
         match self {
             Self::Lacks(platforms) | Self::Failed(Failure { platforms, .. }) => platforms,
@@ -192,7 +193,8 @@ impl Cause {
     }
 }
 
-/// `lacks linux/arm64`, `failed on linux/arm64 at 2026-01-01T00:00:00Z`, or the reason why it is unknown.
+/// Writes `lacks linux/arm64`, `failed on linux/arm64 at 2026-01-01T00:00:00Z`, or the reason why the platforms are
+/// unknown.
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -213,16 +215,16 @@ pub struct Blocker<'a> {
 }
 
 impl Blocker<'_> {
-    /// Whether it is known that it does not run on the pool.
+    /// Returns whether the image is known not to run on the pool.
     pub fn lacks(&self) -> bool {
         !matches!(self.cause, Cause::Unknown(_))
     }
 }
 
-/// What the images of a Pod mean for all pools.
+/// Meaning of a Pod's images for all pools.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdicts<'a, 'i> {
-    /// The platforms on which every image runs; `None` where one is not known, or where there are no images.
+    /// The platforms on which every image runs; `None` if one is unknown, or without images.
     pub shared: Option<PlatformSet>,
     pub(crate) policy: &'a Policy,
     rank: Rank,
@@ -230,7 +232,7 @@ pub struct Verdicts<'a, 'i> {
 }
 
 impl Policy {
-    /// `images` has one for each image of the Pod that counts; some may be missing where one closes every pool.
+    /// Judges `images`, one for each image of the Pod that counts. Some may be missing if one image closes every pool.
     pub fn verdicts<'a, 'i>(&'a self, rank: Rank, images: &'i [ImageSupport<'a>]) -> Verdicts<'a, 'i> {
         let mut nodes = images.iter().map(ImageSupport::nodes);
         let shared = nodes.try_fold(PlatformSet::ALL, |shared, nodes| Some(shared.intersection(nodes.ok()?)));
@@ -238,7 +240,7 @@ impl Policy {
         Verdicts { shared, policy: self, rank, images }
     }
 
-    /// What the configuration says of an image, if it does.
+    /// Returns the platforms that the configuration states for an image, if it does.
     pub fn override_for(&self, usage: &Usage<'_>) -> Option<PlatformSet> {
         if self.overrides.is_empty() {
             return None;
@@ -246,7 +248,7 @@ impl Policy {
         let parsed;
         let image = match &usage.image {
             Ok(image) => image,
-            // The node has it already; what it runs on is for the operator to say.
+            // The node has the image already; the operator knows on which platforms it runs.
             Err(LookupError::PullNever) => {
                 parsed = usage.given.parse().ok()?;
                 &parsed
@@ -265,7 +267,8 @@ impl Policy {
         }
     }
 
-    /// Whether this image alone keeps every pool closed and the Pod from being steered: no other needs to be waited for.
+    /// Returns whether this image alone keeps every pool closed and the Pod from being steered, so that no other image
+    /// has to be awaited.
     pub fn is_closed_by(&self, pod: &Pod<'_>, image: &ImageSupport<'_>) -> bool {
         let closes_pools = self.pools.iter().all(|pool| image.blocker(pool.platforms).is_some());
         closes_pools && self.placement.is_settled_by(pod, image)
@@ -273,38 +276,38 @@ impl Policy {
 }
 
 impl<'a> Verdicts<'a, '_> {
-    /// Whether every image runs on every platform of the pool, which is open to the Pod's workload.
+    /// Returns whether every image runs on every platform of the pool, and the pool is open to the Pod's workload.
     pub fn is_open(&self, pool: &Pool) -> bool {
         self.fit(pool) && pool.takes(self.rank)
     }
 
-    /// The platforms on which every image runs, as far as is known.
+    /// Returns the platforms on which every image runs, as far as is known.
     fn known(&self) -> PlatformSet {
         self.images.iter().map(ImageSupport::possible).fold(PlatformSet::ALL, PlatformSet::intersection)
     }
 
-    /// The same where an image is unknown: the Pod may run there.
+    /// Returns the platforms on which the Pod may run if an image is unknown; `None` if none is.
     pub fn possible(&self) -> Option<PlatformSet> {
         self.unknown().map(|_| self.known())
     }
 
-    /// The first image that is unknown.
+    /// Returns the first image that is unknown.
     pub fn unknown(&self) -> Option<Blocker<'a>> {
         self.images.iter().find_map(|image| image.blocker(PlatformSet::EMPTY))
     }
 
-    /// Whether every image runs on every platform of the pool.
+    /// Returns whether every image runs on every platform of the pool.
     fn fit(&self, pool: &Pool) -> bool {
         !self.images.is_empty() && self.images.iter().all(|image| image.blocker(pool.platforms).is_none())
     }
 
-    /// The first pool that the Pod could use, and that is not open to its workload yet.
+    /// Returns the first pool that the Pod could use, but that is not open to its workload yet.
     pub(crate) fn held_back(&self) -> Option<&'a Pool> {
         self.policy.pools.iter().find(|pool| self.fit(pool) && !pool.takes(self.rank))
     }
 
-    /// The blocker that decides: `None` if every pool is open. Where images that are known close every pool, those that
-    /// are not known change nothing: so it does not depend on which image was known first.
+    /// Returns the blocker that decides: `None` if every pool is open. If known images close every pool, unknown ones
+    /// change nothing, so that the blocker does not depend on which image was looked up first.
     pub fn decisive(&self) -> Option<Blocker<'a>> {
         let (pools, images) = (&self.policy.pools, self.images);
         let lacks =
@@ -317,7 +320,7 @@ impl<'a> Verdicts<'a, '_> {
         alone.or(unknown).or_else(|| pools.iter().find_map(lacking))
     }
 
-    /// Every image that keeps the Pod closed, each once and in its order, with all that it lacks.
+    /// Returns every image that keeps the Pod closed, each once and in the Pod's order, with all that it lacks.
     pub fn blockers(&self) -> Vec<Blocker<'a>> {
         // A Pod may name one image under thousands of tags that its digest overrides.
         let (mut blockers, mut told) = (Vec::new(), HashSet::new());

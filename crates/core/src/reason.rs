@@ -1,4 +1,4 @@
-//! The closed list of causes: one enum for the log field, the metric label, the audit annotation and the command line.
+//! The closed list of reasons: one enum for the log field, the metric label, the audit annotation and the command line.
 
 use serde::{Serialize, Serializer};
 
@@ -6,7 +6,7 @@ use crate::image::LookupError;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident => $name:literal $(for $error:ident)?,)*) => {
-        /// What became of a Pod, and why. The names are a contract: add, never rename.
+        /// Outcome for a Pod, and its cause. The names are a contract: add, never rename.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(usize)]
         pub enum Reason {
@@ -17,7 +17,7 @@ macro_rules! reasons {
             /// All reasons, in the order of their discriminants.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The name by which the outside knows it.
+            /// Returns the name in logs, metrics and annotations.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -44,7 +44,7 @@ reasons! {
     AlreadyTolerated => "already-tolerated",
     /// `tolerarch.io/mode: "off"` as a label or annotation of the Pod.
     OptedOut => "opted-out",
-    /// The API server's picture of a static Pod.
+    /// The mirror of a static Pod in the API server.
     MirrorPod => "mirror-pod",
     /// `spec.nodeName` is set: no scheduler will look at tolerations.
     NodeAssigned => "node-assigned",
@@ -61,19 +61,19 @@ reasons! {
     NoCommonPlatform => "no-common-platform",
     /// An image reference is empty or malformed.
     ImageInvalid => "image-invalid" for Invalid,
-    /// An image is never pulled, so the registry cannot tell what the node has.
+    /// An image is never pulled, so the registry does not know which one the node has.
     PullNever => "pull-never" for PullNever,
     NotFound => "not-found" for NotFound,
     Denied => "denied" for Denied,
     Throttled => "throttled" for Throttled,
     Timeout => "timeout" for Timeout,
-    /// The Pod could not wait any longer for a lookup that goes on.
+    /// The Pod could not wait any longer for a lookup; the lookup continues.
     BudgetExceeded => "budget-exceeded" for BudgetExceeded,
-    /// No connection to the registry, or an answer that is none.
+    /// No connection to the registry, or an invalid response.
     Unreachable => "unreachable" for Unreachable,
-    /// The registry's answer is no manifest of an image.
+    /// The registry's response is no manifest of an image.
     BadManifest => "bad-manifest" for BadManifest,
-    /// `registries.allow` and `registries.deny` keep the registry from being asked.
+    /// `registries.allow` and `registries.deny` exclude the registry.
     RegistryNotAllowed => "registry-not-allowed" for NotAllowed,
     /// The registry resolves to forbidden addresses only.
     AddressNotAllowed => "address-not-allowed" for AddressNotAllowed,
@@ -81,20 +81,20 @@ reasons! {
     CircuitOpen => "circuit-open" for CircuitOpen,
     /// Too many lookups are under way.
     Overloaded => "overloaded" for Overloaded,
-    /// More different images than are looked up for one Pod.
+    /// More different images than tolerarch looks up for one Pod.
     TooManyImages => "too-many-images" for TooMany,
-    /// Our additions would make the Pod larger than what the API server takes: its annotations, or the whole of it.
+    /// Managed additions would make the Pod larger than the API server allows: its annotations, or the whole of it.
     NoRoom => "no-room",
     /// The Pod could not be read.
     Malformed => "malformed",
     Internal => "internal" for Internal,
-    /// `mode: observe`: it would have been changed.
+    /// `mode: observe`: the Pod would have been changed.
     Observed => "observed",
-    /// Support is gone since an earlier pass; what that pass added was taken back.
+    /// Support is gone since an earlier pass; the additions of that pass were removed.
     Retracted => "retracted",
     /// The pools that the Pod could use are not open to its workload yet.
     NotInShare => "not-in-share",
-    /// The path of the review names a profile that there is not.
+    /// The path of the review names a profile that does not exist.
     ProfileUnknown => "profile-unknown",
 }
 

@@ -1,6 +1,6 @@
-//! The bytes of an AdmissionReview, read in one pass, partial and borrowed, and answered (k8s.io/api admission/v1).
+//! AdmissionReviews: read in one pass, partial and borrowed, and answered (k8s.io/api admission/v1).
 //!
-//! What cannot be read of a Pod never costs the answer: as long as there is a uid, there is a review.
+//! A Pod that cannot be read never costs the answer: a body with a uid is a review.
 
 mod daemon_set;
 #[cfg(any(test, feature = "testing"))]
@@ -19,27 +19,27 @@ pub use daemon_set::DaemonSet;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
-/// Bytes of an answer without its patch, roughly.
+/// Rough number of bytes of an answer without its patch.
 const ANSWER: usize = 400;
 
 /// A review that can be answered.
 #[derive(Debug)]
 pub struct Review<'a> {
-    /// By this the API server knows the answer as its own.
+    /// The ID by which the API server matches the answer to its request.
     pub uid: Text<'a>,
-    /// Where the object is to be created.
+    /// Namespace in which the object is to be created.
     pub namespace: Text<'a>,
     pub subject: Subject<'a>,
 }
 
-/// What is to be reviewed.
+/// Object under review.
 #[derive(Debug)]
 pub enum Subject<'a> {
     /// The creation of a Pod.
     Pod(Box<Pod<'a>>),
     /// The creation or the update of a DaemonSet.
     DaemonSet(Box<DaemonSet<'a>>),
-    /// A Pod or a DaemonSet that does not decode.
+    /// A Pod or a DaemonSet that cannot be decoded.
     Malformed,
     Other,
 }
@@ -70,26 +70,26 @@ kept! {
     DaemonSet { template, before }
 }
 
-/// Why a body is no review that could be answered. The texts quote nothing of the body.
+/// Reason why a body is no review that could be answered. The texts quote nothing of the body.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// Not JSON, or not the JSON of a review.
     #[error("the body is no AdmissionReview: {kind} at line {line}, column {column}")]
     Decode {
         kind: &'static str,
-        /// Where, from 1.
+        /// Counted from 1.
         line: usize,
         column: usize,
     },
     /// A value that is not the JSON of a review.
     #[error("{field} of the AdmissionReview has another type than it should")]
     Value {
-        /// As a path: `request.uid`.
+        /// Path of the field: `request.uid`.
         field: String,
     },
     #[error("the body is no {KIND} of {API_VERSION}")]
     Kind,
-    /// Without a request or a uid there is nothing to answer.
+    /// A body without a request or a uid, which cannot be answered.
     #[error("the AdmissionReview has no request with a uid")]
     NoUid,
 }
@@ -105,12 +105,12 @@ impl From<serde_json::Error> for ReviewError {
     }
 }
 
-/// What a body is read as.
+/// A body with a Pod.
 ///
 /// The Pod is boxed as soon as it is read: it is large, and would be moved at each level.
 pub(crate) type Decoded<'a> = Object<Envelope<'a, Object<Box<Pod<'a>>>>>;
 
-/// The same for an object that is no Pod.
+/// A body with an object that is no Pod.
 type Podless<'a> = Object<Envelope<'a, IgnoredAny>>;
 
 #[derive(Debug, Deserialize)]
@@ -143,20 +143,20 @@ struct Type<'a> {
     resource: Text<'a>,
 }
 
-/// Without a uid there is no answer that the API server would take.
+/// Decodes a review. A body without a uid is an error, as the API server would take no answer to it.
 pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     let daemon_set = || daemon_set::read(body);
     match pod::read::<Decoded<'_>>(body) {
         // The Pod is a little smaller than the review around it.
         Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_json(body)), daemon_set),
-        // Perhaps only the object is odd; then there is a uid all the same.
+        // The body may have a uid even if its object is malformed.
         Err(_) => read(serde_json::from_slice::<Podless<'_>>(body)?, |_| Subject::Malformed, daemon_set),
     }
 }
 
-/// Reads a review that stands in a file.
+/// Reads a review of a file.
 pub fn of_value(value: &Value) -> Result<Review<'_>, ReviewError> {
-    // Texts of a DaemonSet are compared, and a value has none.
+    // The templates of a DaemonSet are compared as text, which a value does not have.
     let daemon_set = || daemon_set::read(value.to_string().as_bytes()).into_owned();
     match Decoded::deserialize(value) {
         Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_value(value)), daemon_set),
@@ -194,7 +194,7 @@ fn read<'a, O>(
 }
 
 impl<O> Request<'_, O> {
-    /// Whether it is one of these operations on objects of this kind, and not on a part of them.
+    /// Returns whether the request is one of these operations on objects of this kind, and not on a subresource.
     fn is(&self, operations: &[&str], group: &str, resource: &str, kind: &str) -> bool {
         operations.contains(&self.operation.as_str())
             && self.sub_resource.is_empty()
@@ -206,18 +206,19 @@ impl<O> Request<'_, O> {
     }
 }
 
-/// What the audit log of the cluster shows (`<webhook name>/decision`, …).
+/// Audit annotations of the review (`<webhook name>/decision`, …).
 #[derive(Debug, Default)]
 pub struct Audit<'a> {
-    /// What was done: `tolerated`, `placed`, `retracted` or `unchanged`.
+    /// The outcome: `tolerated`, `placed`, `retracted` or `unchanged`.
     pub decision: &'static str,
-    /// Why: the name of a [`Reason`](crate::reason::Reason).
+    /// The name of a [`Reason`](crate::reason::Reason).
     pub reason: &'static str,
-    /// The image that decided, shortened to something that fits.
+    /// The image that decided, truncated.
     pub image: Option<&'a str>,
 }
 
-/// The answer to the review with this uid: always allowed, with the patch unless that is empty, and with warnings.
+/// Encodes the answer to the review with this uid: always allowed, with the patch unless it is empty, and with
+/// warnings.
 pub fn encode(uid: &str, patch: &str, warnings: &[String], audit: &Audit<'_>) -> Vec<u8> {
     let mut answer = String::with_capacity(ANSWER + patch.len() * 4 / 3);
     answer.push_str(

@@ -1,4 +1,4 @@
-//! Why a Pod stays closed, as an annotation of the Pod, for people who cannot read audit logs.
+//! The annotation that says why a Pod stays closed, for people who cannot read audit logs.
 
 use crate::placement::AnnotationEdit;
 use crate::pod::{Pod, REASON_KEY};
@@ -6,26 +6,28 @@ use crate::policy::{Blocker, Cause, Pool};
 use crate::reason::Reason;
 use tolerarch_text::escape::is_unsafe;
 
-/// Characters of the annotation.
+/// Maximal length of the annotation, in characters.
 const LENGTH: usize = 256;
 
 #[derive(Clone, Copy)]
 pub(super) enum Closed<'a> {
-    /// For this reason by this image, and by others.
+    /// A reason, the image that it is about, and the number of other blockers.
     By(Reason, Blocker<'a>, usize),
     /// The pool is not open to its workload yet.
     NotInShare(&'a Pool),
 }
 
 impl<'a> Closed<'a> {
-    /// By the image that decides. It does not depend on what this pass changes, so that the next one says the same.
+    /// Explains by the image that decides. The text does not depend on what this pass changes, so that the next pass
+    /// writes the same.
     pub(super) fn by(is_nowhere: bool, decisive: Blocker<'a>, all: &[Blocker<'a>]) -> Self {
         let whole = all.iter().find(|blocker| blocker.image == decisive.image).copied().unwrap_or(decisive);
         let reason = if is_nowhere { Reason::NoCommonPlatform } else { whole.cause.into() };
         Self::By(reason, whole, all.len().saturating_sub(1))
     }
 
-    /// `platform-missing: ghcr.io/acme/app:1 lacks linux/arm64 (and 2 more images)`. An image keeps its end, which tells.
+    /// Renders `platform-missing: ghcr.io/acme/app:1 lacks linux/arm64 (and 2 more images)`. A long image loses its
+    /// beginning, as its end says more.
     fn text(self) -> String {
         let (reason, blocker, others) = match self {
             Self::NotInShare(Pool { name, share, .. }) => {
@@ -46,7 +48,7 @@ impl<'a> Closed<'a> {
             1 => after += " (and 1 more image)",
             _ => after += &format!(" (and {others} more images)"),
         }
-        // All platforms together have some 150 characters, so that this leaves some.
+        // All platforms together have some 150 characters, so that some are left for the image.
         let room = LENGTH.saturating_sub(before.len() + after.len());
         let image = blocker.image;
         let length = image.chars().count();
@@ -56,7 +58,7 @@ impl<'a> Closed<'a> {
     }
 }
 
-/// How to write down why the Pod stays closed, or that it does not any more; `None` where nothing changes.
+/// Sets the annotation to why the Pod stays closed, or removes the annotation; `None` if nothing changes.
 pub(super) fn edit(pod: &Pod<'_>, closed: Option<Closed<'_>>) -> Option<AnnotationEdit> {
     let value = closed.map(Closed::text).unwrap_or_default();
     let same = match &*value {

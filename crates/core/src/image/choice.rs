@@ -1,21 +1,22 @@
-//! Which entry of an index a node takes, as containerd chooses (`images.Manifest` in `core/images/image.go`): the best
-//! match by the node's order of preference, the first of equals, and an entry without a platform last. What a node has
-//! chosen it pulls; it does not come back for another entry.
+//! Choice of a node among the entries of an index, as containerd chooses (`images.Manifest` in `core/images/image.go`):
+//! the best match by the node's order of preference, the first of equal matches, and an entry without a platform last.
+//! A node pulls the entry that it has chosen; it does not come back for another one.
 
 use super::PlatformSet;
 use super::platform::{KNOWN, NODES, Platform};
 
-/// How much each node prefers an entry of an index: its place in the order of containerd/platforms (`platformVector`).
+/// Preference of each node for an entry of an index: the entry's place in the order of containerd/platforms
+/// (`platformVector`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preference([u8; KNOWN]);
 
 impl Preference {
-    /// No node takes it.
+    /// An entry that no node takes.
     pub const NEVER: Self = Self([u8::MAX; KNOWN]);
-    /// It has no platform: any node takes it that finds no other.
+    /// An entry without a platform: any node takes such an entry if it finds no other.
     pub const LAST: Self = Self([u8::MAX - 1; KNOWN]);
 
-    /// Of an entry for this platform.
+    /// Ranks an entry for this platform.
     pub fn of(platform: &Platform<'_>) -> Self {
         let mut ranks = Self::NEVER.0;
         for (rank, node) in ranks.iter_mut().zip(&NODES) {
@@ -24,14 +25,14 @@ impl Preference {
         Self(ranks)
     }
 
-    /// The nodes among these that would take it if there were no other entry.
+    /// Returns the nodes among `within` that would take the entry if there were no other.
     pub fn takers(self, within: PlatformSet) -> PlatformSet {
         within.filter(|node| self.0[node] != u8::MAX)
     }
 
-    /// For each entry the nodes among these that choose it.
+    /// Returns for each entry the nodes among `within` that choose the entry.
     pub fn choose(entries: &[Self], within: PlatformSet) -> Vec<PlatformSet> {
-        // Of equals the first, as min_by_key has it.
+        // `min_by_key` returns the first of equal entries.
         let best = |node: usize| entries.iter().enumerate().min_by_key(|(_, entry)| entry.0[node]);
         let mut chosen = vec![PlatformSet::EMPTY; entries.len()];
         for node in 0..KNOWN {
@@ -43,7 +44,8 @@ impl Preference {
     }
 }
 
-/// The place of a platform in what a node takes, the best first; the 32-bit fallbacks of 64-bit nodes included.
+/// Returns the place of `platform` among those that `node` takes, the best first. The 32-bit fallbacks of 64-bit nodes
+/// are included.
 fn rank_for(node: &Platform<'_>, platform: &Platform<'_>) -> Option<u8> {
     let version = |platform: &Platform<'_>| -> Option<u8> {
         match &*platform.variant {

@@ -1,15 +1,16 @@
-//! The names of registry hosts, and when two of them mean the same one.
+//! The names of registry hosts, and the rule by which two names mean the same host.
 
 use std::borrow::Cow;
 
-/// Docker Hub, as images name it.
+/// Docker Hub in names of images.
 pub const DOCKER_HUB: &str = "docker.io";
-/// Docker Hub, as it is dialled (containerd's `core/remotes/docker/config/hosts.go`).
+/// Docker Hub in connections (containerd's `core/remotes/docker/config/hosts.go`).
 pub const DOCKER_HUB_ENDPOINT: &str = "registry-1.docker.io";
-/// Docker Hub, as `docker login` and older images name it.
+/// Docker Hub in `docker login` and in older names of images.
 pub const DOCKER_HUB_INDEX: &str = "index.docker.io";
 
-/// Whether this means Docker Hub: one of its names in any case, alone or as the URL that `docker login` writes.
+/// Returns whether `text` means Docker Hub: one of its names in any case, alone or as the URL that `docker login`
+/// writes.
 pub fn is_docker_hub(text: &str) -> bool {
     let host = text.strip_prefix("https://").unwrap_or(text).trim_end_matches('/');
     let host = host.strip_suffix("/v1").or_else(|| host.strip_suffix("/v2")).unwrap_or(host);
@@ -17,7 +18,8 @@ pub fn is_docker_hub(text: &str) -> bool {
     [DOCKER_HUB, DOCKER_HUB_INDEX, DOCKER_HUB_ENDPOINT].iter().any(|name| host.eq_ignore_ascii_case(name))
 }
 
-/// A host as it is compared: lower-case, without the default port of HTTPS, Docker Hub by its first name.
+/// Returns the form in which hosts are compared: lower-case, without the default port of HTTPS, Docker Hub as
+/// [`DOCKER_HUB`].
 pub fn canonical_host(host: &str) -> String {
     if is_docker_hub(host) {
         return DOCKER_HUB.to_owned();
@@ -25,7 +27,7 @@ pub fn canonical_host(host: &str) -> String {
     host.strip_suffix(":443").unwrap_or(host).to_ascii_lowercase()
 }
 
-/// A host with perhaps a path below it, or a pattern of one, with Docker Hub by its first name.
+/// Replaces Docker Hub's host by [`DOCKER_HUB`] in a host, a host with a path, or a pattern of one.
 pub fn canonical_name(text: &str) -> Cow<'_, str> {
     match text.split_once('/') {
         _ if is_docker_hub(text) => DOCKER_HUB.into(),

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use super::{DOCKER_HUB, ImageRef, canonical_host, canonical_name, is_docker_hub};
 
 /// A glob over `host/repository`: `*` stands for any run of characters within one part, `**` as a whole part for any
-/// number of parts. It covers what it matches and everything below that, so a bare host covers all its images.
+/// number of parts. A pattern covers the names that match and everything below them, so a bare host covers all its
+/// images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamePattern {
     parts: Vec<String>,
@@ -43,7 +44,7 @@ impl FromStr for NamePattern {
         if !parts.iter().enumerate().all(|(place, part)| usable(place, part)) {
             return Err(ParsePatternError::Part);
         }
-        // What is below is covered, too.
+        // A pattern also covers everything below a matching name.
         if parts.last().is_some_and(|last| last != "**") {
             parts.push("**".to_owned());
         }
@@ -59,7 +60,7 @@ impl fmt::Display for NamePattern {
 }
 
 impl NamePattern {
-    /// Whether it covers this image. Allocates nothing: it is asked for each image of each Pod.
+    /// Returns whether the pattern covers this image. Allocates nothing, as it is called for each image of each Pod.
     pub fn covers(&self, image: &ImageRef) -> bool {
         let host = image.host();
         let host = host.strip_suffix(":443").unwrap_or(host);
@@ -76,8 +77,9 @@ impl NamePattern {
     }
 }
 
-/// Whether a sequence of `pattern`s matches `text` as a whole, where a star stands for any number of items. Only the last
-/// star that was met can ever have to take one more, hence no recursion and no more than the product of the lengths.
+/// Returns whether `pattern` matches `text` as a whole, where a star stands for any number of items. Only the last star
+/// that was met can ever have to take one more item: hence no recursion, and no more steps than the product of the
+/// lengths.
 pub fn glob_matches<P: Copy, T: Copy>(
     mut pattern: impl Iterator<Item = P> + Clone,
     mut text: impl Iterator<Item = T> + Clone,

@@ -8,10 +8,10 @@ use serde::{Serialize, Serializer};
 
 use super::LookupError;
 
-/// The platforms that nodes of a pool can have, as a pool names them. A node takes an image for exactly this
-/// platform; 32-bit fallbacks (386 on amd64, arm on arm64) do not count.
+/// The platforms that nodes of a pool can have, as a pool names them. A node takes an image for exactly its platform;
+/// 32-bit fallbacks (386 on amd64, arm on arm64) do not count.
 ///
-/// Their place in this list is their bit in a [`PlatformSet`].
+/// The place of a platform in this list is its bit in a [`PlatformSet`].
 pub(super) static NODES: [Platform<'static>; KNOWN] = [
     Platform::linux("amd64", ""),
     Platform::linux("arm64", ""),
@@ -29,7 +29,7 @@ pub(super) static NODES: [Platform<'static>; KNOWN] = [
 
 pub(super) const KNOWN: usize = 12;
 
-/// A platform as a manifest or a configuration names it, normalised: `linux/x86_64` becomes `linux/amd64`.
+/// A platform, normalised: `linux/x86_64` of a manifest or a configuration becomes `linux/amd64`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Platform<'a> {
     pub(super) os: Text<'a>,
@@ -56,7 +56,8 @@ impl<'a> Platform<'a> {
         }
     }
 
-    /// Normalises as containerd's `Normalize`: case, aliases of architectures, default variants, and no OS is linux.
+    /// Normalises as containerd's `Normalize` does: case, aliases of architectures and default variants; without an OS,
+    /// linux is meant.
     pub fn new(os: &'a str, architecture: &'a str, variant: &'a str) -> Self {
         let os = match lower(os) {
             os if os.is_empty() => "linux".into(),
@@ -80,13 +81,13 @@ impl<'a> Platform<'a> {
         Self { os, architecture, variant }
     }
 
-    /// Whether this is the entry of an attestation and the like: `unknown/unknown`.
+    /// Returns whether the entry is an attestation or the like: `unknown/unknown`.
     pub fn is_unknown(&self) -> bool {
         self.os == "unknown" || self.architecture == "unknown"
     }
 }
 
-/// Lower-case, without a copy where it is that already.
+/// Returns the text in lower case, without a copy if it is lower-case already.
 fn lower(text: &str) -> Text<'_> {
     if text.bytes().any(|b| b.is_ascii_uppercase()) { text.to_ascii_lowercase().into() } else { text.into() }
 }
@@ -100,8 +101,8 @@ impl fmt::Display for Platform<'_> {
 
 /// A set of platforms of nodes: those on which an image runs, or those that the nodes of a pool can have.
 ///
-/// A bit for each platform that nodes are known to have. What no node can be (windows, wasm, amd64/v3) leaves no trace
-/// in it, so a set costs four bytes however many entries an index has.
+/// A bit for each platform that nodes are known to have. A platform of no known node (windows, wasm, amd64/v3) leaves
+/// no trace in the set, so a set costs four bytes however many entries an index has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PlatformSet(u32);
 
@@ -109,12 +110,12 @@ impl PlatformSet {
     pub const EMPTY: Self = Self(0);
     /// Every platform that nodes are known to have.
     pub const ALL: Self = Self((1 << KNOWN) - 1);
-    /// What most multi-arch pools have: linux/amd64 and linux/arm64.
+    /// The platforms of most multi-arch pools: linux/amd64 and linux/arm64.
     pub const AMD64_AND_ARM64: Self = Self(0b11);
 
-    /// The nodes that take an image (or an entry of an index) made for `platform`. Empty if no node does.
+    /// Returns the nodes that take an image (or an entry of an index) made for `platform`. Empty if no node does.
     ///
-    /// An arm node takes images of its own and of older variants; everything else has to match exactly.
+    /// An arm node takes images of its own variant and of older ones; everything else has to match exactly.
     pub fn serving(platform: &Platform<'_>) -> Self {
         let takes = |node: &Platform<'_>| {
             node.os == platform.os
@@ -127,12 +128,12 @@ impl PlatformSet {
         Self::of(takes)
     }
 
-    /// All platforms that are like this.
+    /// Returns all known platforms for which `is_like` holds.
     fn of(is_like: impl Fn(&Platform<'_>) -> bool) -> Self {
         Self::ALL.filter(|bit| is_like(&NODES[bit]))
     }
 
-    /// Its platforms, in the order of the list of known ones.
+    /// Iterates over the platforms of the set, in the order of [`NODES`].
     fn platforms(self) -> impl Iterator<Item = &'static Platform<'static>> {
         NODES.iter().enumerate().filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, node)| node)
     }
@@ -152,7 +153,7 @@ impl PlatformSet {
         Self(self.0 & !other.0)
     }
 
-    /// Those of its platforms whose place in the list of known ones is `kept`.
+    /// Returns the platforms of the set for whose place in [`NODES`] `kept` holds.
     pub(super) fn filter(self, kept: impl Fn(usize) -> bool) -> Self {
         let bits = (0..KNOWN).filter(|bit| self.0 & (1 << bit) != 0 && kept(*bit));
         Self(bits.fold(0, |set, bit| set | 1 << bit))
@@ -162,13 +163,13 @@ impl PlatformSet {
         other.0 & !self.0 == 0
     }
 
-    /// Those whose architecture no platform of `other` has.
+    /// Returns the platforms whose architecture no platform of `other` has.
     #[must_use]
     pub(crate) fn without_architectures_of(self, other: Self) -> Self {
         self.filter(|bit| Self::of_architecture(&NODES[bit].architecture).intersection(other).is_empty())
     }
 
-    /// The architectures of its platforms as nodes are labelled with them, sorted, each once.
+    /// Returns the architectures of the set by the names in the labels of nodes, sorted, each once.
     pub fn architectures(self) -> Vec<&'static str> {
         let mut names: Vec<&str> = self.platforms().map(|platform| &*platform.architecture).collect();
         names.sort_unstable();
@@ -176,27 +177,27 @@ impl PlatformSet {
         names
     }
 
-    /// All platforms of an architecture as nodes are labelled with it; empty where no node is known to have it.
+    /// Returns all platforms of an architecture, named as in the labels of nodes; empty if no node is known to have it.
     pub fn of_architecture(name: &str) -> Self {
         Self::of(|platform| platform.architecture == name)
     }
 
-    /// All platforms of linux with the architecture of this one.
+    /// Returns all platforms of linux with the architecture of `platform`.
     pub fn of_architecture_of(platform: &Platform<'_>) -> Self {
         if platform.os == "linux" { Self::of_architecture(&platform.architecture) } else { Self::EMPTY }
     }
 
-    /// The names of its platforms, in the order of the list of known ones.
+    /// Returns the names of the platforms, in the order of the list of known platforms.
     pub fn names(self) -> impl Iterator<Item = String> {
         self.platforms().map(ToString::to_string)
     }
 
-    /// A bit for each platform, by its place in the list of known ones.
+    /// Returns a bit for each platform, by its place in the list of known platforms.
     pub fn bits(self) -> u32 {
         self.0
     }
 
-    /// The set of these bits; `None` if one of them stands for no known platform.
+    /// Makes the set of these bits; `None` if one of them stands for no known platform.
     pub fn of_bits(bits: u32) -> Option<Self> {
         Self::ALL.contains_all(Self(bits)).then_some(Self(bits))
     }
@@ -206,7 +207,7 @@ impl PlatformSet {
     }
 }
 
-/// One platform of nodes, as a pool names it: the set that has just this one.
+/// Parses one platform of nodes, as a pool names it, into the set of just this platform.
 impl FromStr for PlatformSet {
     type Err = ParsePlatformError;
 
@@ -223,14 +224,14 @@ impl FromStr for PlatformSet {
     }
 }
 
-/// The list of their names.
+/// Serializes the list of the platforms' names.
 impl Serialize for PlatformSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.names())
     }
 }
 
-/// Comma-separated, in the order of the list of known platforms; `none` for the empty set.
+/// Writes names comma-separated, in the order of the list of known platforms; `none` for the empty set.
 impl fmt::Display for PlatformSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -240,21 +241,23 @@ impl fmt::Display for PlatformSet {
     }
 }
 
-/// What is known of an image: where it runs, and what a volume of it mounts on.
+/// Platforms on which an image runs, and on which a volume of the image mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Support {
-    /// An index or manifest list: a node pulls its own entry, and none without one.
+    /// An index or manifest list: a node pulls the entry for its own platform, and nothing without one.
     Index(PlatformSet),
-    /// Pulled by any node without a look at its platform, it *runs* on these only. As a volume it mounts everywhere.
+    /// A single manifest: any node pulls it without a look at its platform, but it *runs* on these only. As a volume it
+    /// mounts everywhere.
     Single(PlatformSet),
-    /// A single manifest whose config is no image config (a Helm chart, a signature): where it runs is unknown.
+    /// A single manifest whose config is no image config (a Helm chart, a signature), so that it is unknown where it
+    /// runs.
     Artifact,
-    /// An index: what nodes of the `unknown` platforms would pull could not be asked for now.
+    /// An index for which the lookup of the entries for `unknown` failed.
     Partial { runs: PlatformSet, unknown: PlatformSet, why: LookupError },
 }
 
 impl Support {
-    /// The nodes on which containers of the image run; `None` where that cannot be said.
+    /// Returns the nodes on which containers of the image run; `None` if unknown.
     pub fn runs_on(self) -> Option<PlatformSet> {
         match self {
             Self::Index(set) | Self::Single(set) => Some(set),

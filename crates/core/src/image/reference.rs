@@ -20,8 +20,9 @@ const MAX_TAG: usize = 128;
 
 /// A normalised image reference: `nginx` becomes `docker.io/library/nginx:latest`.
 ///
-/// Either a tag or a digest is set, never both: where a Pod names both, the digest decides. The host is lower-case
-/// (unless nothing but its capitals says that it is one). `Display` gives the normal form, which parses to the same reference.
+/// Either a tag or a digest is set, never both: if a Pod names both, the digest decides. The host is lower-case (unless
+/// nothing but its capitals says that it is a host). `Display` gives the normal form, which parses to the same
+/// reference.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ImageRef {
     /// The normal form, `host/repository:tag` or `host/repository@digest`.
@@ -32,15 +33,15 @@ pub struct ImageRef {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
-    /// Nothing there; Kubernetes allows it in a Pod, for others to fill in.
+    /// An empty reference; Kubernetes allows it in a Pod, for others to fill in.
     #[error("the image reference is empty")]
     Empty,
     #[error("64 hexadecimal digits are an image ID, not a name")]
     ImageId,
     #[error("the registry host is malformed; an image begins with host or host:port, without https://")]
     Host,
-    /// A number where DNS has no names, or an address in another spelling than its usual one: nodes mostly resolve neither, but
-    /// URLs take `127.1` for `127.0.0.1`, so that a rule of the operator would know it by another name.
+    /// A number where DNS has no names, or an address in an unusual spelling. Nodes mostly resolve neither, but URLs
+    /// take `127.1` for `127.0.0.1`, so that the operator's rule for that address would miss it.
     #[error("the registry host is no name, nor an address as it is usually written: 127.0.0.1, [::1]")]
     Address,
     #[error("the registry port is not within 1 to 65535, or begins with a zero")]
@@ -57,27 +58,27 @@ pub enum ReferenceError {
 }
 
 impl ImageRef {
-    /// The registry as the image names it, with its port if one is named: `docker.io`, `[::1]:5000`.
+    /// Returns the registry as the image names it, with its port if the image names one: `docker.io`, `[::1]:5000`.
     pub fn host(&self) -> &str {
         &self.text[..self.host_end]
     }
 
-    /// The repository below the host: `library/nginx`.
+    /// Returns the repository below the host: `library/nginx`.
     pub fn repository(&self) -> &str {
         &self.text[self.host_end + 1..self.repository_end]
     }
 
-    /// Host and repository, without tag and digest: `docker.io/library/nginx`.
+    /// Returns host and repository, without tag and digest: `docker.io/library/nginx`.
     pub fn name(&self) -> &str {
         &self.text[..self.repository_end]
     }
 
-    /// The tag or the digest: what the distribution protocol calls the reference of a manifest.
+    /// Returns the tag or the digest: the `reference` of a manifest in the distribution protocol.
     pub fn target(&self) -> &str {
         &self.text[self.repository_end + 1..]
     }
 
-    /// The digest, where the reference is pinned to one.
+    /// Returns the digest if the reference is pinned to one.
     pub fn digest(&self) -> Option<&str> {
         (self.text.as_bytes()[self.repository_end] == b'@').then(|| self.target())
     }
@@ -124,7 +125,7 @@ impl FromStr for ImageRef {
         };
         let mut text = String::with_capacity(repository_end + 1 + target.len());
         text.push_str(host);
-        // The one place where hosts are folded. Without a dot or port, only its capitals make it a host.
+        // No other place folds hosts. Without a dot or port, only its capitals make it a host.
         if has_dot_or_colon(host) {
             text.make_ascii_lowercase();
         }
@@ -135,7 +136,8 @@ impl FromStr for ImageRef {
     }
 }
 
-/// `splitDockerDomain` of distribution/reference, but for case: here a host has one name only, for the operator's rules.
+/// Splits as `splitDockerDomain` of distribution/reference does, but for case: here a host has one name only, for the
+/// operator's rules.
 fn split_host(named: &str) -> (&str, &str) {
     let (first, Some(rest)) = cut(named, b'/') else {
         return (DOCKER_HUB, named);
@@ -149,7 +151,7 @@ fn split_host(named: &str) -> (&str, &str) {
     }
 }
 
-/// What stands before a byte, and what behind it. (`str::split_once` is slow over texts as short as these.)
+/// Splits `text` at the first `at`. (`str::split_once` is slow over texts as short as these.)
 fn cut(text: &str, at: u8) -> (&str, Option<&str>) {
     let place = memchr(at, text.as_bytes());
     place.map_or((text, None), |place| (&text[..place], Some(&text[place + 1..])))
@@ -161,7 +163,7 @@ fn has_dot_or_colon(text: &str) -> bool {
     text.bytes().any(|b| b == b'.' || b == b':')
 }
 
-/// `domain-component *["." domain-component] [":" port]`, or an IPv6 address in brackets.
+/// Checks `domain-component *["." domain-component] [":" port]`, or an IPv6 address in brackets.
 fn check_host(host: &str) -> Result<(), ReferenceError> {
     let (name, port) = if let Some(inner) = host.strip_prefix('[') {
         let (address, after) = inner.split_once(']').ok_or(ReferenceError::Host)?;
@@ -192,13 +194,13 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
         return Err(ReferenceError::Host);
     }
     match port.parse::<u16>() {
-        // A leading zero would give one registry two names, of which a rule may know only one.
+        // A leading zero would give one registry two names, and a rule may know only one of them.
         Ok(1..) if !port.starts_with('0') => Ok(()),
         _ => Err(ReferenceError::Port),
     }
 }
 
-/// Whether a URL has to take this for an address ("ends in a number" of the URL standard).
+/// Returns whether a URL has to take `name` for an address ("ends in a number" of the URL standard).
 fn ends_in_number(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default();
     let hex = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
@@ -206,7 +208,8 @@ fn ends_in_number(name: &str) -> bool {
         || hex.is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// Components of letters, digits and hyphens, which neither begin nor end with a hyphen; dots are between them.
+/// Returns whether `name` is components of letters, digits and hyphens, with dots between them. A component neither
+/// begins nor ends with a hyphen.
 fn is_host_name(name: &str) -> bool {
     name.as_bytes().split(|b| *b == b'.').all(|component| {
         component.first().is_some_and(u8::is_ascii_alphanumeric)
@@ -215,13 +218,13 @@ fn is_host_name(name: &str) -> bool {
     })
 }
 
-/// `my_registry.corp`, without a port: distribution/reference takes it for the first part of a repository, hence the
-/// grammar, and containerd for a host after all.
+/// Returns whether `host` is like `my_registry.corp`, without a port. distribution/reference takes such a host for the
+/// first part of a repository, hence the grammar, and containerd for a host after all.
 fn is_host_with_underscore(host: &str) -> bool {
     host.bytes().any(|b| b == b'_') && is_repository(host)
 }
 
-/// `[a-z0-9]+((?:[._]|__|[-]+)[a-z0-9]+)*` for each component; slashes are between them.
+/// Checks `[a-z0-9]+((?:[._]|__|[-]+)[a-z0-9]+)*` for each component; slashes are between them.
 fn is_repository(repository: &str) -> bool {
     let mut left = repository.as_bytes();
     loop {
@@ -243,12 +246,12 @@ fn is_tag(tag: &str) -> bool {
         && tag.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }
 
-/// A byte of a component of a repository.
+/// Returns whether a component of a repository may have this byte beside separators.
 fn is_path(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit()
 }
 
-/// Whether this is a digest of an algorithm that the image spec registers. Anything else must not get into a URL.
+/// Returns whether `digest` is of an algorithm that the image spec registers. Anything else must not get into a URL.
 pub fn is_digest(digest: &str) -> bool {
     let length = match digest.split_once(':') {
         Some(("sha256", _)) => 64,

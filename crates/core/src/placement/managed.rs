@@ -1,12 +1,12 @@
-//! What tolerarch itself asks of a Pod's nodes, told from what the user asks: how it is taken out, and put in.
+//! Managed constraints and preferences, apart from the user's own: how they are removed from a Pod and added to it.
 //!
-//! The terms of an affinity are alternatives. A term of our own would bypass the user's, so each gets the requirements; a new
-//! term is added only if there is none.
+//! The terms of an affinity are alternatives. A managed term would bypass the user's, so each term gets the
+//! requirements; a new term is added only if there is none.
 
 use super::preference::Preferred;
 use crate::pod::{ARCH_KEY, Expression, Scheduling, Term, WeightedTerm, names_architecture};
 
-/// Constraints and preferences of ours.
+/// Managed constraints and preferences.
 #[derive(Default, PartialEq)]
 pub(super) struct Managed {
     /// The architecture in the node selector.
@@ -17,7 +17,8 @@ pub(super) struct Managed {
 }
 
 impl Managed {
-    /// Requires one of these architectures, a single one perhaps by the node selector, and labels with their values.
+    /// Requires one of these architectures, a single one by the node selector if asked to, and labels with their
+    /// values.
     pub(super) fn requiring(
         architectures: &[&'static str],
         selects: bool,
@@ -32,7 +33,8 @@ impl Managed {
         Self { selected, required: several.into_iter().chain(labels).collect(), preferred: Vec::new() }
     }
 
-    /// Leaves what does not contradict the user's own words; tells whether the Pod's architecture is ours to say.
+    /// Drops what contradicts the user's own constraints: everything, and returns false, if these constrain the
+    /// architecture or match no node.
     pub(super) fn restrict(&mut self, users: &Scheduling<'_>) -> bool {
         let matches_nothing = users.required.as_ref().is_some_and(|terms| terms.iter().all(Term::is_empty));
         if matches_nothing || users.keys().any(names_architecture) {
@@ -48,13 +50,13 @@ impl Managed {
         true
     }
 
-    /// Whether it selects, requires or prefers something that was not asked of the nodes before.
+    /// Returns whether the node selector, the required terms and the preferences newly constrain the nodes.
     pub(super) fn additions(&self, before: &Scheduling<'_>, after: &Scheduling<'_>) -> [bool; 3] {
         let (was, is) = (before.terms(), after.terms());
         let with = |terms: &[Term<'_>], own: &Expression<'_>| {
             terms.iter().filter(|term| term.expressions().contains(own)).count()
         };
-        // Where a term of ours alone makes way for others, these get what it required.
+        // If a managed term gives way to others, these get its requirements.
         let requires = |own: &Expression<'_>| with(is, own) > with(was, own) || is.len() < was.len();
         let prefers = |own: &Preferred| !before.preferred.iter().flatten().any(|there| *there == own.term);
         [
@@ -64,7 +66,7 @@ impl Managed {
         ]
     }
 
-    /// As the annotation says it: architectures, then labels.
+    /// Renders the annotation: architectures, then labels.
     pub(super) fn required_text(&self) -> String {
         let selected = self.selected.map(str::to_owned);
         selected
@@ -78,7 +80,7 @@ impl Managed {
         self.preferred.iter().map(|own| own.name.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// What the user asks of the nodes. What is empty because ours is gone, goes as well.
+    /// Returns the user's own constraints. A list or term that is empty without the managed parts is removed as well.
     pub(super) fn taken_out<'p>(&self, there: &Scheduling<'p>) -> Scheduling<'p> {
         let mut users = there.clone();
         if self.selected.is_some() {
@@ -93,7 +95,7 @@ impl Managed {
         users
     }
 
-    /// The terms without ours; `None` if nothing else was required.
+    /// Returns the terms without the managed expressions; `None` if nothing else was required.
     pub(super) fn users_terms<'p>(&self, terms: &[Term<'p>]) -> Option<Vec<Term<'p>>> {
         let users_term = |term: &Term<'p>| {
             let mut expressions = term.expressions().to_vec();
@@ -107,13 +109,13 @@ impl Managed {
         (!users.is_empty() || terms.is_empty()).then_some(users)
     }
 
-    /// Whether any of the constraints is there.
+    /// Returns whether any of the constraints is in `there`.
     pub(super) fn stands_in(&self, there: &Scheduling<'_>) -> bool {
         let has_ours = |terms: &Vec<Term<'_>>| self.users_terms(terms).as_ref() != Some(terms);
         self.selected.is_some() || there.required.as_ref().is_some_and(has_ours)
     }
 
-    /// All of ours beside what the user asks. A term that is empty matches no node, so it stays.
+    /// Adds all managed parts to the user's constraints. An empty term matches no node, so it stays.
     pub(super) fn put_in<'p>(&self, mut users: Scheduling<'p>) -> Scheduling<'p> {
         if let Some(architecture) = self.selected {
             users.selector.get_or_insert_default().insert(ARCH_KEY.into(), architecture.into());
@@ -135,7 +137,7 @@ impl Managed {
     }
 }
 
-/// Removes an item, and tells whether it was there. Of equal ones the last is ours: it was appended.
+/// Removes an item, and returns whether there was one. Of equal items the last is managed: it was appended.
 fn remove_last<T: PartialEq>(items: &mut Vec<T>, item: &T) -> bool {
     let place = items.iter().rposition(|there| there == item);
     place.map(|place| items.remove(place)).is_some()

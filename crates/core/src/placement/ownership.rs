@@ -1,4 +1,5 @@
-//! What tolerarch added to a Pod, as the Pod itself shows it. The only place that reads and writes our annotations.
+//! Additions of tolerarch to a Pod, known by the Pod's annotations. No other module reads and writes the pools'
+//! annotation.
 
 use std::collections::HashSet;
 
@@ -8,30 +9,30 @@ use crate::policy::Pool;
 #[derive(Debug, PartialEq, Eq)]
 pub struct AnnotationEdit {
     pub key: &'static str,
-    /// Its new value; empty where it is removed.
+    /// The new value; empty to remove the annotation.
     pub value: String,
 }
 
-/// What an earlier pass added to a Pod.
+/// Additions of an earlier pass to a Pod.
 #[derive(Debug)]
 pub struct Ownership<'p> {
-    /// The pools that it says to have opened, as they are written.
+    /// The annotation's list of opened pools, as text.
     pools: &'p str,
-    /// The same as the template said before an update; empty where there was none.
+    /// The list of the template before an update; empty if there was none.
     pools_before: &'p str,
-    /// Places in the Pod's list of tolerations, ascending: those of these pools. All others are the user's.
+    /// Places of these pools' tolerations in the Pod's list, ascending. All other tolerations are the user's.
     pub(super) tolerations: Vec<usize>,
 }
 
 impl<'p> Ownership<'p> {
-    /// What the Pod says, under these pools. `before` is what it was before an update: what was managed there still is, even
-    /// if the annotation is gone, and what was the user's still is the user's.
+    /// Reads the additions for `pools`. `before` is the template before an update: what was managed there still is,
+    /// even if the annotation is gone, and what was the user's still is the user's.
     pub fn of(pod: &'p Pod<'_>, before: Option<&'p Pod<'_>>, pools: &[Pool]) -> Self {
         let written = pod.annotation(POOLS_KEY);
         let pools_before = before.map_or("", |before| before.annotation(POOLS_KEY));
         let is_named = |pool: &&Pool| names(written).chain(names(pools_before)).any(|name| name == pool.name);
         let opened_before = before.map_or_else(Vec::new, |before| Self::opened(before, pools));
-        // Of equal ones the last is managed: it was appended.
+        // Of equal tolerations the last is managed: it was appended.
         let place = |own: &&Toleration<'_>| {
             let place = pod.tolerations().iter().rposition(|there| there.same(own))?;
             let is_managed =
@@ -45,18 +46,18 @@ impl<'p> Ownership<'p> {
         Self { pools: written, pools_before, tolerations }
     }
 
-    /// The pools that the Pod says were opened.
+    /// Returns the pools that the Pod's annotation names as opened.
     pub fn opened<'a>(pod: &Pod<'_>, pools: &'a [Pool]) -> Vec<&'a Pool> {
         let written = pod.annotation(POOLS_KEY);
         pools.iter().filter(|pool| names(written).any(|name| name == pool.name)).collect()
     }
 
-    /// Whether the Pod says that a pool was opened.
+    /// Returns whether the Pod's annotation names any pool as opened.
     pub fn is_claimed(pod: &Pod<'_>) -> bool {
         names(pod.annotation(POOLS_KEY)).next().is_some()
     }
 
-    /// Whether this pool was open before the update.
+    /// Returns whether this pool was open before the update.
     pub(crate) fn was_open(&self, pool: &Pool) -> bool {
         names(self.pools_before).any(|name| name == pool.name)
     }
@@ -65,8 +66,8 @@ impl<'p> Ownership<'p> {
         self.tolerations.contains(&place)
     }
 
-    /// How to write down that these pools are open; `None` where it stands there. Pools that only another version of the
-    /// configuration knows stay named: what was added for them cannot be told from here.
+    /// Edits the annotation to name these pools; `None` if it does already. Pools that only another version of the
+    /// configuration knows stay named, as the tolerations that were added for them are unknown here.
     pub fn record(&self, pools: &[Pool], opened: &[&Pool]) -> Option<AnnotationEdit> {
         let before: Vec<&str> = names(self.pools).collect();
         let is_update = !self.pools_before.is_empty();
@@ -76,7 +77,7 @@ impl<'p> Ownership<'p> {
         let others = all.filter(|name| !pools.iter().any(|pool| pool.name == *name));
         let after: Vec<&str> = others.chain(opened.iter().map(|pool| pool.name.as_str())).collect();
         let value = after.join(",");
-        // Sorted, as the annotation may be long: it is untrusted input.
+        // Sorted, as the annotation is untrusted input and may be long.
         let sorted = |mut names: Vec<_>| {
             names.sort_unstable();
             names
@@ -85,23 +86,24 @@ impl<'p> Ownership<'p> {
     }
 }
 
-/// How many of the Pod's tolerations are equal to this one.
+/// Counts the Pod's tolerations that equal `toleration`.
 fn count(pod: &Pod<'_>, toleration: &Toleration<'_>) -> usize {
     pod.tolerations().iter().filter(|there| there.same(toleration)).count()
 }
 
-/// How many were the user's before an update. Without an annotation that says otherwise the template is like a new one.
+/// Counts the user's tolerations that equal `toleration` before an update. Without an annotation that names a pool the
+/// template counts as new.
 fn of_user(before: &Pod<'_>, toleration: &Toleration<'_>, opened: &[&Pool]) -> usize {
     let is_managed = opened.iter().flat_map(|pool| &pool.tolerations).any(|own| own.same(toleration));
     if is_managed { count(before, toleration).saturating_sub(1) } else { 0 }
 }
 
-/// The parts of an annotation of ours.
+/// Returns the parts of a managed annotation.
 pub(super) fn names(written: &str) -> impl Iterator<Item = &str> {
     written.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
-/// The tolerations of these pools, each once.
+/// Returns the tolerations of these pools, each once.
 pub fn distinct<'a>(pools: impl Iterator<Item = &'a Pool>) -> Vec<&'a Toleration<'static>> {
     let mut all: Vec<&Toleration<'static>> = Vec::new();
     for own in pools.flat_map(|pool| &pool.tolerations) {

@@ -1,14 +1,14 @@
-//! What is preferred of a Pod's nodes, beside what is required: their architecture, or the nodes of an open pool.
+//! Preferences of a Pod for nodes, beside its requirements: an architecture, or the nodes of an open pool.
 
 use crate::image::PlatformSet;
 use crate::pod::{ARCH_KEY, Expression, PodPreference, WeightedTerm};
 use crate::policy::{Pool, Verdicts};
 
-/// A weighted term of ours.
+/// A managed weighted term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Preferred {
     pub(super) term: WeightedTerm<'static>,
-    /// As the annotation says it: `arm64=80`, `pool/multi-arch=50`.
+    /// The name in the annotation: `arm64=80`, `pool/multi-arch=50`.
     pub(super) name: String,
 }
 
@@ -27,7 +27,7 @@ impl Preferred {
         })
     }
 
-    /// What the annotation means by this name, if it is one of ours.
+    /// Parses a name of the annotation; `None` if it is no managed preference.
     pub(super) fn named(name: &str, pools: &[Pool]) -> Option<Self> {
         let (what, weight) = name.split_once('=')?;
         let weight = weight.parse().ok()?;
@@ -39,7 +39,7 @@ impl Preferred {
     }
 }
 
-/// What the images allow to prefer, whatever the Pod says of its nodes, sorted by name.
+/// Returns the preferences that the images allow, whatever the Pod says of its nodes, sorted by name.
 pub(super) fn possible(
     preference: PodPreference<'_>,
     verdicts: &Verdicts<'_, '_>,

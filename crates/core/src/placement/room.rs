@@ -1,20 +1,20 @@
-//! How large a Pod may become: one that our additions make too large would not be created.
+//! Limits on the size of a Pod: the API server would refuse one that managed additions make too large.
 
 use super::{AnnotationEdit, Edits};
 use crate::pod::{Pod, REASON_KEY, Toleration};
 
-/// Bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
+/// Maximal bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
 pub(super) const ANNOTATIONS: usize = 256 << 10;
-/// Bytes of a Pod as it is stored. etcd takes requests of 1.5 MiB (`--max-request-bytes`); 16 KiB of them are kept for what
-/// surrounds the Pod there, for what the API server fills in and webhooks after this one add, and for encryption at rest. An
-/// API request may have 3 MiB and binds less.
+/// Maximal bytes of a Pod as it is stored. etcd takes requests of 1.5 MiB (`--max-request-bytes`); 16 KiB of them are
+/// kept for what surrounds the Pod there, for what the API server fills in and webhooks after this one add, and for
+/// encryption at rest. An API request may have 3 MiB and binds less.
 pub(super) const OBJECT: usize = (1536 - 16) << 10;
 /// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
 const AROUND: usize = 128;
 
-/// Whether there is room for what is added, for certain. What is taken back always fits.
+/// Returns whether there is room for the additions, for certain. Removals always fit.
 ///
-/// A Pod that is too large by itself gets nothing either: only etcd knows that for certain.
+/// A Pod that is too large by itself gets nothing either: only etcd knows for certain that it is.
 pub(super) fn is_enough(pod: &Pod<'_>, edits: &Edits<'_>) -> bool {
     let annotations = edits.annotations.iter().filter(|edit| !edit.value.is_empty());
     let texts = |edit: &AnnotationEdit| edit.key.len() + edit.value.len();
@@ -23,13 +23,13 @@ pub(super) fn is_enough(pod: &Pod<'_>, edits: &Edits<'_>) -> bool {
         return false;
     }
     let steering = edits.spec.as_ref().filter(|spec| spec.steers);
-    // What else is written then is shorter than before, but for an explanation.
+    // The annotations become shorter than before in this case, except for an explanation.
     let explains = annotations.clone().any(|edit| edit.key == REASON_KEY);
     if edits.add.is_empty() && steering.is_none() && !edits.remove.is_empty() && !explains {
         return true;
     }
     let count = edits.add.len() + annotations.count();
-    // As JSON it is longer than as it is stored.
+    // JSON is longer than the stored form.
     let steering = steering
         .map_or(0, |spec| [&spec.node_selector, &spec.affinity].into_iter().flatten().map(String::len).sum());
     let added = edits.add.iter().map(|toleration| length(toleration)).sum::<usize>() + steering;

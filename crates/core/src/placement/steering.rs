@@ -1,4 +1,4 @@
-//! On which nodes a Pod is to run: what it asks for by node selector and node affinity, after this pass.
+//! The nodes on which a Pod is to run: its node selector and node affinity after this pass.
 
 use super::managed::Managed;
 use super::preference::{self, Preferred};
@@ -10,21 +10,21 @@ use crate::pod::{
 };
 use crate::policy::{NodeFit, PlacementRules, Pool, Require, Verdicts};
 
-/// Preferences of an annotation that are looked for; we write one for each architecture and pool.
+/// Maximal number of preferences read from an annotation; tolerarch writes one for each architecture and pool.
 const MARKED: usize = 128;
 
-/// Where a Pod is steered.
+/// Constraints and preferences of a Pod after this pass.
 #[derive(Debug, Default)]
 pub(super) struct Steering {
     pub(super) spec: SpecEdits,
     pub(super) annotations: Vec<AnnotationEdit>,
-    /// Whether something of ours steers the Pod after this pass.
+    /// Set if a managed addition steers the Pod after this pass.
     pub(super) stands: bool,
-    /// Whether the Pod's images have no platform in common, so that it is not steered.
+    /// Set if the Pod's images have no platform in common, so that the Pod is not steered.
     pub(super) is_nowhere: bool,
 }
 
-/// Steers a Pod to which these pools are opened by what its images mean for the cluster's nodes.
+/// Steers a Pod with these open pools by what its images mean for the cluster's nodes.
 pub(super) fn steer(
     pod: &Pod<'_>,
     before: Option<&Pod<'_>>,
@@ -35,7 +35,7 @@ pub(super) fn steer(
     let prefers = !rules.prefer.is_empty()
         || verdicts.policy.pools.iter().any(|pool| pool.prefer.is_some())
         || matches!(preference, PodPreference::None | PodPreference::Architecture(_));
-    // The controller of a DaemonSet chooses the nodes: a preference would say nothing to it.
+    // The controller of a DaemonSet chooses the nodes, and heeds no preference.
     let prefers = prefers && !pod.is_of_daemon_set();
     if !rules.requires() && !prefers {
         return Steering::default();
@@ -50,7 +50,7 @@ pub(super) fn steer(
     if !is_nowhere && prefers {
         wanted.preferred = preference::possible(preference, verdicts, opened);
     }
-    // What is off is not looked for, either.
+    // Additions of a feature that is off are not looked for, either.
     let written = if rules.requires() { pod.annotation(REQUIRED_KEY) } else { "" };
     let preferred = if prefers { pod.annotation(PREFERRED_KEY) } else { "" };
     let marked = match before.filter(|_| rules.requires() && names(written).next().is_none()) {
@@ -83,7 +83,7 @@ pub(super) fn steer(
     Steering { spec, annotations, stands, is_nowhere: is_free && is_nowhere }
 }
 
-/// The nodes that the images allow, and whether the Pod's labels are required of its nodes.
+/// Returns the nodes that the images allow, and whether the Pod's labels are required of its nodes.
 fn allowed(verdicts: &Verdicts<'_, '_>) -> (NodeFit, bool) {
     let nodes = verdicts.node_fit();
     let labels = match verdicts.policy.placement.require {
@@ -93,7 +93,7 @@ fn allowed(verdicts: &Verdicts<'_, '_>) -> (NodeFit, bool) {
     (nodes, labels)
 }
 
-/// The same as it was required before an update, if the known images run there and not every image is known.
+/// Returns what was required before an update, if the known images run there and not every image is known.
 fn kept(before: &Pod<'_>, verdicts: &Verdicts<'_, '_>) -> Option<(NodeFit, bool)> {
     let possible = verdicts.possible()?;
     let written = before.annotation(REQUIRED_KEY);
@@ -107,20 +107,21 @@ fn kept(before: &Pod<'_>, verdicts: &Verdicts<'_, '_>) -> Option<(NodeFit, bool)
     (!kept.is_empty()).then_some((NodeFit::Only(kept), labels))
 }
 
-/// What the images allow to require, whatever the Pod says of its nodes.
+/// Returns what the images allow to require, whatever the Pod says of its nodes.
 fn required(pod: &Pod<'_>, rules: &PlacementRules, nodes: NodeFit, labels: bool) -> Managed {
     let architectures = match nodes {
         NodeFit::Only(platforms) if rules.require != Require::Off => platforms.architectures(),
         _ => Vec::new(),
     };
-    // What is no value of a label is no valid Pod, either.
+    // A Pod with a label that is no valid value is no valid Pod, either.
     let label = |key: &String| Some((key.clone(), pod.label(key).filter(|value| is_label_value(value))?));
     let mut labels: Vec<_> = rules.pod_labels.iter().filter(|_| labels).filter_map(label).collect();
     labels.sort_unstable();
     Managed::requiring(&architectures, rules.require == Require::NodeSelector, labels)
 }
 
-/// What an earlier pass required: `written` is the annotation that says so, and `was` the same before an update.
+/// Returns what an earlier pass required: `written` is the annotation that says so, and `was` the node constraints
+/// before an update, all of them and the managed ones.
 fn required_before(
     there: &Scheduling<'_>,
     rules: &PlacementRules,
@@ -139,14 +140,14 @@ fn required_before(
     let is_selected = applied.node_selector != Applied::Now
         && matches!(&*architectures, [one] if there.architecture() == Some(one))
         && match was {
-            // An update that has the same in another place has it from the user.
+            // A constraint that an update has in another place than before is the user's.
             Some((there, own)) if own.stands_in(there) => was_selected,
-            // The node selector's may be the user's where the affinity has ours.
+            // The node selector may be the user's if the affinity has the managed constraint.
             _ => rules.require == Require::NodeSelector || !is_required(),
         };
     let sought: &[&'static str] = if was_selected && !is_selected { &[] } else { &architectures };
     let mut own = Managed::requiring(sought, is_selected, labels);
-    // Who applies a required affinity applies a term: where all look like ours, that one is among them.
+    // An owner who applies a required affinity applies a term: if all terms look managed, that one is among them.
     let is_alone = || there.required.as_deref().is_some_and(|terms| own.users_terms(terms).is_none());
     if applied.required == Applied::Now || applied.required == Applied::Before && is_alone() {
         own.required.clear();
@@ -154,12 +155,12 @@ fn required_before(
     own
 }
 
-/// The platforms of the architectures that are named in an annotation of ours.
+/// Returns the platforms of the architectures that a managed annotation names.
 fn platforms(written: &str) -> PlatformSet {
     names(written).map(PlatformSet::of_architecture).fold(PlatformSet::EMPTY, PlatformSet::union)
 }
 
-/// How to write down what is ours; `None` where it stands there.
+/// Edits the annotation to `value`; `None` if it names the same already.
 fn record(key: &'static str, written: &str, value: String) -> Option<AnnotationEdit> {
     (!names(written).eq(names(&value))).then_some(AnnotationEdit { key, value })
 }

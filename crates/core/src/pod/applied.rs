@@ -1,5 +1,5 @@
-//! Which lists of a template its owner has set by server-side apply. An apply sends such a list as a whole, and the API server
-//! stores it in place of the one before, so nothing in it is ours, even where it looks like ours.
+//! Lists of a template that its owner has set by server-side apply. An apply sends such a list as a whole, and the API
+//! server stores it in place of the one before, so nothing in the list is managed, even if it looks so.
 //!
 //! Source: `managedFields` of k8s.io/apimachinery meta/v1, and the lists that k8s.io/api core/v1 marks as atomic.
 
@@ -9,25 +9,26 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Where the lists stand in `fieldsV1`, below the template's spec.
+/// Paths of the lists in `fieldsV1`, below the template's spec.
 const TOLERATIONS: [&str; 1] = ["f:tolerations"];
 const NODE_SELECTOR: [&str; 1] = ["f:nodeSelector"];
 const REQUIRED: [&str; 3] =
     ["f:affinity", "f:nodeAffinity", "f:requiredDuringSchedulingIgnoredDuringExecution"];
 const TEMPLATE: [&str; 3] = ["f:spec", "f:template", "f:spec"];
 
-/// When a list was last applied.
+/// Time at which a list was last applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Applied {
     #[default]
     Never,
-    /// By an earlier request: ours may have been added to the list since, and an empty one may have got nothing else.
+    /// An earlier request applied the list: tolerarch may have added to it since, and an empty list may have got
+    /// nothing else.
     Before,
-    /// By the request under review, as it stands.
+    /// The request under review applied the list with this content.
     Now,
 }
 
-/// The same for each list that can hold something of ours.
+/// Time at which each list that can hold managed items was last applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct AppliedLists {
     pub(crate) tolerations: Applied,
@@ -78,7 +79,7 @@ fn applies(entries: Option<&RawValue>) -> Vec<Entry<'_>> {
     entries.into_iter().flatten().filter(Entry::is_apply).collect()
 }
 
-/// What stands at this path of `fieldsV1`.
+/// Returns the member at this path of `fieldsV1`.
 fn inner<'a>(fields: &'a RawValue, path: &[&str]) -> Option<&'a RawValue> {
     path.iter().try_fold(fields, |fields, name| {
         let members: HashMap<Cow<'_, str>, &RawValue> = serde_json::from_str(fields.get()).ok()?;

@@ -1,4 +1,4 @@
-//! How parts of a Pod are read from JSON: borrowed, and null as if it were absent or empty, as the API server reads it.
+//! Reads parts of a Pod from JSON: borrowed, and null like an absent or empty member, as the API server reads it.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
@@ -7,23 +7,24 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use tolerarch_text::json::{self, First, List, Object, Unread};
 
-/// Items of one list that are read. No Pod has as many: etcd takes 1.5 MB, and the API server 3 MiB.
+/// Maximal items of one list that are read. No Pod has as many: etcd takes 1.5 MB, and the API server 3 MiB.
 pub(super) const ITEMS: usize = 4096;
-/// Bytes of labels, a node selector or an affinity that are read. Their lists take up to sixty times as many, and are gone
-/// when the Pod is decided; people write a few hundred.
+/// Maximal bytes of labels, a node selector or an affinity that are read. Their lists take up to sixty times as many
+/// bytes until the Pod is decided; people write a few hundred.
 const SMALL: usize = 64 << 10;
 
-/// A text that borrows from the JSON unless it had to be unescaped; empty where it is null or absent.
+/// A text that borrows from the JSON unless it had to be unescaped; empty if it is null or absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Text<'a>(Cow<'a, str>);
 
-/// A text that is there. (serde borrows into a plain `Cow<str>` field, but not into one within an `Option` or a list.)
+/// A text that is not null. (serde borrows into a plain `Cow<str>` field, but not into one within an `Option` or a
+/// list.)
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(super) struct Name<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-/// An object of texts, such as a node selector.
+/// An object whose values are texts, such as a node selector.
 pub(super) type Texts<'a> = BTreeMap<Text<'a>, Text<'a>>;
 
 impl Text<'_> {
@@ -72,12 +73,12 @@ impl Borrow<str> for Text<'_> {
     }
 }
 
-/// Reads what the API server sends fast; over anything else serde_json decides.
+/// Reads the API server's JSON fast, and any other JSON by serde_json.
 pub(crate) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> serde_json::Result<T> {
     json::read(json).or_else(|_| serde_json::from_slice(json))
 }
 
-/// Reads a part of a Pod that is usually small; `None` where it is not, or no `T`.
+/// Reads a part of a Pod that is usually small; `None` if it is larger than [`SMALL`], or no `T`.
 pub(super) fn read_small<'p, T: Deserialize<'p>>(json: &'p Unread<'_>) -> Option<T> {
     if json.size() > SMALL { None } else { json.read() }
 }

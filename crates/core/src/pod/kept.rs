@@ -1,6 +1,6 @@
-//! What a decoded Pod takes of memory, and how it does without the bytes that it was read from, while it waits.
+//! Memory of a decoded Pod, and its copy without the bytes that it was read from, for the time in which it waits.
 //!
-//! Of a large review, most is nothing that a decision needs; lists may be much larger decoded than as JSON (`{}`).
+//! Most of a large review is nothing that a decision needs. Lists may be much larger decoded than as JSON (`{}`).
 
 use super::keys::{Labels, Picked};
 use super::{
@@ -9,15 +9,16 @@ use super::{
 };
 use tolerarch_text::json::Unread;
 
-/// Bytes for each image beside its text, while it is looked up: its usage, and what makes its text a full reference.
+/// Bytes for each image beside its text, while it is looked up: its usage, and the rest of the full reference.
 const USAGE: usize = size_of::<Usage<'_>>() + 96;
 
-/// What may have to wait: a decoded Pod, its parts, and what holds one.
+/// A value that may have to wait: a decoded Pod, its parts, and types that hold one.
 pub trait Kept {
     type Owned;
-    /// The same, without the bytes that it was read from.
+    /// Copies the value, so that it no longer borrows from the bytes that it was read from.
     fn into_owned(self) -> Self::Owned;
-    /// Bytes of it that are elsewhere, or a few more: texts, wherever they are, and items of lists.
+    /// Returns the bytes that the value holds elsewhere, or a few more: texts, whether borrowed or owned, and items of
+    /// lists.
     fn held(&self) -> usize;
 }
 
@@ -71,7 +72,7 @@ impl<A: Kept, B: Kept> Kept for (A, B) {
     }
 }
 
-/// Values that hold nothing beside themselves.
+/// Implements [`Kept`] for values that hold nothing beside themselves.
 macro_rules! kept_itself {
     ($($name:ty),*) => {$(
         impl Kept for $name {
@@ -88,7 +89,7 @@ macro_rules! kept_itself {
 
 kept_itself!(bool, usize, i64, &'static str, AppliedLists);
 
-/// Structs, with all their fields, and what each holds beside them.
+/// Implements [`Kept`] for structs, with all their fields, and optionally bytes that each holds beside them.
 macro_rules! kept {
     ($($name:ident { $($field:ident),* } $(+ $more:ident)?)*) => {$(
         impl Kept for $name<'_> {

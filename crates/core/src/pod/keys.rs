@@ -8,15 +8,15 @@ use super::json::{Name, Text, Texts, read_small};
 use super::kept::Kept;
 use tolerarch_text::json::{self, Unread};
 
-/// Label or annotation that takes a Pod (or a namespace) out, `"off"`, or says whether its decisions are carried out.
+/// Label or annotation that excludes a Pod (or a namespace), `"off"`, or says whether its decisions are carried out.
 pub const MODE_KEY: &str = "tolerarch.io/mode";
 /// Label by which a namespace chooses a profile.
 pub const PROFILE_KEY: &str = "tolerarch.io/profile";
-/// Annotation that names the pools opened by tolerarch, comma-separated. By it a later pass knows its own work.
+/// Annotation that names the pools opened by tolerarch, comma-separated. A later pass knows managed tolerations by it.
 pub const POOLS_KEY: &str = "tolerarch.io/pools";
-/// Annotation that names what tolerarch requires of the Pod's nodes, comma-separated. It marks our own, too.
+/// Annotation that names the managed requirements on the Pod's nodes, comma-separated. A later pass knows them by it.
 pub const REQUIRED_KEY: &str = "tolerarch.io/required";
-/// The same for what tolerarch prefers: architectures and pools with their weights.
+/// Annotation that names the managed preferences: architectures and pools with their weights.
 pub const PREFERRED_KEY: &str = "tolerarch.io/preferred";
 /// Annotation that says why a Pod stays closed.
 pub const REASON_KEY: &str = "tolerarch.io/reason";
@@ -30,14 +30,14 @@ pub(super) const MIRROR_KEY: &str = "kubernetes.io/config.mirror";
 /// All keys of a Pod that a decision reads.
 const KEYS: [&str; 7] =
     [MODE_KEY, POOLS_KEY, REQUIRED_KEY, PREFERRED_KEY, REASON_KEY, PREFER_KEY, MIRROR_KEY];
-/// What all labels begin with that concern tolerarch.
+/// Prefix of all labels that concern tolerarch.
 const PREFIX: &str = "tolerarch.io/";
 
 /// The members of an object of texts that a decision reads, and the size of the object.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Picked<'a> {
     pub(super) texts: Vec<(&'static str, Text<'a>)>,
-    /// Members of the object, these and others.
+    /// Number of all members of the object.
     pub(super) count: usize,
     /// Bytes of all members, keys and values.
     pub(super) bytes: usize,
@@ -63,7 +63,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Picked<'a> {
                     picked.count += 1;
                     picked.bytes += name.len() + text.as_str().len();
                     if let Some(key) = KEYS.into_iter().find(|key| *key == name) {
-                        // Of a name that comes twice the last text counts, as in Go.
+                        // The last of several members with one name counts, as in Go.
                         picked.texts.retain(|(known, _)| *known != key);
                         picked.texts.push((key, text));
                     }
@@ -75,7 +75,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Picked<'a> {
     }
 }
 
-/// The labels of a Pod. Of most Pods none concerns tolerarch, so they are skipped, and read when one is asked for.
+/// The labels of a Pod. Most Pods have none that concerns tolerarch, so the labels are skipped, and read on demand.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Labels<'a> {
     pub(super) own: Picked<'a>,

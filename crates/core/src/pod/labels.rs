@@ -1,6 +1,6 @@
-//! What Kubernetes takes for names and labels.
+//! Kubernetes' rules for names and labels.
 
-/// `IsValidLabelValue` of k8s.io/apimachinery.
+/// Checks by `IsValidLabelValue` of k8s.io/apimachinery.
 pub fn is_label_value(text: &str) -> bool {
     let edge = |b: Option<u8>| b.is_none_or(|b| b.is_ascii_alphanumeric());
     text.len() <= 63
@@ -9,13 +9,14 @@ pub fn is_label_value(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
-/// `IsQualifiedName` of k8s.io/apimachinery: an optional DNS subdomain, a slash, and a name.
+/// Checks by `IsQualifiedName` of k8s.io/apimachinery: an optional DNS subdomain, a slash, and a name.
 pub fn is_label_key(text: &str) -> bool {
     let (prefix, name) = text.rsplit_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_name)
 }
 
-/// A DNS subdomain, as Kubernetes wants the names of most objects (RFC 1123). No name is a step of a path.
+/// Checks for a DNS subdomain, as Kubernetes requires of most objects' names (RFC 1123). No such name is a step of a
+/// path.
 pub fn is_name(text: &str) -> bool {
     let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let is_label = |label: &str| {

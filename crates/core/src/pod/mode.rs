@@ -1,28 +1,28 @@
-//! What a Pod says itself about whether decisions on it are carried out.
+//! A Pod's own setting of whether decisions on it are carried out.
 
 use super::keys::MODE_KEY;
 
-/// Characters of a value that a warning shows. With them it has at most the 120 that the API server advises
-/// (k8s.io/api admission/v1); it cuts warnings of more than 256.
+/// Characters of a value in a warning. With this many a warning has at most the 120 characters that the API server
+/// advises (k8s.io/api admission/v1); the API server cuts warnings of more than 256.
 const SHOWN: usize = 24;
 
-/// `tolerarch.io/mode` of a Pod, as its label and its annotation say together; the more careful, the greater.
+/// `tolerarch.io/mode` of a Pod, of its label and its annotation together; the more careful, the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PodMode<'p> {
-    /// Neither is there: the configuration decides.
+    /// Neither label nor annotation: the configuration decides.
     Unset,
     /// Decisions are carried out, whatever the configuration says.
     Enforce,
     /// Decisions are counted and logged only.
     Observe,
-    /// A value that means nothing, the empty one among them. It was meant to do something, so the Pod stays as it is.
+    /// An invalid value, which includes the empty one. The value was meant to do something, so the Pod stays unchanged.
     Unknown(&'p str),
-    /// The Pod stays as it is.
+    /// The Pod stays unchanged.
     Off,
 }
 
 impl<'p> PodMode<'p> {
-    /// Of several values, the most careful one.
+    /// Returns the most careful of several values.
     pub(super) fn of(values: impl IntoIterator<Item = &'p str>) -> Self {
         let modes = values.into_iter().map(|value| match value {
             "off" => Self::Off,
@@ -33,8 +33,8 @@ impl<'p> PodMode<'p> {
         modes.max().unwrap_or(Self::Unset)
     }
 
-    /// What is to be said about a value that means nothing. The value is untrusted input, and a warning is a header: it has
-    /// to be short, and must not hold control characters (k8s.io/apiserver `warning.AddWarning`).
+    /// Returns a warning about an invalid value. The value is untrusted input, and a warning is a header: it has to be
+    /// short and free of control characters (k8s.io/apiserver `warning.AddWarning`).
     pub fn warning(self) -> Option<String> {
         let Self::Unknown(value) = self else { return None };
         let shown = quoted(value);
@@ -44,7 +44,7 @@ impl<'p> PodMode<'p> {
     }
 }
 
-/// The beginning of a value in a warning.
+/// Returns the beginning of a value, quoted for a warning.
 pub(super) fn quoted(value: &str) -> String {
     let mut shown: String = value.chars().take(SHOWN).flat_map(char::escape_default).collect();
     if shown.len() > SHOWN || value.chars().nth(SHOWN).is_some() {

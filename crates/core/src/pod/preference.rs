@@ -1,4 +1,4 @@
-//! What a Pod says itself about the architecture that it prefers.
+//! A Pod's own setting of the architecture that it prefers.
 
 use super::keys::PREFER_KEY;
 use super::mode::quoted;
@@ -7,12 +7,12 @@ use crate::image::PlatformSet;
 /// `tolerarch.io/prefer` of a Pod, its label or else its annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodPreference<'p> {
-    /// It is not there: the configuration decides.
+    /// Neither label nor annotation: the configuration decides.
     Unset,
     None,
-    /// All platforms of this architecture.
+    /// An architecture, as all its platforms.
     Architecture(PlatformSet),
-    /// A value that means nothing, so the configuration decides.
+    /// An invalid value, so the configuration decides.
     Unknown(&'p str),
 }
 
@@ -26,7 +26,7 @@ impl<'p> PodPreference<'p> {
         }
     }
 
-    /// What is to be said about a value that means nothing: short and plain, as with modes.
+    /// Returns a warning about an invalid value, as short and plain as [`PodMode::warning`](super::PodMode::warning).
     pub fn warning(self) -> Option<String> {
         let Self::Unknown(value) = self else { return None };
         let shown = quoted(value);

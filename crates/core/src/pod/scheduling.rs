@@ -1,4 +1,4 @@
-//! Node selector and node affinity, read only where a placement needs them: what is not understood is not edited.
+//! Node selector and node affinity, read only if a placement needs them. One that cannot be parsed is not edited.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +7,12 @@ use tolerarch_text::json::{List, Unread};
 
 /// The label of nodes for their architecture.
 pub const ARCH_KEY: &str = "kubernetes.io/arch";
-/// The label that it replaced.
+/// The deprecated label of nodes for their architecture.
 pub const BETA_ARCH_KEY: &str = "beta.kubernetes.io/arch";
-/// Items of a list.
+/// Maximal items of a list.
 const ITEMS: usize = 128;
 
-/// What a Pod says of the nodes on which it is to run; `None` where a part is absent or null.
+/// A Pod's constraints on nodes; `None` for a part that is absent or null.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scheduling<'p> {
     pub(crate) selector: Option<Texts<'p>>,
@@ -23,7 +23,7 @@ pub(crate) struct Scheduling<'p> {
     others: Affinity<'p>,
 }
 
-/// `v1.Affinity`.
+/// Type `v1.Affinity`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 struct Affinity<'p> {
@@ -35,7 +35,7 @@ struct Affinity<'p> {
     pod_anti_affinity: Option<Unread<'p>>,
 }
 
-/// `v1.NodeAffinity`.
+/// Type `v1.NodeAffinity`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 struct NodeAffinity<'p> {
@@ -51,25 +51,25 @@ struct NodeAffinity<'p> {
     preferred: Option<List<WeightedTerm<'p>, ITEMS>>,
 }
 
-/// `v1.NodeSelector`.
+/// Type `v1.NodeSelector`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 struct NodeSelector<'p> {
     node_selector_terms: Option<List<Term<'p>, ITEMS>>,
 }
 
-/// `v1.PreferredSchedulingTerm`.
+/// Type `v1.PreferredSchedulingTerm`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub(crate) struct WeightedTerm<'p> {
-    /// 1 to 100.
+    /// A number from 1 to 100.
     #[serde(default)]
     weight: i64,
     #[serde(default)]
     preference: Term<'p>,
 }
 
-/// `v1.NodeSelectorTerm`: a node has to match all of it; one that is empty matches none.
+/// Type `v1.NodeSelectorTerm`: a node has to match all of a term; an empty term matches none.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub(crate) struct Term<'p> {
@@ -79,7 +79,7 @@ pub(crate) struct Term<'p> {
     match_fields: Option<List<Unread<'p>, ITEMS>>,
 }
 
-/// `v1.NodeSelectorRequirement`.
+/// Type `v1.NodeSelectorRequirement`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub(crate) struct Expression<'p> {
@@ -90,7 +90,7 @@ pub(crate) struct Expression<'p> {
 }
 
 impl<'p> Scheduling<'p> {
-    /// Reads a node selector and an affinity; `None` where one is not understood.
+    /// Reads a node selector and an affinity; `None` if one of them cannot be parsed.
     pub(super) fn of(selector: Option<&'p Unread<'_>>, affinity: Option<&'p Unread<'_>>) -> Option<Self> {
         fn read<'p, T: Deserialize<'p>>(json: Option<&'p Unread<'_>>) -> Option<Option<T>> {
             json.map_or(Some(None), |json| read_small(json).map(Some))
@@ -108,7 +108,7 @@ impl<'p> Scheduling<'p> {
         })
     }
 
-    /// The affinity, if anything is left of it.
+    /// Returns the affinity, if anything is left of it.
     pub(crate) fn affinity(&self) -> Option<impl Serialize> {
         let required =
             self.required.clone().map(|terms| NodeSelector { node_selector_terms: Some(List(terms)) });
@@ -122,12 +122,12 @@ impl<'p> Scheduling<'p> {
         self.required.as_deref().unwrap_or_default()
     }
 
-    /// The architecture that the node selector names.
+    /// Returns the architecture that the node selector names.
     pub(crate) fn architecture(&self) -> Option<&str> {
         self.selector.as_ref()?.get(ARCH_KEY).map(Text::as_str)
     }
 
-    /// The labels of nodes that it constrains.
+    /// Returns the labels of nodes that selector and required terms constrain.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> + Clone {
         let expressions = self.terms().iter().flat_map(Term::expressions);
         self.selector.iter().flatten().map(|(key, _)| key.as_str()).chain(expressions.map(Expression::key))
@@ -145,7 +145,7 @@ impl<'p> WeightedTerm<'p> {
 }
 
 impl<'p> Term<'p> {
-    /// The same term with other expressions.
+    /// Returns the term with other expressions.
     pub(crate) fn with(&self, expressions: Vec<Expression<'p>>) -> Self {
         let match_expressions = (!expressions.is_empty()).then_some(List(expressions));
         Self { match_expressions, match_fields: self.match_fields.clone() }
@@ -160,7 +160,7 @@ impl<'p> Term<'p> {
     }
 }
 
-/// The order of expressions means nothing.
+/// Compares regardless of the order of expressions, which does not matter.
 impl PartialEq for Term<'_> {
     fn eq(&self, other: &Self) -> bool {
         let (own, others) = (self.expressions(), other.expressions());
@@ -189,19 +189,19 @@ impl<'p> Expression<'p> {
         self.key.as_str()
     }
 
-    /// As an annotation says it: architectures alone, and the value of any other label behind its key.
+    /// Renders values for an annotation: architectures alone, values of any other label behind its key.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         let before = if self.key == *ARCH_KEY { String::new() } else { [self.key(), "="].concat() };
         self.values.iter().flatten().map(move |value| [before.as_str(), value.as_str()].concat())
     }
 
-    /// Whether it asks for the same label of nodes, by whatever name.
+    /// Returns whether both expressions concern the same label of nodes; both labels of the architecture count as one.
     pub(crate) fn is_about_the_same(&self, other: &Expression<'_>) -> bool {
         self.key == other.key || names_architecture(self.key()) && names_architecture(other.key())
     }
 }
 
-/// Whether this label of nodes is their architecture.
+/// Returns whether this label of nodes is their architecture.
 pub fn names_architecture(key: &str) -> bool {
     key == ARCH_KEY || key == BETA_ARCH_KEY
 }

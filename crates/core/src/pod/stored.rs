@@ -1,28 +1,31 @@
-//! How many bytes an object takes in etcd at most, by its JSON. API servers store protobuf, without names of members.
+//! Upper bound of the bytes that an object takes in etcd, by its JSON. API servers store protobuf, without names of
+//! members.
 //!
-//! An upper bound: a Pod near etcd's limit is left unchanged rather than refused. A Pod of 200 KiB with 1,000 objects and 5,000
-//! members counts as 294 KiB, of 1.5 MiB. `e2e/upstream` compares it with the encoder of the API server.
+//! A Pod near etcd's limit is left unchanged rather than refused. A Pod of 200 KiB with 1,000 objects and 5,000 members
+//! counts as 294 KiB, of 1.5 MiB. `e2e/upstream` compares the bound with the encoder of the API server.
 
 use serde_json::Value;
 
-/// Bytes of JSON below which an object counts with all of them. No list takes more than ten times the bytes of its JSON (of
-/// containers that are all `{}`), which fits as well.
+/// Bytes of JSON below which all of them count. No list takes more than ten times the bytes of its JSON (of containers
+/// that are all `{}`), which fits as well.
 const SMALL: usize = 128 << 10;
-/// Bytes that are written of a message although it is empty, with its tag and length; `knows_every_field` has the largest.
+/// Bytes that are written of a message although it is empty, with its tag and length; `knows_every_field` has the
+/// largest.
 const MESSAGE: usize = 64;
-/// Bytes of a member beside what its JSON shows: tags and lengths of an entry of a map, and of a message around its value.
+/// Bytes of a member beside those of its JSON: tags and lengths of an entry of a map, and of a message around its
+/// value.
 const MEMBER: usize = 6;
 /// Bytes of a negative number.
 const NEGATIVE: usize = 10;
 /// Bytes of an escape in `fieldsV1`, which is stored as JSON, beside the character.
 const ESCAPE: usize = 5;
 
-/// Of the object in this JSON, all of it included.
+/// Returns the bound for the object in this JSON.
 pub(crate) fn size_of_json(json: &[u8]) -> usize {
     if json.len() < SMALL { json.len() } else { bound(json) }
 }
 
-/// Of this object.
+/// Returns the bound for this object.
 pub(crate) fn size_of_value(value: &Value) -> usize {
     bound(value.to_string().as_bytes())
 }
@@ -32,7 +35,7 @@ fn bound(json: &[u8]) -> usize {
         b'{' => MESSAGE,
         b':' => MEMBER,
         b'-' => NEGATIVE,
-        // U+2028 and U+2029, too.
+        // The byte 0xe2 begins U+2028 and U+2029.
         b'<' | b'>' | b'&' | 0xe2 => ESCAPE,
         _ => 0,
     };

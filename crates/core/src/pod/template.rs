@@ -1,4 +1,4 @@
-//! The template by which a controller makes its Pods.
+//! The template of a controller's Pods.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -7,7 +7,7 @@ use super::json::{Text, read};
 use super::{DAEMON_SET, Pod};
 use tolerarch_text::json::Object;
 
-/// Bytes of a template that is read as a value, which takes some sixteen times as much for a moment.
+/// Maximal bytes of a template that is read as a value, which takes some sixteen times as much for a moment.
 const VALUE: usize = 256 << 10;
 
 /// A template, and the Pod that it describes.
@@ -15,19 +15,19 @@ const VALUE: usize = 256 << 10;
 pub struct Template<'a> {
     /// The Pod, as its controller would create it.
     pub pod: Pod<'a>,
-    /// The text of it.
+    /// The template's JSON.
     pub(super) json: Text<'a>,
 }
 
 impl<'a> Template<'a> {
-    /// The template of the DaemonSet of this name, which takes `bytes` where it is stored; `None` if it is none.
+    /// Reads the template of the DaemonSet of this name, which takes `bytes` in etcd; `None` if `json` is no template.
     pub(crate) fn of_json(json: &'a RawValue, name: Text<'a>, bytes: usize) -> Option<Self> {
         let Object(pod) = read::<Object<Pod<'a>>>(json.get().as_bytes()).ok()?;
         let pod = Pod { bytes, ..pod.created_by(DAEMON_SET.into(), name) };
         Some(Self { pod, json: json.get().into() })
     }
 
-    /// The text of it. `None` where it is too large or too deep for that.
+    /// Parses the template's JSON; `None` if it is too large or nested too deep.
     pub fn value(&self) -> Option<Value> {
         let json = self.json.as_str();
         if json.len() <= VALUE { serde_json::from_str(json).ok() } else { None }

@@ -1,10 +1,11 @@
-//! Tolerations, and which of them make another one needless.
+//! Tolerations, and the rule by which one makes another needless.
 
 use serde::{Deserialize, Serialize};
 
 use super::json::Text;
 
-/// Empty texts mean absent, as in Kubernetes; operators and effects that are not known (yet) are kept as they are.
+/// Empty texts mean absent, as in Kubernetes; operators and effects that tolerarch does not know (yet) are kept
+/// unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct Toleration<'a> {
@@ -20,14 +21,14 @@ pub struct Toleration<'a> {
     /// The taint's effect; empty means every effect.
     #[serde(skip_serializing_if = "Text::is_empty")]
     pub effect: Text<'a>,
-    /// How long a `NoExecute` taint is tolerated; absent means for ever.
+    /// Seconds for which a `NoExecute` taint is tolerated; absent means without limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }
 
 impl Toleration<'_> {
-    /// Whether every taint that `other` tolerates is tolerated by this one, for at least as long: the scheduler's
-    /// `ToleratesTaint` (k8s.io/api core/v1 `toleration.go`), asked for all taints at once.
+    /// Returns whether this toleration covers every taint that `other` tolerates, for at least as long: the scheduler's
+    /// `ToleratesTaint` (k8s.io/api core/v1 `toleration.go`), for all taints at once.
     pub fn covers(&self, other: &Toleration<'_>) -> bool {
         let effect = self.effect.is_empty() || self.effect == other.effect;
         let long_enough = match (self.toleration_seconds, other.toleration_seconds) {
@@ -44,14 +45,15 @@ impl Toleration<'_> {
         effect && long_enough && taints
     }
 
-    /// Whether a taint does not keep away a Pod with this when it is scheduled; how long one is tolerated does not matter.
+    /// Returns whether a Pod with this toleration can be scheduled despite the taint; for how many seconds does not
+    /// matter.
     pub fn tolerates(&self, key: &str, value: &str, effect: &str) -> bool {
         let (operator, toleration_seconds) = ("Equal".into(), self.toleration_seconds);
         let (key, value, effect) = (key.into(), value.into(), effect.into());
         self.covers(&Toleration { key, operator, value, effect, toleration_seconds })
     }
 
-    /// Whether both mean the same: what tolerarch added is found again by this.
+    /// Returns whether both mean the same, by which managed tolerations are recognised.
     pub fn same(&self, other: &Toleration<'_>) -> bool {
         self.operator() == other.operator()
             && (&self.key, &self.value) == (&other.key, &other.value)

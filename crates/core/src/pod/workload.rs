@@ -1,15 +1,18 @@
-//! Which workload a Pod is of: what stays the same from one rollout to the next.
+//! The workload of a Pod: the part of its owner's name that stays the same from one rollout to the next.
 
 use super::{Pod, Text};
 
-/// Digits at the end of the name of a CronJob's Job: minutes since 1970, or seconds (`pkg/controller/cronjob/utils.go`).
+/// Number of digits at the end of the name of a CronJob's Job: minutes since 1970, or seconds
+/// (`pkg/controller/cronjob/utils.go`).
 const TIME: std::ops::RangeInclusive<usize> = 8..=10;
-/// Labels that hold the hash of a template, which ends the name of a ReplicaSet, and the owner that it is named after.
+/// Labels that hold the hash of a template, which ends the name of a ReplicaSet, and the owner that the ReplicaSet is
+/// named after.
 const HASHES: [(&str, &str); 2] =
     [("pod-template-hash", "Deployment"), ("rollouts-pod-template-hash", "Rollout")];
 
 impl Pod<'_> {
-    /// A Pod as it was when it was created: on no node, not stored, and without its own name where it has a controller.
+    /// Returns the Pod as it was at its creation: on no node, not stored, and without its own name if it has a
+    /// controller.
     #[must_use]
     pub fn as_created(mut self) -> Self {
         let is_controlled = self.controller().is_some();
@@ -17,12 +20,13 @@ impl Pod<'_> {
             metadata.name = Text::default();
         }
         self.spec.node_name = Text::default();
-        // What it takes by now says nothing of what it took.
+        // The Pod's size now says nothing of its size at its creation.
         self.bytes = 0;
         self
     }
 
-    /// Kind and name of its controller, without what differs between rollouts or runs; else of the Pod itself.
+    /// Returns kind and name of the Pod's controller, without what differs between rollouts or runs; else those of the
+    /// Pod.
     pub fn workload(&self) -> (&str, &str) {
         match (self.controller(), self.owner_above()) {
             (Some((kind, _)), Some((_, name))) => (kind, name),
@@ -31,7 +35,7 @@ impl Pod<'_> {
         }
     }
 
-    /// Kind and name of the owner above its controller, as far as names tell.
+    /// Returns kind and name of the owner above the Pod's controller, as far as names reveal it.
     pub fn owner_above(&self) -> Option<(&'static str, &str)> {
         match self.controller()? {
             ("ReplicaSet", name) => HASHES.iter().find_map(|(label, kind)| {

@@ -1,21 +1,21 @@
-//! On which nodes a Pod may run at all, by what its images run on.
+//! Nodes on which a Pod may run at all, by the platforms of its images.
 
 use super::{Blocker, ImageSupport, Verdicts};
 use crate::image::PlatformSet;
 use crate::pod::{Pod, PodPreference};
 
-/// How Pods are steered, beyond the pools that are opened to them.
+/// Rules of node affinity and preferences, beside the pools that are opened to Pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementRules {
-    /// Whether Pods are kept off the platforms that their images lack.
+    /// Means by which Pods are kept off the platforms that their images lack.
     pub require: Require,
     /// The platforms that the cluster's nodes have.
     pub platforms: PlatformSet,
-    /// Whether these are only what counts until they have been read of the cluster.
+    /// Set if `platforms` only counts until the platforms have been read from the cluster.
     pub discovered: bool,
-    /// Those for a Pod with an image that is not known; empty where such a Pod is not steered.
+    /// Platforms for a Pod with an unknown image; empty if such a Pod is not steered.
     pub when_unknown: PlatformSet,
-    /// The platforms that Pods prefer whose images run there.
+    /// The platforms that Pods prefer if their images run there.
     pub prefer: Vec<Preference>,
     /// Labels of Pods that are required of their nodes as well.
     pub pod_labels: Vec<String>,
@@ -24,18 +24,18 @@ pub struct PlacementRules {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preference {
     pub platform: PlatformSet,
-    /// 1 to 100.
+    /// A number from 1 to 100.
     pub weight: u8,
 }
 
-/// How Pods are kept off the platforms that their images lack.
+/// Means by which Pods are kept off the platforms that their images lack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Require {
     #[default]
     Off,
-    /// By a required node affinity.
+    /// A required node affinity.
     Affinity,
-    /// By the node selector where one architecture is left, else by the affinity.
+    /// The node selector if one architecture is left, else the affinity.
     NodeSelector,
 }
 
@@ -43,7 +43,7 @@ pub enum Require {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeFit {
     Everywhere,
-    /// Those with these platforms: all that the cluster has of their architectures.
+    /// Nodes with these platforms: all that the cluster has of their architectures.
     Only(PlatformSet),
     Nowhere,
     Unknown,
@@ -63,7 +63,7 @@ impl Default for PlacementRules {
 }
 
 impl PlacementRules {
-    /// Whether this Pod is steered, if its images allow it.
+    /// Returns whether this Pod is steered, if its images allow it.
     pub fn steer(&self, pod: &Pod<'_>) -> bool {
         self.requires()
             || !self.prefer.is_empty()
@@ -74,7 +74,7 @@ impl PlacementRules {
         self.require != Require::Off || !self.pod_labels.is_empty()
     }
 
-    /// Whether this image alone decides that a Pod is not steered, whatever its other images are.
+    /// Returns whether this image alone decides that a Pod is not steered, whatever its other images are.
     pub(super) fn is_settled_by(&self, pod: &Pod<'_>, image: &ImageSupport<'_>) -> bool {
         match (image.nodes(), self.require) {
             (Ok(_), Require::Off) => !self.steer(pod),
@@ -83,8 +83,8 @@ impl PlacementRules {
         }
     }
 
-    /// Of the cluster's platforms those on which something runs that runs on `nodes`. Nodes are told apart by their
-    /// architecture: one of which a variant is lacking is none.
+    /// Returns the cluster's platforms within `nodes`, without architectures that `nodes` covers only in part: nodes
+    /// are told apart by their architecture alone.
     fn within(&self, nodes: PlatformSet) -> PlatformSet {
         let runs = self.platforms.intersection(nodes);
         if runs == self.platforms {
@@ -95,7 +95,7 @@ impl PlacementRules {
 }
 
 impl<'a> Verdicts<'a, '_> {
-    /// By the rules. If images that are known leave no nodes, those that are not known change nothing.
+    /// Applies the rules. If known images leave no nodes, unknown ones change nothing.
     pub(crate) fn node_fit(&self) -> NodeFit {
         let rules = &self.policy.placement;
         let known = self.known();
@@ -114,7 +114,7 @@ impl<'a> Verdicts<'a, '_> {
         }
     }
 
-    /// The first image that lacks some of the cluster's platforms, or else that is not known.
+    /// Returns the first image that lacks some of the cluster's platforms, or else the first that is unknown.
     pub(crate) fn narrowing(&self) -> Option<Blocker<'a>> {
         let platforms = self.policy.placement.platforms;
         let blockers = || self.images.iter().filter_map(|image| image.blocker(platforms));

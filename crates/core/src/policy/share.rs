@@ -1,21 +1,22 @@
-//! Which workloads a pool is open to while it is rolled out to a share of them.
+//! Workloads to which a pool is open while it is rolled out to a share of them.
 
 use sha2::{Digest, Sha256};
 
 use super::{Policy, Pool};
 use crate::pod::Pod;
 
-/// The place of a workload in the order in which a growing share takes them in: 0 to 99. It is the same for all its Pods, on
-/// every replica, and from one rollout to the next; so must it be from one version to the next.
+/// The place of a workload in the order in which a growing share takes workloads in: 0 to 99. The place is the same for
+/// all Pods of the workload, on every replica, from one rollout to the next, and so it must stay from one version of
+/// tolerarch to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank(u8);
 
 impl Rank {
-    /// Every share but an empty one has it.
+    /// The rank within every share but an empty one.
     pub const FIRST: Self = Self(0);
 
     fn of(namespace: &str, kind: &str, name: &str) -> Self {
-        // A file may leave out what kubectl would fill in.
+        // A file may leave out the namespace that kubectl would fill in.
         let namespace = if namespace.is_empty() { "default" } else { namespace };
         let hash = Sha256::digest([namespace, kind, name].join("\0"));
         let number = hash.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte));
@@ -24,7 +25,7 @@ impl Rank {
 }
 
 impl Policy {
-    /// The rank of a Pod's workload; computed only where a pool asks for it.
+    /// Returns the rank of a Pod's workload; computed only if a pool needs it.
     pub fn rank(&self, namespace: &str, pod: &Pod<'_>) -> Rank {
         if self.pools.iter().all(|pool| pool.share == Pool::ALL) {
             return Rank::FIRST;
@@ -38,7 +39,7 @@ impl Pool {
     /// The share of all workloads.
     pub const ALL: u8 = 100;
 
-    /// Whether it is open to workloads of this rank at all.
+    /// Returns whether the pool is open to workloads of this rank at all.
     pub fn takes(&self, rank: Rank) -> bool {
         rank.0 < self.share
     }

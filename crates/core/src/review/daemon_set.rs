@@ -1,4 +1,4 @@
-//! The DaemonSet that a review is about.
+//! The DaemonSet under review.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -7,20 +7,20 @@ use super::Subject;
 use crate::pod::{self, AppliedLists, Template, Text};
 use tolerarch_text::json::Object;
 
-/// What a DaemonSet makes its Pods by.
+/// A DaemonSet's template of its Pods.
 #[derive(Debug)]
 pub struct DaemonSet<'a> {
     pub template: Template<'a>,
-    /// On an update, the template before it.
+    /// The template before an update.
     pub before: Option<Template<'a>>,
 }
 
 impl DaemonSet<'_> {
-    /// Where the template stands in it.
+    /// JSON pointer to the template within a DaemonSet.
     pub const TEMPLATE: &'static str = "/spec/template";
 }
 
-/// The body of a review of a DaemonSet, read once more: they are rare.
+/// The body of a review of a DaemonSet, read a second time, which is fine as such reviews are rare.
 #[derive(Deserialize)]
 struct Change<'a> {
     #[serde(borrow)]
@@ -66,17 +66,17 @@ impl<'a> Controller<'a> {
     }
 }
 
-/// Reads the object of a review, and the one before it.
+/// Reads the object of a review, and the object before the update.
 pub(super) fn read(body: &[u8]) -> Subject<'_> {
     let Ok(Change { request: Objects { object, old_object } }) = serde_json::from_slice(body) else {
         return Subject::Malformed;
     };
     let bytes = pod::size_of_json(body);
-    // A new one that is applied with marks of ours is a copy of one that was managed.
+    // A new DaemonSet that is applied with tolerarch's annotations is a copy of a managed one.
     let applied = old_object.as_ref().map_or_else(AppliedLists::default, |Object(old)| {
         AppliedLists::of(object.metadata.managed_fields, old.metadata.managed_fields)
     });
-    // A template before that does not decode is none that an earlier review wrote into.
+    // An earlier review cannot have added anything to a template that does not decode.
     let before = old_object.and_then(|Object(old)| {
         let applied = AppliedLists::of(old.metadata.managed_fields, old.metadata.managed_fields);
         old.template(bytes, applied)
