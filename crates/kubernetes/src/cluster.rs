@@ -1,7 +1,7 @@
-//! All that talks to the Kubernetes API: as the service account that is mounted, or as a person's kubeconfig says, so that
-//! no request waits long for an API server that does not answer.
+//! Client of the Kubernetes API, with the credentials of the mounted service account or of a kubeconfig. No request
+//! waits long for an API server that does not answer.
 //!
-//! Of kube only the client is used, and what it gives is read here: whatever comes back has a bound.
+//! Only kube's client is used; responses are read here, as each of them has a bound.
 
 mod api;
 mod caller;
@@ -52,33 +52,34 @@ pub use tolerarch_core::pod::is_name;
 pub use user::UserClient;
 pub use watch::{Change, Followed, Known, UnreadMetrics, Watcher};
 
-/// How long an answer may take in all.
+/// Timeout of a whole request.
 const TIME: Duration = Duration::from_secs(3);
-/// Bytes of an answer. A Secret may have 1 MiB; one for registries has a few KB, perhaps twice (kubectl's annotation).
+/// Maximal bytes of a response. A Secret may have 1 MiB; a pull secret has a few KB, perhaps twice (kubectl's
+/// annotation).
 const BODY: usize = 512 << 10;
-/// How long an API server that did not answer is not asked, so that no Pod waits for it in the meantime.
+/// Back-off after a Secret was requested in vain: none is requested in the meantime, so that no Pod waits for one.
 const REST: Duration = Duration::from_secs(15);
-/// How an object comes back without what is in it.
+/// Media type by which the API server returns the metadata of an object only.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// The MutatingWebhookConfiguration of the manifests. API servers call webhooks in the order of these names.
+/// Name of the MutatingWebhookConfiguration in the manifests. API servers call webhooks in the order of these names.
 pub const WEBHOOK_CONFIGURATION: &str = "zz-tolerarch";
 
-/// What was read, and when by the API server's clock, where it says so.
+/// An object, and the API server's time from its `Date` header, if there is one.
 #[derive(Debug)]
 pub struct Answer<T> {
     pub object: T,
     pub date: Option<SystemTime>,
 }
 
-/// How a change is written.
+/// Format of a change.
 #[derive(Clone, Copy, Debug)]
 pub enum PatchType {
-    /// RFC 6902.
+    /// JSON Patch (RFC 6902).
     Json,
-    /// RFC 7386.
+    /// JSON Merge Patch (RFC 7386).
     Merge,
-    /// Server-side apply, which also creates.
+    /// Server-side apply, which also creates the object.
     Apply,
 }
 
@@ -92,12 +93,12 @@ impl PatchType {
     }
 }
 
-/// The name of an object that the configuration names.
+/// Valid name of an object that the configuration refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectName(String);
 
 impl ObjectName {
-    /// None if no object can have it.
+    /// Checks the name; `None` if no object can have it.
     pub fn new(name: &str) -> Option<Self> {
         is_name(name).then(|| Self(name.to_owned()))
     }
@@ -106,7 +107,7 @@ impl ObjectName {
         &self.0
     }
 
-    /// The name of an object that belongs to the one of this name.
+    /// Returns the name with a suffix, for an object that belongs to the one of this name.
     #[must_use]
     pub fn with_suffix(&self, suffix: &str) -> Self {
         Self(format!("{}{suffix}", self.0))
@@ -117,24 +118,24 @@ pub struct Cluster {
     config: Config,
     api: Mutex<Api>,
     time: Duration,
-    /// Since when it does not answer.
+    /// Time at which a request for a Secret was last left without an answer.
     silent: Mutex<Option<Instant>>,
 }
 
 impl Cluster {
-    /// As the one on whose behalf it is. Needs the runtime.
+    /// Connects with the caller's credentials. Must be called inside a Tokio runtime.
     pub fn of(caller: Caller, environment: &Environment) -> Result<Self, ConnectError> {
         Self::new(caller.config(environment)?, TIME)
     }
 
-    /// With another configuration and another limits.
+    /// Connects with an explicit configuration and request timeout.
     pub(crate) fn new(config: Config, time: Duration) -> Result<Self, ConnectError> {
         let api = Mutex::new(Api::new(config.clone(), time, None)?);
         Ok(Self { config, api, time, silent: Mutex::default() })
     }
 
     pub async fn secret<T: DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<T, ClusterError> {
-        // Both are untrusted input: names of pull secrets are checked after admission.
+        // Both names are untrusted input: the API server validates names of pull secrets after admission.
         if !is_name(namespace) || !is_name(name) {
             return Err(ClusterError::Name);
         }
@@ -150,19 +151,19 @@ impl Cluster {
         Ok(answer?.object)
     }
 
-    /// The namespace of the service account, or of the kubeconfig.
+    /// Returns the namespace of the service account, or of the kubeconfig.
     pub fn namespace(&self) -> &str {
         &self.config.default_namespace
     }
 
-    /// Reads one object for a background task, even if there was no answer a moment ago. `path` has been checked.
+    /// Reads one object for a background task, even during a back-off. `path` has been checked.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, ClusterError> {
         let Answer { object: body, date } = self.ask(Method::GET, path, JSON, None).await?;
         let object = serde_json::from_slice(&body).map_err(|_| ClusterError::Malformed)?;
         Ok(Answer { object, date })
     }
 
-    /// Changes one object. What comes back is not looked at.
+    /// Changes one object. The returned object is ignored.
     pub async fn patch(
         &self,
         path: &str,
@@ -172,7 +173,7 @@ impl Cluster {
         self.change(Method::PATCH, path, r#type.media_type(), patch).await
     }
 
-    /// What comes back is not looked at. [`ClusterError::Conflict`] where there is one by this name already.
+    /// Creates an object and ignores the returned one. [`ClusterError::Conflict`] if an object of this name exists.
     pub async fn create(&self, list: &str, object: &serde_json::Value) -> Result<(), ClusterError> {
         self.change(Method::POST, list, JSON, object).await
     }
@@ -185,11 +186,12 @@ impl Cluster {
         change: &serde_json::Value,
     ) -> Result<(), ClusterError> {
         let path = with_query(path, [("fieldManager", "tolerarch")]);
-        // A Pod may be large, and nothing of it is looked at.
+        // A Pod may be large, and the response is ignored.
         self.ask(method, &path, METADATA, Some((media_type, &change.to_string()))).await.map(drop)
     }
 
-    /// The last line of a container, or its first KiB; of the run before where `previous` says so. Untrusted text.
+    /// Returns the last line of a container's log, or its first KiB; of the previous run if `previous` is set.
+    /// Untrusted text.
     pub async fn last_line(
         &self,
         pod: &StoredPod,
@@ -205,7 +207,7 @@ impl Cluster {
         Ok(String::from_utf8_lossy(&line).into_owned())
     }
 
-    /// Asks within the time that there is for an answer.
+    /// Sends a request and reads the response within the timeout.
     async fn ask(
         &self,
         method: Method,
@@ -216,7 +218,7 @@ impl Cluster {
         let known = self.api.lock().clone();
         let answer = async {
             let mut answer = success(known.send(method.clone(), path, accept, change).await?).await;
-            // kube reads the token once a minute; one that was replaced earlier is refused until then.
+            // kube reads the token once a minute; a token that was replaced earlier is refused until then.
             if matches!(answer, Err(RequestError::Refused { status: 401, .. }))
                 && let Ok(new) = Api::new(self.config.clone(), self.time, None)
             {
@@ -229,7 +231,7 @@ impl Cluster {
             Ok(Answer { object: read_all(answer.into_body(), BODY).await?.into(), date })
         };
         match known.within(self.time, answer).await {
-            // Also without a token that could be sent: there may be one in a moment.
+            // This includes a token that cannot be sent: a valid one may be there in a moment.
             Err(RequestError::Unreachable(..)) => Err(ClusterError::Unreachable),
             answer => Ok(answer?),
         }

@@ -1,4 +1,4 @@
-//! What the NodePools and nodes of a cluster say about pools, their platforms and what Karpenter would choose. Pure.
+//! Pools, their platforms and Karpenter's choices, by the NodePools and nodes of a cluster. Pure.
 
 mod inventory;
 mod metrics;
@@ -20,56 +20,56 @@ use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::Toleration;
 use tolerarch_core::policy::{Pool, is_pool_name};
 
-/// The label by which a NodePool is a pool of this name.
+/// Label that makes a NodePool a pool of this name.
 pub(crate) const POOL_LABEL: &str = "tolerarch.io/pool";
 
-/// Pools that are found: each has a label of metrics, and its tolerations may be in every Pod.
+/// Maximal number of discovered pools: each has a label of metrics, and its tolerations may be in every Pod.
 const MOST: usize = 64;
 
-/// Who says that there is a pool.
+/// Origin of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Configured,
-    /// The label of a NodePool.
+    /// A pool by the label of a NodePool.
     Discovered,
 }
 
-/// A pool, and what the cluster says about it.
+/// A pool, with its NodePools and nodes in the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownPool<'a> {
-    /// It, with the platforms that its nodes can have: those that are declared, and those that the cluster shows.
+    /// The pool, with all platforms that its nodes can have: those declared, and those in the cluster.
     pub pool: Pool,
-    /// The platforms that the configuration, or the requirements of its NodePools, declare.
+    /// Platforms that the configuration, or the requirements of the pool's NodePools, declare.
     pub declared: PlatformSet,
     pub source: Source,
-    /// The NodePools that it opens, in the order in which Karpenter tries them.
+    /// NodePools that the pool opens, in the order in which Karpenter tries them.
     pub node_pools: Vec<&'a NodePool>,
     pub nodes: usize,
     pub verdict: Verdict<'a>,
 }
 
 impl KnownPool<'_> {
-    /// The platforms of nodes that it opens and that are not declared.
+    /// Returns the platforms of nodes that the pool opens, but does not declare.
     pub fn mismatch(&self) -> PlatformSet {
         self.pool.platforms.difference(self.declared)
     }
 }
 
-/// What the cluster says about all pools.
+/// Pools and platforms of the whole cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Discovery<'a> {
-    /// Those of the configuration in its order, then those that were found, by name.
+    /// Configured pools in the configuration's order, then discovered ones by name.
     pub pools: Vec<KnownPool<'a>>,
-    /// The platforms of all NodePools and nodes; `None` if there are none.
+    /// Platforms of all NodePools and nodes; `None` without either.
     pub platforms: Option<PlatformSet>,
     /// NodePools with taints that no pool opens.
     pub closed: Vec<&'a NodePool>,
-    /// Why labelled NodePools are no pools.
+    /// Reasons why labelled NodePools are no pools.
     pub warnings: Vec<String>,
 }
 
 impl<'a> Discovery<'a> {
-    /// From the pools of the configuration and what there is in the cluster.
+    /// Combines the configured pools with the cluster's inventory.
     pub fn of(configured: &[Pool], inventory: &'a Inventory) -> Self {
         let (found, warnings) = found(configured, inventory);
         let configured = configured.iter().map(|pool| (pool.clone(), Source::Configured));
@@ -89,7 +89,7 @@ impl<'a> Discovery<'a> {
         Self { pools, platforms: inventory.platforms(), closed, warnings }
     }
 
-    /// What people are told of each pool that opens more platforms than are declared.
+    /// Returns a message for each pool that opens more platforms than are declared.
     pub fn mismatches(&self) -> impl Iterator<Item = String> {
         self.pools.iter().filter(|known| !known.mismatch().is_empty()).map(|known| {
             let (name, more) = (&known.pool.name, known.mismatch());
@@ -102,7 +102,8 @@ impl<'a> Discovery<'a> {
     }
 }
 
-/// The pools that NodePools are by their label, and why others with it are none; not what the configuration names itself.
+/// Returns the pools of labelled NodePools, without those that are configured, and reasons why other NodePools are no
+/// pools.
 fn found(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>) {
     let (mut pools, mut warnings) = (BTreeMap::<&str, Pool>::new(), Vec::new());
     for node_pool in &inventory.node_pools {
@@ -148,7 +149,7 @@ fn found(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>)
 }
 
 impl Inventory {
-    /// What there is to know of a pool. `together` are the tolerations of all pools.
+    /// Describes a pool. `together` are the tolerations of all pools.
     fn know(&self, pool: Pool, source: Source, together: &[Toleration<'_>]) -> KnownPool<'_> {
         let declared = pool.platforms;
         let (mut platforms, mut nodes) = (declared, 0);
@@ -176,7 +177,8 @@ impl Inventory {
     }
 }
 
-/// Whether these tolerations open what has these taints, which no Pod could use without a toleration of the pool.
+/// Returns whether these tolerations open nodes with these taints, which no Pod could use without a toleration of the
+/// pool.
 fn opens<'t>(
     pool: &Pool,
     tolerations: &[Toleration<'_>],

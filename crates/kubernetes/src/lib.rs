@@ -1,8 +1,8 @@
-//! The Kubernetes API, and what it shows of a cluster's architectures.
+//! The Kubernetes API, and the architectures of a cluster's nodes.
 //!
-//! [`cluster`] has the client, its lists and watches, which read each object by itself and within bounds, and the objects as
-//! far as they matter here. [`discovery`] is pure: from NodePools and nodes to the pools there are, the platforms that they
-//! can have, and the NodePool from which the next node comes.
+//! [`cluster`] has the client, bounded lists and watches that read each object by itself, and partial types of the
+//! objects. [`discovery`] is pure: from NodePools and nodes to the pools, the platforms of their nodes, and the
+//! NodePool of the next node.
 
 pub mod cluster;
 pub mod discovery;

@@ -1,4 +1,4 @@
-//! The one way to an API server: a request, and its answer, of which a bounded part is read.
+//! Requests to an API server, and their responses, of which a bounded part is read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use zeroize::Zeroizing;
 use super::error::{ConnectError, RequestError, Server};
 
 pub(super) const JSON: &str = "application/json";
-/// Bytes of a refusal that are read: it says why.
+/// Bytes of an error response that are read, for its message.
 const REFUSAL: usize = 64 << 10;
 
-/// Connections to an API server on behalf of one account or person. Clones share them.
+/// Connections to an API server with one identity. Clones share the connections.
 #[derive(Clone)]
 pub(super) struct Api {
     pub(super) client: Client,
@@ -26,7 +26,7 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// Tries nothing twice. `silence` is how long a connection may be silent: none where each request has a deadline.
+    /// Connects without retries. `silence` is the read and write timeout: `None` if each request has a deadline.
     pub(super) fn new(
         mut config: Config,
         connect: Duration,
@@ -43,7 +43,7 @@ impl Api {
         Ok(Self { client, server: server.into() })
     }
 
-    /// Sends a request, and the media type and text of what it is to change.
+    /// Sends a request; `change` is the media type and text of its body.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -62,7 +62,7 @@ impl Api {
         answer.map_err(|error| RequestError::Unreachable(Arc::clone(&self.server), error.into()))
     }
 
-    /// Waits this long for an answer.
+    /// Limits the time of a request.
     pub(super) async fn within<T>(
         &self,
         time: Duration,
@@ -73,7 +73,7 @@ impl Api {
     }
 }
 
-/// The answer, unless it says that there is none: then what the API server said instead.
+/// Returns a successful response, and any other as an error with the API server's message.
 pub(super) async fn success(answer: Response<Body>) -> Result<Response<Body>, RequestError> {
     let status = answer.status();
     if status.is_success() {
@@ -83,7 +83,7 @@ pub(super) async fn success(answer: Response<Body>) -> Result<Response<Body>, Re
     Err(RequestError::refused(status, &body))
 }
 
-/// All of a body, of so many bytes at most.
+/// Reads a whole body of `most` bytes at most.
 pub(super) async fn read_all(body: Body, most: usize) -> Result<Vec<u8>, RequestError> {
     match read(body, most).await? {
         (body, true) => Ok(body),
@@ -91,7 +91,7 @@ pub(super) async fn read_all(body: Body, most: usize) -> Result<Vec<u8>, Request
     }
 }
 
-/// So many bytes of a body at most, and whether that is all.
+/// Reads at most `most` bytes of a body, and returns whether that is all.
 pub(super) async fn read(mut body: Body, most: usize) -> Result<(Vec<u8>, bool), RequestError> {
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -105,15 +105,15 @@ pub(super) async fn read(mut body: Body, most: usize) -> Result<(Vec<u8>, bool),
     Ok((read, true))
 }
 
-/// The path with these parameters behind those that it has.
+/// Appends these parameters to the path's query.
 pub(super) fn with_query<'q>(path: &str, pairs: impl IntoIterator<Item = (&'q str, &'q str)>) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
     let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
     format!("{path}{separator}{query}")
 }
 
-/// As client-go has it: a token file counts before a token, and ends with a newline where an editor has written it. kube, which
-/// takes it whole, reads it itself where nothing is to be trimmed, and again when the token has been replaced.
+/// Prefers a token file to a token, as client-go does, and drops the newline that an editor leaves at its end. kube,
+/// which does not trim, reads the file itself if there is nothing to trim, and again after the token has been replaced.
 fn trim_token(auth: &mut AuthInfo) {
     let read = |file: &String| std::fs::read_to_string(file).ok().map(Zeroizing::new);
     if let Some(text) = auth.token_file.as_ref().and_then(read) {

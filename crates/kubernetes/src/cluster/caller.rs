@@ -1,4 +1,4 @@
-//! As whom the Kubernetes API is asked, and where it is.
+//! Identities for requests to the Kubernetes API, and where its server is.
 
 use kube::config::Config;
 
@@ -6,17 +6,18 @@ use super::error::ConnectError;
 use super::kubeconfig;
 use tolerarch_support::environment::Environment;
 
-/// On whose behalf the Kubernetes API is asked.
+/// Identity for requests to the Kubernetes API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// As the service account that is mounted into its Pod, else as `KUBECONFIG` says. Without either it does not start.
+    /// The service account that is mounted into the service's Pod, else `KUBECONFIG`. The service does not start
+    /// without either.
     Service,
-    /// The person who runs a command, as the kubeconfig says, else as the service account. Goes on without either.
+    /// The person who runs a command: the kubeconfig, else the service account. The command continues without either.
     Person,
 }
 
 impl Caller {
-    /// Where the API server is, and as whom to ask it.
+    /// Returns the API server's address and the credentials.
     pub(super) fn config(self, environment: &Environment) -> Result<Config, ConnectError> {
         let of_kubeconfig = || Ok(kubeconfig::load(None, None, environment)?.0);
         match self {

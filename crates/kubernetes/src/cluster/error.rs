@@ -1,4 +1,4 @@
-//! Why the API server cannot be asked, or did not do what it was asked for: in full for people, in a word for the services.
+//! Errors of requests to the API server: in full for people, in a word for the services.
 
 use std::error::Error;
 use std::fmt;
@@ -12,15 +12,15 @@ use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::config::{InClusterError, KubeconfigError};
 
-/// Characters of what an API server said that are told.
+/// Maximal characters of the API server's message in an error.
 const SHOWN: usize = 500;
 
-/// Why the Kubernetes API cannot be talked to at all. Each text is whole: the causes are in it.
+/// Reason why the Kubernetes API cannot be reached at all. Each text includes its causes.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("no service account is mounted here (automountServiceAccountToken): {0}")]
     ServiceAccount(InClusterError),
-    /// Which files were looked for, and why there is no service account.
+    /// The files that were tried, and the reason why there is no service account.
     #[error("no current context in a kubeconfig ({0}), and no service account is mounted here: {1}")]
     NoContext(String, InClusterError),
     #[error("{file} is not a kubeconfig: {1}", file = .0.display())]
@@ -31,13 +31,13 @@ pub enum ConnectError {
     Client(kube::Error),
 }
 
-/// Why something was not read or changed. Never quotes an answer.
+/// Reason why an object was not read or changed. Never quotes a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ClusterError {
     /// No such object, or no such kind.
     #[error("not found")]
     NotFound,
-    /// The right is missing.
+    /// The identity lacks the right.
     #[error("forbidden")]
     Forbidden,
     /// The API server does not know the service account.
@@ -50,30 +50,30 @@ pub enum ClusterError {
     Unreachable,
     #[error("not asked, as it did not answer a moment ago")]
     Resting,
-    /// A status that means neither yes nor no.
+    /// An unexpected status, neither success nor a known error.
     #[error("unexpected status")]
     Status,
     #[error("too large")]
     TooLarge,
-    /// Not the JSON that it should be.
+    /// A response that is not the expected JSON.
     #[error("malformed")]
     Malformed,
-    /// No name that an object can have, and so nothing to put into a path.
+    /// A name that no object can have, which therefore must not get into a path.
     #[error("invalid name")]
     Name,
-    /// The object has changed since it was read, or is there already.
+    /// The object has changed since it was read, or exists already.
     #[error("conflict")]
     Conflict,
-    /// What a list or a watch is to go on from is no longer known.
+    /// The API server no longer knows the position from which a list or a watch was to continue.
     #[error("expired")]
     Expired,
-    /// The change does not apply, or what comes of it is not valid.
+    /// The change does not apply, or its result is not valid.
     #[error("invalid")]
     Invalid,
 }
 
 impl ClusterError {
-    /// What this status means, which is none of success.
+    /// Returns the error of a status that is not success.
     pub(super) fn of_status(status: u16) -> Self {
         match status {
             401 => Self::Unauthorized,
@@ -103,15 +103,15 @@ impl From<RequestError> for ClusterError {
     }
 }
 
-/// Why a request failed, with a message for people.
+/// Reason why a request failed, with a message for people.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     #[error("{message} ({status})")]
     Refused {
         status: u16,
-        /// What it said: untrusted text.
+        /// The API server's message: untrusted text.
         message: String,
-        /// How to go on with a list that has expired: with what there is by now.
+        /// Token to continue an expired list, with the objects that exist by now.
         rest: Option<String>,
     },
     #[error("no answer from the API server {0} within {time} s", time = .1.as_secs())]
@@ -119,7 +119,7 @@ pub enum RequestError {
     /// No connection, or a broken one.
     #[error("cannot reach the API server {0}: {cause}", cause = cause(.1))]
     Unreachable(Arc<Server>, Box<kube::Error>),
-    /// The answer broke off.
+    /// The response broke off.
     #[error("the answer cannot be read")]
     Body,
     #[error("the answer is not what it should be: {0}")]
@@ -131,7 +131,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// What the API server said instead of success.
+    /// Makes the error of a response without success.
     pub(super) fn refused(status: StatusCode, body: &[u8]) -> Self {
         let said = serde_json::from_slice::<Status>(body).unwrap_or_default();
         let message = said.message.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
@@ -151,7 +151,7 @@ impl RequestError {
     }
 }
 
-/// Which API server is asked: `https://10.0.0.1:443 (context "prod")`.
+/// Address and context of an API server: `https://10.0.0.1:443 (context "prod")`.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     pub(super) address: String,
@@ -166,7 +166,7 @@ impl fmt::Display for Server {
     }
 }
 
-/// Why there was no answer. Of a failed connection only the last of the causes says something.
+/// Returns the reason for a missing response. Of a failed connection only the last cause says something.
 fn cause(error: &kube::Error) -> String {
     let mut causes: Vec<&(dyn Error + 'static)> =
         successors(error.source(), |&error| error.source()).collect();

@@ -1,20 +1,20 @@
-//! An event (`events.k8s.io/v1`) on a Pod, as `kubectl describe pod` shows it.
+//! Events (`events.k8s.io/v1`) on Pods, as `kubectl describe pod` shows them.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::json;
 
 use super::{Cluster, ClusterError, StoredPod, micro_time};
 
-/// Bytes of a note, as the API server limits it.
+/// Maximal bytes of a note, by the API server's validation.
 const NOTE: usize = 1024;
-/// Bytes of what tells who reports, likewise.
+/// Maximal bytes of the reporting instance, by the same validation.
 const INSTANCE: usize = 128;
 const CONTROLLER: &str = "tolerarch.io/controller";
 
-/// What happened, and what was done or tried, each in one word.
+/// What happened, and the action: each in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventKind {
-    /// `Normal`, or `Warning` where something is wrong.
+    /// `Normal`, or `Warning` for a problem.
     pub r#type: &'static str,
     pub reason: &'static str,
     pub action: &'static str,
@@ -26,25 +26,26 @@ pub struct PodEvent {
     pub pod: String,
     uid: String,
     pub kind: EventKind,
-    /// What happened, for people. At most 1 KiB of it is written.
+    /// A message for people, truncated to 1 KiB.
     pub note: String,
 }
 
 impl PodEvent {
-    /// Without a note.
+    /// Makes an event without a note.
     pub fn on(pod: &StoredPod, kind: EventKind) -> Self {
         let [namespace, name, uid] = [pod.namespace(), pod.name(), pod.uid()].map(str::to_owned);
         Self { namespace, pod: name, uid, kind, note: String::new() }
     }
 
-    /// Equal for events that say the same of the same Pod: replicas write one, which the API server forgets in an hour.
+    /// Returns the same name for events with the same reason on the same Pod, so that replicas write one. The API
+    /// server deletes it after an hour.
     pub fn name(&self) -> String {
         let hash = digest(&SHA256, [&self.uid, self.kind.reason].join("\0").as_bytes());
         let half = hash.as_ref().first_chunk().copied().unwrap_or_default();
         format!("tolerarch-{:032x}", u128::from_be_bytes(half))
     }
 
-    /// Creates it. `instance` tells which process reports.
+    /// Creates the event. `instance` names the reporting process.
     pub async fn write(&self, cluster: &Cluster, instance: &str) -> Result<(), ClusterError> {
         let Self { namespace, pod, uid, kind: EventKind { r#type, reason, action }, note } = self;
         let event = json!({
@@ -64,7 +65,7 @@ impl PodEvent {
     }
 }
 
-/// At most so many bytes of a text, and no part of a character.
+/// Truncates a text to so many bytes, at a character boundary.
 fn beginning(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {

@@ -1,5 +1,5 @@
-//! The kubeconfig, looked for and merged as client-go does it (`ClientConfigLoadingRules.Load` in `tools/clientcmd/loader.go`):
-//! what leads kubectl to a cluster leads there, too. Each file is read by kube, which puts the paths in it right.
+//! The kubeconfig, found and merged as client-go does (`ClientConfigLoadingRules.Load` in `tools/clientcmd/loader.go`),
+//! so that tolerarch reaches the same cluster as kubectl. kube reads each file, and resolves the paths in it.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use kube::config::{Config, Kubeconfig, KubeconfigError};
 use super::error::ConnectError;
 use tolerarch_support::environment::Environment;
 
-/// What the named file says, else those of `KUBECONFIG`, else the one in the home directory; where none of these has a
-/// current context, the mounted service account. Also gives the name of the context.
+/// Loads the named file, else those of `KUBECONFIG`, else the one in the home directory; if none of these has a current
+/// context, the mounted service account. Also returns the name of the context.
 pub(super) fn load(
     named: Option<&Path>,
     context: Option<&str>,
@@ -35,8 +35,8 @@ pub(super) fn load(
     Ok((config, context.unwrap_or_default()))
 }
 
-/// The same without a proxy that stands in the environment: that one is for registries, and kube, which is built without
-/// proxies, would refuse to start because of it. One that the kubeconfig names stays, to be refused.
+/// Drops a proxy of the environment: it is for registries, and kube, which is built without proxies, would refuse to
+/// start because of it. A proxy that the kubeconfig names stays, to be refused.
 fn without_proxy_of(environment: &Environment, mut config: Config) -> Config {
     let named = |name| environment.text(name).and_then(|text| text.parse().ok());
     let of_environment = |uri: &http::Uri| {
@@ -58,14 +58,14 @@ fn files(environment: &Environment) -> Vec<PathBuf> {
     }
 }
 
-/// A file that is missing says nothing, as an empty one, unless it is named.
+/// Reads a file. A missing one counts as empty, unless it was named explicitly.
 fn read(file: &Path, is_named: bool) -> Result<Kubeconfig, ConnectError> {
     let is_none = |why| ConnectError::NoKubeconfig(file.to_owned(), why);
     let mut read = match Kubeconfig::read_from(file) {
         Err(KubeconfigError::ReadConfig(error, _)) if !is_named && error.kind() == ErrorKind::NotFound => {
             return Ok(Kubeconfig::default());
         }
-        // Its text may show the line before it, with a token.
+        // The error's text may quote the line before, with a token.
         Err(KubeconfigError::Parse(error)) => {
             let line = error.location().map_or(1, |location| location.line());
             return Err(is_none(format!("line {line} is no YAML that belongs in one")));

@@ -1,6 +1,6 @@
-//! Lists, page by page, each page within a bound: objects have up to 1.5 MiB where they are stored, which their authors decide.
+//! Lists, page by page, each page within a bound: users decide on the size of objects, up to 1.5 MiB as stored.
 //!
-//! A page that is too large is asked for again with fewer objects; small ones are followed by larger ones.
+//! A page that is too large is requested again with fewer objects; after small pages larger ones are requested.
 
 use std::ops::Range;
 
@@ -15,42 +15,43 @@ use super::api::{Api, JSON, read, success, with_query};
 use super::error::{ClusterError, RequestError};
 use super::object::identity;
 
-/// Bytes of an object's JSON: etcd takes 1.5 MiB, of which a byte may be six here (`\u003c` is `<`), and names on top.
+/// Maximal bytes of an object's JSON: etcd takes 1.5 MiB, of which a byte may be six here (`\u003c` is `<`), and names
+/// on top.
 pub(super) const OBJECT: usize = 10 << 20;
 
-/// How much a page may have.
+/// Bounds of a page.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// Objects of the first page.
+    /// Number of objects on the first page.
     pub(super) first: u32,
-    /// Objects of the largest page.
+    /// Maximal number of objects on a page.
     pub(super) most: u32,
-    /// Bytes of a page with more than one object.
+    /// Maximal bytes of a page with more than one object.
     pub(super) bytes: usize,
-    /// Bytes of a page with one.
+    /// Maximal bytes of a page with one object.
     pub(super) object: usize,
 }
 
 pub(super) struct Pages {
     api: Api,
-    /// With a query, but for what is about pages.
+    /// Path with a query, without the parameters of a page.
     path: String,
     bounds: Bounds,
-    /// Objects of the next page.
+    /// Number of objects on the next page.
     size: u32,
 }
 
-/// What identifies an object that cannot be read, and why.
+/// Identity of an object that cannot be read, and the reason.
 type Unread = Box<(ObjectMeta, ClusterError)>;
 
 /// A page, with each object as its JSON.
 pub(super) struct Page {
     body: Vec<u8>,
     items: Vec<Range<usize>>,
-    /// How to go on, if there is more.
+    /// Token of the next page, if there is more.
     pub(super) next: Option<String>,
     pub(super) resource_version: String,
-    /// The object of this page, where it is larger than what is read.
+    /// Identity of the only object, if it exceeds the bound.
     too_large: Option<ObjectMeta>,
 }
 
@@ -59,7 +60,7 @@ impl Pages {
         Self { api, path, bounds, size: bounds.first }
     }
 
-    /// The page that this token leads to, or the first one.
+    /// Reads the page of this token, or the first one.
     pub(super) async fn get(&mut self, token: Option<&str>) -> Result<Page, RequestError> {
         loop {
             let size = self.size;
@@ -85,7 +86,7 @@ impl Pages {
 struct Wire<'a> {
     #[serde(default)]
     metadata: ListMeta,
-    // A list without items has `null` there.
+    // A list without items has `null` here.
     #[serde(borrow)]
     items: Option<Vec<&'a RawValue>>,
 }
@@ -104,7 +105,8 @@ impl Page {
         Ok(Self { items, next, resource_version, body, too_large: None })
     }
 
-    /// The page without its object, from how it begins: the API server writes its metadata first, with how to go on.
+    /// Makes a page without its object from its beginning: the API server writes the list's metadata first, with the
+    /// token of the next page.
     fn behind(begin: &[u8]) -> Result<Self, RequestError> {
         const ITEMS: &[u8] = b"\"items\":";
         let at = begin.windows(ITEMS.len()).position(|window| window == ITEMS);
@@ -118,11 +120,11 @@ impl Page {
         }
     }
 
-    /// Its objects, each read by itself: of one that cannot be read, what identifies it, and why.
+    /// Iterates over the objects, each read by itself; for an unreadable one its identity and the reason.
     pub(super) fn objects<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T, Unread>> {
         let all = self.items.iter().map(|place| {
             let json = &self.body[place.clone()];
-            // Nothing of the error: it quotes what is there.
+            // The error is dropped, as it quotes the object.
             let unread = |_| Box::new((identity(json, &["metadata"]), ClusterError::Malformed));
             serde_json::from_slice(json).map_err(unread)
         });

@@ -1,4 +1,4 @@
-//! What the types of ours share that are read from the Kubernetes API.
+//! Parts that several types read from the Kubernetes API share.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use tolerarch_text::json::First;
 
-/// Labels of an object that are read: nodes have up to some hundreds.
+/// Maximal number of an object's labels: nodes have up to some hundreds.
 const LABELS: usize = 1024;
-/// Items of a list that are read. No Pod has as many containers.
+/// Maximal items of a list that are read. No Pod has as many containers.
 const ITEMS: usize = 4096;
 
-/// Other annotations and managed fields may be most of an object, and nothing asks for them.
+/// Metadata without other annotations and managed fields, which may be most of an object and are not needed.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Metadata {
@@ -38,7 +38,7 @@ pub struct Owner {
     pub kind: String,
     pub name: String,
     pub uid: String,
-    /// Whether it manages the object; at most one does.
+    /// Set if the owner manages the object; at most one owner does.
     pub controller: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Condition {
     status: String,
 }
 
-/// Whether this condition holds, if it is there.
+/// Returns whether this condition holds, if it is there.
 pub(super) fn holds(conditions: &[Condition], r#type: &str) -> Option<bool> {
     conditions.iter().find(|condition| condition.r#type == r#type).map(|condition| condition.status == "True")
 }
@@ -61,21 +61,22 @@ impl From<Metadata> for ObjectMeta {
     }
 }
 
-/// What is `null` counts as absent, as in Kubernetes.
+/// Reads `null` as absent, as Kubernetes does.
 pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// The same, and of a list that is longer than any should be only its beginning, which costs no more memory than that.
+/// Reads `null` as absent, and only the first [`ITEMS`] of a list, so that a longer one takes no more memory.
 pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
     Ok(Option::<First<T, ITEMS>>::deserialize(deserializer)?.map_or_else(Vec::new, |first| first.0))
 }
 
-/// Labels, unless there are more than any object should have: as many as fit into a Pod take twenty times its bytes.
+/// Reads labels, unless there are more than any object should have: as many as fit into a Pod take twenty times its
+/// bytes.
 fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
     struct Few;
     impl<'de> Visitor<'de> for Few {

@@ -1,4 +1,4 @@
-//! Namespaces, as far as selectors ask about them.
+//! Namespaces, with the fields that selectors use.
 
 use kube::api::ObjectMeta;
 use serde::{Deserialize, Deserializer};
@@ -8,7 +8,7 @@ use super::watch::Followed;
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Namespace {
-    /// Its name and labels; nothing else but what identifies it.
+    /// Name, labels and identity of the namespace only.
     #[serde(deserialize_with = "identity")]
     pub metadata: ObjectMeta,
 }

@@ -1,4 +1,4 @@
-//! Nodes, as far as anything here asks about them.
+//! Nodes, with the fields that tolerarch uses.
 
 use std::fmt;
 
@@ -10,23 +10,24 @@ use super::metadata::{Metadata, or_default, take};
 use super::watch::Followed;
 use tolerarch_core::pod::ARCH_KEY;
 
-/// The annotation of nodes that names the taints that tolerarch has set, comma-separated: the list of taints is one value
-/// to the API server, so that managed fields do not tell whose a taint is.
+/// Annotation of nodes that names the taints set by tolerarch, comma-separated. The list of taints is atomic to the API
+/// server, so that managed fields do not show who has set a taint.
 pub const TAINTS_KEY: &str = "tolerarch.io/node-taints";
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Node {
-    /// Its name and labels; nothing else but what identifies it.
+    /// Name, labels and identity of the node only.
     pub metadata: ObjectMeta,
     pub taints: Vec<Taint>,
-    /// The same as they stand there, with what is not known of them here.
+    /// The taints as JSON, with fields that are unknown here.
     pub raw_taints: Vec<Value>,
-    /// What the annotation [`TAINTS_KEY`] says; empty where it is missing.
+    /// Value of the annotation [`TAINTS_KEY`]; empty without the annotation.
     pub own_taints: String,
-    /// Its architecture as the scheduler sees it, else as its kubelet reports it; empty before it is registered.
+    /// Architecture from the node's label, by which the scheduler goes, else as the kubelet reports it; empty before
+    /// the node is registered.
     pub architecture: String,
-    /// Its operating system, likewise.
+    /// Operating system, likewise.
     pub os: String,
 }
 
@@ -69,12 +70,12 @@ impl TryFrom<Value> for Node {
     }
 }
 
-/// What keeps Pods without a toleration away.
+/// Taint of a node, which keeps Pods without a toleration away.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Taint {
     pub key: String,
-    /// Its value; empty is as good as none.
+    /// Value of the taint; empty is the same as absent.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
@@ -82,13 +83,13 @@ pub struct Taint {
 }
 
 impl Taint {
-    /// Whether a node can have only one of both: its taints differ by their keys and effects.
+    /// Returns whether a node can have only one of both: its taints differ by their keys and effects.
     pub fn is_at_the_place_of(&self, other: &Self) -> bool {
         (&self.key, &self.effect) == (&other.key, &other.effect)
     }
 }
 
-/// As `kubectl taint` writes them: `key=value:effect`, or `key:effect`.
+/// Writes a taint as `kubectl taint` does: `key=value:effect`, or `key:effect`.
 impl fmt::Display for Taint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, value, effect } = self;

@@ -1,4 +1,4 @@
-//! Karpenter's NodePools (`karpenter.sh/v1`), as far as anything here asks about them.
+//! Karpenter's NodePools (`karpenter.sh/v1`), with the fields that tolerarch uses.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use super::watch::Followed;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct NodePool {
-    /// Its name and labels; nothing else but what identifies it, and whether it is being deleted.
+    /// Name, labels and identity of the NodePool only, and whether it is being deleted.
     pub metadata: ObjectMeta,
-    /// Karpenter tries the heaviest first; 0 if it has none.
+    /// Weight, of which Karpenter tries the heaviest first; 0 if it is absent.
     pub weight: u32,
-    /// Whether it keeps a number of nodes, whatever Pods there are.
+    /// Set if the NodePool keeps a number of nodes, whatever Pods there are.
     pub is_static: bool,
-    /// The labels of its nodes, as far as its template has them.
+    /// Labels of the nodes, as far as the NodePool's template has them.
     pub template_labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
-    /// Taints that its nodes have only while they start.
+    /// Taints of the nodes only while they start.
     pub startup_taints: Vec<Taint>,
-    /// What its nodes have to be.
+    /// Requirements on the labels of the nodes.
     pub requirements: Vec<Requirement>,
-    /// How much its nodes may have in all, by resource, as Kubernetes' quantities.
+    /// Limits on the resources of all nodes together, by resource, as Kubernetes' quantities.
     pub limits: BTreeMap<String, String>,
-    /// How much they have.
+    /// Resources of all nodes together.
     pub resources: BTreeMap<String, String>,
-    /// Whether Karpenter says that it can be used; `None` if it has not said anything yet.
+    /// Whether Karpenter reports the NodePool as ready; `None` before the first report.
     pub is_ready: Option<bool>,
 }
 
@@ -43,7 +43,7 @@ impl Followed for NodePool {
 }
 
 impl NodePool {
-    /// The most that one can weigh.
+    /// Maximal weight of a NodePool.
     pub const HEAVIEST: u32 = 100;
     pub const PATH: &'static str = "/apis/karpenter.sh/v1/nodepools";
 
@@ -56,15 +56,15 @@ impl NodePool {
     }
 }
 
-/// What a label of nodes has to be.
+/// Requirement on a label of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Requirement {
     /// The label.
     pub key: String,
-    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`, and whatever may come.
+    /// One of `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`, and operators to come.
     pub operator: String,
-    /// What it is compared with.
+    /// Operands of the comparison.
     #[serde(deserialize_with = "or_default")]
     pub values: Vec<String>,
 }
@@ -89,7 +89,7 @@ impl TryFrom<Value> for NodePool {
     }
 }
 
-/// The texts of quantities, which may stand there as numbers.
+/// Returns the texts of quantities, which may be numbers in JSON.
 fn quantities(read: BTreeMap<String, Value>) -> BTreeMap<String, String> {
     let text = |quantity| match quantity {
         Value::String(text) => text,

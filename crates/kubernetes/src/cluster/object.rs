@@ -1,14 +1,15 @@
-//! Which object a JSON is of, even if nothing else of it can be read.
+//! Identity of an object in JSON, even if nothing else of the object can be read.
 
 use std::fmt;
 
 use kube::api::ObjectMeta;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Identifies the object at this path of a JSON, whose lists have one, by as much as comes before the JSON breaks off.
+/// Identifies the object at this path of a JSON, or the first one of a list there, by as much as comes before the JSON
+/// breaks off.
 pub(super) fn identity(json: &[u8], path: &'static [&'static str]) -> ObjectMeta {
     let mut found = ObjectMeta::default();
-    // How it ends does not matter.
+    // An error at the end does not matter.
     let _ = At { path, found: &mut found }.deserialize(&mut serde_json::Deserializer::from_slice(json));
     found
 }

@@ -1,9 +1,9 @@
-//! Objects of tolerarch's own by which replicas agree: a Lease (`coordination.k8s.io/v1`), and a ConfigMap
-//! with a text of what they know.
+//! Objects of tolerarch by which replicas agree: a Lease (`coordination.k8s.io/v1`), and a ConfigMap with their shared
+//! record.
 //!
-//! Every write names the version of the object that it was decided on, and is refused (409) where another replica came
-//! first. An object is created by an apply without content, which RBAC can limit to its name, and which changes nothing
-//! where it is there.
+//! Every write names the version of the object that it was decided on, and is refused (409) if another replica came
+//! first. An object is created by an apply without content, which RBAC can limit to the object's name, and which
+//! changes nothing if the object exists.
 
 pub use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 pub use k8s_openapi::api::core::v1::ConfigMap;
@@ -33,7 +33,7 @@ impl OwnedName {
         format!("{root}/{}/namespaces/{namespace}/{}/{}", K::API_VERSION, K::URL_PATH_SEGMENT, name.as_str())
     }
 
-    /// Reads the object, and creates it where it is missing.
+    /// Reads the object, and creates it if it is missing.
     pub async fn read<K: Resource + DeserializeOwned>(&self, cluster: &Cluster) -> Result<K, ClusterError> {
         let path = self.path::<K>();
         let mut answer = cluster.get(&path).await;
@@ -46,7 +46,7 @@ impl OwnedName {
         Ok(answer?.object)
     }
 
-    /// Writes what this merge patch says, unless the object has changed since it was read.
+    /// Writes this merge patch, unless the object has changed since it was read.
     pub async fn write<K: Resource + Metadata<Ty = ObjectMeta>>(
         &self,
         cluster: &Cluster,
@@ -58,7 +58,7 @@ impl OwnedName {
         self.overwrite::<K>(cluster, &patch).await
     }
 
-    /// Writes what this merge patch says, whatever the object is.
+    /// Writes this merge patch, whatever the object is.
     pub async fn overwrite<K: Resource>(&self, cluster: &Cluster, patch: &Value) -> Result<(), ClusterError> {
         cluster.patch(&self.path::<K>(), PatchType::Merge, patch).await
     }
@@ -72,12 +72,12 @@ impl Followed for ConfigMap {
     }
 }
 
-/// The text in a ConfigMap; empty where there is none.
+/// Returns the text in a ConfigMap; empty if there is none.
 pub fn record(map: &ConfigMap) -> &str {
     map.data.as_ref().and_then(|data| data.get(RECORD)).map_or("", String::as_str)
 }
 
-/// The time now, as Kubernetes writes it where it is to be exact.
+/// Returns the current time in Kubernetes' format with microseconds.
 pub fn micro_time() -> MicroTime {
     MicroTime(Timestamp::now())
 }

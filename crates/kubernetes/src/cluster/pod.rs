@@ -1,4 +1,4 @@
-//! A Pod as the API server stores it, from a list or a watch: what a decision takes of it, and what became of it.
+//! A Pod as the API server stores it, from a list or a watch: the facts that a decision needs, and the Pod's status.
 
 mod plain;
 
@@ -15,26 +15,26 @@ use super::quantity::Quantity;
 use super::watch::Followed;
 use tolerarch_core::pod::Pod;
 
-/// Bytes of an image's name; none that can be pulled is longer.
+/// Maximal bytes of an image's name; a longer one cannot be pulled.
 const IMAGE: usize = 1024;
 
-/// A stored Pod. Clones share what a decision takes.
+/// A stored Pod. Clones share the facts.
 #[derive(Clone, Debug)]
 pub struct StoredPod {
-    /// Its name and labels; nothing else but what identifies it.
+    /// Name, labels and identity of the Pod only.
     pub metadata: ObjectMeta,
     pub owners: Vec<Owner>,
-    /// Where it runs, or is about to.
+    /// Node on which the Pod runs, or is about to.
     pub node: Option<String>,
     pub phase: Phase,
-    /// What the scheduler says of it: `None` where it has not looked at it yet.
+    /// The scheduler's report: `None` before the scheduler has looked at the Pod.
     pub is_scheduled: Option<bool>,
-    /// Whether others make room for it on a node (preemption).
+    /// Set if other Pods are evicted from a node to make room for this one (preemption).
     pub is_nominated: bool,
-    /// Its containers, init containers first, as far as a kubelet has told of them.
+    /// Status of the containers, init containers first, as far as a kubelet has reported it.
     pub containers: Vec<ContainerStatus>,
     pub requests: Requests,
-    /// What a decision takes. `None` where it cannot be read within the limits on untrusted input.
+    /// Facts for a decision. `None` if they cannot be read within the limits on untrusted input.
     pub facts: Option<Arc<Pod<'static>>>,
 }
 
@@ -46,7 +46,7 @@ impl Followed for StoredPod {
     }
 }
 
-/// How far a Pod is.
+/// Phase in the life of a Pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub enum Phase {
     Pending,
@@ -58,29 +58,29 @@ pub enum Phase {
     Unknown,
 }
 
-/// What a kubelet tells of a container.
+/// Status of a container, as the kubelet reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerStatus {
     pub name: String,
-    /// Its image, as the Pod names it; empty where that is not known, or too long.
+    /// Image as the Pod names it; empty if it is unknown or too long.
     pub image: String,
-    /// What the runtime has pulled, `registry/repository@digest`; empty where that is not known, or too long.
+    /// Image that the runtime has pulled, `registry/repository@digest`; empty if it is unknown or too long.
     pub image_id: String,
-    /// Whether its image alone decides which program it begins with, and how.
+    /// Set if the image alone decides which program the container starts, and how.
     pub is_plain: bool,
     pub waiting: Option<Waiting>,
-    /// How it ended, now or the last time.
+    /// End of the current run, or of the previous one.
     pub terminated: Option<Terminated>,
-    /// Whether that was the last time: it has begun anew since, or is about to.
+    /// Set if `terminated` is of the previous run: the container has restarted since, or is about to.
     pub is_previous: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default)]
 pub struct Waiting {
-    /// In one word, such as `ErrImagePull`.
+    /// Reason in one word, such as `ErrImagePull`.
     pub reason: String,
-    /// In the words of the runtime: untrusted text.
+    /// The runtime's message: untrusted text.
     pub message: String,
 }
 
@@ -88,23 +88,23 @@ pub struct Waiting {
 #[serde(default, rename_all = "camelCase")]
 pub struct Terminated {
     pub exit_code: i32,
-    /// In one word, such as `Error`.
+    /// Reason in one word, such as `Error`.
     pub reason: String,
-    /// Its last words, or those of the runtime: untrusted text.
+    /// Termination message of the container, or the runtime's message: untrusted text.
     pub message: String,
-    /// When it began (RFC 3339); empty if that is not known.
+    /// Time of the start (RFC 3339); empty if it is unknown.
     #[serde(deserialize_with = "or_default")]
     pub started_at: String,
-    /// When it ended, likewise.
+    /// Time of the end, likewise.
     #[serde(deserialize_with = "or_default")]
     pub finished_at: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// Cores.
+    /// Number of cores.
     pub cpu: Quantity,
-    /// Bytes.
+    /// Number of bytes.
     pub memory: Quantity,
 }
 
@@ -113,7 +113,7 @@ impl Requests {
         Self { cpu: self.cpu + other.cpu, memory: self.memory + other.memory }
     }
 
-    /// The larger one of each.
+    /// Returns the larger request of each resource.
     fn or_more(self, other: Self) -> Self {
         Self { cpu: self.cpu.max(other.cpu), memory: self.memory.max(other.memory) }
     }
@@ -122,7 +122,7 @@ impl Requests {
 impl StoredPod {
     pub const PATH: &'static str = "/api/v1/pods";
 
-    /// Selects by fields those that have not ended: the others request nothing any more.
+    /// Field selector of Pods that have not ended: ended Pods no longer request anything.
     pub const LIVE: &'static str = "status.phase!=Succeeded,status.phase!=Failed";
 
     pub fn namespace(&self) -> &str {
@@ -133,12 +133,12 @@ impl StoredPod {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// What no other Pod has, not even one of the same name.
+    /// Returns the ID that no other Pod has, not even one of the same name.
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// Whether it has ended: it requests nothing any more.
+    /// Returns whether the Pod has ended, and so no longer requests anything.
     pub fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
@@ -151,16 +151,16 @@ impl StoredPod {
         self.owners.iter().find(|owner| owner.controller)
     }
 
-    /// Whether the scheduler found no place for it, or may not look for one yet.
+    /// Returns whether the scheduler found no node for the Pod, or may not look for one yet.
     pub fn is_waiting_for_a_node(&self) -> bool {
         self.node.is_none() && self.is_scheduled == Some(false) && !self.is_terminating()
     }
 
-    /// Reads it from its JSON, of which nothing is built that is not needed.
+    /// Reads a Pod from its JSON, and builds only what is needed.
     fn read(json: &str) -> Result<Self, serde_json::Error> {
         let Object { mut metadata, spec, status } = serde_json::from_str(json)?;
         let requests = spec.requests();
-        // A status may name one container again and again.
+        // A status may name one container repeatedly.
         let named = spec.init_containers.iter().chain(&spec.containers);
         let named = named.filter(|container| container.image.len() <= IMAGE);
         let named: HashMap<&str, &Container> = named.map(|own| (&*own.name, own)).collect();
@@ -197,7 +197,7 @@ impl StoredPod {
 
 impl<'de> Deserialize<'de> for StoredPod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Read more than once: as facts, which bound what is untrusted, and as the rest.
+        // The JSON is read twice: as facts, which bound untrusted input, and as the rest.
         Self::read(<&RawValue>::deserialize(deserializer)?.get()).map_err(D::Error::custom)
     }
 }
@@ -221,7 +221,7 @@ struct Spec {
     init_containers: Vec<Container>,
     #[serde(deserialize_with = "or_default")]
     overhead: Given,
-    /// Those of the Pod as a whole (KEP-2837), which replace what its containers request.
+    /// Requests of the Pod as a whole (KEP-2837), which replace those of its containers.
     #[serde(deserialize_with = "or_default")]
     resources: Resources,
     #[serde(deserialize_with = "or_default")]
@@ -256,7 +256,7 @@ struct Container {
 }
 
 impl Container {
-    /// Whether nothing of the Pod chooses, finds, covers or filters its first program.
+    /// Returns whether nothing in the Pod chooses, finds, covers or filters the container's first program.
     fn is_plain(&self) -> bool {
         self.command.is_empty()
             && self.args.is_empty()
@@ -276,7 +276,7 @@ struct Resources {
     requests: Given,
 }
 
-/// Requests, as far as they are written.
+/// Requests; `None` for a resource without a request.
 #[derive(Clone, Copy, Default, serde::Deserialize)]
 #[serde(default)]
 struct Given {
@@ -291,12 +291,13 @@ impl Given {
 }
 
 impl Spec {
-    /// Whether its containers are run as usual.
+    /// Returns whether the Pod's containers run with the default runtime and a plain security context.
     fn is_plain(&self) -> bool {
         self.runtime_class_name.is_empty() && self.security_context.is_plain()
     }
 
-    /// As k8s.io/component-helpers `resource.PodRequests`: init containers one after the other, beside earlier sidecars.
+    /// Sums requests as k8s.io/component-helpers `resource.PodRequests` does: init containers one after the other,
+    /// beside earlier sidecars.
     fn requests(&self) -> Requests {
         let none = Requests::default();
         let of = |container: &Container| container.resources.requests.or(none);

@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// Digits before the suffix that are read; more are the largest amount. Kubernetes stores numbers of any length.
+/// Maximal digits before the suffix; more are the largest amount. Kubernetes stores numbers of any length.
 const DIGITS: usize = 27;
-/// Digits after the point that are read.
+/// Maximal digits after the point that are read.
 const FRACTION: usize = 12;
-/// Exponents beyond that are zero, or the largest amount.
+/// Bound of exponents: those beyond it are zero, or the largest amount.
 const EXPONENT: i32 = 60;
 const NANO: i128 = 1_000_000_000;
 
@@ -17,7 +17,7 @@ const NANO: i128 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity(i128);
 
-/// The text is no quantity.
+/// Error for a text that is no quantity.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a quantity")]
 pub struct QuantityError;
@@ -26,12 +26,12 @@ impl Quantity {
     /// One unit: a core, or a node.
     pub const ONE: Self = Self(NANO);
 
-    /// In whole units, rounded up: bytes of memory.
+    /// Returns whole units, rounded up: bytes of memory.
     pub fn units(self) -> u64 {
         self.in_parts(NANO)
     }
 
-    /// In thousandths, rounded up: millicores.
+    /// Returns thousandths, rounded up: millicores.
     pub fn millis(self) -> u64 {
         self.in_parts(NANO / 1000)
     }
@@ -67,7 +67,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// What a suffix multiplies by: a factor, and a power of ten.
+/// Returns the meaning of a suffix: a factor, and a power of ten.
 fn scale(suffix: &str) -> Option<(i128, i32)> {
     const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
@@ -83,7 +83,7 @@ fn scale(suffix: &str) -> Option<(i128, i32)> {
     Some((1, exponent.clamp(-EXPONENT, EXPONENT)))
 }
 
-/// Times a power of ten; what is left of a billionth counts as one.
+/// Multiplies by a power of ten; a remainder below a billionth counts as one.
 fn scaled(amount: i128, exponent: i32) -> i128 {
     let power = 10_i128.checked_pow(exponent.unsigned_abs());
     match (power, exponent >= 0) {

@@ -1,4 +1,4 @@
-//! Label selectors, by the API server's meaning.
+//! Label selectors, with the API server's semantics.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use serde::Deserialize;
 pub struct Selector(pub LabelSelector);
 
 impl Selector {
-    /// Whether these labels are selected; an operator that is not known selects nothing.
+    /// Returns whether these labels are selected; an unknown operator selects nothing.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         kube::core::Selector::try_from(self.0.clone()).is_ok_and(|selector| selector.matches(labels))
     }
 
-    /// Whether it makes a difference to have this label.
+    /// Returns whether this label makes a difference to the selector.
     pub fn names(&self, key: &str, value: &str) -> bool {
         let labels = self.0.match_labels.iter().flatten();
         let mut expressions = self.0.match_expressions.iter().flatten();
@@ -27,7 +27,7 @@ impl Selector {
                 .any(|expression| expression.key == key && expression.values.as_ref().is_none_or(is_listed))
     }
 
-    /// Labels that it selects; none if there are no such labels.
+    /// Returns labels that are selected; `None` if there are none.
     pub fn example(&self) -> Option<BTreeMap<String, String>> {
         let mut labels = self.0.match_labels.clone().unwrap_or_default();
         for expression in self.0.match_expressions.iter().flatten() {

@@ -1,4 +1,5 @@
-//! The Kubernetes API for the commands, with a person's kubeconfig: long lists, longer waits, and what the server said.
+//! The Kubernetes API for the commands, with a person's kubeconfig: long lists, longer timeouts, and the server's
+//! messages.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,19 +22,19 @@ use super::{ConnectError, kubeconfig};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
-/// How long an answer may take. A webhook in between may take up to 30 s.
+/// Timeout of a request. A webhook on its way may take up to 30 s.
 const TIME: Duration = Duration::from_secs(60);
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// Bytes of an answer that is no page: the metrics of a large API server have some 30 MB.
+/// Maximal bytes of a response that is no page: the metrics of a large API server have some 30 MB.
 const BODY: usize = 128 << 20;
 const ACCEPTED: &str = "application/json, */*";
-/// What a page may have: as many objects as kubectl asks for, and any that is stored.
+/// Bounds of a page: as many objects as kubectl requests, of any size that is stored.
 const PAGES: Bounds = Bounds { first: 500, most: 500, bytes: 16 << 20, object: 16 << 20 };
-/// Objects that are named of those that were left out.
+/// Number of names in a note on unreadable objects.
 const NAMED: usize = 5;
-/// How often a list is begun anew that has expired, where the API server does not say how to go on.
+/// Number of times that an expired list is begun again if the API server gives no token to continue.
 const BEGINNINGS: usize = 3;
-/// Pauses before a page is asked for again: long enough for a burst that the API server's priorities hold back.
+/// Pauses before a page is requested again: long enough for a burst that the API server's priorities hold back.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
 /// A client with the rights of the person who runs the command.
@@ -41,14 +42,14 @@ pub struct UserClient {
     api: Api,
     namespace: String,
     is_local: bool,
-    /// Pauses before a page is asked for again.
+    /// Pauses before a page is requested again.
     pub(super) pauses: [Duration; 2],
-    /// Objects of lists that could not be read, by their kind: how many, and the names of the first.
+    /// Objects of lists that could not be read, by kind: their number, and the names of the first.
     left_out: Mutex<BTreeMap<String, (usize, Vec<String>)>>,
 }
 
 impl UserClient {
-    /// As kubectl finds the cluster.
+    /// Connects to the cluster that kubectl would use.
     pub fn connect(
         kubeconfig: Option<&Path>,
         context: Option<&str>,
@@ -71,7 +72,7 @@ impl UserClient {
         &self.namespace
     }
 
-    /// Whether the cluster is on this very machine (kind, minikube), as its registries may then be, too.
+    /// Returns whether the cluster is on this very machine (kind, minikube), as its registries may then be, too.
     pub fn is_local(&self) -> bool {
         self.is_local
     }
@@ -80,7 +81,7 @@ impl UserClient {
         Ok(serde_json::from_slice(&self.read(path).await?)?)
     }
 
-    /// Reads what is no JSON.
+    /// Reads a text that is no JSON.
     pub async fn text(&self, path: &str) -> Result<String, RequestError> {
         Ok(String::from_utf8_lossy(&self.read(path).await?).into_owned())
     }
@@ -90,7 +91,8 @@ impl UserClient {
         self.api.within(TIME, answer).await
     }
 
-    /// Page by page. `path` may have a query. What cannot be read is left out, see [`UserClient::take_left_out`].
+    /// Reads a list page by page. `path` may have a query. Unreadable objects are skipped, see
+    /// [`UserClient::take_left_out`].
     pub async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, RequestError> {
         let mut all = Vec::new();
         let read = self.pages(path, |is_first, items| {
@@ -103,8 +105,8 @@ impl UserClient {
         Ok(all)
     }
 
-    /// Reads a list that is too large to be kept, and gives each page to `take`. A first page comes again, with `true`, where the
-    /// list begins anew: pages before it no longer count.
+    /// Reads a list that is too large to be kept, and passes each page to `take`. A first page comes again, with
+    /// `true`, if the list begins again: pages before it no longer count.
     pub async fn pages<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -114,7 +116,7 @@ impl UserClient {
         let (mut is_first, mut next, mut beginnings) = (true, None, 1);
         loop {
             let page = match self.page(&mut pages, next.as_deref()).await {
-                // The rest is no longer known as it was when the list began.
+                // The API server no longer has the rest of the list as it was when the list began.
                 Err(RequestError::Refused { status: 410, rest, .. }) if beginnings < BEGINNINGS => {
                     beginnings += 1;
                     next = rest;
@@ -139,7 +141,7 @@ impl UserClient {
         }
     }
 
-    /// A page; asked for again where the API server has too much to do, so that a long list is not lost for it.
+    /// Reads a page, again if the API server is overloaded, so that a long list is not lost because of one page.
     async fn page(&self, pages: &mut Pages, token: Option<&str>) -> Result<Page, RequestError> {
         let mut pauses = self.pauses.iter();
         loop {
@@ -158,7 +160,7 @@ impl UserClient {
         let mut left_out = self.left_out.lock();
         let (count, names) = left_out.entry(kind.to_owned()).or_default();
         let name = namespace.into_iter().chain(name).collect::<Vec<String>>().join("/");
-        // Some lists are read twice.
+        // A list may be read twice.
         if !names.contains(&name) {
             *count += 1;
             if names.len() < NAMED {
@@ -167,7 +169,8 @@ impl UserClient {
         }
     }
 
-    /// What was not told yet, such as `2 of the pods cannot be read, and are left out: team/web, …`.
+    /// Returns, once, a note for each kind with unreadable objects: `2 of the pods cannot be read, and are left out:
+    /// team/web, …`.
     pub fn take_left_out(&self) -> Vec<String> {
         let left_out = std::mem::take(&mut *self.left_out.lock());
         let note = |(kind, (count, names)): (String, (usize, Vec<String>))| {
@@ -177,7 +180,8 @@ impl UserClient {
         left_out.into_iter().map(note).collect()
     }
 
-    /// Creates something that is not stored: a review or a dry run. Also gives the warnings, which come with a refusal, too.
+    /// Creates an object that is not stored: a review or a dry run. Also returns the warnings, which come with a
+    /// refusal, too.
     pub async fn post<T: DeserializeOwned>(
         &self,
         path: &str,

@@ -1,8 +1,8 @@
-//! Follows the objects of one kind, whatever happens to the API server meanwhile: by a list, and a watch from where that
-//! ends. Types of ours hold just what is needed of them.
+//! Follows the objects of one kind, through all failures of the API server: by a list, and a watch from the list's
+//! version.
 //!
-//! The API server is trusted here, unlike where a review is answered; but those who write the objects are not. So pages and
-//! events are bounded, and each object is read by itself: one that cannot be read is counted and named, and costs nothing else.
+//! The API server is trusted here, unlike in a review, but the authors of the objects are not. Pages and events are
+//! bounded, and each object is read by itself: an unreadable one is counted and logged, and affects no other.
 
 mod known;
 mod lines;
@@ -38,65 +38,65 @@ use tolerarch_support::environment::Environment;
 use tolerarch_support::recently::Recently;
 use tolerarch_support::sync::Mutex;
 
-/// Seconds after which the API server ends a watch, which is then resumed. What it does not end is given up 5 s after its last
-/// event, so this is how long a connection may be dead unnoticed.
+/// Seconds after which the API server ends a watch, which is then resumed. A watch that it does not end is given up 5 s
+/// later without an event, so that a dead connection is noticed within this time.
 const WATCH_TIME: &str = "120";
 const WATCH_IDLE: Duration = Duration::from_secs(125);
-/// How long a watch that cannot be begun is tried again before all is listed anew. What is missed meanwhile is told once it
-/// begins; an API server that is away for longer is a failure.
+/// Time for which resuming a watch is retried before all objects are listed again. A resumed watch delivers the events
+/// in between; an API server that is away for longer is reported as a failure.
 const RESUMING: Duration = Duration::from_secs(30);
-/// How long a connection may be silent; longer than a watch lasts.
+/// Read timeout of a connection; longer than a watch lasts.
 const READ_TIME: Duration = Duration::from_secs(150);
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// How long a page may take, while other lists wait for it.
+/// Timeout of a page, for which other lists wait.
 const PAGE_TIME: Duration = Duration::from_secs(60);
-/// Pages of 2 MiB are read at little more than their size. Usual objects have some kilobytes.
+/// Pages of 2 MiB take little more memory than their size. Most objects have some kilobytes.
 const PAGES: Bounds = Bounds { first: 50, most: 500, bytes: 2 << 20, object: OBJECT };
-/// For how long, and of how many objects, it is known that they were named in the log.
+/// Log limit for unreadable objects: time before one is logged again, and number of objects that are remembered.
 const NAMED: (Duration, usize) = (Duration::from_secs(3600), 1024);
-/// Bytes of a watch's line beside its object: what happened to it.
+/// Bytes in a line of a watch beside the object: the type of the event.
 const AROUND: usize = 1024;
 
-/// A kind of objects, as far as something is read of them.
+/// A kind of objects, of which some fields are read.
 pub trait Followed: DeserializeOwned + Send + 'static {
-    /// Where those of all namespaces are listed.
+    /// Path of the list in all namespaces.
     const LIST: &'static str;
 
     fn metadata(&self) -> &ObjectMeta;
 }
 
-/// A client that follows objects. Clones are the same.
+/// A client that follows objects. Clones share state.
 #[derive(Clone)]
 pub struct Watcher {
     api: Api,
     first_pause: Duration,
     bounds: Bounds,
-    /// Lists are read one after another, so that no more than one page is in memory.
+    /// Limits reading to one page at a time, over all lists, to bound memory.
     page: Arc<Semaphore>,
-    /// Objects that were named in the log, as they cannot be read.
+    /// Unreadable objects that were logged.
     named: Arc<Mutex<Recently>>,
     unread: Option<UnreadMetrics>,
 }
 
-/// What happens to the objects that are followed.
+/// Change to the followed objects.
 #[derive(Debug)]
 pub enum Change<K> {
-    /// They are listed from the beginning. What is known counts until [`Change::Complete`].
+    /// A list begins. Known objects stay valid until [`Change::Complete`].
     Begins,
     Listed(K),
-    /// There are no others than those that were listed, or unread, since [`Change::Begins`].
+    /// The list is complete: other objects than those listed, or unread, since [`Change::Begins`] do not exist.
     Complete,
     Applied(K),
-    /// There is this one, and it cannot be read: no more is known than what identifies it.
+    /// An object exists, but cannot be read: only its identity is known.
     Unread(ObjectMeta),
     Deleted(ObjectMeta),
-    /// They cannot be read now; [`ClusterError::NotFound`] if the cluster has no such kind. What is known may be out of
-    /// date. It is tried again after a pause, and begins with [`Change::Begins`].
+    /// The objects cannot be read now; [`ClusterError::NotFound`] if the cluster has no such kind. Known objects may be
+    /// out of date. After a pause another list begins with [`Change::Begins`].
     Failed(ClusterError),
 }
 
 impl Watcher {
-    /// With the rights of this caller.
+    /// Connects with the caller's credentials.
     pub fn of(caller: Caller, environment: &Environment) -> Result<Self, ConnectError> {
         Self::new(caller.config(environment)?, FIRST_PAUSE)
     }
@@ -113,12 +113,12 @@ impl Watcher {
         Self { unread: Some(unread.clone()), ..self }
     }
 
-    /// Follows the objects of a kind, or those that this field selector selects, until the stream is dropped.
+    /// Follows the objects of a kind, or those of a field selector, until the stream is dropped.
     pub fn follow<K: Followed>(&self, fields: Option<&str>) -> BoxStream<'static, Change<K>> {
         self.follow_at(K::LIST, fields)
     }
 
-    /// Follows the one object of this namespace and name, which takes the right to list and watch this one only.
+    /// Follows one object by namespace and name, which only takes the right to list and watch this object.
     pub fn follow_one<K: Followed>(
         &self,
         namespace: &str,
@@ -132,7 +132,7 @@ impl Watcher {
     fn follow_at<K: Followed>(&self, list: &str, fields: Option<&str>) -> BoxStream<'static, Change<K>> {
         let selected = |fields| with_query(list, [("fieldSelector", fields)]);
         let path = fields.map_or_else(|| list.to_owned(), selected);
-        // So that it gets hardly further than what was looked at: each object may be large.
+        // The watch stays at most one change ahead of the follower, as each object may be large.
         let (changes, receiver) = mpsc::channel(1);
         let watch = Watch { watcher: self.clone(), path, changes, pauses: Pauses::new(self.first_pause) };
         let task = AbortOnDropHandle::new(tokio::spawn(watch.run()));
@@ -149,7 +149,7 @@ impl Watcher {
         stream::unfold((receiver, task), next).boxed()
     }
 
-    /// Counts an object that cannot be read, and names it in the log, once.
+    /// Counts an unreadable object, and logs it at most once an hour.
     fn unread<K: Followed>(&self, meta: ObjectMeta, error: ClusterError) -> Change<K> {
         let resource = K::LIST.rsplit('/').next().unwrap_or_default();
         if let Some(UnreadMetrics(counted)) = &self.unread {
@@ -166,7 +166,7 @@ impl Watcher {
 
 struct Watch<K> {
     watcher: Watcher,
-    /// Of the list, with its selectors.
+    /// Path of the list, with its selectors.
     path: String,
     changes: mpsc::Sender<Change<K>>,
     pauses: Pauses,
@@ -177,7 +177,7 @@ impl<K: Followed> Watch<K> {
         loop {
             let Err(error) = self.list_and_watch().await;
             let pause = self.pauses.next();
-            // What has expired is not wrong: it begins anew.
+            // An expired version is no failure: the list begins again.
             if error != ClusterError::Expired {
                 self.send(Change::Failed(error)).await;
             }
@@ -190,7 +190,7 @@ impl<K: Followed> Watch<K> {
         let _ = self.changes.send(change).await;
     }
 
-    /// Lists all objects and follows them from there, until it has to begin anew.
+    /// Lists all objects and watches them from there, until the list has to begin again.
     async fn list_and_watch(&mut self) -> Result<Infallible, ClusterError> {
         self.send(Change::Begins).await;
         let mut pages = Pages::new(self.watcher.api.clone(), self.path.clone(), self.watcher.bounds);
@@ -212,8 +212,8 @@ impl<K: Followed> Watch<K> {
         self.watch(version).await
     }
 
-    /// Reads a page when no other one is read, and its objects, until which it takes memory. Also says how to go on, and the
-    /// version of the list.
+    /// Reads a page and its objects while no other page is read, as a page takes memory until then. Also returns the
+    /// token of the next page, and the list's version.
     async fn page(
         &self,
         pages: &mut Pages,
@@ -229,7 +229,7 @@ impl<K: Followed> Watch<K> {
         Ok((changes.collect(), page.next, page.resource_version))
     }
 
-    /// Watches from this version on.
+    /// Watches from this version.
     async fn watch(&mut self, mut version: String) -> Result<Infallible, ClusterError> {
         let mut failing_since = None;
         loop {
@@ -241,11 +241,11 @@ impl<K: Followed> Watch<K> {
                             self.send(change).await;
                         }
                     }
-                    // It is resumed, and not at once: perhaps it ends again.
+                    // The pause protects the API server if the watch ends again at once.
                     sleep(self.watcher.first_pause).await;
                 }
-                // Tried again where it ended, as client-go does: a new list costs an API server that is short of time more
-                // than anything else.
+                // Resumed at the last version, as client-go does: a new list costs an overloaded API server more than
+                // anything else.
                 Err(ClusterError::Unreachable | ClusterError::Status)
                     if failing_since.get_or_insert_with(Instant::now).elapsed() < RESUMING =>
                 {
@@ -268,7 +268,7 @@ impl<K: Followed> Watch<K> {
         Ok(Lines::of(success(answer).await?.into_body(), bounds.object + AROUND))
     }
 
-    /// What an event says, of which nothing else stays; the version is that of the last one.
+    /// Reads an event, and sets `version` to the object's.
     fn event(
         &self,
         (line, is_whole): (Vec<u8>, bool),
@@ -284,7 +284,7 @@ impl<K: Followed> Watch<K> {
         let malformed = |_| ClusterError::Malformed;
         let meta = identity(&line, &["object", "metadata"]);
         if !is_whole {
-            // Perhaps the object is gone; the next list tells.
+            // The event may be a deletion, which only the next list shows.
             return Ok(Some(self.watcher.unread(meta, ClusterError::TooLarge)));
         }
         let Event { r#type, object } = serde_json::from_slice(&line).map_err(malformed)?;
@@ -307,7 +307,7 @@ impl<K: Followed> Watch<K> {
     }
 }
 
-/// The name by which an object is known among those of its kind.
+/// Returns the key of an object among those of its kind.
 fn name(meta: &ObjectMeta) -> String {
     let name = meta.name.as_deref().unwrap_or_default();
     match &meta.namespace {

@@ -1,4 +1,4 @@
-//! What there is in a cluster, as far as it matters to pools.
+//! NodePools and nodes of a cluster, reduced to what matters to pools.
 
 use std::collections::HashMap;
 
@@ -7,20 +7,20 @@ use super::taints::{is_passing, is_wish};
 use crate::cluster::{Node, NodePool, Taint};
 use tolerarch_core::image::PlatformSet;
 
-/// The label of nodes that says which NodePool they belong to.
+/// Label of nodes that names their NodePool.
 const NODE_POOL: &str = "karpenter.sh/nodepool";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
     pub node_pools: Vec<NodePool>,
-    /// How many nodes there are of each kind. Thousands of nodes are of a few kinds.
+    /// Number of nodes of each kind. Thousands of nodes are of a few kinds.
     pub nodes: HashMap<NodeKind, usize>,
 }
 
-/// All that matters of a node.
+/// Nodes that do not differ in what matters to pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeKind {
-    /// What keeps Pods away, apart from what passes.
+    /// Taints without those that come and go with the state of a node.
     taints: Vec<Taint>,
     platforms: PlatformSet,
     node_pool: Option<String>,
@@ -34,7 +34,7 @@ impl NodeKind {
         Self { taints, platforms: of_node(node), node_pool: node.label(NODE_POOL).map(str::to_owned) }
     }
 
-    /// Its platform; none for a node that does not run linux, or has not said anything of itself yet.
+    /// Returns the platform; none for a node that does not run linux, or has not reported its architecture yet.
     pub fn platforms(&self) -> PlatformSet {
         self.platforms
     }
@@ -53,20 +53,20 @@ impl Inventory {
         Self { node_pools: node_pools.into_iter().collect(), nodes }
     }
 
-    /// The platforms of all NodePools and nodes; `None` if there are none.
+    /// Returns the platforms of all NodePools and nodes; `None` without either.
     pub(super) fn platforms(&self) -> Option<PlatformSet> {
         let pools = self.node_pools.iter().map(of_node_pool);
         let all = pools.chain(self.nodes.keys().map(|kind| kind.platforms));
         Some(all.fold(PlatformSet::EMPTY, PlatformSet::union)).filter(|all| !all.is_empty())
     }
 
-    /// The platforms that the nodes of a NodePool can have, or have.
+    /// Returns the platforms that the nodes of a NodePool can have, or have.
     pub fn platforms_of(&self, pool: &NodePool) -> PlatformSet {
         let own = self.nodes.keys().filter(|kind| kind.node_pool.as_deref() == Some(pool.name()));
         own.fold(of_node_pool(pool), |all, kind| all.union(kind.platforms))
     }
 
-    /// The taints of nodes of this kind, apart from those that they have only while they start.
+    /// Returns the taints of nodes of this kind, without those that the nodes have only while they start.
     pub(super) fn lasting_taints<'a>(
         &'a self,
         kind: &'a NodeKind,

@@ -1,11 +1,11 @@
-//! What metrics show of pools.
+//! Metrics of pools.
 
 use prometheus::IntGaugeVec;
 
 use super::KnownPool;
 use tolerarch_support::metrics::Metrics;
 
-/// Shows pools; clones show the same.
+/// Metrics of pools; clones share them.
 #[derive(Clone)]
 pub struct DiscoveryMetrics(IntGaugeVec);
 
@@ -18,7 +18,7 @@ impl DiscoveryMetrics {
         )?))
     }
 
-    /// Shows these pools, and no others any more.
+    /// Sets the metrics to these pools, and removes all others.
     pub fn show(&self, pools: &[KnownPool<'_>]) {
         self.0.reset();
         for known in pools {

@@ -1,5 +1,5 @@
-//! From which NodePool the next node comes: Karpenter takes the first one that fits, by weight, then by name, the later in
-//! the alphabet first, and compares prices only within it (`OrderByWeight`, `addToNewNodeClaim`).
+//! The NodePool of the next node: Karpenter takes the first one that fits, by weight, then by name, the later in the
+//! alphabet first, and compares prices only within it (`OrderByWeight`, `addToNewNodeClaim`).
 
 use std::fmt;
 
@@ -9,21 +9,21 @@ use crate::cluster::{NodePool, Quantity, Taint};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::Toleration;
 
-/// Resources of which every machine has some. A NodePool that has reached its limit of GPUs can still make other nodes.
+/// Resources that every machine has. A NodePool that has reached its limit of GPUs can still make other nodes.
 const OF_EVERY_NODE: [&str; 5] = ["cpu", "memory", "nodes", "pods", "ephemeral-storage"];
 
-/// Where new nodes come from for Pods to which a pool is opened.
+/// Origin of new nodes for Pods to which a pool is opened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict<'a> {
     NoNodePool,
-    /// From this one, which the pool opens.
+    /// New nodes come from this NodePool, which the pool opens.
     Own(&'a NodePool),
-    /// From `first`, which needs no toleration of the pool, although `own` could make them as well.
+    /// New nodes come from `first`, which needs no toleration of the pool, although `own` could make them as well.
     Behind {
         first: &'a NodePool,
         own: &'a NodePool,
     },
-    /// None of the pool can make nodes now, so that they come from `first`, if from any.
+    /// No NodePool of the pool can make nodes now, so that they come from `first`, if from any.
     Unusable {
         first: Option<&'a NodePool>,
         own: &'a NodePool,
@@ -31,17 +31,17 @@ pub enum Verdict<'a> {
     },
 }
 
-/// Why a NodePool makes no nodes.
+/// Reason why a NodePool makes no nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     Deleted,
-    /// It has a fixed number of nodes.
+    /// The NodePool has a fixed number of nodes.
     Static,
-    /// Karpenter says that it cannot be used.
+    /// Karpenter reports that the NodePool is not ready.
     NotReady,
-    /// It may have no more.
+    /// The NodePool has reached a limit on its resources.
     Limits,
-    /// No instance type can have what it requires: Karpenter drops it.
+    /// No instance type meets the NodePool's requirements: Karpenter drops the NodePool.
     Contradiction,
 }
 
@@ -58,7 +58,7 @@ impl Obstacle {
     }
 }
 
-/// Whether no machine fits (`filterByRemainingResources` of Karpenter). No cloud has one with less than a core.
+/// Returns whether no machine fits (`filterByRemainingResources` of Karpenter). No cloud has one with less than a core.
 fn has_reached_limits(pool: &NodePool) -> bool {
     let reached = |name: &str| {
         let limit: Quantity = pool.limits.get(name)?.parse().ok()?;
@@ -72,7 +72,7 @@ fn has_reached_limits(pool: &NodePool) -> bool {
     OF_EVERY_NODE.iter().any(|name| reached(name) == Some(true))
 }
 
-/// The NodePool of which Karpenter makes the next node for a Pod with these tolerations, on `platforms`.
+/// Returns the NodePool from which Karpenter makes the next node for a Pod with these tolerations, on `platforms`.
 pub fn next_node_pool<'a>(
     all: &'a [NodePool],
     tolerations: &[Toleration<'_>],
@@ -83,17 +83,18 @@ pub fn next_node_pool<'a>(
     };
     let usable =
         |pool: &&NodePool| Obstacle::of(pool).is_none() && suits(pool, platforms) && tolerated(pool, is_wish);
-    // A taint with PreferNoSchedule is as good as any other, until no NodePool is left.
+    // NodePools with an untolerated PreferNoSchedule taint are the last resort, whatever their weight.
     all.iter().filter(usable).max_by_key(|&pool| (tolerated(pool, |_| false), pool.weight, pool.name()))
 }
 
-/// Whether it can make nodes with one of these platforms. Its nodes may also have none that is known: no linux.
+/// Returns whether the NodePool can make nodes with one of these platforms. All platforms also include unknown ones: no
+/// linux.
 fn suits(pool: &NodePool, platforms: PlatformSet) -> bool {
     platforms == PlatformSet::ALL || !of_node_pool(pool).intersection(platforms).is_empty()
 }
 
 impl<'a> Verdict<'a> {
-    /// For Pods with the tolerations of a pool, which opens the NodePools `own`, in the order in which Karpenter tries them.
+    /// Judges for Pods with a pool's tolerations. `own` are the NodePools that the pool opens, in Karpenter's order.
     pub(super) fn of(all: &'a [NodePool], own: &[&'a NodePool], tolerations: &[Toleration<'_>]) -> Self {
         let first = next_node_pool(all, tolerations, PlatformSet::ALL);
         let best = |usable: bool| own.iter().copied().find(|pool| Obstacle::of(pool).is_none() == usable);
@@ -112,7 +113,7 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// A sentence. It has "come from" just where they come from another NodePool.
+/// Writes a sentence, with "come from" only if the nodes come from another NodePool.
 impl fmt::Display for Verdict<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,7 @@
-//! The platforms that nodes have, and those that the nodes of a NodePool can have.
+//! Platforms of nodes, and those that the nodes of a NodePool can have.
 //!
-//! To say too many is safe: fewer images qualify then. So only what is certain narrows (Karpenter's `requirements.go`); an
-//! operator, a value or a provider that is not known never does.
+//! Too many platforms are safe: fewer images qualify then. So only certain facts narrow the set (Karpenter's
+//! `requirements.go`); an unknown operator, value or provider never does.
 
 use std::collections::BTreeSet;
 
@@ -13,28 +13,29 @@ const OS: &str = "kubernetes.io/os";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
-/// Names that Karpenter takes for others.
+/// Aliases of labels in Karpenter, and the labels that they mean.
 const ALIASES: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", ZONE),
     (BETA_ARCH_KEY, ARCH_KEY),
     ("beta.kubernetes.io/os", OS),
     ("beta.kubernetes.io/instance-type", INSTANCE_TYPE),
 ];
-/// What a NodePool makes that does not say more. Karpenter knows no other architectures.
+/// Platforms of a NodePool without requirements on them. Karpenter knows no other architectures.
 const EVERY: PlatformSet = PlatformSet::AMD64_AND_ARM64;
 
-/// The platform of a node; none for one that does not run linux, or says nothing of itself yet.
+/// Returns the platform of a node; none for a node that does not run linux, or has not reported its architecture yet.
 pub(super) fn of_node(node: &Node) -> PlatformSet {
     let is_linux = node.os.is_empty() || node.os == "linux";
     if is_linux && !node.architecture.is_empty() { named(&node.architecture) } else { PlatformSet::EMPTY }
 }
 
-/// Those of an architecture. One that is not known may be any: no image is known to run there.
+/// Returns the platforms of an architecture. An unknown one may be any, so it counts as all: no image is known to run
+/// there.
 fn named(architecture: &str) -> PlatformSet {
     format!("linux/{architecture}").parse().unwrap_or(PlatformSet::ALL)
 }
 
-/// Those that the nodes of a NodePool can have; none for one that never runs linux.
+/// Returns the platforms that the nodes of a NodePool can have; none for one that never runs linux.
 pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
     if !Allowed::of(pool, OS).has("linux") {
         return PlatformSet::EMPTY;
@@ -42,9 +43,10 @@ pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
     of_architectures(&Allowed::of(pool, ARCH_KEY))
 }
 
-/// Whether no value is left for a label of every instance type: no nodes (`filterInstanceTypesByRequirements`).
+/// Returns whether no value is left for a label of every instance type, and so no nodes
+/// (`filterInstanceTypesByRequirements`).
 pub(super) fn contradicts_itself(pool: &NodePool) -> bool {
-    // Each node has these labels, and none of them is a number, but perhaps a zone.
+    // Each node has these labels, and none of their values is a number, except perhaps a zone.
     let rules_out_all = |key: &str, operator: &str| match operator {
         "DoesNotExist" => true,
         "Gt" | "Gte" | "Lt" | "Lte" => key != ZONE,
@@ -56,7 +58,7 @@ pub(super) fn contradicts_itself(pool: &NodePool) -> bool {
     })
 }
 
-/// Whether Karpenter takes this name of a label for this key.
+/// Returns whether Karpenter takes this name of a label for this key.
 fn is_same(name: &str, key: &str) -> bool {
     name == key || ALIASES.contains(&(name, key))
 }
@@ -69,11 +71,11 @@ fn of_architectures(allowed: &Allowed<'_>) -> PlatformSet {
             Some(but(EVERY)).filter(|left| !left.is_empty()).unwrap_or_else(|| but(PlatformSet::ALL))
         }
     };
-    // What contradicts itself makes no nodes, and must not be a set that every image covers.
+    // Contradictory requirements make no nodes, and must not give an empty set, which every image covers.
     if platforms.is_empty() { EVERY } else { platforms }
 }
 
-/// The values that the label of a node may have, as far as that is certain.
+/// Values that a label of a node may have, as far as that is certain.
 enum Allowed<'a> {
     Only(BTreeSet<&'a str>),
     AllBut(BTreeSet<&'a str>),

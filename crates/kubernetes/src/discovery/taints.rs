@@ -1,4 +1,4 @@
-//! Which taints keep Pods away, and which tolerations open them.
+//! Taints that keep Pods away, and the tolerations that open them.
 
 use crate::cluster::Taint;
 use tolerarch_core::pod::{Toleration, is_label_key, is_label_value};
@@ -7,12 +7,12 @@ use tolerarch_core::pod::{Toleration, is_label_key, is_label_value};
 const PASSING: [&str; 4] =
     ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/", "readiness.k8s.io/"];
 
-/// Whether a taint comes and goes with the state of a node.
+/// Returns whether a taint comes and goes with the state of a node.
 pub(super) fn is_passing(taint: &Taint) -> bool {
     PASSING.iter().any(|prefix| taint.key.starts_with(prefix))
 }
 
-/// Whether a taint only makes other nodes better.
+/// Returns whether a taint only makes the scheduler prefer other nodes.
 pub(super) fn is_wish(taint: &Taint) -> bool {
     taint.effect == "PreferNoSchedule"
 }
@@ -25,18 +25,19 @@ pub(super) fn is_tolerated<'a, 't: 'a>(
     tolerations.into_iter().any(|toleration| toleration.tolerates(key, value, effect))
 }
 
-/// What a pool's tolerations make of the taints of some nodes.
+/// Effect of a pool's tolerations on the taints of some nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit<'a> {
-    /// None of the taints concerns the pool.
+    /// The pool tolerates none of the taints.
     Foreign,
-    /// All are tolerated, and there are some.
+    /// The pool tolerates all taints, and there are some.
     Opened,
-    /// Some are, and this one is not.
+    /// The pool tolerates some taints, but not this one.
     Lacking(&'a Taint),
 }
 
-/// See [`Fit`]. Taints that pass, or that only make other nodes better, do not count.
+/// Matches tolerations with taints, see [`Fit`]. Taints that come and go, or only make other nodes preferable, do not
+/// count.
 pub fn fit<'a>(tolerations: &[Toleration<'_>], taints: &'a [Taint]) -> Fit<'a> {
     let lasting = taints.iter().filter(|taint| !is_wish(taint) && !is_passing(taint));
     let (open, closed): (Vec<&Taint>, Vec<&Taint>) =
@@ -48,14 +49,15 @@ pub fn fit<'a>(tolerations: &[Toleration<'_>], taints: &'a [Taint]) -> Fit<'a> {
     }
 }
 
-/// By `ValidateTolerations` of k8s.io/kubernetes. Karpenter takes values that are no label values, of any length.
+/// Checks by `ValidateTolerations` of k8s.io/kubernetes. Karpenter takes values that are no label values, of any
+/// length.
 pub(super) fn is_tolerable(taint: &Taint) -> bool {
     let Taint { key, value, effect, .. } = taint;
     let is_effect = matches!(&**effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute");
     is_label_key(key) && is_label_value(value) && is_effect
 }
 
-/// The toleration of just this taint.
+/// Returns the toleration of exactly this taint.
 pub(super) fn exact(taint: &Taint) -> Toleration<'static> {
     Toleration {
         key: taint.key.clone().into(),

@@ -2,7 +2,7 @@
 
 use crate::cluster::or_default;
 
-/// Where the tokens of service accounts are mounted in most containers.
+/// Mount path of the tokens of service accounts in most containers.
 const TOKENS: &str = "/var/run/secrets/";
 
 #[derive(Default, serde::Deserialize)]
@@ -31,14 +31,14 @@ struct Seccomp {
 }
 
 impl Security {
-    /// Whether its filter of system calls is none that a tenant may have written, which could fail in any way.
+    /// Returns whether the seccomp profile is not one that a tenant may have written, which could fail in any way.
     pub(super) fn is_plain(&self) -> bool {
         self.seccomp_profile.r#type != "Localhost"
     }
 }
 
 impl Mount {
-    /// Whether it covers no program: it is where service accounts have their tokens.
+    /// Returns whether the mount covers no program, as it is a service account's tokens.
     pub(super) fn is_of_tokens(&self) -> bool {
         self.mount_path.starts_with(TOKENS) && !self.mount_path.contains("..")
     }

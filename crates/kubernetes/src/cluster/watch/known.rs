@@ -1,21 +1,21 @@
-//! What is known of the objects that are followed.
+//! State of the followed objects.
 
 use std::collections::BTreeMap;
 
 use super::{Change, Followed, name};
 use crate::cluster::ClusterError;
 
-/// What is known of the objects that are followed, and of each only what is kept.
+/// State of the followed objects, of which each is reduced to a value.
 #[derive(Debug, Default)]
 pub struct Known<V> {
     objects: BTreeMap<String, V>,
-    /// Those of a list that is not complete yet.
+    /// Objects of a list that is not complete yet.
     listed: BTreeMap<String, V>,
     is_complete: bool,
 }
 
 impl<V: Clone + PartialEq> Known<V> {
-    /// Takes over what has happened, of an object what `keep` says. Whether something new is known now.
+    /// Applies a change, with `keep` to reduce an object. Returns whether the state has changed.
     pub fn take<K: Followed>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
         match change {
             Change::Begins => {
@@ -37,7 +37,7 @@ impl<V: Clone + PartialEq> Known<V> {
                 self.objects.insert(name, value);
                 is_new
             }
-            // What was read of it last counts.
+            // The last readable version of the object counts.
             Change::Unread(meta) => {
                 let name = name(&meta);
                 if let Some(value) = self.objects.get(&name) {
@@ -46,23 +46,23 @@ impl<V: Clone + PartialEq> Known<V> {
                 false
             }
             Change::Deleted(meta) => self.objects.remove(&name(&meta)).is_some(),
-            // There are none of a kind that the cluster does not have. Those that were known are not given up by that.
+            // A kind that the cluster does not have has no objects. Those that were known stay nevertheless.
             Change::Failed(ClusterError::NotFound) => !std::mem::replace(&mut self.is_complete, true),
             Change::Failed(_) => false,
         }
     }
 
-    /// Whether all objects have been read once.
+    /// Returns whether all objects have been read once.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// What is kept of the object of this name, which is in no namespace.
+    /// Returns the value of a cluster-scoped object.
     pub fn get(&self, name: &str) -> Option<&V> {
         self.objects.get(name)
     }
 
-    /// What is kept of each object, by namespace and name.
+    /// Iterates over the values, by namespace and name.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.objects.values()
     }

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use kube::client::Body;
 
-/// The rest of a body, line by line.
+/// The unread part of a body, line by line.
 pub(super) struct Lines {
     body: Body,
-    /// Bytes of a line at most.
+    /// Maximal bytes of a line.
     most: usize,
-    /// What came behind the last line.
+    /// Bytes behind the last line.
     rest: Bytes,
 }
 
@@ -18,8 +18,8 @@ impl Lines {
         Self { body, most, rest: Bytes::new() }
     }
 
-    /// The next line, or how it begins, and whether it is whole; `None` where the body ends or breaks off. What has no end of
-    /// a line there is dropped.
+    /// Returns the next line, truncated to the bound, and whether it is whole; `None` if the body ends or breaks off. A
+    /// last line without its end is dropped.
     pub(super) async fn next(&mut self) -> Option<(Vec<u8>, bool)> {
         let (mut line, mut is_whole) = (Vec::new(), true);
         loop {

@@ -1,14 +1,14 @@
-//! How long to wait after failures.
+//! Exponential back-off.
 
 use tokio::time::{Duration, Instant};
 
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// After so long without a failure the pauses begin anew. Longer than the longest pause with its chance.
+/// Time without a failure after which the pauses begin again. Longer than the longest pause with its jitter.
 pub(super) const CALM: Duration = Duration::from_secs(60);
 
-/// The pause after a failure, doubled with each one until it is the longest; half as much again by chance, so that replicas
-/// do not come back all at once.
+/// Pause after a failure, doubled with each one up to [`LONGEST_PAUSE`], plus up to half by chance, so that replicas do
+/// not come back all at once.
 pub(super) struct Pauses {
     first: Duration,
     next: Duration,

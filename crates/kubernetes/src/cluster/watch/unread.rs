@@ -1,10 +1,10 @@
-//! What is counted of objects that cannot be read.
+//! Metrics of unreadable objects.
 
 use prometheus::IntCounterVec;
 
 use tolerarch_support::metrics::Metrics;
 
-/// Clones count the same.
+/// Counter of unreadable objects. Clones share it.
 #[derive(Clone)]
 pub struct UnreadMetrics(pub(super) IntCounterVec);
 
