@@ -85,7 +85,7 @@ impl Credentials {
         self.sources.as_ref().map_or(&[], |sources| &sources.files.faults)
     }
 
-    /// What would be wrong with them if they were loaded now: a program may be there by now, or a file be readable again.
+    /// Returns the faults that a load would have now: a program may be there by now, or a file be readable again.
     pub fn faults_now(&self, settings: &CredentialSettings, environment: &Environment) -> Vec<SourceFault> {
         let before = self.sources.as_ref().map(|sources| &sources.files);
         Files::load(settings, environment, before).faults
@@ -122,7 +122,7 @@ impl Credentials {
         Keyring { pulled: Vec::new(), sources: self.sources.clone() }
     }
 
-    /// For a mirror, by `host` or `host:port`: from files and helpers only, as a Pod's own are for its image's registry.
+    /// Returns a mirror's candidates, by `host` or `host:port`: of files and helpers, as a Pod's own are for its registry.
     pub fn of_host(&self, host: &str) -> Vec<CredentialCandidate> {
         let of_files = self.sources.as_ref().map(|sources| sources.of_files(host));
         distinct(of_files.into_iter().flatten(), CANDIDATES)
@@ -145,7 +145,7 @@ pub struct Keyring {
 static ANONYMOUS: [CredentialCandidate; 1] = [CredentialCandidate::anonymous()];
 
 impl Keyring {
-    /// In the order in which to try them, each once and not too many. None, if the image is private and has no credential.
+    /// Returns not too many candidates in their order, each once. None, if the image is private and has no credential.
     pub fn candidates(&self, image: &ImageRef) -> Cow<'static, [CredentialCandidate]> {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
         let name = image.name();
@@ -186,7 +186,7 @@ struct Sources {
 }
 
 impl Sources {
-    /// What the files have for a name: `host/repository`, or a mere host.
+    /// Returns what the files have for a name: `host/repository`, or a mere host.
     fn of_files(&self, name: &str) -> Vec<CredentialCandidate> {
         let host = name.split('/').next().unwrap_or_default();
         let configs = self.files.of(CredentialSource::DockerConfigs);
@@ -202,7 +202,7 @@ impl Sources {
         candidates
     }
 
-    /// What the plugins may have for an image (`host/repository`).
+    /// Returns the candidates of plugins for an image (`host/repository`).
     fn of_plugins(&self, image: &str) -> impl Iterator<Item = CredentialCandidate> {
         let plugins = self.files.of(CredentialSource::Providers).flat_map(|file| &file.plugins);
         plugins

@@ -40,10 +40,10 @@ use hosts::{Hosts, HostsDirectory};
 use net::{Connector, NameResolver, TlsSettings, Transport};
 use tolerarch_core::image::{ImageRef, PlatformSet};
 
-/// What the operator says of registries.
+/// The operator's settings of registries.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// What is special about single hosts, by `host` or `host:port`.
+    /// Settings of single hosts, by `host` or `host:port`.
     pub hosts: BTreeMap<String, HostSettings>,
     /// containerd's directory of `hosts.toml` files.
     pub hosts_dir: Option<PathBuf>,
@@ -53,7 +53,7 @@ pub struct Settings {
     pub verified: Verified,
 }
 
-/// For nodes of which platforms an index is not believed.
+/// The platforms for whose nodes an index is not believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// The manifest that such a node would get has to be there.
@@ -84,18 +84,18 @@ pub struct Registry {
     credentials: Credentials,
     pub(crate) verified: Verified,
     pub(crate) tls_faults: Vec<String>,
-    /// What records lookups, for a command that shows them.
+    /// Traces of lookups, for a command that shows them.
     pub(crate) traces: Option<Traces>,
 }
 
 impl Registry {
-    /// The same client, whose lookups are recorded.
+    /// Has the client's lookups recorded.
     #[must_use]
     pub fn with_traces(self, traces: Option<Traces>) -> Self {
         Self { traces, ..self }
     }
 
-    /// The same client, which shows mirrors the operator's credentials for them, never a Pod's.
+    /// Has the client show mirrors the operator's credentials for them, never a Pod's.
     #[must_use]
     pub fn with_credentials(self, credentials: Credentials) -> Self {
         Self { credentials, ..self }
@@ -120,12 +120,12 @@ impl Registry {
         Ok(Self { hosts, allowed, transport, tokens, credentials, verified, tls_faults, traces: None })
     }
 
-    /// Whether the configuration allows asking for this image. Cheap, and decided anew for each Pod.
+    /// Returns whether the configuration allows asking for this image. Cheap, as it is decided anew for each Pod.
     pub fn admits(&self, image: &ImageRef) -> bool {
         self.allowed.admits(image)
     }
 
-    /// Whether the image's registry names no rate limit, or most of it is left as far as is known.
+    /// Returns whether the image's registry names no rate limit, or most of the limit is left as far as is known.
     pub(crate) fn has_plenty(&self, image: &ImageRef) -> bool {
         self.transport.allowances.is_plentiful(image.host())
     }

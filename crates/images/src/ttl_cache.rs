@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant, sleep};
 /// The longest lifetime: plugins may ask for any.
 const LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// How often expired values are dropped.
+/// Time between sweeps, which drop expired values.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// Shards, each with its own lock: few, as no value may be heavier than a shard.
@@ -40,7 +40,7 @@ where
         Self::weighed(capacity, capacity as u64, |_, _| 1)
     }
 
-    /// For about so many values, of this weight in all at most.
+    /// Makes a cache for about so many values, of this weight in all at most.
     pub(crate) fn weighed(items: usize, capacity: u64, weight: fn(&K, &V) -> u64) -> Arc<Self> {
         let (weight, hash) = (Weight(weight), DefaultHashBuilder::default());
         let options = OptionsBuilder::new()
@@ -60,7 +60,7 @@ where
         self.cached.get(key).filter(|(_, until)| Instant::now() < *until).map(|(value, _)| value)
     }
 
-    /// Keeps a value for so long; not at all for no time.
+    /// Keeps a value for this time; not at all if that is zero.
     pub(crate) fn put(self: &Arc<Self>, key: K, value: V, life: Duration) {
         if life.is_zero() {
             return self.remove(&key);

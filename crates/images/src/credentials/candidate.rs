@@ -71,7 +71,7 @@ impl CredentialCandidate {
         }
     }
 
-    /// Whether the credential came with a Pod: anyone who may create a Pod can choose it.
+    /// Returns whether the credential came with a Pod: anyone who may create a Pod can choose it.
     pub(crate) fn is_of_pod(&self) -> bool {
         matches!(self.source, Source::Pod(_))
     }
@@ -84,7 +84,7 @@ impl CredentialCandidate {
         self.credentials_for(&Tenant::Operator).await.unwrap_or_default()
     }
 
-    /// The same on behalf of this tenant, whose share of the runs holds.
+    /// Finds the credentials on behalf of this tenant, whose share of the runs holds.
     pub(crate) async fn credentials_for(
         &self,
         tenant: &Tenant,

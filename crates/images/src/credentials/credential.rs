@@ -48,7 +48,7 @@ impl Credential {
         CredentialId::of(&self.parts())
     }
 
-    /// What makes it this credential, secrets included, for keyed hashes.
+    /// Returns the parts that make it this credential, secrets included, for keyed hashes.
     pub(crate) fn parts(&self) -> [&str; 3] {
         match self {
             Self::Basic { user, password } => ["basic", user, password.reveal()],

@@ -13,7 +13,7 @@ use super::credential::{Credential, IdentifiedCredential, Sensitive};
 use super::docker_keyring::DockerKeyring;
 use tolerarch_text::json::Object;
 
-/// As Go decodes it, with padding or without.
+/// Base64 as Go decodes it, with padding or without.
 pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -48,11 +48,11 @@ struct Entry {
     registry_token: Option<Sensitive>,
 }
 
-/// What a file gives, and what was left out of it.
+/// Content of a file, and what was left out.
 #[derive(Debug, Default)]
 pub(super) struct Read {
     pub(super) keyring: DockerKeyring<IdentifiedCredential>,
-    /// Those in the file, whatever is in them.
+    /// Number of entries in the file, whatever is in them.
     pub(super) entries: usize,
     /// Entries whose `auth` is not what it should be.
     pub(super) malformed: usize,

@@ -14,7 +14,7 @@ impl<T> Default for DockerKeyring<T> {
 }
 
 impl<T> DockerKeyring<T> {
-    /// By the keys of a docker configuration. A key that means no host is left out, as kubelet does.
+    /// Makes a keyring by the keys of a docker configuration. A key that means no host is left out, as kubelet does.
     pub(super) fn new(entries: impl IntoIterator<Item = (impl AsRef<str>, T)>) -> Self {
         Self(entries.into_iter().filter_map(|(given, value)| Some((key(given.as_ref())?, value))).collect())
     }

@@ -15,7 +15,7 @@ pub enum CredentialSource {
 impl CredentialSource {
     pub const ALL: [Self; 3] = [Self::DockerConfigs, Self::Directory, Self::Providers];
 
-    /// As a label of metrics.
+    /// Returns the label of metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::DockerConfigs => "docker-configs",
@@ -33,23 +33,23 @@ impl CredentialSource {
     }
 }
 
-/// Why a source is not in use, or not all of it. Quotes nothing of what is in a file.
+/// Reason why a source is not in use, or not all of it. Quotes nothing of a file's content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}: {cause}", .from.key(), .file.display())]
 pub struct SourceFault {
     pub from: CredentialSource,
     pub file: PathBuf,
     pub cause: FaultCause,
-    /// Whether what was read of it before stays in use.
+    /// The former content stays in use.
     pub kept: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultCause {
-    /// It does not exist, so that what was in it before is not used any more.
+    /// The file does not exist, so that its former content is not used any more.
     #[error("cannot be read: {0}")]
     Missing(String),
-    /// It cannot be read, or says something that cannot be.
+    /// The file cannot be read, or says something that cannot be.
     #[error("{0}")]
     Other(String),
 }

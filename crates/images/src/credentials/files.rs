@@ -37,7 +37,7 @@ struct Loaded {
     file: Arc<File>,
 }
 
-/// What one file gives, and what in it cannot be used.
+/// Content of one file, and what in it cannot be used.
 #[derive(Default)]
 pub(super) struct File {
     pub(super) keyring: DockerKeyring<IdentifiedCredential>,

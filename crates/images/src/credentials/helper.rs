@@ -14,11 +14,11 @@ use super::process::{self, Output, ProcessError};
 use super::program::{Protocol, Response, Scope};
 use tolerarch_core::image::DOCKER_HUB;
 
-/// How long a credential is cached; helpers do not say. Those that get tokens cache them themselves.
+/// Time for which a credential is cached; helpers do not say. Those that get tokens cache them themselves.
 const FOUND: Duration = Duration::from_secs(300);
-/// How long a run without a credential is cached.
+/// Time for which a run without a credential is cached.
 const NOTHING: Duration = Duration::from_secs(60);
-/// What docker calls Docker Hub.
+/// Docker's name of Docker Hub.
 const HUB_SERVER: &str = "https://index.docker.io/v1/";
 
 #[derive(Debug)]

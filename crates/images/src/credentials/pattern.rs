@@ -29,7 +29,7 @@ pub enum PatternError {
 }
 
 impl ImagePattern {
-    /// Whether this is one of the images meant: `host/repository` without tag and digest, or a mere host.
+    /// Returns whether this is one of the images meant: `host/repository` without tag and digest, or a mere host.
     pub fn matches(&self, name: &str) -> bool {
         let (own, other) = (Parts::of(&self.0), Parts::of(name));
         own.port == other.port
@@ -98,7 +98,7 @@ impl<'t> Parts<'t> {
     }
 }
 
-/// Whether a part of a host matches a glob. One beyond what DNS allows matches none, as a glob may take its square.
+/// Returns whether a part of a host matches a glob. One beyond what DNS allows matches none, as a glob may take its square.
 fn matches(glob: &str, part: &str) -> bool {
     let is_same = || glob_matches(glob.bytes(), part.bytes(), |byte| byte == b'*', |own, byte| own == byte);
     glob == part || part.len() <= LABEL && is_same()

@@ -13,13 +13,13 @@ use zeroize::Zeroizing;
 
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, Tenant};
 
-/// How long a program may run: kubelet's limit for plugins.
+/// Time that a program may run: kubelet's limit for plugins.
 const TIME: Duration = Duration::from_secs(60);
-/// Bytes that it may write.
+/// Bytes that a program may write.
 const OUTPUT: usize = 256 << 10;
-/// How often it may run at a time; of four runs one namespace gets two.
+/// Runs of one program at a time; of four runs one namespace gets two.
 pub(super) const RUNS: usize = 4;
-/// How long a run waits for others: half of `lookup.timeout`, so that the next credential can still be tried.
+/// Time that a run waits for others: half of `lookup.timeout`, so that the next credential can still be tried.
 const WAIT: Duration = Duration::from_secs(5);
 /// Places in the queue for each run: a quarter of them is for all lookups that one namespace has at a time.
 const QUEUE: usize = 32;
@@ -45,7 +45,7 @@ pub(super) enum ProcessError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
-/// What a program has written, which may be secret.
+/// Output of a program, which may be secret.
 pub(super) type Output = Zeroizing<Vec<u8>>;
 
 impl Default for Runner {

@@ -19,12 +19,12 @@ use tolerarch_support::sync::Mutex;
 
 /// Cached answers of one program.
 const CAPACITY: usize = 1000;
-/// How long a failed run is cached, so that a program that fails is not run for every lookup.
+/// Time for which a failed run is cached, so that a program that fails is not run for every lookup.
 const FAILED: Duration = Duration::from_secs(30);
-/// How long an answer is kept although a registry refuses its credential, as a tenant may name many images which that denies.
+/// Time for which an answer is kept that a registry refuses, as a tenant may name many images which that denies.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// How a kind of program is asked for credentials, and how it answers.
+/// The way in which a kind of program is asked for credentials, and answers.
 pub(super) trait Protocol: Send + Sync {
     /// The kind of source, for people: a fixed text.
     fn kind(&self) -> &'static str;
@@ -32,19 +32,19 @@ pub(super) trait Protocol: Send + Sync {
     /// The id of the candidate for an image, whatever its credential is.
     fn id(&self, image: &str) -> CredentialId;
 
-    /// Whether the program itself says that it is for an image (`host/repository`). Files say for what a helper is.
+    /// Returns whether the program itself says that it is for an image (`host/repository`). Files say for what a helper is.
     fn is_for(&self, _image: &str) -> bool {
         true
     }
 
-    /// What is run for an image, and what that reads.
+    /// Returns the command for an image, and its input.
     fn request(&self, image: &str) -> (Command, Vec<u8>);
 
-    /// What a run says of an image, or why that is nothing to go by. Quotes nothing of the output, which may be secret.
+    /// Reads the answer of a run, or says why that is no answer. Quotes nothing of the output, which may be secret.
     fn response(&self, image: &str, output: Result<Output, ProcessError>) -> Result<Response, String>;
 }
 
-/// For which images an answer is good.
+/// The images for which an answer is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Scope {
     Image,
@@ -76,7 +76,7 @@ fn registry(image: &str) -> &str {
 #[derive(Debug)]
 pub(super) struct Response {
     pub(super) scope: Scope,
-    /// How long it is good; zero for this time only.
+    /// Time for which the answer is good; zero for this once.
     pub(super) life: Duration,
     pub(super) keyring: DockerKeyring<Arc<Credential>>,
 }
@@ -87,12 +87,12 @@ pub(super) struct Program {
     /// The scope of its last answer, which is also that of its failures.
     scope: Mutex<Scope>,
     answers: Arc<TtlCache<CacheKey, Arc<Answer>>>,
-    /// By the image. Each holds the permit of who started it.
+    /// Runs by the image. Each holds the permit of who started it.
     runs: SingleFlight<Box<str>, Arc<Answer>>,
 }
 
 struct Answer {
-    /// From when on a refusal drops it.
+    /// Time from which a refusal drops the answer.
     droppable: Instant,
     keyring: DockerKeyring<Arc<Credential>>,
 }

@@ -32,7 +32,7 @@ const EXEC_VERSIONS: [&str; 3] = [
 
 #[derive(Debug)]
 pub(super) struct Provider {
-    /// Of all its candidates: it is the operator's, so its credentials are the same for all tenants.
+    /// Id of all candidates of the plugin: it is the operator's, so its credentials are the same for all tenants.
     id: CredentialId,
     pub(super) name: String,
     pub(super) program: PathBuf,
@@ -257,7 +257,7 @@ struct Auth {
 }
 
 impl Auth {
-    /// None if it is empty: kubelet then sends nothing.
+    /// Returns the credential; none if it is empty, as kubelet then sends nothing.
     fn credential(self) -> Option<Credential> {
         let (user, password) = (self.username.unwrap_or_default(), self.password.unwrap_or_default());
         let is_empty = user.is_empty() && password.reveal().is_empty();

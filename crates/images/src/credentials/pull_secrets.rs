@@ -33,7 +33,7 @@ pub(super) const WORD: usize = 16 << 10;
 pub(super) const GLOB: usize = 128;
 /// Entries of all secrets of one Pod: each is matched against each of its images.
 const ENTRIES_OF_POD: usize = 256;
-/// Those among them with wildcards, of which real ones have one or two for each cloud.
+/// Entries with wildcards among them, of which real ones have one or two for each cloud.
 const GLOBS_OF_POD: usize = 16;
 
 /// Bytes of all cached secrets, and about how many these are.
@@ -42,15 +42,15 @@ const ITEMS: usize = 10_000;
 /// Secrets that are read at a time, and that wait for it; one namespace gets 6 and 64 of them (`concurrency`).
 const READS: usize = 16;
 const READS_WAITING: usize = 256;
-/// How long a secret is fresh, and how long a failed reading is.
+/// Time for which a secret is fresh, and for which a failed reading is.
 const FOUND: Duration = Duration::from_secs(60);
 const NOTHING: Duration = Duration::from_secs(15);
-/// How long a secret is used while it cannot be read again.
+/// Time for which a secret is used while it cannot be read again.
 const STALE: Duration = Duration::from_secs(600);
-/// How long a Pod waits for a secret that is not cached, and how long a person's command does.
+/// Time that a Pod waits for a secret that is not cached, and that a person's command does.
 const WAIT: Duration = Duration::from_millis(500);
 const WAIT_LONG: Duration = Duration::from_secs(3);
-/// How long a reason is not logged again above debug.
+/// Time for which a reason is not logged again above debug.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// More than there are reasons.
 const REASONS: usize = 64;
@@ -74,13 +74,13 @@ pub(super) struct PullSecrets {
 #[derive(Clone)]
 struct CachedSecret {
     keyring: PullSecret,
-    /// When to read it again.
+    /// Time at which to read the secret again.
     due: Instant,
-    /// When it is used no longer, though it could not be read again.
+    /// Time from which the secret is not used, though it could not be read again.
     end: Instant,
 }
 
-/// Why a secret gives no credential. Quotes nothing of it.
+/// Reason why a secret gives no credential. Quotes nothing of the secret.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(super) enum SecretFault {
     #[error("the API server: {0}")]
@@ -89,7 +89,7 @@ pub(super) enum SecretFault {
     Content(&'static str),
 }
 
-/// What is in one pull secret of a Pod.
+/// Content of one pull secret of a Pod.
 pub(super) type PullSecret = Arc<DockerKeyring<IdentifiedCredential>>;
 
 #[derive(Deserialize)]
@@ -108,7 +108,7 @@ struct Data {
 }
 
 impl PullSecrets {
-    /// Those that can be read for this caller. Commands go on without.
+    /// Makes a reader of pull secrets for this caller. Commands go on without one.
     pub(super) fn of(
         caller: Caller,
         cluster: Result<Cluster, ConnectError>,

@@ -6,7 +6,7 @@ use tolerarch_kubernetes::cluster::ConnectError;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialSettings {
-    /// Whether the pull secrets of Pods are read through the Kubernetes API.
+    /// The pull secrets of Pods are read through the Kubernetes API.
     pub pull_secrets: bool,
     /// Files in the format of docker's `config.json`.
     pub docker_configs: Vec<PathBuf>,

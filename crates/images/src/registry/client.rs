@@ -18,7 +18,7 @@ use crate::credentials::{Credential, CredentialCandidate};
 use route::Route;
 use tolerarch_core::image::ImageRef;
 
-/// How long one mirror may take while other endpoints are left.
+/// Time of one mirror while other endpoints are left.
 const MIRROR_TIME: Duration = Duration::from_secs(2);
 
 mod route;
@@ -27,9 +27,9 @@ mod route;
 #[derive(Clone, Copy)]
 pub(crate) struct Pull<'a> {
     pub(crate) image: &'a ImageRef,
-    /// For the image's own registry only.
+    /// The credential for the image's own registry, and for no other.
     pub(crate) credential: Option<&'a Credential>,
-    /// Whether the credential came with a Pod.
+    /// The credential came with a Pod.
     pub(crate) of_pod: bool,
 }
 
@@ -168,7 +168,7 @@ impl Registry {
     }
 }
 
-/// Whether a reference is a tag, which not every mirror is trusted to know.
+/// Returns whether a reference is a tag, which not every mirror is trusted to know.
 pub(super) fn is_tag(reference: &str) -> bool {
     !reference.contains(':')
 }

@@ -43,7 +43,7 @@ impl std::fmt::Debug for Digest {
     }
 }
 
-/// Whether `content` has this digest; an algorithm that is not known proves nothing.
+/// Returns whether `content` has this digest; an algorithm that is not known proves nothing.
 pub(super) fn verifies(content: &[u8], named: &str) -> bool {
     let (computed, hex) = match named.split_once(':') {
         Some(("sha256", hex)) => (digest(&SHA256, content), hex),

@@ -27,7 +27,7 @@ pub enum Error {
     Timeout,
     #[error("failed: {0}")]
     NoConnection(String),
-    /// What the configuration says of TLS with the host cannot be used, so that nobody was asked.
+    /// The TLS settings of the host cannot be used, so that nobody was asked.
     #[error("failed: {0}")]
     TlsSetup(String),
     /// A broken connection, or a status of 500 or above.
@@ -51,7 +51,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What happened, wherever it did.
+    /// Returns what happened, wherever it did.
     pub fn cause(&self) -> &Self {
         match self {
             Self::Redirected { cause, .. } | Self::Partly { cause, .. } => cause.cause(),
@@ -59,20 +59,20 @@ impl Error {
         }
     }
 
-    /// Whether the registry failed, which counts towards opening its circuit. It works where it has given an index.
+    /// Returns whether the registry failed, which counts towards opening its circuit. One that gave an index works.
     pub(crate) fn is_fault(&self) -> bool {
         !matches!(self, Self::Partly { .. })
             && matches!(self.cause(), Self::Timeout | Self::NoConnection(_) | Self::Unreachable(_))
     }
 
-    /// Whether the registry gave a definite answer about the image.
+    /// Returns whether the registry gave a definite answer about the image.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self.cause(), Self::NotFound | Self::BadManifest(_) | Self::AddressNotAllowed)
             || self.is_refusal()
     }
 
-    /// Whether an older good answer counts no longer. A missing image does not end it: caches (distribution 2.8, Harbor) say 404,
-    /// too, where the registry behind them throttles or fails. And who has the image still can only have the older one.
+    /// Returns whether an older good answer counts no longer. One outlives a missing image: caches (distribution 2.8,
+    /// Harbor) say 404, too, if the registry behind them fails; and who has the image still can only have the older one.
     pub(crate) fn ends_older_answers(&self) -> bool {
         self.is_answer() && !matches!(self.cause(), Self::NotFound)
     }
@@ -82,7 +82,7 @@ impl Error {
     }
 }
 
-/// What to write into the configuration, so that this registry may name that host.
+/// Returns what to write into the configuration, so that this registry may name that host.
 pub(super) fn token_hosts(registry: &str, host: &str) -> String {
     // The brackets of an IPv6 address would be a list in YAML.
     let host = if host.starts_with('[') { format!("{host:?}") } else { host.to_owned() };

@@ -57,7 +57,7 @@ impl HostSettings {
 pub(super) struct Hosts {
     settings: HashMap<String, HostSettings>,
     directory: HostsDirectory,
-    /// By registry, where its settings name some.
+    /// Mirrors by registry, where settings name some.
     mirrors: HashMap<String, Vec<Arc<Endpoint>>>,
     /// The hosts that get client certificates of the operator.
     with_client_certificate: HashSet<String>,
@@ -99,7 +99,7 @@ impl Hosts {
         named.into_iter().flatten().chain(listed).cloned().chain(last).collect()
     }
 
-    /// What is special about TLS with the hosts that are dialled.
+    /// Returns the TLS settings of hosts, by the name that is dialled.
     pub(super) fn tls(&self) -> BTreeMap<String, Tls> {
         let of_settings =
             |(host, settings): (&String, &HostSettings)| Some((dialled(host).to_owned(), settings.tls()?));
@@ -111,13 +111,13 @@ impl Hosts {
         silent.chain(said).chain(self.settings.iter().filter_map(of_settings)).collect()
     }
 
-    /// What the default directory says of TLS with hosts that have no other.
+    /// Returns the TLS settings in the default directory, for hosts without a directory.
     pub(super) fn default_tls(&self) -> Option<Tls> {
         let server = &self.directory.namespaces.get(directory::DEFAULT)?.server;
         server.tls.clone().filter(|_| server.endpoint.is_none())
     }
 
-    /// Whether the host of this URL gets a client certificate of the operator.
+    /// Returns whether the host of this URL gets a client certificate of the operator.
     pub(super) fn has_client_certificate(&self, url: &Url) -> bool {
         self.with_client_certificate.contains(&authority(url))
     }
@@ -146,7 +146,7 @@ impl Hosts {
         Some(own)
     }
 
-    /// Whether the host of a URL is configured to be talked to without TLS.
+    /// Returns whether the host of a URL is configured to be talked to without TLS.
     pub(super) fn is_plain_at(&self, url: &Url) -> bool {
         names(url).any(|name| self.is_plain(&name))
     }

@@ -19,7 +19,7 @@ pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json";
 
-/// Why a document is none that a runtime would take.
+/// Reason why a runtime would not take a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     #[error("larger than is read")]
@@ -54,7 +54,7 @@ pub enum ManifestError {
 pub struct Found {
     pub digest: Digest,
     pub support: Support,
-    /// Whether something that its index names is not there, and may come: a mirror can have an index before its images.
+    /// Something that the index names is not there, and may come: a mirror can have an index before its images.
     pub lacks_parts: bool,
 }
 
@@ -78,13 +78,13 @@ pub(super) enum Content {
 /// An entry of an index, and what it says of itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct IndexEntry {
-    /// Which nodes take it.
+    /// Rank by which nodes choose among entries.
     pub(super) preference: Preference,
     pub(super) kind: EntryKind,
     pub(super) info: EntryInfo,
 }
 
-/// What an entry of an index says of itself: texts of the registry, for people.
+/// Statements of an entry of an index: texts of the registry, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryInfo {
     /// Its digest; empty where there is none that is well-formed.
@@ -94,7 +94,7 @@ pub struct EntryInfo {
     pub platform: String,
 }
 
-/// Why an entry of an index is no image.
+/// Reason why an entry of an index is no image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
     /// An attestation, which BuildKit puts beside an image.
@@ -107,19 +107,19 @@ pub enum Skip {
     MediaType,
 }
 
-/// What an entry of an index is to a lookup.
+/// Meaning of an entry of an index to a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EntryKind {
     Skipped(Skip),
-    /// It says on which nodes it runs.
+    /// The entry says on which nodes it runs.
     Runs {
         nodes: PlatformSet,
-        /// Of its manifest, if that is well-formed.
+        /// Digest of the entry's manifest, if well-formed.
         digest: Option<String>,
-        /// It says as well that it is something else than an image. Nodes do not care; its manifest knows.
+        /// The entry says as well that it is something else than an image. Nodes do not care; the manifest knows.
         is_doubtful: bool,
     },
-    /// It does not say; its config does.
+    /// The entry does not say where it runs; its config does.
     Manifest(String),
     Index(String),
 }
@@ -190,7 +190,7 @@ struct PlatformJson {
     os: Option<String>,
     architecture: Option<String>,
     variant: Option<String>,
-    /// What the node must be able to do: a node of today's defaults has none (containerd/platforms `matcher.Match`).
+    /// Features that the node must have: a node of today's defaults has none (containerd/platforms `matcher.Match`).
     #[serde(rename = "os.features")]
     os_features: Option<Vec<IgnoredAny>>,
 }

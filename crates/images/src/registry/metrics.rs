@@ -23,7 +23,7 @@ pub struct RegistryMetrics {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     Token,
-    /// Where a tag points.
+    /// Request for the digest to which a tag points.
     Head,
     Manifest,
     Config,
@@ -109,7 +109,7 @@ pub struct RequestObserved {
 }
 
 impl RequestObserved {
-    /// It ended: a status class, or a kind of failure.
+    /// Ends the request with a status class, or a kind of failure.
     pub fn end(mut self, code: &'static str) {
         self.code = code;
     }

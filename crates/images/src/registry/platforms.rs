@@ -47,9 +47,9 @@ impl Registry {
         }
     }
 
-    /// What an image is and where it runs. Of an index, entries that nodes of the platforms [`Registry::verified`] choose are
-    /// not believed: their manifests have to be there, or their configs have to say the same. Nor is an entry that says of
-    /// itself that it is no image.
+    /// Finds what an image is and where it runs. Of an index, entries that nodes of the platforms [`Registry::verified`]
+    /// choose are not believed: their manifests have to be there, or their configs have to say the same. Nor is an entry
+    /// that says of itself that it is no image.
     ///
     /// # Errors
     /// [`Error::Partly`] where some entries cannot be asked for now.
@@ -147,7 +147,7 @@ impl Registry {
         }
     }
 
-    /// What the nodes `within` choose of an index, the first entry last. Asks for the manifests of what nodes that are verified
+    /// Returns what the nodes `within` choose of an index, the first entry last. Asks for the manifests that verified nodes
     /// choose, and reads the configs of what may be no image: no more than there are platforms of nodes, as each chooses one.
     async fn chosen(
         &self,
@@ -178,7 +178,7 @@ impl Registry {
         chosen
     }
 
-    /// For which nodes a manifest that an index points to is by its config, or why for none.
+    /// Finds the nodes of a manifest that an index points to by the manifest's config, or why there are none.
     async fn of_part(&self, pull: Pull<'_>, digest: &str, read: ReadConfig) -> Result<Fate, Error> {
         let part = async {
             match self.manifest(pull, digest).await?.1.content {
@@ -190,7 +190,7 @@ impl Registry {
         missing(part.await)
     }
 
-    /// Whether the registry has a manifest that an index points to; what is in it does not matter.
+    /// Checks that the registry has a manifest that an index points to, whatever is in the manifest.
     async fn exists(&self, pull: Pull<'_>, digest: &str) -> Result<(), Error> {
         match self.by_head(pull, digest, |_| ()).await? {
             Some(()) => Ok(()),
@@ -234,7 +234,7 @@ struct Chosen {
     nodes: PlatformSet,
     within: PlatformSet,
     depth: usize,
-    /// What its manifest says, or why that is unknown; `None` where the entry is believed.
+    /// The meaning of its manifest, or why that is unknown; `None` where the entry is believed.
     part: Option<Result<Fate, Error>>,
 }
 

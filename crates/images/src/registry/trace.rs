@@ -23,7 +23,7 @@ use tolerarch_support::sync::Mutex;
 pub struct Traces(Arc<Mutex<HashMap<ImageRef, Trace>>>);
 
 task_local! {
-    /// Where the lookup of this task is recorded, and its image.
+    /// The traces that record the lookup of this task, and its image.
     static LOOKUP: Option<(Traces, ImageRef)>;
     /// The kind of source of the credential that requests are made with.
     pub(crate) static CREDENTIAL: &'static str;
@@ -36,9 +36,9 @@ pub struct Trace {
     /// The entries of its index, those of nested indexes below their own.
     pub entries: Vec<TracedEntry>,
     pub found: Option<Found>,
-    /// How many requests a host's limit leaves, as it last said.
+    /// Requests that a host's limit leaves, as the host last said.
     pub requests_left: Option<(String, i64)>,
-    /// Why there is no result, without anything that a registry sent.
+    /// Reason why there is no result, without anything that a registry sent.
     pub error: Option<String>,
 }
 
@@ -46,9 +46,9 @@ pub struct Trace {
 pub struct TracedRequest {
     pub kind: RequestKind,
     pub method: String,
-    /// Without its query, in which others put signatures.
+    /// URL without its query, in which others put signatures.
     pub url: Url,
-    /// What it was authorised with: nothing, or the scheme (`Bearer`, `Basic`).
+    /// Scheme of the authorization (`Bearer`, `Basic`), if there was one.
     pub authorization: Option<String>,
     /// The kind of source of the credential, or of the token's: one of a few fixed texts.
     pub credential: Option<&'static str>,
@@ -65,7 +65,7 @@ pub struct TracedEntry {
     pub fate: Fate,
 }
 
-/// What an entry means for the platforms of its image.
+/// Meaning of an entry for the platforms of its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// These nodes take it; none if the set is empty.
@@ -90,7 +90,7 @@ impl Traces {
         self.0.lock().get(image).cloned().unwrap_or_default()
     }
 
-    /// How many requests the limit of each host leaves, where it says so.
+    /// Returns the requests that the limit of each host leaves, where the host says so.
     pub fn requests_left(&self) -> BTreeMap<String, i64> {
         let mut left: Vec<_> =
             self.0.lock().values().filter_map(|trace| trace.requests_left.clone()).collect();

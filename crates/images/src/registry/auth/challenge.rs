@@ -7,7 +7,7 @@ use http::header::WWW_AUTHENTICATE;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     Bearer {
-        /// Where, as the registry wrote it: absolute or relative, any host, not to be trusted.
+        /// The realm as the registry wrote it: absolute or relative, any host, not to be trusted.
         realm: String,
         /// The `service`, sent along with the request for a token.
         service: Option<String>,

@@ -25,7 +25,7 @@ const LIFE_MAX: Duration = Duration::from_secs(3600);
 
 const SERVER: &str = "the registry's token server";
 const UNUSABLE: &str = "the registry's token server issued no usable token";
-/// Of what containerd cannot decode either (`OAuthTokenResponse` and `FetchTokenResponse` in `core/remotes/docker/auth`).
+/// Text for answers that containerd cannot decode (`OAuthTokenResponse`, `FetchTokenResponse` in its `docker/auth`).
 const UNREADABLE: &str = "the answer of the registry's token server cannot be read, and nodes refuse it as well: it has \
     to be a JSON object, with token or access_token as a text and expires_in as a whole number";
 const CLIENT: &str = "tolerarch";
@@ -37,9 +37,9 @@ pub(crate) struct TokenRequest<'a> {
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) repository: &'a str,
     pub(crate) credential: Option<&'a Credential>,
-    /// Whether the credential came with a Pod.
+    /// The credential came with a Pod.
     pub(crate) of_pod: bool,
-    /// Whether another registry redirected here. It chose the path, so how this one authenticates is not remembered.
+    /// Another registry redirected here. That one chose the path, so how this registry authenticates is not remembered.
     pub(crate) of_redirect: bool,
 }
 
@@ -63,8 +63,8 @@ impl<'a> TokenRequest<'a> {
         &self.endpoint.origin
     }
 
-    /// Whether this realm may be asked with this credential, or anonymously. Never with a client certificate that the operator
-    /// gave for another host: its token would go to the registry that named the realm.
+    /// Returns whether this realm may be asked with this credential, or anonymously. Never with a client certificate that
+    /// the operator gave for another host: its token would go to the registry that named the realm.
     pub(super) fn may_ask(&self, realm: &Realm) -> bool {
         let (hosts, origin) = (self.hosts, self.origin());
         // The image's registry chose the target of its redirect.

@@ -48,8 +48,8 @@ const OF_MANY_CUSTOMERS: [&str; 31] = [
     "vultrcr.com",
 ];
 
-/// Whether the registry with this authority is known to have its tokens issued at that one. Some clouds have registries for
-/// each region: `rg.fr-par.scw.cloud`, `registry-vpc.cn-beijing.aliyuncs.com`, `NAME-registry.cn-beijing.cr.aliyuncs.com`.
+/// Returns whether this registry is known to have its tokens issued at that host. Some clouds have registries for each
+/// region: `rg.fr-par.scw.cloud`, `registry-vpc.cn-beijing.aliyuncs.com`, `NAME-registry.cn-beijing.cr.aliyuncs.com`.
 pub(super) fn is_known(registry: &str, host: &str) -> bool {
     let labels: Vec<&str> = registry.splitn(3, '.').collect();
     let is_of_region = match *labels {
@@ -63,7 +63,7 @@ pub(super) fn is_known(registry: &str, host: &str) -> bool {
     is_of_region || PAIRS.contains(&(registry, host))
 }
 
-/// Whether it is a token server of this region, or of Hangzhou, whose issues tokens for personal registries of others, too.
+/// Returns whether the host is a token server of this region, or of Hangzhou, for personal registries of any region.
 fn is_of_alibaba(region: &str, host: &str) -> bool {
     let is_of = |region| {
         let mut kinds = ["-", ".", "-vpc.", "-ee.", "-ee-vpc."].iter();
@@ -72,13 +72,13 @@ fn is_of_alibaba(region: &str, host: &str) -> bool {
     is_of(region) || is_of("cn-hangzhou")
 }
 
-/// Whether both are HTTPS ports of one host. An address, and a name of one label, is shared with what listens beside it.
+/// Returns whether both are HTTPS ports of one host. An address or a name of one label is shared with other servers.
 pub(super) fn is_same_host(registry: &Url, host: &Url) -> bool {
     domain(registry).is_some_and(|name| name.contains('.') && domain(host) == Some(name))
 }
 
-/// Whether both hosts are of one owner: below one domain that somebody has registered. HTTPS only. A suffix that the public
-/// suffix list does not know, like that of a private network or `svc.cluster.local`, says nothing of owners.
+/// Returns whether both hosts are of one owner: below one domain that somebody has registered. HTTPS only. A suffix that
+/// the public suffix list does not know, like that of a private network or `svc.cluster.local`, says nothing of owners.
 pub(super) fn is_same_owner(registry: &Url, host: &Url) -> bool {
     let owned = |url| domain(url).and_then(registrable);
     owned(registry).is_some_and(|own| owned(host) == Some(own))

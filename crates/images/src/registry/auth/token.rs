@@ -23,15 +23,15 @@ const CHALLENGES: usize = 1000;
 const TOKENS: usize = 10_000;
 /// Bytes of all tokens.
 const TOKENS_BYTES: u64 = 16 << 20;
-/// How long before its end a token is no longer used.
+/// Time before its end from which a token is no longer used.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// How registries authenticate clients, and the tokens that they issued.
+/// The schemes by which registries authenticate clients, and the tokens that they issued.
 pub(crate) struct Tokens {
     /// By origin.
     schemes: Cache<String, Scheme>,
     tokens: Arc<TtlCache<TokenKey, HeaderValue>>,
-    /// Those under way, also by whether they are asked by GET: many tags of one repository are often looked up at once.
+    /// Requests under way, also by whether they are made by GET: many tags of one repository are often looked up at once.
     fetches: Cache<(TokenKey, bool), Authorization>,
 }
 
@@ -42,7 +42,7 @@ enum Scheme {
     Basic,
     Bearer {
         realm: Realm,
-        /// Whether it issues tokens for a password by GET, and not by POST.
+        /// The realm issues tokens for a password by GET, and not by POST.
         by_get: bool,
     },
 }

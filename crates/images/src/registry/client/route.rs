@@ -21,10 +21,10 @@ pub(super) struct Route<'a> {
     endpoint: &'a Endpoint,
     kind: RequestKind,
     url: Url,
-    /// Whether a tag is asked for.
+    /// The request asks for a tag.
     by_tag: bool,
     pub(super) is_cross_origin: bool,
-    /// Whether it went over HTTPS, which it does not leave.
+    /// The route went over HTTPS, which it does not leave.
     is_secure: bool,
     redirects: usize,
 }
@@ -62,7 +62,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Where a redirect leads, if it is followed. Of its answer nothing else is read.
+    /// Returns where a redirect leads, if it is followed. Nothing else of the redirect is read.
     fn next(&self, hosts: &Hosts, location: Option<&str>) -> Result<Url, Error> {
         let refused = |why: String| Err(Error::Unexpected(why));
         if self.redirects == REDIRECTS {

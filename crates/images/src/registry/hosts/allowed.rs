@@ -2,7 +2,7 @@
 
 use tolerarch_core::image::{ImageRef, NamePattern};
 
-/// What may be asked for: `deny` beats `allow`, and an empty `allow` means everything.
+/// Patterns of images that may be asked for: `deny` beats `allow`, and an empty `allow` means everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     pub allow: Vec<NamePattern>,
@@ -10,7 +10,7 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// Whether this image's registry may be asked for it. Allocates nothing: it is asked for each image of each Pod.
+    /// Returns whether the image may be asked for. Allocates nothing, as each image of each Pod is judged.
     pub fn admits(&self, image: &ImageRef) -> bool {
         let covered = |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.covers(image));
         !covered(&self.deny) && (self.allow.is_empty() || covered(&self.allow))

@@ -61,7 +61,7 @@ impl HostsDirectory {
         found.map(|(name, namespace)| (name.as_str(), namespace))
     }
 
-    /// Everything that was read, and everything that has to be read for it.
+    /// Lists everything that was read, and everything that has to be read for it.
     pub(crate) fn files(&self, root: &Path) -> Vec<PathBuf> {
         let mut files = vec![root.to_owned()];
         for (name, namespace) in &self.namespaces {
@@ -76,15 +76,15 @@ impl HostsDirectory {
     }
 }
 
-/// What one directory says of its registry: by its `hosts.toml`, which hosts serve the images; without a readable one, by
-/// certificate files in Docker's layout, which authorities to trust.
+/// Content of one directory: by its `hosts.toml`, which hosts serve the images; without a readable one, by certificate
+/// files in Docker's layout, which authorities to trust.
 #[derive(Debug, Default)]
 pub(super) struct Namespace {
     /// The hosts that serve the registry's images, in the order in which they are tried.
     pub(super) hosts: Vec<RegistryHost>,
     /// Tried last; without an endpoint it is the registry itself.
     pub(super) server: RegistryHost,
-    /// Why its `hosts.toml` is not used.
+    /// Reason why the `hosts.toml` is not used.
     fault: Option<String>,
 }
 
@@ -124,7 +124,7 @@ pub(super) fn host_of(directory: &str) -> String {
     canonical_host(&host.map_or_else(|| directory.to_owned(), |(host, port)| format!("{host}:{port}")))
 }
 
-/// What is in a directory, sorted; without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
+/// Lists a directory, sorted, without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
     let paths = tolerarch_support::file::entries(directory, ENTRIES);
     let mut paths = paths.map_err(|error| (directory.to_owned(), error))?;

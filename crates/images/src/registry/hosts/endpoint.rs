@@ -21,7 +21,7 @@ use tolerarch_core::image::{ImageRef, canonical_host};
 pub struct Mirror {
     /// `host` or `host:port`.
     pub(super) authority: String,
-    /// What stands before the image's name there: nothing, or `hub/`.
+    /// Prefix of the image's name there: nothing, or `hub/`.
     prefix: String,
 }
 
@@ -58,19 +58,19 @@ impl Mirror {
 pub(crate) struct Endpoint {
     /// Scheme and authority, for tokens.
     pub(crate) origin: Url,
-    /// What the name of a repository is added to: `https://cache.example.com/v2/hub/`.
+    /// URL to which the name of a repository is added: `https://cache.example.com/v2/hub/`.
     pub(super) base: Url,
     /// Sent to this endpoint, and nowhere else.
     pub(crate) headers: HeaderMap,
-    /// Whether it is asked where a tag points.
+    /// The endpoint is asked where a tag points.
     pub(super) resolves: bool,
-    /// Whether it is asked for what a digest names.
+    /// The endpoint is asked for what a digest names.
     pub(super) pulls: bool,
     /// The same endpoint without TLS, used if TLS fails and the operator configured it so.
     pub(crate) fallback: Option<Box<Endpoint>>,
-    /// Whether it is tried before the registry itself.
+    /// The endpoint is tried before the registry itself.
     pub(crate) is_mirror: bool,
-    /// By which names it is asked for images.
+    /// Names by which the endpoint is asked for images.
     pub(super) names: Names,
     pub(crate) health: Health,
 }
@@ -102,7 +102,7 @@ impl Endpoint {
         Some(Self { is_mirror: true, ..Self::at(&mirror.authority, &mirror.prefix, plain)? })
     }
 
-    /// Whether the URL is at this very origin. What is configured for the endpoint is sent there only.
+    /// Returns whether the URL is at this very origin. What is configured for the endpoint is sent there only.
     pub(crate) fn is_at(&self, url: &Url) -> bool {
         url.origin() == self.origin.origin()
     }
@@ -129,7 +129,7 @@ impl Endpoint {
         (!self.headers.is_empty()).then(|| hasher.finish())
     }
 
-    /// Whether this is the registry that the image names; only there do the credentials for the image belong.
+    /// Returns whether this is the registry that the image names; only there do the credentials for the image belong.
     pub(crate) fn is_own(&self, image: &ImageRef) -> bool {
         // As URLs, which leave the usual port of their scheme out.
         let named = Url::parse(&format!("{}://{}/", self.origin.scheme(), dialled(image.host())));
@@ -141,13 +141,13 @@ impl Endpoint {
         self.names.of(image.repository())
     }
 
-    /// The same, as tokens name it.
+    /// Returns the name of the image's repository here, as tokens name it.
     pub(crate) fn repository(&self, image: &ImageRef) -> Option<String> {
         let prefix = self.base.path().strip_prefix("/v2/").unwrap_or_default();
         Some(format!("{prefix}{}", self.name(image).ok()?))
     }
 
-    /// Where `path` of the image's repository is found. A mirror gets the registry's name as `ns`.
+    /// Returns the URL of `path` of the image's repository. A mirror gets the registry's name as `ns`.
     pub(crate) fn url(&self, image: &ImageRef, path: &str) -> Option<Url> {
         let mut url = self.base.join(&format!("{}/{path}", self.name(image).ok()?)).ok()?;
         if !self.is_own(image) {

@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant};
 use tolerarch_core::image::ImageRef;
 use tolerarch_support::sync::Mutex;
 
-/// How long after a failure a mirror is tried last.
+/// Time after a failure for which a mirror is tried last.
 pub(super) const FAILING: Duration = Duration::from_secs(20);
 /// Repositories that a mirror fails for in a row before it is tried last for all; and how many failures are remembered.
 const IN_A_ROW: usize = 3;
@@ -22,7 +22,7 @@ pub(crate) struct Health(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Until when it is tried last for every image.
+    /// Time until which the mirror is tried last for every image.
     unreachable_until: Option<Instant>,
     /// At most one for each repository, the oldest first.
     failures: VecDeque<Failure>,
@@ -32,7 +32,7 @@ struct State {
 struct Failure {
     image: ImageRef,
     until: Instant,
-    /// Whether nothing of this registry has succeeded since.
+    /// Nothing of this registry has succeeded since.
     in_a_row: bool,
 }
 
@@ -50,7 +50,7 @@ impl Health {
         }
     }
 
-    /// It broke off, took too long or had an error of its own for this image.
+    /// Records that the mirror broke off, took too long or had an error of its own for this image.
     pub(crate) fn failed(&self, image: &ImageRef) {
         let (mut state, now) = (self.0.lock(), Instant::now());
         state.failures.retain(|failure| now < failure.until && failure.image.name() != image.name());
@@ -61,7 +61,7 @@ impl Health {
         state.failures.push_back(Failure { image: image.clone(), until, in_a_row: true });
     }
 
-    /// Whether it is tried last for this image.
+    /// Returns whether the mirror is tried last for this image.
     pub(super) fn is_failing(&self, image: &ImageRef) -> bool {
         let (state, now) = (self.0.lock(), Instant::now());
         let failures = || state.failures.iter().filter(|failure| now < failure.until);

@@ -13,10 +13,10 @@ use tolerarch_core::image::ImageRef;
 /// A place is a file and a line.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Names {
-    /// Those that images have.
+    /// The names that images have.
     #[default]
     Own,
-    /// What the rules at this place make of them.
+    /// The names that the rules at this place make of them.
     Rewritten { rules: Arc<[(Regex, String)]>, place: String },
     /// Nobody can say: what stands at this place is not understood.
     Unclear(String),
@@ -35,7 +35,7 @@ impl Names {
         }
     }
 
-    /// What the operator has to know of them, and where they are said.
+    /// Returns what the operator has to know of the rules, and their place.
     pub(super) fn note(&self) -> Option<(&str, &'static str)> {
         match self {
             Self::Own => None,
@@ -69,8 +69,8 @@ fn is_repository(name: &str) -> bool {
     format!("host.invalid/{name}:tag").parse::<ImageRef>().is_ok_and(|image| image.repository() == name)
 }
 
-/// Whether Go's `regexp` reads it as `regex` does. They differ in flags, escapes, nested classes and doubled repetition, on
-/// which names of repositories do not depend.
+/// Returns whether Go's `regexp` reads a pattern as `regex` does. They differ in flags, escapes, nested classes and doubled
+/// repetition, on which names of repositories do not depend.
 fn is_common_pattern(pattern: &str) -> bool {
     const DIFFERENT: [&str; 11] = ["**", "*+", "+*", "++", "?*", "?+", "??", "--", "[]", "[^]", "[:"];
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-^$|()[]*+?:\\".contains(c);
@@ -82,7 +82,7 @@ fn is_common_pattern(pattern: &str) -> bool {
         && behind("[", |class| class.contains(']'))
 }
 
-/// The same of a template: references are `$1` and `${1}`, with one digit.
+/// Returns whether Go reads a template as `regex` does: references are `$1` and `${1}`, with one digit.
 fn is_common_template(template: &str) -> bool {
     template.split('$').skip(1).all(|reference| match reference.as_bytes() {
         [b'{', b'0'..=b'9', b'}', ..] | [b'0'..=b'9'] => true,

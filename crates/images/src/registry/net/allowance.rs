@@ -12,7 +12,7 @@ pub(crate) struct Allowance {
     pub(crate) limit: Option<u32>,
 }
 
-/// What each host said last, by the name that its metrics have.
+/// The last statement of each host, by the name that its metrics have.
 pub(crate) struct Allowances(Bounded<Box<str>, Allowance>);
 
 impl Allowances {
@@ -26,7 +26,7 @@ impl Allowances {
         self.0.insert(host.into(), Allowance { left, limit: Some(limit.unwrap_or_else(most)) });
     }
 
-    /// Whether nothing is known of a limit of this host, or at least three quarters of it are left.
+    /// Returns whether no limit of this host is known, or at least three quarters of the limit are left.
     pub(crate) fn is_plentiful(&self, host: &str) -> bool {
         let said = self.0.get(host).and_then(|Allowance { left, limit }| Some((left, limit?)));
         said.is_none_or(|(left, limit)| u64::from(left) * 4 >= u64::from(limit) * 3)

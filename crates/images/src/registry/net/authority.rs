@@ -34,7 +34,7 @@ pub(super) fn shown(host: &str) -> String {
     host.chars().take(SHOWN).collect()
 }
 
-/// With the port that plain HTTP leaves out in URLs, and as [`authority`] writes it.
+/// Returns the names of a URL's host: with the port that plain HTTP leaves out in URLs, and as [`authority`] writes it.
 pub(crate) fn names(url: &Url) -> impl Iterator<Item = String> + use<> {
     let named = authority(url);
     let full = (url.scheme() == "http" && url.port().is_none()).then(|| format!("{named}:80"));

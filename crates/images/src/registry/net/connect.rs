@@ -38,9 +38,9 @@ use crate::registry::metrics::RequestKind;
 const RESPONSE: usize = RequestKind::Manifest.limit() + (1 << 20);
 /// Addresses of one host that are tried.
 const ADDRESSES: usize = 8;
-/// How long one address is tried alone before the next one is tried beside it (RFC 8305, section 5).
+/// Head start of one address before the next one is tried beside it (RFC 8305, section 5).
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
-/// How long a connection may take, handshake included: the pool lets an attempt go on after its lookup has ended.
+/// Time to connect, handshake included: the pool lets an attempt go on after its lookup has ended.
 pub(super) const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Connections to all registries together that are kept for the next lookup; further ones are used once.
 const IDLE_ALL: usize = 256;
@@ -64,7 +64,7 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the server has a short RSA key, and is right otherwise.
+    /// Returns whether the server has a short RSA key, and is right otherwise.
     fn is_short_key(&self) -> bool {
         let Self::Tls(error) = self else { return false };
         let error = error.get_ref().and_then(|error| error.downcast_ref::<TlsError>());
@@ -72,7 +72,7 @@ impl ConnectError {
     }
 }
 
-/// Which of a host's settings are used.
+/// Chooses among the TLS settings of a host.
 type Choice = fn(&ClientTls) -> &Arc<ClientConfig>;
 
 pub(crate) struct Connector {
@@ -145,7 +145,7 @@ impl Connector {
         encrypt(&to, self.dial(&to, None, meter).await?, tls).await
     }
 
-    /// None without TLS.
+    /// Returns the TLS settings of a host; none without TLS.
     fn tls(&self, to: &Target<'_>, choice: Choice) -> Result<Option<&Arc<ClientConfig>>, ConnectError> {
         if !to.secure {
             return Ok(None);
@@ -181,9 +181,9 @@ async fn encrypt(to: &Target<'_>, wire: Wire, tls: Option<&Arc<ClientConfig>>) -
 }
 
 struct Target<'a> {
-    /// As in the URI: an IPv6 address in brackets.
+    /// The host as in the URI: an IPv6 address in brackets.
     host: &'a str,
-    /// Without brackets.
+    /// The host without brackets.
     name: &'a str,
     port: u16,
     secure: bool,
@@ -238,12 +238,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
 
 pub(crate) struct Stream {
     io: Wire,
-    /// Whether a proxy reads the requests.
+    /// A proxy reads the requests.
     to_proxy: bool,
-    /// Without this it is not kept for another request; see `IDLE_ALL`.
+    /// Permit to keep the connection for another request; see `IDLE_ALL`.
     kept: Option<OwnedSemaphorePermit>,
     meter: Meter,
-    /// Whether everything was written, so that the next write begins a request.
+    /// Everything was written, so that the next write begins a request.
     flushed: bool,
     has_answered: bool,
     reuse: Reuse,

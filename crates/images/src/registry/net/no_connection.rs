@@ -13,7 +13,7 @@ use super::verifier::Objection;
 /// Characters of the cause of a broken connection.
 const CAUSE: usize = 200;
 
-/// Why there is no connection to the host of this URL, which is named as in the configuration.
+/// Says why there is no connection to the host of this URL, which is named as in the configuration.
 pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
     let host = shown(&label(url));
     let unreachable = |why| Some(format!("{host} cannot be reached: {why}"));

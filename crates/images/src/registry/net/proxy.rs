@@ -13,7 +13,7 @@ use url::Url;
 
 use super::header::basic;
 
-/// Which requests go through a proxy; none by default.
+/// The proxies for requests; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
     https: Option<Proxy>,
@@ -34,21 +34,21 @@ enum Exempt {
     Network(IpNet),
     Address(IpAddr, Option<u16>),
     Domain {
-        /// With a dot before it.
+        /// The domain with a dot before it.
         suffix: String,
-        /// Whether the domain itself is meant, too.
+        /// The domain itself is meant, too.
         itself: bool,
         port: Option<u16>,
     },
 }
 
-/// Why the environment's proxies cannot be used. Its value is not shown: it may hold a password.
+/// A variable of the environment that names no usable proxy. The value is not shown: it may hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is no proxy that can be used; write http://host:port, with https:// for a proxy that talks TLS")]
 pub struct ProxyError(&'static str);
 
 impl Proxies {
-    /// Those of the variables that `read` finds; empty ones count as absent.
+    /// Reads the variables that `read` finds; empty ones count as absent.
     pub fn of(read: impl Fn(&str) -> Option<String>) -> Result<Self, ProxyError> {
         let text = |name: &str| {
             let either = read(name).filter(|value| !value.is_empty());

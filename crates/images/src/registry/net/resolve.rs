@@ -22,8 +22,8 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 const NAME_SERVERS: usize = 3;
 /// Requests to one name server that are under way. Each lookup has two, and there are never as many lookups.
 const NAME_REQUESTS: usize = 4096;
-/// How long a name may take, so that time is left to connect (`CONNECT_TIME`); and how long the one family is waited for when the
-/// other has answered (RFC 8305, section 3).
+/// Time to resolve a name, so that time is left to connect (`CONNECT_TIME`); and time to wait for one family when the other
+/// has answered (RFC 8305, section 3).
 const NAME_TIME: Duration = Duration::from_secs(4);
 const OTHER_FAMILY: Duration = Duration::from_millis(50);
 
@@ -38,7 +38,7 @@ pub(crate) struct NameResolver {
 type Asked = BoxFuture<'static, Result<Vec<IpAddr>, NetError>>;
 
 impl NameResolver {
-    /// As the system is configured; like the C library, with a name server on this very host where it names none.
+    /// Makes a resolver by the system's settings; like the C library, with a name server on this host if they name none.
     pub(crate) fn of_system() -> Result<Self, NetError> {
         let (config, options) = read_system_conf().unwrap_or_else(|error| {
             tracing::warn!(%error, "/etc/resolv.conf cannot be used; names are asked of 127.0.0.1");
@@ -119,9 +119,9 @@ impl NameResolver {
         Ok(names)
     }
 
-    /// What is found of one name, and what is still awaited. Where one family has addresses, or says that there is no such
-    /// name, the other is not waited for much longer. That a name is denied does not end it: some servers deny one that has no
-    /// IPv6 addresses (RFC 4074, section 4.2).
+    /// Returns what is found of one name, and what is still awaited. Where one family has addresses, or says that there is
+    /// no such name, the other is not waited for much longer. That a name is denied does not end it: some servers deny one
+    /// that has no IPv6 addresses (RFC 4074, section 4.2).
     async fn find_either(&self, name: &Name) -> (Result<Vec<IpAddr>, NetError>, Option<Asked>) {
         let asked = select(self.ask(name, RecordType::AAAA), self.ask(name, RecordType::A)).await;
         let (Either::Left((first, mut other)) | Either::Right((first, mut other))) = asked;
@@ -138,7 +138,7 @@ impl NameResolver {
         }
     }
 
-    /// What the first name server says that can say something, be it that there is nothing.
+    /// Asks all name servers for one family. The first that knows something counts, be it that there is nothing.
     fn ask(&self, name: &Name, family: RecordType) -> Asked {
         let asked = self.servers.iter().map(|server| {
             let (server, name) = (server.clone(), name.clone());

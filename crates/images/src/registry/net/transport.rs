@@ -30,7 +30,7 @@ use tolerarch_support::body::{Budget, Read, ReadError};
 
 /// Bytes of an error response: read so that the connection can be used again.
 const ERROR: usize = 64 << 10;
-/// How long such a body may take.
+/// Time to read the body of an error response.
 const ERROR_TIME: Duration = Duration::from_millis(500);
 /// Bytes of all answers that are read at a time: twelve of the largest manifests. Beyond, the largest and slowest go.
 const BODIES: usize = 48 << 20;
@@ -41,7 +41,7 @@ const HEADERS: usize = 64 << 10;
 const IDLE: usize = 16;
 const IDLE_TIME: Duration = Duration::from_secs(20);
 
-/// What becomes of an answer that is so large or slow that its memory is needed for others.
+/// Error of an answer that is so large or slow that its memory is needed for others.
 const CROWDED: &str = "the answer was too large or slow while memory was needed for others";
 
 type HttpClient = Client<BoxCloneSyncService<Uri, TokioIo<Stream>, ConnectError>, Full<Bytes>>;
@@ -63,9 +63,9 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) authorization: Option<&'a HeaderValue>,
     /// Further headers, which the operator configured for this URL's host.
     pub(crate) headers: Option<&'a HeaderMap>,
-    /// What is sent by POST.
+    /// Body of a POST request.
     pub(crate) form: Option<Bytes>,
-    /// Whether it does nothing more when it is sent twice.
+    /// The request has no other effect when it is sent twice.
     pub(crate) is_idempotent: bool,
 }
 
@@ -76,10 +76,10 @@ pub(crate) struct HttpResponse {
     body: Read,
 }
 
-/// Why there is no response.
+/// Reason why there is no response.
 struct Failure {
     error: Error,
-    /// Whether a kept connection ended before the first byte of it.
+    /// A kept connection ended before the first byte of the response.
     is_stale: bool,
 }
 
@@ -116,7 +116,7 @@ impl HttpResponse {
             || self.status == StatusCode::FORBIDDEN && says(b"secondary rate limit")
     }
 
-    /// What the status means of a response that is no success, of whoever sent it.
+    /// Returns what the status of a response means that is no success, whoever sent it.
     pub(crate) fn failure(&self, sender: &str) -> Error {
         let answered = |status| format!("{sender} answered {status}");
         match self.status.as_u16() {
@@ -128,7 +128,7 @@ impl HttpResponse {
         }
     }
 
-    /// How many requests are left of a limit (Docker Hub: `ratelimit-remaining: 20;w=21600` and `ratelimit-limit: 100;w=21600`).
+    /// Reads what is left of a limit (Docker Hub: `ratelimit-remaining: 20;w=21600` and `ratelimit-limit: 100;w=21600`).
     fn allowance(&self) -> Option<Allowance> {
         let count = |name| self.header(name)?.split(';').next()?.trim().parse().ok();
         Some(Allowance { left: count("ratelimit-remaining")?, limit: count("ratelimit-limit") })
@@ -263,7 +263,7 @@ impl Transport {
     }
 }
 
-/// What kind of failure of a request to this URL this is. The text is that of the causes, which quote nothing of a body.
+/// Returns the kind of failure of a request to this URL. The text is that of the causes, which quote nothing of a body.
 fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
     let mut cause = Some(error);
     let mut connect = None;

@@ -19,7 +19,7 @@ use super::verifier::{Trusted, Verifier};
 /// Parts of a file of authorities that are logged at a time: it may have thousands of them.
 const LOGGED: usize = 20;
 
-/// Why registries cannot be asked as the configuration says.
+/// Reason why registries cannot be asked as the configuration says.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// A directory or a file in it.
@@ -29,7 +29,7 @@ pub enum TrustError {
     Names(String),
 }
 
-/// Why TLS with a host cannot be set up.
+/// Reason why TLS with a host cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsFault {
     #[error("{0}: {1}; mend the file, or caFile of registries.hosts or ca of hosts.toml, which names it")]
@@ -61,7 +61,7 @@ impl Tls {
     }
 }
 
-/// How TLS is talked with a host.
+/// TLS settings of a host.
 #[derive(Clone)]
 pub(super) struct ClientTls {
     pub(super) usual: Arc<ClientConfig>,
@@ -117,7 +117,7 @@ impl TlsSettings {
         self.hosts.get(host).unwrap_or(&self.default).as_ref().map_err(Arc::clone)
     }
 
-    /// What is wrong, with the hosts, sorted.
+    /// Returns what is wrong with which host, sorted.
     pub(crate) fn faults(&self) -> Vec<String> {
         let of_host = |(host, tls): (&str, &HostTls)| Some(format!("{host}: {}", tls.as_ref().err()?));
         let hosts = self.hosts.iter().map(|(host, tls)| (host.as_str(), tls));
@@ -190,7 +190,7 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'sta
     Ok(added)
 }
 
-/// What begins as a part of PEM, up to the next one, and its line.
+/// Splits a text before each line that begins a part of PEM. Returns the parts with their lines.
 fn parts(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut begins = Vec::new();
     let mut at = 0;

@@ -44,7 +44,7 @@ struct Keys {
     proxy: String,
 }
 
-/// In this order, as a list of client certificates looks like one with its key.
+/// Variants in this order, as a list of client certificates looks like one certificate with its key.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum OneOrMany<T> {
@@ -105,7 +105,7 @@ impl File<'_> {
         self.text.get(..span.start).unwrap_or_default().matches('\n').count() + 1
     }
 
-    /// Where, and no more: a parser's words quote what it reads.
+    /// Says where, and no more: a parser's words quote what it reads.
     fn fault(&self, span: Option<Range<usize>>) -> String {
         let place = span.map_or_else(String::new, |span| format!("line {}: ", self.line(&span)));
         format!("{place}no TOML, or a value that its key cannot have (see docs/hosts.md of containerd)")
@@ -211,7 +211,7 @@ impl File<'_> {
     }
 }
 
-/// Where the API of a server is found: in the order of trying, as with settings of TLS it is tried for `http`, too.
+/// Returns the URLs of a server's API in the order of trying: with settings of TLS, TLS is tried for `http`, too.
 fn bases(server: &str, override_path: bool, says_tls: bool) -> Result<Vec<Url>, String> {
     if server.is_empty() {
         return Ok(Vec::new());
