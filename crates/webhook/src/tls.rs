@@ -116,23 +116,24 @@ impl ServingCertificate {
         name: Option<ObjectName>,
         metrics: TlsMetrics,
     ) -> Result<(Self, CertificateWatch), CertificateError> {
-        let first = read(&files).and_then(|seen| Ok((parse(&files, name.as_ref(), &seen)?, seen)));
-        let (pair, seen) = match first {
-            Ok((pair, seen)) => (Some(pair), Some(seen)),
+        let (current, renewal) = (Mutex::default(), Reported::default());
+        let served = Self(Arc::new(Inner { metrics, current, renewal }));
+        let mut watch = CertificateWatch {
+            served: served.clone(),
+            files,
+            mode,
+            name,
+            seen: None,
+            missing: 0,
+            invalid: None,
+        };
+        match read(&watch.files).and_then(|content| watch.take(content)) {
+            Ok(_) => {}
             Err(error) if mode == TlsMode::Managed => {
                 tracing::info!(%error, "waiting for the serving certificate, which `tolerarch certificates` issues");
-                (None, None)
             }
             Err(error) => return Err(error),
-        };
-        let served =
-            Self(Arc::new(Inner { metrics, current: Mutex::default(), renewal: Reported::default() }));
-        if let Some(pair) = pair {
-            served.replace(pair);
         }
-        let served_by = served.clone();
-        let mut watch =
-            CertificateWatch { served: served_by, files, mode, name, seen, missing: 0, invalid: None };
         watch.verify();
         Ok((served, watch))
     }
@@ -192,7 +193,7 @@ pub struct CertificateWatch {
     files: CertificateFiles,
     mode: TlsMode,
     name: Option<ObjectName>,
-    /// None before the first pair.
+    /// None before the first reading.
     seen: Option<Content>,
     /// Readings in a row that failed.
     missing: u32,
@@ -223,19 +224,24 @@ impl CertificateWatch {
         self.invalid = invalid;
     }
 
-    /// Refuses a managed pair that has expired, as what is put back from a backup: the issuer writes another one. One that has
-    /// not is trusted, see `managed::plan`.
-    fn check(&self, pair: Pair) -> Result<Pair, CertificateError> {
-        let has_expired = self.mode == TlsMode::Managed && pair.validity.end <= now();
-        if has_expired && self.seen.is_some() {
+    /// Serves what the files hold, and gives when that expires.
+    fn take(&mut self, content: Content) -> Result<Duration, CertificateError> {
+        let pair = parse(&self.files, self.name.as_ref(), &content);
+        self.seen = Some(content);
+        let pair = pair?;
+        let Validity { end, .. } = pair.validity;
+        // As put back from a backup: the issuer writes another one. One that has not is trusted, see `managed::plan`.
+        if self.mode == TlsMode::Managed && end <= now() && self.served.current().is_some() {
             let file = self.files.certificate.clone();
             return Err(CertificateError::Content { file, fault: "it has expired" });
         }
-        Ok(pair)
+        self.served.replace(pair);
+        Ok(end)
     }
 
     async fn look(&mut self) {
-        let Inner { metrics, renewal, .. } = &*self.served.0;
+        let served = self.served.clone();
+        let Inner { metrics, renewal, .. } = &*served.0;
         let files = self.files.clone();
         let content = match renewal.looking(spawn_blocking(move || read(&files))).await {
             Ok(Ok(content)) => content,
@@ -244,7 +250,7 @@ impl CertificateWatch {
             Ok(Err(error)) => {
                 // Files that are gone for a moment are being swapped, and the first ones may come late.
                 self.missing = self.missing.saturating_add(1);
-                if self.missing == MISSING && self.seen.is_some() {
+                if self.missing == MISSING && served.current().is_some() {
                     metrics.reloaded(false);
                     renewal.set(State::Degraded("its files cannot be read; the one in use goes on"));
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -259,13 +265,11 @@ impl CertificateWatch {
         if unchanged {
             return;
         }
-        match parse(&self.files, self.name.as_ref(), &content).and_then(|pair| self.check(pair)) {
-            Ok(pair) => {
-                let expiry = date(seconds(pair.validity.end));
-                self.served.replace(pair);
+        match self.take(content) {
+            Ok(expiry) => {
                 metrics.reloaded(true);
                 renewal.set(State::Healthy);
-                tracing::info!(expiry, "serving certificate reloaded");
+                tracing::info!(expiry = date(seconds(expiry)), "serving certificate reloaded");
             }
             Err(error) => {
                 metrics.reloaded(false);
@@ -274,7 +278,6 @@ impl CertificateWatch {
                 tracing::error!(%error, cause, "new serving certificate cannot be used; the old one stays");
             }
         }
-        self.seen = Some(content);
     }
 }
 
