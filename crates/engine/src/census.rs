@@ -1,6 +1,6 @@
-//! Counts what could move to a pool, and which images block the rest: sums over Pods, whatever their order.
+//! Counts the Pods that could move to a pool, and the images that block the rest: sums over Pods, whatever their order.
 //!
-//! It knows neither lists nor registries: Pods come one by one, each with the [`Judgement`] on its [`Shape`].
+//! The census knows neither lists nor registries: Pods come one by one, each with the [`Judgement`] on its [`Shape`].
 
 mod amount;
 mod count;
@@ -32,9 +32,9 @@ use tolerarch_core::reason::Reason;
 pub struct Member<'a> {
     pub name: &'a str,
     pub workload: &'a Arc<Workload>,
-    /// What it requests; one Pod.
+    /// Requests of the Pod, which counts as one.
     pub requests: Amount,
-    /// Where it runs, if the platform of that node is known.
+    /// Node of the Pod, if the platform of the node is known.
     pub node: Option<(&'a str, PlatformSet)>,
     pub judgement: &'a Judgement,
 }
@@ -99,7 +99,7 @@ impl Census {
         }
     }
 
-    /// The sums, ranked.
+    /// Returns the sums, ranked.
     pub fn summary(self) -> Summary {
         let Self { workloads, images, mut namespaces, unknown, skipped, mut missed, mut misplaced } = self;
         let mut totals: BTreeMap<Coverage, (Amount, u64)> = Coverage::each();
@@ -131,7 +131,7 @@ impl Census {
     }
 }
 
-/// The totals and what they are of, in the order of a rank that no two of them share.
+/// Sorts the totals by a rank that no two of them share.
 fn ranked<K, T, R: Ord>(totals: HashMap<K, T>, rank: impl Fn(&K, &T) -> R) -> Vec<(K, T)> {
     let mut totals: Vec<(K, T)> = totals.into_iter().collect();
     totals.sort_by_cached_key(|(of, total)| rank(of, total));

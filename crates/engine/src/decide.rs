@@ -1,7 +1,7 @@
-//! What becomes of a Pod: which of its images are looked up, with which credentials and until when, and what follows.
+//! Decides on a Pod: which of its images are looked up, with which credentials and until when.
 //!
-//! Reviews and commands decide here, so this knows no HTTP. All that decides is one [`Snapshot`], which is taken
-//! once for each decision, so that none sees half of a changed configuration.
+//! Reviews and commands decide here, so this module knows no HTTP. Each decision takes one [`Snapshot`] at its
+//! beginning, so that none sees half of a changed configuration.
 
 mod batch;
 mod daemon_set;
@@ -28,7 +28,7 @@ use tolerarch_core::policy::{ImageSupport, Policy};
 use tolerarch_images::credentials::{CredentialCandidate, Credentials, Keyring};
 use tolerarch_images::resolver::{Outcome, Resolver, Tenant};
 
-/// Different images of one Pod that are looked up.
+/// Maximal number of different images of one Pod that are looked up.
 const IMAGES: usize = 64;
 
 /// One consistent configuration. A decision uses exactly one.
@@ -38,16 +38,16 @@ pub struct Snapshot {
     pub policy: Policy,
     /// The policies of the reviews with a profile, by its name.
     pub profiles: BTreeMap<String, Policy>,
-    /// How long a Pod waits for its images, at most.
+    /// Maximal time for which a Pod waits for its images.
     pub budget: Duration,
     pub credentials: Credentials,
-    /// What looks them up, and goes on under this snapshot when the Pod is answered.
+    /// Looks up images, and continues under this snapshot after the Pod has been answered.
     pub resolver: Resolver,
-    /// What has failed although it runs there by its manifest.
+    /// Images that failed on an architecture although their manifests include it.
     pub failed: Arc<FailedImages>,
 }
 
-/// The snapshot that decides now. Clones are the same.
+/// The current snapshot. Clones share it.
 #[derive(Clone)]
 pub struct Current(Arc<ArcSwap<Snapshot>>);
 
@@ -56,7 +56,7 @@ impl Current {
         Self(Arc::new(ArcSwap::from_pointee(snapshot)))
     }
 
-    /// Decides by this one from now on; what has begun ends by the one that it began with.
+    /// Replaces the snapshot. Decisions that have begun end by the one that they began with.
     pub fn publish(&self, snapshot: Snapshot) {
         self.0.store(Arc::new(snapshot));
     }
@@ -66,17 +66,17 @@ impl Current {
     }
 }
 
-/// How long a Pod waits for its images.
+/// Time for which a Pod waits for its images.
 #[derive(Clone, Copy)]
 pub enum Wait<'a> {
-    /// No longer than this, and no longer than its decision depends on them.
+    /// Until the deadline, and no longer than the decision depends on the images.
     Until(Instant),
-    /// For all of them.
+    /// For all images.
     ForAll(&'a BatchLimits),
 }
 
 impl Snapshot {
-    /// What decides for a profile, or for reviews without one; `None` where there is no such profile.
+    /// Returns the policy for a profile, or for reviews without one; `None` if the profile does not exist.
     pub fn policy_for(&self, profile: Option<&str>) -> Option<&Policy> {
         profile.map_or(Some(&self.policy), |name| self.profiles.get(name))
     }
@@ -98,7 +98,8 @@ impl Snapshot {
         Decision::of(policy, pod, policy.rank(namespace, pod), &images)
     }
 
-    /// The decision, and what is known of each image, also where the decision does not depend on it: for a command.
+    /// Returns the decision and the platforms of every image, even if the decision does not depend on it: for a
+    /// command.
     pub async fn examine<'a>(
         &'a self,
         policy: &'a Policy,
@@ -113,7 +114,7 @@ impl Snapshot {
         (decision, images)
     }
 
-    /// What is known of those images of the Pod that are wanted, by the texts in it.
+    /// Returns the platforms of the wanted images of the Pod; `is_wanted` is called with an image as the Pod names it.
     pub async fn supports<'a>(
         &self,
         policy: &Policy,
@@ -127,7 +128,7 @@ impl Snapshot {
         self.look_up(policy, namespace, pod, &usages, Wait::ForAll(limits), |_| false).await
     }
 
-    /// What is known of these images of the Pod, with the credentials that it may use; of fewer where one of them is enough.
+    /// Looks up these images with the credentials that the Pod may use; stops as soon as one of them is enough.
     async fn look_up<'a>(
         &self,
         policy: &Policy,
@@ -192,8 +193,9 @@ impl Snapshot {
         asked.chain(not_asked).collect()
     }
 
-    /// The credentials that the Pod may use. Its pull secrets are read only if some image is not known without them; where
-    /// they cannot be read in time, those of the operator have to do: the secrets are there for the next Pod.
+    /// Returns the credentials that the Pod may use. Its pull secrets are read only if an image is unknown without
+    /// them. If they cannot be read in time, the operator's credentials have to do: the secrets are there for the next
+    /// Pod.
     async fn keyring(
         &self,
         namespace: &str,
@@ -212,7 +214,7 @@ impl Snapshot {
         timeout_at(deadline, keyring).await.unwrap_or(shared)
     }
 
-    /// Where the image that this outcome is of has failed, as far as that counts in this namespace.
+    /// Returns the failure of the outcome's image, as far as it counts in this namespace.
     fn failure(
         &self,
         namespace: &str,
@@ -228,7 +230,8 @@ impl Snapshot {
     }
 }
 
-/// What comes of work on a Pod; `None` if it panicked. An internal error costs the change, and never the Pod.
+/// Catches a panic of work on a Pod, for which it returns `None`. An internal error costs the change, and never the
+/// Pod.
 pub fn caught<T>(work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
     AssertUnwindSafe(work).catch_unwind().map(Result::ok)
 }

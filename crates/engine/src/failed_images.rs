@@ -1,8 +1,8 @@
-//! Images that failed on nodes of an architecture, whatever their manifests say: what the controller records, and every replica
-//! decides by.
+//! Images that failed on nodes of an architecture, whatever their manifests say. The controller records them, and every
+//! replica decides by the record.
 //!
-//! The record is a text in the cluster. It is bounded in all and for each namespace, so that no tenant puts out what others
-//! have; and what was written by others than the controller counts as far as it is what the controller could have written.
+//! The record is a text in the cluster. It is bounded in all and for each namespace, so that no tenant evicts entries
+//! of others. Entries of other authors than the controller count as far as the controller could have written them.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -17,17 +17,17 @@ use tolerarch_core::image::{Failure, PlatformSet, is_digest};
 use tolerarch_core::pod::is_name;
 use tolerarch_images::registry::Digest;
 
-/// Failures that are recorded, in all and of the Pods of one namespace. The oldest one goes.
+/// Maximal number of recorded failures, in all and of the Pods of one namespace. The oldest one is evicted.
 const ALL: usize = 1000;
 const OF_NAMESPACE: usize = 50;
-/// Bytes of a text that is read; a full record has half of that.
+/// Maximal bytes of a text that is read; a full record has half of that.
 const TEXT: usize = 1 << 20;
-/// How long an image is kept from an architecture: first, and at most. It is twice as long for each time that it fails again.
+/// Time for which an image is kept from an architecture: first, and at most. The time doubles with each new failure.
 const FIRST: Duration = Duration::from_secs(24 * 3600);
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
-/// For how long after that its failures are remembered.
+/// Time after that for which failures are remembered.
 const REMEMBERED: Duration = LONGEST;
-/// Clocks of replicas may differ by this much.
+/// Maximal difference between the clocks of replicas.
 const SKEW: Duration = Duration::from_secs(3600);
 
 /// An image that failed.
@@ -35,17 +35,18 @@ const SKEW: Duration = Duration::from_secs(3600);
 pub struct FailedImage {
     #[serde(deserialize_with = "read_digest", serialize_with = "write_digest")]
     pub digest: Digest,
-    /// Of the node, as its label names it.
+    /// Architecture of the node, as its label names it.
     pub architecture: String,
     pub evidence: Evidence,
-    /// Of the Pod that showed it.
+    /// Namespace of the Pod that failed.
     pub namespace: String,
-    /// Whether it counts for the Pods of all namespaces: nothing that the Pod itself says or sets has a part in it.
+    /// Set if the failure counts for the Pods of all namespaces: it depends on nothing that the Pod itself says or
+    /// sets.
     #[serde(rename = "allNamespaces")]
     pub is_for_all: bool,
 }
 
-/// By what an image failed.
+/// Evidence that an image failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
@@ -69,14 +70,14 @@ struct Entry {
 }
 
 impl FailedImages {
-    /// What is recorded; of what is not such a record, nothing.
+    /// Parses a record, and skips whatever is no valid entry.
     pub fn of_text(text: &str, now: SystemTime) -> Self {
         let items = Some(text).filter(|text| text.len() <= TEXT);
         let items: Vec<&RawValue> =
             items.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let entries = items.iter().filter_map(|item| serde_json::from_str(item.get()).ok());
         let mut entries: Vec<Entry> = entries.filter(|entry: &Entry| entry.is_plausible(now)).collect();
-        // The newest first, as the oldest are those that have no room.
+        // Sorted with the newest first, as the oldest entries have to go if there is no room.
         entries.sort_by_key(|entry| Reverse(entry.since));
         let (mut read, mut all, mut counts) = (Self::default(), 0, HashMap::<String, usize>::new());
         for entry in entries {
@@ -89,7 +90,7 @@ impl FailedImages {
         read
     }
 
-    /// As a text that [`FailedImages::of_text`] reads: the oldest one first.
+    /// Writes a text for [`FailedImages::of_text`], the oldest entry first.
     pub fn to_text(&self) -> String {
         let mut entries: Vec<&Entry> = self.0.values().flatten().collect();
         entries.sort_by_cached_key(|entry| (entry.since, entry.image.digest.to_string()));
@@ -100,7 +101,7 @@ impl FailedImages {
         self.0.is_empty()
     }
 
-    /// Where an image has failed, as far as that counts for Pods of this namespace now.
+    /// Returns the failure of an image, as far as it counts for Pods of this namespace now.
     pub fn failure(&self, digest: &Digest, namespace: &str, now: SystemTime) -> Option<Failure> {
         let counts = |entry: &&Entry| {
             now < entry.until && (entry.image.is_for_all || entry.image.namespace == namespace)
@@ -115,12 +116,12 @@ impl FailedImages {
         })
     }
 
-    /// How many images are kept from an architecture now.
+    /// Counts the images that are kept from an architecture now.
     pub fn count(&self, now: SystemTime) -> usize {
         self.0.values().filter(|entries| entries.iter().any(|entry| now < entry.until)).count()
     }
 
-    /// Takes over that an image has failed, just now. Returns whether that changes anything.
+    /// Records that an image has failed just now. Returns whether that changes anything.
     pub fn record(&mut self, image: FailedImage, now: SystemTime) -> bool {
         let now = whole(now);
         self.forget(now);
@@ -131,7 +132,7 @@ impl FailedImages {
             return true;
         };
         if now >= known.until {
-            // It was tried again. Who prolongs it needs evidence as good as the first.
+            // The image was tried again. Whoever prolongs an entry needs evidence as good as the first.
             let failures = known.failures.saturating_add(1);
             let life = FIRST.saturating_mul(1 << (failures - 1).min(8)).min(LONGEST);
             *known = Entry { image, since: now, until: now + life, failures };
@@ -144,7 +145,7 @@ impl FailedImages {
         is_wider
     }
 
-    /// What is known of this image on this architecture by Pods of this namespace.
+    /// Returns the entry of this image, architecture and namespace.
     fn find(&mut self, image: &FailedImage) -> Option<&mut Entry> {
         let known = self.0.get_mut(&image.digest)?;
         known.iter_mut().find(|known| {
@@ -152,8 +153,8 @@ impl FailedImages {
         })
     }
 
-    /// Puts out the oldest entry of the namespace if it has its share, or, where there are too many in all, of the one that has
-    /// the most.
+    /// Evicts the oldest entry of the namespace if the namespace has its share, or, if there are too many entries in
+    /// all, of the namespace with most entries.
     fn make_room(&mut self, namespace: &str) {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         for entry in self.0.values().flatten() {
@@ -186,7 +187,7 @@ impl FailedImages {
 }
 
 impl Entry {
-    /// Whether the controller could have written it.
+    /// Returns whether the controller could have written the entry.
     fn is_plausible(&self, now: SystemTime) -> bool {
         let Self { image, since, until, failures } = self;
         !PlatformSet::of_architecture(&image.architecture).is_empty()
@@ -215,7 +216,7 @@ fn write_time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error
     to.collect_str(&format_rfc3339_seconds(*time))
 }
 
-/// The time, in whole seconds, as it is written.
+/// Truncates the time to whole seconds, as in the record.
 fn whole(time: SystemTime) -> SystemTime {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     UNIX_EPOCH + Duration::from_secs(since.as_secs())

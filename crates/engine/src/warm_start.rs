@@ -1,7 +1,8 @@
-//! Looks up the images of running Pods at the start, so that the Pods that come next find them known.
+//! Looks up the images of running Pods at the start, so that the next Pods find the platforms cached.
 //!
-//! It begins a lookup only while no Pod waits for one and most permits are free, runs few at a time, and leaves out a registry
-//! as soon as its circuit opens, it limits requests, or says that less than three quarters of its limit are left.
+//! A lookup begins only while no Pod waits for one and most permits are free. Few run at a time, and a registry is left
+//! out as soon as its circuit opens, it limits requests, or reports that less than three quarters of its limit are
+//! left.
 
 use std::collections::HashSet;
 
@@ -16,16 +17,16 @@ use tolerarch_images::resolver::Tenant;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod, Watcher};
 use tolerarch_support::health::{Reported, State};
 
-/// Images at most, and bytes of their names and of what goes with them: some 10 MiB in all.
+/// Maximal number of images, and bytes of their names and of the rest of their entries: some 10 MiB in all.
 const IMAGES: usize = 20_000;
 const BYTES: usize = 8 << 20;
 const LOOKUPS: usize = 2;
-/// How long one is waited for.
+/// Time for which one lookup is awaited.
 const TIME: Duration = Duration::from_secs(15);
 
 pub const NOT_LISTED: &str = "Pods could not be listed; each image is looked up when a Pod needs it";
 
-/// Which images are looked up at the start.
+/// Settings of the lookups at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmSettings {
     pub from_pods: bool,
@@ -38,11 +39,11 @@ impl Default for WarmSettings {
     }
 }
 
-/// An image, and in whose name it is looked up.
+/// An image, and the Pod's namespace and pull secrets for its lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Wanted {
     image: ImageRef,
-    /// Empty where the Pod names no pull secrets.
+    /// Namespace of the Pod; empty if the Pod names no pull secrets.
     namespace: String,
     pull_secrets: Vec<String>,
 }

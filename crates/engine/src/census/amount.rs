@@ -1,4 +1,4 @@
-//! What Pods request. Requests are untrusted input, so a sum ends at the largest number.
+//! Requests of Pods. They are untrusted input, so a sum saturates.
 
 use std::iter::Sum;
 
@@ -6,7 +6,7 @@ use tolerarch_kubernetes::cluster::StoredPod;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount {
-    /// CPU, in thousandths of a core.
+    /// CPU in thousandths of a core.
     pub cpu_millis: u64,
     pub memory_bytes: u64,
     pub pods: u64,

@@ -1,4 +1,4 @@
-//! Sums over Pods by what their images support, and nothing else of them: bounded, however many different Pods there are.
+//! Sums over Pods by the coverage of their images alone: bounded, however many different Pods there are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -9,16 +9,16 @@ use super::shape::{Bounds, Shape, Shapes};
 use super::workload;
 use tolerarch_kubernetes::cluster::StoredPod;
 
-/// Different Pods that are decided on, and bytes of what is kept of them. Those beyond count as other.
+/// Maximal number of different Pods that are decided on, and of bytes that they take. Pods beyond count as other.
 const BOUNDS: Bounds = Bounds { shapes: 20_000, bytes: 24 << 20 };
-/// Workloads, each with the shapes of its Pods. Those beyond count as other, too.
+/// Maximal number of workloads, once for each shape of their Pods. Workloads beyond count as other, too.
 const SUMS: usize = 50_000;
 
-/// Workloads are known by keyed hashes, which are short and which tenants cannot make the same.
+/// Counts Pods, with workloads as keyed hashes, which are short and for which tenants cannot make collisions.
 pub struct Count {
     pub shapes: Shapes,
     hashes: RandomState,
-    /// By what a Pod is, and by workload.
+    /// Sums by judgement, and by workload.
     sums: HashMap<(Judged, u64), Amount>,
     most_sums: usize,
     other: Amount,
@@ -26,12 +26,12 @@ pub struct Count {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Judged {
-    /// With the shape in this place.
+    /// The judgement on the shape in this place, which follows later.
     Later(usize),
     At(Coverage),
 }
 
-/// What the Pods of a cluster add up to.
+/// Sums over the Pods of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// By what their images support: what they request, and how many workloads that are.
@@ -52,12 +52,13 @@ impl Count {
         Self { shapes: Shapes::within(bounds), hashes, sums, most_sums, other }
     }
 
-    /// Takes in a Pod, unless it has ended. The webhook is called for it where that is `called`, and for this profile.
+    /// Adds a Pod, unless it has ended. `called` says whether the webhook is called for the Pod, and `profile` for
+    /// which profile.
     pub fn add(&mut self, mut pod: StoredPod, called: bool, profile: Option<&str>) {
         if pod.has_ended() {
             return;
         }
-        // There is no right to list ReplicaSets and Jobs: names tell enough to count workloads.
+        // There is no right to list ReplicaSets and Jobs: their names suffice to count workloads.
         let workload = self.hashes.hash_one((pod.namespace(), workload::by_name(&pod)));
         let (amount, namespace) = (Amount::of(&pod), pod.namespace().into());
         let judged = match Shape::of(&mut pod, &namespace, profile) {
@@ -75,7 +76,7 @@ impl Count {
         }
     }
 
-    /// The sums by what the images of each shape support, in the order of the shapes.
+    /// Returns the sums by the coverage of each shape's images, in the order of the shapes.
     pub fn totals(&self, coverages: &[Coverage]) -> Totals {
         let mut of: BTreeMap<Coverage, (Amount, u64)> = Coverage::each();
         let mut workloads: HashMap<u64, Coverage> = HashMap::new();

@@ -1,9 +1,9 @@
-//! How much of the pools the images of a Pod cover.
+//! Share of the pools' platforms that the images of a Pod cover.
 
 use std::collections::BTreeMap;
 
-/// Where the images of a Pod run, by the platforms of the pools. A workload counts by the first of this order that one of
-/// its Pods has.
+/// Coverage of the pools' platforms by the images of a Pod. A workload counts by the first variant in this order that
+/// one of its Pods has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Coverage {
     /// An image lacks a platform.
@@ -17,15 +17,15 @@ pub enum Coverage {
 }
 
 impl Coverage {
-    /// In the order of reports.
+    /// All variants, in the order of reports.
     pub const ALL: [Self; 4] = [Self::All, Self::Partial, Self::Unknown, Self::Skipped];
 
-    /// A default for each.
+    /// Makes a default for each variant.
     pub(super) fn each<T: Default>() -> BTreeMap<Self, T> {
         Self::ALL.map(|coverage| (coverage, T::default())).into()
     }
 
-    /// Its name in metrics and in reports.
+    /// Returns the name in metrics and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::All => "all",

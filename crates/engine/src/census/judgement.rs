@@ -14,27 +14,27 @@ use tolerarch_text::escape::shortened;
 /// An image that keeps Pods from the pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockingImage {
-    /// As the Pod names it, shortened.
+    /// The image as the Pod names it, shortened.
     pub image: Arc<str>,
     pub cause: Cause,
 }
 
-/// What is known of Pods that are alike.
+/// Judgement on Pods that are alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     pub coverage: Coverage,
-    /// What would become of them today; where an image is not known, why.
+    /// Outcome for such a Pod today; for an unknown image the reason why it is unknown.
     pub reason: Reason,
-    /// Every image that keeps them from the pools.
+    /// Every image that keeps the Pods from the pools.
     pub blockers: Vec<BlockingImage>,
-    /// The nodes that each image suits, as far as that is known.
+    /// The nodes that each image suits, as far as they are known.
     pub nodes: Vec<(Arc<str>, PlatformSet)>,
-    /// The pools that they could use, and that they lack the tolerations of.
+    /// The pools that the Pods could use, but lack the tolerations of.
     pub usable: Vec<Arc<str>>,
 }
 
 impl Judgement {
-    /// From the decision on one of them, and all that is known of its images.
+    /// Judges by the decision on one of the Pods, and the platforms of its images.
     pub fn of(
         policy: &Policy,
         namespace: &str,
@@ -55,7 +55,7 @@ impl Judgement {
             }
             _ => (Coverage::Partial, Reason::PlatformMissing),
         };
-        // What is only observed counts, too: it could be used.
+        // A decision that is only observed counts, too: the Pod could use the pool.
         let would_open = matches!(decision.reason, Reason::Tolerated | Reason::Observed);
         let lacking = policy.pools.iter().filter(|pool| verdicts.is_open(pool) && !is_tolerated(pod, pool));
         let usable = lacking.map(|pool| Arc::from(&*pool.name)).filter(|_| would_open).collect();
@@ -63,13 +63,13 @@ impl Judgement {
         Self { coverage, reason, blockers: blockers.collect(), nodes: nodes(images), usable }
     }
 
-    /// Of Pods that are not decided on. Their images count for the nodes that they are on.
+    /// Judges Pods that are not decided on. Their images count for the nodes on which the Pods are.
     pub fn skipped(reason: Reason, images: &[ImageSupport<'_>]) -> Self {
         let (coverage, nodes) = (Coverage::Skipped, nodes(images));
         Self { coverage, reason, blockers: Vec::new(), nodes, usable: Vec::new() }
     }
 
-    /// Of Pods whose images could not be looked up.
+    /// Judges Pods whose images could not be looked up.
     pub fn not_known(pod: &Pod<'_>, error: LookupError) -> Self {
         if let Some(reason) = pod.skipped() {
             return Self::skipped(reason, &[]);
@@ -96,7 +96,7 @@ fn name(image: &str) -> Arc<str> {
     shortened(image).into()
 }
 
-/// The nodes that each image suits, where that is known; each image once.
+/// Returns the nodes that each image suits, if they are known; each image once.
 fn nodes(images: &[ImageSupport<'_>]) -> Vec<(Arc<str>, PlatformSet)> {
     let known = images.iter().filter_map(|image| Some((name(image.given), image.nodes().ok()?)));
     let mut nodes: Vec<(Arc<str>, PlatformSet)> = known.collect();

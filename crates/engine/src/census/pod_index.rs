@@ -1,4 +1,4 @@
-//! Pods of a list, kept small, and those that are alike decided together. Of the raw Pods nothing stays.
+//! Pods of a list, kept small; those that are alike are decided together. The raw Pods are dropped.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -21,18 +21,18 @@ pub struct PodIndex {
 
 pub struct IndexedPod {
     pub name: Box<str>,
-    /// The Pod itself where it has none.
+    /// Controller of the Pod, or the Pod itself if it has none.
     pub controller: Arc<Workload>,
-    /// Whether there usually is an owner above the controller: it is a ReplicaSet or a Job.
+    /// Set if there usually is an owner above the controller: it is a ReplicaSet or a Job.
     pub is_between: bool,
-    /// Where its shape stands; `None` where the Pod cannot be read within the limits on untrusted input.
+    /// Place of the Pod's shape; `None` if the Pod cannot be read within the limits on untrusted input.
     pub shape: Option<usize>,
     pub requests: Amount,
     pub node: Option<Arc<str>>,
 }
 
 impl PodIndex {
-    /// Takes in a Pod, unless it has ended: such request nothing any more.
+    /// Adds a Pod, unless it has ended: ended Pods request nothing any more.
     pub fn add(&mut self, mut pod: StoredPod) {
         if pod.has_ended() {
             return;
@@ -53,7 +53,7 @@ impl PodIndex {
     }
 }
 
-/// The one of these that is equal.
+/// Returns the known value that equals this one, and keeps a new one.
 fn intern<T: Eq + Hash + ?Sized>(
     known: &mut HashSet<Arc<T>>,
     value: impl Borrow<T> + Into<Arc<T>>,

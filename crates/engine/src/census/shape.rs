@@ -1,4 +1,4 @@
-//! Pods as they were created, and the judgement on them: one for all that are alike.
+//! Pods as they were created, and one judgement on all that are alike.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use tolerarch_kubernetes::cluster::StoredPod;
 #[derive(PartialEq, Eq, Hash)]
 pub struct Shape {
     pub namespace: Arc<str>,
-    /// The profile for which the webhook is called, where that is known.
+    /// The profile for which the webhook is called, if it is known.
     pub profile: Option<Arc<str>>,
-    /// What a decision takes.
+    /// Facts for a decision.
     pub pod: Pod<'static>,
 }
 
-/// How Pods of a namespace are decided on.
+/// Settings of a namespace for decisions on its Pods.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NamespaceSettings<'a> {
     pub profile: Option<&'a str>,
     pub is_opted_out: bool,
-    /// Whether images count also where nothing is decided on the Pod, for the node that it is on.
+    /// Set if images count for the node of their Pod even if the Pod is not decided on.
     pub with_nodes: bool,
 }
 
-/// Different shapes, each once, within bounds if there are any.
+/// Different shapes, each once, within optional bounds.
 #[derive(Default)]
 pub struct Shapes {
     pub all: Vec<Arc<Shape>>,
@@ -45,7 +45,7 @@ pub(super) struct Bounds {
 }
 
 impl<'a> NamespaceSettings<'a> {
-    /// By the labels of the namespace, as the webhook configuration selects.
+    /// Reads the namespace's labels, by which the webhook configuration selects.
     pub fn of(labels: Option<&'a BTreeMap<String, String>>, with_nodes: bool) -> Self {
         let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
         Self { profile: label(PROFILE_KEY), is_opted_out: label(MODE_KEY) == Some("off"), with_nodes }
@@ -53,13 +53,13 @@ impl<'a> NamespaceSettings<'a> {
 }
 
 impl Shape {
-    /// `None` where the Pod cannot be read within the limits on untrusted input.
+    /// Makes the shape; `None` if the Pod cannot be read within the limits on untrusted input.
     pub(super) fn of(pod: &mut StoredPod, namespace: &Arc<str>, profile: Option<&str>) -> Option<Self> {
         let pod = Arc::into_inner(pod.facts.take()?)?.as_created();
         Some(Self { namespace: Arc::clone(namespace), profile: profile.map(Into::into), pod })
     }
 
-    /// Decides, as the webhook would, but waits for every image.
+    /// Decides as the webhook would, but waits for every image.
     pub async fn judge(
         &self,
         snapshot: &Snapshot,
@@ -68,7 +68,7 @@ impl Shape {
     ) -> Judgement {
         let Self { namespace, pod, .. } = self;
         let skipped = pod.skipped().or(terms.is_opted_out.then_some(Reason::OptedOut));
-        // Of Windows no platform is known.
+        // Platforms of Windows are not known.
         if let Some(reason) = skipped.filter(|reason| *reason == Reason::Windows || !terms.with_nodes) {
             return Judgement::skipped(reason, &[]);
         }
@@ -89,7 +89,7 @@ impl Shapes {
         Self { bounds: Some(bounds), ..Self::default() }
     }
 
-    /// Where this shape stands; `None` if there is no room for one more.
+    /// Returns the place of this shape; `None` if there is no room for one more.
     pub(super) fn place(&mut self, shape: Shape) -> Option<usize> {
         if let Some(place) = self.places.get(&shape) {
             return Some(*place);

@@ -1,4 +1,4 @@
-//! The sums of a census as they are shown: ranked, and the same whatever the order of the Pods was.
+//! The sums of a census for a report: ranked, and independent of the order of the Pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 
-/// What the Pods of a cluster add up to.
+/// Sums over the Pods of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// All Pods, by what their images support, and how many workloads that are.
+    /// All Pods, and the number of workloads, by the coverage of their images.
     pub totals: BTreeMap<Coverage, (Amount, u64)>,
     /// Every workload, the largest first.
     pub workloads: Vec<(Arc<Workload>, WorkloadTotal)>,
-    /// Every image that keeps Pods from the pools, the one that keeps most first.
+    /// Every image that keeps Pods from the pools, the one with most Pods first.
     pub images: Vec<((Arc<str>, Cause), ImageTotal)>,
-    /// The same sums for each namespace, the one with most to gain first.
+    /// Sums for each namespace, the one with most to gain first.
     pub namespaces: Vec<(Arc<str>, NamespaceTotal)>,
-    /// Pods with an image that is not known, by the reason.
+    /// Pods with an unknown image, by the reason.
     pub unknown: Vec<(Reason, ReasonTotal)>,
     /// Pods that are not decided on, by the reason.
     pub skipped: Vec<(Reason, ReasonTotal)>,
-    /// Pods that could use pools, and were created without, with these pools.
+    /// Pods that could use pools, but were created without their tolerations, with these pools.
     pub missed: Vec<(PodOf, Vec<Arc<str>>)>,
     /// Pods on nodes that their images do not support.
     pub misplaced: Vec<Misplacement>,
@@ -33,11 +33,11 @@ pub struct Summary {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadTotal {
-    /// Of its Pods whose images cover least.
+    /// The least coverage among the workload's Pods.
     pub coverage: Coverage,
     pub reason: Reason,
     pub amount: Amount,
-    /// Those that keep it from the pools.
+    /// The images that keep the workload from the pools.
     pub images: BTreeSet<Arc<str>>,
     pub missed: u64,
     pub misplaced: u64,
@@ -46,16 +46,16 @@ pub struct WorkloadTotal {
 /// An image that keeps Pods from the pools.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImageTotal {
-    /// All Pods that it keeps.
+    /// All Pods that the image keeps from the pools.
     pub keeps: Amount,
-    /// Those that no other image keeps as well.
+    /// Pods that no other image keeps from the pools as well.
     pub alone: Amount,
     pub workloads: BTreeSet<Arc<Workload>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespaceTotal {
-    /// Its Pods, by what their images support.
+    /// Pods of the namespace, by the coverage of their images.
     pub amounts: BTreeMap<Coverage, Amount>,
     pub workloads: u64,
 }
@@ -65,7 +65,7 @@ pub struct NamespaceTotal {
 pub struct ReasonTotal {
     pub amount: Amount,
     pub workloads: BTreeSet<Arc<Workload>>,
-    /// The images, where images are the reason.
+    /// The images, if images are the reason.
     pub images: BTreeSet<Arc<str>>,
 }
 
@@ -85,7 +85,7 @@ pub struct Misplacement {
 }
 
 impl NamespaceTotal {
-    /// What images keep from the pools.
+    /// Returns the Pods that images keep from the pools.
     pub fn kept(&self) -> Amount {
         [Coverage::Partial, Coverage::Unknown].iter().filter_map(|coverage| self.amounts.get(coverage)).sum()
     }

@@ -1,4 +1,4 @@
-//! What Pods are of: their controllers, or the owners above that people know, such as Deployment and CronJob.
+//! Workloads of Pods: their controllers, or the owners above that people know, such as Deployment and CronJob.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// `Deployment/web`
+    /// Returns `Deployment/web`.
     pub fn label(&self) -> String {
         format!("{}/{}", self.kind, self.name)
     }
 }
 
-/// Whether there usually is an owner above this controller.
+/// Returns whether there usually is an owner above this controller.
 pub(super) fn is_between(controller: &Owner) -> bool {
     let group = controller.api_version.split_once('/').map_or("", |(group, _)| group);
     matches!((group, &*controller.kind), ("apps", "ReplicaSet") | ("batch", "Job"))
 }
 
-/// Kind and name of what the Pod is of, as far as names tell.
+/// Returns kind and name of the Pod's workload, as far as names reveal it.
 pub(super) fn by_name(pod: &StoredPod) -> (&str, &str) {
     let Some(controller) = pod.controller() else { return ("Pod", pod.name()) };
     let facts = pod.facts.as_ref().filter(|_| is_between(controller));

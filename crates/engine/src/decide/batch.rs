@@ -1,4 +1,4 @@
-//! Lookups of many Pods for which no API server waits, as a command does them: a complete answer instead of a quick one.
+//! Lookups of many Pods for which no API server waits, as commands do them: a complete answer instead of a quick one.
 
 use std::borrow::Cow;
 
@@ -11,20 +11,20 @@ use tolerarch_images::credentials::CredentialCandidate;
 use tolerarch_images::resolver::{LookupSettings, Outcome, Resolver, Tenant};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit};
 
-/// An image is waited for longer than any lookup takes, so that its outcome is seen.
+/// Time beyond that of any lookup for which an image is waited for, so that the lookup's own outcome is seen.
 const LONGER: Duration = Duration::from_secs(2);
 
-/// Limits on the lookups of a batch. All images of a Pod are waited for, so that its decision does not depend on which is
-/// known first, and each has its own time. No more lookups begin at a time than may run at a time: none is refused because
-/// too many wait, and none loses its time waiting for its turn.
+/// Limits on the lookups of a batch. All images of a Pod are waited for, so that its decision does not depend on which
+/// is known first, and each image has its own time. No more lookups begin at a time than may run at a time: none is
+/// refused because too many wait, and none spends its time in the queue.
 pub struct BatchLimits {
-    /// For one image, once it is its turn.
+    /// Time for one image, once its lookup has begun.
     pub(super) time: Duration,
     limit: ConcurrencyLimit,
 }
 
 impl BatchLimits {
-    /// The limits that suit lookups with these settings.
+    /// Derives the limits from the settings of lookups.
     pub fn new(lookup: &LookupSettings) -> Self {
         let (all, per_host, waiting) = (lookup.concurrency, lookup.per_registry, Semaphore::MAX_PERMITS);
         let limit = ConcurrencyLimit::new(Capacity { all, per_host, waiting });

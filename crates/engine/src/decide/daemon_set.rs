@@ -1,6 +1,6 @@
-//! What becomes of a DaemonSet. A change of its template is a rollout, so what an earlier review wrote into the template stays
-//! as it was, to the byte, until the user changes something of the template; and an update is known to keep the template
-//! by comparing both without what is managed. What that is, the old template says, too: who updates it may drop the
+//! Decides on a DaemonSet. A change of its template is a rollout, so additions of an earlier review stay unchanged, to
+//! the byte, until the user changes something of the template. An update counts as unchanged if both templates are
+//! equal without managed additions. The old template also says which these are: whoever updates it may drop the
 //! annotations or the lists.
 
 use serde_json::Value;
@@ -14,7 +14,7 @@ use tolerarch_core::policy::{Mode, Policy, Rank};
 use tolerarch_core::reason::Reason;
 use tolerarch_core::review::DaemonSet;
 
-/// Members of a Pod's spec that can hold something of ours.
+/// Members of a Pod's spec that can hold managed additions.
 const MEMBERS: [&str; 3] = ["tolerations", "nodeSelector", "affinity"];
 
 impl Snapshot {
@@ -32,7 +32,7 @@ impl Snapshot {
         let DaemonSet { template, before } = set;
         let pod = &template.pod;
         let Some(before) = before else { return self.decide(policy, namespace, pod, wait).await };
-        // Tolerations whose annotation is gone look like the user's.
+        // Managed tolerations look like the user's if their annotation is gone.
         let is_decided = |decision: &Decision<'_>| {
             decision.reason != Reason::AlreadyTolerated || !Ownership::is_claimed(&before.pod)
         };
@@ -40,11 +40,11 @@ impl Snapshot {
             return decision;
         }
         match Change::of(policy, template, before) {
-            // It may be what it was.
+            // The template may be unchanged.
             Change::Unknown => Decision::unchanged(Reason::NotApplicable),
             Change::Nothing(edits) => kept(policy, &before.pod, edits),
             Change::Something => {
-                // An unknown image counts whatever the others lack, so that none may be left out.
+                // An unknown image counts whatever the other images lack, so that none may be left out.
                 let images = self.look_up(policy, namespace, pod, &pod.images(), wait, |_| false).await;
                 let rank = policy.rank(namespace, pod);
                 Decision::after(Some(&before.pod), policy, pod, rank, &images)
@@ -53,11 +53,11 @@ impl Snapshot {
     }
 }
 
-/// What an update changes in a template, beside what is managed.
+/// Changes of an update to a template, beside managed additions.
 enum Change {
-    /// The templates are too large or too deep to be compared.
+    /// The templates are too large or nested too deep to be compared.
     Unknown,
-    /// Nothing; the edits bring back what is managed.
+    /// Nothing has changed; the edits restore managed additions.
     Nothing(Edits<'static>),
     Something,
 }
@@ -88,7 +88,7 @@ impl Change {
                 edits.annotations.push(AnnotationEdit { key, value });
             }
         }
-        // The members fitted before.
+        // The members fitted before, so that their size needs no check.
         if !edits.fit(&after.pod) {
             return Self::Nothing(Edits::default());
         }
@@ -101,7 +101,7 @@ impl Change {
     }
 }
 
-/// The decision to leave what is managed as it was before.
+/// Decides to keep managed additions as they were before.
 fn kept<'a>(policy: &'a Policy, before: &Pod<'_>, edits: Edits<'a>) -> Decision<'a> {
     if !edits.is_empty() && policy.mode_for(before) == Mode::Observe {
         return Decision::unchanged(Reason::Observed);
@@ -117,7 +117,7 @@ fn kept<'a>(policy: &'a Policy, before: &Pod<'_>, edits: Edits<'a>) -> Decision<
     Decision { opened, edits, ..Decision::unchanged(reason) }
 }
 
-/// The template of this Pod without what is managed.
+/// Returns the template of this Pod without managed additions.
 fn stripped(policy: &Policy, pod: &Pod<'_>, before: Option<&Pod<'_>>, mut template: Value) -> Option<Value> {
     let edits = placement::place(pod, before, policy.verdicts(Rank::FIRST, &[])).edits;
     let patch = patch::build("", pod, &edits);
@@ -128,7 +128,7 @@ fn stripped(policy: &Policy, pod: &Pod<'_>, before: Option<&Pod<'_>>, mut templa
     if let Some(annotations) = template.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
         annotations.retain(|key, _| !ANNOTATIONS.contains(&&**key));
     }
-    // What was created for ours may have stayed, empty.
+    // Members that were created for managed additions may be left, empty.
     let mut prune = |path: &str, names: &[&str]| {
         if let Some(object) = template.pointer_mut(path).and_then(Value::as_object_mut) {
             object.retain(|name, member| !names.contains(&&**name) || !is_pruned(member));
@@ -140,7 +140,7 @@ fn stripped(policy: &Policy, pod: &Pod<'_>, before: Option<&Pod<'_>>, mut templa
     Some(template)
 }
 
-/// Removes members that are empty, or have only what is. Returns whether nothing is left.
+/// Removes members that are empty, or have only empty members. Returns whether nothing is left.
 fn is_pruned(value: &mut Value) -> bool {
     match value {
         Value::Object(members) => {
