@@ -1,4 +1,4 @@
-//! Reading bodies within bounds: of one body, of all of them together, and of the time they take.
+//! Bodies, read within bounds: of one body, of all bodies together, and of the time that they take.
 
 mod budget;
 
@@ -9,9 +9,10 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 pub use budget::{Budget, Room};
 
-/// Bytes of a body in one piece that are not charged: it lies in a buffer of its connection, which reads as much at a time.
+/// Bytes up to which a body in one piece is not charged: the body lies in the connection's buffer, which reads as much
+/// at a time.
 pub const FREE: usize = 8 << 10;
-/// Bytes that each other body is charged beside its own: the buffers of its connection, in use while the body arrives.
+/// Bytes that each other body is charged beside its own: the connection's buffers, in use while the body arrives.
 const CONNECTION: usize = 32 << 10;
 
 #[derive(Clone, Copy)]
@@ -22,7 +23,7 @@ pub struct Pace {
     pub rate: u32,
 }
 
-/// A body that has been read, and the room that it takes from others for as long as it is kept.
+/// A body that has been read, and its reservation in the budget for as long as it is kept.
 pub struct Read {
     pub bytes: Bytes,
     pub room: Room,
@@ -41,7 +42,8 @@ impl Budget {
         Read { bytes: Bytes::new(), room: self.room(Instant::now()) }
     }
 
-    /// Reads at most `limit` bytes, which have been arriving since `begun`. Memory grows with what has arrived, at most twofold at a time.
+    /// Reads at most `limit` bytes, which have been arriving since `begun`. The buffer grows with what has arrived, at
+    /// most twofold at a time.
     pub async fn read<B>(
         &self,
         mut body: B,
@@ -100,7 +102,7 @@ fn charge<E>(room: &mut Room, bytes: usize) -> Result<(), ReadError<E>> {
     room.hold(CONNECTION + bytes).map_err(|_| ReadError::BudgetExhausted)
 }
 
-/// Ends when more than this should have arrived.
+/// Returns when more bytes than `arrived` should have arrived.
 async fn too_late(begun: Instant, arrived: usize, pace: Option<Pace>) {
     let Some(Pace { grace, rate }) = pace else { return std::future::pending().await };
     let earned = Duration::from_secs_f64(arrived as f64 / f64::from(rate));

@@ -1,8 +1,8 @@
 //! A concurrency limit that tenants share: for lookups of images, runs of credential programs and reads of Secrets.
 //!
 //! Work takes four permits in this order: its namespace's at the host, its namespace's, the host's, and one of all. A
-//! tenant's own come before the shared ones, so that no work holds a shared permit while it waits for its tenant's. Each of
-//! the four is given in the order in which it was asked for. With the defaults (`lookup.concurrency` 64,
+//! tenant's own permits come before the shared ones, so that no work holds a shared permit while it waits for its
+//! tenant's. Each of the four is granted in the order of requests. With the defaults (`lookup.concurrency` 64,
 //! `lookup.perRegistry` 16) and for `lookup.timeout` at most:
 //!
 //! | | runs | waits |
@@ -25,7 +25,7 @@ use tokio::task::unconstrained;
 
 use crate::sync::Mutex;
 
-/// Places in the queue for each permit, where nothing else is said.
+/// Default number of places in the queue for each permit.
 pub const QUEUE: usize = 8;
 
 /// Party on whose behalf work is done.
@@ -50,18 +50,19 @@ impl Tenant {
     }
 }
 
-/// The limits from which those of one namespace follow.
+/// Limits in all, from which those of one namespace follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
     pub all: usize,
     pub per_host: usize,
-    /// Places in the queue, a quarter of them for one namespace.
+    /// Number of places in the queue, a quarter of them for one namespace.
     pub waiting: usize,
 }
 
 pub struct ConcurrencyLimit {
     capacity: Capacity,
-    /// Names of namespaces and hosts are untrusted input: entries that are out of use go before the map grows.
+    /// Semaphores of namespaces and hosts. Their names are untrusted input: unused entries are removed before the map
+    /// grows.
     shares: Mutex<HashMap<Scope, Weak<Semaphore>>>,
 }
 
@@ -111,7 +112,8 @@ impl ConcurrencyLimit {
         scopes.extend([Scope::Host(host), Scope::All]);
         let shares: Vec<_> = scopes.into_iter().map(|scope| self.share(scope)).collect();
         let mut permit = acquire(shares).boxed();
-        // However much the caller has done: what need not wait takes no place.
+        // Polled outside of tokio's coop budget, so that work that need not wait takes no place, whatever the caller
+        // has done.
         if let Some(permit) = unconstrained(&mut permit).now_or_never() {
             return Some(std::future::ready(permit).boxed());
         }

@@ -1,4 +1,5 @@
-//! The environment of the process, read once and passed on: what depends on it says so in its signature.
+//! The environment of the process, read once and passed on, so that functions that depend on it say so in their
+//! signatures.
 
 use std::ffi::{OsStr, OsString};
 
@@ -19,7 +20,7 @@ impl Environment {
         self.get(name)?.to_str().map(str::to_owned)
     }
 
-    /// Returns names and values as text; what is not UTF-8 is replaced by U+FFFD.
+    /// Returns names and values as text; bytes that are not UTF-8 are replaced by U+FFFD.
     pub fn texts(&self) -> impl Iterator<Item = (String, String)> {
         let text = |text: &OsString| text.to_string_lossy().into_owned();
         self.0.iter().map(move |(name, value)| (text(name), text(value)))

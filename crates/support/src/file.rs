@@ -14,12 +14,13 @@ use crate::sync::Mutex;
 use rustix::fs::OFlags;
 use tokio::time::Duration;
 
-/// Bytes of a file. The largest that are read are bundles of certificate authorities, of some hundred kilobytes.
+/// Maximal bytes of a file. The largest files are bundles of certificate authorities, of some hundred kilobytes.
 const LIMIT: u64 = 4 << 20;
 const TIME: Duration = Duration::from_secs(5);
-/// Threads that may hang; with as many no file is read.
+/// Maximal number of hanging threads, with which no further file is read.
 const HANGING: usize = 16;
-/// Those in one directory: a mount that hangs with many files must not keep the certificate's, on another one, unread.
+/// Maximal number of them in one directory: a mount that hangs with many files must not keep the certificate's, on
+/// another mount, unread.
 const HANGING_IN_DIRECTORY: usize = 2;
 
 static HANGS: Mutex<Vec<(PathBuf, JoinHandle<()>)>> = Mutex::new(Vec::new());
@@ -33,8 +34,8 @@ pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     in_time(path, move |path| regular(path, limit))
 }
 
-/// Reads a regular file, however long that takes. Checks the opened file, not the path, and opens without blocking, so that
-/// a FIFO cannot hang it.
+/// Reads a regular file, without a limit on the time. Checks the opened file, not the path, and opens without blocking,
+/// so that a FIFO cannot hang it.
 pub fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -63,7 +64,7 @@ pub fn read_or_stream(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn bounded(file: File, length: u64, limit: u64) -> io::Result<Vec<u8>> {
-    // Enough from the start, as it may hold secrets: growing leaves copies.
+    // Large enough from the start, as the file may hold secrets: growing leaves copies.
     let mut bytes = Vec::with_capacity(usize::try_from(length.min(limit)).unwrap_or(0) + 1);
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
@@ -73,7 +74,7 @@ fn bounded(file: File, length: u64, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Does something with a path, if that does not hang. Blocks the thread until then.
+/// Runs work on a path, and fails if the work hangs. Blocks the calling thread until then.
 pub fn in_time<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
@@ -98,7 +99,7 @@ fn within<T: Send + 'static>(
     }
     let (done, outcome) = sync_channel(1);
     let own = path.to_owned();
-    // The other side may have given up.
+    // The receiver may have given up.
     let thread = thread::Builder::new().name("file".into()).spawn(move || drop(done.send(work(&own))))?;
     match outcome.recv_timeout(time) {
         Ok(outcome) => outcome,

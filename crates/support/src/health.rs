@@ -1,7 +1,7 @@
 //! The health of the components of the process, for `/readyz` and the metrics.
 //!
-//! A degraded component does not make the process unready: without an endpoint the API server admits Pods undecided, and a
-//! stale configuration is better than that. Only what keeps reviews from being answered fails readiness.
+//! A degraded component does not make the process unready: without an endpoint the API server admits Pods undecided,
+//! and a stale configuration is better than that. Only faults that prevent answers to reviews fail readiness.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -14,28 +14,28 @@ use tokio::time::{Duration, timeout};
 use crate::metrics::Metrics;
 use crate::sync::Mutex;
 
-/// Time that a look at files may take before it shows: on a network file system a look may never end.
+/// Time after which a look at files is reported: on a network file system it may never end.
 const STALLED: Duration = Duration::from_secs(30);
 
-/// State of a component. Reasons are fixed texts, so that nothing secret or untrusted is shown.
+/// State of a component. Reasons are fixed texts, so that they hold nothing secret or untrusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     #[default]
     Healthy,
-    /// The component does not work as it should, and reviews are answered all the same.
+    /// The component has a fault, but reviews are answered all the same.
     Degraded(&'static str),
-    /// Reviews cannot be answered yet; soon they can, if all goes well.
+    /// Reviews cannot be answered yet, but soon can if all goes well.
     Starting(&'static str),
-    /// Reviews cannot be answered, or will soon not be. The reason may be empty.
+    /// Reviews cannot be answered, or soon will not be. The reason may be empty.
     Failed(&'static str),
 }
 
-/// States that a task reports: healthy if there is no other. Clones share them.
+/// States that a task reports: healthy without any other. Clones share them.
 #[derive(Clone, Default)]
 pub struct Reported(Arc<Mutex<BTreeSet<State>>>);
 
 impl Reported {
-    /// Replaces all that was reported before.
+    /// Replaces all reported states.
     pub fn set(&self, state: State) {
         *self.0.lock() = BTreeSet::from([state]);
     }
@@ -59,7 +59,7 @@ impl Reported {
         self.0.lock().last().copied().unwrap_or_default()
     }
 
-    /// Reports a look at files that takes too long, and goes on with it: a next look would hang on another thread.
+    /// Reports a look at files that takes too long, and continues it: another look would hang another thread.
     pub async fn looking<T>(&self, look: impl Future<Output = T>) -> T {
         let mut look = pin!(look);
         if let Ok(done) = timeout(STALLED, &mut look).await {
@@ -75,7 +75,7 @@ impl Reported {
 
 type Check = Box<dyn Fn() -> BTreeSet<State> + Send + Sync>;
 
-/// A part of the process, which is healthy if all its checks say so.
+/// A part of the process, which is healthy if all its checks are.
 pub struct Component {
     name: &'static str,
     checks: Vec<Check>,
@@ -122,7 +122,7 @@ impl Health {
         Ok(Self { components: components.into(), healthy })
     }
 
-    /// Returns the states of each component, all that are wrong or that it is healthy, and sets the metric by them.
+    /// Returns the states of each component, all its faults or that it is healthy, and sets the metric by them.
     pub fn check(&self) -> Vec<(&'static str, State)> {
         let check = |Component { name, checks, .. }: &Component| {
             let mut states: Vec<State> = checks.iter().flat_map(|check| check()).collect();

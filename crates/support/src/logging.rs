@@ -1,4 +1,4 @@
-//! Log lines, on standard output: JSON for machines or text for people. Every value goes through `escape`.
+//! Log lines on standard output: JSON for machines or text for people. Every value is escaped by `escape`.
 
 mod line;
 mod queue;
@@ -18,7 +18,7 @@ pub use line::Format;
 use line::Line;
 pub use queue::Flush;
 
-/// The least severe lines that are written.
+/// Least severe level of the lines that are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Level {
     /// Faults that an operator has to fix.
@@ -61,15 +61,15 @@ impl Levels {
     }
 }
 
-/// The target of the lines that say that a lookup failed.
+/// Target of the lines about failed lookups.
 const LOOKUPS: &str = "tolerarch_images::resolver::lookup";
 
 fn targets(level: Level) -> Targets {
     Targets::new().with_target("tolerarch", LevelFilter::from(level))
 }
 
-/// Starts logging for a command: each line is written at once, and not to standard output, which is for its results.
-/// Without a level it writes warnings, except for failed lookups, which are among those results.
+/// Starts logging for a command: each line is written at once, and not to standard output, which is for the command's
+/// results. Without a level it writes warnings, except for failed lookups, which are among those results.
 pub fn start_for_people<W>(level: Option<Level>, format: Format, writer: W)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
@@ -80,7 +80,7 @@ where
 
 /// Starts logging for the whole process. Queued lines are written out when the first value is dropped.
 ///
-/// Only tolerarch's own lines are written: what libraries log at these levels is about single bytes of connections.
+/// Only tolerarch's own lines are written: those of libraries at these levels are about single bytes of connections.
 pub fn start(level: Level, format: Format) -> (Flush, Levels) {
     let (queue, flush) = queue::start(format);
     let (filter, levels) = reload::Layer::new(targets(level));
@@ -93,7 +93,7 @@ where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let lines = fmt::layer().event_format(line).with_writer(writer).with_filter(filter);
-    // Fails only if logging has been started already, which stays as it is.
+    // Fails only if logging has been started already, which stays unchanged.
     let _ = tracing_subscriber::registry().with(lines).try_init();
     std::panic::set_hook(Box::new(log_panic));
 }
@@ -105,7 +105,7 @@ pub fn count_panics(panics: IntCounter) {
     }));
 }
 
-/// The last second that can be written.
+/// The last second of the year 9999, beyond which no time can be written.
 const YEAR_9999: u64 = 253_402_300_799;
 
 /// Renders a time in seconds since 1970 for people.

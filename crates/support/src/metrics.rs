@@ -1,8 +1,9 @@
-//! Where all parts register their metrics, and how they are rendered. Each part defines its own in a file of its own.
+//! The registry in which all parts register their metrics, and its rendering. Each part defines its metrics in a file
+//! of its own.
 //!
-//! Labels are closed sets: enums of the program, and the registry hosts that the configuration names. All other hosts are
-//! untrusted and counted together as `other`; an image is never a label. What a lookup touches on its way is resolved at
-//! start, so that an event is an atomic addition.
+//! Labels are closed sets: enums of the program, and the registry hosts that the configuration names. All other hosts
+//! are untrusted and counted together as `other`; an image is never a label. Metrics on the path of a lookup are
+//! resolved at start, so that an event is an atomic addition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub const OTHER: &str = "other";
 
 pub type Registered<M> = Result<M, prometheus::Error>;
 
-/// The registry of all metrics; clones are the same one.
+/// The registry of all metrics. Clones share it.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Registry,
@@ -26,7 +27,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A registry with what concerns the process itself. `hosts` are the registry hosts that get a label of their own.
+    /// Makes a registry with the metrics of the process itself. `hosts` are the registry hosts that get their own
+    /// labels.
     pub fn new<'h>(hosts: impl IntoIterator<Item = &'h str>) -> Result<Self, prometheus::Error> {
         let hosts = hosts.into_iter().map(str::to_owned).collect();
         let metrics = Self { registry: Registry::new(), hosts };
@@ -38,12 +40,12 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Everything, in Prometheus' text format.
+    /// Renders all metrics in Prometheus' text format.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 
-    /// A value for each host that has a label of its own, and one for all others, each made from its label.
+    /// Makes a value for each host with its own label, and one for all others, each from its label.
     pub fn per_host<T>(&self, make: impl Fn(&str) -> T) -> PerHost<T> {
         let named = self.hosts.iter().map(|host| (host.clone(), make(host))).collect();
         PerHost { named, other: make(OTHER) }
@@ -85,20 +87,20 @@ impl Metrics {
     }
 }
 
-/// For each host that has a label of its own, and for all others: few, so comparing names costs less than a keyed hash.
+/// Values for each host with its own label, and for all others: few, so comparing names costs less than a keyed hash.
 pub struct PerHost<T> {
     named: BTreeMap<String, T>,
     other: T,
 }
 
 impl<T> PerHost<T> {
-    /// What belongs to `host`, which may carry the default port; the configuration names hosts without it.
+    /// Returns the value of `host`, which may carry the default port; the configuration names hosts without it.
     pub fn get(&self, host: &str) -> &T {
         self.named.get(host.strip_suffix(":443").unwrap_or(host)).unwrap_or(&self.other)
     }
 }
 
-/// A gauge that counts this for as long as it exists.
+/// Increments a gauge for as long as it exists.
 pub struct Counted(IntGauge);
 
 impl Counted {

@@ -1,15 +1,15 @@
-//! What was done lately, and is not to be done again so soon.
+//! Work that was done lately, and is not to be repeated so soon.
 
 use std::collections::{HashMap, VecDeque};
 
 use tokio::time::{Duration, Instant};
 
-/// Names of what was done, each for the same time. If there are too many, the oldest is forgotten first.
+/// Names of work that was done, each for the same time. If there are too many, the oldest is forgotten first.
 pub struct Recently {
     time: Duration,
     capacity: usize,
     done: HashMap<String, Instant>,
-    /// All of these, and some that were taken back.
+    /// All current names, and some that were removed.
     order: VecDeque<(Instant, String)>,
 }
 
@@ -22,7 +22,7 @@ impl Recently {
         self.done.get(name).is_some_and(|since| since.elapsed() < self.time)
     }
 
-    /// Notes this as done now. Returns whether it was not done lately.
+    /// Records the name as done now. Returns whether it was not done lately.
     pub fn insert(&mut self, name: &str) -> bool {
         if self.contains(name) {
             return false;

@@ -1,4 +1,5 @@
-//! At most one task for each key at a time, which later callers join; the task goes on when no caller waits any more.
+//! Limits work to one task for each key at a time, which later callers join; the task continues when no caller waits
+//! any more.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -31,7 +32,7 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
     }
 
     /// Joins the task of this key, or starts it. The key is free again before the result is published, so work that
-    /// begins finds what the task before it has stored.
+    /// begins finds the result that the task before it has stored.
     pub fn run<F>(&self, key: K, work: impl FnOnce() -> F) -> Flight<V>
     where
         K: Clone + Send + 'static,

@@ -1,7 +1,7 @@
 //! One budget of bytes for all bodies, or all reviews, that are in memory at a time.
 //!
-//! Nothing waits for room. When the budget is used up, its holders that occupy the most, in bytes times seconds, are evicted:
-//! large and slow ones long before one that arrives, and is answered, at once.
+//! Nothing waits for a reservation. When the budget is used up, the holders that occupy the most, in bytes times
+//! seconds, are evicted: large and slow ones long before one that arrives, and is answered, at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use crate::sync::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The part of the budget that is cleared when it is used up, so that its holders are not compared for every single byte.
+/// Fraction of the budget that is cleared when it is used up, so that its holders are not compared for every single
+/// byte.
 const CLEARED: usize = 16;
 
 /// Bytes that bodies or reviews may hold together. Clones share them.
@@ -47,14 +48,14 @@ impl Budget {
         Self(Arc::new(Mutex::new(State { total, ..State::default() })))
     }
 
-    /// Reserves nothing yet; `since` is when the holder began to occupy the budget.
+    /// Makes a reservation of no bytes yet; `since` is when the holder began to occupy the budget.
     pub fn room(&self, since: Instant) -> Room {
         Room { budget: self.clone(), since, holder: None }
     }
 }
 
 impl Room {
-    /// Holds this many bytes from now on. A reservation that never holds any costs no lock.
+    /// Changes the reservation to this many bytes. A reservation that never holds any costs no lock.
     pub fn hold(&mut self, bytes: usize) -> Result<(), Evicted> {
         let mut state = self.budget.0.lock();
         let (id, _) = self.holder.get_or_insert_with(|| {
@@ -72,7 +73,7 @@ impl Room {
         if state.holders.contains_key(id) { Ok(()) } else { Err(Evicted) }
     }
 
-    /// Ends when the room is needed for others.
+    /// Returns when the reservation is evicted in favour of others.
     pub async fn evicted(&self) {
         match &self.holder {
             Some((_, evicted)) => evicted.notified().await,
@@ -82,7 +83,7 @@ impl Room {
 }
 
 impl State {
-    /// Evicts those that occupy the most, until a part of the budget is free.
+    /// Evicts the holders that occupy the most, until a part of the budget is free.
     fn clear(&mut self) {
         let left = self.total - self.total / CLEARED;
         let now = Instant::now();

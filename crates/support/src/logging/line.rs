@@ -1,4 +1,4 @@
-//! A log line: one JSON object; or, for people, time, level, message, and the other fields as `name=value`.
+//! Formats log lines: one JSON object; or, for people, time, level, message, and the other fields as `name=value`.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -25,7 +25,7 @@ pub enum Format {
 /// Formats events. There are no spans, and their fields would not be written.
 pub(super) struct Line {
     pub(super) format: Format,
-    /// Whether a line of text begins with the time.
+    /// Set if a line of text begins with the time.
     pub(super) timed: bool,
 }
 
@@ -61,7 +61,7 @@ struct Fields<'w> {
 }
 
 impl Fields<'_> {
-    /// Writes a field, its value between two of `quote`.
+    /// Writes a field, with its value between two `quote`s.
     fn field(&mut self, field: &Field, quote: &str, value: impl FnOnce(&mut Writer<'_>) -> fmt::Result) {
         let (name, writer) = (field.name(), &mut self.writer);
         let begin = match self.format {

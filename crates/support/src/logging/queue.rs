@@ -1,5 +1,5 @@
-//! The way of log lines to standard output: through a bounded queue of bytes, so that a reader that stalls stalls no
-//! review, and written many at a time, as each line costs more to write than to make.
+//! Queue of log lines to standard output, bounded in bytes, so that a reader that stalls stalls no review. Lines are
+//! written many at a time, as each costs more to write than to make.
 //!
 //! (tracing-appender's queue is bounded in lines only, allocates for each, and wakes its thread for each: it cost as much
 //! as all of a decision.)
@@ -13,11 +13,11 @@ use std::time::Duration;
 use super::line::Format;
 use crate::sync::Mutex;
 
-/// Bytes that wait for a reader that stalls; lines beyond are dropped, and counted.
+/// Maximal bytes in the queue while the reader stalls; lines beyond are dropped, and counted.
 const LIMIT: usize = 4 << 20;
-/// Lines that come so close together are written together.
+/// Pause in which lines are collected, to be written together.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Time that the end of the process waits for a reader that stalls.
+/// Time for which the end of the process waits for a reader that stalls.
 const END: Duration = Duration::from_secs(1);
 
 /// Lines that wait to be written.
@@ -37,14 +37,14 @@ struct State {
 /// Writes out the queued lines when it is dropped, unless the reader stalls.
 pub struct Flush {
     queue: Arc<Queue>,
-    /// Disconnected when all is written.
+    /// Disconnected when all lines are written.
     done: Receiver<()>,
 }
 
 pub(super) fn start(format: Format) -> (Arc<Queue>, Flush) {
     let queue = Arc::new(Queue::default());
     let (run, (writing, done)) = (Arc::clone(&queue), channel());
-    // Without the thread there are no log lines, but there are reviews.
+    // Without the thread there are no log lines, but reviews are answered.
     let _ = std::thread::Builder::new().name("log".into()).spawn(move || {
         run.empty(format, &mut io::stdout());
         drop(writing);
@@ -53,7 +53,7 @@ pub(super) fn start(format: Format) -> (Arc<Queue>, Flush) {
 }
 
 impl Queue {
-    /// Writes what comes, until the end. What cannot be written is lost.
+    /// Writes queued lines until the end. Lines that cannot be written are lost.
     fn empty(&self, format: Format, out: &mut impl Write) {
         loop {
             let idle = |state: &mut State| state.waiting.is_empty() && !state.ended;
@@ -81,7 +81,7 @@ impl Queue {
 }
 
 impl Write for &Queue {
-    /// Takes a whole line, or drops it. Never blocks for long.
+    /// Queues a whole line, or drops it. Never blocks for long.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut state = self.state.lock();
         let first = state.waiting.is_empty();
