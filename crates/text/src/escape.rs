@@ -1,27 +1,27 @@
-//! The one writer of every value of a log line: what others chose must not forge a line, steer a terminal or fill the log.
+//! Escapes every value of a log line, so that untrusted text cannot forge a line, steer a terminal or fill the log.
 
 use std::fmt::{self, Write};
 
-/// Bytes of a value that are written; the rest becomes `…`. Each byte grows to six at most (`\u001b`), and an event has
-/// 32 fields at most: a line is below 768 KiB, and fits into the queue of lines.
+/// Maximal bytes of a value that are written; the rest becomes `…`. Each byte grows to six at most (`\u001b`), and an
+/// event has 32 fields at most: a line is below 768 KiB, and fits into the queue of lines.
 const LIMIT: usize = 4 << 10;
-/// Characters of a text from a Pod that are shown.
+/// Maximal characters that are shown of a text from a Pod.
 pub const SHOWN: usize = 300;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Context {
-    /// In a string of JSON (RFC 8259 section 7).
+    /// A string of JSON (RFC 8259 section 7).
     Json,
     Quoted,
     Bare,
 }
 
-/// Writes a value so that it stays within its place.
+/// Writes a value so that it cannot break out of its context.
 pub fn escaped(writer: &mut impl Write, context: Context, value: fmt::Arguments<'_>) -> fmt::Result {
     within(writer, context, |escaped| escaped.write_fmt(value))
 }
 
-/// The same for a text, which is not formatted: most values of a review's line are.
+/// Writes a text like [`escaped`], but without formatting: most values of a review's line are texts.
 pub fn escaped_text(writer: &mut impl Write, context: Context, value: &str) -> fmt::Result {
     within(writer, context, |escaped| escaped.write_str(value))
 }
@@ -63,7 +63,7 @@ impl<W: Write> Escaped<'_, W> {
     fn write(&mut self, text: &str) -> fmt::Result {
         let quoted = self.context != Context::Bare;
         let special = |b: u8| !(b' '..=b'~').contains(&b) | (quoted & ((b == b'"') | (b == b'\\')));
-        // To the end in any case: so the compiler can look at many bytes at a time.
+        // All bytes are looked at in any case, so that the compiler can vectorise the loop.
         if !text.bytes().fold(false, |found, b| found | special(b)) {
             return self.writer.write_str(text);
         }
@@ -79,9 +79,9 @@ impl<W: Write> Escaped<'_, W> {
     }
 }
 
-/// Whether a character could steer a terminal, break a line, reorder text or hide in it: control characters, line and
-/// paragraph separators, Unicode's Bidi_Control, and format characters without a width. The one list for logs, tables, JSON,
-/// annotations and events.
+/// Returns whether a character could steer a terminal, break a line, reorder text or hide in it: control characters,
+/// line and paragraph separators, Unicode's Bidi_Control, and format characters without a width. Logs, tables, JSON,
+/// annotations and events share this list.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -89,12 +89,12 @@ pub fn is_unsafe(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Writes a character so that JSON reads it back: `\u202e`, two of these beyond the basic plane.
+/// Writes a character as an escape of JSON: `\u202e`, two of these beyond the basic plane.
 pub fn escape_json(writer: &mut impl Write, c: char) -> fmt::Result {
     c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))
 }
 
-/// Enough of a text to recognise it: what stands in a Pod has no limit yet, as it is validated later.
+/// Truncates a text that is long enough to recognise: texts in a Pod have no limit yet, as they are validated later.
 pub fn shortened(text: &str) -> &str {
     if text.len() <= SHOWN {
         return text;

@@ -1,8 +1,9 @@
-//! Durations such as `1h30m`. Kubernetes' are Go's (`time.ParseDuration`); the configuration's are `config::duration`.
+//! Durations such as `1h30m`. Kubernetes parses them as Go does (`time.ParseDuration`), the configuration by
+//! `config::duration`.
 
 use std::time::Duration;
 
-/// The duration, if it is one and not negative.
+/// Parses a duration that is not negative.
 pub fn parse(text: &str) -> Option<Duration> {
     let text = text.strip_prefix('+').unwrap_or(text);
     if text == "0" || text == "-0" {
@@ -20,7 +21,7 @@ pub fn parse(text: &str) -> Option<Duration> {
     sum(text, unit)
 }
 
-/// The numbers of a text, each with what stands between it and the next one.
+/// Splits a text into numbers, each with the text between it and the next number.
 pub fn terms(mut text: &str) -> impl Iterator<Item = (&str, &str)> {
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
     std::iter::from_fn(move || {
@@ -30,12 +31,12 @@ pub fn terms(mut text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The sum of the terms, of which there is one at least; `unit` gives each unit in nanoseconds.
+/// Adds the terms, of which at least one must exist; `unit` gives each unit in nanoseconds.
 pub fn sum(text: &str, unit: impl Fn(&str) -> Option<u64>) -> Option<Duration> {
     let mut nanos = None;
     for (number, name) in terms(text) {
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        // Less than a nanosecond of any unit.
+        // The digits beyond are less than a nanosecond of any unit.
         let fraction = fraction.get(..18).unwrap_or(fraction);
         let digits = format!("{whole}{fraction}").parse::<u128>().ok()?;
         let term = digits.checked_mul(unit(name)?.into())? / 10_u128.pow(fraction.len() as u32);
@@ -44,7 +45,7 @@ pub fn sum(text: &str, unit: impl Fn(&str) -> Option<u64>) -> Option<Duration> {
     Some(Duration::from_nanos(nanos?.try_into().ok()?))
 }
 
-/// The same, where a negative one means none.
+/// Parses a duration; a negative one becomes zero.
 pub fn parse_or_zero(text: &str) -> Option<Duration> {
     match text.strip_prefix('-') {
         Some(rest) if !rest.starts_with('+') => parse(rest).map(|_| Duration::ZERO),

@@ -1,4 +1,4 @@
-//! What serde lacks for untrusted JSON: bounds, and speed.
+//! Bounds and speed for untrusted JSON, which serde lacks.
 
 mod reader;
 mod source;
@@ -37,7 +37,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// The first items of a list and one more, which says that there are too many, however long it is: in bounded memory.
+/// The first `N` items of a list and one more, which shows that there are too many, in bounded memory.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct First<T, const N: usize>(pub Vec<T>);
 
@@ -100,9 +100,9 @@ impl<T> std::ops::Deref for Object<T> {
 }
 
 pub fn push_text(json: &mut String, text: &str) {
-    // What a JSON string cannot hold as it is (RFC 8259 section 7).
+    // These bytes must be escaped in a JSON string (RFC 8259 section 7).
     let is_escaped = |b: u8| (b < b' ') | (b == b'"') | (b == b'\\');
-    // To the end in any case: so the compiler can look at many bytes at a time.
+    // All bytes are looked at in any case, so that the compiler can vectorise the loop.
     if text.bytes().fold(false, |escaped, b| escaped | is_escaped(b)) {
         json.push_str(&serde_json::Value::from(text).to_string());
     } else {

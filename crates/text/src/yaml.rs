@@ -1,7 +1,7 @@
-//! The one reader of YAML: a tree with the line of every key and value, within bounds on nesting, size and aliases.
+//! Reads YAML into a tree with the line of every key and value, within bounds on nesting, size and aliases.
 //!
-//! Built from the parser's events, because a loader would expand aliases without a bound, and because what a scalar means
-//! depends on who else reads the file, see [`Dialect`].
+//! The tree is built from the parser's events, because a loader would expand aliases without a bound, and because the
+//! meaning of a scalar depends on who else reads the file, see [`Dialect`].
 
 use std::collections::HashMap;
 
@@ -10,18 +10,18 @@ use serde_json::{Number, Value};
 
 /// Maximum nesting, about that of serde_json; trees are walked by recursion.
 const DEPTH: usize = 100;
-/// Nodes of one document in all: some hundred MB.
+/// Maximal number of nodes of one document: some hundred MB.
 const NODES: usize = 5_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// As `kubectl` and kubelet read them (sigs.k8s.io/yaml): YAML 1.1, in which `off` is a boolean and `<<` merges.
+    /// YAML of `kubectl` and kubelet (sigs.k8s.io/yaml): YAML 1.1, in which `off` is a boolean and `<<` merges.
     Kubernetes,
-    /// As they are written: every scalar but null is text, and the type of the key decides.
+    /// Scalars as they are written: every scalar but null is text, and the type of the key decides.
     Text,
 }
 
-/// Bytes that copies made for aliases may still take, in all documents of a file: they are in memory together.
+/// Remaining bytes for copies of aliased nodes, in all documents of a file: they are in memory together.
 #[derive(Debug)]
 pub struct Copies(usize);
 
@@ -40,14 +40,14 @@ impl Copies {
 
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
     pub data: Data,
 }
 
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
     pub text: String,
 }
@@ -65,13 +65,13 @@ pub enum Data {
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct YamlError {
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
     pub message: String,
 }
 
 impl Node {
-    /// The value, without lines.
+    /// Returns the value, without lines.
     pub fn value(&self) -> Value {
         match &self.data {
             Data::Null => Value::Null,
@@ -85,7 +85,7 @@ impl Node {
         }
     }
 
-    /// The member of this name, unless it is null.
+    /// Returns the member of this name, unless it is null.
     pub fn get(&self, name: &str) -> Option<&Self> {
         let Data::Map(members) = &self.data else { return None };
         let (_, member) = members.iter().rev().find(|(key, _)| key.text == name)?;
@@ -96,7 +96,7 @@ impl Node {
         path.iter().try_fold(self, |node, name| node.get(name))
     }
 
-    /// The text of a member; empty where there is none.
+    /// Returns the text of a member; empty if there is none.
     pub fn text(&self, name: &str) -> &str {
         match self.get(name).map(|member| &member.data) {
             Some(Data::Text(text)) => text,
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// Bytes that a copy takes, and levels of which it has one at least.
+    /// Returns the bytes that a copy takes, and a lower bound of its levels.
     fn measure(&self) -> (usize, usize) {
         let (text, parts): (usize, Vec<&Self>) = match &self.data {
             Data::Null | Data::Bool(_) | Data::Number(_) => (0, Vec::new()),
@@ -126,7 +126,7 @@ pub fn read(text: &str, dialect: Dialect, copies: &mut Copies) -> Result<Vec<Nod
     read_behind(0, text, dialect, copies)
 }
 
-/// The same of a text that stands behind so many lines of a file.
+/// Reads a text that begins behind so many lines of a file.
 pub fn read_behind(
     lines: usize,
     text: &str,
@@ -160,15 +160,16 @@ struct Builder<'c> {
 struct Open {
     node: Node,
     anchor: usize,
-    /// The key whose value comes next.
+    /// The key of the next value.
     key: Option<Key>,
-    /// Members brought in by `<<`, backwards: each takes precedence over those behind it, and the mapping's own over all.
+    /// Members merged by `<<`, backwards: each takes precedence over those behind it, and the mapping's own members
+    /// over all.
     merged: Vec<(Key, Node)>,
 }
 
 const TOO_DEEP: &str = "nested deeper than is read";
 
-/// A plain `<<` as a key; in quotes it is a key like any other.
+/// Text of a plain `<<` as a key; in quotes it is a key like any other.
 const MERGE: &str = "\0<<";
 
 impl Builder<'_> {
@@ -207,7 +208,7 @@ impl Builder<'_> {
                 if self.open.len() + depth > DEPTH {
                     return Err(TOO_DEEP);
                 }
-                // Before the copy is made.
+                // Charged before the copy is made.
                 self.copies.charge(bytes)?;
                 let node = Node { line, data: node.data.clone() };
                 return self.close(node, 0);
@@ -217,7 +218,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Whether the next node is the key of a mapping.
+    /// Returns whether the next node is the key of a mapping.
     fn at_key(&self) -> bool {
         self.open.last().is_some_and(|open| open.key.is_none() && matches!(open.node.data, Data::Map(_)))
     }
@@ -230,14 +231,14 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Adds a complete node to what it belongs to: it is an item, a key, a value or a document.
+    /// Adds a complete node to its parent: as an item, a key, a value or a document.
     fn close(&mut self, node: Node, anchor: usize) -> Result<(), &'static str> {
         self.nodes += 1;
         if self.nodes > NODES {
             return Err("more nodes than are read");
         }
         if anchor > 0 {
-            // Kept as a copy, which counts like those of aliases.
+            // The anchor keeps a copy, which counts like those of aliases.
             self.copies.charge(node.measure().0)?;
             self.anchors.insert(anchor, node.clone());
         }
@@ -257,7 +258,7 @@ impl Builder<'_> {
 }
 
 impl Open {
-    /// Takes the members of the mapping, or of a list of mappings of which the first takes precedence.
+    /// Merges the members of the mapping, or of a list of mappings, of which the first takes precedence.
     fn merge(&mut self, Node { line, data }: Node) -> Result<(), &'static str> {
         let nodes = if let Data::List(nodes) = data { nodes } else { vec![Node { line, data }] };
         for node in nodes {
@@ -281,7 +282,7 @@ fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// What a scalar means in YAML 1.1; only plain ones can be anything but text.
+/// Interprets a scalar by YAML 1.1; only plain ones can be anything but text.
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Data {
     let core = tag.filter(|tag| tag.is_yaml_core_schema()).map(|tag| tag.suffix.as_str());
     if core == Some("str") || tag.is_none() && style != ScalarStyle::Plain {

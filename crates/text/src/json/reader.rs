@@ -1,8 +1,8 @@
-//! Reads what is needed of a JSON text, and skips the rest, in half the time that serde_json takes or less.
+//! Reads the needed parts of a JSON text, and skips the rest, in half the time that serde_json takes or less.
 //!
-//! It reads what Kubernetes sends, and is in [`NotRead`] over anything else: malformed text, but also blanks, numbers that
-//! are no integers, or arrays for structs. In doubt the caller asks serde_json. What is read without
-//! a doubt is what serde_json would have read; tests compare the two.
+//! The reader takes Kubernetes' own output, and returns [`NotRead`] for anything else: malformed text, but also blanks,
+//! numbers that are no integers, or arrays for structs. The caller then uses serde_json. Any value that the reader
+//! returns is the one that serde_json would have read; tests compare the two.
 
 use std::fmt::Display;
 use std::mem::take;
@@ -11,7 +11,7 @@ use serde::de::{self, Deserialize, DeserializeSeed, MapAccess, SeqAccess, Visito
 
 use super::source::{Characters, NotRead, Source};
 
-/// The newtype of this name takes the text of a value in place of the value.
+/// Name of the newtype that takes the text of a value in place of the value.
 pub(super) const TEXT: &str = "tolerarch::Unread";
 
 /// Reads a value, borrowed as far as possible.
@@ -120,7 +120,7 @@ struct Parts<'a, 'de> {
 }
 
 impl Parts<'_, '_> {
-    /// Goes to where the next part begins, if there is one.
+    /// Moves to the beginning of the next part, and returns whether there is one.
     #[inline]
     fn more(&mut self) -> Result<bool, NotRead> {
         let is_first = take(&mut self.is_first);

@@ -3,33 +3,34 @@
 use serde::de::IgnoredAny;
 use wide::u8x16;
 
-/// The text is not read here: perhaps it is malformed, perhaps only unusual, with blanks or nested deeply, as nothing is that
-/// the API server sends. Then the scanner cannot be used any more.
+/// Error for a text that is not read here: it may be malformed, or only unusual, with blanks or nested deeply, which
+/// the API server never sends. The scanner cannot be used after this error.
 #[derive(Debug, thiserror::Error)]
 #[error("not read here")]
 pub struct NotRead;
 
-/// Levels of a skipped value, as many as there are bits beside the first one; Kubernetes' own objects have about twenty.
+/// Maximal levels of a skipped value, as many as there are bits beside the first one; Kubernetes' own objects have
+/// about twenty.
 const DEPTH: u32 = u64::BITS - 1;
 const BLOCK: usize = u64::BITS as usize;
 
-/// A JSON text, and how far it has been passed.
+/// A JSON text, and the position of the scanner.
 pub(super) struct Source<'a> {
     pub(super) text: &'a str,
-    /// Behind what has been passed.
+    /// Position behind the part that has been passed.
     pub(super) at: usize,
-    /// A bit for each quote and each backslash, and for all that is behind the end.
+    /// A bit for each quote and each backslash, and for all positions behind the end.
     ///
-    /// To find them all at once, many bytes at a time, is much faster than to look for one after the other: the
+    /// Finding all of them at once, many bytes at a time, is much faster than looking for one after the other: the
     /// processor need not know where one string ends to begin with the next one.
     special: Vec<u64>,
-    /// In which block the next of them is, unless the block is over, and the bits of those that have not been passed: all
-    /// before `at` have been, as none may stand outside of a string.
+    /// The block of the next bit, unless the block is over. `left` has the block's bits that have not been passed: all
+    /// before `at` have been, as neither character may be outside of a string.
     block: usize,
     left: u64,
 }
 
-/// Where a string is, without its quotes.
+/// Position of a string, without its quotes.
 pub(super) struct Characters {
     pub(super) begin: usize,
     pub(super) end: usize,
@@ -37,7 +38,8 @@ pub(super) struct Characters {
 }
 
 impl<'a> Source<'a> {
-    /// In doubt if there are control characters, which would have to be escaped in a string, and are blanks elsewhere.
+    /// Scans the text. [`NotRead`] if there are control characters, which must be escaped in a string, and are blanks
+    /// elsewhere.
     pub(super) fn new(text: &'a str) -> Result<Self, NotRead> {
         let (blocks, rest) = text.as_bytes().as_chunks();
         let mut last = [b'"'; BLOCK];
@@ -70,7 +72,8 @@ impl<'a> Source<'a> {
     }
 
     pub(super) fn value(&mut self) -> Result<(), NotRead> {
-        // What is open, below the highest bit that is set: lists (0) and objects (1), the innermost in the lowest bit.
+        // Open collections, below the highest bit that is set: lists (0) and objects (1), the innermost in the lowest
+        // bit.
         let mut open = 1u64;
         loop {
             match self.next()? {
@@ -90,7 +93,7 @@ impl<'a> Source<'a> {
                 }
                 _ => self.scalar()?,
             }
-            // A value has ended: here ends what it is in as well, or comes the next one.
+            // After a value, either its collection ends as well, or the next value follows.
             loop {
                 if open == 1 {
                     return Ok(());
@@ -109,8 +112,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Passes members, and goes into objects, until the last member of one has been passed (true) or a value begins of another
-    /// kind than most in `managedFields` and in specs (false).
+    /// Passes members, and enters objects, until the last member of one has been passed (true), or a value of another
+    /// kind than most in `managedFields` and in specs begins (false).
     #[inline(always)]
     fn members(&mut self, open: &mut u64) -> Result<bool, NotRead> {
         loop {
@@ -171,7 +174,7 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    /// The place of the next quote or backslash, or one behind the end.
+    /// Returns the position of the next quote or backslash, or one behind the end.
     #[inline(always)]
     fn next_special(&mut self) -> Result<usize, NotRead> {
         while self.left == 0 {
@@ -192,7 +195,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Passes what may be a number or a word.
+    /// Passes a candidate for a number or a word.
     pub(super) fn token(&mut self) -> Result<&'a str, NotRead> {
         let rest = self.text.get(self.at..).ok_or(NotRead)?;
         let is_part = |b: &u8| b.is_ascii_alphanumeric() || b"+-.".contains(b);
@@ -202,13 +205,14 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What is open within another object, or another list; in doubt where that is too deep.
+/// Returns the open collections within another object or list; [`NotRead`] if they are too deep.
 #[inline(always)]
 fn within(open: u64, is_object: bool) -> Result<u64, NotRead> {
     if open >> DEPTH == 0 { Ok(open << 1 | u64::from(is_object)) } else { Err(NotRead) }
 }
 
-/// A bit for each quote and each backslash, the lowest for the first byte; and the least bytes so far.
+/// Returns a bit for each quote and each backslash, the lowest for the first byte, and lowers `least` to the least
+/// bytes so far.
 fn special(block: &[u8; BLOCK], least: &mut u8x16) -> u64 {
     let (parts, _) = block.as_chunks();
     parts.iter().rev().fold(0, |bits, part| {

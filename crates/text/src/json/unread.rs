@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::reader::{TEXT, read};
 
-/// The text of a value. It costs no more than to skip the value, and borrows where the value is read fast.
+/// The text of a value. Keeping it costs no more than skipping the value, and the fast reader borrows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Unread<'a>(Cow<'a, str>);
 
@@ -20,12 +20,12 @@ impl<'a> Unread<'a> {
 }
 
 impl Unread<'_> {
-    /// Reads it; `None` where it is no `T`, or written in an unusual way.
+    /// Reads the value; `None` if it is no `T`, or written in an unusual way.
     pub fn read<'p, T: Deserialize<'p>>(&'p self) -> Option<T> {
         read(self.0.as_bytes()).ok()
     }
 
-    /// Whether this text, which needs no escapes, may be in one of its strings.
+    /// Returns whether `text`, which needs no escapes, may be in one of the value's strings.
     pub fn may_have(&self, text: &str) -> bool {
         self.0.contains(text) || self.0.contains('\\')
     }
@@ -34,7 +34,7 @@ impl Unread<'_> {
         self.0.len()
     }
 
-    /// The same, without the text that it was read from.
+    /// Copies the text, so that it no longer borrows.
     pub fn into_owned(self) -> Unread<'static> {
         Unread(self.0.into_owned().into())
     }
@@ -57,8 +57,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
             fn visit_borrowed_str<E: Error>(self, json: &'de str) -> Result<Self::Value, E> {
                 Ok(Unread(json.into()))
             }
-            /// Any other source of JSON. It stays a text: a value that is built of it takes up to sixty times its memory,
-            /// and it is untrusted input.
+            /// Reads from any other source of JSON. The value stays a text: a tree takes up to sixty times its memory,
+            /// and the text is untrusted input.
             fn visit_newtype_struct<D: Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
                 Ok(Unread(compact(Box::<RawValue>::deserialize(source)?.into()).into()))
             }
@@ -67,7 +67,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
     }
 }
 
-/// JSON without the blanks between its values, which the reader does not take.
+/// Removes blanks between values, which the reader does not take.
 fn compact(json: Box<str>) -> String {
     let (mut json, mut in_string, mut is_escaped) = (String::from(json), false, false);
     json.retain(|c| {
