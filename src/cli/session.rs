@@ -187,18 +187,29 @@ impl Session {
                 }
                 Subject::Malformed | Subject::Other => return Decided::unchanged(Reason::NotApplicable),
             };
-            let patch = root.map(|root| patch::build(root, pod, &decision.edits));
-            let patch =
-                patch.filter(|patch| !patch.is_empty()).and_then(|patch| RawValue::from_string(patch).ok());
-            let is_unknown = FailOn::of(decision.reason).contains(&FailOn::Unknown);
-            let image = decision.image.filter(|_| is_unknown);
-            let placeholder = image.and_then(placeholder);
-            let asked = || self.cause(&image?.parse().ok()?);
-            let cause = placeholder.map(ToOwned::to_owned).or_else(asked);
-            let lacks_pull_secrets = placeholder.is_none() && self.lacks_pull_secrets(decision.reason, pod);
-            Decided { patch, cause, lacks_pull_secrets, ..Decided::of(&decision) }
+            self.decided(decision, pod, root)
         };
         decide::caught(decided).await.unwrap_or_else(|| Decided::unchanged(Reason::Internal))
+    }
+
+    fn decided(&self, decision: Decision<'_>, pod: &Pod<'_>, root: Option<&str>) -> Decided {
+        let done = decision.done();
+        let Decision { reason, image, blockers, opened, edits, warnings } = decision;
+        let patch = root.map(|root| patch::build(root, pod, &edits)).filter(|patch| !patch.is_empty());
+        let unknown = image.filter(|_| FailOn::of(reason).contains(&FailOn::Unknown));
+        let placeholder = unknown.and_then(placeholder);
+        let asked = || self.cause(&unknown?.parse().ok()?);
+        Decided {
+            decision: done,
+            reason,
+            pools: opened.iter().map(|pool| pool.name.clone()).collect(),
+            blockers: blockers.into_iter().map(BlockingImage::from).collect(),
+            warnings,
+            image: image.map(|image| shortened(image).to_owned()),
+            cause: placeholder.map(ToOwned::to_owned).or_else(asked),
+            patch: patch.and_then(|patch| RawValue::from_string(patch).ok()),
+            lacks_pull_secrets: placeholder.is_none() && self.lacks_pull_secrets(reason, pod),
+        }
     }
 
     pub(super) fn lacks_pull_secrets(&self, reason: Reason, pod: &Pod<'_>) -> bool {
@@ -213,21 +224,9 @@ impl Session {
 
 impl Decided {
     fn unchanged(reason: Reason) -> Self {
-        Self::of(&Decision::unchanged(reason))
-    }
-
-    fn of(decision: &Decision<'_>) -> Self {
-        Self {
-            decision: decision.done(),
-            reason: decision.reason,
-            pools: decision.opened.iter().map(|pool| pool.name.clone()).collect(),
-            blockers: decision.blockers.iter().copied().map(BlockingImage::from).collect(),
-            warnings: decision.warnings.clone(),
-            image: decision.image.map(|image| shortened(image).to_owned()),
-            cause: None,
-            patch: None,
-            lacks_pull_secrets: false,
-        }
+        let (pools, blockers, warnings, image, cause, patch) = Default::default();
+        let (decision, lacks_pull_secrets) = ("unchanged", false);
+        Self { decision, reason, pools, blockers, warnings, image, cause, patch, lacks_pull_secrets }
     }
 }
 

@@ -85,7 +85,7 @@ impl Why {
             };
             match read.await {
                 Ok(found) => objects.extend(found),
-                Err(message) => faults.push(format!("{target}: {message}")),
+                Err(message) => faults.push(format!("{}: {message}", target.text)),
             }
         }
         let survey = if objects.is_empty() {

@@ -1,6 +1,5 @@
 //! `deploy/web`, `rollouts.argoproj.io/web`: which objects people mean, and where the API server has them.
 
-use std::fmt;
 use std::str::FromStr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, APIResource, APIResourceList};
@@ -22,19 +21,10 @@ const KINDS: [(&str, &str, &str, &str, &str); 8] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// As it was given.
+    pub(super) text: String,
     kind: String,
     group: Option<String>,
     name: String,
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, group, name } = self;
-        match group {
-            Some(group) => write!(f, "{kind}.{group}/{name}"),
-            None => write!(f, "{kind}/{name}"),
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +51,8 @@ impl FromStr for Target {
         if !is_name(name) {
             return Err(ParseTargetError::Name);
         }
-        Ok(Self { kind: kind.to_owned(), group: group.map(ToOwned::to_owned), name: name.to_owned() })
+        let (kind, group, name) = (kind.to_owned(), group.map(ToOwned::to_owned), name.to_owned());
+        Ok(Self { text: text.to_owned(), kind, group, name })
     }
 }
 
