@@ -157,6 +157,40 @@ zzz: 1
 }
 
 #[test]
+fn ten_faults_are_shown_with_their_ten_lines() {
+    let text = "\
+mode: x
+server:
+  listen: x
+  drain: x
+tls: {mode: x}
+pools:
+  - {}
+  - {name: a, platforms: [linux/arm64], tolerations: [{key: a, operator: x}]}
+lookup:
+  budget: x
+  x: 1
+registries:
+  hosts:
+    a/b: {}
+log: []
+";
+    let seen = faults(text);
+    let lines: Vec<&str> = seen
+        .iter()
+        .filter_map(|fault| fault.split_once("(line ")?.1.split_once(')'))
+        .map(|(line, _)| line)
+        .collect();
+    assert_eq!(lines, ["1", "3", "4", "5", "7", "7", "7", "8", "10", "11", "14", "15"], "{seen:#?}");
+}
+
+#[test]
+fn an_item_of_a_list_is_kept_once() {
+    let config = Config::parse("{network: {deny: [10.0.0.1, 10.0.0.1/32, ::1, 10.0.0.1]}}").unwrap();
+    assert_eq!(config.network.deny, ["10.0.0.1/32".parse().unwrap(), "::1/128".parse().unwrap()]);
+}
+
+#[test]
 fn a_key_that_is_there_twice_hides_nothing_else() {
     let text = "\
 lookup: {budget: banana}

@@ -97,7 +97,7 @@ fn value<'a, T: 'static>(
 }
 
 /// A type whose values are of one kind wherever they stand.
-pub(super) trait Scalar: Clone + PartialEq + 'static {
+pub(super) trait Scalar: Clone + 'static {
     fn kind() -> Kind<Self>;
 }
 

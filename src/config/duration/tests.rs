@@ -39,12 +39,13 @@ fn a_fault_names_the_unit_meant() {
         ("1h 30m", "did you mean 1h30m?"),
         ("2 Hours", "did you mean 2h?"),
         ("10sec", "did you mean 10s?"),
+        ("2 weeks", "did you mean 336h?"),
         ("5", "the unit is missing: 5s, 5m or 5h"),
         ("1.5", "the unit is missing: 1.5s, 1.5m or 1.5h"),
     ] {
         assert_eq!(meant(text).as_deref(), Some(hint), "{text}");
     }
-    for text in ["", "0", "bananas", "5 bananas", "-5", "m", "5 m m"] {
+    for text in ["", "0", "bananas", "5 bananas", "-5", "m", "5 m m", "5ns", "2 years"] {
         assert_eq!(meant(text), None, "{text:?}");
     }
 }
