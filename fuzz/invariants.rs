@@ -93,7 +93,7 @@ pub fn check(data: &[u8]) -> bool {
         assert_eq!(number, place + 1);
         assert!((1..=lines).contains(&line), "line {line} of {lines}");
         let Ok(node) = content else { continue };
-        for content in workload::contents(&node) {
+        for content in workload::contents(&node, &[]) {
             match content {
                 Content::Invalid { line, message } => {
                     assert!((1..=lines).contains(&line), "line {line} of {lines}: {message}");

@@ -81,7 +81,7 @@ Examples:
     ///
     /// Takes Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets,
     /// ReplicationControllers, Jobs, CronJobs, PodTemplates, Lists of them, and AdmissionReviews, many documents, YAML or
-    /// JSON; and Pod templates in any other kind, found by their shape. Images elsewhere in
+    /// JSON; and Pod templates in any other kind, found by their shape (--workload says where they are). Images elsewhere in
     /// such a kind are named as not looked at. The webhook's own code decides, with the same configuration, but waits for each image as long as
     /// lookup.timeout says, not lookup.budget. The webhook configuration's selectors are not evaluated.
     #[command(after_help = "\

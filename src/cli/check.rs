@@ -19,6 +19,7 @@ use super::output::{Look, document, print, tell};
 use super::session::{Decided, FailOn, Session, run_alone};
 use super::{Failure, Shared};
 use documents::Document;
+use kinds::CustomKind;
 use report::{InputError, Report, Verdict};
 use tolerarch_core::image::ImageRef;
 use tolerarch_core::pod::{Pod, PodError};
@@ -43,6 +44,10 @@ pub(super) struct Check {
     /// Read directories with all that are below them
     #[arg(short = 'R', long)]
     recursive: bool,
+    /// A kind that creates Pods, and where their template stands in it; may be repeated, also for one kind with several
+    /// templates, and beats what is found by its shape. [] stands for each item of a list, * for each member
+    #[arg(long, value_name = "KIND.GROUP=.PATH")]
+    workload: Vec<CustomKind>,
     /// Decide as for the namespaces with the label tolerarch.io/profile=NAME
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
@@ -103,7 +108,7 @@ impl Check {
                 Vec::new()
             });
             for file in &files {
-                documents += read_file(file, report, &mut asked);
+                documents += read_file(file, &self.workload, report, &mut asked);
             }
             report.files += files.len().max(1);
         }
@@ -124,7 +129,7 @@ type Asked = Result<Object, InputError>;
 pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
     let (mut objects, mut other) = (Vec::new(), None);
     for Document { content, .. } in documents::read(object) {
-        for content in workload::contents(&content?) {
+        for content in workload::contents(&content?, &[]) {
             match content {
                 Content::Object(object) => objects.push(object),
                 Content::Invalid { message, .. } => return Err(message),
@@ -171,7 +176,7 @@ fn is_stdin(path: &Path) -> bool {
 }
 
 /// Reads a file, and tells how many documents are in it.
-fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) -> usize {
+fn read_file(file: &Path, custom: &[CustomKind], report: &mut Report, asked: &mut Vec<Asked>) -> usize {
     let mut bytes = Vec::new();
     let read = if is_stdin(file) {
         io::stdin().lock().take(documents::FILE + 1).read_to_end(&mut bytes)
@@ -194,7 +199,7 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) -> usize 
     let name = file.display().to_string();
     for Document { number, line, content } in documents {
         let contents = match content {
-            Ok(node) => workload::contents(&node),
+            Ok(node) => workload::contents(&node, custom),
             Err(message) => vec![Content::Invalid { line, message }],
         };
         let place = |place: Place| Place { file: name.clone(), document: number, ..place };

@@ -395,7 +395,7 @@ async fn items_of_a_json_list_have_lines_of_their_own() {
 }
 
 #[tokio::test]
-async fn kinds_of_others_are_looked_at_in_directories_below() {
+async fn kinds_of_others_are_looked_at_where_their_templates_are_known() {
     let desk = Desk::new(json!({})).await;
     let (multi, single) = (desk.image("multi", &BOTH), desk.image("single", &["linux/amd64"]));
     let template = |image: &str| json!({"spec": {"containers": [{"image": image}]}});
@@ -407,10 +407,14 @@ async fn kinds_of_others_are_looked_at_in_directories_below() {
     .to_string();
     std::fs::create_dir_all(desk.path().join("dir/below")).unwrap();
     desk.write("dir/below/list.yaml", &list);
-    let ran = desk.run(&["check", "-R", "-f", "dir", "-o", "json"]).await;
+    let with =
+        &["check", "-R", "-f", "dir", "-o", "json", "--workload", "Thing.example.com=.spec.parts[].pod"];
+    let ran = desk.run(with).await;
     let all: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(reasons(&all), ["tolerated", "platform-missing", "tolerated"], "{}", ran.stderr);
     let paths: Vec<&Value> = all["results"].as_array().unwrap().iter().map(|one| &one["path"]).collect();
     assert_eq!(paths, [".spec.template", ".spec.parts[0].pod", ".spec.parts[1].pod"]);
     assert_eq!(all["results"][2]["patch"][0]["path"], "/spec/parts/1/pod/spec/tolerations");
+    let wrong = desk.run(&["check", "-f", "dir", "--workload", "Thing"]).await;
+    assert!(wrong.status == Some(2) && wrong.stderr.contains("KIND.GROUP=.path"), "{}", wrong.stderr);
 }

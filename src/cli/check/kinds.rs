@@ -1,5 +1,7 @@
 //! Where Pods' templates stand in an object, and images that no template has: their shape tells, in any kind.
 
+use std::str::FromStr;
+
 use serde_json::json;
 
 use super::part::{Part, Step};
@@ -12,31 +14,96 @@ const OF_KUBERNETES: &str = "admission admissionregistration apiextensions apire
     certificates coordination discovery events flowcontrol.apiserver imagepolicy internal.apiserver networking node \
     rbac.authorization resource scheduling storage storagemigration";
 
-/// The templates of Pods in an object.
-pub(super) fn templates<'n>(object: &'n Node, group: &str, kind: &str) -> Vec<Part<'n>> {
+/// What an object says of the Pods that it brings.
+pub(super) struct Pods<'n> {
+    /// What the object has to have; `None` where its kind need not bring any.
+    pub(super) sought: Option<String>,
+    pub(super) templates: Vec<Part<'n>>,
+    /// Images outside its templates.
+    pub(super) images: Vec<Part<'n>>,
+}
+
+/// A kind that the command line names, and where its templates stand: `Job.batch.volcano.sh=.spec.tasks[].template`.
+#[derive(Clone, Debug)]
+pub struct CustomKind {
+    group: String,
+    kind: String,
+    text: String,
+    /// Names of members, `*` for each member, and `[]` for each item of a list.
+    path: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseKindError {
+    #[error("write KIND.GROUP=.path.to.template, such as Rollout.argoproj.io=.spec.template")]
+    Form,
+    #[error("a path is .name.name, with [] after a list and * for each member: .spec.tasks[].template")]
+    Path,
+}
+
+impl FromStr for CustomKind {
+    type Err = ParseKindError;
+
+    fn from_str(text: &str) -> Result<Self, ParseKindError> {
+        let (name, text) = text.split_once('=').ok_or(ParseKindError::Form)?;
+        let (kind, group) = name.split_once('.').unwrap_or((name, ""));
+        if kind.is_empty() {
+            return Err(ParseKindError::Form);
+        }
+        let names = text.strip_prefix('.').ok_or(ParseKindError::Path)?;
+        let mut path = Vec::new();
+        for part in names.split('.').filter(|_| !names.is_empty()) {
+            let of_list = part.strip_suffix("[]").or_else(|| part.strip_suffix("[*]"));
+            let name = of_list.unwrap_or(part);
+            if name.is_empty() || name.contains(['[', ']']) {
+                return Err(ParseKindError::Path);
+            }
+            path.push(name.to_owned());
+            path.extend(of_list.map(|_| "[]".to_owned()));
+        }
+        Ok(Self { group: group.to_owned(), kind: kind.to_owned(), text: text.to_owned(), path })
+    }
+}
+
+impl CustomKind {
+    fn is_led_to_by(&self, way: &[Step<'_>]) -> bool {
+        let is_it = |(part, step): (&String, &Step<'_>)| match step {
+            Step::Member(name) => part == "*" || part == name,
+            Step::Item(_) => part == "[]",
+        };
+        self.path.len() == way.len() && self.path.iter().zip(way).all(is_it)
+    }
+}
+
+/// What the command line says of a kind beats what its shape tells.
+pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[CustomKind]) -> Pods<'n> {
+    let whole = Part::whole(object);
+    let custom: Vec<&CustomKind> =
+        custom.iter().filter(|custom| custom.group == group && custom.kind == kind).collect();
+    if !custom.is_empty() {
+        let sought: Vec<&str> = custom.iter().map(|custom| &*custom.text).collect();
+        let templates = whole.within(&|node, way| {
+            matches!(node.data, Data::Map(_)) && custom.iter().any(|custom| custom.is_led_to_by(way))
+        });
+        return Pods { sought: Some(sought.join(" and no ")), templates, images: Vec::new() };
+    }
     let is_whole = matches!((group, kind), ("", "Pod") | ("serving.knative.dev", "Revision"));
     let (brings_pods, is_foreign) = (brings_pods(group, kind), !is_of_kubernetes(group));
-    Part::whole(object).within(&|node, way| match way {
+    let templates = whole.clone().within(&|node, way| match way {
         [] if is_whole => true,
         // Of any other object as a whole, the spec is the Pods': its metadata are its own.
         [] => is_foreign && is_spec(node),
         _ if brings_pods => node.at(&["spec", "containers"]).is_some(),
         _ => is_foreign && says_what_runs(way) && (is_spec(node) || node.get("spec").is_some_and(is_spec)),
-    })
-}
-
-/// The images that are named in an object of another group than Kubernetes' own, outside its templates.
-pub(super) fn images<'n>(object: &'n Node, group: &str, templates: &[Part<'_>]) -> Vec<Part<'n>> {
-    if is_of_kubernetes(group) {
-        return Vec::new();
-    }
-    let mut images = Part::whole(object).within(&|node, way| says_what_runs(way) && is_image(node, way));
+    });
+    let mut images = whole.within(&|node, way| is_foreign && says_what_runs(way) && is_image(node, way));
     images.retain(|image| !templates.iter().any(|template| image.is_run_by(template)));
-    images
+    let sought = brings_pods.then(|| "Pod template with containers, such as spec.template".to_owned());
+    Pods { sought, templates, images }
 }
 
-/// Whether a kind is one of Kubernetes itself that brings Pods.
-pub(super) fn brings_pods(group: &str, kind: &str) -> bool {
+/// Whether a kind of Kubernetes itself brings Pods.
+fn brings_pods(group: &str, kind: &str) -> bool {
     match group {
         "" => matches!(kind, "Pod" | "PodTemplate" | "ReplicationController"),
         "apps" | "extensions" => matches!(kind, "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet"),
@@ -101,5 +168,44 @@ pub(super) fn is_templateless(object: &Node, group: &str, kind: &str) -> bool {
             !matches!(kind, "KafkaTopic" | "KafkaUser" | "KafkaRebalance" | "KafkaConnector")
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tolerarch_text::yaml::{self, Copies, Dialect};
+
+    #[test]
+    fn the_command_line_names_kinds() {
+        for (text, error) in [
+            ("Rollout.argoproj.io", ParseKindError::Form),
+            ("=.spec", ParseKindError::Form),
+            (".argoproj.io=.spec", ParseKindError::Form),
+            ("A.b=spec", ParseKindError::Path),
+            ("A.b=.spec..x", ParseKindError::Path),
+            ("A.b=.spec[0]", ParseKindError::Path),
+            ("A.b=", ParseKindError::Path),
+        ] {
+            assert_eq!(text.parse::<CustomKind>().map(|_| ()), Err(error), "{text}");
+        }
+        let custom = [
+            "Rollout.argoproj.io=.spec.a[*].b",
+            "Rollout.argoproj.io=.spec.c.*",
+            "Thing=.template",
+            "Whole=.",
+        ]
+        .map(|text| text.parse().unwrap());
+        let text = "{spec: {a: [{b: {}}, {b: {}}], c: {x: {}, y: 1}, template: {spec: {containers: []}}}, template: {}}";
+        let document = &yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0];
+        let paths = |group, kind| {
+            let pods = pods(document, group, kind, &custom);
+            pods.templates.iter().map(Part::path).collect::<Vec<_>>()
+        };
+        assert_eq!(paths("argoproj.io", "Rollout"), [".spec.a[0].b", ".spec.a[1].b", ".spec.c.x"]);
+        assert_eq!(paths("", "Thing"), [".template"]);
+        assert_eq!(paths("", "Whole"), [""]);
+        assert_eq!(paths("apps", "Deployment"), [".spec.template"]);
+        assert_eq!(paths("x.y", "Thing"), [""; 0]);
     }
 }

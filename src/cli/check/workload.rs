@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::kinds::{self, brings_pods, is_of_kubernetes, is_templateless};
+use super::kinds::{self, CustomKind, Pods, is_of_kubernetes, is_templateless};
 use super::part::{Part, Step};
 use tolerarch_core::image::ImageRef;
 use tolerarch_core::pod::{Pod, PodError};
@@ -112,14 +112,14 @@ pub enum Content {
 }
 
 /// All that a document holds, its lists taken apart.
-pub fn contents(document: &Node) -> Vec<Content> {
+pub fn contents(document: &Node, custom: &[CustomKind]) -> Vec<Content> {
     let mut all = Vec::new();
-    collect(document, None, &mut all);
+    collect(document, None, custom, &mut all);
     all
 }
 
 /// `given` is what the list says of its items: those of a typed list have no kind of their own.
-fn collect(node: &Node, given: Option<(&str, &str)>, all: &mut Vec<Content>) {
+fn collect(node: &Node, given: Option<(&str, &str)>, custom: &[CustomKind], all: &mut Vec<Content>) {
     let fault = |message: &str| Content::Invalid { line: node.line, message: message.to_owned() };
     if !matches!(node.data, Data::Map(_)) {
         return all.push(fault("it is no object with apiVersion and kind"));
@@ -135,7 +135,7 @@ fn collect(node: &Node, given: Option<(&str, &str)>, all: &mut Vec<Content>) {
     if let (Some(item), Some(items)) = (kind.strip_suffix("List"), node.get("items")) {
         let Data::List(items) = &items.data else { return all.push(fault("its items are no list")) };
         for node in items {
-            collect(node, (!item.is_empty()).then_some((version, item)), all);
+            collect(node, (!item.is_empty()).then_some((version, item)), custom, all);
         }
         return;
     }
@@ -143,8 +143,7 @@ fn collect(node: &Node, given: Option<(&str, &str)>, all: &mut Vec<Content>) {
         return all.push(review(node));
     }
     let with_group = || format!("{kind}.{group}");
-    let templates = kinds::templates(node, group, kind);
-    let images = kinds::images(node, group, &templates);
+    let Pods { sought, templates, images } = kinds::pods(node, group, kind, custom);
     let (namespace, name) = identity(node);
     let place = |line: usize, part: &Part<'_>| Place {
         line,
@@ -163,22 +162,18 @@ fn collect(node: &Node, given: Option<(&str, &str)>, all: &mut Vec<Content>) {
         all.push(Content::Foreign(with_group(), unseen.collect()));
     }
     if templates.is_empty() {
-        all.push(if brings_pods(group, kind) {
-            fault(&format!("the {kind} has no Pod template with containers, such as spec.template"))
-        } else if kind == "List" || is_named {
-            return;
-        } else if is_of_kubernetes(group) {
-            Content::Skipped(kind.to_owned())
-        } else if is_templateless(node, group, kind) {
-            Content::Templateless(with_group())
-        } else {
-            Content::Skipped(with_group())
+        all.push(match &sought {
+            Some(sought) => fault(&format!("the {kind} has no {sought}")),
+            None if kind == "List" || is_named => return,
+            None if is_of_kubernetes(group) => Content::Skipped(kind.to_owned()),
+            None if is_templateless(node, group, kind) => Content::Templateless(with_group()),
+            None => Content::Skipped(with_group()),
         });
     }
     let is_one_of_several = templates.len() > 1;
     for found in templates {
         // What is not known to be of Kubernetes' types may have numbers there.
-        if let Some(fault) = no_text(node, kind, &found).filter(|_| brings_pods(group, kind)) {
+        if let Some(fault) = sought.as_ref().and_then(|_| no_text(node, kind, &found)) {
             all.push(fault);
             continue;
         }

@@ -4,7 +4,7 @@ use super::*;
 use tolerarch_text::yaml::{self, Copies, Dialect};
 
 fn contents_of(text: &str) -> Vec<Content> {
-    contents(&yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0])
+    contents(&yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0], &[])
 }
 
 fn object_of(text: &str) -> Object {
