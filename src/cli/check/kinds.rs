@@ -94,7 +94,8 @@ pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[Cust
         // Of any other object as a whole, the spec is the Pods': its metadata are its own.
         [] => is_foreign && is_spec(node),
         _ if brings_pods => node.at(&["spec", "containers"]).is_some(),
-        _ => is_foreign && says_what_runs(way) && (is_spec(node) || node.get("spec").is_some_and(is_spec)),
+        _ if !is_foreign || !says_what_runs(way) => false,
+        _ => is_spec(node) || node.get("spec").is_some_and(|spec| is_spec(spec) || is_template(way, spec)),
     });
     let mut images = whole.within(&|node, way| is_foreign && says_what_runs(way) && is_image(node, way));
     images.retain(|image| !templates.iter().any(|template| image.is_run_by(template)));
@@ -129,15 +130,25 @@ fn says_what_runs(way: &[Step<'_>]) -> bool {
         && !way.contains(&Step::Member("openAPIV3Schema"))
 }
 
+/// Whether a part is a template by its name, and this spec of it has containers, though their images may be no references: the
+/// image of a Rollout with a mistake is to be reported.
+fn is_template(way: &[Step<'_>], spec: &Node) -> bool {
+    let is_so_named = |name: &str| name == "template" || name.ends_with("Template");
+    matches!(way.last(), Some(Step::Member(name)) if is_so_named(name)) && names_images(spec)
+}
+
+/// Whether there are containers, which all name an image.
+fn names_images(spec: &Node) -> bool {
+    let Some(Data::List(containers)) = spec.get("containers").map(|list| &list.data) else { return false };
+    !containers.is_empty() && containers.iter().all(|container| !container.text("image").is_empty())
+}
+
 /// Whether it reads as the spec of a Pod, whose containers all name an image.
 fn is_spec(node: &Node) -> bool {
-    let Some(Data::List(containers)) = node.get("containers").map(|list| &list.data) else { return false };
-    if containers.is_empty() || containers.iter().any(|container| container.text("image").is_empty()) {
-        return false;
-    }
-    let pod = json!({"spec": node.value()});
-    Pod::of_value(&pod)
-        .is_ok_and(|pod| pod.images().iter().all(|usage| !matches!(usage.image, Err(LookupError::Invalid))))
+    let pod = || json!({"spec": node.value()});
+    let has_references =
+        |pod: Pod<'_>| pod.images().iter().all(|usage| usage.image != Err(LookupError::Invalid));
+    names_images(node) && Pod::of_value(&pod()).is_ok_and(has_references)
 }
 
 /// Whether an image is named here, and no picture: as a text, or by the parts of its name.

@@ -320,6 +320,20 @@ fn finds_what_runs_in_any_kind_by_its_shape() {
     }
 }
 
+/// As what a pipeline has not filled in yet.
+#[test]
+fn a_template_by_its_name_is_found_whatever_its_images_are() {
+    for image in ["$IMAGE", "Nginx:1", "{{ .Values.image }}"] {
+        let template = format!("{{spec: {{containers: [{{image: {image:?}}}]}}}}");
+        for spec in [format!("{{template: {template}}}"), format!("{{workerTemplate: {template}}}")] {
+            let text = format!("apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nspec: {spec}\n");
+            assert_eq!(pod_of(&object_of(&text))["spec"]["containers"][0]["image"], image);
+        }
+        let other = format!("apiVersion: a.b/v1\nkind: Thing\nspec: {{view: {template}}}\n");
+        assert!(!matches!(&*contents_of(&other), [Content::Object(_), ..]), "{other}");
+    }
+}
+
 #[test]
 fn an_image_that_makes_no_pod_is_none() {
     for text in [
