@@ -179,8 +179,10 @@ impl Slot for Tls {
                  without it is reported",
             ),
             key("secret", &mut managed.secret).means("managed: the Secret with the CA, in its own namespace"),
-            key("servingSecret", &mut managed.serving_secret)
-                .means("managed: the Secret with the certificate that replicas serve, there as well"),
+            key("servingSecret", &mut managed.serving_secret).means(
+                "managed: the Secret there with the serving certificate; replicas mount it at server.certFile and \
+                 keyFile",
+            ),
             key("webhookConfigurations", &mut managed.webhook_configurations)
                 .means("managed: the MutatingWebhookConfigurations that get the CA"),
             key("caLifetime", &mut managed.lifetimes.ca)
