@@ -84,8 +84,7 @@ impl<'a> Decision<'a> {
         Some(Self { warnings, ..Self::unchanged(reason) })
     }
 
-    /// Decides by `images`, one for each image of the Pod that counts. Some may be missing if one image closes every
-    /// pool.
+    /// Decides by `images`, one for each image that counts. Some may be missing if one image closes every pool.
     pub fn of(policy: &'a Policy, pod: &Pod<'_>, rank: Rank, images: &[ImageSupport<'a>]) -> Self {
         Self::after(None, policy, pod, rank, images)
     }

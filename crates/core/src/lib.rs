@@ -1,5 +1,5 @@
-//! Values and rules: from a Pod and the platforms of its images to the edits of the Pod. Pure: no clock, no network, no
-//! Kubernetes client, no C.
+//! Values and rules: from a Pod and the platforms of its images to edits of the Pod. No clock, network, Kubernetes or
+//! C.
 //!
 //! [`review`] reads an AdmissionReview and [`pod`] the facts of its Pod, among them the [`image`]s that the Pod names.
 //! [`policy`] turns the platforms of the images into a verdict for each pool, [`placement`] turns the verdicts into

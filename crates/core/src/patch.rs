@@ -45,8 +45,7 @@ impl Serialize for Annotations<'_> {
     }
 }
 
-/// Renders edits of `pod` as a JSON patch. `root` is the JSON pointer to the Pod within the object. Empty if there is
-/// nothing to edit.
+/// Renders edits of `pod`, which is at the JSON pointer `root` in the object, as a JSON patch. Empty without edits.
 pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
     if edits.is_empty() {
         return String::new();

@@ -93,8 +93,7 @@ pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
     pool.tolerations.iter().all(covered)
 }
 
-/// Returns whether the API server refuses the Pod anyway, for annotations that are too long: it checks them after
-/// webhooks.
+/// Returns whether the API server refuses the Pod anyway, for too long annotations: it checks them after webhooks.
 pub(crate) fn is_refused_anyway(pod: &Pod<'_>) -> bool {
     pod.annotation_bytes() > room::ANNOTATIONS
 }

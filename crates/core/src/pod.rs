@@ -177,8 +177,7 @@ impl<'a> Pod<'a> {
         Some(Self { bytes: size_of_json(json.as_bytes()), ..pod }.into_owned())
     }
 
-    /// Reads the Pod that the controller of this kind and name would create by a template; of no controller if both are
-    /// empty.
+    /// Reads the Pod that this controller would create by a template; of no controller if kind and name are empty.
     pub fn of_template(value: &'a Value, kind: &'a str, name: &'a str) -> Result<Self, PodError> {
         Ok(Self::of_value(value)?.created_by(kind.into(), name.into()))
     }
@@ -251,8 +250,7 @@ impl Pod<'_> {
         !self.spec.containers.is_empty()
     }
 
-    /// Returns the names of the first pull secrets, those of the service account among them, without a check of the
-    /// names.
+    /// Returns the unchecked names of the first pull secrets, those of the service account among them.
     pub fn pull_secrets(&self) -> impl Iterator<Item = &str> {
         let names = self.spec.image_pull_secrets.iter().map(|secret| secret.name.as_str());
         names.filter(|name| !name.is_empty()).take(PULL_SECRETS)
@@ -296,7 +294,7 @@ impl Pod<'_> {
         self.bytes
     }
 
-    /// Returns the name by which people find the Pod: its controller as `Kind/name`, else its name, else the name's
+    /// Returns the name by which people find the Pod: its controller as `Kind/name`, else its name or the name's
     /// prefix.
     pub fn described(&self) -> String {
         match self.controller() {

@@ -155,8 +155,7 @@ impl<'a> ImageSupport<'a> {
         unknown.map_or(nodes, |(unknown, _)| nodes.union(unknown))
     }
 
-    /// Returns what keeps the image from nodes with all of these platforms, if anything does; for no platforms,
-    /// whatever is unknown.
+    /// Returns what keeps the image from nodes with all of these platforms, if anything; for none, whatever is unknown.
     fn blocker(&self, platforms: PlatformSet) -> Option<Blocker<'a>> {
         let lacks = platforms.difference(self.possible());
         let failed = self.failure.filter(|failure| failure.platforms.contains_all(lacks));
@@ -193,8 +192,7 @@ impl Cause {
     }
 }
 
-/// Writes `lacks linux/arm64`, `failed on linux/arm64 at 2026-01-01T00:00:00Z`, or the reason why the platforms are
-/// unknown.
+/// Writes `lacks linux/arm64`, `failed on linux/arm64 at 2026-01-01T00:00:00Z`, or why the lookup failed.
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -267,8 +265,7 @@ impl Policy {
         }
     }
 
-    /// Returns whether this image alone keeps every pool closed and the Pod from being steered, so that no other image
-    /// has to be awaited.
+    /// Returns whether this image alone closes every pool and prevents steering, so that no other has to be awaited.
     pub fn is_closed_by(&self, pod: &Pod<'_>, image: &ImageSupport<'_>) -> bool {
         let closes_pools = self.pools.iter().all(|pool| image.blocker(pool.platforms).is_some());
         closes_pools && self.placement.is_settled_by(pod, image)

@@ -217,8 +217,7 @@ pub struct Audit<'a> {
     pub image: Option<&'a str>,
 }
 
-/// Encodes the answer to the review with this uid: always allowed, with the patch unless it is empty, and with
-/// warnings.
+/// Encodes the answer to the review with this uid: always allowed, with warnings, and with a patch that is not empty.
 pub fn encode(uid: &str, patch: &str, warnings: &[String], audit: &Audit<'_>) -> Vec<u8> {
     let mut answer = String::with_capacity(ANSWER + patch.len() * 4 / 3);
     answer.push_str(

@@ -98,8 +98,7 @@ impl Snapshot {
         Decision::of(policy, pod, policy.rank(namespace, pod), &images)
     }
 
-    /// Returns the decision and the platforms of every image, even if the decision does not depend on it: for a
-    /// command.
+    /// Returns the decision and the platforms of every image, whether or not the decision depends on it.
     pub async fn examine<'a>(
         &'a self,
         policy: &'a Policy,
@@ -194,8 +193,7 @@ impl Snapshot {
     }
 
     /// Returns the credentials that the Pod may use. Its pull secrets are read only if an image is unknown without
-    /// them. If they cannot be read in time, the operator's credentials have to do: the secrets are there for the next
-    /// Pod.
+    /// them. If they cannot be read in time, the operator's credentials have to do: the next Pod finds the secrets.
     async fn keyring(
         &self,
         namespace: &str,
@@ -230,8 +228,7 @@ impl Snapshot {
     }
 }
 
-/// Catches a panic of work on a Pod, for which it returns `None`. An internal error costs the change, and never the
-/// Pod.
+/// Catches a panic of work on a Pod, and returns `None`. An internal error costs the change, and never the Pod.
 pub fn caught<T>(work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
     AssertUnwindSafe(work).catch_unwind().map(Result::ok)
 }

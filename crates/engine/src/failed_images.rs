@@ -40,8 +40,7 @@ pub struct FailedImage {
     pub evidence: Evidence,
     /// Namespace of the Pod that failed.
     pub namespace: String,
-    /// Set if the failure counts for the Pods of all namespaces: it depends on nothing that the Pod itself says or
-    /// sets.
+    /// Set if the failure counts in all namespaces: it depends on nothing that the Pod itself says or sets.
     #[serde(rename = "allNamespaces")]
     pub is_for_all: bool,
 }

@@ -1,8 +1,7 @@
 //! Looks up the images of running Pods at the start, so that the next Pods find the platforms cached.
 //!
 //! A lookup begins only while no Pod waits for one and most permits are free. Few run at a time, and a registry is left
-//! out as soon as its circuit opens, it limits requests, or reports that less than three quarters of its limit are
-//! left.
+//! out once its circuit opens, it limits requests, or reports that less than three quarters of its limit are left.
 
 use std::collections::HashSet;
 

@@ -54,7 +54,7 @@ pub use watch::{Change, Followed, Known, UnreadMetrics, Watcher};
 
 /// Timeout of a whole request.
 const TIME: Duration = Duration::from_secs(3);
-/// Maximal bytes of a response. A Secret may have 1 MiB; a pull secret has a few KB, perhaps twice (kubectl's
+/// Maximal bytes of a response. A Secret may have 1 MiB; a pull secret has a few KB, or twice that (kubectl's
 /// annotation).
 const BODY: usize = 512 << 10;
 /// Back-off after a Secret was requested in vain: none is requested in the meantime, so that no Pod waits for one.
@@ -190,8 +190,7 @@ impl Cluster {
         self.ask(method, &path, METADATA, Some((media_type, &change.to_string()))).await.map(drop)
     }
 
-    /// Returns the last line of a container's log, or its first KiB; of the previous run if `previous` is set.
-    /// Untrusted text.
+    /// Returns the last line of a container's log, or its first KiB; of the `previous` run if set. Untrusted text.
     pub async fn last_line(
         &self,
         pod: &StoredPod,

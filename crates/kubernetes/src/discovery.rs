@@ -102,8 +102,7 @@ impl<'a> Discovery<'a> {
     }
 }
 
-/// Returns the pools of labelled NodePools, without those that are configured, and reasons why other NodePools are no
-/// pools.
+/// Returns the pools of labelled NodePools beside the configured ones, and why others with the label are none.
 fn found(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>) {
     let (mut pools, mut warnings) = (BTreeMap::<&str, Pool>::new(), Vec::new());
     for node_pool in &inventory.node_pools {
@@ -177,8 +176,7 @@ impl Inventory {
     }
 }
 
-/// Returns whether these tolerations open nodes with these taints, which no Pod could use without a toleration of the
-/// pool.
+/// Returns whether these tolerations open nodes with these taints, and the pool's own one of them.
 fn opens<'t>(
     pool: &Pool,
     tolerations: &[Toleration<'_>],

@@ -9,8 +9,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 pub use budget::{Budget, Room};
 
-/// Bytes up to which a body in one piece is not charged: the body lies in the connection's buffer, which reads as much
-/// at a time.
+/// Bytes up to which a body in one piece is not charged: it is in the connection's buffer, which reads as much.
 pub const FREE: usize = 8 << 10;
 /// Bytes that each other body is charged beside its own: the connection's buffers, in use while the body arrives.
 const CONNECTION: usize = 32 << 10;

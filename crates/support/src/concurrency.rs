@@ -61,8 +61,7 @@ pub struct Capacity {
 
 pub struct ConcurrencyLimit {
     capacity: Capacity,
-    /// Semaphores of namespaces and hosts. Their names are untrusted input: unused entries are removed before the map
-    /// grows.
+    /// Semaphores by names of namespaces and hosts, untrusted input: unused ones are removed before the map grows.
     shares: Mutex<HashMap<Scope, Weak<Semaphore>>>,
 }
 
@@ -112,8 +111,7 @@ impl ConcurrencyLimit {
         scopes.extend([Scope::Host(host), Scope::All]);
         let shares: Vec<_> = scopes.into_iter().map(|scope| self.share(scope)).collect();
         let mut permit = acquire(shares).boxed();
-        // Polled outside of tokio's coop budget, so that work that need not wait takes no place, whatever the caller
-        // has done.
+        // Polled outside of tokio's coop budget, so that work that need not wait never takes a place.
         if let Some(permit) = unconstrained(&mut permit).now_or_never() {
             return Some(std::future::ready(permit).boxed());
         }

@@ -1,5 +1,4 @@
-//! The environment of the process, read once and passed on, so that functions that depend on it say so in their
-//! signatures.
+//! The environment of the process, read once and passed on, so that signatures show which functions depend on it.
 
 use std::ffi::{OsStr, OsString};
 

@@ -1,5 +1,4 @@
-//! The registry in which all parts register their metrics, and its rendering. Each part defines its metrics in a file
-//! of its own.
+//! The registry in which all parts register their metrics, and its rendering. Each part has its metrics in a file.
 //!
 //! Labels are closed sets: enums of the program, and the registry hosts that the configuration names. All other hosts
 //! are untrusted and counted together as `other`; an image is never a label. Metrics on the path of a lookup are
@@ -27,8 +26,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Makes a registry with the metrics of the process itself. `hosts` are the registry hosts that get their own
-    /// labels.
+    /// Makes a registry with the metrics of the process. `hosts` are the registry hosts that get their own labels.
     pub fn new<'h>(hosts: impl IntoIterator<Item = &'h str>) -> Result<Self, prometheus::Error> {
         let hosts = hosts.into_iter().map(str::to_owned).collect();
         let metrics = Self { registry: Registry::new(), hosts };

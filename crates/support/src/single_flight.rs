@@ -1,5 +1,4 @@
-//! Limits work to one task for each key at a time, which later callers join; the task continues when no caller waits
-//! any more.
+//! Runs one task for each key at a time, which later callers join; the task continues when no caller waits any more.
 
 use std::collections::HashMap;
 use std::hash::Hash;

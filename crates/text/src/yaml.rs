@@ -162,8 +162,7 @@ struct Open {
     anchor: usize,
     /// The key of the next value.
     key: Option<Key>,
-    /// Members merged by `<<`, backwards: each takes precedence over those behind it, and the mapping's own members
-    /// over all.
+    /// Members merged by `<<`, backwards: each takes precedence over those behind it, the mapping's own over all.
     merged: Vec<(Key, Node)>,
 }
 

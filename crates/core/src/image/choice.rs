@@ -5,8 +5,7 @@
 use super::PlatformSet;
 use super::platform::{KNOWN, NODES, Platform};
 
-/// Preference of each node for an entry of an index: the entry's place in the order of containerd/platforms
-/// (`platformVector`).
+/// Preference of each node for an entry of an index: its place in the order of containerd/platforms (`platformVector`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preference([u8; KNOWN]);
 
@@ -44,8 +43,7 @@ impl Preference {
     }
 }
 
-/// Returns the place of `platform` among those that `node` takes, the best first. The 32-bit fallbacks of 64-bit nodes
-/// are included.
+/// Returns the place of `platform` in the preferences of `node`, with the 32-bit fallbacks of 64-bit nodes.
 fn rank_for(node: &Platform<'_>, platform: &Platform<'_>) -> Option<u8> {
     let version = |platform: &Platform<'_>| -> Option<u8> {
         match &*platform.variant {

@@ -9,8 +9,7 @@ pub const DOCKER_HUB_ENDPOINT: &str = "registry-1.docker.io";
 /// Docker Hub in `docker login` and in older names of images.
 pub const DOCKER_HUB_INDEX: &str = "index.docker.io";
 
-/// Returns whether `text` means Docker Hub: one of its names in any case, alone or as the URL that `docker login`
-/// writes.
+/// Returns whether `text` is a name of Docker Hub in any case, alone or as the URL that `docker login` writes.
 pub fn is_docker_hub(text: &str) -> bool {
     let host = text.strip_prefix("https://").unwrap_or(text).trim_end_matches('/');
     let host = host.strip_suffix("/v1").or_else(|| host.strip_suffix("/v2")).unwrap_or(host);
@@ -18,8 +17,7 @@ pub fn is_docker_hub(text: &str) -> bool {
     [DOCKER_HUB, DOCKER_HUB_INDEX, DOCKER_HUB_ENDPOINT].iter().any(|name| host.eq_ignore_ascii_case(name))
 }
 
-/// Returns the form in which hosts are compared: lower-case, without the default port of HTTPS, Docker Hub as
-/// [`DOCKER_HUB`].
+/// Returns the form for comparison: lower-case, without the default port of HTTPS, Docker Hub as [`DOCKER_HUB`].
 pub fn canonical_host(host: &str) -> String {
     if is_docker_hub(host) {
         return DOCKER_HUB.to_owned();

@@ -6,8 +6,7 @@ use std::str::FromStr;
 use super::{DOCKER_HUB, ImageRef, canonical_host, canonical_name, is_docker_hub};
 
 /// A glob over `host/repository`: `*` stands for any run of characters within one part, `**` as a whole part for any
-/// number of parts. A pattern covers the names that match and everything below them, so a bare host covers all its
-/// images.
+/// number of parts. A pattern covers matching names and everything below them, so a bare host covers all its images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamePattern {
     parts: Vec<String>,
@@ -78,8 +77,7 @@ impl NamePattern {
 }
 
 /// Returns whether `pattern` matches `text` as a whole, where a star stands for any number of items. Only the last star
-/// that was met can ever have to take one more item: hence no recursion, and no more steps than the product of the
-/// lengths.
+/// can ever have to take one more item: hence no recursion, and no more steps than the product of the lengths.
 pub fn glob_matches<P: Copy, T: Copy>(
     mut pattern: impl Iterator<Item = P> + Clone,
     mut text: impl Iterator<Item = T> + Clone,

@@ -56,8 +56,7 @@ impl<'a> Platform<'a> {
         }
     }
 
-    /// Normalises as containerd's `Normalize` does: case, aliases of architectures and default variants; without an OS,
-    /// linux is meant.
+    /// Normalises as containerd's `Normalize`: case, aliases of architectures, default variants; no OS becomes linux.
     pub fn new(os: &'a str, architecture: &'a str, variant: &'a str) -> Self {
         let os = match lower(os) {
             os if os.is_empty() => "linux".into(),
@@ -246,11 +245,9 @@ impl fmt::Display for PlatformSet {
 pub enum Support {
     /// An index or manifest list: a node pulls the entry for its own platform, and nothing without one.
     Index(PlatformSet),
-    /// A single manifest: any node pulls it without a look at its platform, but it *runs* on these only. As a volume it
-    /// mounts everywhere.
+    /// A single manifest: any node pulls it, but it *runs* on these platforms only. As a volume it mounts everywhere.
     Single(PlatformSet),
-    /// A single manifest whose config is no image config (a Helm chart, a signature), so that it is unknown where it
-    /// runs.
+    /// A single manifest whose config is no image config (a Helm chart, a signature): its platforms are unknown.
     Artifact,
     /// An index for which the lookup of the entries for `unknown` failed.
     Partial { runs: PlatformSet, unknown: PlatformSet, why: LookupError },

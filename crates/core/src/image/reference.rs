@@ -21,8 +21,7 @@ const MAX_TAG: usize = 128;
 /// A normalised image reference: `nginx` becomes `docker.io/library/nginx:latest`.
 ///
 /// Either a tag or a digest is set, never both: if a Pod names both, the digest decides. The host is lower-case (unless
-/// nothing but its capitals says that it is a host). `Display` gives the normal form, which parses to the same
-/// reference.
+/// only its capitals show that it is a host). `Display` gives the normal form, which parses to the same reference.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ImageRef {
     /// The normal form, `host/repository:tag` or `host/repository@digest`.
@@ -136,8 +135,7 @@ impl FromStr for ImageRef {
     }
 }
 
-/// Splits as `splitDockerDomain` of distribution/reference does, but for case: here a host has one name only, for the
-/// operator's rules.
+/// Splits as `splitDockerDomain` of distribution/reference, but for case: for the operator's rules a host has one name.
 fn split_host(named: &str) -> (&str, &str) {
     let (first, Some(rest)) = cut(named, b'/') else {
         return (DOCKER_HUB, named);

@@ -17,8 +17,7 @@ pub(super) struct Managed {
 }
 
 impl Managed {
-    /// Requires one of these architectures, a single one by the node selector if asked to, and labels with their
-    /// values.
+    /// Requires one of these architectures, a single one by the node selector if `selects`, and values of labels.
     pub(super) fn requiring(
         architectures: &[&'static str],
         selects: bool,

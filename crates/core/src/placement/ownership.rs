@@ -1,5 +1,4 @@
-//! Additions of tolerarch to a Pod, known by the Pod's annotations. No other module reads and writes the pools'
-//! annotation.
+//! Additions of tolerarch to a Pod, known by the Pod's annotations. Only this module uses that of the pools.
 
 use std::collections::HashSet;
 

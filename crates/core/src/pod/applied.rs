@@ -21,8 +21,7 @@ const TEMPLATE: [&str; 3] = ["f:spec", "f:template", "f:spec"];
 pub(crate) enum Applied {
     #[default]
     Never,
-    /// An earlier request applied the list: tolerarch may have added to it since, and an empty list may have got
-    /// nothing else.
+    /// An earlier request applied the list. Since then tolerarch may have added to it, even if it was empty.
     Before,
     /// The request under review applied the list with this content.
     Now,

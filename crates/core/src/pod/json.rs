@@ -18,8 +18,7 @@ const SMALL: usize = 64 << 10;
 #[serde(transparent)]
 pub struct Text<'a>(Cow<'a, str>);
 
-/// A text that is not null. (serde borrows into a plain `Cow<str>` field, but not into one within an `Option` or a
-/// list.)
+/// A text that is not null. (serde borrows into a plain `Cow<str>` field, but not within an `Option` or a list.)
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(super) struct Name<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);

@@ -17,8 +17,7 @@ pub trait Kept {
     type Owned;
     /// Copies the value, so that it no longer borrows from the bytes that it was read from.
     fn into_owned(self) -> Self::Owned;
-    /// Returns the bytes that the value holds elsewhere, or a few more: texts, whether borrowed or owned, and items of
-    /// lists.
+    /// Returns the bytes that the value holds elsewhere, or a few more: texts, borrowed or owned, and items of lists.
     fn held(&self) -> usize;
 }
 

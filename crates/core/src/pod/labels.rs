@@ -15,8 +15,7 @@ pub fn is_label_key(text: &str) -> bool {
     !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_name)
 }
 
-/// Checks for a DNS subdomain, as Kubernetes requires of most objects' names (RFC 1123). No such name is a step of a
-/// path.
+/// Checks for a DNS subdomain, as most objects' names must be (RFC 1123). No such name is a step of a path.
 pub fn is_name(text: &str) -> bool {
     let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let is_label = |label: &str| {

@@ -1,5 +1,4 @@
-//! Upper bound of the bytes that an object takes in etcd, by its JSON. API servers store protobuf, without names of
-//! members.
+//! Upper bound of an object's bytes in etcd, by its JSON. API servers store protobuf, without names of members.
 //!
 //! A Pod near etcd's limit is left unchanged rather than refused. A Pod of 200 KiB with 1,000 objects and 5,000 members
 //! counts as 294 KiB, of 1.5 MiB. `e2e/upstream` compares the bound with the encoder of the API server.
@@ -9,11 +8,9 @@ use serde_json::Value;
 /// Bytes of JSON below which all of them count. No list takes more than ten times the bytes of its JSON (of containers
 /// that are all `{}`), which fits as well.
 const SMALL: usize = 128 << 10;
-/// Bytes that are written of a message although it is empty, with its tag and length; `knows_every_field` has the
-/// largest.
+/// Bytes of an empty message that are written, with its tag and length; `knows_every_field` has the largest.
 const MESSAGE: usize = 64;
-/// Bytes of a member beside those of its JSON: tags and lengths of an entry of a map, and of a message around its
-/// value.
+/// Bytes of a member beside its JSON: tags and lengths of an entry of a map, and of a message around its value.
 const MEMBER: usize = 6;
 /// Bytes of a negative number.
 const NEGATIVE: usize = 10;

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::json::Text;
 
-/// Empty texts mean absent, as in Kubernetes; operators and effects that tolerarch does not know (yet) are kept
-/// unchanged.
+/// Empty texts mean absent, as in Kubernetes; operators and effects that are unknown here are kept unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct Toleration<'a> {
@@ -45,8 +44,7 @@ impl Toleration<'_> {
         effect && long_enough && taints
     }
 
-    /// Returns whether a Pod with this toleration can be scheduled despite the taint; for how many seconds does not
-    /// matter.
+    /// Returns whether a Pod with this toleration can be scheduled despite the taint, for however many seconds.
     pub fn tolerates(&self, key: &str, value: &str, effect: &str) -> bool {
         let (operator, toleration_seconds) = ("Equal".into(), self.toleration_seconds);
         let (key, value, effect) = (key.into(), value.into(), effect.into());

@@ -5,14 +5,12 @@ use super::{Pod, Text};
 /// Number of digits at the end of the name of a CronJob's Job: minutes since 1970, or seconds
 /// (`pkg/controller/cronjob/utils.go`).
 const TIME: std::ops::RangeInclusive<usize> = 8..=10;
-/// Labels that hold the hash of a template, which ends the name of a ReplicaSet, and the owner that the ReplicaSet is
-/// named after.
+/// Labels with the hash of a template, which ends the name of a ReplicaSet, and the kind of the ReplicaSet's owner.
 const HASHES: [(&str, &str); 2] =
     [("pod-template-hash", "Deployment"), ("rollouts-pod-template-hash", "Rollout")];
 
 impl Pod<'_> {
-    /// Returns the Pod as it was at its creation: on no node, not stored, and without its own name if it has a
-    /// controller.
+    /// Returns the Pod as at its creation: on no node, not stored, and without its own name if it has a controller.
     #[must_use]
     pub fn as_created(mut self) -> Self {
         let is_controlled = self.controller().is_some();
@@ -25,8 +23,7 @@ impl Pod<'_> {
         self
     }
 
-    /// Returns kind and name of the Pod's controller, without what differs between rollouts or runs; else those of the
-    /// Pod.
+    /// Returns kind and name of the Pod's controller, without what differs between rollouts or runs; else the Pod's.
     pub fn workload(&self) -> (&str, &str) {
         match (self.controller(), self.owner_above()) {
             (Some((kind, _)), Some((_, name))) => (kind, name),

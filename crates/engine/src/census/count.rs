@@ -34,9 +34,9 @@ enum Judged {
 /// Sums over the Pods of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// By what their images support: what they request, and how many workloads that are.
+    /// Requests of the Pods, and number of workloads, by the coverage of their images.
     pub of: BTreeMap<Coverage, (Amount, u64)>,
-    /// Those that were not decided on, as there are too many that differ.
+    /// Pods that were not decided on, as too many are different.
     pub other: Amount,
 }
 
@@ -52,8 +52,8 @@ impl Count {
         Self { shapes: Shapes::within(bounds), hashes, sums, most_sums, other }
     }
 
-    /// Adds a Pod, unless it has ended. `called` says whether the webhook is called for the Pod, and `profile` for
-    /// which profile.
+    /// Adds a Pod, unless it has ended. `called` says whether the webhook is called for it, `profile` for which
+    /// profile.
     pub fn add(&mut self, mut pod: StoredPod, called: bool, profile: Option<&str>) {
         if pod.has_ended() {
             return;

@@ -9,8 +9,7 @@ use tolerarch_support::environment::Environment;
 /// Identity for requests to the Kubernetes API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// The service account that is mounted into the service's Pod, else `KUBECONFIG`. The service does not start
-    /// without either.
+    /// The mounted service account, else `KUBECONFIG`. A service does not start without either.
     Service,
     /// The person who runs a command: the kubeconfig, else the service account. The command continues without either.
     Person,

@@ -75,8 +75,7 @@ pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(Option::<First<T, ITEMS>>::deserialize(deserializer)?.map_or_else(Vec::new, |first| first.0))
 }
 
-/// Reads labels, unless there are more than any object should have: as many as fit into a Pod take twenty times its
-/// bytes.
+/// Reads labels, unless there are too many for any object: as many as fit into a Pod take twenty times its bytes.
 fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
     struct Few;
     impl<'de> Visitor<'de> for Few {

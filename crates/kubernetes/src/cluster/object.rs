@@ -5,8 +5,7 @@ use std::fmt;
 use kube::api::ObjectMeta;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Identifies the object at this path of a JSON, or the first one of a list there, by as much as comes before the JSON
-/// breaks off.
+/// Identifies the object, or the first one of a list, at this path of a JSON, by as much as there is of the JSON.
 pub(super) fn identity(json: &[u8], path: &'static [&'static str]) -> ObjectMeta {
     let mut found = ObjectMeta::default();
     // An error at the end does not matter.

@@ -1,5 +1,4 @@
-//! Objects of tolerarch by which replicas agree: a Lease (`coordination.k8s.io/v1`), and a ConfigMap with their shared
-//! record.
+//! Objects by which replicas agree: a Lease (`coordination.k8s.io/v1`), and a ConfigMap with their shared record.
 //!
 //! Every write names the version of the object that it was decided on, and is refused (409) if another replica came
 //! first. An object is created by an apply without content, which RBAC can limit to the object's name, and which

@@ -1,5 +1,4 @@
-//! The Kubernetes API for the commands, with a person's kubeconfig: long lists, longer timeouts, and the server's
-//! messages.
+//! The Kubernetes API for commands, with a person's kubeconfig: long lists, longer timeouts, the server's messages.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -169,8 +168,7 @@ impl UserClient {
         }
     }
 
-    /// Returns, once, a note for each kind with unreadable objects: `2 of the pods cannot be read, and are left out:
-    /// team/web, …`.
+    /// Returns, once, a note for each kind with skipped objects: `2 of the pods cannot be read, and are left out: …`.
     pub fn take_left_out(&self) -> Vec<String> {
         let left_out = std::mem::take(&mut *self.left_out.lock());
         let note = |(kind, (count, names)): (String, (usize, Vec<String>))| {
@@ -180,8 +178,7 @@ impl UserClient {
         left_out.into_iter().map(note).collect()
     }
 
-    /// Creates an object that is not stored: a review or a dry run. Also returns the warnings, which come with a
-    /// refusal, too.
+    /// Creates an object that is not stored: a review or a dry run. Also returns the warnings, even with a refusal.
     pub async fn post<T: DeserializeOwned>(
         &self,
         path: &str,

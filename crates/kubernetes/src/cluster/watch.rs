@@ -1,5 +1,4 @@
-//! Follows the objects of one kind, through all failures of the API server: by a list, and a watch from the list's
-//! version.
+//! Follows the objects of one kind through failures of the API server: by a list, and a watch from its version.
 //!
 //! The API server is trusted here, unlike in a review, but the authors of the objects are not. Pages and events are
 //! bounded, and each object is read by itself: an unreadable one is counted and logged, and affects no other.
@@ -244,8 +243,7 @@ impl<K: Followed> Watch<K> {
                     // The pause protects the API server if the watch ends again at once.
                     sleep(self.watcher.first_pause).await;
                 }
-                // Resumed at the last version, as client-go does: a new list costs an overloaded API server more than
-                // anything else.
+                // Resumed at the last version, as in client-go: a new list costs an overloaded API server most.
                 Err(ClusterError::Unreachable | ClusterError::Status)
                     if failing_since.get_or_insert_with(Instant::now).elapsed() < RESUMING =>
                 {

@@ -87,8 +87,7 @@ pub fn next_node_pool<'a>(
     all.iter().filter(usable).max_by_key(|&pool| (tolerated(pool, |_| false), pool.weight, pool.name()))
 }
 
-/// Returns whether the NodePool can make nodes with one of these platforms. All platforms also include unknown ones: no
-/// linux.
+/// Returns whether the NodePool can make nodes with one of these platforms; all also include unknown ones: no linux.
 fn suits(pool: &NodePool, platforms: PlatformSet) -> bool {
     platforms == PlatformSet::ALL || !of_node_pool(pool).intersection(platforms).is_empty()
 }

@@ -29,8 +29,7 @@ pub(super) fn of_node(node: &Node) -> PlatformSet {
     if is_linux && !node.architecture.is_empty() { named(&node.architecture) } else { PlatformSet::EMPTY }
 }
 
-/// Returns the platforms of an architecture. An unknown one may be any, so it counts as all: no image is known to run
-/// there.
+/// Returns the platforms of an architecture. An unknown one may be any: no image is known to run there.
 fn named(architecture: &str) -> PlatformSet {
     format!("linux/{architecture}").parse().unwrap_or(PlatformSet::ALL)
 }

@@ -36,8 +36,7 @@ pub enum Fit<'a> {
     Lacking(&'a Taint),
 }
 
-/// Matches tolerations with taints, see [`Fit`]. Taints that come and go, or only make other nodes preferable, do not
-/// count.
+/// Matches tolerations with taints, see [`Fit`]. Taints that come and go, or are `PreferNoSchedule`, do not count.
 pub fn fit<'a>(tolerations: &[Toleration<'_>], taints: &'a [Taint]) -> Fit<'a> {
     let lasting = taints.iter().filter(|taint| !is_wish(taint) && !is_passing(taint));
     let (open, closed): (Vec<&Taint>, Vec<&Taint>) =
@@ -49,8 +48,7 @@ pub fn fit<'a>(tolerations: &[Toleration<'_>], taints: &'a [Taint]) -> Fit<'a> {
     }
 }
 
-/// Checks by `ValidateTolerations` of k8s.io/kubernetes. Karpenter takes values that are no label values, of any
-/// length.
+/// Checks by `ValidateTolerations` of k8s.io/kubernetes. Karpenter takes other values, too, of any length.
 pub(super) fn is_tolerable(taint: &Taint) -> bool {
     let Taint { key, value, effect, .. } = taint;
     let is_effect = matches!(&**effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute");

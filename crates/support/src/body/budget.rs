@@ -10,8 +10,7 @@ use crate::sync::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Fraction of the budget that is cleared when it is used up, so that its holders are not compared for every single
-/// byte.
+/// Fraction of a used-up budget that is cleared at once, so that holders are not compared for every single byte.
 const CLEARED: usize = 16;
 
 /// Bytes that bodies or reviews may hold together. Clones share them.

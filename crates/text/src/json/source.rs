@@ -9,8 +9,7 @@ use wide::u8x16;
 #[error("not read here")]
 pub struct NotRead;
 
-/// Maximal levels of a skipped value, as many as there are bits beside the first one; Kubernetes' own objects have
-/// about twenty.
+/// Maximal levels of a skipped value: the bits beside the first one; Kubernetes' own objects have about twenty.
 const DEPTH: u32 = u64::BITS - 1;
 const BLOCK: usize = u64::BITS as usize;
 
@@ -38,8 +37,7 @@ pub(super) struct Characters {
 }
 
 impl<'a> Source<'a> {
-    /// Scans the text. [`NotRead`] if there are control characters, which must be escaped in a string, and are blanks
-    /// elsewhere.
+    /// Scans the text. [`NotRead`] if there are control characters: to be escaped in a string, and blanks elsewhere.
     pub(super) fn new(text: &'a str) -> Result<Self, NotRead> {
         let (blocks, rest) = text.as_bytes().as_chunks();
         let mut last = [b'"'; BLOCK];
@@ -72,8 +70,7 @@ impl<'a> Source<'a> {
     }
 
     pub(super) fn value(&mut self) -> Result<(), NotRead> {
-        // Open collections, below the highest bit that is set: lists (0) and objects (1), the innermost in the lowest
-        // bit.
+        // Open collections below the highest set bit: lists (0) and objects (1), the innermost in the lowest bit.
         let mut open = 1u64;
         loop {
             match self.next()? {
@@ -211,8 +208,7 @@ fn within(open: u64, is_object: bool) -> Result<u64, NotRead> {
     if open >> DEPTH == 0 { Ok(open << 1 | u64::from(is_object)) } else { Err(NotRead) }
 }
 
-/// Returns a bit for each quote and each backslash, the lowest for the first byte, and lowers `least` to the least
-/// bytes so far.
+/// Returns a bit for each quote and each backslash, the lowest for the first byte, and lowers `least`.
 fn special(block: &[u8; BLOCK], least: &mut u8x16) -> u64 {
     let (parts, _) = block.as_chunks();
     parts.iter().rev().fold(0, |bits, part| {
