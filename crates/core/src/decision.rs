@@ -14,7 +14,6 @@ use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool, Rank};
 use crate::reason::Reason;
 use tolerarch_text::escape::shortened;
 
-/// Decision on one Pod.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decision<'a> {
     pub reason: Reason,

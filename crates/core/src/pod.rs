@@ -294,8 +294,7 @@ impl Pod<'_> {
         self.bytes
     }
 
-    /// Returns the name by which people find the Pod: its controller as `Kind/name`, else its name or the name's
-    /// prefix.
+    /// Returns the name by which people know the Pod: its controller as `Kind/name`, else its name or name's prefix.
     pub fn described(&self) -> String {
         match self.controller() {
             Some((kind, name)) => [kind, "/", name].concat(),

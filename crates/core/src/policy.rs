@@ -104,7 +104,6 @@ pub fn is_pool_name(name: &str) -> bool {
     (1..=63).contains(&name.len()) && name.bytes().all(allowed)
 }
 
-/// Preference for the nodes of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolPreference {
     /// A number from 1 to 100.

@@ -69,9 +69,9 @@ impl Current {
 /// Time for which a Pod waits for its images.
 #[derive(Clone, Copy)]
 pub enum Wait<'a> {
-    /// Until the deadline, and no longer than the decision depends on the images.
+    /// The time until a deadline, but no longer than the decision depends on the images.
     Until(Instant),
-    /// For all images.
+    /// The time of all lookups.
     ForAll(&'a BatchLimits),
 }
 

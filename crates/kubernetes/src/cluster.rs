@@ -54,8 +54,7 @@ pub use watch::{Change, Followed, Known, UnreadMetrics, Watcher};
 
 /// Timeout of a whole request.
 const TIME: Duration = Duration::from_secs(3);
-/// Maximal bytes of a response. A Secret may have 1 MiB; a pull secret has a few KB, or twice that (kubectl's
-/// annotation).
+/// Maximal bytes of a response. A pull secret has a few KB, or twice that (kubectl's annotation), of 1 MiB at most.
 const BODY: usize = 512 << 10;
 /// Back-off after a Secret was requested in vain: none is requested in the meantime, so that no Pod waits for one.
 const REST: Duration = Duration::from_secs(15);

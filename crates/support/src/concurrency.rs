@@ -12,8 +12,8 @@
 //! | for one namespace | 24 | 128 |
 //! | for one namespace at one host | 8 | |
 //!
-//! One namespace leaves five eighths to the others, and half of a host; three that flood the limit at once fill it. For the
-//! operator only the limits of a host and of all apply.
+//! One namespace leaves five eighths to the others, and half of a host; three that flood the limit at once fill it.
+//! Only the limits of a host and of all apply to the operator.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -99,7 +99,7 @@ impl ConcurrencyLimit {
         Self { capacity, shares: Mutex::default() }
     }
 
-    /// Returns the permit of this work, or its place in the queue; `None` if the tenant or all together have no place left.
+    /// Returns the permit of this work, or its place in the queue; `None` if the tenant or all together have none left.
     pub fn queue(&self, tenant: &Tenant, host: &str) -> Option<Queued> {
         let (mut scopes, mut places) = (Vec::with_capacity(4), vec![Scope::Waiting]);
         let host = Arc::from(host);

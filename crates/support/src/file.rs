@@ -1,7 +1,7 @@
 //! Files that the operator names: read within bounds of size and time, whatever is found at their path.
 //!
-//! A file on a network mount that hangs keeps its thread for as long as it hangs. So each access has a thread to itself,
-//! which is given up after a while, and the path is not touched again before that thread is back.
+//! A file on a network mount that hangs keeps its thread for as long as it hangs. So each access has a thread of its
+//! own, which is given up after a while, and the path is not touched again before that thread is back.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};

@@ -18,8 +18,7 @@ pub(super) enum Closed<'a> {
 }
 
 impl<'a> Closed<'a> {
-    /// Explains by the image that decides. The text is independent of this pass's changes, so that the next pass
-    /// agrees.
+    /// Explains by the image that decides. The text is independent of this pass's edits, so that the next pass agrees.
     pub(super) fn by(is_nowhere: bool, decisive: Blocker<'a>, all: &[Blocker<'a>]) -> Self {
         let whole = all.iter().find(|blocker| blocker.image == decisive.image).copied().unwrap_or(decisive);
         let reason = if is_nowhere { Reason::NoCommonPlatform } else { whole.cause.into() };

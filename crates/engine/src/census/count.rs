@@ -52,8 +52,7 @@ impl Count {
         Self { shapes: Shapes::within(bounds), hashes, sums, most_sums, other }
     }
 
-    /// Adds a Pod, unless it has ended. `called` says whether the webhook is called for it, `profile` for which
-    /// profile.
+    /// Adds a Pod, unless it has ended. `called` says whether the webhook is called for it, for this `profile`.
     pub fn add(&mut self, mut pod: StoredPod, called: bool, profile: Option<&str>) {
         if pod.has_ended() {
             return;

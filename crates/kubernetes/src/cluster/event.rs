@@ -11,7 +11,7 @@ const NOTE: usize = 1024;
 const INSTANCE: usize = 128;
 const CONTROLLER: &str = "tolerarch.io/controller";
 
-/// What happened, and the action: each in one word.
+/// Reason and action of an event, each in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventKind {
     /// `Normal`, or `Warning` for a problem.

@@ -15,8 +15,7 @@ use super::api::{Api, JSON, read, success, with_query};
 use super::error::{ClusterError, RequestError};
 use super::object::identity;
 
-/// Maximal bytes of an object's JSON: etcd takes 1.5 MiB, a byte may be six here (`\u003c` is `<`), and names come on
-/// top.
+/// Maximal bytes of an object's JSON: etcd takes 1.5 MiB, a byte may be six here (`\u003c` is `<`), and names add up.
 pub(super) const OBJECT: usize = 10 << 20;
 
 /// Bounds of a page.

@@ -30,7 +30,7 @@ pub struct NodePool {
     pub limits: BTreeMap<String, String>,
     /// Resources of all nodes together.
     pub resources: BTreeMap<String, String>,
-    /// Whether Karpenter reports the NodePool as ready; `None` before the first report.
+    /// Readiness as Karpenter reports it; `None` before the first report.
     pub is_ready: Option<bool>,
 }
 

@@ -46,7 +46,6 @@ impl Followed for StoredPod {
     }
 }
 
-/// Phase in the life of a Pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub enum Phase {
     Pending,

@@ -1,8 +1,8 @@
 //! Queue of log lines to standard output, bounded in bytes, so that a reader that stalls stalls no review. Lines are
 //! written many at a time, as each costs more to write than to make.
 //!
-//! (tracing-appender's queue is bounded in lines only, allocates for each, and wakes its thread for each: it cost as much
-//! as all of a decision.)
+//! (tracing-appender's queue is bounded in lines only, allocates for each, and wakes its thread for each: it cost as
+//! much as all of a decision.)
 
 use std::io::{self, Write};
 use std::mem::take;
