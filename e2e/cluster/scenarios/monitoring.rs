@@ -58,7 +58,10 @@ pub(crate) async fn every_panel_of_the_dashboard_shows_something(cluster: &Clust
         "webhookConfigurations": [cluster.configuration_of(&namespace)],
     }});
     let controller = local.controller_as(local.kubeconfig(), &address, settings).await;
-    let jobs = local.scraped(&[&tolerarch, &controller]);
+    // Of a configuration that is not there: those of others stay as they are.
+    let managed = json!({"tls": {"mode": "managed", "webhookConfigurations": ["nothing"]}});
+    let issuer = local.issuer_as(local.kubeconfig(), managed).await;
+    let jobs = local.scraped(&[&tolerarch, &controller, &issuer]);
     let Some(prometheus) = Prometheus::start(jobs).await else { return };
     for (turn, app) in ["web", "build", "old"].into_iter().enumerate() {
         let mut pod = pod(&[&image(&registry, turn + 5)]);
