@@ -31,7 +31,6 @@ use validity::{Invalid, Validity};
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(5);
-
 /// Readings in a row after which files that cannot be read are worth a word.
 const MISSING: u32 = 3;
 
@@ -226,12 +225,13 @@ impl CertificateWatch {
 
     /// Serves what the files hold, and gives when that expires.
     fn take(&mut self, content: Content) -> Result<Duration, CertificateError> {
-        let pair = parse(&self.files, self.name.as_ref(), &content);
-        self.seen = Some(content);
-        let pair = pair?;
-        let Validity { end, .. } = pair.validity;
-        // As put back from a backup: the issuer writes another one. One that has not is trusted, see `managed::plan`.
-        if self.mode == TlsMode::Managed && end <= now() && self.served.current().is_some() {
+        let content = self.seen.insert(content);
+        let pair = parse(&self.files, self.name.as_ref(), content)?;
+        let end = pair.validity.end;
+        let has_expired = |pair: &Pair| pair.validity.end <= now();
+        let is_usable = self.served.current().is_some_and(|current| !has_expired(&current));
+        // As from a backup. What has not expired is trusted (`managed::plan`); if both have, the clock here may be wrong.
+        if self.mode == TlsMode::Managed && has_expired(&pair) && is_usable {
             let file = self.files.certificate.clone();
             return Err(CertificateError::Content { file, fault: "it has expired" });
         }

@@ -126,6 +126,20 @@ async fn a_replica_takes_nothing_that_has_expired() {
     assert!(replica.leaf() != future && replica.is_trusted(&api, today + DAY + 6));
 }
 
+/// API servers judge a certificate by their own clocks.
+#[tokio::test]
+async fn a_replica_whose_clock_is_ahead_follows_the_issuer_all_the_same() {
+    let api = cluster().await;
+    let mut issuer = Issuer::new(&api);
+    let real = now().as_secs() - 100 * DAY;
+    issuer.settle(&api, real).await;
+    let mut replica = Replica::new(&api);
+    let first = replica.leaf();
+    issuer.settle(&api, real + 20 * DAY).await;
+    replica.look(&api).await;
+    assert!(replica.leaf() != first && replica.is_trusted(&api, real + 20 * DAY + 6));
+}
+
 #[tokio::test]
 async fn without_rights_or_api_server_what_there_is_goes_on() {
     let api = cluster().await;
