@@ -1,8 +1,8 @@
-//! From an image reference to the platforms it runs on.
+//! Finds the platforms on which an image runs.
 //!
-//! [`resolver`] answers from its cache or waits for a lookup, one for each image, within deadlines and behind circuits. A
-//! lookup asks the [`shared_cache`] of all replicas, if there is one, and then the [`registry`], with what [`credentials`]
-//! finds for the image: files, helpers, plugins, and a Pod's pull secrets.
+//! [`resolver`] answers from its cache or waits for a lookup, one for each image, within deadlines and behind circuit
+//! breakers. A lookup reads the [`shared_cache`] of all replicas, if there is one, and then queries the [`registry`],
+//! with the credentials that [`credentials`] finds in files, helpers, plugins and the Pod's pull secrets.
 
 pub mod credentials;
 mod meter;

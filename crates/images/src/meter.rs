@@ -1,7 +1,7 @@
-//! Counts what a connection receives, and breaks it where that is more than anybody asked for.
+//! Counts the bytes that a connection receives, and breaks the connection when there are more than responses may have.
 //!
-//! Limits on bodies do not see what stands around them: informational responses, heads, trailers, chunk extensions and TLS
-//! records. A registry could send those without end; and the library that reads the shared cache's answers has no limit.
+//! Limits on bodies do not cover informational responses, heads, trailers, chunk extensions and TLS records. A registry
+//! could send those without end; and the library that reads the shared cache's answers has no limit.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The bytes that may still be received. Clones count together.
+/// Number of bytes that may still be received. Clones share the number.
 #[derive(Clone)]
 pub(crate) struct Meter {
     left: Arc<AtomicUsize>,
@@ -24,12 +24,12 @@ pub(crate) struct Meter {
 pub(crate) struct TooManyBytes;
 
 impl Meter {
-    /// For so many bytes, and so many more for each that is sent, but never more at a time than at first.
+    /// Makes a meter for `most` bytes, plus `for_each` for each byte sent, but never more than `most` at a time.
     pub(crate) fn new(most: usize, for_each: usize) -> Self {
         Self { left: Arc::new(most.into()), most, for_each }
     }
 
-    /// As many bytes may be received as at first.
+    /// Allows as many bytes as at first.
     pub(crate) fn reset(&self) {
         self.left.store(self.most, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
-//! From image to platforms, in time: cache first, one lookup per key, and a Pod waits no longer than its budget.
+//! Finds the platforms of images in time: cache first, one lookup per key, and a Pod waits no longer than its budget.
 //!
-//! A lookup runs in a task of its own, independent of the Pods that wait for it, and ends by its own timeout; so a Pod
-//! that could not wait leaves an answer behind for the next one. A good answer outlives its registry's failures.
+//! A lookup runs in its own task, independent of the Pods that wait for it, and ends by its own timeout; so a Pod that
+//! could not wait leaves an answer for the next one. A good answer outlives failures of its registry.
 //!
-//! Answers, lookups in flight and failures are shared only between holders of the same credential, or by anonymous access.
+//! Answers, failures and lookups in flight are shared only by holders of one credential, or for anonymous access.
 
 mod cache;
 mod circuit;
@@ -37,13 +37,13 @@ use tolerarch_support::single_flight::{Flight, SingleFlight};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSettings {
-    /// Time that one Pod may wait; less when the API server's own timeout is near.
+    /// Maximal time that a Pod waits; less if the API server's own timeout is near.
     pub budget: Duration,
-    /// Time of one lookup once it is its turn, and of waiting for its turn.
+    /// Timeout of a lookup that has its permit, and of the wait for that permit.
     pub timeout: Duration,
-    /// Lookups that run at a time, in all.
+    /// Maximal number of concurrent lookups.
     pub concurrency: usize,
-    /// Lookups that run at a time, of one registry.
+    /// Maximal number of concurrent lookups at one registry.
     pub per_registry: usize,
 }
 
@@ -58,22 +58,22 @@ impl Default for LookupSettings {
     }
 }
 
-/// Finds platforms under one configuration, to the end of the lookups that it began. Clones are the same resolver.
+/// Finds platforms under one configuration, to the end of the lookups that began under it. Clones share state.
 #[derive(Clone)]
 pub struct Resolver(Arc<Inner>);
 
 struct Inner {
     fetcher: Fetcher,
-    /// The lookups in flight, each of one tenant. No Pod joins a lookup of another configuration.
+    /// Lookups in flight, each of one tenant. No Pod joins a lookup of another configuration.
     flights: SingleFlight<FlightKey, Outcome>,
-    /// The requests of these lookups to registries; see [`Request::shared_key`].
+    /// Requests of these lookups to registries; see [`Request::shared_key`].
     requests: SingleFlight<FlightKey, Outcome>,
     /// Outlives a change of the configuration, as the cache and the limit do.
     hosts: Arc<Hosts>,
     limit: Arc<ConcurrencyLimit>,
 }
 
-/// The state of one image: known, or looked up.
+/// State of one image: known, or being looked up.
 enum Lookup {
     Ready(Outcome),
     Pending(Pending),
@@ -82,15 +82,14 @@ enum Lookup {
 /// A lookup in flight that a Pod waits for.
 struct Pending {
     flight: Flight<Outcome>,
-    /// Another Pod began it.
+    /// True if another Pod began the lookup.
     joined: bool,
-    /// Time to wait at most, and what to report then: set if the lookup probes a failing registry, or one that has not answered
-    /// for long.
+    /// Set if the lookup probes a failing registry, or one that is silent for long: the maximal wait, and its error.
     short_wait: Option<(Duration, LookupError)>,
 }
 
 impl Pending {
-    /// Waits for the outcome; fails where the Pod does not wait any longer.
+    /// Waits for the outcome; fails at the deadline or after the short wait.
     async fn outcome(self, deadline: Instant) -> Outcome {
         let (until, why) = match self.short_wait {
             Some((time, why)) => (deadline.min(Instant::now() + time), why),
@@ -101,7 +100,7 @@ impl Pending {
 }
 
 impl Resolver {
-    /// Makes a resolver with an empty cache, and the cache that replicas share.
+    /// Makes a resolver with an empty cache; `shared` is the cache of all replicas.
     pub fn new(
         registry: Registry,
         lookup: LookupSettings,
@@ -117,9 +116,9 @@ impl Resolver {
         Self::with(fetcher, hosts.into(), limit.into())
     }
 
-    /// Makes the resolver of another configuration. The two share the cache, unless more or less is verified: what was believed
-    /// may be a lie for platforms that were not looked at. Lookups in flight end as they began, and leave nothing behind. The
-    /// limits on concurrency and on cached answers stay as at the start.
+    /// Makes the resolver of another configuration. The two share the cache, unless the platforms to verify differ: a
+    /// trusted answer may be false for platforms whose manifests were not read. Lookups in flight end under the former
+    /// configuration, and store nothing. The limits on concurrency and on cached answers stay as at the start.
     #[must_use]
     pub fn reconfigured(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
         let Inner { fetcher: before, hosts, limit, .. } = &*self.0;
@@ -143,8 +142,8 @@ impl Resolver {
 
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
     ///
-    /// The answer has the order of `images`. `None` stands where another image was enough; an image that the deadline cut
-    /// short has its expired good answer, or [`LookupError::BudgetExceeded`].
+    /// Outcomes have the order of `images`. `None` stands for an image that was not needed, as another was enough; an
+    /// image that the deadline cut short has its expired good answer, or [`LookupError::BudgetExceeded`].
     ///
     /// Lookups count towards the share of `tenant`, the Pod's namespace. `candidates` are an image's credential
     /// candidates in the order in which they are tried
@@ -175,7 +174,7 @@ impl Resolver {
         if settled || pending.is_empty() {
             return outcomes;
         }
-        // On the heap, as few Pods have to wait, and all others would carry the room for it.
+        // On the heap: few Pods have to wait, and the futures of all others would be as large.
         Box::pin(async move {
             let wait =
                 |(place, pending): (usize, Pending)| async move { (place, pending.outcome(deadline).await) };
@@ -196,22 +195,22 @@ impl Resolver {
         .await
     }
 
-    /// Returns whether a good answer is cached, or none is allowed: then not even more credentials are worth waiting for.
+    /// Returns whether a good answer is cached, or the registry is not allowed: more credentials would not be used.
     pub fn is_settled(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> bool {
         let Fetcher { registry, cache, .. } = &self.0.fetcher;
         let cached = || Request { image, candidates }.cached(cache, cache.now()).0;
         !registry.admits(image) || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
     }
 
-    /// Returns the digest of the good answer that is cached.
+    /// Returns the digest that the image names, else the one to which its tag points in the cache.
     pub fn digest(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> Option<Digest> {
         let cache = &self.0.fetcher.cache;
-        // One of the candidates gave the answer; they are tried in this order.
+        // The first candidate with a digest gave the answer, as candidates are tried in this order.
         let pointed = || candidates.iter().find_map(|candidate| cache.points_to(image, candidate.id()));
         Digest::named_by(image).or_else(pointed)
     }
 
-    /// Returns whether a lookup of this image would take nothing that a Pod needs now.
+    /// Returns whether a lookup of this image would take no capacity that a Pod needs now.
     pub fn has_spare(&self, image: &ImageRef) -> bool {
         self.0.limit.has_spare(image.host())
     }
@@ -226,16 +225,16 @@ impl Resolver {
         &self.0.fetcher.registry.tls_faults
     }
 
-    /// Caches what anonymous access said of an image, to fill the cache ahead.
+    /// Caches what anonymous access found for an image, to fill the cache before Pods need it.
     pub fn learn(&self, image: &ImageRef, found: &Found) {
         self.0.fetcher.cache.learn(image, CredentialId::ANONYMOUS, found);
     }
 
-    /// Finds the answer that serves at once, or the lookup that will give one.
+    /// Returns the outcome that is known now, or the lookup that will give one.
     fn find(&self, request: Request<'_>, now: Millis, tenant: &Tenant) -> Lookup {
         let Fetcher { registry, cache, metrics, .. } = &self.0.fetcher;
         let count = |result| metrics.looked_up(request.image.host(), result);
-        // Before the cache: a registry that is no longer allowed is no longer trusted either.
+        // Checked before the cache: cached answers of a registry that is no longer allowed are not trusted either.
         if !registry.admits(request.image) {
             count(LookupResult::Failed);
             return Lookup::Ready(Err(LookupError::NotAllowed));
@@ -266,7 +265,7 @@ impl Resolver {
         }
     }
 
-    /// Joins the tenant's lookup of this image, or begins one, unless none may begin or its registry is known to fail.
+    /// Joins or begins the tenant's lookup of this image; fails with `Throttled`, `CircuitOpen` or `Overloaded`.
     fn start(&self, request: Request<'_>, tenant: &Tenant) -> Result<Pending, LookupError> {
         let Inner { fetcher, flights, hosts, limit, .. } = &*self.0;
         let host = hosts.get(request.image.host());
@@ -280,7 +279,7 @@ impl Resolver {
         }
         let (probe, refused) = match host.enter(access) {
             Ok(probe) => (probe, None),
-            // Another replica may have asked before the registry failed or throttled.
+            // Another replica may have shared an answer before the registry failed or throttled.
             Err(error) if fetcher.shared.as_ref().is_some_and(SharedCache::is_connected) => {
                 (None, Some(error))
             }
@@ -295,7 +294,7 @@ impl Resolver {
         Ok(Pending { flight, joined: false, short_wait })
     }
 
-    /// Looks up an image when it is the tenant's turn, or joins the request of another tenant, which goes on without this one.
+    /// Waits for the tenant's permit, then begins a request, or joins another tenant's, which outlives this lookup.
     async fn look_up(&self, job: Job, queued: Queued) -> Outcome {
         let Inner { fetcher, requests, .. } = &*self.0;
         if let Some(outcome) = fetcher.unasked(&job).await {
@@ -318,7 +317,7 @@ impl Resolver {
                 job.host.lookup_joined(job.access);
             }
             match flight.await {
-                // The circuit is open for the tenant whose request it was.
+                // The circuit is open for the tenant that began the request, but maybe not for this one.
                 Ok(Err(LookupError::CircuitOpen)) if joined => {}
                 outcome => {
                     if joined {
@@ -330,7 +329,7 @@ impl Resolver {
         }
     }
 
-    /// Asks the registry; holds the permit of the lookup that began the request until its end.
+    /// Queries the registry; holds the permit of the lookup that began the request until the request ends.
     async fn request(self, turn: Arc<(Job, Permit)>) -> Outcome {
         let (fetcher, job) = (&self.0.fetcher, &turn.0);
         trace::scope(fetcher.registry.traces.as_ref(), &job.image, fetcher.look_up(job)).await

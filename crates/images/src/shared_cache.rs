@@ -1,7 +1,7 @@
-//! The cache that replicas share: answers of registries in a Valkey or Redis, behind each replica's memory.
+//! Cache that replicas share: answers of registries in a Valkey or Redis, behind the cache in each replica's memory.
 //!
-//! It is a help, never a need: no Pod waits longer for it than one short timeout, and while it does not answer it is not
-//! asked. What comes out of it is untrusted input, and is checked like what a registry sends.
+//! The shared cache is optional: no Pod waits for it longer than one short timeout, and after a failure the circuit is
+//! open until the server answers again. Its content is untrusted input, and is checked like a registry's responses.
 
 mod entry;
 mod keeper;
@@ -30,22 +30,22 @@ use metrics::{Operation, OperationResult};
 use server::Server;
 use tolerarch_core::image::ImageRef;
 
-/// Candidates of one image whose answers are looked for, all at once.
+/// Maximal number of candidates of one image whose answers are read, all at once.
 const CANDIDATES: usize = 8;
-/// Lifetime of the platforms of a digest: they never change, but nothing is kept that may not be used.
+/// Lifetime of the platforms of a digest: they never change, but those that nobody uses have to go.
 const DIGEST_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedCacheSettings {
-    /// The servers; without any no cache is shared.
+    /// Servers; `None` if no cache is shared.
     pub url: Option<ServerUrl>,
     pub username_file: Option<PathBuf>,
     pub password_file: Option<PathBuf>,
     /// Certificate authorities that are trusted in place of the system's.
     pub ca_file: Option<PathBuf>,
-    /// A secret of all replicas, which proves what they wrote.
+    /// Secret of all replicas, which authenticates their entries.
     pub key_file: Option<PathBuf>,
-    /// Time of one operation.
+    /// Timeout of one operation.
     pub timeout: Duration,
     pub prefix: String,
 }
@@ -64,15 +64,15 @@ impl Default for SharedCacheSettings {
     }
 }
 
-/// The cache that replicas share. Clones are the same cache under several configurations.
+/// Client of the cache that replicas share. Clones share the connection, under several configurations.
 #[derive(Clone)]
 pub struct SharedCache {
     timeout: Duration,
     metrics: SharedCacheMetrics,
-    /// The server in use; `None` while the circuit is open.
+    /// Server in use; `None` while the circuit is open.
     server: watch::Sender<Option<Arc<Server>>>,
     writes: mpsc::Sender<Write>,
-    /// Platforms for whose nodes answers are verified: answers that are verified for others mean something else.
+    /// Platforms for whose nodes answers are verified: an answer that is verified for others means something else.
     verified: Verified,
     tag_life: Duration,
 }
@@ -80,7 +80,7 @@ pub struct SharedCache {
 type Write = (Arc<Operation>, Cmd);
 
 impl SharedCache {
-    /// Returns the same cache for answers that are verified for nodes of these platforms. Those about tags live this long.
+    /// Returns the cache for answers verified for nodes of these platforms, with this lifetime of answers about tags.
     #[must_use]
     pub(crate) fn configured(self, verified: Verified, tag_life: Duration) -> Self {
         Self { verified, tag_life, ..self }
@@ -90,8 +90,8 @@ impl SharedCache {
         self.server.borrow().is_some()
     }
 
-    /// Finds what replicas know of the image's tag, or of this digest in its repository, and how long ago a registry said so.
-    /// Only candidates whose credential is at hand have an answer.
+    /// Finds what replicas know of the image's tag, or of this digest in the image's repository, and the time since a
+    /// registry reported it. Only candidates whose credential is at hand have an answer.
     pub(crate) async fn find(
         &self,
         image: &ImageRef,
@@ -110,7 +110,7 @@ impl SharedCache {
         join_all(known).await.into_iter().flatten().collect()
     }
 
-    /// Shares what a registry said, if all of it is known.
+    /// Shares a registry's answer, if no part is missing.
     pub(crate) fn learn(&self, image: &ImageRef, candidate: &CredentialCandidate, found: Found) {
         let Some(credential) = candidate.held_credential().filter(|_| !found.lacks_parts) else { return };
         let Some(server) = self.server(&self.metrics.set) else { return };
@@ -124,7 +124,7 @@ impl SharedCache {
         }
     }
 
-    /// Removes what was shared of the image's tag.
+    /// Removes the shared answer about the image's tag.
     pub(crate) fn forget(&self, image: &ImageRef, candidate: &CredentialCandidate) {
         if image.digest().is_none()
             && let Some(credential) = candidate.held_credential()
@@ -168,7 +168,7 @@ impl SharedCache {
         server
     }
 
-    /// Sends a command, within the time of one operation, and counts a failure.
+    /// Sends a command within the timeout of one operation, and counts a failure.
     async fn send<T: FromRedisValue>(
         &self,
         server: &Server,
@@ -182,7 +182,7 @@ impl SharedCache {
         })
     }
 
-    /// Opens the circuit, if this server is still in use; the keeper connects anew.
+    /// Opens the circuit if this server is still in use; the keeper reconnects.
     fn open_circuit(&self, server: &Arc<Server>) {
         let is_used = |current: &mut Arc<Server>| Arc::ptr_eq(current, server);
         self.server.send_if_modified(|current| current.take_if(is_used).is_some());

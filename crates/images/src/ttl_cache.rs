@@ -1,4 +1,4 @@
-//! A cache of values with lifetimes.
+//! Cache of values with lifetimes.
 
 use std::hash::Hash;
 use std::sync::{Arc, Once, Weak};
@@ -7,7 +7,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use tokio::time::{Duration, Instant, sleep};
 
-/// The longest lifetime: plugins may ask for any.
+/// Maximal lifetime: plugins may demand any.
 const LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// Time between sweeps, which drop expired values.
@@ -18,7 +18,7 @@ const SHARDS: usize = 4;
 
 pub(crate) struct TtlCache<K, V> {
     cached: Cache<K, (V, Instant), Weight<K, V>>,
-    /// Begins the sweeps with the first value, as that comes within the runtime.
+    /// Set when the sweeps begin, with the first value, as that comes from inside the Tokio runtime.
     sweeps: Once,
 }
 
@@ -40,7 +40,7 @@ where
         Self::weighed(capacity, capacity as u64, |_, _| 1)
     }
 
-    /// Makes a cache for about so many values, of this weight in all at most.
+    /// Makes a cache for about `items` values, whose weights add up to `capacity` at most.
     pub(crate) fn weighed(items: usize, capacity: u64, weight: fn(&K, &V) -> u64) -> Arc<Self> {
         let (weight, hash) = (Weight(weight), DefaultHashBuilder::default());
         let options = OptionsBuilder::new()
@@ -50,7 +50,7 @@ where
             .build();
         let cached = match options {
             Ok(options) => Cache::with_options(options, weight, hash, DefaultLifecycle::default()),
-            // Only if an option is missing.
+            // Unreachable: fails only if an option is missing.
             Err(_) => Cache::with(items, capacity, weight, hash, DefaultLifecycle::default()),
         };
         Arc::new(Self { cached, sweeps: Once::new() })
@@ -60,7 +60,7 @@ where
         self.cached.get(key).filter(|(_, until)| Instant::now() < *until).map(|(value, _)| value)
     }
 
-    /// Keeps a value for this time; not at all if that is zero.
+    /// Keeps a value for `life`, up to [`LIFE`]; removes the key if `life` is zero.
     pub(crate) fn put(self: &Arc<Self>, key: K, value: V, life: Duration) {
         if life.is_zero() {
             return self.remove(&key);
@@ -73,7 +73,7 @@ where
         self.cached.remove(key);
     }
 
-    /// Drops expired values: they may be secret, and must not stay until their room is needed.
+    /// Drops expired values: they may be secret, so they must not stay until their room is needed.
     async fn sweep(cache: Weak<Self>) {
         while let Some(cache) = cache.upgrade() {
             let now = Instant::now();

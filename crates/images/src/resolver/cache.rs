@@ -1,8 +1,8 @@
-//! The cache of images has two levels: a tag points to a digest for a while, a digest has its platforms until it is evicted.
+//! Cache of images with two levels: a tag points to a digest for a while, a digest has its platforms until eviction.
 //! quick_cache bounds both and keeps the working set through a flood; it has no lifetimes, so values have their own.
 //!
-//! An answer is cached for the credential that gave it only: the [`CredentialId`] is part of the keys of both levels. So
-//! neither a hit, a miss nor a failure reveals what another tenant may access.
+//! An answer is cached for the credential that gave it only: the [`CredentialId`] is part of the keys of both levels.
+//! So neither a hit, a miss nor a failure reveals what another tenant may access.
 //!
 //! A failure is never stored as platforms, and never replaces a good answer that may still serve.
 
@@ -21,26 +21,26 @@ use tolerarch_core::image::{ImageRef, LookupError, Support};
 
 /// Longest time for which a registry's `Retry-After` is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
-/// Lifetimes are shortened by up to one in this many, so that replicas do not ask in step.
+/// Divisor of lifetimes: each is shortened by up to a tenth, so that replicas do not revalidate in step.
 const JITTER: Millis = 10;
-/// Bytes of a key that count as one entry; longer ones count more.
+/// Bytes of a key that count as one entry; a longer key counts as several.
 const KEY_BYTES: usize = 256;
 
 pub type Outcome = Result<Support, LookupError>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// Number of images.
+    /// Maximal number of images.
     pub capacity: usize,
-    /// Time for which a tag is taken to point where it did; what a digest has never changes.
+    /// Time for which a tag is assumed to point to the same digest; the content of a digest never changes.
     pub tag: Duration,
-    /// Time after that for which the tag still answers at once, while a refresh runs behind.
+    /// Time after `tag` for which an answer is still served at once, while a refresh runs in the background.
     pub stale_while_revalidate: Duration,
-    /// Time after `tag` for which the tag answers while the registry fails.
+    /// Time after `tag` for which an answer is served while the registry fails.
     pub stale_if_error: Duration,
     pub not_found: Duration,
     pub denied: Duration,
-    /// Least time; longer if `Retry-After` says so.
+    /// Minimal time; longer if `Retry-After` demands it.
     pub throttled: Duration,
     pub timeout: Duration,
     pub unreachable: Duration,
@@ -69,53 +69,53 @@ impl Default for CacheSettings {
 pub(super) enum Cached {
     /// A good answer, or a recent failure, within its lifetime.
     Fresh(Outcome),
-    /// A good answer that serves at once; `due` says whether to refresh it.
+    /// A good answer that is served at once; `due` if it is to be refreshed.
     Stale {
         support: Support,
         due: bool,
     },
-    /// A good answer that serves only if the registry fails.
+    /// A good answer that is served only if the registry fails.
     Expired(Support),
     Nothing,
 }
 
-/// Answers, and how long they count under one configuration.
+/// Answers, and their lifetimes under one configuration.
 pub(super) struct Cache {
     levels: Arc<Levels>,
     settings: CacheSettings,
-    /// Number of the configuration. A lookup of a former one stores nothing: its registry may be denied by now.
+    /// Number of the configuration. A lookup under a former one stores nothing: its registry may be denied by now.
     generation: u64,
 }
 
 struct Levels {
     tags: Bounded<Box<str>, Tag, ByLength>,
     platforms: Bounded<PlatformsKey, Support>,
-    /// Hashes repositories and credentials for the keys of the second level; keyed, so that collisions cannot be chosen.
+    /// Hasher of repositories and credentials for [`PlatformsKey`]; keyed, so that nobody can choose collisions.
     repositories: std::hash::RandomState,
     metrics: ResolverMetrics,
     began: Instant,
     latest: AtomicU64,
 }
 
-/// Milliseconds since the cache began; answers of other replicas may be older.
+/// Milliseconds since the cache was made; negative for older answers of other replicas.
 pub(super) type Millis = i64;
 
 #[derive(Clone, Copy, Debug)]
 enum Tag {
     Points {
         to: Digest,
-        /// The platforms of that digest, so that a hit is one look into one map.
+        /// Platforms of that digest, so that a hit is one look into one map.
         support: Support,
-        /// Time at which the registry last said so, a little earlier by the jitter.
+        /// Time at which the registry last confirmed the digest, minus the jitter.
         confirmed: Millis,
-        /// Time at which to ask again after the registry failed to say; 0 if it did not fail.
+        /// Time of the next refresh after the registry failed; 0 if it did not fail.
         retry: Millis,
     },
-    /// A failure, or an answer of which something was missing or unknown.
+    /// A failure, or an answer with a part that is missing or unknown.
     Brief { outcome: Outcome, until: Millis },
 }
 
-/// A digest within a repository, for one credential: the cache must not reveal a repository to those who may not read it.
+/// Hash of repository and credential, and a digest: a repository must stay hidden from those who may not read it.
 type PlatformsKey = (u64, Digest);
 
 impl Cache {
@@ -131,9 +131,9 @@ impl Cache {
         Self { levels: Arc::new(levels), settings, generation: 0 }
     }
 
-    /// Makes the cache of another configuration, of the same capacity. What is cached already counts by the new lifetimes, and
-    /// only lookups of the new configuration are stored from now on. Without `keeps` the two caches share nothing: a lookup that
-    /// ends while the configuration changes could store its answer after any clearing.
+    /// Makes the cache of another configuration, with the same capacity. Cached answers get the new lifetimes, and only
+    /// lookups of the new configuration are stored from now on. Without `keeps` the two caches share nothing: even
+    /// after a clearing, a lookup that ends during the change could store its answer.
     pub(super) fn reconfigured(&self, settings: CacheSettings, keeps: bool) -> Self {
         let settings = CacheSettings { capacity: self.settings.capacity, ..settings };
         if !keeps {
@@ -147,7 +147,7 @@ impl Cache {
         self.get_at(image, access, self.now())
     }
 
-    /// Does the same for callers with several images: looking at the clock takes longer than a hit.
+    /// Returns the state at `now`, for callers with several images: reading the clock takes longer than a hit.
     pub(super) fn get_at(&self, image: &ImageRef, access: CredentialId, now: Millis) -> Cached {
         if let Some(support) =
             Digest::named_by(image).and_then(|digest| self.platforms_of(image, access, digest))
@@ -184,7 +184,7 @@ impl Cache {
         }
     }
 
-    /// Records that the tag points to this digest, as the registry says. Returns the digest's platforms if they are known.
+    /// Records that the registry reports this digest for the tag. Returns the digest's platforms if they are known.
     pub(super) fn confirm(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> Option<Support> {
         let support = match self.levels.tags.get(&*key(image, access)) {
             Some(Tag::Points { to, support, .. }) if to == digest => support,
@@ -196,7 +196,7 @@ impl Cache {
 
     pub(super) fn learn(&self, image: &ImageRef, access: CredentialId, found: &Found) {
         if found.lacks_parts {
-            // The whole answer is asked for when a tag would be, also where a digest is named.
+            // The answer expires like a tag's, even if a digest is named, so that the rest is looked up.
             let until = self.now() + jittered(self.settings.tag);
             return self.put_tag(image, access, Tag::Brief { outcome: Ok(found.support), until });
         }
@@ -204,7 +204,7 @@ impl Cache {
         match Digest::named_by(image) {
             None => self.point(image, access, found.digest, found.support),
             Some(named) => {
-                // It may be of another algorithm than the one that all content is known by here.
+                // The named digest may be of another algorithm than the SHA-256 of `found.digest`.
                 self.put_platforms(self.platforms_key(image, access, named), found.support);
                 if self.is_current() {
                     self.levels.tags.remove(&*key(image, access));
@@ -213,7 +213,7 @@ impl Cache {
         }
     }
 
-    /// Takes over the answer of another replica, and its age, unless this replica knows better.
+    /// Adopts the answer of another replica, and its age, unless this replica has a newer answer or a recent failure.
     pub(super) fn adopt(&self, image: &ImageRef, access: CredentialId, found: &Found, age: Duration) {
         let Found { digest, support, .. } = *found;
         if let Some(named) = Digest::named_by(image) {
@@ -234,13 +234,13 @@ impl Cache {
         }
     }
 
-    /// Returns how long an answer about a tag may be of use.
+    /// Returns the time for which an answer about a tag may be used.
     pub(super) fn tag_life(&self) -> Duration {
         let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
         tag.saturating_add(stale_while_revalidate.max(stale_if_error))
     }
 
-    /// Records that a lookup failed. Returns the answer that serves now: the last good one if that may serve.
+    /// Records a failed lookup. Returns the last good answer if that may be served, else the outcome of the failure.
     pub(super) fn fail(&self, image: &ImageRef, access: CredentialId, error: &Error) -> Outcome {
         let why = lookup_error(error);
         let settings = &self.settings;
@@ -268,7 +268,7 @@ impl Cache {
         outcome
     }
 
-    /// Returns the time for which a registry that throttles is not asked.
+    /// Returns the time for which a registry that throttles gets no requests.
     pub(super) fn throttle(&self, error: &Error) -> Duration {
         match error.cause() {
             Error::Throttled(Some(retry_after)) => {
@@ -278,7 +278,7 @@ impl Cache {
         }
     }
 
-    /// Returns the good answer that serves while the registry fails.
+    /// Returns the good answer that may be served while the registry fails.
     pub(super) fn last_good(&self, image: &ImageRef, access: CredentialId) -> Option<Support> {
         match self.get(image, access) {
             Cached::Fresh(Ok(support)) | Cached::Stale { support, .. } | Cached::Expired(support) => {
@@ -338,7 +338,7 @@ impl Cache {
     }
 }
 
-/// Returns the key of an image for one credential: for anonymous access the image itself. No image has a space.
+/// Returns the key of an image for one credential; for anonymous access the image itself. No image contains a space.
 fn key(image: &ImageRef, access: CredentialId) -> Cow<'_, str> {
     match access {
         CredentialId::ANONYMOUS => Cow::Borrowed(image.as_str()),

@@ -1,9 +1,8 @@
-//! The circuit breaker of one registry: a repository rests after failures of several images, the registry after failures of
-//! several repositories, without any answer in between. Then one lookup of each namespace at a time finds out whether it
-//! answers again.
+//! Circuit breaker of one registry. Failures of several images without any answer in between open their repository's
+//! circuit, those of several repositories the registry's. If half-open, it admits one probe per namespace at a time.
 //!
-//! Pods name the images, so what fails may be of one tenant's making. Failures of one namespace open a circuit for that
-//! namespace only. Failures of two open it for others once: as long as these have not failed themselves, they find out.
+//! Pods name the images, so one tenant may cause the failures: those of one namespace open a circuit for that namespace
+//! only. Those of two open the circuit once for all others; then a namespace may probe until a lookup of it fails.
 
 use std::collections::HashSet;
 
@@ -13,32 +12,31 @@ use super::request::Access;
 
 /// Failures in a row that open a circuit: images of a repository; repositories of a registry.
 pub(super) const FAILURES: usize = 3;
-/// Time from a failure until an open circuit is half-open: a registry that works again is in use within that time, and the
-/// controller has repaired what waited for the registry within 5 s. With [`PROBE_TIME`] below ten seconds, for one that hangs.
+/// Time from a failure until an open circuit is half-open: a registry that works again is in use within that time, and
+/// the controller has repaired the affected Pods within 5 s. With [`PROBE_TIME`] below 10 s, for a registry that hangs.
 pub(super) const OPEN: Duration = Duration::from_secs(3);
-/// Time of a probe, and time that the probe's Pod waits.
+/// Timeout of a probe, and the maximal wait of the probe's Pod.
 pub(super) const PROBE_TIME: Duration = Duration::from_secs(3);
 pub(super) const PROBE_PATIENCE: Duration = Duration::from_millis(400);
-/// Failures of one registry that are kept, the latest ones: at most 4 KiB each, 16 MiB for all registries.
+/// Maximal number of failures kept of one registry, the latest ones: at most 4 KiB per registry, 16 MiB in all.
 const FAULTS: usize = 32;
-/// Failures of one namespace that are kept: enough to open the registry and two repositories, and few enough to leave room for
-/// others.
+/// Maximal number of failures kept of one namespace: enough to open the registry's circuit and those of two
+/// repositories, and few enough to leave room for other namespaces.
 const FAULTS_OF_NAMESPACE: usize = 8;
 
-/// The repository that a circuit is of; `None` is all of the registry.
+/// Repository of a circuit; `None` for the circuit of the whole registry.
 pub(super) type Scope = Option<u64>;
 
 /// Failed lookups: one for each image and namespace, the latest one last.
 #[derive(Default)]
 pub(super) struct Faults(Vec<Fault>);
 
-/// A failed lookup.
 struct Fault {
     access: Access,
-    /// Times of the first failure without an answer of the registry since, and of the last one.
+    /// Times of the first failure since the registry's last answer, and of the last failure.
     since: Instant,
     at: Instant,
-    /// Nothing was answered since, in its repository and in all of the registry.
+    /// True while there was no answer since: in the fault's repository, and in the whole registry.
     repository_silent: bool,
     registry_silent: bool,
 }
@@ -81,7 +79,7 @@ impl Faults {
             None => fault.registry_silent,
             Some(repository) => fault.repository_silent && fault.access.repository == repository,
         };
-        // Several of these have to fail.
+        // Parts of which several have to fail: repositories of a registry, images of a repository.
         let part = |fault: &&Fault| scope.map_or(fault.access.repository, |_| fault.access.image);
         let mut faults: Vec<&Fault> = self.0.iter().filter(counts).collect();
         faults.sort_by_key(|fault| fault.since);
@@ -89,7 +87,7 @@ impl Faults {
         let failed = own().map(|fault| fault.at).max();
         let by_own = failed.filter(|_| own().map(part).collect::<HashSet<_>>().len() >= FAILURES);
         let (mut parts, mut namespaces) = (HashSet::new(), HashSet::new());
-        // The fault by which there were enough of several namespaces.
+        // The fault that completed the number, with several namespaces among them.
         let by_all = faults.iter().find(|fault| {
             parts.insert(part(fault));
             namespaces.insert(fault.access.namespace);
@@ -101,7 +99,8 @@ impl Faults {
 }
 
 impl Fault {
-    /// Returns whether the same failed. With a Pod's credential, which may be the cause, an image fails apart from others.
+    /// Returns whether the fault is of the same image. With a Pod's credential, which may be the cause, an image fails
+    /// apart from its failures with other credentials.
     fn is_of(&self, access: Access) -> bool {
         let alike = self.access.credential == access.credential || !(self.access.of_pod || access.of_pod);
         self.access.image == access.image && alike

@@ -1,4 +1,4 @@
-//! Registries are isolated from each other: each has a circuit breaker, and a pause where it asks for one.
+//! Isolates registries from each other: each has a circuit breaker, and a pause while it throttles.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -22,14 +22,14 @@ use tolerarch_support::sync::Mutex;
 const HOSTS: usize = 4096;
 /// Time for which a registry that does not support HEAD requests gets none.
 const LACKS_HEAD: Duration = Duration::from_secs(600);
-/// Time that a registry may leave a lookup without an answer. After that no Pod waits longer than this, until the registry
-/// answers. Lookups at a healthy registry take 300 to 700 ms at a distance of 40 ms.
+/// Time without an answer after which a registry counts as silent. From then on no Pod waits longer than this, until
+/// the registry answers. Lookups at a healthy registry take 300 to 700 ms at a round-trip time of 40 ms.
 pub(super) const PATIENCE: Duration = Duration::from_millis(750);
-/// Time after which a failure or silence without another lookup says nothing of the registry any more.
+/// Time without another lookup after which a failure or silence says nothing about the registry any more.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(60);
-/// Namespaces without an answer that show that the silence is not of one namespace's making.
+/// Number of namespaces without an answer that show a registry to be silent: one alone may have caused its silence.
 const SILENT: usize = 2;
-/// Credentials of one host whose pauses are kept.
+/// Maximal number of credentials of one host whose pauses are kept.
 const ACCOUNTS: usize = 64;
 
 pub(super) struct Hosts {
@@ -38,36 +38,35 @@ pub(super) struct Hosts {
     metrics: ResolverMetrics,
 }
 
-/// One registry host, as images name it.
+/// Registry host, as images name it.
 pub(super) struct Host {
     pub(super) name: Box<str>,
     state: Mutex<State>,
     metrics: ResolverMetrics,
 }
 
-/// The right of a lookup to find out whether a registry works again. No other lookup of its namespace has it until the value is
-/// dropped.
+/// Right of a lookup to probe a registry whose circuit is half-open. At a time, one lookup of a namespace holds it.
 pub(super) type Probe = Arc<()>;
 
 #[derive(Default)]
 struct State {
     faults: Faults,
-    /// By the namespace and what is probed.
+    /// Probes by the namespace and the circuit.
     probes: HashMap<(u64, Scope), Weak<()>>,
-    /// While the registry's own circuit is open.
+    /// Set while the registry's own circuit is open.
     open: Option<Counted>,
-    /// Closes it if no Pod asks any more.
+    /// Task that closes the circuit if no Pod needs the registry any more.
     unused: Option<AbortOnDropHandle<()>>,
-    /// Ends of pauses of a registry that throttles: limits are per account, or per address for anonymous access.
+    /// Ends of the pauses of a registry that throttles: limits are per account, or per address for anonymous access.
     pauses: HashMap<CredentialId, Instant>,
     lacks_head: Option<Instant>,
-    /// Namespaces whose lookups have had no answer: an answer to anyone ends that.
+    /// Namespaces whose lookups have had no answer. An answer to any namespace clears them all.
     silent: HashMap<u64, Silence>,
 }
 
 struct Silence {
     since: Instant,
-    /// Time at which a lookup was begun or joined last.
+    /// Time at which a lookup last began or was joined.
     last: Instant,
 }
 
@@ -92,7 +91,7 @@ impl Hosts {
         host
     }
 
-    /// Returns the access that the request asks for on behalf of this tenant, with its first candidate.
+    /// Returns the access that the request needs on behalf of this tenant, with the request's first candidate.
     pub(super) fn access(&self, request: Request<'_>, tenant: &Tenant) -> Access {
         let access = Access {
             image: self.hasher.hash_one(request.image.as_str()),
@@ -117,19 +116,19 @@ impl Host {
 
     /// Records that a Pod of this namespace waits for a lookup that another Pod began.
     pub(super) fn lookup_joined(&self, access: Access) {
-        // Not while that lookup waits for its turn.
+        // Nothing to record while that lookup waits for its permit.
         if !self.state.lock().silent.is_empty() {
             self.lookup_started(access);
         }
     }
 
-    /// Records that a lookup of this namespace has ended by something else than the registry.
+    /// Records that a lookup of this namespace has ended for a reason other than the registry.
     pub(super) fn lookup_abandoned(&self, access: Access) {
         self.state.lock().silent.remove(&access.namespace);
     }
 
-    /// Returns whether a Pod of this namespace should not wait as long as it may: the registry is silent, or failed when it was
-    /// last asked for the image.
+    /// Returns whether a Pod of this namespace waits [`PATIENCE`] only: the registry is silent, or the image's last
+    /// lookup failed.
     pub(super) fn is_unresponsive(&self, access: Access) -> bool {
         let state = self.state.lock();
         let is_late = state.silent.get(&access.namespace).is_some_and(Silence::is_late);
@@ -137,7 +136,7 @@ impl Host {
         is_late || are_late || state.faults.has(access)
     }
 
-    /// Begins a lookup, if the registry may be asked; as a probe where a circuit is half-open.
+    /// Admits a lookup if the registry may be queried; as a probe where a circuit is half-open.
     pub(super) fn enter(&self, access: Access) -> Result<Option<Probe>, LookupError> {
         let mut state = self.state.lock();
         let Some(scope) = state.permission(access)? else { return Ok(None) };
@@ -147,7 +146,7 @@ impl Host {
         Ok(Some(probe))
     }
 
-    /// Refuses what may not ask the registry right now, not even as a probe.
+    /// Fails if the registry must not be queried right now, not even by a probe.
     pub(super) fn permission(&self, access: Access) -> Result<(), LookupError> {
         self.state.lock().permission(access).map(drop)
     }
@@ -180,7 +179,7 @@ impl Host {
         state.unused = state.open.is_some().then(unused).map(AbortOnDropHandle::new);
     }
 
-    /// Closes the circuit after a while without a lookup that fails: no Pod asks any more, so none would find out.
+    /// Closes the circuit after a minute without a failing lookup: no Pod needs the registry, so no lookup probes it.
     async fn close_unused(host: Weak<Self>) {
         sleep(FORGOTTEN).await;
         if let Some(host) = host.upgrade() {
@@ -189,11 +188,11 @@ impl Host {
         }
     }
 
-    /// Records that the registry asked for a pause, which holds for this credential.
+    /// Records that the registry throttles, which holds for this credential.
     pub(super) fn pause(&self, access: Access, pause: Duration) {
         let (now, mut state) = (Instant::now(), self.state.lock());
         state.pauses.retain(|_, until| now < *until);
-        // Credentials can take no place from anonymous access.
+        // However many credentials there are, the pause of anonymous access is kept.
         let is_anonymous = access.credential == CredentialId::ANONYMOUS;
         if is_anonymous || state.pauses.len() < ACCOUNTS || state.pauses.contains_key(&access.credential) {
             let until = state.pauses.entry(access.credential).or_insert(now);
@@ -212,7 +211,7 @@ impl Host {
 }
 
 impl State {
-    /// Returns whether a lookup may begin right now; with a scope, as a probe of that circuit, which is half-open.
+    /// Checks whether a lookup may begin right now; with a scope, as a probe of that circuit, which is half-open.
     fn permission(&self, access: Access) -> Result<Option<Scope>, LookupError> {
         let (now, pause) = (Instant::now(), self.pauses.get(&access.credential));
         if pause.is_some_and(|until| now < *until) {
@@ -224,7 +223,7 @@ impl State {
         if until <= now && !is_probed { Ok(Some(scope)) } else { Err(LookupError::CircuitOpen) }
     }
 
-    /// Returns the circuit that is open, that of the registry first, and when it becomes half-open.
+    /// Returns the open circuit, that of the registry first, and the time at which it becomes half-open.
     fn open_until(&self, access: Access) -> Option<(Scope, Instant)> {
         let scopes = [None, Some(access.repository)].into_iter();
         let mut open =

@@ -1,4 +1,4 @@
-//! One lookup: the credential candidates of an image are tried in their order until one of them is accepted.
+//! Lookup of an image: the credential candidates of an image are tried in their order until one of them is accepted.
 //!
 //! A refusal, a missing image included, holds for one candidate; it is cached for that one only, and the next one is
 //! tried. Any other failure is the registry's, and ends the lookup.
@@ -20,17 +20,16 @@ use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_support::concurrency::Tenant;
 
-/// Asks registries under one configuration, and caches what they answer.
+/// Queries registries under one configuration, and caches their answers.
 pub(super) struct Fetcher {
     pub(super) registry: Registry,
     pub(super) cache: Cache,
-    /// What replicas share.
     pub(super) shared: Option<SharedCache>,
     pub(super) timeout: Duration,
     pub(super) metrics: ResolverMetrics,
 }
 
-/// A lookup to be done, and what it holds until it ends.
+/// Lookup to be done, with the resources that it holds until it ends.
 pub(super) struct Job {
     pub(super) image: ImageRef,
     pub(super) candidates: Box<[CredentialCandidate]>,
@@ -38,28 +37,28 @@ pub(super) struct Job {
     /// Access with the first candidate.
     pub(super) access: Access,
     pub(super) probe: Option<Probe>,
-    /// Set if the registry may not be asked, with the reason: only the shared cache is.
+    /// Set if the registry must not be queried, with the reason: then only the shared cache is read.
     pub(super) refused: Option<LookupError>,
     pub(super) tenant: Tenant,
 }
 
-/// One lookup at a registry, and how far it has come.
+/// Lookup at a registry, and its progress.
 struct Attempt<'a> {
     fetcher: &'a Fetcher,
     job: &'a Job,
-    /// The candidate in use, and the kind of its source.
+    /// Access with the candidate in use, and the kind of the candidate's source.
     access: Access,
     credential: &'static str,
-    /// The registry has answered, be it with a refusal.
+    /// True if the registry has answered, be it with a refusal.
     answered: bool,
-    /// Time since which the registry is waited for; `None` while a credential is.
+    /// Time since which the lookup waits for the registry; `None` while it waits for a credential.
     asked: Option<Instant>,
 }
 
 /// Reason why a lookup has no good answer.
 enum Failure {
     Registry(Error),
-    /// The registry was not asked, or says nothing of itself.
+    /// The registry was not queried, or the failure says nothing about the registry.
     NotAsked(LookupError),
 }
 
@@ -69,7 +68,7 @@ impl Job {
     }
 }
 
-/// Returns whether an older answer serves although the lookup failed.
+/// Returns whether the outcome of a failed lookup is an older good answer.
 fn is_stale(outcome: &Outcome) -> bool {
     outcome.is_ok_and(|support| !matches!(support, Support::Partial { .. }))
 }
@@ -83,13 +82,13 @@ impl Fetcher {
         outcome
     }
 
-    /// Returns the time of the registry's answer, and of waiting for the lookup's turn.
+    /// Returns the timeout of the registry's answer, and of the wait for the lookup's permit.
     pub(super) fn time(&self, job: &Job) -> Duration {
         if job.probe.is_some() { self.timeout.min(PROBE_TIME) } else { self.timeout }
     }
 
-    /// Returns the outcome for which the registry is not asked: another replica's answer, if that is as good as the registry's.
-    /// Caches an older one, in case the registry fails.
+    /// Returns the outcome if the registry need not be queried, as another replica has a fresh answer, or must not be
+    /// queried. Caches an older answer of a replica, too, in case the registry fails.
     pub(super) async fn unasked(&self, job: &Job) -> Option<Outcome> {
         if let Some(shared) = &self.shared {
             let found = shared.find(&job.image, Digest::named_by(&job.image), &job.candidates).await;
@@ -106,9 +105,9 @@ impl Fetcher {
         job.refused.map(|error| self.stale_or(job.request(), error))
     }
 
-    /// Asks the registry within the lookup's own timeout, and caches the result.
+    /// Queries the registry within the lookup's own timeout, and caches the result.
     pub(super) async fn look_up(&self, job: &Job) -> Outcome {
-        // Another lookup may have been answered since the cache was asked.
+        // Another lookup may have been answered since the cache was read.
         if let Cached::Fresh(outcome) = self.cached(job) {
             self.metrics.looked_up(job.image.host(), LookupResult::Joined);
             return outcome;
@@ -134,14 +133,14 @@ impl Fetcher {
         job.request().cached(&self.cache, self.cache.now()).0
     }
 
-    /// Returns where answers of this configuration are shared.
+    /// Returns the shared cache if this configuration may still store answers.
     fn sharing(&self) -> Option<&SharedCache> {
         self.shared.as_ref().filter(|_| self.cache.is_current())
     }
 }
 
 impl Attempt<'_> {
-    /// Judges a time-out.
+    /// Returns the failure of a timeout: the registry's if the registry had answered, or had half of the time to do so.
     fn late(&self, timeout: Duration) -> Failure {
         match self.asked {
             None => Failure::NotAsked(LookupError::Timeout),
@@ -153,14 +152,14 @@ impl Attempt<'_> {
         }
     }
 
-    /// Caches and logs why the registry gave no answer; returns the stale one if it may be served.
+    /// Caches and logs the registry's failure; returns the stale answer if one may be served, else the error.
     fn failed(&self, error: &Error) -> Outcome {
         let Self { fetcher, job: job @ Job { image, host, .. }, access, credential, .. } = *self;
         trace::record(|trace| trace.error = Some(error.to_string()));
         if let Error::Throttled(_) = error.cause() {
             host.pause(access, fetcher.cache.throttle(error));
         }
-        // Slow after an answer is no fault of the registry: many candidates may have taken the time.
+        // A timeout after an answer is no fault of the registry: many candidates may have taken the time.
         if !error.is_fault() || self.answered {
             host.answered(access);
         } else {
@@ -181,7 +180,7 @@ impl Attempt<'_> {
         outcome
     }
 
-    /// Tries one candidate after the other.
+    /// Tries the candidates in order, until one is accepted.
     async fn try_all(&mut self) -> Result<Support, Failure> {
         let job @ Job { image, candidates, .. } = self.job;
         let mut refused: Option<Error> = None;
@@ -189,7 +188,7 @@ impl Attempt<'_> {
         for candidate in candidates {
             self.access = job.access.with(candidate);
             self.credential = candidate.kind();
-            // A probe is what the circuit lets through.
+            // The open circuit admits the probe.
             if job.probe.is_none() {
                 job.host.permission(self.access).map_err(Failure::NotAsked)?;
             }
@@ -218,7 +217,7 @@ impl Attempt<'_> {
                 refused = Some(error);
             }
         }
-        // The candidate that was passed over may be the one that works.
+        // A candidate that was skipped may be the one that works.
         if busy {
             return Err(Failure::NotAsked(LookupError::Overloaded));
         }
@@ -245,7 +244,7 @@ impl Attempt<'_> {
         }
         let Self { fetcher, job: Job { image, .. }, .. } = self;
         if is_refusal(lookup_error(&error)) {
-            // An older good answer may outlive it (`last_good`), but first the next candidate is tried.
+            // An older good answer may outlive the refusal (`last_good`), but first the next candidate is tried.
             let _ = fetcher.cache.fail(image, candidate.id(), &error);
         }
         if error.ends_older_answers()
@@ -256,7 +255,7 @@ impl Attempt<'_> {
         Err(Failure::Registry(error))
     }
 
-    /// Sends one HEAD request if that may suffice, as Docker Hub does not count those; otherwise makes the whole lookup.
+    /// Sends one HEAD request if that may suffice, as Docker Hub does not count those; otherwise does the whole lookup.
     async fn ask(
         &self,
         candidate: &CredentialCandidate,

@@ -21,34 +21,34 @@ struct Host {
     circuits_open: IntGauge,
 }
 
-/// The way in which a lookup was answered.
+/// Source of a lookup's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupResult {
     Hit,
-    /// From the cache, by an answer past its time, while a refresh runs or the registry fails.
+    /// From the cache, by an answer past its lifetime, while a refresh runs or the registry fails.
     Stale,
-    /// From the cache, which remembers a recent failure.
+    /// From the cache, by a recent failure.
     Negative,
-    /// By a lookup that another Pod had started.
+    /// From a lookup that another Pod had started.
     Joined,
     Shared,
     Fetched,
-    /// Not: the registry or the way to it failed, no lookup may begin, or the Pod could not wait.
+    /// No answer: the registry or the connection failed, no lookup may begin, or the Pod could not wait.
     Failed,
 }
 
-/// The labels of results, in their order.
+/// Labels of the results, in the order of the variants.
 const RESULTS: [&str; 7] = ["hit", "stale", "negative", "joined", "shared", "fetched", "failed"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CacheLevel {
-    /// From tags to digests; failures too.
+    /// Tags with their digests, and failures.
     Tag,
-    /// From digests to platforms.
+    /// Digests with their platforms.
     Platforms,
 }
 
-/// The labels of levels, in their order.
+/// Labels of the levels, in the order of the variants.
 const LEVELS: [&str; 2] = ["tag", "platforms"];
 
 impl ResolverMetrics {
@@ -95,7 +95,7 @@ impl ResolverMetrics {
         Counted::by(&self.0.hosts.get(host).circuits_open)
     }
 
-    /// Sets the entries of a level of the cache, and counts those that had to make room.
+    /// Sets the number of entries of a level of the cache, and counts evicted ones.
     pub(super) fn cache_has(&self, level: CacheLevel, entries: usize, evicted: usize) {
         self.0.cache_entries[level as usize].set(i64::try_from(entries).unwrap_or(i64::MAX));
         self.0.cache_evictions[level as usize].inc_by(evicted as u64);

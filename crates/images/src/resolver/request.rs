@@ -1,4 +1,4 @@
-//! The request of a Pod: an image, and the credential candidates that the Pod may use; and what the cache has of that.
+//! Request of a Pod: an image and the credential candidates that the Pod may use, with what the cache has for them.
 
 use super::cache::{Cache, Cached, Millis};
 use crate::credentials::{CredentialCandidate, CredentialId};
@@ -12,7 +12,7 @@ pub(super) struct Request<'a> {
     pub(super) candidates: &'a [CredentialCandidate],
 }
 
-/// Key by which a tenant, or any tenant, joins a lookup.
+/// Key by which a tenant, or any tenant if there is none, joins a lookup.
 pub(super) type FlightKey = (Option<Tenant>, Box<str>);
 
 /// An image, a credential and a namespace. Names are keyed hashes.
@@ -22,7 +22,7 @@ pub(super) struct Access {
     pub(super) repository: u64,
     pub(super) namespace: u64,
     pub(super) credential: CredentialId,
-    /// The credential came with a Pod: anyone who may create a Pod can choose it.
+    /// True if the credential came with a Pod: anyone who may create a Pod can choose it.
     pub(super) of_pod: bool,
 }
 
@@ -33,20 +33,20 @@ impl Access {
 }
 
 impl<'a> Request<'a> {
-    /// Returns the key of the lookup in flight. No image has a space.
+    /// Returns the key of the lookup in flight. No image contains a space, which separates the parts.
     pub(super) fn key(self) -> Box<str> {
         let ids = self.candidates.iter().map(|candidate| format!(" {:x}", candidate.id()));
         std::iter::once(self.image.to_string()).chain(ids).collect::<String>().into()
     }
 
-    /// Returns the key of the request to the registry, which tenants join. They do not join one that may run a program: a run
-    /// waits for its tenant's share of the runs, and nobody else should.
+    /// Returns the key by which tenants share the request to the registry. A request that may run a program is not
+    /// shared: the run waits for its tenant's share of the runs, and no other tenant should.
     pub(super) fn shared_key(self, tenant: &Tenant) -> FlightKey {
         let runs_program = self.candidates.iter().any(|candidate| candidate.held_credential().is_none());
         (runs_program.then(|| tenant.clone()), self.key())
     }
 
-    /// Returns what is cached for any of the candidates, and the request that would refresh it by the candidate that gave it.
+    /// Returns what is cached for any candidate, and the request that would refresh it by the candidate that gave it.
     pub(super) fn cached(self, cache: &Cache, now: Millis) -> (Cached, Self) {
         let (mut stale, mut expired, mut refused, mut failed) = (None, None, None, None);
         let mut open = false;
@@ -79,19 +79,19 @@ impl<'a> Request<'a> {
         stale.unwrap_or((cached, self))
     }
 
-    /// Returns the good answer that serves while the registry fails.
+    /// Returns the good answer that may be served while the registry fails.
     pub(super) fn last_good(self, cache: &Cache) -> Option<Support> {
         self.candidates.iter().find_map(|candidate| cache.last_good(self.image, candidate.id()))
     }
 }
 
-/// Returns whether a failure holds for one candidate only.
+/// Returns whether a failure is about one candidate only.
 pub(super) fn is_refusal(error: LookupError) -> bool {
     matches!(error, LookupError::Denied | LookupError::NotFound)
 }
 
-/// Returns whether a refusal is to be reported in place of the one `before`: a missing image says more than a denial, if a
-/// credential was accepted.
+/// Returns whether a refusal is to be reported in place of the one `before`: a missing image says more than a denial,
+/// if a credential was accepted.
 pub(super) fn says_more(
     now: LookupError,
     before: Option<LookupError>,

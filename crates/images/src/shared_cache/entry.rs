@@ -1,6 +1,6 @@
-//! An entry of the shared cache, as bytes: 46 of content and 32 that prove it.
+//! Binary form of an entry of the shared cache: 46 bytes of content and 32 that authenticate it.
 //!
-//! An entry of another version, of anyone without the key of `keyFile`, or of another key counts as nothing.
+//! An entry of another version, of a writer without the key of `keyFile`, or copied from another key is ignored.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use tokio::time::Duration;
@@ -9,20 +9,20 @@ use super::key::{FORMAT, Keys};
 use crate::registry::{Digest, Found};
 use tolerarch_core::image::{PlatformSet, Support};
 
-/// Format, kind, platforms, time, digest.
+/// Bytes of the content: format, kind, platforms, time, digest.
 const CONTENT: usize = 1 + 1 + 4 + 8 + 32;
 /// Bytes of an entry.
 pub(super) const LENGTH: usize = CONTENT + 32;
-/// Difference that the clocks of replicas may have.
+/// Maximal difference between the clocks of replicas.
 const SKEW: Duration = Duration::from_secs(60);
 
-/// Returns the entry that is stored under this key. `now` is the time since the Unix epoch.
+/// Returns the bytes to store under this key. `now` is the time since the Unix epoch.
 pub(super) fn encode(found: Found, keys: &Keys, key: &str, now: Duration) -> [u8; LENGTH] {
     let (kind, platforms) = match found.support {
         Support::Index(set) => (0, set),
         Support::Single(set) => (1, set),
         Support::Artifact => (2, PlatformSet::EMPTY),
-        // Not for others: it is asked for again in a moment.
+        // Not for other replicas: a partial answer is soon looked up again.
         Support::Partial { .. } => (u8::MAX, PlatformSet::EMPTY),
     };
     let mut bytes = [0; LENGTH];
@@ -36,7 +36,7 @@ pub(super) fn encode(found: Found, keys: &Keys, key: &str, now: Duration) -> [u8
     bytes
 }
 
-/// Reads what was found, and how long ago, if [`encode`] gave these bytes for this key.
+/// Reads the found platforms and their age; `None` unless [`encode`] gave these bytes for this key.
 pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &str, now: Duration) -> Option<(Found, Duration)> {
     let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
     let (content, proof) = bytes.split_at(CONTENT);

@@ -1,4 +1,4 @@
-//! The task that connects the shared cache and writes what waits. Lookups never wait for either.
+//! Task that connects to the shared cache and sends queued writes. Lookups wait for neither.
 
 use std::ops::Range;
 
@@ -13,38 +13,38 @@ use super::url::ServerUrl;
 use super::{SharedCache, SharedCacheSettings, Write, within};
 use tolerarch_support::health::{Reported, State};
 
-/// Time of connecting, in all.
+/// Timeout of connecting, in all.
 const CONNECT: Duration = Duration::from_secs(3);
-/// Time that the start of the program waits for the first connection.
+/// Maximal time that the start of the program waits for the first connection.
 const FIRST: Duration = Duration::from_secs(1);
-/// Milliseconds between two tries to connect: at random, so that replicas do not come in step.
+/// Milliseconds between two attempts to connect: random, so that replicas do not reconnect in step.
 const PAUSE: Range<u64> = 500..5000;
-/// Writes that wait, of some 500 bytes each; more are dropped.
+/// Maximal number of queued writes, of some 500 bytes each; more are dropped.
 const WRITES: usize = 4096;
-/// Writes that are sent at once.
+/// Maximal number of writes that are sent at once.
 const BATCH: usize = 64;
 
 const NOT_CONNECTED: State = State::Degraded("no server answers; every replica asks the registries itself");
 const REFUSES_WRITES: State =
     State::Degraded("the server takes no writes; replicas share what is there already");
 
-/// The task behind a [`SharedCache`].
+/// Task behind a [`SharedCache`].
 pub struct SharedCacheKeeper {
     cache: SharedCache,
     settings: SharedCacheSettings,
     url: ServerUrl,
     queue: mpsc::Receiver<Write>,
-    /// Health of the cache, which never keeps reviews from being answered.
+    /// Health of the cache; reviews are answered in any state of it.
     pub state: Reported,
-    /// Time of the last try to connect.
+    /// Time of the last attempt to connect.
     tried: Instant,
-    /// The cause that was logged last: each one is logged once.
+    /// Cause that was logged last, so that each one is logged once.
     logged: Option<String>,
 }
 
 impl SharedCacheKeeper {
-    /// Returns the cache and its keeper; `None` without servers. Connects at once if that takes no more than a moment, so that
-    /// the first Pods find what replicas share.
+    /// Returns the cache and its keeper; `None` without servers. Waits a second at most for the first connection, so
+    /// that the first Pods find what replicas share.
     pub async fn begin(
         settings: SharedCacheSettings,
         metrics: SharedCacheMetrics,
@@ -67,7 +67,7 @@ impl SharedCacheKeeper {
         Some((cache, own))
     }
 
-    /// Writes what waits, and connects anew while the circuit is open.
+    /// Sends queued writes, and reconnects while the circuit is open. Runs until the task is cancelled.
     pub async fn run(&mut self) {
         let mut servers = self.cache.server.subscribe();
         let mut batch = Vec::with_capacity(BATCH);
@@ -94,8 +94,8 @@ impl SharedCacheKeeper {
                 Err(error) if is_refusal(&error) => {
                     self.report(REFUSES_WRITES, Err(error));
                     self.back_off().await;
-                    // Where the server has become a replica, its name may lead to another one by now. This one goes on answering
-                    // lookups until then.
+                    // If the server has become a replica, its name may lead to another server by now. The old
+                    // connection answers lookups until the new one exists.
                     let _ = self.connect().await;
                 }
                 written => {
@@ -108,7 +108,7 @@ impl SharedCacheKeeper {
         }
     }
 
-    /// Waits for the next try, which is due at once if the last one is long ago, and drops what waits to be written.
+    /// Waits until the next attempt is due, which is at once if the last one is long ago, and drops queued writes.
     async fn back_off(&mut self) {
         sleep_until(self.tried + Duration::from_millis(fastrand::u64(PAUSE))).await;
         while let Ok((operation, _)) = self.queue.try_recv() {
@@ -116,7 +116,7 @@ impl SharedCacheKeeper {
         }
     }
 
-    /// Connects, and has lookups use the new connection.
+    /// Connects, and makes lookups use the new connection.
     async fn connect(&mut self) -> RedisResult<()> {
         self.tried = Instant::now();
         let server = within(CONNECT, Server::connect(&self.settings, &self.url)).await?;
@@ -124,7 +124,7 @@ impl SharedCacheKeeper {
         Ok(())
     }
 
-    /// Shows that the cache works, or that it has this fault, and logs each cause once.
+    /// Reports that the cache works, or that it has this fault, and logs each cause once.
     fn report(&mut self, fault: State, result: RedisResult<()>) {
         self.state.set(if result.is_ok() { State::Healthy } else { fault });
         let cause = result.err().map(|error| error.to_string());

@@ -1,5 +1,5 @@
-//! Keys of the shared cache. Every key is a hash; with `keyFile` it is a keyed one, and only then may a credential be a part
-//! of it: answers that a credential gave are shared among those who hold the same credential and the same key.
+//! Keys of the shared cache. Every key is a hash; with `keyFile` it is a keyed one, and only then may a credential be
+//! part of it: answers by a credential are shared among holders of the same credential and the same key.
 
 use aws_lc_rs::hmac;
 use base64::Engine;
@@ -9,17 +9,17 @@ use crate::credentials::{Credential, hash_parts};
 use crate::registry::{Digest, Verified};
 use tolerarch_core::image::{ImageRef, PlatformSet};
 
-/// Changed with the layout of entries, or with the meaning of any part of it.
+/// Version of entries: changed with their layout, or with the meaning of any part.
 pub(super) const FORMAT: u8 = 1;
-/// Raised when the same documents come to mean other platforms.
+/// Version of the model: raised when the same documents come to mean other platforms.
 const MODEL: &str = "1";
 
 /// Computes keys, and the proofs of values.
 pub(super) struct Keys {
     prefix: String,
-    /// The format of entries and the platforms that are known: with others an answer means something else.
+    /// Format of entries and known platforms: an answer means something else with others.
     meaning: String,
-    /// The operator's key; without `keyFile` one that everybody knows.
+    /// The operator's key; without `keyFile` an empty one, which everybody knows.
     key: hmac::Key,
     has_secret: bool,
 }
@@ -34,9 +34,9 @@ impl Keys {
         }
     }
 
-    /// Returns the key of a digest in the image's repository, which must not be revealed to those who may not read it; without
-    /// a digest, that of the image's tag. Answers that are verified for nodes of other platforms have other keys. `None` means
-    /// that the answer must not be shared.
+    /// Returns the key of a digest in the image's repository, which must not be revealed to those who may not read it;
+    /// without a digest, the key of the image's tag. Answers that are verified for nodes of other platforms have other
+    /// keys. `None` means that the answer must not be shared.
     pub(super) fn of(
         &self,
         image: &ImageRef,
@@ -58,7 +58,7 @@ impl Keys {
         Some(format!("{}{}", self.prefix, BASE64.encode(hash)))
     }
 
-    /// Proves that this content was written under this key: with `keyFile` by a replica, else by anyone.
+    /// Computes the proof that this content was written under this key: with `keyFile` by a replica, else by anyone.
     pub(super) fn proof(&self, key: &str, content: &[u8]) -> [u8; 32] {
         hash_parts(&self.key, [b"value".as_slice(), key.as_bytes(), content])
     }

@@ -27,7 +27,7 @@ pub(super) struct Operation {
 pub(super) enum OperationResult {
     Hit,
     Miss,
-    /// The value is no entry.
+    /// A value that is no entry.
     Invalid,
     /// Written or deleted.
     Ok,
@@ -35,17 +35,17 @@ pub(super) enum OperationResult {
     Error,
     /// Not sent, as the server did not answer or refused writes a moment ago.
     Skipped,
-    /// Not written, as too many writes wait.
+    /// Not written, as the queue of writes is full.
     Dropped,
 }
 
-/// The labels of results, in their order.
+/// Labels of the results, in the order of the variants.
 const RESULTS: [&str; 8] = ["hit", "miss", "invalid", "ok", "timeout", "error", "skipped", "dropped"];
 
 impl OperationResult {
     pub(super) fn of(error: &RedisError) -> Self {
         match error.code() {
-            // Anyone with access to the server can have put something else there than text.
+            // Anyone with access to the server can have stored a value of another type than text.
             Some("WRONGTYPE") => Self::Invalid,
             _ if error.is_timeout() => Self::Timeout,
             _ => Self::Error,

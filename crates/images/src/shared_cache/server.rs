@@ -1,7 +1,7 @@
-//! One server or a cluster, and commands to it, whose time their callers limit.
+//! Connection to one server or a cluster. Callers limit the time of commands.
 //!
-//! The library reads answers without a bound: a single server is read through a stream that has one. The nodes of a cluster
-//! are dialled, read and followed by the library alone.
+//! The library reads answers without a bound, so a single server is read through a bounded stream. The nodes of a
+//! cluster are dialled, read and followed by the library alone.
 
 use std::fmt::Display;
 use std::io;
@@ -33,28 +33,28 @@ use super::url::ServerUrl;
 use crate::meter::{Meter, Metered};
 use tolerarch_support::file;
 
-/// Bytes that are read of a new connection, and beyond what was asked for: the library keeps an answer until the answer ends, in
-/// some twenty times the memory.
+/// Bytes that may be received on a new connection, and beyond the answers that commands allow for: the library buffers
+/// an answer until the answer ends, in some twenty times the memory.
 const ANSWERS: usize = 32 << 10;
-/// Bytes that may be read for each that was written. No answer is as long as the command.
+/// Bytes that may be received for each byte sent. No answer is as long as its command.
 const FOR_EACH: usize = 4;
-/// Time of dialling one node of a cluster.
+/// Timeout of dialling one node of a cluster.
 const DIAL: Duration = Duration::from_secs(1);
-/// Times that a cluster is asked for one key: where it was, where it is, where it goes, and once more where a node broke.
+/// Retries of a command in a cluster: at the key's new node, at the node where the key moves, and after a broken node.
 const RETRIES: u32 = 3;
-/// Milliseconds before a node that is busy is asked again.
+/// Milliseconds before a busy node gets the command again.
 const RETRY: u64 = 5;
-/// Bytes of a key below which it can be guessed.
+/// Length in bytes below which a key can be guessed.
 const KEY_BYTES: usize = 16;
 
-/// A connection that has answered once.
+/// Connection that has answered once.
 pub(super) struct Server {
     pub(super) keys: Keys,
     connection: Connection,
 }
 
 enum Connection {
-    /// The driver reads and writes until the server is dropped, whatever it owes.
+    /// The driver reads and writes until the server is dropped, even with answers outstanding.
     One {
         commands: MultiplexedConnection,
         _driver: AbortOnDropHandle<()>,
@@ -63,8 +63,7 @@ enum Connection {
 }
 
 impl Server {
-    /// Connects, and sees that the server answers what lookups ask. Reads files anew for each connection, as passwords are
-    /// rotated.
+    /// Connects, and checks that lookups get answers. Reads the files for each connection, as passwords are rotated.
     pub(super) async fn connect(settings: &SharedCacheSettings, url: &ServerUrl) -> RedisResult<Self> {
         let own = settings.clone();
         let (redis, ca, keys) = spawn_blocking(move || read(&own)).await.map_err(io::Error::other)??;
@@ -113,15 +112,15 @@ impl Server {
     }
 }
 
-/// Asks for a value; the answer is empty if there is none. Asks for one byte more than an entry has at most, as another value
-/// may have any size.
+/// Requests a value; the answer is empty if there is none. Limits it to a byte more than an entry, as others may be
+/// large.
 pub(super) fn get(key: &str) -> Cmd {
     let mut get = cmd("GETRANGE");
     get.arg(key).arg(0).arg(LENGTH);
     get
 }
 
-/// Reads who connects, which certificate authorities are trusted, and what makes keys.
+/// Reads the user and the password, the trusted certificate authorities, and the key of [`Keys`].
 fn read(settings: &SharedCacheSettings) -> io::Result<(RedisConnectionInfo, Option<Vec<u8>>, Keys)> {
     let mut redis = RedisConnectionInfo::default().set_skip_set_lib_name();
     if let Some(user) = content("usernameFile", &settings.username_file)? {
@@ -139,7 +138,7 @@ fn read(settings: &SharedCacheSettings) -> io::Result<(RedisConnectionInfo, Opti
     Ok((redis, ca.map(|ca| ca.to_vec()), keys))
 }
 
-/// Makes TLS that trusts these certificate authorities, in PEM, or the system's.
+/// Makes a TLS connector that trusts these certificate authorities, in PEM, or the system's.
 fn tls(ca: Option<Vec<u8>>) -> Result<TlsConnector, rustls::Error> {
     let mut roots = RootCertStore::empty();
     match ca {
@@ -151,7 +150,7 @@ fn tls(ca: Option<Vec<u8>>) -> Result<TlsConnector, rustls::Error> {
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()).into())
 }
 
-/// Reads the file of this setting, without the end of its last line.
+/// Reads the file of this setting, without line ends at its end.
 fn content(setting: &str, path: &Option<PathBuf>) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let Some(path) = path else { return Ok(None) };
     let unusable = |cause: &dyn Display| {

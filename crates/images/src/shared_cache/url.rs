@@ -1,16 +1,16 @@
-//! The address of one server, or of the first nodes of a cluster.
+//! Address of one server, or of the first nodes of a cluster.
 
 use std::str::FromStr;
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
-/// The URL of a Valkey or Redis, without a user or a password.
+/// URL of a Valkey or Redis, without a user or a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerUrl {
     text: String,
     pub(super) tls: bool,
     pub(super) is_cluster: bool,
-    /// One of a server, one or several of a cluster.
+    /// One address of a server, one or several of a cluster.
     pub(super) addresses: Vec<Address>,
     pub(super) database: u32,
 }
@@ -19,10 +19,10 @@ pub(super) type Address = (String, u16);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseUrlError {
-    /// The configuration is read, printed and logged by many, so no secret may stand in it.
+    /// Refused, as the configuration is read, printed and logged by many, so it must not contain a secret.
     #[error("it must not have a user or a password; put them into usernameFile and passwordFile")]
     Credentials,
-    /// Sentinels would be asked for the primary. A cache that fails open needs no failover.
+    /// Not supported: a Sentinel is queried for the primary, and a cache that fails open needs no failover.
     #[error(
         "Sentinel is not supported; name the primary itself, or a Service that leads to it, with redis://"
     )]
@@ -69,7 +69,7 @@ impl FromStr for ServerUrl {
     }
 }
 
-/// Reads `host`, `host:port`, `[address]` or `[address]:port`.
+/// Parses `host`, `host:port`, `[address]` or `[address]:port`.
 fn address(text: &str) -> Option<Address> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:[]".contains(&b);
     let server = format!("redis://{text}").into_connection_info().ok().filter(|_| text.bytes().all(plain))?;
