@@ -1,6 +1,6 @@
-//! The command line: a module for each subcommand, what they share, and what the process exits with.
+//! Command line: a module for each subcommand, their shared parts, and the exit status of the process.
 //!
-//! 0 is success, 1 that something could not be done, 2 wrong usage; a subcommand may know more.
+//! Status 0 is success, 1 a failure, 2 wrong usage; a subcommand may have more.
 
 mod advice;
 pub mod check;
@@ -69,9 +69,9 @@ Example:
     Certificates(serve::Service),
     /// Validate the configuration and print it with the origin of each value; or all its faults
     ///
-    /// The files that it names, certificates and credentials, are not opened, because they may not exist where this runs.
-    /// serve opens them when it starts; check and inspect open all but the serving certificate, and go on without those that are
-    /// not there.
+    /// The files that it names, certificates and credentials, are not opened, because they may not exist where this
+    /// runs. serve opens them when it starts; check and inspect open all but the serving certificate, and go on without
+    /// those that are not there.
     #[command(after_help = "\
 Examples:
   tolerarch config --config config.yaml
@@ -79,10 +79,10 @@ Examples:
     Config(config::Show),
     /// Show what the webhook would do with the Pods and workloads in files
     ///
-    /// Takes Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets,
-    /// ReplicationControllers, Jobs, CronJobs, PodTemplates, Lists of them, and AdmissionReviews, many documents, YAML or
-    /// JSON; and Pod templates in any other kind, found by their shape (--workload says where they are). Images elsewhere in
-    /// such a kind are named as not looked at. The webhook's own code decides, with the same configuration, but waits for each image as long as
+    /// Takes Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs,
+    /// PodTemplates, Lists of them, and AdmissionReviews, many documents, YAML or JSON; and Pod templates in any other
+    /// kind, found by their shape (--workload says where they are). Images elsewhere in such a kind are named as not
+    /// looked at. The webhook's own code decides, with the same configuration, but waits for each image as long as
     /// lookup.timeout says, not lookup.budget. The webhook configuration's selectors are not evaluated.
     #[command(after_help = "\
 Examples:
@@ -100,8 +100,8 @@ Exit status:
     Check(check::Check),
     /// Show the platforms of images, and how they were determined
     ///
-    /// Takes the configuration of the cluster, where a kubeconfig leads to one; no cluster is needed. What the configuration names
-    /// and this machine does not have is a note.
+    /// Takes the configuration of the cluster, where a kubeconfig leads to one; no cluster is needed. What the
+    /// configuration names and this machine does not have is a note.
     #[command(after_help = "\
 Examples:
   tolerarch inspect nginx:1.27
@@ -115,9 +115,9 @@ Exit status:
     Inspect(inspect::Inspect),
     /// Prove an installation from end to end, and name what to do
     ///
-    /// Looks at the webhook configurations, their certificates, Services and scope, at the order among other webhooks, at
-    /// rights, pools, nodes and Karpenter's NodePools, and creates a dry-run Pod that only tolerarch can have answered.
-    /// Uses your own rights, and changes nothing. What you have no right to read is said and left out.
+    /// Looks at the webhook configurations, their certificates, Services and scope, at the order among other webhooks,
+    /// at rights, pools, nodes and Karpenter's NodePools, and creates a dry-run Pod that only tolerarch can have
+    /// answered. Uses your own rights, and changes nothing. What you have no right to read is said and left out.
     #[command(after_help = "\
 Examples:
   tolerarch doctor
@@ -131,10 +131,10 @@ Exit status:
     Doctor(doctor::Doctor),
     /// Show how much of a cluster could run on every platform, and which images keep how much from it
     ///
-    /// Sums the CPU and memory that Pods request by what their images support, ranks the images that keep Pods from the pools,
-    /// says what is not known and what to do about it, and names Pods that could use a pool and were created without
-    /// (missed), and those on nodes that their images do not support (misplaced). Needs no installation, and no right but to
-    /// list; each image is looked up once, within the webhook's limits.
+    /// Sums the CPU and memory that Pods request by what their images support, ranks the images that keep Pods from the
+    /// pools, says what is not known and what to do about it, and names Pods that could use a pool and were created
+    /// without (missed), and those on nodes that their images do not support (misplaced). Needs no installation, and no
+    /// right but to list; each image is looked up once, within the webhook's limits.
     #[command(after_help = "\
 Examples:
   tolerarch report
@@ -148,8 +148,9 @@ Exit status:
     Report(report::Command),
     /// Explain what was decided on a Pod or a workload of the cluster, and what would be decided today
     ///
-    /// Shows each image with its platforms and what it lacks, each pool and whether it is open, and where the Pods run. The webhook's
-    /// own code decides, with the configuration of the cluster, or that of --config. Uses your own rights, and changes nothing.
+    /// Shows each image with its platforms and what it lacks, each pool and whether it is open, and where the Pods run.
+    /// The webhook's own code decides, with the configuration of the cluster, or that of --config. Uses your own
+    /// rights, and changes nothing.
     #[command(after_help = "\
 Examples:
   tolerarch why deploy/web
@@ -163,9 +164,9 @@ Exit status:
     Why(why::Why),
     /// Show the pools, what the cluster says about them, and where new nodes come from
     ///
-    /// For each pool of the configuration, and each that Karpenter's NodePools are by their label tolerarch.io/pool: its
-    /// platforms, the NodePools with their weights and the nodes that it opens, platforms of these that it does not name, and
-    /// from which NodePool Karpenter takes the next node. Needs the right to list nodes and nodepools.
+    /// For each pool of the configuration, and each that Karpenter's NodePools are by their label tolerarch.io/pool:
+    /// its platforms, the NodePools with their weights and the nodes that it opens, platforms of these that it does not
+    /// name, and from which NodePool Karpenter takes the next node. Needs the right to list nodes and nodepools.
     #[command(after_help = "\
 Examples:
   tolerarch pools
@@ -198,7 +199,7 @@ struct Shared {
 }
 
 impl Cli {
-    /// Parses the process' arguments and does what they say. Wrong usage ends the process with status 2.
+    /// Parses the arguments of the process and runs the subcommand. Wrong usage ends the process with status 2.
     pub fn parse_and_run() -> ExitCode {
         let arguments: Vec<_> = std::env::args_os().collect();
         let matches = command(arguments.first().map(Path::new)).try_get_matches_from(&arguments);
@@ -226,7 +227,7 @@ impl Cli {
 }
 
 impl Shared {
-    /// The file, the environment over it, and over both these flags and those that all subcommands share.
+    /// Returns the file, the environment over it, and over both `flags` and the flags that all subcommands share.
     fn sources(&self, flags: impl IntoIterator<Item = Option<Flag>>) -> Sources {
         let Self { config, log_level, log_format, environment } = self;
         let shared = [
@@ -238,7 +239,7 @@ impl Shared {
     }
 }
 
-/// Uses a person's own docker configuration where none is configured, as crane and regctl do, and lets `~` mean their home.
+/// Uses the user's own docker configuration if none is configured, as crane and regctl do, and expands `~` in paths.
 fn personal(config: &mut Config, variable: impl Fn(&str) -> Option<PathBuf>) {
     let home = variable("HOME");
     if let Some(home) = &home {
@@ -252,24 +253,24 @@ fn personal(config: &mut Config, variable: impl Fn(&str) -> Option<PathBuf>) {
     }
 }
 
-/// Tells what of a configuration is probably not what was meant.
+/// Prints the values of a configuration that are valid, but probably not what the user meant.
 fn warn(loaded: &Loaded) {
     for warning in loaded.warnings() {
         output::tell(&format!("tolerarch: warning: {warning}"));
     }
 }
 
-/// A flag that sets the key at `path`, if it was given.
+/// Returns a flag that sets the key at `path`, if there is a value.
 fn flag(name: &'static str, path: &'static str, value: Option<impl ToString>) -> Option<Flag> {
     value.map(|value| Flag { name, path, value: value.to_string() })
 }
 
-/// A variant as it is written.
+/// Returns the name of a variant on the command line.
 fn shown(variant: impl ValueEnum) -> String {
     variant.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Wrong usage, with what was meant by a file without its flag.
+/// Adds a hint to an error about wrong usage: `check` takes files by `-f`.
 fn hinted(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let stray = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(stray)) if !stray.starts_with('-') => stray.clone(),
@@ -282,17 +283,17 @@ fn hinted(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     error
 }
 
-/// The command under the name by which it was called: `kubectl` finds its plugins by theirs.
+/// Returns the command under the name by which it was called: kubectl finds its plugins by the names of their files.
 fn command(program: Option<&Path>) -> clap::Command {
     let name = program.and_then(Path::file_stem).and_then(|name| name.to_str());
     let command = Cli::command();
     if name == Some("kubectl-tolerarch") { command.bin_name("kubectl tolerarch") } else { command }
 }
 
-/// Why a command has not done what it was asked for.
+/// Reason why a command failed.
 #[derive(Debug)]
 enum Failure {
-    /// Wrong usage that only shows when the configuration is read.
+    /// Wrong usage that is found only when the configuration is read.
     Usage(String),
     Error(Box<dyn StdError>),
 }
@@ -304,7 +305,7 @@ impl<E: StdError + 'static> From<E> for Failure {
 }
 
 impl Failure {
-    /// Tells what went wrong, with its causes, and gives the status for it.
+    /// Prints the failure with its causes, and returns the exit status.
     fn tell(self) -> ExitCode {
         let (text, status) = match self {
             Self::Usage(message) => (message, ExitCode::from(2)),
@@ -314,13 +315,13 @@ impl Failure {
                 (causes.join(": "), ExitCode::FAILURE)
             }
         };
-        // What an API server says is untrusted; faults of a configuration have lines of their own.
+        // Messages of an API server are untrusted; faults of a configuration have lines of their own.
         let lines: Vec<String> = text.lines().map(output::shown).collect();
         output::tell(&format!("tolerarch: {}", lines.join("\n")));
         status
     }
 }
 
-/// What must hold for whatever a command is given.
+/// Properties that hold for any input of a command.
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,11 @@
-//! What people can do where it is not known on which platforms an image runs.
+//! Advice for each reason why an image's platforms are unknown.
 
 use tolerarch_core::reason::Reason;
 
 /// Namespaces that the webhook configuration of the shipped manifests excludes.
 pub(super) const EXCLUDED: [&str; 2] = ["kube-system", "tolerarch"];
 
-/// A hint where access failed for so many, which name pull secrets that are not read.
+/// Returns a hint if access failed for `count` objects that name pull secrets, which are not read.
 pub(super) fn unread_pull_secrets(count: usize, of: &str) -> Option<String> {
     (count > 0).then(|| {
         format!(
@@ -15,7 +15,7 @@ pub(super) fn unread_pull_secrets(count: usize, of: &str) -> Option<String> {
     })
 }
 
-/// One sentence for each reason that the lookup of an image can have; `None` for all others.
+/// Returns one sentence for each reason of a failed lookup; `None` for all other reasons.
 pub(super) fn fix(reason: Reason) -> Option<&'static str> {
     Some(match reason {
         Reason::ImageInvalid => "correct the name of the image",
@@ -51,8 +51,8 @@ pub(super) fn fix(reason: Reason) -> Option<&'static str> {
     })
 }
 
-/// What is said in place of a registry's answer of a name that stands for an image until another webhook writes the real one
-/// into the Pod: nobody has pushed an image of that name, and no password would help.
+/// Returns the explanation of a placeholder, which another webhook replaces by a real image in the Pod. A registry's
+/// answer would mislead: nobody has pushed an image of that name, and no password would help.
 pub(super) fn placeholder(image: &str) -> Option<&'static str> {
     match image {
         // https://istio.io/latest/docs/reference/config/analysis/ist0146/

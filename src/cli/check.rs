@@ -1,4 +1,4 @@
-//! `tolerarch check`: what the webhook would do with what stands in files. What decides is the same.
+//! `tolerarch check`: the webhook's decisions on the objects in files, by the same code.
 
 pub mod documents;
 mod kinds;
@@ -28,9 +28,9 @@ use tolerarch_core::review::{self, DaemonSet, Subject};
 use workload::{Content, Given, UnseenImage};
 pub(super) use workload::{Object, Place};
 
-/// The status when something could be decided that `--fail-on` names.
+/// Exit status if an outcome occurs that `--fail-on` names.
 const FAILED_ON: u8 = 3;
-/// Objects that are decided at a time; how many lookups run is for the webhook's limits to say.
+/// Maximal number of objects decided at a time; the webhook's limits bound the lookups.
 const AT_A_TIME: usize = 256;
 
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ impl Check {
         })
     }
 
-    /// Reads all files: what is to be decided and what cannot be read, in the order in which it stands. The rest is counted.
+    /// Reads all files. Returns objects to decide on and errors, in the order of the files; the rest is only counted.
     fn read(&self, report: &mut Report) -> Vec<Asked> {
         let mut asked = Vec::new();
         let mut documents = 0;
@@ -112,7 +112,7 @@ impl Check {
             }
             report.files += files.len().max(1);
         }
-        // Who has nothing checked may think that all was well.
+        // A check of nothing must not look like a success.
         if documents == 0 && asked.is_empty() {
             let nothing = |given: &PathBuf| {
                 Err(InputError::of_file(given, "no objects: there is no document in it".to_owned()))
@@ -125,7 +125,7 @@ impl Check {
 
 type Asked = Result<Object, InputError>;
 
-/// The Pods of an object as the API server shows it, each by its template.
+/// Returns the Pods of an object from the API server, one for each template.
 pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
     let (mut objects, mut other) = (Vec::new(), None);
     for Document { content, .. } in documents::read(object) {
@@ -145,8 +145,7 @@ pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
     }
 }
 
-/// The file itself, or those of a directory that hold manifests, as `kubectl -f` takes them; like that, no link is followed
-/// to a directory below.
+/// Returns the file itself, or a directory's manifests, as `kubectl -f` does: links to directories are not followed.
 fn files(given: &Path, recursive: bool) -> io::Result<Vec<PathBuf>> {
     if is_stdin(given) || !fs::metadata(given)?.is_dir() {
         return Ok(vec![given.to_owned()]);
@@ -175,7 +174,7 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Reads a file, and tells how many documents are in it.
+/// Reads a file; returns the number of documents in it.
 fn read_file(file: &Path, custom: &[CustomKind], report: &mut Report, asked: &mut Vec<Asked>) -> usize {
     let mut bytes = Vec::new();
     let read = if is_stdin(file) {
@@ -225,7 +224,7 @@ fn read_file(file: &Path, custom: &[CustomKind], report: &mut Report, asked: &mu
     count
 }
 
-/// Decides on all of them, some at a time, in the order in which they stand.
+/// Decides on all objects, [`AT_A_TIME`] at a time, and keeps their order.
 async fn decide(session: &Session, asked: Vec<Asked>, patches: bool) -> Vec<Result<Verdict, InputError>> {
     let all = asked.len();
     let one = async |asked: Asked| {
@@ -248,7 +247,7 @@ async fn decide(session: &Session, asked: Vec<Asked>, patches: bool) -> Vec<Resu
     collected
 }
 
-/// The decision on an object; why the API server would refuse its Pod.
+/// Returns the decision on an object, or why the API server would refuse its Pod.
 async fn decided(object: &Object, session: &Session, patches: bool) -> Result<Decided, String> {
     let Object { place: Place { kind, namespace, name, .. }, template, .. } = object;
     let malformed = |why: &str| format!("the Pod of {kind} {name:?} is malformed: {why}");

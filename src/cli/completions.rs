@@ -1,4 +1,4 @@
-//! `tolerarch completions`: a script for a shell.
+//! `tolerarch completions`: a completion script for a shell.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `tolerarch config`: the configuration that holds, as a file that could be used again; or all that is wrong with it.
+//! `tolerarch config`: the effective configuration as a valid file, or all its faults.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Which configuration decides: that of the file that is named, otherwise that of the cluster. What it names and this
-//! machine does not have, as only the Pods do, is a note.
+//! Configuration of a command: that of the named file, otherwise that of the cluster. Files that the configuration
+//! names and this machine lacks, as only the Pods have them, become notes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,22 +14,22 @@ use tolerarch_images::credentials::{CredentialSettings, ProviderSettings};
 use tolerarch_images::registry::HostSettings;
 use tolerarch_kubernetes::cluster::UserClient;
 
-/// How long a command that needs no cluster waits for the configuration of one.
+/// Maximal wait of a command that needs no cluster for the configuration of one.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Pull secrets are read through a client of their own.
+/// Note on pull secrets, which are read through another client.
 const SECRETS_ELSEWHERE: &str = "pull secrets are not read with --kubeconfig or --context, only with KUBECONFIG and its current context, so \
     images that need them may be denied";
 
-/// Who may write to a cluster's ConfigMap does not choose what this machine runs.
+/// Note on plugins: writers of a cluster's ConfigMap must not choose the programs that run on this machine.
 const PROVIDERS_OF_CLUSTER: &str = "credentials.providers: programs that the cluster names are not run here, so their credentials are not used; \
     --config takes a file that names them";
 
-/// A configuration, and what people should know of it.
+/// Configuration, with notes for the user.
 pub(super) type Configured = (Config, Vec<String>);
 
 impl Shared {
-    /// The configuration of this text, or of the file that is named, or the defaults; its warnings go to standard error.
+    /// Loads the configuration of this text, else of the named file, else the defaults; warnings go to standard error.
     pub(super) fn load(&self, of_cluster: Option<(String, String)>) -> Result<Configured, ConfigError> {
         let sources = Sources { tolerant: true, ..self.sources([]) };
         let loaded = match of_cluster {
@@ -46,14 +46,14 @@ impl Shared {
         let mut config = loaded.config;
         personal(&mut config, variable);
         let notes = without_absent(&mut config);
-        // Of the files that it names none may be left.
+        // Repeated, as none of the files that the configuration names may be left.
         personal(&mut config, variable);
         Ok((config, notes))
     }
 }
 
 impl Access {
-    /// The configuration for a command that asks this cluster.
+    /// Loads the configuration for a command that queries this cluster.
     pub(super) async fn configured(
         &self,
         shared: &Shared,
@@ -63,7 +63,7 @@ impl Access {
         self.load(shared, found)
     }
 
-    /// The same where there need not be a cluster.
+    /// Loads the configuration for a command that needs no cluster.
     pub(super) async fn configured_if_reached(&self, shared: &Shared) -> Result<Configured, ConfigError> {
         let environment = &shared.environment;
         let asked = async {
@@ -104,7 +104,7 @@ impl Access {
     }
 }
 
-/// Takes out the files and directories that cannot be read here; says what is lost by each.
+/// Removes the files and directories that cannot be read here; returns a note on the loss for each.
 fn without_absent(config: &mut Config) -> Vec<String> {
     let mut notes = Vec::new();
     let mut take = |key: &str, lost: &str, files: &mut [&mut Option<PathBuf>]| {
@@ -133,7 +133,7 @@ fn without_absent(config: &mut Config) -> Vec<String> {
     notes
 }
 
-/// Why a file or directory cannot be read here. A pipe is not opened, as that would break it.
+/// Returns why a file or directory cannot be read here. A pipe is not opened, as that would break it.
 fn absence(path: &Path) -> Option<String> {
     let read = path.metadata().and_then(|found| match found.is_file() || found.is_dir() {
         true => File::open(path).map(drop),

@@ -1,5 +1,5 @@
-//! `tolerarch doctor`: whether an installation works from end to end, and what to do where it does not. It reads with the
-//! rights of the person who runs it, and changes nothing: all it creates are dry runs and access reviews.
+//! `tolerarch doctor`: checks an installation from end to end, and advises where something does not work. Reads with
+//! the user's own rights, and changes nothing: it creates only dry runs and access reviews.
 
 mod controller;
 mod findings;
@@ -31,7 +31,7 @@ use tolerarch_core::policy::Mode;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 use webhooks::{Entry, by_service};
 
-/// The first one with all that the manifests use (matchConditions).
+/// First minor version of Kubernetes with all that the manifests use (matchConditions).
 const KUBERNETES: u32 = 30;
 
 #[derive(Debug, Args)]
@@ -58,7 +58,7 @@ impl Doctor {
     }
 }
 
-/// All checks. With a namespace only the webhooks that select it.
+/// Runs all checks; with a namespace, only of the webhooks that select it.
 async fn examine(
     client: &UserClient,
     only: Option<&str>,
@@ -73,11 +73,11 @@ async fn examine(
     Ok(exam.findings)
 }
 
-/// Checks the API server's version, and whether it can be asked at all.
+/// Checks the API server's version; fails if the API server does not answer.
 async fn check_cluster(exam: &mut Exam<'_>) -> Result<(), RequestError> {
     let Exam { client, findings, .. } = exam;
     match client.get::<Info>("/version").await {
-        // Some providers add a plus.
+        // Some providers add a plus to the minor version.
         Ok(Info { minor, git_version, .. })
             if minor.trim_end_matches('+').parse::<u32>().is_ok_and(|minor| minor < KUBERNETES) =>
         {
@@ -111,7 +111,7 @@ async fn check_all(exam: &mut Exam<'_>) {
     if only.is_some() && !namespaces.is_empty() {
         ours.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
     }
-    // Those for DaemonSets last.
+    // Webhooks for DaemonSets come last.
     ours.sort_by_key(|entry| !entry.is_for_pods());
     let entries: Vec<&Entry> = ours.iter().copied().filter(|entry| entry.is_for_pods()).collect();
     if entries.is_empty() {
@@ -127,7 +127,7 @@ async fn check_all(exam: &mut Exam<'_>) {
     each(&entries, &mut exam.findings, |entry, findings| {
         webhooks::check_order(entry, &all, &namespaces, findings);
     });
-    // Without Pods nothing else works: that comes first.
+    // Pods come first, as nothing else works without them.
     let mut backends = Vec::new();
     for entry in by_service(&ours) {
         backends.push((entry, Backend::of(exam, entry).await));
@@ -151,11 +151,11 @@ async fn check_all(exam: &mut Exam<'_>) {
     for (entry, backend) in backends.iter().filter(|(entry, _)| entry.is_for_pods()) {
         let Some(config) = installation::configuration(exam, backend).await else { continue };
         check_mode(&config, &mut exam.findings);
-        // The entries of one installation stand in one configuration.
+        // The entries of one installation are in one configuration.
         let own = ours.iter().filter(|other| other.configuration == entry.configuration).copied();
         let profiles: Vec<String> = config.profiles.keys().cloned().collect();
         webhooks::check_profiles(&own.collect::<Vec<_>>(), &profiles, &mut exam.findings);
-        // What the configuration needs of the cluster.
+        // Checks of what the configuration needs in the cluster.
         let selected = by_preference(client.namespace(), entry, &namespaces);
         rights::check(exam, backend, &config, &selected).await;
         controller::check(exam, backend, &config).await;
@@ -164,7 +164,7 @@ async fn check_all(exam: &mut Exam<'_>) {
     }
 }
 
-/// A check of each webhook; what it says of several alike is told once.
+/// Runs a check for each webhook; findings that differ in nothing but the webhook are merged.
 fn each(entries: &[&Entry], findings: &mut Findings, mut check: impl FnMut(&Entry, &mut Findings)) {
     let mut told: Vec<(Finding, String, Vec<String>)> = Vec::new();
     for entry in entries {
@@ -219,7 +219,7 @@ fn nothing(installed: bool, only: Option<&str>, findings: &mut Findings) {
     }
 }
 
-/// The namespaces that a webhook selects: the person's own first, as there are most likely rights in it.
+/// Returns the namespaces that a webhook selects: the user's own first, where rights are most likely.
 fn by_preference<'a>(own: &str, entry: &Entry, namespaces: &'a [Namespace]) -> Vec<&'a Namespace> {
     let mut selected: Vec<&Namespace> =
         namespaces.iter().filter(|namespace| entry.selects(namespace)).collect();

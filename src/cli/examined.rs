@@ -1,4 +1,4 @@
-//! The view of a decision: what is known of each image of a Pod, and of each pool.
+//! View of a decision: the facts about each image of a Pod, and about each pool.
 
 use serde::Serialize;
 
@@ -11,17 +11,17 @@ use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide;
 use tolerarch_text::escape::shortened;
 
-/// A decision and all that it rests on, as `-o json` has it. Members are added, never renamed.
+/// Decision with the facts behind it, in the form of `-o json`. Members are added, never renamed.
 #[derive(Serialize)]
 pub(super) struct Examined {
     pub(super) decision: &'static str,
     pub(super) reason: Reason,
     pub(super) warnings: Vec<String>,
-    /// Whether access failed for a Pod that names pull secrets, which are not read.
+    /// True if access failed for a Pod that names pull secrets, which are not read.
     #[serde(skip)]
     pub(super) lacks_pull_secrets: bool,
     pub(super) pools: Vec<PoolState>,
-    /// In the order of the Pod, each once.
+    /// Images in the order of the Pod, each once.
     pub(super) images: Vec<ImageState>,
 }
 
@@ -29,12 +29,12 @@ pub(super) struct Examined {
 pub(super) struct PoolState {
     pub(super) name: String,
     pub(super) platforms: PlatformSet,
-    /// Whether every image runs there, and the pool is open to the workload.
+    /// True if every image runs there, and the pool is open to the workload.
     #[serde(rename = "open")]
     pub(super) is_open: bool,
     #[serde(rename = "tolerated")]
     pub(super) is_tolerated: bool,
-    /// What some image lacks of it; `None` where that is not known.
+    /// Platforms of the pool that some image lacks; `None` if an image is unknown.
     pub(super) lacks: Option<PlatformSet>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct PoolState {
 pub(super) struct ImageState {
     pub(super) image: String,
     pub(super) platforms: Option<PlatformSet>,
-    /// Of all pools.
+    /// Platforms of any pool that the image lacks.
     pub(super) lacks: PlatformSet,
     #[serde(rename = "reason")]
     pub(super) unknown: Option<Reason>,
@@ -56,14 +56,14 @@ impl Examined {
         Self { decision: "unchanged", reason, warnings, lacks_pull_secrets: false, pools, images }
     }
 
-    /// The names of the pools that are open.
+    /// Returns the names of the open pools.
     pub(super) fn open_pools(&self) -> Vec<&str> {
         self.pools.iter().filter(|pool| pool.is_open).map(|pool| pool.name.as_str()).collect()
     }
 }
 
 impl Session {
-    /// Decides as the webhook would, and looks up every image. An internal error costs this answer, and no other.
+    /// Decides as the webhook would, and looks up every image. An internal error affects this decision only.
     pub(super) async fn examine(&self, policy: &Policy, namespace: &str, pod: &Pod<'_>) -> Examined {
         let examined = decide::caught(self.examined(policy, namespace, pod)).await;
         examined.unwrap_or_else(|| Examined::unchanged(Reason::Internal))

@@ -1,5 +1,5 @@
-//! `tolerarch inspect`: the platforms of images, and how they were determined. Decides on a Pod with nothing but the image,
-//! and records what registries are asked.
+//! `tolerarch inspect`: the platforms of images, and how they were determined. Decides on a Pod with nothing but the
+//! image, and records the requests to registries.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use tolerarch_core::reason::Reason;
 use tolerarch_images::registry::trace::{Fate, Trace, TracedEntry, TracedRequest};
 use tolerarch_images::registry::{EntryInfo, RequestKind, Skip};
 
-/// Characters of a digest that people compare.
+/// Characters of a digest in a table, which suffice to compare digests.
 const DIGEST: usize = "sha256:".len() + 12;
 
 #[derive(Debug, Args)]
@@ -27,7 +27,7 @@ pub(super) struct Inspect {
     /// Images as Pods name them: nginx, ghcr.io/acme/agent:3, registry.example.com/team/app@sha256:…
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
-    // Only the configuration of the cluster counts: namespaces are taken as kubectl takes them there.
+    // Only the cluster's configuration counts: `--namespace` is accepted, as by kubectl for cluster-wide objects.
     #[command(flatten)]
     access: super::kubernetes::Access,
     /// How the result is written: aligned columns, or one JSON document
@@ -64,9 +64,9 @@ impl Inspect {
     }
 }
 
-/// What is known of one image.
+/// Result for one image.
 struct Inspected {
-    /// As it was given.
+    /// Image as the user wrote it.
     image: String,
     reference: Result<ImageRef, ReferenceError>,
     examined: Examined,
@@ -105,7 +105,7 @@ impl Inspected {
         self.reference.as_ref().map_or_else(|error| Some(error.to_string()), |_| cause(&self.trace))
     }
 
-    /// The source of the image's platforms.
+    /// Returns the source of the image's platforms: `overrides`, or the origin that served the manifest.
     fn source(&self) -> Option<String> {
         let brought = |request: &&TracedRequest| {
             request.kind == RequestKind::Manifest && matches!(request.outcome, Some(Ok(200..=299)))
@@ -115,7 +115,7 @@ impl Inspected {
         overrides.or_else(|| Some(request?.url.origin().ascii_serialization()))
     }
 
-    /// Members are added, never renamed.
+    /// Returns the JSON form. Members are added, never renamed.
     fn json(&self) -> Value {
         let Self { image, reference, examined, trace, milliseconds, .. } = self;
         json!({
@@ -127,7 +127,7 @@ impl Inspected {
             "digest": trace.found.map(|found| found.digest.to_string()),
             "mediaType": Some(&trace.media_type).filter(|text| !text.is_empty()),
             "platforms": self.platforms(),
-            // Of any pool.
+            // Platforms of any pool.
             "lacks": examined.images.first().map_or(PlatformSet::EMPTY, |image| image.lacks),
             "source": self.source(),
             "milliseconds": milliseconds,
@@ -184,7 +184,7 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Why an entry counts, or why not; the words are part of the documented shape.
+/// Returns why an entry counts or not; the words are part of the documented JSON.
 fn why(TracedEntry { info, fate, .. }: &TracedEntry) -> &'static str {
     match fate {
         Fate::Runs(set) if !set.is_empty() => "runs",
@@ -236,7 +236,7 @@ fn entry_row(entry: &TracedEntry) -> Row {
     Row { colour, cells }
 }
 
-/// The status, or the kind of failure.
+/// Returns the status, or the kind of failure.
 fn answer(request: &TracedRequest) -> String {
     match request.outcome {
         Some(Ok(status)) => status.to_string(),

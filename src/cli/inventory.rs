@@ -1,4 +1,4 @@
-//! What a cluster shows of pools, read once with the rights of the person who asks.
+//! Pools of a cluster by its NodePools and nodes, read once with the user's own rights.
 
 use crate::config::Discover;
 use crate::serve::Discovered;
@@ -9,12 +9,12 @@ use tolerarch_kubernetes::discovery::{Discovery, Inventory, NodeKind};
 pub(super) struct Shown {
     pub(super) inventory: Inventory,
     pub(super) nodes: Vec<Node>,
-    /// What could not be read.
+    /// Messages about lists that could not be read.
     pub(super) notes: Vec<String>,
 }
 
 impl Shown {
-    /// Reads what of NodePools and nodes is to be read. A missing right to one of them leaves it out.
+    /// Reads the NodePools and nodes that `discover` switches on. A list without the right to read it is left out.
     pub(super) async fn read(client: &UserClient, discover: Discover) -> Result<Self, RequestError> {
         let (mut node_pools, mut nodes, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         if discover.node_pools {
@@ -27,10 +27,11 @@ impl Shown {
         Ok(Self { inventory: Inventory::of(node_pools, &kinds), nodes, notes })
     }
 
-    /// What decides, and what people should know of it beside these pools of the configuration.
+    /// Returns the discovered pools and platforms, and notes: unread lists, mismatches with the configured pools,
+    /// warnings.
     pub(super) fn noted(self, configured: &[Pool]) -> (Discovered, Vec<String>) {
         let Self { inventory, mut notes, .. } = self;
-        // What was left out of a list does not count, as for the webhook.
+        // Objects that were left out of a list do not count, as for the webhook.
         let is_complete = notes.is_empty();
         let discovery = Discovery::of(configured, &inventory);
         notes.extend(discovery.mismatches());
@@ -39,7 +40,7 @@ impl Shown {
     }
 }
 
-/// What a list holds; nothing without Karpenter, or without the right to read it.
+/// Returns the items of a list; none without Karpenter, or without the right to read the list.
 fn lenient<T>(
     what: &str,
     list: Result<Vec<T>, RequestError>,

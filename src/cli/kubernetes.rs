@@ -1,4 +1,4 @@
-//! What commands that ask a cluster have in common: flags, as kubectl has them, and how lists are read.
+//! Common parts of the commands that query a cluster: kubectl's flags, and the reading of objects and lists.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use url::form_urlencoded::byte_serialize;
 use tolerarch_kubernetes::cluster::{ConnectError, RequestError, UserClient, is_name};
 use tolerarch_support::environment::Environment;
 
-/// Which cluster, and what of it.
+/// Flags that choose the cluster and the namespaces.
 #[derive(Debug, Args)]
 pub(super) struct Access {
     /// The kubeconfig [default: as kubectl]
@@ -37,7 +37,7 @@ impl Access {
     }
 }
 
-/// Reads an object by its name and its namespace, where its kind has one.
+/// Reads an object by its name, and by its namespace if the kind has one.
 pub(super) async fn get<K: Resource<DynamicType = ()> + DeserializeOwned>(
     client: &UserClient,
     namespace: Option<&str>,
@@ -46,7 +46,7 @@ pub(super) async fn get<K: Resource<DynamicType = ()> + DeserializeOwned>(
     client.get(&format!("{}/{name}", K::url_path(&(), namespace))).await
 }
 
-/// Lists the objects of a kind that have these labels (`key=value,…`, all if it is empty), in a namespace or in all of them.
+/// Lists the objects of a kind with these labels (`key=value,…`; all if empty), in a namespace or in all of them.
 pub(super) async fn list<K: Resource<DynamicType = ()> + DeserializeOwned>(
     client: &UserClient,
     namespace: Option<&str>,
@@ -60,12 +60,12 @@ pub(super) async fn list<K: Resource<DynamicType = ()> + DeserializeOwned>(
     client.list(&path).await
 }
 
-/// The name of an object, empty where it has none.
+/// Returns the name of an object; empty if there is none.
 pub(super) fn name_of(object: &impl Resource<DynamicType = ()>) -> &str {
     object.meta().name.as_deref().unwrap_or_default()
 }
 
-/// A name becomes a part of paths.
+/// Checks a name, as it becomes part of a URL's path.
 fn name(text: &str) -> Result<String, &'static str> {
     if is_name(text) { Ok(text.to_owned()) } else { Err("not a valid name of a Kubernetes object") }
 }

@@ -1,4 +1,4 @@
-//! What people see on a terminal, and what pipes get: tables, colours, progress, and the end of a pipe.
+//! Output for terminals and pipes: tables, colours, progress, and the end of a pipe.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -13,10 +13,10 @@ use tolerarch_support::sync::Mutex;
 use tolerarch_text::escape::{escape_json, is_unsafe};
 
 const GAP: &str = "  ";
-/// Empties the line on which a terminal is.
+/// Escape sequence that clears the current line of a terminal.
 const CLEAR: &str = "\r\x1b[K";
 
-/// Writes all of it to standard output. A reader that closes the pipe early has what it wanted: that is no error.
+/// Writes a text to standard output. A reader that closes the pipe early has read enough, which is no error.
 pub(super) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -25,7 +25,7 @@ pub(super) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// A line on standard error; dropped where that is closed.
+/// Writes a line to standard error; drops the line if standard error is closed.
 pub(super) fn tell(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
@@ -40,12 +40,12 @@ pub(super) enum Output {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) colour: bool,
-    /// Columns of the terminal; `None` where there is none, and lines may be as long as they are.
+    /// Columns of the terminal; `None` without a terminal, where no line is cut.
     pub(super) width: Option<usize>,
 }
 
 impl Look {
-    /// Colours and widths are for terminals only; `NO_COLOR` (no-color.org) is obeyed there, too.
+    /// Returns colour and width of a terminal, and neither for a pipe. `NO_COLOR` (no-color.org) is obeyed.
     pub(super) fn of_stdout(environment: &Environment) -> Self {
         let width =
             || terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| usize::from(width));
@@ -63,7 +63,7 @@ impl Look {
     }
 }
 
-/// A colour, as the number of its escape sequence.
+/// Colour, by the number of its escape sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Colour {
     Plain = 0,
@@ -90,11 +90,11 @@ pub(super) struct Row {
 
 /// Columns that are never cut: without them a line says nothing.
 const VERDICT: &[&str] = &["REASON", "DECISION"];
-/// All others are cut to no less.
+/// Minimal width of all other columns.
 const LEAST: usize = 4;
 
-/// Aligned columns below a header. Where a terminal is too narrow, the widest gives way; a cut text keeps its end, as that
-/// is what tells images apart.
+/// Renders aligned columns below a header. In a narrow terminal the widest column is cut; a cut text keeps its end, by
+/// which images differ.
 pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> String {
     let mut widths: Vec<usize> = header.iter().map(|name| name.len()).collect();
     for row in rows {
@@ -136,7 +136,7 @@ fn cut(cell: &str, width: usize) -> String {
     format!("…{kept}")
 }
 
-/// A sentence, broken between its words where the terminal ends; all lines but the first get `indent`.
+/// Wraps a sentence between words at the width of the terminal; all lines but the first get `indent`.
 pub(super) fn wrapped(text: &str, indent: &str, look: Look) -> String {
     let width = look.width.unwrap_or(usize::MAX);
     let (mut wrapped, mut column) = (String::new(), 0);
@@ -154,12 +154,12 @@ pub(super) fn wrapped(text: &str, indent: &str, look: Look) -> String {
     wrapped + "\n"
 }
 
-/// `1 Pod`, `3 Pods`.
+/// Formats a number with its noun: `1 Pod`, `3 Pods`.
 pub(super) fn count(number: u64, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// Untrusted text without anything that would control a terminal.
+/// Escapes the characters of an untrusted text that would control a terminal.
 pub(super) fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -168,13 +168,13 @@ pub(super) fn shown(text: &str) -> String {
     shown
 }
 
-/// A JSON document for standard output, which may be a terminal. What would control it stands in texts only, where JSON
-/// has escapes for it: beside texts there is nothing but ASCII.
+/// Escapes a JSON document for standard output, which may be a terminal. Characters that would control it occur in
+/// strings only, where JSON has escapes for them: outside of strings all is ASCII.
 pub(super) fn document(json: &str) -> String {
     let mut document = String::with_capacity(json.len() + 1);
     for c in json.chars() {
         if c != '\n' && is_unsafe(c) {
-            // Writing to a text does not fail.
+            // Writing to a `String` does not fail.
             let _ = escape_json(&mut document, c);
         } else {
             document.push(c);
@@ -184,17 +184,17 @@ pub(super) fn document(json: &str) -> String {
     document
 }
 
-/// The JSON document of what a command has to say, its members sorted.
+/// Returns a JSON document with sorted members.
 pub(super) fn json(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(document(&format!("{:#}", serde_json::to_value(value)?)))
 }
 
-/// How far it has got, on one line of standard error that is written over and over; nothing where that is no terminal.
+/// Progress of a command, on one line of standard error that is rewritten; nothing if standard error is no terminal.
 #[derive(Clone, Default)]
 pub(super) struct Progress(Arc<Mutex<String>>);
 
 impl Progress {
-    /// Starts logging to standard error, with a line for the progress below what is logged.
+    /// Starts logging to standard error, with the progress line below the log lines.
     pub(super) fn start(level: Option<Level>, format: Option<Format>) -> Self {
         let progress = Self::default();
         let below = progress.clone();
@@ -202,7 +202,7 @@ impl Progress {
         progress
     }
 
-    /// Shows this instead of what was shown before; an empty text ends it.
+    /// Replaces the progress line; an empty text removes the line.
     pub(super) fn show(&self, text: &str) {
         if io::stderr().is_terminal() {
             let mut line = self.0.lock();
@@ -212,7 +212,7 @@ impl Progress {
     }
 }
 
-/// Log lines go between: the line is taken away, and comes back below them.
+/// Writes log lines above the progress line, which is cleared and written again below them.
 impl Write for Progress {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let line = self.0.lock();

@@ -1,5 +1,5 @@
-//! `tolerarch pools`: which pools there are, what the cluster says about them, and where new nodes come from. Reads with the
-//! rights of the person who runs it.
+//! `tolerarch pools`: the pools, the cluster's nodes and NodePools for them, and the source of new nodes. Reads with
+//! the rights of the user.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ use tolerarch_kubernetes::discovery::{Discovery, Inventory, KnownPool, Source, V
 
 #[derive(Debug, Args)]
 pub(super) struct Command {
-    // Pools are of the whole cluster: namespaces are taken as kubectl takes them there.
+    // Pools are of the whole cluster: `--namespace` is accepted, as kubectl accepts it for such objects.
     #[command(flatten)]
     access: super::kubernetes::Access,
     /// How the result is written: a table, one JSON document, or configuration to paste
@@ -42,7 +42,7 @@ impl Command {
             let (config, notes) = self.access.configured(shared, &client).await?;
             let mut shown = Shown::read(&client, Discover { node_pools: true, nodes: true }).await?;
             shown.notes.extend(client.take_left_out());
-            // Only that which says whose pools these are: no file is opened for them.
+            // Only the note on the source of the configuration: this command opens none of its files.
             shown.notes.extend(notes.into_iter().take(usize::from(shared.config.is_none())));
             Ok((config.policy.pools, shown))
         })?;
@@ -69,14 +69,14 @@ const fn source(source: Source) -> &'static str {
     }
 }
 
-/// A table, and below it what is to be said about each pool.
+/// Renders a table, and below it the verdict on each pool, warnings and notes.
 fn table(discovery: &Discovery<'_>, inventory: &Inventory, notes: &[String], look: Look) -> String {
     let rows = discovery.pools.iter().map(row).collect::<Vec<Row>>();
     let mut text = output::table(&["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"], &rows, "", look);
     let mut line = |colour: Colour, line: &str| {
         text += &colour.paint(&wrapped(&shown(line), "  ", look), look);
     };
-    // Without a NodePool there is nothing to be said of where nodes come from.
+    // Without any NodePool there is no verdict on the source of new nodes.
     let told = discovery.pools.iter().filter(|_| !inventory.node_pools.is_empty());
     for KnownPool { pool, verdict, .. } in told {
         let is_fine = matches!(verdict, Verdict::Own(_) | Verdict::NoNodePool);
@@ -94,7 +94,7 @@ fn table(discovery: &Discovery<'_>, inventory: &Inventory, notes: &[String], loo
     text
 }
 
-/// Without the operating system, which is linux for all of them.
+/// Lists the architectures; the operating system is linux for all of them.
 fn architectures(platforms: PlatformSet) -> String {
     let names: Vec<String> =
         platforms.names().map(|name| name.trim_start_matches("linux/").to_owned()).collect();
@@ -143,7 +143,7 @@ fn document(discovery: &Discovery<'_>, notes: &[String]) -> Value {
     })
 }
 
-/// The pools as the configuration has them. Texts are JSON, which YAML is, too.
+/// Renders the pools as configuration. Strings are JSON, which YAML includes.
 fn yaml(discovery: &Discovery<'_>) -> serde_json::Result<String> {
     let mut text = "pools:\n".to_owned();
     for KnownPool { pool, .. } in &discovery.pools {

@@ -1,5 +1,5 @@
-//! `tolerarch report`: how much of a cluster could run on every platform, and what keeps the rest from it. Reads with the
-//! rights of the person who runs it; each image is looked up once, whatever the number of Pods.
+//! `tolerarch report`: the share of a cluster that could run on every platform, and what keeps the rest from it. Reads
+//! with the user's own rights; each image is looked up once, for any number of Pods.
 
 mod html;
 mod json;
@@ -23,8 +23,8 @@ use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::census::{Census, Judgement, Member, Shape, Summary};
 
-/// Shapes that are decided on at a time. They wait for images, of which far fewer are looked up at a time; so many that those
-/// whose registry is slow do not hold up the others. Each takes a few kilobytes.
+/// Maximal number of shapes decided at a time: far more than lookups at a time, so that shapes that wait for a slow
+/// registry do not delay the others. Each takes a few kilobytes.
 const AT_A_TIME: usize = 2048;
 
 #[derive(Debug, Args)]
@@ -59,10 +59,10 @@ enum Output {
 struct Report {
     summary: Summary,
     by: By,
-    /// Of what, and when.
+    /// Scope and time of the report.
     of: Option<String>,
     causes: BTreeMap<String, String>,
-    /// How many requests registries let pass before they throttle.
+    /// Number of requests that each registry lets pass before it throttles.
     rate_limits: BTreeMap<String, i64>,
     notes: Vec<String>,
 }
@@ -138,7 +138,7 @@ impl Command {
     }
 }
 
-/// Decides once for each shape, as the webhook would and within its limits on lookups. Returns a judgement for each shape.
+/// Decides once for each shape, as the webhook would and within its limits on lookups; returns all judgements.
 async fn judge(session: &Session, survey: &Survey) -> Vec<Judgement> {
     let Session { snapshot, limits, progress, .. } = session;
     let one = async |(place, shape): (usize, &Shape)| {

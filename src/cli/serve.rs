@@ -1,4 +1,4 @@
-//! `tolerarch serve`, `controller` and `certificates`: flags over the configuration, and a runtime that runs the service.
+//! `tolerarch serve`, `controller` and `certificates`: flags over the configuration, and a runtime for the service.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::config::{Config, Flag, Sources};
 use crate::serve::{self, ServeError};
 use tolerarch_support::logging::{self, Levels};
 
-/// Look-ups of names that hang cannot be cancelled; the process does not wait longer for them.
+/// Maximal wait for DNS look-ups at the end: those that hang cannot be cancelled.
 const RUNTIME_FINISH_TIME: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub(super) struct Serve {
     service: Service,
 }
 
-/// What all services have.
+/// Flags of all services.
 #[derive(Debug, Args)]
 pub(super) struct Service {
     /// Where metrics and probes are answered [default: [::]:8080]
@@ -64,7 +64,7 @@ impl Service {
     }
 }
 
-/// Runs a service in a runtime of its own, until it ends.
+/// Runs a service in its own runtime, until the service ends.
 fn run<F: Future<Output = Result<(), ServeError>>>(
     shared: &Shared,
     flags: impl IntoIterator<Item = Option<Flag>>,

@@ -1,5 +1,4 @@
-//! What the commands that ask registries or an API server have in common: how they begin, how they decide, and which
-//! decisions a pipeline may fail on.
+//! Common parts of commands that query registries or an API server: start, decisions, and outcomes for `--fail-on`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,50 +29,50 @@ use tolerarch_images::registry::{HostSettings, Traces};
 use tolerarch_kubernetes::cluster::UserClient;
 use tolerarch_text::escape::shortened;
 
-/// What decides, and what goes on meanwhile.
+/// Decision engine of a command, with the progress and the traces of its lookups.
 pub(super) struct Session {
     pub(super) snapshot: Snapshot,
     pub(super) limits: BatchLimits,
     pub(super) progress: Progress,
     pub(super) traces: Traces,
-    /// What the user should know of what the cluster shows, and of what it does not.
+    /// Notes for the user on what the cluster shows, and on what could not be read.
     pub(super) notes: Vec<String>,
     pull_secrets: bool,
 }
 
-/// A decision that outlives its Pod, as `check -o json` has it. Members are added, never renamed.
+/// Decision that does not borrow from its Pod, in the form of `check -o json`. Members are added, never renamed.
 #[derive(Debug, Serialize)]
 pub(super) struct Decided {
     /// `tolerated`, `placed`, `retracted` or `unchanged`.
     pub(super) decision: &'static str,
     pub(super) reason: Reason,
-    /// The pools that are open to the Pod through tolerarch.
+    /// Pools that are open to the Pod through tolerarch.
     pub(super) pools: Vec<String>,
-    /// Every image that keeps the Pod closed.
+    /// Every image that keeps the Pod ineligible.
     pub(super) blockers: Vec<BlockingImage>,
-    /// What the creator of the Pod would be told.
+    /// Warnings that the creator of the Pod would get.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
-    /// The image that decided, shortened.
+    /// Image that decided, shortened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) image: Option<String>,
-    /// Why the platforms of that image are unknown, as the registry was asked.
+    /// Reason why the platforms of that image are unknown, from the trace of its lookup.
     #[serde(rename = "error", skip_serializing_if = "Option::is_none")]
     pub(super) cause: Option<String>,
-    /// The JSON patch as it was built, where one is wanted and something changes.
+    /// JSON patch, if one is wanted and something changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) patch: Option<Box<RawValue>>,
-    /// Whether access failed for a Pod that names pull secrets, which are not read.
+    /// True if access failed for a Pod that names pull secrets, which are not read.
     #[serde(skip)]
     pub(super) lacks_pull_secrets: bool,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct BlockingImage {
-    /// As the Pod names it, shortened.
+    /// Image as the Pod names it, shortened.
     pub(super) image: String,
     pub(super) reason: Reason,
-    /// The platforms of pools that it lacks; none where its platforms are unknown.
+    /// Platforms of pools that the image lacks; none if the image's platforms are unknown.
     pub(super) lacks: PlatformSet,
 }
 
@@ -84,7 +83,7 @@ impl From<Blocker<'_>> for BlockingImage {
     }
 }
 
-/// Does work that may take a while, with a line that tells how far it has got. Ctrl-C ends the process.
+/// Runs work that may take a while, with a progress line. Ctrl-C ends the process.
 pub(super) fn run<T>(
     shared: &Shared,
     work: impl AsyncFnOnce(Progress) -> Result<T, Failure>,
@@ -101,7 +100,8 @@ pub(super) fn run<T>(
     done
 }
 
-/// Decides on these images by this profile, without what a cluster shows but for its configuration, if there is one to be asked.
+/// Runs `work` with a session for these images and this profile, without a cluster's pools; `cluster` may give the
+/// configuration.
 pub(super) fn run_alone<T>(
     shared: &Shared,
     cluster: Option<&Access>,
@@ -123,7 +123,7 @@ pub(super) fn run_alone<T>(
 }
 
 impl Session {
-    /// Decides as `serve` would with this configuration about these images, with the pools that the cluster shows.
+    /// Makes a session that decides on these images as `serve` would with this configuration, with the cluster's pools.
     pub(super) async fn in_cluster(
         shared: &Shared,
         (config, mut notes): Configured,
@@ -139,7 +139,7 @@ impl Session {
             notes.extend(told);
         }
         notes.extend(client.take_left_out());
-        // The names in a cluster elsewhere say nothing of this machine.
+        // Loopback names in a remote cluster do not mean this machine.
         let images = if client.is_local() { images } else { &[] };
         Ok(Self { notes, ..Self::new(shared, config, progress, images, discovered.as_ref())? })
     }
@@ -159,7 +159,7 @@ impl Session {
         Ok(Self { snapshot, limits, progress, traces, notes: Vec::new(), pull_secrets })
     }
 
-    /// The same, deciding by a profile throughout.
+    /// Makes all decisions use a profile.
     fn under(mut self, profile: Option<&str>) -> Result<Self, Failure> {
         let Some(name) = profile else { return Ok(self) };
         let Snapshot { policy, profiles, .. } = &mut self.snapshot;
@@ -174,8 +174,8 @@ impl Session {
         Ok(self)
     }
 
-    /// Decides as the webhook would, but waits for every image. The patch is written where `root` says where in its object
-    /// the Pod stands.
+    /// Decides as the webhook would, but waits for every image. Builds a patch if `root`, the Pod's place in its
+    /// object, is set.
     pub(super) async fn decide(&self, namespace: &str, subject: &Subject<'_>, root: Option<&str>) -> Decided {
         let Snapshot { policy, .. } = &self.snapshot;
         let wait = Wait::ForAll(&self.limits);
@@ -230,7 +230,7 @@ impl Decided {
     }
 }
 
-/// Why a lookup failed, with the last answer that says so: a mirror's is not the registry's own.
+/// Returns why a lookup failed, with host and status of the last failed request, which may be a mirror's.
 pub(super) fn cause(trace: &Trace) -> Option<String> {
     let error = trace.error.as_ref()?;
     let failed = |request: &&TracedRequest| !matches!(request.outcome, None | Some(Ok(..400)));
@@ -247,8 +247,8 @@ pub(super) fn cause(trace: &Trace) -> Option<String> {
     Some(format!("{error} ({host} {answer} {method} {}, with {with})", kind.as_str()))
 }
 
-/// Lets a person ask the registries on their own machine, which a webhook must not be led to: without TLS, as containerd
-/// does, unless the configuration says something about the host.
+/// Admits registries on the user's own machine, which a webhook must not be led to: without TLS, as containerd does,
+/// unless the configuration has settings for the host.
 fn admit_loopback(config: &mut Config, images: &[ImageRef]) {
     for image in images {
         let name = match image.host().rsplit_once(':') {
@@ -270,18 +270,18 @@ fn admit_loopback(config: &mut Config, images: &[ImageRef]) {
 }
 
 impl Progress {
-    /// Ends the process by Ctrl-C as without a handler, but without this line; also as the first process of a container. A task
-    /// beside the work, which may be at something that does not let others in between.
+    /// Ends the process on Ctrl-C as without a handler, but removes the progress line first; also as PID 1 of a
+    /// container. Runs in its own task, as the work may not yield.
     async fn end_by_interrupt(self) {
         if tokio::signal::ctrl_c().await.is_ok() {
             self.show("");
-            // By the signal itself, which shells look at; does not return.
+            // Ends by the signal itself, as shells look at that; does not return.
             let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGINT);
         }
     }
 }
 
-/// What of the decisions a pipeline may stumble over.
+/// Outcomes on which `check --fail-on` exits with status 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum FailOn {
     Unsupported,
@@ -290,8 +290,8 @@ pub(super) enum FailOn {
 }
 
 impl FailOn {
-    /// What this reason is an example of. A Pod whose toleration was taken back is one of both: the reason does not tell
-    /// whether an image has lost a platform or can no longer be asked for.
+    /// Returns the outcomes that this reason stands for. A retracted toleration stands for both: the reason does not
+    /// show whether an image lost a platform or became unknown.
     pub(super) fn of(reason: Reason) -> &'static [Self] {
         match reason {
             Reason::PlatformMissing | Reason::NoCommonPlatform => &[Self::Unsupported],

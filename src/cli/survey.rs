@@ -1,5 +1,5 @@
-//! The Pods of a cluster, as far as the commands ask about them: read page by page with a person's rights, and kept small.
-//! Of the raw Pods nothing stays.
+//! Pods of a cluster, reduced to the facts that the commands need: read page by page with the rights of the user. No
+//! raw Pod is kept.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use tolerarch_kubernetes::cluster::{Namespace, Node, RequestError, StoredPod, Us
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) pods: Vec<SurveyedPod>,
-    /// What decisions take; Pods that are alike share one.
+    /// Facts that decisions need; Pods that are alike share one shape.
     pub(super) shapes: Vec<Arc<Shape>>,
-    /// The platform of each node, as far as it is known. `None` where nodes may not be listed.
+    /// Platform of each node, as far as it is known. `None` if nodes may not be listed.
     nodes: Option<HashMap<String, Option<PlatformSet>>>,
     namespaces: HashMap<String, Labels>,
-    /// What could not be read, and what follows.
+    /// Messages about objects that could not be read, with the consequences.
     pub(super) notes: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct SurveyedPod {
 }
 
 impl SurveyedPod {
-    /// Whether it is this Pod, or of this workload: as its controller, or as the owner above.
+    /// Returns whether this is the Pod, or its controller or the owner above is the workload, of this kind and name.
     pub(super) fn is_of(&self, kind: &str, name: &str) -> bool {
         [&self.workload, &self.pod.controller].iter().any(|of| (kind, name) == (&*of.kind, &*of.name))
             || (kind, name) == ("Pod", &*self.pod.name)
@@ -40,10 +40,10 @@ impl SurveyedPod {
 }
 
 impl Survey {
-    /// Reads all Pods, or those of a namespace; then what they are of, and where.
+    /// Reads all Pods, or those of a namespace; then their owners, nodes and namespaces.
     ///
     /// # Errors
-    /// The Pods cannot be listed, or there is no such namespace. What else cannot be is a note.
+    /// The Pods cannot be listed, or the namespace does not exist. Any other failure becomes a note.
     pub(super) async fn read(
         client: &UserClient,
         namespace: Option<&str>,
@@ -87,7 +87,7 @@ impl Survey {
         Ok(Self { pods, shapes: index.shapes.all, nodes: nodes.ok(), namespaces, notes })
     }
 
-    /// Without anything but a note.
+    /// Makes a survey with nothing but a note.
     pub(super) fn noted(note: String) -> Self {
         Self { notes: vec![note], ..Self::default() }
     }
@@ -96,7 +96,7 @@ impl Survey {
         *self.nodes.as_ref()?.get(node)?
     }
 
-    /// How Pods of this namespace are decided on.
+    /// Returns the settings by which Pods of this namespace are decided.
     pub(super) fn terms(&self, namespace: &str) -> NamespaceSettings<'_> {
         NamespaceSettings::of(self.namespaces.get(namespace), self.nodes.is_some())
     }
@@ -120,13 +120,13 @@ async fn namespaces(
     Ok(all.into_iter().filter_map(labels).collect())
 }
 
-/// The platform of a node, where it is one that images are known for.
+/// Returns the platform of a node, if it is one of the known platforms.
 fn platform(node: &Node) -> Option<PlatformSet> {
     let os = if node.os.is_empty() { "linux" } else { &node.os };
     format!("{os}/{}", node.architecture).parse().ok()
 }
 
-/// The kinds between Pods and the owners that people know, with the list of each below the API's group.
+/// Kinds between Pods and the owners that users know, each with its API group and the name of its list.
 const BETWEEN: [(&str, &str, &str); 2] =
     [("ReplicaSet", "/apis/apps/v1", "replicasets"), ("Job", "/apis/batch/v1", "jobs")];
 
@@ -135,13 +135,12 @@ struct Owned {
     metadata: ObjectMeta,
 }
 
-/// From the controller of a Pod to the owner above, as the API server knows it; where ReplicaSets and Jobs may not be listed,
-/// by their names.
+/// Owners of the Pods' controllers, from the API server; from the controllers' names if those may not be listed.
 #[derive(Default)]
 struct Owners(HashMap<Arc<Workload>, Arc<Workload>>);
 
 impl Owners {
-    /// Reads those that the controllers of these Pods may need.
+    /// Reads the owners of the controllers of these Pods.
     async fn read(
         client: &UserClient,
         namespace: Option<&str>,
@@ -177,7 +176,7 @@ impl Owners {
         owners
     }
 
-    /// What a Pod is of.
+    /// Returns the workload of a Pod: the owner above its controller, else the controller.
     fn top(&self, pod: &IndexedPod) -> Arc<Workload> {
         let above = self.0.get(&pod.controller).filter(|_| pod.is_between);
         Arc::clone(above.unwrap_or(&pod.controller))
@@ -188,7 +187,7 @@ fn workload(namespace: &Arc<str>, kind: &str, name: &str) -> Workload {
     Workload { namespace: Arc::clone(namespace), kind: kind.into(), name: name.into() }
 }
 
-/// This object with its owner, if it is the controller of a Pod.
+/// Returns this object with its owner, if the object is the controller of a Pod.
 fn entry(
     kind: &str,
     metadata: ObjectMeta,

@@ -1,5 +1,5 @@
-//! `tolerarch why`: what was decided on a Pod or a workload that is in the cluster, what would be decided today, and
-//! why. Reads with the rights of the person who runs it.
+//! `tolerarch why`: the earlier decision on a Pod or a workload of the cluster, the decision of today, and the reasons.
+//! Reads with the rights of the user.
 
 mod explained;
 mod types;
@@ -69,7 +69,7 @@ impl Why {
         Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// The objects and all Pods of their namespace, and what could not be read.
+    /// Reads the objects and all Pods of their namespace, with messages about objects that could not be read.
     async fn find(
         &self,
         client: &UserClient,

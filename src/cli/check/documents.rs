@@ -1,5 +1,5 @@
-//! From the bytes of a file to its documents: YAML or JSON, many in one stream, each read for itself, so that one that
-//! is broken costs no other.
+//! Splits a file into documents, YAML or JSON, many in one stream. Each is parsed separately: a broken one harms no
+//! other.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use serde_json::value::RawValue;
 
 use tolerarch_text::yaml::{self, Copies, Data, Dialect, Key, Node};
 
-/// Bytes of a file that are read. All Pods of a large cluster have some ten MB.
+/// Maximal bytes of a file. All Pods of a large cluster have some ten MB.
 pub(super) const FILE: u64 = 256 << 20;
 
-/// Levels of a document that are read, as many as serde_json itself does.
+/// Maximal depth of a document, as in serde_json itself.
 const DEPTH: usize = 128;
 
-/// What is wrong with a document, and on which line.
+/// Line and message of a fault.
 type Fault = (usize, String);
 
 pub struct Document {
-    /// Its place among those that are not empty, from 1.
+    /// Place among the documents that are not empty, from 1.
     pub number: usize,
-    /// Where it begins, or what is wrong with it; from 1.
+    /// Line where the document begins, or of its fault, from 1.
     pub line: usize,
     pub content: Result<Node, String>,
 }
 
-/// The documents of a file, empty ones left out.
+/// Returns the documents of a file, without empty ones.
 pub fn read(bytes: &[u8]) -> Vec<Document> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut all = Vec::new();
@@ -67,7 +67,7 @@ pub fn read(bytes: &[u8]) -> Vec<Document> {
     all
 }
 
-/// What stands between lines that begin with `---`, as kubectl splits a stream, each with the number of lines before it.
+/// Splits a stream at lines that begin with `---`, as kubectl does; each chunk has the number of lines before it.
 fn chunks(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let mut chunks = Vec::new();
     let (mut begin, mut before, mut offset) = (0, 0, 0);
@@ -76,7 +76,7 @@ fn chunks(bytes: &[u8]) -> Vec<(usize, &[u8])> {
             && rest.first().is_none_or(u8::is_ascii_whitespace)
         {
             chunks.push((before, &bytes[begin..offset]));
-            // What follows the dashes on their line belongs to the document.
+            // The rest of the line behind the dashes belongs to the document.
             (begin, before) = (offset + 3, place);
         }
         offset += line.len();
@@ -85,16 +85,16 @@ fn chunks(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     chunks
 }
 
-/// Nothing but space, comments, directives and ends of documents.
+/// Returns whether there is nothing but space, comments, directives and ends of documents.
 fn is_empty(text: &str) -> bool {
     text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with(['#', '%']) || line == "...")
 }
 
-/// Reads JSON documents; `false` where it is no JSON from the beginning, but perhaps YAML.
+/// Reads JSON documents; returns `false` if the text begins as no JSON, but is YAML.
 fn json(text: &str, before: usize, add: &mut impl FnMut(usize, Result<Node, String>)) -> bool {
     let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at);
     let newlines: Vec<usize> = newlines.collect();
-    // Every part of a document is a part of its text, and so has a place in it.
+    // Every part borrows from the text, so its address gives its offset.
     let line = |part: &str| {
         let offset = part.as_ptr().addr() - text.as_ptr().addr();
         before + 1 + newlines.partition_point(|newline| *newline < offset)
@@ -106,7 +106,7 @@ fn json(text: &str, before: usize, add: &mut impl FnMut(usize, Result<Node, Stri
             None => return true,
             Some(Ok(raw)) => (node(raw, &line, DEPTH), stream.byte_offset()),
             Some(Err(error)) => {
-                // What is broken ends before the next line that begins with a brace.
+                // A broken document ends before the next line that begins with a brace.
                 let begin = rest.len() - rest.trim_start().len();
                 let length = rest[begin..].find("\n{").map_or(rest.len(), |at| begin + at + 1);
                 (Err((line(rest) + error.line().max(1) - 1, cause(&error))), length)
@@ -132,7 +132,7 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
         Some(b'{' | b'[') if depth == 0 => return Err((line, "nested deeper than is read".to_owned())),
         Some(b'{') => {
             let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(fault)?;
-            // Who set what is nested as deep as the API server allows, and decides nothing.
+            // Managed fields are nested as deep as the API server allows, and decide nothing.
             let members = members.into_iter().filter(|(text, _)| text != "managedFields");
             let members = members.map(|(text, raw)| {
                 let member = node(raw, line_of, depth - 1)?;
@@ -157,7 +157,7 @@ fn newlines(bytes: &[u8], until: usize) -> usize {
     bytes[..until.min(bytes.len())].iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// The text of an error without its place, which is reported separately.
+/// Returns the text of an error without its place, which is reported separately.
 fn cause(error: &serde_json::Error) -> String {
     let text = error.to_string();
     format!("not JSON: {}", text.split(" at line ").next().unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Where Pods' templates stand in an object, and images that no template has: their shape tells, in any kind.
+//! Pod templates in an object of any kind, found by their shape, and images outside of templates.
 
 use std::str::FromStr;
 
@@ -9,21 +9,21 @@ use tolerarch_core::image::LookupError;
 use tolerarch_core::pod::Pod;
 use tolerarch_text::yaml::{Data, Node};
 
-/// API groups that Kubernetes itself serves, below `k8s.io`. Others there (`sparkoperator.k8s.io`) are its projects'.
+/// API groups below `k8s.io` that Kubernetes itself serves. Others (`sparkoperator.k8s.io`) belong to its projects.
 const OF_KUBERNETES: &str = "admission admissionregistration apiextensions apiregistration authentication authorization \
     certificates coordination discovery events flowcontrol.apiserver imagepolicy internal.apiserver networking node \
     rbac.authorization resource scheduling storage storagemigration";
 
-/// What an object says of the Pods that it brings.
+/// Pod templates and images of an object.
 pub(super) struct Pods<'n> {
-    /// What the object has to have; `None` where its kind need not bring any.
+    /// Description of the template that the object must have; `None` if its kind need not bring Pods.
     pub(super) sought: Option<String>,
     pub(super) templates: Vec<Part<'n>>,
-    /// Images outside its templates.
+    /// Images outside the templates.
     pub(super) images: Vec<Part<'n>>,
 }
 
-/// A kind that the command line names, and where its templates stand: `Job.batch.volcano.sh=.spec.tasks[].template`.
+/// Kind that the command line names, with the path of its templates: `Job.batch.volcano.sh=.spec.tasks[].template`.
 #[derive(Clone, Debug)]
 pub struct CustomKind {
     group: String,
@@ -75,7 +75,7 @@ impl CustomKind {
     }
 }
 
-/// What the command line says of a kind beats what its shape tells.
+/// Finds the templates of an object: by the command line's paths for its kind, else by their shape.
 pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[CustomKind]) -> Pods<'n> {
     let whole = Part::whole(object);
     let custom: Vec<&CustomKind> =
@@ -91,7 +91,7 @@ pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[Cust
     let (brings_pods, is_foreign) = (brings_pods(group, kind), !is_of_kubernetes(group));
     let templates = whole.clone().within(&|node, way| match way {
         [] if is_whole => true,
-        // Of any other object as a whole, the spec is the Pods': its metadata are its own.
+        // Of any other whole object the spec belongs to the Pods, but the metadata to the object itself.
         [] => is_foreign && is_spec(node),
         _ if brings_pods => node.at(&["spec", "containers"]).is_some(),
         _ if !is_foreign || !says_what_runs(way) => false,
@@ -103,7 +103,7 @@ pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[Cust
     Pods { sought, templates, images }
 }
 
-/// Whether a kind of Kubernetes itself brings Pods.
+/// Returns whether a kind of Kubernetes itself brings Pods.
 fn brings_pods(group: &str, kind: &str) -> bool {
     match group {
         "" => matches!(kind, "Pod" | "PodTemplate" | "ReplicationController"),
@@ -113,7 +113,7 @@ fn brings_pods(group: &str, kind: &str) -> bool {
     }
 }
 
-/// The kind of the controller of the Pods that a kind brings; empty where they have none. A share of the workloads goes by it.
+/// Returns the kind of the controller of a kind's Pods; empty if they have none. A pool's share depends on that kind.
 pub(super) fn controller<'k>(group: &str, kind: &'k str) -> &'k str {
     match (group, kind) {
         ("", "Pod" | "PodTemplate") => "",
@@ -124,26 +124,26 @@ pub(super) fn controller<'k>(group: &str, kind: &'k str) -> &'k str {
     }
 }
 
-/// Neither what the object is called, nor what became of it, nor what others like it may say.
+/// Returns whether a part may say what runs: not metadata, status or the schema of a custom resource.
 fn says_what_runs(way: &[Step<'_>]) -> bool {
     !matches!(way, [Step::Member("metadata" | "status"), ..])
         && !way.contains(&Step::Member("openAPIV3Schema"))
 }
 
-/// Whether a part is a template by its name, and this spec of it has containers, though their images may be no references: the
-/// image of a Rollout with a mistake is to be reported.
+/// Returns whether a part is a template by its name, and its spec has containers. The images may be invalid: a wrong
+/// image of a Rollout is to be reported.
 fn is_template(way: &[Step<'_>], spec: &Node) -> bool {
     let is_so_named = |name: &str| name == "template" || name.ends_with("Template");
     matches!(way.last(), Some(Step::Member(name)) if is_so_named(name)) && names_images(spec)
 }
 
-/// Whether there are containers, which all name an image.
+/// Returns whether there are containers, which all name an image.
 fn names_images(spec: &Node) -> bool {
     let Some(Data::List(containers)) = spec.get("containers").map(|list| &list.data) else { return false };
     !containers.is_empty() && containers.iter().all(|container| !container.text("image").is_empty())
 }
 
-/// Whether it reads as the spec of a Pod, whose containers all name an image.
+/// Returns whether a node is the spec of a Pod, whose containers all name a valid image.
 fn is_spec(node: &Node) -> bool {
     let pod = || json!({"spec": node.value()});
     let has_references =
@@ -151,7 +151,7 @@ fn is_spec(node: &Node) -> bool {
     names_images(node) && Pod::of_value(&pod()).is_ok_and(has_references)
 }
 
-/// Whether an image is named here, and no picture: as a text, or by the parts of its name.
+/// Returns whether a node names a container image, and no picture: as a text, or by the parts of its name.
 fn is_image(node: &Node, way: &[Step<'_>]) -> bool {
     let Some(Step::Member(name)) = way.last() else { return false };
     let text = image(node);
@@ -160,18 +160,18 @@ fn is_image(node: &Node, way: &[Step<'_>]) -> bool {
         && !["http://", "https://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
-/// The image that a part of an object names; empty where it names none.
+/// Returns the image that a part of an object names; empty if there is none.
 pub(super) fn image(node: &Node) -> &str {
     if let Data::Text(text) = &node.data { text } else { node.text("repository") }
 }
 
-/// Whether Kubernetes itself serves this group: all its kinds that bring Pods are known.
+/// Returns whether Kubernetes itself serves this group: all its kinds that bring Pods are known.
 pub(super) fn is_of_kubernetes(group: &str) -> bool {
     matches!(group, "" | "apps" | "autoscaling" | "batch" | "extensions" | "policy")
         || group.strip_suffix(".k8s.io").is_some_and(|group| OF_KUBERNETES.split(' ').any(|own| own == group))
 }
 
-/// Whether this object makes Pods by a template that stands elsewhere, or that its operator has.
+/// Returns whether the template of this object's Pods is in another object, or in its operator.
 pub(super) fn is_templateless(object: &Node, group: &str, kind: &str) -> bool {
     match (group, kind) {
         ("argoproj.io", "Rollout") => object.at(&["spec", "workloadRef"]).is_some(),

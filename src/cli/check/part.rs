@@ -1,4 +1,4 @@
-//! A part of an object, and the way to it: as people write it, as patches do, and found by what it is like.
+//! Part of an object, with its path: as users write it, as JSON pointer, and found by a predicate.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ impl<'n> Part<'n> {
         self.way.iter().map(step).collect()
     }
 
-    /// As people write it: `.spec.tasks[0].template`.
+    /// Returns the path as users write it: `.spec.tasks[0].template`.
     pub(super) fn path(&self) -> String {
         let step = |step: &Step<'_>| match step {
             Step::Member(name) if name.contains(['.', '/']) => format!("[{name:?}]"),
@@ -39,14 +39,14 @@ impl<'n> Part<'n> {
         self.way.iter().map(step).collect()
     }
 
-    /// Whether it stands in one of the containers of this template.
+    /// Returns whether the part is inside one of the containers of this template.
     pub(super) fn is_run_by(&self, template: &Self) -> bool {
         let Some(rest) = self.way.strip_prefix(&*template.way) else { return false };
         let rest = rest.strip_prefix(&[Step::Member("spec")]).unwrap_or(rest);
         matches!(rest, [Step::Member("containers" | "initContainers" | "ephemeralContainers"), ..])
     }
 
-    /// All parts of it that are like this, by themselves and the way to them. One that is found is not looked into.
+    /// Returns the outermost parts that `is_it` accepts by their nodes and paths.
     pub(super) fn within(self, is_it: &impl Fn(&Node, &[Step<'_>]) -> bool) -> Vec<Self> {
         if is_it(self.node, &self.way) {
             return vec![self];

@@ -1,4 +1,4 @@
-//! The result of a check: for people, for programs, or the patches alone.
+//! Result of a check: for people, for programs, or the patches alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,23 +11,23 @@ use super::super::output::{Look, Row, document, print, shown, table, tell};
 use super::super::session::{BlockingImage, Decided, colour};
 use super::workload::{Object, Place, UnseenImage};
 
-/// Causes, and images that are not looked at, that are listed below a table.
+/// Maximal number of causes, and of images that are not looked up, below a table.
 const LISTED: usize = 20;
 
-/// What `-o json` prints. Members are added, never renamed.
+/// Report in the form of `-o json`. Members are added, never renamed.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
-    /// In the order of files and documents, as are the errors.
+    /// Results in the order of files and documents, as are the errors.
     pub(super) results: Vec<Verdict>,
     pub(super) errors: Vec<InputError>,
-    /// How many there were of each kind that brings no Pods.
+    /// Number of objects of each kind that brings no Pods.
     pub(super) skipped: BTreeMap<String, usize>,
-    /// The same of each kind that names images outside the templates that are found.
+    /// Number of objects of each kind that names images outside the templates that are found.
     pub(super) not_looked_at: BTreeMap<String, usize>,
     #[serde(rename = "imagesNotLookedAt")]
     pub(super) unseen_images: Vec<UnseenImage>,
-    /// The same of each kind whose operator makes Pods by no template that stands in it.
+    /// Number of objects of each kind that has no template for its operator's Pods.
     pub(super) without_template: BTreeMap<String, usize>,
     #[serde(skip)]
     pub(super) files: usize,
@@ -44,9 +44,9 @@ pub(super) struct Verdict {
 #[derive(Serialize)]
 pub(super) struct InputError {
     pub(super) file: String,
-    /// From 1; 0 where it is the whole file.
+    /// Number of the document from 1; 0 for the whole file.
     pub(super) document: usize,
-    /// From 1; 0 where it is the whole file.
+    /// Line from 1; 0 for the whole file.
     pub(super) line: usize,
     pub(super) message: String,
 }
@@ -114,7 +114,7 @@ impl Report {
         text + &self.footer()
     }
 
-    /// What the API server would print for the creator of the Pod.
+    /// Returns the warnings that the API server would send to the creator of the Pod.
     fn warnings(&self) -> String {
         let of_one = |Verdict { object, decided }: &Verdict| {
             let line = |warning| shown(&format!("warning: {}: {warning}", object.label())) + "\n";
@@ -123,7 +123,7 @@ impl Report {
         self.results.iter().map(of_one).collect()
     }
 
-    /// What images lack, why others are not known, and which are not looked at.
+    /// Returns the platforms that images lack, why other images are unknown, and the images that are not looked up.
     fn notes(&self) -> [String; 3] {
         let decided = || self.results.iter().map(|verdict| &verdict.decided);
         let (lacking, unknown): (Vec<&BlockingImage>, Vec<_>) =
@@ -139,7 +139,7 @@ impl Report {
         [lines(lacking, usize::MAX), lines(causes, LISTED), lines(unseen, LISTED)]
     }
 
-    /// What may make the webhook decide otherwise, or would make an image known.
+    /// Returns hints on why the webhook may decide otherwise, or how an image would become known.
     pub(super) fn hints(&self) -> Vec<String> {
         let lacking = self.results.iter().filter(|verdict| verdict.decided.lacks_pull_secrets).count();
         let lacking = unread_pull_secrets(lacking, "them").map(|hint| format!("hint: {hint}"));
@@ -178,7 +178,7 @@ impl Report {
         text + "\n"
     }
 
-    /// A patch a line on standard output, so that it can be handed on as it is; whose it is stands on standard error.
+    /// Prints one patch a line to standard output, for other programs, and the object of each to standard error.
     pub(super) fn patches(&self) -> io::Result<()> {
         for verdict in &self.results {
             if let Some(patch) = &verdict.decided.patch {
@@ -194,7 +194,7 @@ impl Report {
     }
 }
 
-/// Lines of untrusted texts: each once, and at most so many.
+/// Joins untrusted texts as lines: each once, and `most` at most.
 fn lines(all: impl Iterator<Item = String>, most: usize) -> String {
     let all: BTreeSet<String> = all.map(|line| shown(&line) + "\n").collect();
     let more = all.len().saturating_sub(most);
@@ -202,7 +202,7 @@ fn lines(all: impl Iterator<Item = String>, most: usize) -> String {
     all.into_iter().take(most).chain(more).collect()
 }
 
-/// `3 checked (1 daemonset, 2 tolerated)`
+/// Formats counts: `3 checked (1 daemonset, 2 tolerated)`.
 fn counted(what: &str, counts: &BTreeMap<String, usize>) -> String {
     let all: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {}", shown(name))).collect();
     let list = if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) };

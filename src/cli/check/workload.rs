@@ -1,4 +1,4 @@
-//! From a document to the Pods that are decided on: those in it, and the templates of those that a controller would create.
+//! Finds the Pods to decide on in a document: its Pods, and templates from which controllers would create Pods.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -9,30 +9,30 @@ use tolerarch_core::image::ImageRef;
 use tolerarch_core::pod::{Pod, PodError};
 use tolerarch_text::yaml::{Data, Node};
 
-/// Where something stands, as `check -o json` names it.
+/// Place of an object or image, in the form of `check -o json`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Place {
-    /// The name of its file as it was given; empty for an object of a cluster.
+    /// Name of the file as the user wrote it; empty for an object of a cluster.
     pub(super) file: String,
     pub(super) document: usize,
     pub line: usize,
     pub(in crate::cli) kind: String,
     pub(in crate::cli) namespace: String,
     pub(in crate::cli) name: String,
-    /// The path within the object, as people write paths; empty for a Pod and a review.
+    /// Path within the object, such as `.spec.template`; empty for a Pod and a review.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(in crate::cli) path: String,
 }
 
-/// Something that a decision is asked for.
+/// Object to decide on.
 #[derive(Debug, Serialize)]
 pub struct Object {
     #[serde(flatten)]
     pub place: Place,
-    /// The same path as a JSON pointer: what the paths of a patch begin with. A spec alone cannot be patched: it has no metadata.
+    /// JSON pointer of the path, which begins a patch's paths; `None` for a mere spec: without metadata no patch fits.
     #[serde(skip)]
     pub(super) template: Option<String>,
-    /// Whether its document has other templates, too.
+    /// True if the document has other templates, too.
     #[serde(skip)]
     is_one_of_several: bool,
     #[serde(skip)]
@@ -40,13 +40,13 @@ pub struct Object {
 }
 
 impl Object {
-    /// `Deployment/web`; with the place of the template where there are several.
+    /// Returns `Deployment/web`, with the path of the template if there are several.
     pub(in crate::cli) fn label(&self) -> String {
         let Place { kind, name, path, .. } = &self.place;
         if self.is_one_of_several { format!("{kind}/{name}{path}") } else { format!("{kind}/{name}") }
     }
 
-    /// Every image that is named anywhere in it.
+    /// Returns every image that is named anywhere in the object.
     pub(in crate::cli) fn images(&self) -> Vec<ImageRef> {
         let mut images = Vec::new();
         let (Given::Pod(value) | Given::Template { value, .. } | Given::Review(value)) = &self.given;
@@ -54,7 +54,7 @@ impl Object {
         images
     }
 
-    /// The Pod as it would be created.
+    /// Returns the Pod as it would be created.
     pub(in crate::cli) fn pod(&self) -> Result<Pod<'_>, PodError> {
         match &self.given {
             Given::Template { value, owner } => Pod::of_template(value, owner, &self.place.name),
@@ -82,13 +82,13 @@ pub enum Given {
     Pod(Value),
     Template {
         value: Value,
-        /// The kind of the Pods' controller; empty where they have none.
+        /// Kind of the Pods' controller; empty if they have none.
         owner: String,
     },
     Review(Value),
 }
 
-/// An image that is not looked at.
+/// Image outside of any template, which is not looked up.
 #[derive(Debug, Serialize)]
 pub struct UnseenImage {
     #[serde(flatten)]
@@ -101,9 +101,9 @@ pub enum Content {
     Object(Object),
     /// A kind that brings no Pods.
     Skipped(String),
-    /// A custom resource that is not known, with its group, and images of it that are in no template.
+    /// Kind and group of an unknown custom resource, and its images outside of templates.
     Foreign(String, Vec<UnseenImage>),
-    /// A custom resource whose operator makes Pods by no template that stands in it: with its group.
+    /// Kind and group of a custom resource that has no template for its operator's Pods.
     Templateless(String),
     Invalid {
         line: usize,
@@ -111,14 +111,14 @@ pub enum Content {
     },
 }
 
-/// All that a document holds, its lists taken apart.
+/// Returns the contents of a document, with each item of a list by itself.
 pub fn contents(document: &Node, custom: &[CustomKind]) -> Vec<Content> {
     let mut all = Vec::new();
     collect(document, None, custom, &mut all);
     all
 }
 
-/// `given` is what the list says of its items: those of a typed list have no kind of their own.
+/// Collects the contents of a node. `given` are version and kind from a typed list, whose items have none of their own.
 fn collect(node: &Node, given: Option<(&str, &str)>, custom: &[CustomKind], all: &mut Vec<Content>) {
     let fault = |message: &str| Content::Invalid { line: node.line, message: message.to_owned() };
     if !matches!(node.data, Data::Map(_)) {
@@ -172,7 +172,7 @@ fn collect(node: &Node, given: Option<(&str, &str)>, custom: &[CustomKind], all:
     }
     let is_one_of_several = templates.len() > 1;
     for found in templates {
-        // What is not known to be of Kubernetes' types may have numbers there.
+        // Only objects of known types are checked: others may have numbers there.
         if let Some(fault) = sought.as_ref().and_then(|_| no_text(node, kind, &found)) {
             all.push(fault);
             continue;
@@ -219,7 +219,7 @@ fn review(node: &Node) -> Content {
     Content::Object(Object { place, template, is_one_of_several: false, given })
 }
 
-/// A Pod that was read from a cluster is looked at as it was when it was created: on no node yet.
+/// Removes the node of a Pod that was read from a cluster: when the Pod was created, it had none.
 fn as_created(mut pod: Value) -> Value {
     let is_live = pod.pointer("/metadata/uid").is_some_and(Value::is_string);
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut).filter(|_| is_live) {
@@ -228,11 +228,11 @@ fn as_created(mut pod: Value) -> Value {
     pod
 }
 
-/// Members of metadata and of Pods that are texts wherever they stand, and those whose own members all are.
+/// Members of metadata and of Pods that are always strings, and those whose own members always are.
 const TEXTS: &[&str] = &["name", "generateName", "namespace", "image", "value"];
 const OF_TEXTS: &[&str] = &["labels", "annotations", "nodeSelector"];
 
-/// A value that lacks its quotes: the API server takes only texts there, and would refuse the object.
+/// Returns a fault for a value without quotes where the API server takes only strings, and would refuse the object.
 fn no_text(object: &Node, kind: &str, template: &Part<'_>) -> Option<Content> {
     let is_bare = |node: &Node, way: &[Step<'_>]| {
         let is_text = match way {

@@ -1,5 +1,4 @@
-//! The controller, where it is installed: whether one leads, whether it may do what is switched on, and whether it is fenced
-//! in.
+//! Checks of the controller, if installed: whether a replica leads, has its rights, and is fenced in by policies.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,13 +15,13 @@ use super::webhooks::covers;
 use crate::cli::kubernetes::{get, list, name_of};
 use crate::config::Config;
 
-/// What is to be done where what it changes is not fenced in.
+/// Advice if no policy restricts the changes of the controller.
 const FENCE_PODS: &str = "apply manifests/controller/validatingadmissionpolicy.yaml with this account in it, or set controller.repair to false";
 const FENCE_NODES: &str = "apply the policies of manifests/node-taints/nodetaints.yaml with this account in them, or take its right to patch nodes away";
-/// A leader renews every 2 s, and is replaced after 15 s; the rest is for clocks that differ.
+/// Maximal age of a leader's Lease: renewed every 2 s, taken over after 15 s; the rest is for clocks that differ.
 const RENEWED: Duration = Duration::from_secs(60);
 
-/// All checks; none where it is not installed.
+/// Runs all checks of the controller; none if it is not installed.
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend, config: &Config) -> Option<()> {
     let pod = backend.component(exam.client, "controller");
     let pod = exam.read("controller", "the Pods of the controller", pod).await??;

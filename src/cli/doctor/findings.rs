@@ -1,4 +1,4 @@
-//! What was found, check by check, and how it is written.
+//! Findings of the checks, and their output.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 /// Characters of the longest name of a check.
 const WIDTH: usize = 22;
-/// Names that a message lists.
+/// Maximal number of names in a message.
 const NAMED: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -18,12 +18,12 @@ const NAMED: usize = 5;
 pub(super) enum Status {
     Ok,
     Failed,
-    /// It could not be checked, or there is nothing to check.
+    /// A check that was not possible, or had nothing to check.
     Unknown,
 }
 
 impl Status {
-    /// A fault of the installation, or else a note.
+    /// Returns `Failed` for a fault of the installation, else `Unknown`.
     pub(super) const fn failed_if(is_fault: bool) -> Self {
         if is_fault { Self::Failed } else { Self::Unknown }
     }
@@ -37,13 +37,13 @@ impl Status {
     }
 }
 
-/// What all checks together say, as the exit status.
+/// Result of all checks together, as the exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
     Healthy = 0,
     Failed = 3,
-    /// Nothing wrong was found, and no dry run has shown that Pods are decided.
+    /// No fault was found, but no dry run has shown that Pods are decided.
     Unproven = 4,
 }
 
@@ -52,26 +52,26 @@ pub(super) struct Finding {
     pub(super) check: &'static str,
     pub(super) status: Status,
     pub(super) message: String,
-    /// What to do; empty where there is nothing to do.
+    /// Advice; empty if there is nothing to do.
     pub(super) fix: String,
 }
 
-/// In the order of the checks.
+/// Findings in the order of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
-/// Whom the checks ask, what they are about, and what they have found so far.
+/// Client and scope of the checks, and their findings so far.
 pub(super) struct Exam<'a> {
     pub(super) client: &'a UserClient,
-    /// The one namespace that was asked about.
+    /// Namespace to which the checks are limited.
     pub(super) only: Option<&'a str>,
-    /// The file of the configuration, where one is named.
+    /// File of the configuration, if one is named.
     pub(super) config: Option<&'a Path>,
     pub(super) findings: Findings,
 }
 
 impl Exam<'_> {
-    /// What was asked for; if it cannot be read, that is a finding.
+    /// Returns the result of `asked`; a failure becomes a finding.
     pub(super) async fn read<T>(
         &mut self,
         check: &'static str,
@@ -143,7 +143,7 @@ impl Serialize for Findings {
     }
 }
 
-/// The first of these names, and how many more there are.
+/// Lists the first of these names, and the number of the others.
 pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.into_iter().collect();
     let first = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");

@@ -1,5 +1,4 @@
-//! What is installed: the namespaces that there are, the Service that a webhook calls, the Pods behind it and why they do not
-//! start, and their configuration.
+//! Installed objects: namespaces, the Service of a webhook, the Pods behind it and their faults, and the configuration.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use crate::cli::kubernetes::{get, list, name_of};
 use crate::config::Config;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
-/// The admin port, where nothing says otherwise.
+/// Default admin port.
 const ADMIN: i32 = 8080;
 const COMPONENT: &str = "app.kubernetes.io/component";
 const ROOM: &str = "make room, or let it on more nodes: nodeSelector, affinity and tolerations of the chart";
@@ -33,19 +32,19 @@ pub(super) async fn namespaces(exam: &mut Exam<'_>) -> Vec<Namespace> {
     })
 }
 
-/// Where the configuration of a cluster stands, and its text; or why it is not known.
+/// Source and text of a cluster's configuration, or why it is unknown.
 pub(in crate::cli) type Found = Result<(String, String), String>;
 
 #[derive(Default)]
 pub(super) struct Backend {
     pub(super) namespace: String,
     pub(super) pods: Vec<Pod>,
-    /// The admin port of each that has started, by what people call it: through the API server as a proxy.
+    /// Name of each Pod that has started, and the path of its admin port through the API server's proxy.
     pub(super) admin: Vec<(String, String)>,
 }
 
 impl Backend {
-    /// The Service of a webhook with what is behind it.
+    /// Checks the Service of a webhook, and finds the Pods behind it.
     pub(super) async fn of(exam: &mut Exam<'_>, entry: &Entry) -> Self {
         let Exam { client, findings, .. } = exam;
         let Some((namespace, name, port)) = entry.service() else { return Self::default() };
@@ -84,7 +83,7 @@ impl Backend {
         let admin = |kind: &str, name: &str, port: i32| {
             format!("/api/v1/namespaces/{namespace}/{kind}/http:{name}:{port}/proxy")
         };
-        // Without a selector its Pods are not known.
+        // Without a selector the Pods of a Service are not known.
         let admin = if labels.is_empty() {
             let is_shown = ports.contains(&ADMIN);
             is_shown.then(|| (called, admin("services", name, ADMIN))).into_iter().collect()
@@ -99,14 +98,14 @@ impl Backend {
         Self { namespace: namespace.to_owned(), pods, admin }
     }
 
-    /// A Pod of another process of this installation; none where that is not installed.
+    /// Finds a Pod of another process of this installation; `None` if that process is not installed.
     pub(super) async fn component(
         &self,
         client: &UserClient,
         component: &str,
     ) -> Result<Option<Pod>, RequestError> {
         let pods = list::<Pod>(client, Some(&self.namespace), &format!("{COMPONENT}={component}")).await?;
-        // Others may have one there, too.
+        // Other programs in the namespace may use the same label.
         let is_ours = |pod: &Pod| {
             pod.labels().get(COMPONENT).is_some_and(|own| own == component)
                 && self.pods.iter().any(|own| image(own) == image(pod))
@@ -115,18 +114,18 @@ impl Backend {
     }
 }
 
-/// The labels that a Service selects Pods by, as kubectl takes them.
+/// Returns the selector of a Service in kubectl's syntax.
 fn labels(spec: &ServiceSpec) -> String {
     let labels = spec.selector.iter().flatten().map(|(key, value)| format!("{key}={value}"));
     labels.collect::<Vec<_>>().join(",")
 }
 
-/// The image of a Pod's first container.
+/// Returns the image of a Pod's first container.
 pub(super) fn image(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.containers.first()?.image.as_deref()
 }
 
-/// The port at which a Pod shows its metrics.
+/// Returns the port at which a Pod serves its metrics.
 fn admin_port(pod: &Pod) -> i32 {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
@@ -153,7 +152,7 @@ async fn check_endpoints(exam: &mut Exam<'_>, (namespace, name): (&str, &str), l
     }
 }
 
-/// Why a Pod does not start, and what to do.
+/// Returns why a Pod does not start, and advice.
 fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let status = pod.status.as_ref()?;
@@ -184,14 +183,15 @@ fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
     })
 }
 
-/// Whether a Pod still waits for what it mounts, as its certificate at a first start, and so cannot be asked.
+/// Returns whether a Pod still waits for a volume, such as its first certificate, and so does not answer yet.
 fn waits(pod: &Pod) -> bool {
     let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
     let mut states = containers.into_iter().flatten().filter_map(|container| container.state.as_ref());
     states.any(|state| state.waiting.is_some())
 }
 
-/// The Pods with these labels that serve, or will; others keep their labels until they are deleted. None without a label.
+/// Lists the Pods with these labels that serve or will; others keep their labels until they are deleted. Lists none
+/// without a label.
 async fn serving(client: &UserClient, namespace: &str, labels: &str) -> Result<Vec<Pod>, RequestError> {
     if labels.is_empty() {
         return Ok(Vec::new());
@@ -204,7 +204,7 @@ async fn serving(client: &UserClient, namespace: &str, labels: &str) -> Result<V
     Ok(pods)
 }
 
-/// The same; and why there are none, or which do not start.
+/// Lists the Pods that serve, or will; reports why there are none, or which do not start.
 async fn pods(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &str) -> Vec<Pod> {
     let read = serving(exam.client, namespace, labels);
     let Some(pods) = exam.read("version", "the Pods of tolerarch", read).await else { return Vec::new() };
@@ -219,7 +219,7 @@ async fn pods(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &str)
             found.entry(trouble).or_default().push(name_of(pod));
         }
     }
-    // A replica more than the nodes have room for does no harm.
+    // As long as one replica serves, one without room on the nodes does no harm.
     let mut conditions = pods.iter().filter_map(|pod| pod.status.as_ref()?.conditions.as_ref()).flatten();
     let one_serves = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
     for ((why, fix), names) in found {
@@ -229,7 +229,7 @@ async fn pods(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &str)
     pods
 }
 
-/// Why a Service has no Pods, and what to do.
+/// Returns why a Service has no Pods, and advice.
 async fn absence(client: &UserClient, service: &str, namespace: &str, labels: &str) -> (String, String) {
     let deployments = list::<Deployment>(client, Some(namespace), "").await.unwrap_or_default();
     let is_at_zero = |deployment: &&Deployment| {
@@ -255,7 +255,7 @@ async fn absence(client: &UserClient, service: &str, namespace: &str, labels: &s
     }
 }
 
-/// The configuration that the Pods run with: from the file, if one is named; otherwise from the ConfigMap that is mounted.
+/// Reads the configuration of the Pods: from the file if one is named, otherwise from the mounted ConfigMap.
 pub(super) async fn configuration(exam: &mut Exam<'_>, backend: &Backend) -> Option<Config> {
     let Exam { client, config, findings, .. } = exam;
     let read = match config {
@@ -283,7 +283,7 @@ pub(super) async fn configuration(exam: &mut Exam<'_>, backend: &Backend) -> Opt
     }
 }
 
-/// The ConfigMap of the first Pod that has one, and its text; why there is none.
+/// Reads the ConfigMap of the first Pod that has one; fails with the reason why there is none.
 async fn mounted(client: &UserClient, namespace: &str, pods: &[Pod]) -> Found {
     let mut volumes =
         pods.iter().filter_map(|pod| pod.spec.as_ref()).flat_map(|spec| spec.volumes.iter().flatten());
@@ -300,7 +300,7 @@ async fn mounted(client: &UserClient, namespace: &str, pods: &[Pod]) -> Found {
     }
 }
 
-/// The configuration of the first installation.
+/// Reads the configuration of the first installation.
 pub(in crate::cli) async fn configured(client: &UserClient) -> Found {
     let all = list::<MutatingWebhookConfiguration>(client, None, "").await;
     let all = all.map_err(|error| format!("the MutatingWebhookConfigurations cannot be read: {error}"))?;

@@ -1,5 +1,5 @@
-//! The configured pools against the nodes and Karpenter's NodePools that there are: whether a pool opens anything, whether
-//! its images run there, and whether Karpenter would ever choose it.
+//! Checks of the configured pools against nodes and Karpenter's NodePools: whether a pool opens anything, whether its
+//! images run there, and whether Karpenter would ever choose it.
 
 use super::findings::{Exam, Findings, some_of};
 use crate::cli::inventory::Shown;
@@ -8,7 +8,7 @@ use crate::config::{Config, Discover};
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::discovery::{Discovery, Fit, KnownPool, Source, Verdict, fit};
 
-/// Checks the pools of this configuration, and those that it lets be found.
+/// Checks the pools of this configuration, and discovered ones if discovery is on.
 pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) -> Option<()> {
     let shown = Shown::read(exam.client, Discover { node_pools: true, nodes: true });
     let shown = exam.read("pools", "the nodes and NodePools", shown).await?;
@@ -66,7 +66,7 @@ fn check_pool(known: &KnownPool<'_>, shown: &Shown, discover: Discover, findings
     }
 }
 
-/// Nothing has a taint of the pool, as far as can be seen.
+/// Reports a pool that opens no node and no NodePool, as far as these can be read.
 fn check_empty(pool: &Pool, shown: &Shown, findings: &mut Findings) {
     let name = &pool.name;
     if !shown.notes.is_empty() {

@@ -1,7 +1,7 @@
-//! The proof: a dry-run Pod that only tolerarch can have answered, without asking a registry.
+//! Proof by a dry-run Pod that only tolerarch can have answered, without a request to a registry.
 //!
-//! It has a value of `tolerarch.io/mode` that means nothing, and that is made up for this one Pod: tolerarch answers it with a
-//! warning that quotes the value, and the API server passes warnings on to the creator of the Pod.
+//! The Pod has a random, meaningless value of `tolerarch.io/mode`: tolerarch answers with a warning that quotes the
+//! value, and the API server passes warnings on to the creator of the Pod.
 
 use k8s_openapi::api::admissionregistration::v1::ServiceReference;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -17,10 +17,10 @@ use crate::cli::kubernetes::name_of;
 use tolerarch_core::pod::MODE_KEY;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
-/// Namespaces that are tried, as other webhooks and quotas may refuse the Pod.
+/// Maximal number of namespaces to try, as other webhooks and quotas may refuse the Pod.
 const TRIES: usize = 3;
 
-/// What the API server counts of the calls of a webhook.
+/// Counts of a webhook's calls by the API server.
 #[derive(Clone, Copy)]
 struct Calls {
     made: f64,
@@ -38,8 +38,8 @@ impl Calls {
     }
 }
 
-/// A Pod that no policy should mind, with these labels, and otherwise as a Deployment makes it, so that what excludes those
-/// excludes this one, too. It names no user: OpenShift assigns one, and refuses others.
+/// Returns a Pod that no policy should refuse, with these labels, and otherwise as a Deployment makes it, so that both
+/// are excluded alike. The Pod names no user: OpenShift assigns one, and refuses others.
 pub(super) fn pod(labels: &Value, annotations: &Value, tolerations: &Value) -> Value {
     let room = json!({"cpu": "10m", "memory": "16Mi"});
     let owner = json!({
@@ -70,7 +70,7 @@ pub(super) fn dry_run(namespace: &str) -> String {
     format!("{}?dryRun=All&fieldManager=tolerarch", Pod::url_path(&(), Some(namespace)))
 }
 
-/// Creates the Pod. Whether a webhook of tolerarch has answered, and how long it took.
+/// Creates the Pod. Returns whether a webhook of tolerarch has answered, and the duration.
 async fn attempt(
     client: &UserClient,
     namespace: &str,
@@ -89,7 +89,7 @@ fn prove(name: &str, namespace: &str, took: Duration, findings: &mut Findings) {
     findings.ok("dry-run", format!("{name} answered for a dry-run Pod in {namespace}, in {took} ms"));
 }
 
-/// Tries what is not known, in one namespace: an answer proves it all the same.
+/// Tries a dry run in one namespace if webhooks or namespaces cannot be read: an answer is proof all the same.
 pub(super) async fn check_unseen(exam: &mut Exam<'_>) {
     let Exam { client, only, findings, .. } = exam;
     let namespace = only.unwrap_or(client.namespace());
@@ -107,8 +107,8 @@ pub(super) async fn check_unseen(exam: &mut Exam<'_>) {
     }
 }
 
-/// Creates the Pod in a namespace that the webhook selects, and tells what is wrong if no answer is to be seen. Whether the
-/// call itself worked, and so may work for another webhook of the same Service.
+/// Creates the Pod in a namespace that the webhook selects, and reports the fault if there is no answer. Returns
+/// whether the call itself worked, and so may work for another webhook of the same Service.
 pub(super) async fn check(exam: &mut Exam<'_>, entry: &Entry, namespaces: &[&Namespace]) -> bool {
     let client = exam.client;
     let name = entry.name();
@@ -144,7 +144,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, entry: &Entry, namespaces: &[&Nam
     true
 }
 
-/// Why a Pod came back without an answer of the webhook. Whether the call itself worked.
+/// Reports why a Pod came back without an answer of the webhook. Returns whether the call itself worked.
 async fn diagnose(
     exam: &mut Exam<'_>,
     entry: &Entry,
@@ -195,8 +195,8 @@ async fn diagnose(
     !is_late && made.is_some()
 }
 
-/// Why the API server's call of a Service failed, and what to do. It can also be a proxy to the Service, and does not verify
-/// the certificate then.
+/// Returns why the API server's call of a Service failed, and advice. Calls the Service through the API server as a
+/// proxy, too, which does not verify the certificate.
 async fn failed_call(client: &UserClient, service: &ServiceReference) -> (String, &'static str) {
     let ServiceReference { name, namespace, port, .. } = service;
     let port = port.unwrap_or(443);
@@ -218,7 +218,7 @@ async fn failed_call(client: &UserClient, service: &ServiceReference) -> (String
     }
 }
 
-/// How many Pods were admitted undecided since the API server started.
+/// Reports how many Pods were admitted undecided since the API server started.
 async fn check_fail_open(exam: &mut Exam<'_>, entry: &Entry, before: Calls) {
     let (findings, webhook) = (&mut exam.findings, &entry.webhook.name);
     let Calls { made, failed_open } = Calls::read(exam.client, webhook).await.unwrap_or(before);

@@ -1,4 +1,4 @@
-//! What the replicas say of themselves: their components, certificates and versions, and whether registries answer them.
+//! Checks of the replicas by their own reports: components, certificates, versions, and answers of registries.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use tolerarch_core::reason::Reason;
 use tolerarch_kubernetes::cluster::RequestError;
 use tolerarch_support::logging::date;
 
-/// Checks what each replica says of itself, which takes the right to get pods/proxy, and which version it is.
+/// Checks the reports of each replica, which takes the right to get pods/proxy, and the versions of all.
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
     let (mut metrics, mut read) = (Vec::new(), 0);
     let mut failed: BTreeMap<String, Vec<&str>> = BTreeMap::new();
@@ -44,7 +44,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
     check_registries(&metrics, findings);
 }
 
-/// Checks what the metrics of each replica, by what people call it, say of its certificate.
+/// Checks the certificate of each replica by its metrics, which come with the replica's name.
 fn check_certificates(metrics: &[(&str, String)], findings: &mut Findings) {
     let mut end: Option<i64> = None;
     for (name, text) in metrics {
@@ -75,7 +75,7 @@ fn check_certificates(metrics: &[(&str, String)], findings: &mut Findings) {
     }
 }
 
-/// Checks whether registries answer the replicas, by what these count: the way from here is another one.
+/// Checks whether registries answer the replicas, by the replicas' metrics: from here the network path is another one.
 fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
     let mut failing: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let mut denied = 0.0;
@@ -124,7 +124,7 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
     }
 }
 
-/// Checks which versions the replicas have.
+/// Checks the versions of the replicas.
 fn check_versions(backend: &Backend, findings: &mut Findings) {
     let own = env!("CARGO_PKG_VERSION");
     let tags: BTreeSet<&str> = backend.pods.iter().filter_map(|pod| tag(image(pod)?)).collect();
@@ -144,7 +144,7 @@ fn check_versions(backend: &Backend, findings: &mut Findings) {
     }
 }
 
-/// The tag of an image, without a digest.
+/// Returns the tag of an image, without a digest.
 fn tag(image: &str) -> Option<&str> {
     let name = image.split('@').next()?;
     let (_, tag) = name.rsplit('/').next()?.rsplit_once(':')?;
@@ -157,7 +157,7 @@ fn parse(version: &str) -> Option<(u32, u32, u32)> {
     Some((next()?, next()?, next()?))
 }
 
-/// The samples of a metric, each with its labels as they are written.
+/// Returns the samples of a metric, each with its labels as they are written.
 fn samples<'m>(text: &'m str, metric: &'m str) -> impl Iterator<Item = (&'m str, f64)> {
     text.lines().filter_map(move |line| {
         let (labels, value) = line.strip_prefix(metric)?.rsplit_once(' ')?;
@@ -165,13 +165,13 @@ fn samples<'m>(text: &'m str, metric: &'m str) -> impl Iterator<Item = (&'m str,
     })
 }
 
-/// The value of a label; no value of those that are read here has a quote.
+/// Returns the value of a label; none of the values that are read here has a quote.
 fn label<'m>(labels: &'m str, name: &str) -> &'m str {
     let value = labels.split(['{', ',']).find_map(|label| label.strip_prefix(name)?.strip_prefix("=\""));
     value.and_then(|value| value.split('"').next()).unwrap_or_default()
 }
 
-/// The sum of the samples of a metric that have this label.
+/// Returns the sum of the samples of a metric that have this label.
 pub(super) fn sum(text: &str, metric: &str, name: &str, value: &str) -> f64 {
     samples(text, metric).filter(|(labels, _)| label(labels, name) == value).map(|(_, sample)| sample).sum()
 }

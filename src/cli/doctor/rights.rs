@@ -1,4 +1,4 @@
-//! Rights that what is switched on takes, and rules of namespaces that are in the way of our tolerations.
+//! Checks of the rights for the enabled features, and of rules of namespaces that refuse the pools' tolerations.
 
 use std::collections::BTreeSet;
 
@@ -21,13 +21,13 @@ const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 const WEBHOOKS: &str = "mutatingwebhookconfigurations";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// What cannot be read where rights cannot be asked for.
+/// Name, in a finding, of the rights that could not be reviewed.
 const ACCOUNT: &str = "what the service account may do";
 
-/// Namespaces that are asked for one by one, where a right is not given for all.
+/// Maximal number of namespaces that are checked one by one, if a right is not given for all.
 const ASKED: usize = 50;
 
-/// A process of an installation, which has an account of its own.
+/// Process of an installation, with its own account.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Process {
     Webhook,
@@ -35,21 +35,21 @@ pub(super) enum Process {
     Controller,
 }
 
-/// A right, and the key of the configuration that takes it.
+/// Right, and the key of the configuration that needs it.
 #[derive(Default)]
 struct Right<'a> {
     key: &'static str,
     verb: &'static str,
     group: &'static str,
-    /// With a subresource as in `pods/log`.
+    /// Resource, with a subresource as in `pods/log`.
     resource: &'static str,
-    /// Empty for all.
+    /// Namespace; empty for all.
     namespace: &'a str,
-    /// Empty for any.
+    /// Name; empty for any.
     name: String,
 }
 
-/// The rights that a process in `namespace` takes with this configuration.
+/// Returns the rights that a process in `namespace` needs with this configuration.
 fn rights<'a>(process: Process, config: &Config, namespace: &'a str) -> Vec<Right<'a>> {
     use Process::{Controller, Issuer, Webhook};
     let Config { tls, controller, discover, .. } = config;
@@ -63,7 +63,7 @@ fn rights<'a>(process: Process, config: &Config, namespace: &'a str) -> Vec<Righ
     let (any, record) = (vec![""], vec![record.as_str()]);
     let issued = tls.managed.webhook_configurations.iter().map(ObjectName::as_str).collect();
     let followed = controller.webhook_configurations.iter().map(ObjectName::as_str).collect();
-    // Whose, whether it is on, its key, verbs, API group, resource, and names.
+    // Process, enabled or not, key, verbs, API group, resource, and names.
     let table = [
         (Webhook, discover.nodes, "discover", "get list watch", "", "nodes", &any),
         (Webhook, discover.node_pools, "discover", "get list watch", "karpenter.sh", "nodepools", &any),
@@ -95,7 +95,7 @@ fn rights<'a>(process: Process, config: &Config, namespace: &'a str) -> Vec<Righ
     rights
 }
 
-/// The service account of a Pod.
+/// Service account of a Pod.
 #[derive(Clone, Copy)]
 pub(super) struct Account<'a> {
     pub(super) namespace: &'a str,
@@ -133,7 +133,7 @@ impl<'a> Account<'a> {
         Ok(review.status.is_some_and(|status| status.allowed))
     }
 
-    /// Those of these rights that it has, or those that it lacks.
+    /// Returns the rights that the account has, or those that it lacks.
     async fn select<'r>(
         self,
         client: &UserClient,
@@ -149,7 +149,7 @@ impl<'a> Account<'a> {
         Ok(selected)
     }
 
-    /// Checks the rights that a process with this account takes.
+    /// Checks the rights that a process with this account needs.
     pub(super) async fn check(
         self,
         exam: &mut Exam<'_>,
@@ -175,7 +175,7 @@ impl<'a> Account<'a> {
         Some(())
     }
 
-    /// Checks that another account issues managed certificates, and has what that takes.
+    /// Checks that another account issues managed certificates, and has the rights for that.
     async fn check_issuer(self, exam: &mut Exam<'_>, backend: &Backend, config: &Config) -> Option<()> {
         let mut issuers = rights(Process::Issuer, config, self.namespace);
         issuers.retain(|right| match right.verb {
@@ -204,7 +204,7 @@ impl<'a> Account<'a> {
         Some(())
     }
 
-    /// Checks whether pull secrets can be read where Pods have any. Some operators give the right for some namespaces only.
+    /// Checks whether pull secrets can be read where Pods have any: some operators give the right per namespace.
     async fn check_pull_secrets(self, exam: &mut Exam<'_>, namespaces: &[&Namespace]) -> Option<()> {
         let (client, name) = (exam.client, self.name);
         let right = |namespace| Right { verb: "get", resource: "secrets", namespace, ..Right::default() };
@@ -235,20 +235,20 @@ impl<'a> Account<'a> {
     }
 }
 
-/// As people say it: `get secrets tolerarch-serving, …`.
+/// Renders rights: `get secrets tolerarch-serving, …`.
 fn texts(rights: &[Right<'_>]) -> String {
     let texts = rights.iter().map(|right| format!("{} {} {}", right.verb, right.resource, right.name));
     texts.map(|text| text.trim_end().to_owned()).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a Pod of the namespace has any; also where that cannot be seen.
+/// Returns whether a Pod of the namespace has pull secrets; true if that cannot be read.
 async fn uses_pull_secrets(client: &UserClient, namespace: &str) -> bool {
     let uses = |pod: &StoredPod| pod.facts.as_ref().is_none_or(|facts| facts.pull_secrets().next().is_some());
     let pods = client.list::<StoredPod>(&Pod::url_path(&(), Some(namespace))).await;
     pods.map_or(true, |pods| pods.iter().any(uses))
 }
 
-/// Checks whether the service account of the Pods has what the configuration takes.
+/// Checks whether the service account of the Pods has the rights that the configuration needs.
 pub(super) async fn check(
     exam: &mut Exam<'_>,
     backend: &Backend,
@@ -276,7 +276,7 @@ pub(super) async fn check(
     Some(())
 }
 
-/// Whether a namespace's white list refuses our tolerations. The plugin may be off; a dry run tells.
+/// Checks by dry runs whether a namespace's white list refuses the pools' tolerations: the plugin may be off.
 pub(super) async fn check_restrictions(exam: &mut Exam<'_>, pools: &[Pool], namespaces: &[&Namespace]) {
     let Exam { client, findings, .. } = exam;
     let tolerations: Vec<&Toleration<'_>> = pools.iter().flat_map(|pool| &pool.tolerations).collect();

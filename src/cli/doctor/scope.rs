@@ -1,4 +1,4 @@
-//! For which namespaces and Pods the webhooks are called, by their selectors.
+//! Checks of the selectors: for which namespaces and Pods the webhooks are called.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use tolerarch_kubernetes::cluster::{Namespace as Labelled, Selector};
 
 pub(super) type Labels = BTreeMap<String, String>;
 
-/// Whether it is called in any namespace.
+/// Checks whether a webhook is called in any namespace.
 pub(super) fn check_namespaces(entry: &Entry, namespaces: &[Namespace], findings: &mut Findings) {
     if namespaces.is_empty() {
         return;
@@ -34,8 +34,8 @@ pub(super) fn check_namespaces(entry: &Entry, namespaces: &[Namespace], findings
     }
 }
 
-/// Whether labels of namespaces make the difference that they were made for. A tenant's slip is no fault of the installation,
-/// unless it was asked about.
+/// Checks whether labels of namespaces have their intended effect. A tenant's mistake is no fault of the installation,
+/// unless the checks are limited to that namespace.
 pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Entry], namespaces: &[Namespace]) {
     let Exam { only, findings, .. } = exam;
     let mut ignored: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
@@ -55,7 +55,7 @@ pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Entry], namespaces: 
     }
 }
 
-/// Whether it is called for any Pod: those that are there, else one as a Deployment makes it.
+/// Checks whether a webhook is called for any existing Pod, or, without any, for one as a Deployment makes it.
 pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Entry, namespaces: &[Namespace]) {
     let (name, selector) = (entry.name(), &entry.objects);
     if selector.example().is_none() {
@@ -68,7 +68,7 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Entry, namespaces: &
     if only_lets_pods_opt_out(selector) {
         return;
     }
-    // As kubectl takes it.
+    // Selector in kubectl's syntax.
     let needed = kube::core::Selector::try_from(selector.0.clone()).map(|selector| selector.to_string());
     let needed = needed.unwrap_or_default();
     let (what, path) = (format!("whether any Pod has {needed}: the Pods"), Pod::url_path(&(), exam.only));
@@ -96,14 +96,14 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Entry, namespaces: &
     }
 }
 
-/// As it is shipped.
+/// Returns whether a selector, like the shipped one, does nothing but let Pods opt out.
 fn only_lets_pods_opt_out(selector: &Selector) -> bool {
     let mut expressions = selector.0.match_expressions.iter().flatten();
     selector.0.match_labels.as_ref().is_none_or(Labels::is_empty)
         && expressions.all(|expression| expression.key == MODE_KEY && expression.operator == "NotIn")
 }
 
-/// Labels of a Pod as a Deployment makes it.
+/// Returns labels of a Pod as a Deployment makes it.
 pub(super) fn ordinary() -> Labels {
     let label = |key: &str| (key.to_owned(), "tolerarch-doctor".to_owned());
     ["app", "app.kubernetes.io/name", "pod-template-hash"].map(label).into()

@@ -1,5 +1,4 @@
-//! Webhooks, each with the configuration that it stands in: whose they are, what they call and for what, in which order,
-//! and whom they trust.
+//! Checks of webhooks, each with its configuration: owner, target and rules, order, and trusted CA.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -16,7 +15,7 @@ use tolerarch_kubernetes::cluster::Selector;
 use tolerarch_support::logging::date;
 
 pub(super) struct Entry {
-    /// The name of its configuration.
+    /// Name of the MutatingWebhookConfiguration.
     pub(super) configuration: String,
     pub(super) webhook: MutatingWebhook,
     pub(super) namespaces: Selector,
@@ -38,12 +37,12 @@ impl Entry {
         Self { configuration, webhook, namespaces, objects }
     }
 
-    /// Whether it is one of tolerarch: they are named below its domain.
+    /// Returns whether the webhook is one of tolerarch, which have names below its domain.
     pub(super) fn is_ours(&self) -> bool {
         self.webhook.name.ends_with(".tolerarch.io")
     }
 
-    /// As people see it in the API server's log.
+    /// Returns the name as in the API server's log.
     pub(super) fn name(&self) -> String {
         format!("{}/{}", self.configuration, self.webhook.name)
     }
@@ -61,20 +60,20 @@ impl Entry {
         self.path()?.strip_prefix("/mutate/").filter(|profile| !profile.is_empty()).map(ToOwned::to_owned)
     }
 
-    /// The Service that it calls: namespace, name and port.
+    /// Returns the Service that the webhook calls: namespace, name and port.
     pub(super) fn service(&self) -> Option<(&str, &str, i32)> {
         let service = self.webhook.client_config.service.as_ref()?;
         Some((&service.namespace, &service.name, service.port.unwrap_or(443)))
     }
 
-    /// Whether a rule of it covers the creation of Pods.
+    /// Returns whether a rule covers the creation of Pods.
     pub(super) fn has_pods(&self) -> bool {
         let rules = self.webhook.rules.iter().flatten();
         let mut rules = rules.map(|rule| [&rule.operations, &rule.api_groups, &rule.resources]);
         rules.any(|rule| covers(rule, ["CREATE", "", "pods"]))
     }
 
-    /// Whether it is not only there for DaemonSets.
+    /// Returns whether the webhook is not for DaemonSets only.
     pub(super) fn is_for_pods(&self) -> bool {
         let mut resources = self.webhook.rules.iter().flatten().filter_map(|rule| rule.resources.as_ref());
         self.has_pods() || !resources.any(|resources| resources.iter().any(|one| one == "daemonsets"))
@@ -85,20 +84,20 @@ impl Entry {
     }
 }
 
-/// Whether the operations, API groups and resources of a rule have these.
+/// Returns whether operations, API groups and resources of a rule include these.
 pub(super) fn covers(rule: [&Option<Vec<String>>; 3], wanted: [&str; 3]) -> bool {
     rule.iter().zip(wanted).all(|(listed, wanted)| {
         listed.iter().flatten().any(|one| one == wanted || one == "*" || one == "*/*")
     })
 }
 
-/// One for each Service that is called: profiles are entries of one installation.
+/// Returns one entry for each called Service: profiles are entries of one installation.
 pub(super) fn by_service<'a>(entries: &[&'a Entry]) -> Vec<&'a Entry> {
     let mut seen = HashSet::new();
     entries.iter().filter(|entry| seen.insert(entry.service())).copied().collect()
 }
 
-/// Whether Pods are reviewed, and cannot be harmed.
+/// Checks that Pods are reviewed, and that no failure of tolerarch keeps them from starting.
 pub(super) fn check_calls(entry: &Entry, findings: &mut Findings) {
     let (name, webhook) = (entry.name(), &entry.webhook);
     let before = findings.0.len();
@@ -125,7 +124,7 @@ pub(super) fn check_calls(entry: &Entry, findings: &mut Findings) {
             "set failurePolicy to Ignore",
         );
     }
-    // Declared for expressions and never passed to them: each evaluation fails, and the webhook is skipped.
+    // `namespaceObject` is declared for expressions and never passed to them: each fails, and the webhook is skipped.
     let mut conditions = webhook.match_conditions.iter().flatten();
     if let Some(condition) = conditions.find(|known| known.expression.contains("namespaceObject")) {
         findings.failed(
@@ -143,9 +142,9 @@ pub(super) fn check_calls(entry: &Entry, findings: &mut Findings) {
     }
 }
 
-/// Whether other webhooks add containers after ours has looked.
+/// Checks whether other webhooks may add containers after tolerarch has decided.
 pub(super) fn check_order(entry: &Entry, all: &[Entry], namespaces: &[Namespace], findings: &mut Findings) {
-    // Where no namespace can be read, any could be theirs.
+    // If no namespace can be read, any may be selected by both.
     let meets = |other: &Entry| {
         namespaces.is_empty() || namespaces.iter().any(|known| entry.selects(known) && other.selects(known))
     };
@@ -167,7 +166,7 @@ pub(super) fn check_order(entry: &Entry, all: &[Entry], namespaces: &[Namespace]
     }
 }
 
-/// Whether two of ours are called for the same Pods.
+/// Checks whether two webhooks of tolerarch are called for the same Pods.
 pub(super) fn check_overlaps(entries: &[&Entry], namespaces: &[Namespace], findings: &mut Findings) {
     let mut overlaps = false;
     for (at, one) in entries.iter().enumerate() {

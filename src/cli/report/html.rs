@@ -1,7 +1,7 @@
-//! The report as a page: one file that loads nothing.
+//! Report as HTML page: one file that loads nothing.
 //!
-//! All names are untrusted input. They are escaped, and stand in text and nowhere else: in no attribute, no style and no
-//! script. The page's own policy allows one script, by its hash, so that a name that got through would still run nothing.
+//! All names are untrusted input. They are escaped, and occur in text only: in no attribute, no style and no script.
+//! The page's Content-Security-Policy allows one script, by its hash, so that even an unescaped name would run nothing.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
@@ -46,7 +46,7 @@ impl Report {
         page
     }
 
-    /// Two bars, of CPU and of memory, with what the colours mean.
+    /// Renders two bars, of CPU and of memory, with a legend.
     fn bars(&self) -> String {
         let all = self.summary.all();
         let part =
@@ -86,7 +86,7 @@ fn table(section: &Section) -> String {
     )
 }
 
-/// `WORKLOADS` as `Workloads`.
+/// Turns `WORKLOADS` into `Workloads`.
 fn capitalised(name: &str) -> String {
     let (first, rest) = name.split_at(name.len().min(1));
     if name == "CPU" { name.to_owned() } else { first.to_owned() + &rest.to_lowercase() }
@@ -104,7 +104,7 @@ fn cell(cell: &Cell) -> String {
     }
 }
 
-/// Untrusted text, without anything that means something in a page, and with control characters made visible.
+/// Escapes untrusted text for HTML, and makes control characters visible.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in shown(text).chars() {

@@ -1,4 +1,4 @@
-//! The report for programs. Members are added, never renamed.
+//! Report as JSON, for programs. Members are added, never renamed.
 
 use std::sync::Arc;
 

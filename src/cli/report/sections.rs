@@ -1,5 +1,4 @@
-//! What a report says, in the order in which it is read: tables whose cells know whether they are untrusted, which each form
-//! writes in its own way.
+//! Sections of a report, in reading order: tables that mark untrusted cells, and that each format renders its own way.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use tolerarch_engine::census::{Amount, Coverage, PodOf};
 
 pub(super) struct Section {
     pub(super) title: &'static str,
-    /// What it means, and what to do.
+    /// Meaning of the table, and advice.
     pub(super) intro: String,
     pub(super) columns: Vec<&'static str>,
     pub(super) rows: Vec<Vec<Cell>>,
@@ -19,11 +18,11 @@ pub(super) struct Section {
 
 #[derive(Clone)]
 pub(super) enum Cell {
-    /// A text of ours.
+    /// Text of this program.
     Text(String),
     /// Untrusted text: a name that was chosen in the cluster.
     Name(String),
-    /// A number, and by what it sorts.
+    /// A number, and its sort key.
     Number(String, f64),
     Coverage(Coverage),
 }
@@ -45,7 +44,7 @@ impl Cell {
     }
 }
 
-/// A row with what was requested between other cells.
+/// Returns a row with the requested amounts between other cells.
 fn row(before: Vec<Cell>, amount: Amount, after: Vec<Cell>) -> Vec<Cell> {
     let amount = vec![
         Cell::Number(amount.cpu_cores().to_string(), amount.cpu_millis as f64),
@@ -155,7 +154,7 @@ impl Report {
         )
     }
 
-    /// Why single images are not known, as their registries were asked.
+    /// Returns why single images are unknown, from the traces of their lookups.
     pub(super) fn causes(&self) -> Section {
         let causes = self.causes.iter();
         let rows = causes.map(|(image, cause)| vec![Cell::Name(image.clone()), Cell::Name(cause.clone())]);
@@ -163,7 +162,7 @@ impl Report {
     }
 
     pub(super) fn missed(&self) -> Section {
-        // They are sorted by workload.
+        // Missed Pods are sorted by workload.
         let alike = self
             .summary
             .missed
@@ -200,7 +199,7 @@ impl Report {
     }
 }
 
-/// `1.5Gi`, in the unit that gives one to four digits.
+/// Formats memory, such as `1.5Gi`, in the unit that gives one to four digits.
 pub(super) fn memory(amount: Amount) -> String {
     let mut tenths = u128::from(amount.memory_bytes) * 10;
     let mut units = ["", "Ki", "Mi", "Gi", "Ti", "Pi"].into_iter().peekable();
@@ -215,7 +214,7 @@ pub(super) fn memory(amount: Amount) -> String {
     String::new()
 }
 
-/// Of a whole, rounded; nothing of nothing.
+/// Returns the rounded percentage of a whole; 0 for a whole of 0.
 pub(super) fn percent(part: u64, whole: u64) -> u64 {
     let (part, whole) = (u128::from(part), u128::from(whole));
     u64::try_from((part * 200 + whole) / (whole * 2).max(1)).unwrap_or(100)

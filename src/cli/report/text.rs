@@ -1,11 +1,11 @@
-//! The report as people read it on a terminal.
+//! Report for a terminal.
 
 use super::super::output::{Colour, Look, Row, shown, table, wrapped};
 use super::Report;
 use super::sections::{Cell, Section};
 use tolerarch_engine::census::Coverage;
 
-/// Rows of a table; the other forms have more.
+/// Maximal number of rows of a table; the other formats have more.
 const ROWS: usize = 20;
 
 impl Report {
@@ -48,7 +48,7 @@ fn lines(section: &Section, look: Look) -> String {
         };
         Row { colour, cells: cells.iter().map(|cell| shown(cell.text())).collect() }
     };
-    // Sentences stand below their table, as they would make it too wide.
+    // Sentences are below their table, as they would make it too wide.
     let sentences = columns.iter().position(|name| matches!(*name, "DO" | "CAUSE"));
     let kept = sentences.unwrap_or(columns.len());
     let mut text = format!("{title}\n\n");

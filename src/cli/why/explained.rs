@@ -1,4 +1,4 @@
-//! What is known of one object: what was and would be decided, by which images, and where its Pods run.
+//! Explanation of one object: the earlier decision and today's, the images behind them, and the nodes of its Pods.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use tolerarch_core::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REASON_KEY, REQUIRED_KE
 use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::shortened;
 
-/// Pods of a table; JSON has them all.
+/// Maximal number of Pods in a table; JSON has them all.
 const PODS: usize = 20;
 
-/// An object, explained, as `-o json` has it. Members are added, never renamed.
+/// Explanation of an object, in the form of `-o json`. Members are added, never renamed.
 #[derive(Serialize)]
 pub(super) struct Explained {
     #[serde(skip)]
@@ -28,7 +28,7 @@ pub(super) struct Explained {
     namespace: String,
     #[serde(flatten)]
     pub(super) today: Examined,
-    /// What an earlier pass has left on the Pod itself.
+    /// Annotations that an earlier decision left on the Pod; `None` for a workload.
     decided: Option<Marks>,
     pods: Vec<PodState>,
 }
@@ -43,12 +43,12 @@ struct PodState {
     misplaced: Vec<String>,
 }
 
-/// The annotations of tolerarch on a Pod, by their members in JSON.
+/// Annotations of tolerarch on a Pod, by their members in JSON.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct Marks(BTreeMap<&'static str, String>);
 
-/// The member of each annotation, and how people read it.
+/// JSON member, key and readable name of each annotation.
 const MARKS: [(&str, &str, &str); 4] = [
     ("pools", POOLS_KEY, "opened"),
     ("required", REQUIRED_KEY, "required"),
@@ -62,7 +62,7 @@ impl Marks {
         Self(MARKS.map(|(member, key, _)| (member, text(key))).into())
     }
 
-    /// `opened multi-arch, required amd64`
+    /// Renders the annotations: `opened multi-arch, required amd64`.
     fn text(&self) -> String {
         let said = MARKS.iter().filter_map(|(member, _, what)| {
             let text = self.0.get(member).filter(|text| !text.is_empty())?;
@@ -119,7 +119,7 @@ impl Explained {
         let unknown = images.iter().filter_map(|image| Some((image, image.unknown?)));
         let advice = unknown.map(|(image, reason)| {
             let cause = image.cause.as_deref().unwrap_or(reason.as_str());
-            // What is told of a failed connection says itself what to do.
+            // The cause of a failed connection includes advice already.
             let fix = fix(reason).filter(|_| reason != Reason::Unreachable || image.cause.is_none());
             let said = [Some(shown(cause)), fix.map(ToOwned::to_owned)];
             let said = said.into_iter().flatten().collect::<Vec<_>>().join("; ");
@@ -163,7 +163,7 @@ fn row(image: &ImageState) -> Row {
 }
 
 impl PodState {
-    /// Where a Pod runs, and what was decided on it.
+    /// Returns the node of a Pod, its annotations, and its images that do not run on the node.
     fn of(survey: &Survey, images: &[ImageState], SurveyedPod { pod, .. }: &SurveyedPod) -> Self {
         let facts = pod.shape.and_then(|shape| survey.shapes.get(shape)).map(|shape| &shape.pod);
         let own: Vec<Usage<'_>> = facts.map(Pod::images).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `deploy/web`, `rollouts.argoproj.io/web`: which objects people mean, and where the API server has them.
+//! Targets of `why`, such as `deploy/web` and `rollouts.argoproj.io/web`, and their paths at the API server.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, API
 
 use tolerarch_kubernetes::cluster::{RequestError, UserClient, is_name};
 
-/// Kubernetes' own kinds that bring Pods: group, version, plural, kind, and how kubectl abbreviates them.
+/// Kubernetes' own kinds that bring Pods: group, version, plural, kind, and kubectl's abbreviation.
 const KINDS: [(&str, &str, &str, &str, &str); 8] = [
     ("", "v1", "pods", "Pod", "po"),
     ("", "v1", "replicationcontrollers", "ReplicationController", "rc"),
@@ -20,7 +20,7 @@ const KINDS: [(&str, &str, &str, &str, &str); 8] = [
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    /// As it was given.
+    /// Target as the user wrote it.
     pub(super) text: String,
     kind: String,
     group: Option<String>,
@@ -57,7 +57,7 @@ impl FromStr for Target {
 }
 
 impl Target {
-    /// The path of the object; `None` where the API server has no such kind.
+    /// Returns the path of the object; `None` if the API server has no such kind.
     pub(super) async fn path(
         &self,
         client: &UserClient,
@@ -79,7 +79,7 @@ impl Target {
                 found => vec![found?],
             },
         };
-        // An API that another server answers for may be away; the kind may be found in others.
+        // An aggregated API may be unavailable; another API may have the kind.
         let mut found = Ok(None);
         for version in groups.into_iter().filter_map(|group| Some(group.preferred_version?.group_version)) {
             match client.get::<APIResourceList>(&format!("/apis/{version}")).await {
@@ -95,7 +95,7 @@ impl Target {
         found
     }
 
-    /// Whether a resource is of this kind; subresources have a slash in their names.
+    /// Returns whether a resource is of this kind; subresources, with a slash in their names, are not.
     fn names(&self, resource: &APIResource) -> bool {
         let APIResource { name, kind, singular_name, short_names, .. } = resource;
         let mut names = [name, kind, singular_name].into_iter().chain(short_names.iter().flatten());
