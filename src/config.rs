@@ -1,8 +1,7 @@
-//! The configuration: one YAML file, every key with a default that does the main job. The environment beats the file,
-//! and flags beat both.
+//! Configuration: one YAML file, whose defaults suit the main use. The environment beats the file, and flags beat both.
 //!
-//! All faults are reported at once, each with its path and place; a configuration that exists is valid. A key is added in
-//! `sections.rs`, in one line: reading, schema, environment, printing and reload come from there.
+//! All faults are reported at once, each with its path and place; a [`Config`] is always valid. A key is added in
+//! `sections.rs`, in one line, from which reading, schema, environment, printing and reload follow.
 
 mod change;
 mod duration;
@@ -47,7 +46,7 @@ use tolerarch_support::environment::Environment;
 use tolerarch_support::logging::{Format, Level};
 use tolerarch_webhook::tls::{CertificateFiles, ManagedSettings, TlsMode};
 
-/// Everything that can be configured, valid. What each key means is said where it is read: `sections.rs`.
+/// Valid configuration. `sections.rs` says what each key means.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     pub server: Server,
@@ -68,15 +67,15 @@ pub struct Config {
     pub log: Log,
 }
 
-/// What is believed of an index.
+/// Extent to which an index is trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Verify {
-    /// What it says.
+    /// Everything in the index.
     Index,
-    /// What it says, of entries whose manifests are there.
+    /// Entries of the index whose manifests exist.
     #[default]
     Manifests,
-    /// What the configs of its entries say as well.
+    /// Entries of the index whose configs say the same.
     Config,
 }
 
@@ -98,14 +97,14 @@ pub struct Server {
     pub files: CertificateFiles,
     pub drain: Duration,
     pub max_connections: usize,
-    /// Whether the webhook follows what the controller records of images that failed.
+    /// True if the webhook follows the controller's record of images that failed.
     pub failed_images: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     pub mode: TlsMode,
-    /// The name that a certificate from files has to have, if it is known.
+    /// Name that a certificate from files must have, if it is known.
     pub server_name: Option<ObjectName>,
     pub managed: ManagedSettings,
 }
@@ -118,7 +117,7 @@ pub struct Admin {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registries {
     pub private: Vec<ImagePattern>,
-    /// What is special about single hosts, by `host` or `host:port`.
+    /// Settings of single hosts, by `host` or `host:port`.
     pub hosts: BTreeMap<String, HostSettings>,
     pub hosts_dir: Option<PathBuf>,
     pub allowed: Allowed,
@@ -134,7 +133,7 @@ pub struct Log {
 pub enum ConfigError {
     #[error("{file}: cannot be read: {cause}")]
     Read { file: PathBuf, cause: std::io::Error },
-    /// The file is not YAML, or it or the environment says something that cannot be.
+    /// The file is not YAML, or the file or the environment has invalid values.
     #[error("{} is not valid:{}", named(file.as_deref()), .faults.iter().map(|f| format!("\n  {f}")).collect::<String>())]
     Faults { file: Option<PathBuf>, faults: Vec<FieldError> },
 }
@@ -161,7 +160,7 @@ impl Default for Admin {
 }
 
 impl Config {
-    /// What the client of the registries has to know, the proxies of the environment among it.
+    /// Returns the settings of the client of registries, with the proxies of the environment.
     pub fn registry_settings(&self, environment: &Environment) -> Result<Settings, ProxyError> {
         let Registries { hosts, hosts_dir, allowed, .. } = self.registries.clone();
         let proxies = Proxies::of(|name| environment.text(name))?;
@@ -169,7 +168,7 @@ impl Config {
         Ok(Settings { hosts, hosts_dir, allowed, guard: self.network.clone(), proxies, verified })
     }
 
-    /// What is verified for nodes of each platform that a pool or a placement names.
+    /// Returns the platforms to verify: those that a pool or a placement names, or all if there is discovery.
     fn verified(&self) -> Verified {
         let placements = self.profiles.values().map(|profile| &profile.placement);
         let placements = placements.chain([&self.policy.placement]);
@@ -184,7 +183,7 @@ impl Config {
         }
     }
 
-    /// The configuration of a file with this text.
+    /// Parses the text of a file.
     pub fn parse(text: &str) -> Result<Self, Vec<FieldError>> {
         Sources::default().read(text).map(|loaded| loaded.config)
     }

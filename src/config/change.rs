@@ -1,4 +1,4 @@
-//! From one configuration to the next while the program runs: what has to wait for a restart, and which files count.
+//! Changes of the configuration at run time: keys that need a restart, differences for the log, and files that count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::reader::may_be_secret;
 use super::shape::{Slot, is_empty};
 
 impl Config {
-    /// Puts back what cannot change while the program runs as it is in `old`, and names those keys.
+    /// Restores the values in `old` of keys that need a restart, and returns the changed ones among these keys.
     pub fn keep(&mut self, old: &Self) -> Vec<String> {
         let (before, mut kept) = (old.written(), Vec::new());
         self.shape().values(&mut |path, at_start, value| {
@@ -24,7 +24,7 @@ impl Config {
         kept
     }
 
-    /// What is other than in `old`, for a log line: `lookup.budget: 3s → 5s`. What may hold a password is named, not shown.
+    /// Returns the differences from `old` for a log line: `lookup.budget: 3s → 5s`. What may be a password is elided.
     pub fn changes(&self, old: &Self) -> Vec<String> {
         let [old, new] = [old, self].map(Self::written);
         let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
@@ -40,7 +40,7 @@ impl Config {
         keys.into_iter().filter_map(change).collect()
     }
 
-    /// All values by their paths.
+    /// Returns all values by their paths.
     fn written(&self) -> BTreeMap<String, Json> {
         let mut all = BTreeMap::new();
         self.clone()
@@ -49,7 +49,7 @@ impl Config {
         all
     }
 
-    /// Lets `~` at the beginning of any path mean this directory, as a shell would.
+    /// Expands `~` at the beginning of any path to this directory, as a shell does.
     pub fn expand_home(&mut self, home: &Path) {
         let expanded = |path: PathBuf| path.strip_prefix("~").map(|rest| home.join(rest)).unwrap_or(path);
         self.shape().values(&mut |_, _, value| {
@@ -61,8 +61,8 @@ impl Config {
         });
     }
 
-    /// The files and directories that the configuration names, and whose content belongs to it. Not those of keys that
-    /// need a restart: the serving certificate is followed by itself.
+    /// Returns the named files and directories whose content belongs to the configuration, without those of keys that
+    /// need a restart: the serving certificate is followed separately.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
         self.clone().shape().values(&mut |_, at_start, value| {

@@ -1,4 +1,4 @@
-//! Durations as operators write them: a number and a unit, also several, such as `1h30m`.
+//! Durations as operators write them: one or several numbers with units, such as `15s` or `1h30m`.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ const UNITS: [(&str, u64); 5] = [
     ("h", 3_600_000_000_000),
     ("d", 86_400_000_000_000),
 ];
-/// Digits before the dot, as many as the maximum has in milliseconds, and after it: a microsecond is the least.
+/// Maximal digits before the dot, as many as the maximum has in milliseconds, and behind it, down to a microsecond.
 const WHOLE: usize = 11;
 const FRACTION: usize = 3;
-/// Longer is a mistake. It is all of what is read here that a schema cannot say.
+/// Maximal duration: a longer one is a mistake. The maximum is the only rule here that a schema cannot express.
 pub(super) const MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Scalar for Duration {
@@ -27,7 +27,7 @@ impl Scalar for Duration {
     }
 }
 
-/// A duration, or `0`.
+/// Returns the kind of a duration or `0`.
 pub(super) fn or_never() -> Kind<Duration> {
     let write = |duration: &Duration| json!(if duration.is_zero() { "0".into() } else { written(*duration) });
     Kind::new(
@@ -43,13 +43,13 @@ fn schema() -> Json {
     json!({
         "type": "string",
         "pattern": format!("^([0-9]{{1,{WHOLE}}}(\\.[0-9]{{1,{FRACTION}}})?(ms|s|m|h|d))+$"),
-        // Zero. Not as a look-ahead: Helm reads patterns as Go does, which has none.
+        // Excludes zero, without a look-ahead: Helm reads patterns as Go does, which has none.
         "not": {"type": "string", "pattern": "^[^1-9]*$"},
         "examples": ["300ms", "15s", "1.5h", "1h30m"],
     })
 }
 
-/// In the largest unit that gives a whole number.
+/// Formats a duration in the largest unit that gives a whole number.
 fn written(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let whole = UNITS.iter().rev().skip(1).find(|(_, unit)| nanos.is_multiple_of(u128::from(*unit)));
@@ -59,7 +59,7 @@ fn written(duration: Duration) -> String {
     format!("{count}{}{name}", fraction.trim_end_matches('0'))
 }
 
-/// The duration, if it is one and not zero.
+/// Parses a duration; `None` for zero, too.
 fn parse(text: &str) -> Option<Duration> {
     let fits = |digits: &str, most| (1..=most).contains(&digits.len());
     let is_number = |(number, _): (&str, &str)| match number.split_once('.') {
@@ -71,7 +71,7 @@ fn parse(text: &str) -> Option<Duration> {
     (!duration.is_zero() && duration <= MAX).then_some(duration)
 }
 
-/// The duration that a text was probably meant as.
+/// Returns a hint on the duration that a text probably means.
 fn meant(text: &str) -> Option<String> {
     let text = text.trim();
     if terms(text).all(|(_, unit)| unit.is_empty()) {

@@ -1,4 +1,4 @@
-//! The values that name registries (mirrors, patterns, hosts) and the server of the shared cache.
+//! Values that name registries (mirrors, patterns, hosts) and the server of the shared cache.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use tolerarch_core::image::{ImageRef, NamePattern, canonical_host, is_docker_hub
 use tolerarch_images::registry::Mirror;
 use tolerarch_images::shared_cache::{ParseUrlError, ServerUrl};
 
-/// What `is_docker_hub` takes, for schemas; in lower case.
+/// Pattern of what `is_docker_hub` accepts, for schemas; in lower case.
 const DOCKER_HUB: &str = r"(https://)?(index\.|registry-1\.)?docker\.io(:443)?(/v[12])?/*";
 
 impl Scalar for Mirror {
@@ -28,7 +28,7 @@ impl Scalar for NamePattern {
     }
 }
 
-/// One host, as it is compared.
+/// Returns the kind of a host, which is stored in the form for comparison.
 pub(super) fn host_name() -> Kind<String> {
     Kind::new(
         "host or host:port, without https://",
@@ -38,7 +38,7 @@ pub(super) fn host_name() -> Kind<String> {
     )
 }
 
-/// Whether this can stand in front of an image, or means Docker Hub.
+/// Returns whether a text can be the host of an image, or means Docker Hub.
 pub(super) fn is_host(text: &str) -> bool {
     let named = || format!("{text}/x").parse::<ImageRef>();
     is_docker_hub(text) || named().is_ok_and(|image| image.host().eq_ignore_ascii_case(text))
@@ -63,7 +63,7 @@ impl Scalar for ServerUrl {
     }
 }
 
-/// What the keys of a cache begin with.
+/// Returns the kind of the prefix of a cache's keys.
 pub(super) fn prefix() -> Kind<String> {
     Kind::new(
         "up to 64 printable characters without spaces",

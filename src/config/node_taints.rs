@@ -1,4 +1,4 @@
-//! The taints that the controller sets, checked as the API server checks them.
+//! Taints that the controller sets, checked as the API server checks them.
 
 use super::shape::{Shape, Slot, key};
 use super::values::{label_key, label_value, one_of};
@@ -43,7 +43,7 @@ impl Slot for Taint {
                 self.effect.is_empty(),
                 "the taint has no effect; write for example effect: NoSchedule".to_owned(),
             ),
-            // They come and go with the state of a node: setting them would be a fight over every node.
+            // Reserved taints come and go with the state of a node: to set them would be a fight over every node.
             (is_reserved_taint(&self.key), reserved),
         ];
         let evicts = "the taint has effect NoExecute, which evicts Pods that run there without a toleration";

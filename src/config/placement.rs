@@ -1,4 +1,4 @@
-//! The keys of placement.
+//! Keys of `placement`.
 
 use super::Config;
 use super::reader::{Reader, quoted};
@@ -45,7 +45,7 @@ fn faults(rules: &PlacementRules) -> Vec<(bool, String)> {
 
 fn warnings(rules: &PlacementRules) -> Vec<(bool, String)> {
     let PlacementRules { require, when_unknown, prefer, .. } = rules;
-    // What the cluster has is not known here, if it is to be discovered.
+    // The cluster's platforms are not known here, if they are to be discovered.
     let platforms = if rules.discovered { PlatformSet::ALL } else { rules.platforms };
     let strange = |key: &str, own: PlatformSet| {
         let beyond = own.difference(platforms);
@@ -74,12 +74,12 @@ impl Slot for Preference {
     }
 }
 
-/// Not of an architecture: that is for the images to say.
+/// Returns whether a label may be chosen: not one of an architecture, which depends on the images.
 fn is_chosen_label(text: &str) -> bool {
     is_label_key(text) && !names_architecture(text)
 }
 
-/// Finds what relies on discovery although it is off, once all has been read.
+/// Reports platforms that rely on discovery although it is off, once all keys have been read.
 pub(super) fn check_discovery(config: &Config, reader: &mut Reader) {
     if config.discover.is_on() {
         return;

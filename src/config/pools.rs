@@ -1,4 +1,4 @@
-//! The pools of the configuration, checked so that no Pod can fail by what a pool gives it.
+//! Pools of the configuration, checked so that no Pod can fail by a pool's additions.
 
 use clap::ValueEnum;
 
@@ -44,9 +44,9 @@ impl Entries for Vec<Pool> {
 /// Pools as managed clusters and autoscalers have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Preset {
-    /// GKE's Arm nodes, behind the taint that GKE itself gives them. They have arm64 only.
+    /// GKE's Arm nodes, which have arm64 only, behind GKE's own taint.
     Gke,
-    /// Karpenter's NodePool for both architectures, as the README has it.
+    /// Karpenter's NodePool for both architectures, as in the README.
     Karpenter,
 }
 
@@ -71,7 +71,7 @@ impl Preset {
     }
 }
 
-/// A pool as the file has it. What it says itself replaces what its preset says, key by key.
+/// Pool as the file has it. The pool's own keys replace those of its preset, one by one.
 struct Entry {
     preset: Option<Preset>,
     pool: Pool,
@@ -148,7 +148,7 @@ impl Slot for PoolPreference {
     }
 }
 
-/// The value of a label that nodes have.
+/// Value of a label of nodes.
 impl Named for String {
     const NAMES: Names = Names {
         what: "label",
@@ -160,8 +160,8 @@ impl Named for String {
     };
 }
 
-/// Checked as the API server checks it (`ValidateTolerations` of k8s.io/kubernetes): a toleration that it does not take
-/// would make every Pod fail that gets it.
+/// Checks a toleration as the API server does (`ValidateTolerations` of k8s.io/kubernetes): an invalid one would make
+/// every Pod fail that gets it.
 impl Slot for Toleration<'static> {
     fn shape(&mut self) -> Shape<'_> {
         let faults = [

@@ -1,4 +1,4 @@
-//! The configuration as YAML: a valid file again, with a comment behind each value.
+//! Configuration as YAML: a valid file again, with a comment behind each value.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use super::Config;
 use super::reader::Location;
 use super::shape::{Content, Entries, Shape, Slot, join};
 
-/// Where comments begin, if there is room.
+/// Column where comments begin, if there is room.
 const COLUMN: usize = 44;
 
-/// The file's name, and where it and others say what.
+/// Name of the file, and the source of each value.
 pub(super) type Origins<'a> = (&'a str, &'a BTreeMap<String, Location>);
 
-/// Every key with its default and what it means.
+/// Returns every key with its default and its meaning.
 pub fn explained() -> String {
     print(Config::default(), None)
 }
 
-/// All values with where each comes from or, without origins, what each means.
+/// Renders all values, each with its source or, without origins, with its meaning.
 pub(super) fn print(mut config: Config, origins: Option<Origins<'_>>) -> String {
     let mut printer = Printer { origins, text: String::new() };
     printer.keys(config.shape(), 0, "");
@@ -40,7 +40,7 @@ impl Printer<'_> {
         }
     }
 
-    /// What stands behind a name; nothing where nothing would be written.
+    /// Writes a name and its content; nothing if the content is null.
     fn shape(&mut self, name: &str, shape: Shape<'_>, indent: usize, path: &str, doc: &str) {
         let name = format!("{:indent$}{name}:", "");
         let comment = match self.origins {
@@ -83,7 +83,7 @@ impl Printer<'_> {
             }
         };
         match names.filter(|_| is_explained) {
-            // A new scalar has no value that could be shown.
+            // A new scalar has no value to print.
             Some(names) => entries.blank(&mut |shape| {
                 if matches!(shape.content, Content::Section(_)) {
                     entry(&format!("{:?}", names.example), shape);
@@ -112,7 +112,7 @@ fn origin(file: &str, places: &BTreeMap<String, Location>, path: &str) -> String
     }
 }
 
-/// Without quotes where that cannot be taken for anything else. JSON's strings are YAML's.
+/// Formats a value, without quotes if YAML reads the text as a string. JSON's strings are YAML's, too.
 pub(super) fn shown(value: &Json) -> String {
     if let Some(items) = value.as_array() {
         return format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(", "));
@@ -127,7 +127,7 @@ pub(super) fn shown(value: &Json) -> String {
     value.as_str().filter(plain).map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Whether YAML, in any of its versions, reads this as something other than a text.
+/// Returns whether any version of YAML reads this as something other than a text.
 fn is_special(text: &str) -> bool {
     const WORDS: [&str; 10] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan"];
     WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))

@@ -1,4 +1,4 @@
-//! Profiles: what differs for the reviews that arrive at `/mutate/<name>`.
+//! Profiles: settings that differ for the reviews that arrive at `/mutate/<name>`.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use tolerarch_core::pod::is_label_value;
 use tolerarch_core::policy::{Mode, PlacementRules, Policy, Pool, UNKNOWN_PROFILE};
 use tolerarch_text::yaml::{Data, Node};
 
-/// What differs; what it does not name is as at the top level.
+/// Settings of a profile; a key that it does not name is as at the top level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// Whether decisions are carried out, unless the Pod says it.
+    /// Mode, which a Pod can override.
     pub mode: Mode,
     pub pools: Vec<String>,
-    /// Whether it also opens those that are found in the cluster: it names none itself.
+    /// True if the profile also opens discovered pools, as it names no pools itself.
     pub opens_found: bool,
     pub placement: PlacementRules,
     pub explain: bool,
@@ -51,7 +51,7 @@ fn profile_name(name: &str) -> Result<String, String> {
 }
 
 impl Profile {
-    /// The one that differs in nothing.
+    /// Returns the profile that differs in nothing.
     fn of(config: &Config) -> Self {
         let Policy { mode, pools, placement, explain, .. } = config.policy.clone();
         let pools = pools.into_iter().map(|pool| pool.name).collect();
@@ -59,7 +59,7 @@ impl Profile {
     }
 }
 
-/// Reads profiles once more, now that it is known what they do not say themselves.
+/// Reads profiles again, over the settings of the top level, which are known now.
 pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut Reader) {
     let top = Profile::of(config);
     let Some(Data::Map(members)) = document.and_then(|node| node.get("profiles")).map(|node| &node.data)
@@ -69,12 +69,12 @@ pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut
     for (name, node) in members {
         let Some(own) = config.profiles.get_mut(&name.text) else { continue };
         *own = top.clone();
-        // What is wrong with it is known already.
+        // Faults of the profile are known already.
         Reader::default().fill(node, own.shape());
         let path = format!("profiles[{}].pools", quoted(&name.text));
         let Some(place) = reader.places.get(&path).cloned() else { continue };
         own.opens_found = false;
-        // Others may be found in the cluster.
+        // Other pools may be discovered in the cluster.
         let strange = own.pools.iter().find(|pool| !top.opens_found && !top.pools.contains(pool));
         if let Some(strange) = strange {
             let hint = nearest(strange, top.pools.iter().map(String::as_str));
@@ -84,7 +84,7 @@ pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut
 }
 
 impl Config {
-    /// What decides by each profile where this does by default, which may have pools that were found in the cluster.
+    /// Returns the policy of each profile, where the default policy is `top`, which may have discovered pools.
     pub fn policies(&self, top: &Policy) -> BTreeMap<String, Policy> {
         let is_found = |name: &String| !self.policy.pools.iter().any(|pool| pool.name == *name);
         let of = |profile: &Profile| {

@@ -1,5 +1,5 @@
-//! From YAML, the environment and flags to values, with the place of everything that is wrong and of everything that
-//! was said. Knows no key of the configuration.
+//! Reads YAML, the environment and flags into values, with the place of every fault and of every value. Knows no key of
+//! the configuration.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,16 +9,16 @@ use tolerarch_text::yaml::{self, Copies, Data, Dialect, Key, Node};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// Where, as a path of keys: `pools[0].platforms`. Empty for the whole document.
+    /// Path of keys: `pools[0].platforms`; empty for the whole document.
     pub path: String,
     pub place: Location,
     pub message: String,
 }
 
-/// Where something is said. In the order of their precedence: the last one holds.
+/// Source of a value, in the order of precedence: the last one wins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Location {
-    /// On this line of the file, from 1.
+    /// Line of the file, from 1.
     Line(usize),
     Variable(String),
     Flag(&'static str),
@@ -44,18 +44,18 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Where the reading is, what was found wrong, and where what was found right is said.
+/// State of the reading: the current path, the faults and warnings, and the places of values.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     path: String,
     faults: Vec<FieldError>,
     pub(super) warnings: Vec<FieldError>,
-    /// The places of sections, lists and values, by their path.
+    /// Places of sections, lists and values, by their path.
     pub(super) places: BTreeMap<String, Location>,
 }
 
 impl Reader {
-    /// Reads the one document of a file into what holds the defaults; gives what it says.
+    /// Reads the only document of a file over the defaults in `shape`; returns the document.
     pub(super) fn document(&mut self, text: &str, shape: Shape<'_>) -> Option<Node> {
         match yaml::read(text, Dialect::Text, &mut Copies::default()) {
             Err(error) => self.fault(Location::Line(error.line), error.message),
@@ -143,7 +143,7 @@ impl Reader {
         }
     }
 
-    /// The members whose key has not been there before; one that has is a fault.
+    /// Returns the members without repeated keys, which are faults.
     fn distinct<'n>(&mut self, members: &'n [(Key, Node)]) -> Vec<&'n (Key, Node)> {
         let (mut lines, mut distinct) = (HashMap::new(), Vec::new());
         for member in members {
@@ -173,7 +173,7 @@ impl Reader {
         self.faults.push(FieldError { path: self.path.clone(), place, message: message.into() });
     }
 
-    /// A fault that is not where the reading is.
+    /// Adds a fault at another path than the current one.
     pub(super) fn fault_at(&mut self, path: &str, place: Location, message: String) {
         self.faults.push(FieldError { path: path.to_owned(), place, message });
     }
@@ -182,8 +182,8 @@ impl Reader {
         self.fault(place(node), format!("found {}, expected {expected}", shown(node)));
     }
 
-    /// Collects what is wrong with sections and lists as a whole, once all has been read. A section of which a part is
-    /// wrong already is not judged.
+    /// Collects the faults of sections and lists as a whole, once all has been read. A section is not judged if a part
+    /// of it is wrong already.
     pub(super) fn whole(&mut self, Shape { content, faults, warnings }: Shape<'_>) {
         let before = self.faults.len();
         let mut is_list = false;
@@ -208,19 +208,19 @@ impl Reader {
         }
     }
 
-    /// What is wrong: in the order of the file, then what the environment and the flags say.
+    /// Takes the faults: in the order of the file, then those of the environment and the flags.
     pub(super) fn take_faults(&mut self) -> Vec<FieldError> {
         self.faults.sort_by(|one, other| one.place.cmp(&other.place));
         std::mem::take(&mut self.faults)
     }
 
-    /// Whether a path is that of the reader or leads further.
+    /// Returns whether a path is the reader's or below.
     fn has(&self, path: &str) -> bool {
         path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
 }
 
-/// The nearest of the known names, if one is near, else all of them.
+/// Returns the nearest of the known names, if one is near, else all of them.
 pub(super) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
     let known: Vec<&str> = known.collect();
     let nearest = known.iter().map(|known| (strsim::damerau_levenshtein(known, name), *known)).min();
@@ -230,12 +230,12 @@ pub(super) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> S
     }
 }
 
-/// Whether a text may hold a password: that of `https://user:password@host`.
+/// Returns whether a text may hold a password, as `https://user:password@host` does.
 pub(super) fn may_be_secret(text: &str) -> bool {
     text.contains('@')
 }
 
-/// A text as faults quote it, unless it may hold a password: they stand in logs and on terminals.
+/// Quotes a text for faults, unless it may hold a password: faults are in logs and on terminals.
 pub(super) fn quoted(text: &str) -> String {
     if may_be_secret(text) { "a text with an @, which is not shown".to_owned() } else { format!("{text:?}") }
 }
@@ -253,7 +253,7 @@ fn is_null(node: &Node) -> bool {
     matches!(node.data, Data::Null)
 }
 
-/// A scalar as text: `8443` and `"8443"` are the same here.
+/// Returns a scalar as text: `8443` and `"8443"` are the same here.
 fn scalar(node: &Node) -> Option<&str> {
     if let Data::Text(text) = &node.data { Some(text) } else { None }
 }

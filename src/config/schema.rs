@@ -1,4 +1,4 @@
-//! The JSON schema of the file, for editors.
+//! JSON schema of the file, for editors.
 
 use serde_json::{Map as Object, Value as Json, json};
 
@@ -52,7 +52,7 @@ fn of(shape: Shape<'_>) -> Json {
     schema
 }
 
-/// A key without a value keeps its default.
+/// Allows null in a schema: a key without a value keeps its default.
 fn or_null(mut schema: Json) -> Json {
     if let Some(kind) = schema.get_mut("type") {
         *kind = json!([kind.take(), "null"]);

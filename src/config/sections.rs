@@ -1,4 +1,4 @@
-//! The keys of the configuration: each section names its own once, in the order of the documentation.
+//! Keys of the configuration: each section names its own once, in the order of the documentation.
 
 use super::duration::or_never;
 use super::hosts::{host_name, is_host, prefix};

@@ -1,22 +1,22 @@
-//! What can stand in a configuration: sections, values, and entries of one kind. Each describes itself once, where its keys
-//! or texts are; the reading, the JSON schema, the names of the environment and what is printed all come from that.
+//! Parts of a configuration: sections, values, and entries of one kind. Each is described once, with its keys or texts;
+//! reading, JSON schema, names of variables and printing follow from that.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::{Map as Object, Value as Json, json};
 
-/// Something of the configuration that can be filled and shown.
+/// Part of the configuration that can be filled and printed.
 pub(super) trait Slot {
     fn shape(&mut self) -> Shape<'_>;
 }
 
-/// What a slot consists of, and what is to be said of it as it stands.
+/// Content of a slot, with faults and warnings about its current value.
 pub(super) struct Shape<'a> {
     pub(super) content: Content<'a>,
-    /// What is wrong with it as a whole, although each of its parts is right.
+    /// Faults of the slot as a whole, although each of its parts is right.
     pub(super) faults: Vec<String>,
-    /// What is valid, and probably not what was meant.
+    /// Warnings about valid values that are probably not what the user meant.
     pub(super) warnings: Vec<String>,
 }
 
@@ -28,19 +28,19 @@ pub(super) enum Content<'a> {
 
 pub(super) struct Key<'a> {
     pub(super) name: &'static str,
-    /// What it means, in one line: in the schema, and in docs/configuration.md.
+    /// Meaning of the key, in one line: in the schema, and in docs/configuration.md.
     pub(super) doc: &'static str,
-    /// Whether a change takes effect only at the next start.
+    /// True if a change takes effect only at the next start.
     pub(super) at_start: bool,
     pub(super) shape: Shape<'a>,
 }
 
-/// A key of a slot, or of a shape where the slot's own type does not say all.
+/// Returns a key of a slot, or of a shape if the slot's type alone does not determine the shape.
 pub(super) fn key<'a>(name: &'static str, shape: impl Into<Shape<'a>>) -> Key<'a> {
     Key { name, doc: "", at_start: false, shape: shape.into() }
 }
 
-/// A section of which it is said where its key stands what it consists of.
+/// Returns a section without a type of its own: [`Key::of`] or [`Key::fixed`] gives the keys.
 pub(super) fn section<'a>(name: &'static str, doc: &'static str) -> Key<'a> {
     key(name, Shape::section(Vec::new())).means(doc)
 }
@@ -54,7 +54,7 @@ impl<'a> Key<'a> {
         Self { shape: Shape::section(keys), ..self }
     }
 
-    /// The same, where no change takes effect before the next start.
+    /// Gives a section its keys, whose changes take effect only at the next start.
     pub(super) fn fixed(self, keys: Vec<Self>) -> Self {
         self.of(at_start(keys))
     }
@@ -68,48 +68,48 @@ impl<'a> Key<'a> {
     }
 }
 
-/// What the texts of a value may be.
+/// Texts that a value accepts.
 pub(super) struct Domain {
-    /// In words that follow "expected".
+    /// Words that follow "expected" in a fault.
     pub(super) expected: String,
     pub(super) schema: Json,
-    /// What a text that it may not be was probably meant as.
+    /// Function that hints at the probable meaning of a refused text.
     pub(super) hint: fn(&str) -> Option<String>,
-    /// Whether each names a file or directory whose content belongs to the configuration.
+    /// True if each text names a file or directory whose content belongs to the configuration.
     pub(super) names_file: bool,
-    /// Whether there may be any number of them.
+    /// True for a list of any length.
     pub(super) is_list: bool,
-    /// The one that may also stand there alone, without a list.
+    /// Text that is also accepted alone, without a list.
     pub(super) word: Option<&'static str>,
 }
 
 impl Domain {
-    /// What it may be, and what this text was probably meant as.
+    /// Returns the accepted texts in words, and the probable meaning of this text.
     pub(super) fn expected(&self, found: Option<&str>) -> String {
         let hint = found.and_then(|text| (self.hint)(text));
         format!("{}{}", self.expected, hint.map_or_else(String::new, |hint| format!("; {hint}")))
     }
 }
 
-/// Lets a value hold these texts, one or those of a list; gives the places of those that it may not be, as what is no text.
+/// Sets a value to these texts, one or a list; returns the indices of refused texts, `None` among them.
 pub(super) type Take<'a> = Box<dyn FnMut(&[Option<&str>]) -> Vec<usize> + 'a>;
 
-/// A scalar of the configuration, or a list of them.
+/// Scalar of the configuration, or a list of scalars.
 pub(super) struct Value<'a> {
     pub(super) domain: Domain,
-    /// What it holds, as it would stand in the file: a scalar, a list, or null where nothing would.
+    /// Current value in the form of the file: a scalar, a list, or null for nothing.
     pub(super) written: Json,
     pub(super) take: Take<'a>,
 }
 
 impl Value<'_> {
-    /// Takes over what another one of its kind has written.
+    /// Sets the value to the written form of another value of its kind.
     pub(super) fn set(&mut self, written: &Json) {
         let texts = texts(written);
         (self.take)(&texts.iter().map(|text| Some(&**text)).collect::<Vec<_>>());
     }
 
-    /// The files and directories that it names, and whose content belongs to the configuration.
+    /// Returns the named files and directories whose content belongs to the configuration.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         let named =
             texts(&self.written).into_iter().filter(|text| self.domain.names_file && !text.is_empty());
@@ -117,7 +117,7 @@ impl Value<'_> {
     }
 }
 
-/// What a value has written, as a file or a variable would say it.
+/// Returns the texts of a written value, in the form of a file or a variable.
 fn texts(written: &Json) -> Vec<String> {
     let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match written {
@@ -152,19 +152,19 @@ impl<'a> Shape<'a> {
         Content::Entries(entries).into()
     }
 
-    /// The same with these faults, of which those count that hold.
+    /// Adds the faults whose condition holds.
     pub(super) fn faulty<T: Into<String>>(mut self, all: impl IntoIterator<Item = (bool, T)>) -> Self {
         self.faults.extend(holding(all));
         self
     }
 
-    /// The same with these warnings, of which those count that hold.
+    /// Adds the warnings whose condition holds.
     pub(super) fn doubtful<T: Into<String>>(mut self, all: impl IntoIterator<Item = (bool, T)>) -> Self {
         self.warnings.extend(holding(all));
         self
     }
 
-    /// What it holds, as the file would say it, without the entries to which the user gives names.
+    /// Returns the content in the form of the file, without entries to which the user gives names.
     pub(super) fn written(self) -> Json {
         match self.content {
             Content::Value(value) => value.written,
@@ -181,7 +181,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Shows this and all below it in the same way: with its path, and whether a change takes effect only at the next start.
+    /// Visits this shape and all below it: the path, and whether a change takes effect only at the next start.
     pub(super) fn walk(
         mut self,
         path: &str,
@@ -202,7 +202,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Shows all values, those of entries included.
+    /// Visits all values, those of entries included.
     pub(super) fn values(self, visit: &mut dyn FnMut(&str, bool, &mut Value<'_>)) {
         self.walk("", false, &mut |path, at_start, content| {
             if let Content::Value(value) = content {
@@ -222,22 +222,22 @@ pub(super) fn join(section: &str, key: &str) -> String {
 
 pub(super) type Visit<'v> = &'v mut dyn FnMut(Shape<'_>);
 
-/// Entries of one kind: a list of sections, or what the user gives names.
+/// Entries of one kind: a list of sections, or sections to which the user gives names.
 pub(super) trait Entries {
-    /// What their names are; none in a list.
+    /// Returns the rules for names; `None` for a list.
     fn names(&self) -> Option<Names> {
         None
     }
-    /// Shows a new entry, which is not among them.
+    /// Visits a new entry, which is not among the entries.
     fn blank(&self, visit: Visit<'_>);
     fn clear(&mut self) {}
-    /// Adds an entry as `fill` leaves it, or says why there can be none.
+    /// Adds an entry that `fill` sets, or returns why there can be none.
     fn add(&mut self, name: String, fill: Visit<'_>) -> Result<(), String>;
-    /// Shows each, with what stands between the brackets of its path: its place in a list, else its name in quotes.
+    /// Visits each entry, with the text in the brackets of its path: the index in a list, else the name in quotes.
     fn each(&mut self, visit: &mut dyn FnMut(&str, Shape<'_>));
 }
 
-/// A list of sections that are as the file has them.
+/// List of sections that are as the file has them.
 impl<T: Slot + Default> Entries for Vec<T> {
     fn blank(&self, visit: Visit<'_>) {
         visit(T::default().shape());
@@ -259,16 +259,16 @@ impl<T: Slot + Default> Entries for Vec<T> {
     }
 }
 
-/// Names that the user gives.
+/// Rules for names that the user gives.
 pub(super) struct Names {
-    /// What has such a name, in one word.
+    /// Noun for an entry with such a name, in one word.
     pub(super) what: &'static str,
     pub(super) example: &'static str,
-    /// The name by which an entry is known that the user calls so, or what is wrong with it.
+    /// Returns the canonical form of a name, or its fault.
     pub(super) read: fn(&str) -> Result<String, String>,
 }
 
-/// What the user gives a name.
+/// Entry to which the user gives a name.
 pub(super) trait Named: Slot + Default + PartialEq {
     const NAMES: Names;
 }
@@ -291,7 +291,7 @@ impl<V: Named> Entries for BTreeMap<String, V> {
     fn add(&mut self, name: String, fill: Visit<'_>) -> Result<(), String> {
         let mut value = V::default();
         fill(value.shape());
-        // Docker Hub under two of its names is no contradiction, as long as they say the same.
+        // Docker Hub under two of its names is no contradiction, if both have the same settings.
         if self.get(&name).is_some_and(|known| *known != value) {
             return Err(format!(
                 "{name} is there already under another name, with other settings; keep one of the two"

@@ -1,4 +1,4 @@
-//! Where a configuration comes from: the file, the environment over it, flags over both.
+//! Sources of a configuration: the file, the environment over it, flags over both.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,28 +14,27 @@ use tolerarch_support::file;
 
 const PREFIX: &str = "TOLERARCH_";
 
-/// Where a configuration comes from, in rising order of precedence.
+/// Sources of a configuration, in rising order of precedence.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     pub file: Option<PathBuf>,
-    /// The environment, with variables that are not ours.
+    /// Environment, including variables of other programs.
     pub environment: Environment,
     pub flags: Vec<Flag>,
-    /// Whether a variable that looks like one of ours and is none is a warning instead of a fault: the commands run in
-    /// people's shells.
+    /// True if an unknown variable with the prefix is a warning, not a fault: the commands run in people's shells.
     pub tolerant: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct Flag {
-    /// As it is written: `--listen`.
+    /// Name on the command line: `--listen`.
     pub name: &'static str,
-    /// The key that it sets: `server.listen`.
+    /// Key that the flag sets: `server.listen`.
     pub path: &'static str,
     pub value: String,
 }
 
-/// A configuration, and where each of its values comes from.
+/// Configuration, with the source of each value.
 #[derive(Debug)]
 pub struct Loaded {
     pub config: Config,
@@ -44,12 +43,12 @@ pub struct Loaded {
 }
 
 impl Sources {
-    /// Reads all of it. The file may be a pipe, such as a shell's `<(…)`.
+    /// Reads all sources. The file may be a pipe, such as a shell's `<(…)`.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         self.load_by(file::read_or_stream)
     }
 
-    /// Reads all of it once more: by now, a pipe would be waited for without an end.
+    /// Reads all sources again. A pipe is refused: once it has been read, it would block without end.
     pub fn load_again(&self) -> Result<Loaded, ConfigError> {
         self.load_by(file::read)
     }
@@ -64,7 +63,7 @@ impl Sources {
         self.read(&text).map_err(|faults| ConfigError::Faults { file: self.file.clone(), faults })
     }
 
-    /// Reads a file of this text, the environment and the flags.
+    /// Reads this text of a file, the environment and the flags.
     pub fn read(&self, text: &str) -> Result<Loaded, Vec<FieldError>> {
         let (mut config, mut reader) = (Config::default(), Reader::default());
         let document = reader.document(text, config.shape());
@@ -81,7 +80,7 @@ impl Sources {
         }
     }
 
-    /// Takes over what the environment says, except for the variables that Kubernetes adds for a Service called tolerarch.
+    /// Applies the environment, except for the variables that Kubernetes adds for a Service called tolerarch.
     fn environment(&self, config: &mut Config, reader: &mut Reader) {
         let (mut keys, mut scattered) = (BTreeMap::new(), Vec::new());
         config.shape().walk("", false, &mut |path, _, content| match content {
@@ -124,7 +123,7 @@ impl Loaded {
         }
     }
 
-    /// The whole configuration as a file, with a comment where each value comes from.
+    /// Renders the whole configuration as a file, with the source of each value in a comment.
     pub fn to_yaml(&self) -> String {
         let file = self.file.as_deref().map(|file| file.display().to_string()).unwrap_or_default();
         print::print(self.config.clone(), Some((&file, &self.reader.places)))
@@ -132,7 +131,7 @@ impl Loaded {
 }
 
 impl Reader {
-    /// Takes over what a text says of the value at `path`; of a list, separated by commas.
+    /// Sets the value at `path` to a text; items of a list are separated by commas.
     fn set(&mut self, config: &mut Config, path: &str, text: &str, place: Location) {
         config.shape().values(&mut |at, _, value| {
             if at != path {
@@ -152,7 +151,7 @@ impl Reader {
     }
 }
 
-/// What the variable of a key is called behind the prefix: `CACHE__TAG_TTL` for `cache.tagTtl`.
+/// Returns the name of a key's variable behind the prefix: `CACHE__TAG_TTL` for `cache.tagTtl`.
 fn variable(path: &str) -> String {
     let letter = |letter: char| match letter {
         '.' => "__".to_owned(),
@@ -162,7 +161,7 @@ fn variable(path: &str) -> String {
     path.chars().map(letter).collect()
 }
 
-/// Whether Kubernetes sets this variable for a Service whose name begins with tolerarch (`getServiceEnvVarMap`,
+/// Returns whether Kubernetes sets this variable for a Service whose name begins with tolerarch (`getServiceEnvVarMap`,
 /// `makeLinkVariables` of pkg/kubelet/envvars): `…_SERVICE_HOST`, `…_SERVICE_PORT[_NAME]`, `…_PORT[_443_TCP[_ADDR]]`.
 fn is_service_link(name: &str) -> bool {
     let link = r"_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$";

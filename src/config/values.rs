@@ -1,4 +1,4 @@
-//! Scalars of the configuration and lists of them: what a text may be, and how it is written again.
+//! Scalars of the configuration and lists of them: accepted texts, and the written form.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -19,11 +19,11 @@ use tolerarch_images::credentials::ImagePattern;
 use tolerarch_kubernetes::cluster::ObjectName;
 
 type Read<T> = Box<dyn Fn(&str) -> Option<T>>;
-/// How a `T` is read of a text, and written again.
+/// Parser and formatter of a `T`, with the accepted texts.
 pub(super) struct Kind<T> {
     domain: Domain,
     read: Read<T>,
-    /// As it would stand in the file: a scalar, or null where nothing would.
+    /// Form in the file: a scalar, or null for nothing.
     write: Box<dyn Fn(&T) -> Json>,
 }
 
@@ -39,7 +39,7 @@ impl<T: 'static> Kind<T> {
         Self { domain, read: Box::new(read), write: Box::new(write) }
     }
 
-    /// A text that the type itself reads and writes.
+    /// Returns the kind of a type that parses and formats itself.
     pub(super) fn text(expected: impl Into<String>, schema: Json) -> Self
     where
         T: FromStr + Display,
@@ -52,7 +52,7 @@ impl<T: 'static> Kind<T> {
         self
     }
 
-    /// One of them, in what may be of another type that holds the same.
+    /// Returns the shape of one value, in a slot that may be of another type with the same content.
     pub(super) fn of<U: From<T> + Clone>(self, slot: &mut U) -> Shape<'_>
     where
         T: From<U>,
@@ -62,7 +62,7 @@ impl<T: 'static> Kind<T> {
         value(domain, read, written, move |values| values.into_iter().for_each(|value| *slot = value.into()))
     }
 
-    /// A list of them, in which each is kept once.
+    /// Returns the shape of a list, in which each value is kept once.
     pub(super) fn list(self, items: &mut Vec<T>) -> Shape<'_> {
         let Self { domain, read, write } = self;
         let written = items.iter().map(&write).collect();
@@ -75,7 +75,7 @@ impl<T: 'static> Kind<T> {
     }
 }
 
-/// What has this written, and keeps what is read of other texts.
+/// Returns the shape of this written value, which stores values that are read from texts.
 fn value<'a, T: 'static>(
     domain: Domain,
     read: Read<T>,
@@ -96,7 +96,7 @@ fn value<'a, T: 'static>(
     Content::Value(Value { domain, written, take: Box::new(take) }).into()
 }
 
-/// A type whose values are of one kind wherever they stand.
+/// Type whose values are of one kind everywhere.
 pub(super) trait Scalar: Clone + 'static {
     fn kind() -> Kind<Self>;
 }
@@ -113,7 +113,7 @@ impl<T: Scalar> Slot for Vec<T> {
     }
 }
 
-/// One that may be missing: a text is written as `""` then, anything else is not written.
+/// Value that may be missing: a missing text is written as `""`, any other value not at all.
 impl<T: Scalar> Scalar for Option<T> {
     fn kind() -> Kind<Self> {
         let Kind { mut domain, read, write } = T::kind();
@@ -134,12 +134,12 @@ impl<T: Scalar> Scalar for Option<T> {
     }
 }
 
-/// Texts for which a regular expression is all that a schema can say.
+/// Returns the schema of texts that match a regular expression.
 pub(super) fn pattern(pattern: &str) -> Json {
     json!({"type": "string", "pattern": pattern})
 }
 
-/// Numbers within bounds; one that is not set yet lies outside of them, and is not written.
+/// Returns the kind of numbers within bounds; one that is not set lies outside of the bounds, and is not written.
 pub(super) fn number<T>(least: T, most: T) -> Kind<T>
 where
     T: Copy + FromStr + Display + PartialOrd + Serialize + 'static,
@@ -253,13 +253,13 @@ where
     )
 }
 
-/// One of the variants of a type, by the names that the command line knows them by, too.
+/// Returns the kind of an enum, by the names of its variants on the command line.
 pub(super) fn choice<T: ValueEnum + Clone + PartialEq + 'static>() -> Kind<T> {
     let name = |value: &T| Some((value.to_possible_value()?.get_name().to_owned(), value.clone()));
     named(T::value_variants().iter().filter_map(name))
 }
 
-/// A text that has to pass a check; nothing is written for the empty one.
+/// Returns the kind of texts that pass a check; an empty text is not written.
 fn checked(expected: &str, schema: Json, check: impl Fn(&str) -> bool + 'static) -> Kind<String> {
     let write = |text: &String| Some(&**text).filter(|text| !text.is_empty()).into();
     Kind::new(expected, schema, move |text| check(text).then(|| text.to_owned()), write)
@@ -270,7 +270,7 @@ pub(super) fn one_of(texts: &'static [&'static str]) -> Kind<String> {
     checked(&either(&names), json!({"enum": texts}), |text| texts.contains(&text))
 }
 
-/// The key of a label that this takes.
+/// Returns the kind of label keys that pass a check.
 pub(super) fn label_key(check: fn(&str) -> bool) -> Kind<String> {
     let schema = pattern("^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$");
     checked("a label key such as example.com/pool", schema, check)
@@ -281,14 +281,14 @@ pub(super) fn label_value() -> Kind<String> {
     checked("a label value", schema, is_label_value)
 }
 
-/// By itself a text is the value of a label, which may be empty.
+/// Value of a label, the default kind of a text; may be empty.
 impl Scalar for String {
     fn kind() -> Kind<Self> {
         Kind { write: Box::new(|value| json!(value)), ..label_value() }
     }
 }
 
-/// A name that can stand in the annotation.
+/// Returns the kind of pool names, which must fit into the annotation.
 pub(super) fn pool_name() -> Kind<String> {
     let expected = "a name of at most 63 lower-case letters, digits, '-' and '.'";
     checked(expected, pattern("^[a-z0-9.-]{1,63}$"), tolerarch_core::policy::is_pool_name)
@@ -310,9 +310,9 @@ impl Slot for PlatformSet {
     }
 }
 
-/// Platforms; of the cluster, they may also be discovered.
+/// Returns the shape of platforms; with `discovered`, of a cluster, whose platforms may also be discovered.
 pub(super) fn platforms<'a>(known: &'a mut PlatformSet, mut discovered: Option<&'a mut bool>) -> Shape<'a> {
-    /// What stands for the platforms that are read of the cluster.
+    /// Word for the platforms that are discovered in the cluster.
     const WORD: &str = "discovered";
     let Kind { mut domain, mut read, .. } = platform();
     domain.is_list = true;
@@ -327,7 +327,7 @@ pub(super) fn platforms<'a>(known: &'a mut PlatformSet, mut discovered: Option<&
     value(domain, read, written, move |sets| {
         let has_word = sets.contains(&PlatformSet::EMPTY);
         *known = match has_word {
-            // Beside the word nothing else counts; until the cluster's are read, the default does.
+            // The word beats all other items; until the cluster's platforms are read, the default holds.
             true => PlacementRules::default().platforms,
             false => sets.into_iter().fold(PlatformSet::EMPTY, PlatformSet::union),
         };
@@ -337,7 +337,7 @@ pub(super) fn platforms<'a>(known: &'a mut PlatformSet, mut discovered: Option<&
     })
 }
 
-/// `a, b or c`.
+/// Joins names: `a, b or c`.
 fn either<T: AsRef<str>>(names: &[T]) -> String {
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     match names.split_last() {
