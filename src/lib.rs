@@ -1,13 +1,13 @@
-//! tolerarch is a mutating admission webhook for Kubernetes clusters that mix CPU architectures: it looks up on which
-//! platforms the images of a new Pod run, and adds the tolerations of the multi-arch node pools to the Pods whose every
-//! image runs on every architecture of the pool. Whatever goes wrong, the Pod is admitted unchanged.
+//! tolerarch is a mutating admission webhook for Kubernetes clusters that mix CPU architectures. It looks up the
+//! platforms of a new Pod's images, and adds the tolerations of each multi-arch node pool if every image runs on every
+//! platform of the pool. Whatever goes wrong, the Pod is admitted unchanged.
 //!
-//! The way of a review: `tolerarch_webhook` (HTTPS, admission) → `tolerarch_engine` (which images, with which credentials,
-//! until when) → `tolerarch_images` (cache, shared cache, registry) → `tolerarch_core` (verdict, edits, patch) and back.
-//! `tolerarch_controller` does what goes on after admission; `tolerarch_kubernetes` talks to the API server for all of
-//! them; `tolerarch_support` and `tolerarch_text` lie below. Dependencies point from the first of these to the last.
+//! A review passes `tolerarch_webhook` (HTTPS, admission) → `tolerarch_engine` (images, credentials, time budget) →
+//! `tolerarch_images` (cache, shared cache, registry) → `tolerarch_core` (verdict, edits, patch), and back.
+//! `tolerarch_controller` does the work after admission; `tolerarch_kubernetes` is the API client of all of them;
+//! `tolerarch_support` and `tolerarch_text` lie below. Dependencies point from the first of these to the last.
 //!
-//! This crate is the program: [`config`], the wiring of a process ([`serve`]), and the commands ([`cli`]).
+//! This crate is the program: its [`config`], the services of its processes ([`serve`]), and its commands ([`cli`]).
 
 pub mod cli;
 pub mod config;

@@ -11,7 +11,7 @@ use super::reader::may_be_secret;
 use super::shape::{Slot, is_empty};
 
 impl Config {
-    /// Restores the values in `old` of keys that need a restart, and returns the changed ones among these keys.
+    /// Restores keys that need a restart to their values in `old`; returns those that differed.
     pub fn keep(&mut self, old: &Self) -> Vec<String> {
         let (before, mut kept) = (old.written(), Vec::new());
         self.shape().values(&mut |path, at_start, value| {
@@ -24,7 +24,7 @@ impl Config {
         kept
     }
 
-    /// Returns the differences from `old` for a log line: `lookup.budget: 3s → 5s`. What may be a password is elided.
+    /// Returns the differences from `old` for a log line: `lookup.budget: 3s → 5s`. `…` replaces a possible password.
     pub fn changes(&self, old: &Self) -> Vec<String> {
         let [old, new] = [old, self].map(Self::written);
         let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();

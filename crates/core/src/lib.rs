@@ -1,4 +1,4 @@
-//! Values and rules: from a Pod and its images' platforms to edits of the Pod. No clock, network, Kubernetes or C.
+//! Rules that turn a Pod and its images' platforms into edits of the Pod. No clock, network, Kubernetes or C.
 //!
 //! [`review`] reads an AdmissionReview and [`pod`] the facts of its Pod, among them the [`image`]s that the Pod names.
 //! [`policy`] turns the platforms of the images into a verdict for each pool, [`placement`] turns the verdicts into
