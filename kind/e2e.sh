@@ -46,16 +46,24 @@ if [ -n "$offline" ]; then
     step "images" kind/offline/images
     if [ -n "$program" ]; then
         export E2E_TOLERARCH=$program
-        step "image of $program" kind/offline/image-of "$program" tolerarch:e2e
+        step "image of $program" kind/offline/image-of "$program" tolerarch:e2e amd64
+        step "program for arm64" kind/offline/program-arm64 "$engine/tolerarch"
     else
         step "bases of the Dockerfile" kind/offline/builder
         step "Dockerfile" docker build --quiet --tag tolerarch:e2e .
+        import_base arm64
+        step "Dockerfile for arm64" docker build --quiet --platform linux/arm64 --tag tolerarch:arm64 .
+        container=$(docker create --platform linux/arm64 tolerarch:arm64)
+        docker cp "$container:/usr/local/bin/tolerarch" "$engine/tolerarch"
+        docker rm "$container" >/dev/null
     fi
-    CARGO_NET_OFFLINE=true in_namespace "$0" --kubernetes "$kubernetes" --image tolerarch:e2e "$@"
+    kind/offline/image-of "$engine/tolerarch" tolerarch:e2e-arm64 arm64
+    EMULATED=1 CARGO_NET_OFFLINE=true in_namespace "$0" --kubernetes "$kubernetes" --image tolerarch:e2e "$@"
     exit
 fi
 
 name=tolerarch-e2e
+emulated=${EMULATED:+$name-worker3}
 work=$(mktemp -d)
 
 end() {
@@ -74,11 +82,21 @@ if [ -z "$image" ]; then
 fi
 
 if ! kind get clusters | grep -qx "$name"; then
-    kind create cluster --name "$name" --config kind/cluster.yaml ${kubernetes:+--image "kindest/node:$kubernetes"}
+    node=kindest/node:$kubernetes
+    sed "${kubernetes:+s|^  - role: .*|&\n    image: $node|}" kind/cluster.yaml >"$work/cluster.yaml"
+    [ -z "$emulated" ] || sed "s|@IMAGE@|$node-arm64|" kind/offline/worker-arm64.yaml >>"$work/cluster.yaml"
+    kind create cluster --name "$name" --config "$work/cluster.yaml"
 fi
 kind get kubeconfig --name "$name" >"$work/kubeconfig"
 export KUBECONFIG=$work/kubeconfig
-kind load docker-image "$image" --name "$name"
+if [ -n "$emulated" ]; then
+    # The scenarios of two architectures open it, and close it again.
+    kubectl cordon "$emulated"
+    kind load docker-image "$image-arm64" --name "$name" --nodes "$emulated"
+    docker exec "$emulated" ctr --namespace k8s.io images tag "docker.io/library/$image-arm64" "docker.io/library/$image"
+fi
+others=$(kind get nodes --name "$name" | grep -vx "${emulated:-none}" | paste -sd,)
+kind load docker-image "$image" --name "$name" --nodes "$others"
 
 # One for everybody, and one that asks for a password. On port 443, which is open in the shipped network policy.
 registry() { # NAME, MORE ARGUMENTS OF docker run
@@ -131,7 +149,7 @@ for deployment in $(kubectl --namespace tolerarch get deployments --output name)
     kubectl --namespace tolerarch rollout status --timeout=5m "$deployment"
 done
 
-export E2E_TARGET=cluster E2E_KIND=1 E2E_IMAGE=$image E2E_OVERLAY=$work
+export E2E_TARGET=cluster E2E_KIND=1 E2E_EMULATED=$emulated E2E_IMAGE=$image E2E_OVERLAY=$work
 export E2E_REGISTRY=$address E2E_PUSH E2E_PRIVATE_REGISTRY=$private E2E_PRIVATE_PUSH
 E2E_PUSH=$(docker port "$name-registry" 443/tcp)
 E2E_PRIVATE_PUSH=$(docker port "$name-private" 443/tcp)

@@ -15,7 +15,7 @@ RUN set -eu; \
 FROM containerd
 COPY files /
 COPY cni /opt/cni/bin
-COPY kubernetes /usr/bin/kubelet
+COPY kubernetes /usr/bin/kubernetes
 COPY version /kind/version
 COPY network.yaml /kind/manifests/default-cni.yaml
 COPY --from=images /var/lib/containerd /var/lib/containerd
@@ -23,7 +23,7 @@ COPY --from=images /var/lib/containerd /var/lib/containerd
 # raise limits or lower an OOM score, containerd must not try.
 RUN set -eu; \
     chmod 755 /kind/bin/* /usr/local/bin/*; \
-    ln -s kubelet /usr/bin/kubeadm; ln -s kubelet /usr/bin/kubectl; \
+    for name in kubelet kubeadm kubectl; do ln -s kubernetes "/usr/bin/$name"; done; \
     ln -sf /usr/lib/systemd/systemd /sbin/init; \
     find /lib/systemd/system/sysinit.target.wants -name systemd-tmpfiles-setup.service -delete; \
     rm -f /lib/systemd/system/multi-user.target.wants/* /lib/systemd/system/local-fs.target.wants/* \

@@ -10,6 +10,10 @@ engine=${KIND_OFFLINE_ENGINE:-$repository/target/kind/engine}
 # The network namespace of the engine, one for each directory.
 namespace=tolerarch-kind-$(cksum <<<"$engine" | cut -d' ' -f1)
 
+# Where the kernel is told who runs programs of other architectures; ours bears the name of the namespace.
+# shellcheck disable=SC2034 # for the scripts that source this
+binfmt=/proc/sys/fs/binfmt_misc
+
 # Debian 12, as the systemd of 13 refuses cgroup v1.
 debian=bookworm
 # shellcheck disable=SC2034 # for the scripts that source this
@@ -23,13 +27,13 @@ in_namespace() { nsenter --net="/run/netns/$namespace" "$@"; }
 
 # A root file system of Debian's packages, by mmdebstrap, in $parts/NAME; kept as long as it is made of the same. A script in
 # its standard input finishes it.
-root() { # NAME, VARIANT, PACKAGES
+root() { # NAME, VARIANT, PACKAGES, ARCHITECTURE
     local finish wanted
     finish=$(cat)
-    wanted="$debian $2 $3 $finish"
+    wanted="$debian $2 $3 ${4:+$4 }$finish"
     [ "$(cat "$parts/$1.made-of" 2>/dev/null)" = "$wanted" ] && return
     rm -rf "${parts:?}/$1"
-    mmdebstrap --quiet --variant="$2" --include="$3" --dpkgopt='path-exclude=/usr/share/man/*' \
+    mmdebstrap --quiet --variant="$2" --include="$3" ${4:+--architectures="$4"} --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         --format=directory "$debian" "$parts/$1"
     (cd "$parts/$1" && eval "$finish")
@@ -42,6 +46,28 @@ import() { # NAME, TAG, CHANGES
     for change in "${@:3}"; do changes+=(--change "$change"); done
     tar -C "$parts/$1" -c . | docker import "${changes[@]}" - "$2" >/dev/null
 }
+# Makes the images of a file of `docker save` say that they are for arm64, which this Docker cannot do itself.
+say_arm64() { # FILE
+    local work config
+    work=$(mktemp -d "$engine/context.XXXX")
+    tar -C "$work" -xf "$1"
+    for config in $(jq -r '.[].Config' "$work/manifest.json" | sort -u); do
+        jq -c '.architecture = "arm64"' "$work/$config" >"$work/config"
+        mv "$work/config" "$work/$config"
+    done
+    tar -C "$work" -cf "$1" .
+    rm -rf "$work"
+}
+# The base of the Dockerfile: Docker keeps one platform of a tag.
+import_base() { # ARCHITECTURE
+    local base=gcr.io/distroless/base-nossl-debian12:nonroot file=$engine/base.tar
+    import "distroless-$1" "$base" "ENV $path" 'USER 65532' 'ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt'
+    if [ "$1" = arm64 ]; then
+        docker save --output "$file" "$base"
+        say_arm64 "$file"
+        docker load --quiet --input "$file" >/dev/null
+        rm "$file"
+    fi
+}
 # Of an image's configuration.
-# shellcheck disable=SC2034 # for the scripts that source this
 path='PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests and their support")]
 
+mod architectures;
 mod at_scale;
 mod breakages;
 mod certificates;
@@ -41,7 +42,7 @@ mod world;
 
 use std::process::ExitCode;
 
-use e2e::{Cluster, is_optimized, soon};
+use e2e::{Cluster, Kind, is_optimized, soon};
 use libtest_mimic::{Arguments, Trial};
 
 use self::run::{LIMIT, LONG, Scenario, conclude, trials};
@@ -94,6 +95,9 @@ fn main() -> ExitCode {
     all.extend(trials(anywhere(), LIMIT));
     if Cluster::has_real_nodes() {
         all.extend(ignored(slow_on_real_nodes()));
+        if Kind::has_emulated_node() {
+            all.extend(trials(on_two_architectures(), LONG));
+        }
         let chart = scenarios![chart::the_chart_is_installed_upgraded_and_taken_away_as_the_docs_print_it];
         all.extend(trials(chart, LONG));
     }
@@ -159,6 +163,13 @@ fn on_real_nodes() -> Vec<Scenario> {
         nodes::a_node_that_dies_holds_up_a_pod_or_two_and_fails_none,
         outages::a_replica_that_hangs_holds_up_a_pod_or_two_for_the_timeout_and_fails_none,
         outages::creations_go_on_while_replicas_run_out_of_half_of_their_memory,
+    ]
+}
+
+fn on_two_architectures() -> Vec<Scenario> {
+    scenarios![
+        architectures::pods_run_on_every_architecture_that_their_images_have,
+        architectures::a_replica_for_arm64_decides_for_all_pods,
     ]
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use testregistry::{OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, sha256};
 
 use crate::distribution::Push;
-use crate::programs::{self, PROGRAM};
+use crate::programs::{self, MARKED, PROGRAM};
 
 /// The one repository.
 const REPO: &str = "team/app";
@@ -19,7 +19,7 @@ const INDEXES: [(&str, &[&str]); 4] = [
 /// The tag of an image without an index.
 const SINGLE: (&str, &str) = ("single", "linux/amd64");
 
-/// What nodes run: an index of these platforms, each with the architecture of its program; or, without an index, one image.
+/// What nodes run: an index of these platforms, each with the build of its program; or, without an index, one image.
 struct Runnable {
     tag: &'static str,
     is_index: bool,
@@ -30,10 +30,10 @@ const PROGRAMS: [Runnable; 5] = [
     Runnable {
         tag: "multi",
         is_index: true,
-        platforms: &[("linux/amd64", "amd64"), ("linux/arm64", "arm64")],
+        platforms: &[("linux/amd64", "amd64"), ("linux/arm64", MARKED)],
     },
     Runnable { tag: "amd64", is_index: true, platforms: &[("linux/amd64", "amd64")] },
-    Runnable { tag: "arm64", is_index: true, platforms: &[("linux/arm64", "arm64")] },
+    Runnable { tag: "arm64", is_index: true, platforms: &[("linux/arm64", MARKED)] },
     // What `docker build` on a machine of the other architecture pushes.
     Runnable { tag: "single-arm64", is_index: false, platforms: &[("linux/arm64", "arm64")] },
     // Promises both, and has the program of one.

@@ -15,6 +15,8 @@ use crate::wait::until;
 
 /// Set where the cluster is one of kind.
 const KIND: &str = "E2E_KIND";
+/// Names the node for arm64, where there is one; no Pod is scheduled there.
+const EMULATED: &str = "E2E_EMULATED";
 
 /// What there is only on kind.
 pub struct Kind {
@@ -32,6 +34,19 @@ impl Kind {
 
     pub(crate) fn is_named() -> bool {
         std::env::var_os(KIND).is_some()
+    }
+
+    /// Whether one of its nodes is for arm64.
+    pub fn has_emulated_node() -> bool {
+        std::env::var_os(EMULATED).is_some_and(|node| !node.is_empty())
+    }
+
+    /// The name of the node for arm64.
+    ///
+    /// # Panics
+    /// Without one, where scenarios of two architectures are not run.
+    pub fn emulated_node(&self) -> String {
+        variable(EMULATED)
     }
 
     /// Pushes what its nodes run.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -12,6 +13,10 @@ const TOLERARCH: &str = "E2E_TOLERARCH";
 
 /// Where a layer has the program of `program.go`.
 pub(crate) const PROGRAM: &str = "program";
+
+/// The build for arm64 with the mark by which `kind/offline/engine` has it emulated. Others die where no node is of their
+/// architecture, which scenarios need.
+pub(crate) const MARKED: &str = "arm64-marked";
 
 /// The repository.
 pub(crate) fn repository() -> &'static Path {
@@ -101,9 +106,9 @@ pub(crate) async fn program() -> PathBuf {
     build_program(if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }).await.join(PROGRAM)
 }
 
-/// A layer with the program of `program.go` for this architecture: a tar of one file.
-pub(crate) async fn layer(architecture: &str) -> Vec<u8> {
-    let directory = build_program(architecture).await;
+/// A layer with a build of `program.go`: a tar of one file.
+pub(crate) async fn layer(build: &str) -> Vec<u8> {
+    let directory = build_program(build).await;
     let mut tar = Command::new("tar");
     tar.args(["--owner=0", "--group=0", "--mtime=@0", "-C"]).arg(directory).args(["-c", PROGRAM]);
     let packed = tar.output().await.expect("tar");
@@ -111,16 +116,20 @@ pub(crate) async fn layer(architecture: &str) -> Vec<u8> {
     packed.stdout
 }
 
-/// Gives the directory that has it.
-async fn build_program(architecture: &str) -> PathBuf {
-    let directory = repository().join("target/e2e/program").join(architecture);
-    let mut build = Command::new("go");
-    build.current_dir(repository().join("e2e/cluster")).env("CGO_ENABLED", "0").env("GOARCH", architecture);
-    build
-        .args(["build", "-trimpath", "-ldflags", "-s -w", "-o"])
-        .arg(directory.join(PROGRAM))
-        .arg("program.go");
-    output(build).await;
+/// Builds it for an architecture, or as [`MARKED`]. Gives the directory that has it.
+async fn build_program(build: &str) -> PathBuf {
+    let directory = repository().join("target/e2e/program").join(build);
+    let program = directory.join(PROGRAM);
+    let architecture = if build == MARKED { "arm64" } else { build };
+    let mut go = Command::new("go");
+    go.current_dir(repository().join("e2e/cluster")).env("CGO_ENABLED", "0").env("GOARCH", architecture);
+    go.args(["build", "-trimpath", "-ldflags", "-s -w", "-o"]).arg(&program).arg("program.go");
+    output(go).await;
+    if build == MARKED {
+        let file = fs::OpenOptions::new().write(true).open(program).expect("what was built");
+        // The last byte of e_ident, which nothing reads.
+        file.write_all_at(b"T", 15).expect("a mark");
+    }
     directory
 }
 
