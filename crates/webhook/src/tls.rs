@@ -10,7 +10,6 @@ mod validity;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::ServerConfig;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
@@ -27,7 +26,7 @@ use tolerarch_support::sync::Mutex;
 
 pub use managed::{CertificateIssuer, Lifetimes, ManagedMetrics, ManagedSettings};
 pub use metrics::TlsMetrics;
-use validity::{Invalid, Validity};
+use validity::{Invalid, Validity, now, seconds};
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(5);
@@ -89,14 +88,6 @@ struct Inner {
 struct Pair {
     key: Arc<CertifiedKey>,
     validity: Validity,
-}
-
-fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-fn seconds(time: Duration) -> i64 {
-    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// The content of both files.

@@ -5,7 +5,7 @@
 //! What fails is tried again at the next look. The certificate in use goes on.
 
 mod authority;
-mod metrics;
+mod failure;
 mod objects;
 mod plan;
 
@@ -13,13 +13,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Duration, sleep};
 
-use authority::{Authority, BundleCertificate, read_leaf};
-pub use metrics::ManagedMetrics;
-use objects::{CA, CERTIFICATE, Configuration, KEY, Secret};
+use authority::{Authority, read_leaf};
+pub use failure::ManagedMetrics;
+use failure::{Cause, Failure, Operation};
+use objects::{CA, CERTIFICATE, Configuration, Entry, KEY, Secret, values};
 pub use plan::Lifetimes;
-use plan::{History, Time, View, Write, plan};
+use plan::{Der, History, Time, View, Write, plan};
 
-use super::{now, seconds};
+use super::validity::{now, seconds};
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION};
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging;
@@ -50,50 +51,6 @@ impl Default for ManagedSettings {
             lifetimes: Lifetimes { ca: 365 * day, leaf: 30 * day },
         }
     }
-}
-
-/// What is done in the cluster: its name, as a label, and the right that it takes.
-#[derive(Clone, Copy)]
-struct Operation(&'static str, &'static str);
-
-impl Operation {
-    const READ_WEBHOOKS: Self =
-        Self("read-webhooks", "get on the MutatingWebhookConfigurations of tls.webhookConfigurations");
-    const READ_SECRET: Self = Self("read-secret", "get on the Secrets of tls.secret and tls.servingSecret");
-    const CREATE_SECRET: Self =
-        Self("create-secret", "create on the Secrets of tls.secret and tls.servingSecret, by their names");
-    const WRITE_SECRET: Self =
-        Self("write-secret", "patch on the Secrets of tls.secret and tls.servingSecret");
-    const WRITE_WEBHOOKS: Self =
-        Self("write-webhooks", "patch on the MutatingWebhookConfigurations of tls.webhookConfigurations");
-    const SIGN: Self = Self("sign", "none");
-    const ALL: [Self; 6] = [
-        Self::READ_WEBHOOKS,
-        Self::READ_SECRET,
-        Self::CREATE_SECRET,
-        Self::WRITE_SECRET,
-        Self::WRITE_WEBHOOKS,
-        Self::SIGN,
-    ];
-
-    fn failed<E: Into<Cause>>(self) -> impl Fn(E) -> Failure {
-        move |cause| Failure { operation: self, cause: cause.into() }
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-enum Cause {
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    #[error(transparent)]
-    Sign(#[from] rcgen::Error),
-    #[error("no webhook has a Service or a URL that a certificate could be for")]
-    NoWebhook,
-}
-
-struct Failure {
-    operation: Operation,
-    cause: Cause,
 }
 
 /// Keeps the CA, the serving certificate and the `caBundle`.
@@ -188,41 +145,35 @@ impl CertificateIssuer {
         self.pause = lifetimes.pause(view.leaf.as_ref().map(|leaf| leaf.expires), now);
         self.metrics.ca_expiry.set(view.cas.first().map_or(0, |ca| seconds(ca.expires)));
         let Some(write) = plan(&view, &self.seen, now, lifetimes) else { return Ok(false) };
-        let known = |id: plan::Id| authorities.iter().find(|known| known.ca.id == id);
+        let known = |der: &Der| authorities.iter().find(|known| known.ca.der == *der);
         match write {
             Write::NewCa { beside } => {
                 let new = Authority::new(now, lifetimes.ca).map_err(Operation::SIGN.failed())?;
-                let both: Vec<&Authority> = std::iter::once(&new).chain(beside.and_then(known)).collect();
-                self.write_authorities(&authorities_secret, &both).await?;
+                let both: Vec<&Authority> =
+                    std::iter::once(&new).chain(beside.as_ref().and_then(known)).collect();
+                self.write_secret(secret, &authorities_secret, values(&both)).await?;
                 let expires = logging::date(seconds(new.ca.expires));
                 tracing::info!(expires, "a new CA for the webhook's certificates");
             }
-            Write::OnlyCa(id) => {
-                let only: Vec<&Authority> = known(id).into_iter().collect();
-                self.write_authorities(&authorities_secret, &only).await?;
+            Write::OnlyCa(der) => {
+                let only: Vec<&Authority> = known(&der).into_iter().collect();
+                self.write_secret(secret, &authorities_secret, values(&only)).await?;
                 tracing::info!("the former CA of the webhook's certificates is taken away");
             }
-            Write::Bundles(ids) => {
-                let cas = authorities.iter().map(Authority::certificate);
-                let others = configurations.iter().flat_map(|known| known.bundles.iter().flatten().cloned());
-                let all: Vec<BundleCertificate> = cas.chain(others).collect();
-                let of =
-                    |id: &plan::Id| all.iter().find(|certificate| certificate.trusted.id == *id).cloned();
-                let bundle: Vec<BundleCertificate> = ids.iter().filter_map(of).collect();
+            Write::Bundles(bundle) => {
                 for configuration in &configurations {
                     let written = configuration.write(&self.cluster, &bundle).await;
                     written.map_err(Operation::WRITE_WEBHOOKS.failed())?;
                 }
                 tracing::info!(certificates = bundle.len(), "wrote the caBundle of the webhooks");
             }
-            Write::Leaf(id) => {
-                let Some(authority) = known(id) else { return Ok(false) };
+            Write::Leaf(der) => {
+                let Some(authority) = known(&der) else { return Ok(false) };
                 let signed = authority.sign(&view.names, now, lifetimes.leaf);
                 let (certificate, key) = signed.map_err(Operation::SIGN.failed())?;
                 let (ca, _) = authority.written();
-                let values = [(CERTIFICATE, Some(certificate)), (KEY, Some(key)), (CA, Some(ca))];
-                let written = serving.write(&self.cluster, serving_secret, values).await;
-                written.map_err(Operation::WRITE_SECRET.failed())?;
+                let values = vec![(CERTIFICATE, Some(certificate)), (KEY, Some(key)), (CA, Some(ca))];
+                self.write_secret(serving_secret, &serving, values).await?;
                 tracing::info!(names = view.names.join(","), "issued a new serving certificate");
             }
         }
@@ -265,20 +216,23 @@ impl CertificateIssuer {
         Ok(found)
     }
 
-    async fn write_authorities(&self, seen: &Secret, authorities: &[&Authority]) -> Result<(), Failure> {
-        let written = seen.write_authorities(&self.cluster, &self.settings.secret, authorities).await;
-        written.map_err(Operation::WRITE_SECRET.failed())
+    async fn write_secret(
+        &self,
+        name: &ObjectName,
+        seen: &Secret,
+        values: Vec<Entry>,
+    ) -> Result<(), Failure> {
+        seen.write(&self.cluster, name, values).await.map_err(Operation::WRITE_SECRET.failed())
     }
 }
 
 fn view(configurations: &[Configuration], authorities: &[Authority], serving: &Secret) -> View {
-    let trusted = |bundle: &Vec<BundleCertificate>| bundle.iter().map(|one| one.trusted).collect();
     let mut names: Vec<String> = configurations.iter().flat_map(|known| known.names.clone()).collect();
     names.sort();
     names.dedup();
     View {
-        cas: authorities.iter().map(|authority| authority.ca).collect(),
-        bundles: configurations.iter().flat_map(|known| known.bundles.iter().map(trusted)).collect(),
+        cas: authorities.iter().map(|authority| authority.ca.clone()).collect(),
+        bundles: configurations.iter().flat_map(|known| known.bundles.clone()).collect(),
         names,
         leaf: read_leaf(serving.value(CERTIFICATE), serving.value(KEY), authorities),
     }

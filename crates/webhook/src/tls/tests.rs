@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::time::SystemTime;
 
 use testregistry::{Leaf, Pki};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

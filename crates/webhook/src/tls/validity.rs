@@ -1,5 +1,7 @@
 //! What a serving certificate says of itself: when it is valid, and for which names.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use rustls::client::verify_server_name;
 use rustls::server::ParsedCertificate;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -22,6 +24,15 @@ impl Invalid {
     pub(super) const WRONG_NAME: Self =
         Self { label: "wrong-name", reason: "it is not for the name in tls.serverName" };
     pub(super) const ALL: [Self; 3] = [Self::EXPIRED, Self::NOT_YET_VALID, Self::WRONG_NAME];
+}
+
+/// Returns the time since 1970.
+pub(super) fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+pub(super) fn seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// When a certificate is valid, since 1970, and whether it has the expected name.

@@ -14,13 +14,12 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use zeroize::Zeroizing;
 
-use super::plan::{BACKDATE, Ca, Id, Leaf, Time, Trusted};
+use super::plan::{BACKDATE, Ca, Der, Leaf, Time};
 use crate::tls::validity::lifetime;
 
 /// A CA with its key.
 pub(super) struct Authority {
     pub(super) ca: Ca,
-    certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -29,38 +28,29 @@ impl Authority {
         let key = key()?;
         let mut params = params(&[], now, now + lifetime)?;
         // A name of its own: verifiers look for issuers by name, and try each key of that name.
-        let digest = sha256(key.public_key_raw());
-        let suffix: String = digest.0.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        params.distinguished_name.push(DnType::CommonName, format!("tolerarch CA {suffix}"));
+        let name = format!("tolerarch CA {:016x}", fastrand::u64(..));
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let certificate = params.self_signed(&key)?.der().clone();
-        let ca = Ca { id: sha256(&certificate), created: now, expires: now + lifetime };
-        Ok(Self { ca, certificate, issuer: Issuer::new(params, key) })
+        let ca = Ca { der: params.self_signed(&key)?.into(), created: now, expires: now + lifetime };
+        Ok(Self { ca, issuer: Issuer::new(params, key) })
     }
 
     /// The CA with this certificate and this key, both PEM; none if they are not one that can sign.
     pub(super) fn read(certificate: &[u8], key: &[u8]) -> Option<Self> {
-        let certificate = CertificateDer::from_pem_slice(certificate).ok()?;
+        let der = CertificateDer::from_pem_slice(certificate).ok()?;
         let key = KeyPair::from_pem(std::str::from_utf8(key).ok()?).ok()?;
-        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der).ok()?;
         if !is_pair(&parsed, &key) || !parsed.is_ca() {
             return None;
         }
-        let (begins, expires) = lifetime(&parsed);
-        let ca = Ca { id: sha256(&certificate), created: begins + BACKDATE, expires };
-        let issuer = Issuer::from_ca_cert_der(&certificate, key).ok()?;
-        Some(Self { ca, certificate, issuer })
+        let issuer = Issuer::from_ca_cert_der(&der, key).ok()?;
+        Some(Self { ca: ca(&der, &parsed), issuer })
     }
 
     /// The certificate and the key, PEM.
     pub(super) fn written(&self) -> (Zeroizing<String>, Zeroizing<String>) {
-        (pem(&self.certificate).into(), self.issuer.key().serialize_pem().into())
-    }
-
-    pub(super) fn certificate(&self) -> BundleCertificate {
-        let trusted = Trusted { id: self.ca.id, expires: self.ca.expires };
-        BundleCertificate { trusted, der: self.certificate.clone() }
+        (pem(&self.ca.der).into(), self.issuer.key().serialize_pem().into())
     }
 
     /// A serving certificate for these names and its new key, PEM.
@@ -104,37 +94,32 @@ pub(super) fn read_leaf(certificate: &[u8], key: &[u8], authorities: &[Authority
     names.sort();
     // Each CA has a name of its own.
     let has_signed = |known: &&Authority| {
-        let ca = x509_parser::parse_x509_certificate(&known.certificate);
+        let ca = x509_parser::parse_x509_certificate(&known.ca.der);
         ca.is_ok_and(|(_, ca)| ca.subject() == parsed.issuer())
     };
-    let ca = authorities.iter().find(has_signed);
+    let ca = authorities.iter().find(has_signed).map(|known| known.ca.der.clone());
     let (begins, expires) = lifetime(&parsed);
-    Some(Leaf { ca: ca.map(|known| known.ca.id), names, issued: begins + BACKDATE, expires })
+    Some(Leaf { ca, names, issued: begins + BACKDATE, expires })
 }
 
 fn is_pair(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
     certificate.public_key().subject_public_key.data == key.public_key_raw()
 }
 
-/// A certificate that a webhook trusts.
-#[derive(Clone)]
-pub(super) struct BundleCertificate {
-    pub(super) trusted: Trusted,
-    der: CertificateDer<'static>,
+fn ca(der: &Der, parsed: &X509Certificate<'_>) -> Ca {
+    let (begins, expires) = lifetime(parsed);
+    Ca { der: der.clone(), created: begins + BACKDATE, expires }
 }
 
 /// The certificates of a bundle; what is none is left out.
-pub(super) fn read_bundle(text: &[u8]) -> Vec<BundleCertificate> {
+pub(super) fn read_bundle(text: &[u8]) -> Vec<Ca> {
     let certificates = CertificateDer::pem_slice_iter(text).filter_map(Result::ok);
-    let read = certificates.filter_map(|der| {
-        let (_, expires) = lifetime(&x509_parser::parse_x509_certificate(&der).ok()?.1);
-        Some(BundleCertificate { trusted: Trusted { id: sha256(&der), expires }, der })
-    });
-    read.collect()
+    let read = |der| Some(ca(&der, &x509_parser::parse_x509_certificate(&der).ok()?.1));
+    certificates.filter_map(read).collect()
 }
 
-pub(super) fn write_bundle(certificates: &[BundleCertificate]) -> String {
-    certificates.iter().map(|certificate| pem(&certificate.der)).collect()
+pub(super) fn write_bundle(certificates: &[Der]) -> String {
+    certificates.iter().map(pem).collect()
 }
 
 fn key() -> Result<KeyPair, rcgen::Error> {
@@ -150,14 +135,7 @@ fn params(names: &[String], now: Time, expires: Time) -> Result<CertificateParam
     Ok(params)
 }
 
-fn sha256(bytes: &[u8]) -> Id {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
-    let mut id = [0; 32];
-    id.iter_mut().zip(digest.as_ref()).for_each(|(to, from)| *to = *from);
-    Id(id)
-}
-
-fn pem(certificate: &CertificateDer<'_>) -> String {
+fn pem(certificate: &Der) -> String {
     let encoded = BASE64_STANDARD.encode(certificate);
     let lines = encoded.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n");
     format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::authority::{Authority, BundleCertificate, read_bundle, write_bundle};
+use super::authority::{Authority, read_bundle, write_bundle};
+use super::plan::{Ca, Der};
 use tolerarch_kubernetes::cluster::{Answer, Cluster, ClusterError, ObjectName, PatchType};
 
 /// Where the CAs stand in their Secret: the newest one, and the one that was in use before.
@@ -32,6 +33,9 @@ pub(super) struct Secret {
     metadata: ObjectMeta,
     data: Option<BTreeMap<String, SecretValue>>,
 }
+
+/// A key of a Secret and the value that is written there; none is removed.
+pub(super) type Entry = (&'static str, Option<Zeroizing<String>>);
 
 /// Nothing, where it is not base64.
 #[derive(Deserialize)]
@@ -71,27 +75,12 @@ impl Secret {
         CAS.into_iter().filter_map(read).collect()
     }
 
-    /// Writes these CAs into it, the newest first, and none else.
-    pub(super) async fn write_authorities(
-        &self,
-        cluster: &Cluster,
-        name: &ObjectName,
-        authorities: &[&Authority],
-    ) -> Result<(), ClusterError> {
-        let mut written = authorities.iter().map(|authority| authority.written());
-        let values = CAS.into_iter().flat_map(|[certificate, key]| {
-            let (certificate_text, key_text) = written.next().unzip();
-            [(certificate, certificate_text), (key, key_text)]
-        });
-        self.write(cluster, name, values).await
-    }
-
-    /// Writes these values into it, if it is as it was read; those that are none are removed.
+    /// Writes these values into it, if it is as it was read.
     pub(super) async fn write(
         &self,
         cluster: &Cluster,
         name: &ObjectName,
-        values: impl IntoIterator<Item = (&str, Option<Zeroizing<String>>)>,
+        values: Vec<Entry>,
     ) -> Result<(), ClusterError> {
         let encoded = |text: Zeroizing<String>| Value::from(BASE64_STANDARD.encode(text.as_bytes()));
         let data = values.into_iter().map(|(key, text)| (key.to_owned(), text.map_or(Value::Null, encoded)));
@@ -102,10 +91,17 @@ impl Secret {
     }
 }
 
+/// What the Secret holds of these CAs, the newest first, and of none else.
+pub(super) fn values(authorities: &[&Authority]) -> Vec<Entry> {
+    let mut written = authorities.iter().map(|authority| authority.written());
+    let pairs = CAS.into_iter().map(|keys| (keys, written.next().unzip()));
+    pairs.flat_map(|([certificate, key], (signed, secret))| [(certificate, signed), (key, secret)]).collect()
+}
+
 pub(super) struct Configuration {
     path: String,
     version: String,
-    pub(super) bundles: Vec<Vec<BundleCertificate>>,
+    pub(super) bundles: Vec<Vec<Ca>>,
     /// By which names or addresses the API server calls the webhooks.
     pub(super) names: Vec<String>,
 }
@@ -129,15 +125,9 @@ impl Configuration {
     }
 
     /// Writes this bundle into each webhook that has another.
-    pub(super) async fn write(
-        &self,
-        cluster: &Cluster,
-        bundle: &[BundleCertificate],
-    ) -> Result<(), ClusterError> {
+    pub(super) async fn write(&self, cluster: &Cluster, bundle: &[Der]) -> Result<(), ClusterError> {
         let text = BASE64_STANDARD.encode(write_bundle(bundle));
-        let ids =
-            |bundle: &[BundleCertificate]| -> Vec<_> { bundle.iter().map(|one| one.trusted.id).collect() };
-        let other = |(at, old): (usize, &Vec<_>)| (ids(old) != ids(bundle)).then_some(at);
+        let other = |(at, old): (usize, &Vec<Ca>)| old.iter().map(|ca| &ca.der).ne(bundle).then_some(at);
         let others = self.bundles.iter().enumerate().filter_map(other);
         // With the version the webhooks are known by their places.
         let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": self.version});

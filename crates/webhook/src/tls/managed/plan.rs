@@ -16,6 +16,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use rustls_pki_types::CertificateDer;
+
 /// Since 1970. The clock is the API server's: it is the one that verifies.
 pub(super) type Time = Duration;
 
@@ -61,14 +63,13 @@ impl Lifetimes {
     }
 }
 
-/// The SHA-256 digest of a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Id(pub(super) [u8; 32]);
+/// A certificate, by which it is known as well.
+pub(super) type Der = CertificateDer<'static>;
 
-/// A CA whose key is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A CA: of the Secret, where its key is known, or of a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ca {
-    pub(super) id: Id,
+    pub(super) der: Der,
     pub(super) created: Time,
     pub(super) expires: Time,
 }
@@ -83,18 +84,11 @@ impl Ca {
     }
 }
 
-/// A certificate of a bundle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Trusted {
-    pub(super) id: Id,
-    pub(super) expires: Time,
-}
-
 /// The certificate that replicas serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
     /// The CA of the Secret that signed it; none if that is gone.
-    pub(super) ca: Option<Id>,
+    pub(super) ca: Option<Der>,
     pub(super) names: Vec<String>,
     pub(super) issued: Time,
     pub(super) expires: Time,
@@ -113,7 +107,7 @@ pub(super) struct View {
     /// The CAs of the Secret that can be used, the newest first.
     pub(super) cas: Vec<Ca>,
     /// What each webhook trusts.
-    pub(super) bundles: Vec<Vec<Trusted>>,
+    pub(super) bundles: Vec<Vec<Ca>>,
     /// By which names the API server calls the webhooks.
     pub(super) names: Vec<String>,
     /// What the replicas are given to serve, if that can be used.
@@ -121,9 +115,9 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Whether every webhook trusts it.
-    fn trusts(&self, id: Id) -> bool {
-        let has = |bundle: &Vec<Trusted>| bundle.iter().any(|trusted| trusted.id == id);
+    /// Returns whether every webhook trusts it.
+    fn trusts(&self, ca: &Ca) -> bool {
+        let has = |bundle: &Vec<Ca>| bundle.iter().any(|trusted| trusted.der == ca.der);
         !self.bundles.is_empty() && self.bundles.iter().all(has)
     }
 }
@@ -132,29 +126,31 @@ impl View {
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     /// CAs of the Secret that are in all bundles.
-    trusted: HashMap<Id, Time>,
+    trusted: HashMap<Der, Time>,
     /// What is in a bundle, but not in the Secret.
-    left: HashMap<Id, Time>,
+    left: HashMap<Der, Time>,
 }
 
 impl History {
     pub(super) fn look(&mut self, view: &View, now: Time) {
-        let since = |seen: &HashMap<Id, Time>, id: Id| (id, seen.get(&id).copied().unwrap_or(now).min(now));
-        let trusted = view.cas.iter().filter(|ca| view.trusts(ca.id));
-        self.trusted = trusted.map(|ca| since(&self.trusted, ca.id)).collect();
+        let since = |seen: &HashMap<Der, Time>, ca: &Ca| {
+            (ca.der.clone(), seen.get(&ca.der).copied().unwrap_or(now).min(now))
+        };
+        let trusted = view.cas.iter().filter(|ca| view.trusts(ca));
+        self.trusted = trusted.map(|ca| since(&self.trusted, ca)).collect();
         let in_bundles = view.bundles.iter().flatten();
-        let left = in_bundles.filter(|trusted| view.cas.iter().all(|ca| ca.id != trusted.id));
-        self.left = left.map(|trusted| since(&self.left, trusted.id)).collect();
+        let left = in_bundles.filter(|trusted| view.cas.iter().all(|ca| ca.der != trusted.der));
+        self.left = left.map(|ca| since(&self.left, ca)).collect();
     }
 
     /// Whether this CA of the Secret has been in all bundles for so long.
-    fn lasts(&self, id: Id, time: Duration, now: Time) -> bool {
-        self.trusted.get(&id).is_some_and(|&since| now.saturating_sub(since) >= time)
+    fn lasts(&self, ca: &Ca, time: Duration, now: Time) -> bool {
+        self.trusted.get(&ca.der).is_some_and(|&since| now.saturating_sub(since) >= time)
     }
 
     /// Whether certificates of this CA may still be served, although the Secret has it no more.
-    fn lingers(&self, id: Id, time: Duration, now: Time) -> bool {
-        self.left.get(&id).is_some_and(|&since| now.saturating_sub(since) < time)
+    fn lingers(&self, ca: &Ca, time: Duration, now: Time) -> bool {
+        self.left.get(&ca.der).is_some_and(|&since| now.saturating_sub(since) < time)
     }
 }
 
@@ -162,13 +158,13 @@ impl History {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Write {
     /// A new CA for the Secret, beside this one.
-    NewCa { beside: Option<Id> },
+    NewCa { beside: Option<Der> },
     /// Nothing but this CA in the Secret.
-    OnlyCa(Id),
+    OnlyCa(Der),
     /// These certificates in the bundle of every webhook.
-    Bundles(Vec<Id>),
+    Bundles(Vec<Der>),
     /// A new certificate for the replicas, signed by this CA.
-    Leaf(Id),
+    Leaf(Der),
 }
 
 /// The next change; none where all is well.
@@ -177,40 +173,38 @@ pub(super) fn plan(view: &View, seen: &History, now: Time, lifetimes: Lifetimes)
     let Some(newest) = valid.first() else { return Some(Write::NewCa { beside: None }) };
 
     // What the Secret has lost may be served still: its own CAs, or cert-manager's.
-    let lingers =
-        |trusted: &&Trusted| now < trusted.expires && seen.lingers(trusted.id, lifetimes.overlap(), now);
-    let others = view.bundles.iter().flatten().filter(lingers).map(|trusted| trusted.id);
-    let wanted = first_of_each(valid.iter().map(|ca| ca.id).chain(others));
+    let lingers = |ca: &&Ca| now < ca.expires && seen.lingers(ca, lifetimes.overlap(), now);
+    let others = view.bundles.iter().flatten().filter(lingers);
+    let wanted = first_of_each(valid.iter().copied().chain(others));
     // In any order, as each is as good.
-    let is_wanted = |bundle: &Vec<Trusted>| {
-        bundle.len() == wanted.len() && bundle.iter().all(|trusted| wanted.contains(&trusted.id))
-    };
+    let is_wanted =
+        |bundle: &Vec<Ca>| bundle.len() == wanted.len() && bundle.iter().all(|ca| wanted.contains(&ca.der));
     if !view.bundles.iter().all(is_wanted) {
         return Some(Write::Bundles(wanted));
     }
 
-    let mut settled = valid.iter().filter(|ca| seen.lasts(ca.id, lifetimes.settle(), now)).peekable();
+    let mut settled = valid.iter().filter(|ca| seen.lasts(ca, lifetimes.settle(), now)).peekable();
     // One that is about to be replaced signs only where there is no other.
     let first = settled.peek().copied();
-    let signer = settled.find(|ca| !ca.is_due(now, lifetimes)).or(first).map(|ca| ca.id);
-    let is_good = |leaf: &&Leaf| leaf.ca == signer && leaf.names == view.names && !leaf.is_due(now);
+    let signer = settled.find(|ca| !ca.is_due(now, lifetimes)).or(first).map(|ca| &ca.der);
+    let is_good = |leaf: &&Leaf| leaf.ca.as_ref() == signer && leaf.names == view.names && !leaf.is_due(now);
     let leaf = view.leaf.as_ref();
     match signer.filter(|_| leaf.filter(is_good).is_none()) {
-        Some(signer) => Some(Write::Leaf(signer)),
-        None if newest.is_due(now, lifetimes) => Some(Write::NewCa { beside: Some(newest.id) }),
+        Some(signer) => Some(Write::Leaf(signer.clone())),
+        None if newest.is_due(now, lifetimes) => Some(Write::NewCa { beside: Some(newest.der.clone()) }),
         // What the others have signed was replaced.
-        None if view.cas.len() > 1 && leaf.is_some_and(|leaf| leaf.ca == Some(newest.id)) => {
-            Some(Write::OnlyCa(newest.id))
+        None if view.cas.len() > 1 && leaf.is_some_and(|leaf| leaf.ca.as_ref() == Some(&newest.der)) => {
+            Some(Write::OnlyCa(newest.der.clone()))
         }
         None => None,
     }
 }
 
-fn first_of_each(ids: impl Iterator<Item = Id>) -> Vec<Id> {
+fn first_of_each<'a>(cas: impl Iterator<Item = &'a Ca>) -> Vec<Der> {
     let mut unique = Vec::new();
-    for id in ids {
-        if unique.len() < BUNDLE && !unique.contains(&id) {
-            unique.push(id);
+    for ca in cas {
+        if unique.len() < BUNDLE && !unique.contains(&ca.der) {
+            unique.push(ca.der.clone());
         }
     }
     unique

@@ -55,7 +55,7 @@ struct Replica {
 enum Stage {
     #[default]
     Idle,
-    HasBundle(Versioned<Vec<Trusted>>),
+    HasBundle(Versioned<Vec<Ca>>),
     HasPlan {
         bundle: u64,
         secret: u64,
@@ -72,9 +72,9 @@ struct World {
     next: u8,
     secret: Versioned<Option<Vec<Ca>>>,
     serving: Versioned<Option<Leaf>>,
-    bundle: Versioned<Vec<Trusted>>,
+    bundle: Versioned<Vec<Ca>>,
     /// Bundles that were replaced, and when.
-    replaced: Vec<(Time, Vec<Trusted>)>,
+    replaced: Vec<(Time, Vec<Ca>)>,
     issuers: [Issuer; ISSUERS],
     replicas: [Replica; REPLICAS],
 }
@@ -112,15 +112,13 @@ impl World {
         Self { now: START, ..Self::default() }
     }
 
-    fn id(&mut self) -> Id {
+    fn der(&mut self) -> Der {
         self.next = self.next.wrapping_add(1);
-        let mut id = [0; 32];
-        id[..8].copy_from_slice(&(u64::from(self.next) + self.secret.version * 256).to_be_bytes());
-        Id(id)
+        (u64::from(self.next) + self.secret.version * 256).to_be_bytes().to_vec().into()
     }
 
     fn ca(&mut self, created: Time) -> Ca {
-        Ca { id: self.id(), created, expires: created + LIFETIMES.ca }
+        Ca { der: self.der(), created, expires: created + LIFETIMES.ca }
     }
 
     fn step(&mut self, index: usize) {
@@ -131,7 +129,7 @@ impl World {
                 let cas = self.secret.value.clone().unwrap_or_default();
                 let mut leaf = self.serving.value.clone();
                 if let Some(leaf) = &mut leaf {
-                    leaf.ca = leaf.ca.filter(|id| cas.iter().any(|ca| ca.id == *id));
+                    leaf.ca = leaf.ca.take().filter(|der| cas.iter().any(|ca| ca.der == *der));
                 }
                 let view = View { cas, bundles: vec![bundle.value], names: vec!["tolerarch".into()], leaf };
                 issuer.seen.look(&view, self.now);
@@ -140,30 +138,29 @@ impl World {
                 Stage::HasPlan { bundle, secret, serving, view, write, now: self.now }
             }
             Stage::HasPlan { bundle, secret, serving, view, write, now } => {
-                let find = |id: Id| view.cas.iter().copied().find(|ca| ca.id == id);
+                let find = |der: &Der| view.cas.iter().find(|ca| ca.der == *der).cloned();
                 match write {
                     Some(Write::NewCa { beside }) => {
                         let new = self.ca(now);
-                        let cas = [Some(new), beside.and_then(find)];
+                        let cas = [Some(new), beside.as_ref().and_then(find)];
                         self.secret.replace(secret, Some(cas.into_iter().flatten().collect()));
                     }
-                    Some(Write::OnlyCa(id)) => {
-                        self.secret.replace(secret, Some(find(id).into_iter().collect()));
+                    Some(Write::OnlyCa(der)) => {
+                        self.secret.replace(secret, Some(find(&der).into_iter().collect()));
                     }
-                    Some(Write::Bundles(ids)) => {
-                        assert!(ids.len() <= BUNDLE, "{}", ids.len());
-                        let cas = view.cas.iter().map(|ca| Trusted { id: ca.id, expires: ca.expires });
-                        let known: Vec<Trusted> = cas.chain(view.bundles[0].iter().copied()).collect();
-                        let of = |id: &Id| known.iter().copied().find(|known| known.id == *id).unwrap();
+                    Some(Write::Bundles(bundled)) => {
+                        assert!(bundled.len() <= BUNDLE, "{}", bundled.len());
+                        let known = [view.cas, view.bundles[0].clone()].concat();
+                        let of = |der: &Der| known.iter().find(|known| known.der == *der).unwrap().clone();
                         let old = self.bundle.clone();
-                        self.bundle.replace(bundle, ids.iter().map(of).collect());
+                        self.bundle.replace(bundle, bundled.iter().map(of).collect());
                         if self.bundle.version != old.version {
                             self.replaced.push((self.now, old.value));
                         }
                     }
-                    Some(Write::Leaf(id)) => {
-                        let expires = find(id).unwrap().expires.min(now + LIFETIMES.leaf);
-                        let leaf = Leaf { ca: Some(id), names: view.names, issued: now, expires };
+                    Some(Write::Leaf(der)) => {
+                        let expires = find(&der).unwrap().expires.min(now + LIFETIMES.leaf);
+                        let leaf = Leaf { ca: Some(der), names: view.names, issued: now, expires };
                         self.serving.replace(serving, Some(leaf));
                     }
                     None => {}
@@ -245,7 +242,7 @@ impl World {
                 self.secret.put(Some(vec![ca]));
             }
             Op::AddToBundle => {
-                let foreign = Trusted { id: self.id(), expires: self.now + LIFETIMES.ca };
+                let foreign = self.ca(self.now);
                 let bundle = [vec![foreign], self.bundle.value.clone()].concat();
                 self.bundle.put(bundle);
             }
@@ -273,7 +270,7 @@ impl World {
                 "{index}: {leaf:?} at {:?}",
                 self.now
             );
-            let trusts = |bundle: &[Trusted]| bundle.iter().any(|trusted| Some(trusted.id) == leaf.ca);
+            let trusts = |bundle: &[Ca]| bundle.iter().any(|trusted| Some(&trusted.der) == leaf.ca.as_ref());
             let lately = self.replaced.iter().filter(|(at, _)| *at + LAG > self.now && *at <= self.now);
             for bundle in lately.map(|(_, bundle)| bundle).chain([&self.bundle.value]) {
                 prop_assert!(trusts(bundle), "{index}: {leaf:?} not in {bundle:?}, now {:?}", self.now);
@@ -365,28 +362,28 @@ proptest! {
 #[test]
 fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
     let [old, new] = [1, 2].map(|n| Ca {
-        id: Id([n; 32]),
+        der: vec![n].into(),
         created: START + u32::from(n) * LIFETIMES.ca * 2 / 3,
         expires: START + Duration::from_secs(10_000),
     });
-    let trusted = |ca: Ca| Trusted { id: ca.id, expires: ca.expires };
     let names = vec!["tolerarch".to_owned()];
     let now = new.created;
-    let leaf = Leaf { ca: Some(old.id), names: names.clone(), issued: now, expires: now + LIFETIMES.leaf };
-    let bundles = vec![vec![trusted(old)]; 2];
-    let mut view = View { cas: vec![old], bundles, names, leaf: Some(leaf) };
+    let leaf =
+        Leaf { ca: Some(old.der.clone()), names: names.clone(), issued: now, expires: now + LIFETIMES.leaf };
+    let bundles = vec![vec![old.clone()]; 2];
+    let mut view = View { cas: vec![old.clone()], bundles, names, leaf: Some(leaf) };
     let mut seen = History::default();
     seen.look(&view, now);
-    view.cas.insert(0, new);
+    view.cas.insert(0, new.clone());
     let next = |seen: &mut History, view: &View, after: u64| {
         let now = now + Duration::from_secs(after);
         seen.look(view, now);
         plan(view, seen, now, LIFETIMES)
     };
-    let both = Some(Write::Bundles(vec![new.id, old.id]));
+    let both = Some(Write::Bundles(vec![new.der.clone(), old.der.clone()]));
     assert_eq!(next(&mut seen, &view, 1), both);
     // One of two webhooks is not enough, and being away for a moment starts it anew.
-    view.bundles[0] = vec![trusted(new), trusted(old)];
+    view.bundles[0] = vec![new.clone(), old];
     assert_eq!(next(&mut seen, &view, 2), both);
     view.bundles[1] = view.bundles[0].clone();
     assert_eq!(next(&mut seen, &view, 3), None);
@@ -395,14 +392,14 @@ fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
     view.bundles[1] = view.bundles[0].clone();
     assert_eq!(next(&mut seen, &view, 5), None);
     assert_eq!(next(&mut seen, &view, 9), None);
-    assert_eq!(next(&mut seen, &view, 10), Some(Write::Leaf(new.id)));
+    assert_eq!(next(&mut seen, &view, 10), Some(Write::Leaf(new.der.clone())));
     // The old one leaves the Secret only when it signs nothing more, and the bundle only when all of that has expired.
-    view.leaf.as_mut().unwrap().ca = Some(new.id);
-    assert_eq!(next(&mut seen, &view, 11), Some(Write::OnlyCa(new.id)));
+    view.leaf.as_mut().unwrap().ca = Some(new.der.clone());
+    assert_eq!(next(&mut seen, &view, 11), Some(Write::OnlyCa(new.der.clone())));
     view.cas.pop();
     view.leaf.as_mut().unwrap().issued += Duration::from_secs(300);
     view.leaf.as_mut().unwrap().expires += Duration::from_secs(300);
     assert_eq!(next(&mut seen, &view, 12), None);
     assert_eq!(next(&mut seen, &view, 12 + 149), None);
-    assert_eq!(next(&mut seen, &view, 12 + 150), Some(Write::Bundles(vec![new.id])));
+    assert_eq!(next(&mut seen, &view, 12 + 150), Some(Write::Bundles(vec![new.der])));
 }

@@ -1,0 +1,80 @@
+//! What the issuer does in the cluster, why it fails, and what is counted of that.
+
+use prometheus::{IntCounterVec, IntGauge};
+
+use tolerarch_kubernetes::cluster::ClusterError;
+use tolerarch_support::metrics::Metrics;
+
+/// What is done in the cluster: its name, as a label, and the right that it takes.
+#[derive(Clone, Copy)]
+pub(super) struct Operation(pub(super) &'static str, pub(super) &'static str);
+
+impl Operation {
+    pub(super) const READ_WEBHOOKS: Self =
+        Self("read-webhooks", "get on the MutatingWebhookConfigurations of tls.webhookConfigurations");
+    pub(super) const READ_SECRET: Self =
+        Self("read-secret", "get on the Secrets of tls.secret and tls.servingSecret");
+    pub(super) const CREATE_SECRET: Self =
+        Self("create-secret", "create on the Secrets of tls.secret and tls.servingSecret, by their names");
+    pub(super) const WRITE_SECRET: Self =
+        Self("write-secret", "patch on the Secrets of tls.secret and tls.servingSecret");
+    pub(super) const WRITE_WEBHOOKS: Self =
+        Self("write-webhooks", "patch on the MutatingWebhookConfigurations of tls.webhookConfigurations");
+    pub(super) const SIGN: Self = Self("sign", "none");
+    const ALL: [Self; 6] = [
+        Self::READ_WEBHOOKS,
+        Self::READ_SECRET,
+        Self::CREATE_SECRET,
+        Self::WRITE_SECRET,
+        Self::WRITE_WEBHOOKS,
+        Self::SIGN,
+    ];
+
+    pub(super) fn failed<E: Into<Cause>>(self) -> impl Fn(E) -> Failure {
+        move |cause| Failure { operation: self, cause: cause.into() }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Cause {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Sign(#[from] rcgen::Error),
+    #[error("no webhook has a Service or a URL that a certificate could be for")]
+    NoWebhook,
+}
+
+pub(super) struct Failure {
+    pub(super) operation: Operation,
+    pub(super) cause: Cause,
+}
+
+/// Counts what fails; clones count the same.
+#[derive(Clone)]
+pub struct ManagedMetrics {
+    failures: IntCounterVec,
+    pub(super) ca_expiry: IntGauge,
+}
+
+impl ManagedMetrics {
+    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        let failures = metrics.counters(
+            "tolerarch_managed_certificate_failures_total",
+            "What failed while the serving certificate was managed.",
+            &["operation"],
+        )?;
+        for Operation(name, _) in Operation::ALL {
+            failures.with_label_values(&[name]);
+        }
+        let ca_expiry = metrics.gauge(
+            "tolerarch_managed_ca_expiry_timestamp_seconds",
+            "When the newest CA of managed certificates expires, in seconds since 1970; 0 without one.",
+        )?;
+        Ok(Self { failures, ca_expiry })
+    }
+
+    pub(super) fn failed(&self, operation: Operation) {
+        self.failures.with_label_values(&[operation.0]).inc();
+    }
+}
