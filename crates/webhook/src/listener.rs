@@ -28,7 +28,7 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use crate::tls::TlsMetrics;
-use activity::{Activity, Arriving, Watched};
+use activity::Watched;
 pub use slots::Limits;
 use slots::{Slot, Slots};
 
@@ -98,8 +98,7 @@ impl Listener {
                     continue;
                 }
             };
-            let activity = Activity::new();
-            let Some(slot) = slots.take(peer, &activity) else {
+            let Some(slot) = slots.take(peer) else {
                 if !std::mem::replace(&mut saturated, true) {
                     tracing::warn!(
                         max_connections = limits.connections,
@@ -109,8 +108,8 @@ impl Listener {
                 continue;
             };
             saturated = false;
-            let talk = Talk { router: router.clone(), phase: seen.clone(), activity, first, idle };
-            connections.spawn(serve(stream, tls.clone(), talk, slot));
+            let connection = Connection { router: router.clone(), phase: seen.clone(), slot, first, idle };
+            connections.spawn(accept(stream, tls.clone(), connection));
         }
         drop(tcp);
         connections.close();
@@ -131,48 +130,48 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// One connection, from the handshake to its end.
-async fn serve(stream: TcpStream, tls: Option<(TlsAcceptor, TlsMetrics)>, talk: Talk, _slot: Slot) {
+/// Serves one connection, from the handshake to its end.
+async fn accept(stream: TcpStream, tls: Option<(TlsAcceptor, TlsMetrics)>, connection: Connection) {
     // A delay of small answers is the only loss if this fails.
     let _ = stream.set_nodelay(true);
     let Some((acceptor, metrics)) = &tls else {
-        return talk.on(stream).await;
+        return connection.serve(stream).await;
     };
     let shaken = tokio::select! {
         shaken = timeout(HANDSHAKE_TIME, acceptor.accept(stream)) => shaken,
-        _ = talk.activity.left() => return,
+        _ = connection.slot.activity.left() => return,
     };
     match shaken {
         Ok(Ok(stream)) => {
             metrics.handshakes.inc();
-            talk.on(stream).await;
+            connection.serve(stream).await;
         }
         Ok(Err(_)) | Err(_) => metrics.handshake_errors.inc(),
     }
 }
 
 /// HTTP on one connection.
-struct Talk {
+struct Connection {
     router: Router,
     phase: watch::Receiver<Phase>,
-    activity: Arc<Activity>,
+    slot: Slot,
     first: Duration,
     idle: Duration,
 }
 
-impl Talk {
-    async fn on<S>(self, stream: S)
+impl Connection {
+    async fn serve<S>(self, stream: S)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { router, mut phase, activity, first, idle } = self;
-        let io = TokioIo::new(Watched { stream, activity: Arc::clone(&activity) });
+        let Self { router, mut phase, slot, first, idle } = self;
+        let activity = &slot.activity;
+        let io = TokioIo::new(Watched { stream, activity: Arc::clone(activity) });
         let draining = phase.clone();
         let service = service_fn(|request: Request<Incoming>| {
             activity.head_complete();
-            let arriving = |body| Arriving { body, activity: Arc::clone(&activity) };
-            let answer = router.clone().call(request.map(arriving));
-            let (draining, activity) = (draining.clone(), Arc::clone(&activity));
+            let answer = router.clone().call(request);
+            let (draining, activity) = (draining.clone(), Arc::clone(activity));
             async move {
                 let mut answer = answer.await;
                 if let Ok(answer) = &mut answer

@@ -4,10 +4,10 @@
 //! another. First go connections that were never answered a request, then those at rest, each by how long they have waited
 //! for their client, at last those being answered.
 //!
-//! Requests take no lock here. Where there are too many connections an accept looks at those that may go: thousands cost
-//! less than the handshake that follows.
+//! Requests take no lock that connections share. Where there are too many connections an accept looks at those that may go:
+//! thousands cost less than the handshake that follows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -27,24 +27,19 @@ pub struct Limits {
     pub spared: Duration,
 }
 
+/// The connections of each address, the oldest first.
+type Open = HashMap<IpAddr, Vec<Arc<Activity>>>;
+
 pub(super) struct Slots {
     limits: Limits,
     open: Mutex<Open>,
-}
-
-#[derive(Default)]
-struct Open {
-    next: u64,
-    total: usize,
-    /// The connections of each address, the oldest first.
-    peers: HashMap<IpAddr, BTreeMap<u64, Arc<Activity>>>,
 }
 
 /// The slot of a connection, until it is dropped.
 pub(super) struct Slot {
     slots: Arc<Slots>,
     peer: IpAddr,
-    id: u64,
+    pub(super) activity: Arc<Activity>,
 }
 
 impl Slots {
@@ -52,61 +47,60 @@ impl Slots {
         Arc::new(Self { limits, open: Mutex::default() })
     }
 
-    /// A slot for a connection of this address, if need be that of another one.
-    pub(super) fn take(self: &Arc<Self>, peer: IpAddr, activity: &Arc<Activity>) -> Option<Slot> {
+    /// Returns a slot for a connection of this address, if need be that of another one.
+    pub(super) fn take(self: &Arc<Self>, peer: IpAddr) -> Option<Slot> {
         let mut open = self.open.lock();
-        open.make_room(peer, self.limits)?;
-        let id = open.next;
-        open.next += 1;
-        open.total += 1;
-        open.peers.entry(peer).or_default().insert(id, Arc::clone(activity));
-        Some(Slot { slots: Arc::clone(self), peer, id })
+        self.make_room(&mut open, peer)?;
+        let activity = Activity::new();
+        open.entry(peer).or_default().push(Arc::clone(&activity));
+        Some(Slot { slots: Arc::clone(self), peer, activity })
+    }
+
+    /// Returns `None` where no connection is to make room for one of this address.
+    fn make_room(&self, open: &mut Open, peer: IpAddr) -> Option<()> {
+        let Limits { connections, per_peer, spared } = self.limits;
+        let own = open.get(&peer).map_or(0, Vec::len);
+        let is_crowded = own >= per_peer;
+        if !is_crowded && count(open) < connections {
+            return Some(());
+        }
+        let most = open.values().map(Vec::len).max()?;
+        // Afterwards the largest still has as many as this one, so they do not take turns in closing each other's.
+        let is_forced = !is_crowded && own + 1 < most;
+        let before = Instant::now().checked_sub(if is_forced { Duration::ZERO } else { spared })?;
+        let may_go = |of: IpAddr, count| of == peer && !is_forced || count == most && !is_crowded;
+        let candidates = open.iter().filter(|(of, own)| may_go(**of, own.len()));
+        let mut candidates = candidates.flat_map(|(of, own)| own.iter().map(|activity| (*of, activity)));
+        let waiting = candidates.clone().filter_map(|(of, activity)| {
+            Some((activity.waiting().filter(|(_, since)| *since <= before)?, of, activity))
+        });
+        let waiting = waiting.min_by_key(|(rank, ..)| *rank).map(|(_, of, activity)| (of, activity));
+        let at_once = waiting.is_none();
+        let (of, activity) = waiting.or_else(|| candidates.next().filter(|_| is_forced))?;
+        let activity = Arc::clone(activity);
+        remove(open, of, &activity);
+        activity.leave(at_once);
+        Some(())
     }
 }
 
-impl Open {
-    /// `None` where no connection is to make room for one of this address.
-    fn make_room(&mut self, peer: IpAddr, limits: Limits) -> Option<()> {
-        let own = self.peers.get(&peer).map_or(0, BTreeMap::len);
-        let is_crowded = own >= limits.per_peer;
-        if !is_crowded && self.total < limits.connections {
-            return Some(());
-        }
-        let most = self.peers.values().map(BTreeMap::len).max()?;
-        // Afterwards the largest still has as many as this one, so they do not take turns in closing each other's.
-        let is_forced = !is_crowded && own + 1 < most;
-        let before = Instant::now().checked_sub(if is_forced { Duration::ZERO } else { limits.spared })?;
-        let may_go = |of: IpAddr, count| of == peer && !is_forced || count == most && !is_crowded;
-        let candidates = self.peers.iter().filter(|(of, own)| may_go(**of, own.len()));
-        let candidates =
-            candidates.flat_map(|(of, own)| own.iter().map(|(id, activity)| (*of, *id, activity)));
-        let waiting = candidates.clone().filter_map(|(of, id, activity)| {
-            let (served, since) = activity.waiting().filter(|(_, since)| *since <= before)?;
-            Some((served, since, id, of))
-        });
-        if let Some((_, _, id, of)) = waiting.min() {
-            self.remove(of, id)?.leave();
-        } else {
-            let (of, id, _) = candidates.filter(|_| is_forced).min_by_key(|(_, id, _)| *id)?;
-            self.remove(of, id)?.cut_off();
-        }
-        Some(())
-    }
+fn count(open: &Open) -> usize {
+    open.values().map(Vec::len).sum()
+}
 
-    fn remove(&mut self, peer: IpAddr, id: u64) -> Option<Arc<Activity>> {
-        let own = self.peers.get_mut(&peer)?;
-        let activity = own.remove(&id)?;
+/// Does nothing if the connection has made room already.
+fn remove(open: &mut Open, peer: IpAddr, activity: &Arc<Activity>) {
+    if let Some(own) = open.get_mut(&peer) {
+        own.retain(|other| !Arc::ptr_eq(other, activity));
         if own.is_empty() {
-            self.peers.remove(&peer);
+            open.remove(&peer);
         }
-        self.total -= 1;
-        Some(activity)
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.open.lock().remove(self.peer, self.id);
+        remove(&mut self.slots.open.lock(), self.peer, &self.activity);
     }
 }
 

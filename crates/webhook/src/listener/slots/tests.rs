@@ -12,8 +12,9 @@ const API_SERVER: [u8; 4] = [10, 0, 0, 1];
 type Entered = (Slot, Arc<Activity>);
 
 fn enter_now(slots: &Arc<Slots>, peer: [u8; 4]) -> Option<Entered> {
-    let activity = Activity::new();
-    Some((slots.take(peer.into(), &activity)?, activity))
+    let slot = slots.take(peer.into())?;
+    let activity = Arc::clone(&slot.activity);
+    Some((slot, activity))
 }
 
 async fn enter(slots: &Arc<Slots>, peer: [u8; 4]) -> Option<Entered> {
@@ -27,7 +28,6 @@ fn has_to_leave((_, activity): &Entered) -> bool {
 
 fn begin_answer((_, activity): &Entered) {
     activity.head_complete();
-    activity.body_complete();
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +105,7 @@ async fn a_flood_from_one_address_refuses_no_other_one() {
                 connection.1.at_rest();
                 api_server.push(connection);
             }
-            assert!(slots.open.lock().total <= SHIPPED.connections);
+            assert!(count(&slots.open.lock()) <= SHIPPED.connections);
             // What was closed is opened again.
             flooding.retain(|connection| !has_to_leave(connection));
             flooding.extend((0..100).map_while(|_| flood()));
@@ -164,12 +164,11 @@ async fn the_lowest_rank_makes_room() {
             (false, false) => of_peer == peer || of[usize::from(of_peer)] == most,
         };
         let now = Instant::now();
-        let waiting = open.iter().filter(|(of_peer, _)| eligible(*of_peer)).filter_map(
-            |(of_peer, (slot, activity))| {
+        let waiting =
+            open.iter().filter(|(of_peer, _)| eligible(*of_peer)).filter_map(|(of_peer, (_, activity))| {
                 let (served, since) = activity.waiting()?;
-                (now - since >= spared).then_some((served, *of_peer, since, slot.id))
-            },
-        );
+                (now - since >= spared).then_some((served, *of_peer, since))
+            });
         let waiting: Vec<_> = waiting.collect();
         let entered = enter_now(&slots, [10, 0, 0, peer]);
         let gone = open.iter().position(|(_, connection)| has_to_leave(connection));
@@ -182,7 +181,7 @@ async fn the_lowest_rank_makes_room() {
             assert!((full || crowded) && !forced && waiting.is_empty());
             continue;
         }
-        let Some((of_peer, (slot, activity))) = gone else {
+        let Some((of_peer, (_, activity))) = gone else {
             assert!(!full && !crowded);
             continue;
         };
@@ -190,9 +189,8 @@ async fn the_lowest_rank_makes_room() {
         match activity.waiting() {
             // Of the same address none is lower, and of the others none that was never answered.
             Some((served, since)) => {
-                let lower = |(of, there, then, id): &(bool, u8, Instant, u64)| {
-                    (*of, *then, *id) < (served, since, slot.id) && *there == of_peer
-                        || !of && served && !forced
+                let lower = |(of, there, then): &(bool, u8, Instant)| {
+                    (*of, *then) < (served, since) && *there == of_peer || !of && served && !forced
                 };
                 assert!(now - since >= spared && !waiting.iter().any(lower));
             }
