@@ -28,7 +28,7 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use crate::tls::TlsMetrics;
-use activity::Watched;
+use activity::{Arriving, Watched};
 pub use slots::Limits;
 use slots::{Slot, Slots};
 
@@ -170,7 +170,8 @@ impl Connection {
         let draining = phase.clone();
         let service = service_fn(|request: Request<Incoming>| {
             activity.head_complete();
-            let answer = router.clone().call(request);
+            let arriving = |body| Arriving { body, activity: Arc::clone(activity) };
+            let answer = router.clone().call(request.map(arriving));
             let (draining, activity) = (draining.clone(), Arc::clone(activity));
             async move {
                 let mut answer = answer.await;

@@ -3,8 +3,10 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
@@ -23,7 +25,7 @@ pub(super) struct Activity {
 
 struct State {
     stage: Stage,
-    /// When the stage began; of no use while a request is answered.
+    /// When the stage began, or the head of the same request.
     since: Instant,
     /// Set if a request has been answered.
     served: bool,
@@ -39,7 +41,9 @@ enum Stage {
     Resting,
     /// A part of a head has arrived.
     Head,
-    /// The head has arrived, and the request is being answered. The body's reader enforces its pace.
+    /// The head has arrived, and not all of the body. The body's reader enforces its pace.
+    Body,
+    /// A request is being answered.
     Answering,
 }
 
@@ -68,7 +72,14 @@ impl Activity {
     }
 
     pub(super) fn head_complete(&self) {
-        self.state.lock().stage = Stage::Answering;
+        self.state.lock().stage = Stage::Body;
+    }
+
+    pub(super) fn body_complete(&self) {
+        let mut state = self.state.lock();
+        if state.stage == Stage::Body {
+            state.stage = Stage::Answering;
+        }
     }
 
     pub(super) fn at_rest(&self) {
@@ -164,6 +175,36 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+/// The body of a request, which tells when all of it has arrived.
+pub(super) struct Arriving {
+    pub(super) body: Incoming,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if frame.is_none() || self.body.is_end_stream() {
+            self.activity.body_complete();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -28,6 +28,7 @@ fn has_to_leave((_, activity): &Entered) -> bool {
 
 fn begin_answer((_, activity): &Entered) {
     activity.head_complete();
+    activity.body_complete();
 }
 
 #[tokio::test(start_paused = true)]
