@@ -234,29 +234,28 @@ impl CertificateWatch {
         let served = self.served.clone();
         let Inner { metrics, renewal, .. } = &*served.0;
         let files = self.files.clone();
-        let content = match renewal.looking(spawn_blocking(move || read(&files))).await {
-            Ok(Ok(content)) => content,
+        let taken = match renewal.looking(spawn_blocking(move || read(&files))).await {
             // The panic itself has been logged with its location.
             Err(_) => return,
+            Ok(Ok(content)) => {
+                self.missing = 0;
+                if self.seen.as_ref() == Some(&content) {
+                    return;
+                }
+                self.take(content)
+            }
             Ok(Err(error)) => {
                 // Files that are gone for a moment are being swapped, and the first ones may come late.
                 self.missing = self.missing.saturating_add(1);
-                if self.missing == MISSING && served.current().is_some() {
-                    metrics.reloaded(false);
-                    renewal.set(State::Degraded("its files cannot be read; the one in use goes on"));
-                    let cause = std::error::Error::source(&error).map(ToString::to_string);
-                    tracing::error!(%error, cause, "serving certificate cannot be read; the one in use goes on");
+                if self.missing != MISSING || served.current().is_none() {
+                    return;
                 }
-                return;
+                // Looked at anew once they can be read, if only to say that they are good again.
+                self.seen = None;
+                Err(error)
             }
         };
-        // Files that could not be read for long are looked at anew, if only to say that they are good again.
-        let unchanged = self.seen.as_ref() == Some(&content) && self.missing < MISSING;
-        self.missing = 0;
-        if unchanged {
-            return;
-        }
-        match self.take(content) {
+        match taken {
             Ok(expiry) => {
                 metrics.reloaded(true);
                 renewal.set(State::Healthy);
@@ -264,7 +263,12 @@ impl CertificateWatch {
             }
             Err(error) => {
                 metrics.reloaded(false);
-                renewal.set(State::Degraded("its files are not valid; the one in use goes on"));
+                renewal.set(State::Degraded(match error {
+                    CertificateError::Read { .. } => "its files cannot be read; the one in use goes on",
+                    CertificateError::Content { .. } | CertificateError::Pair { .. } => {
+                        "its files are not valid; the one in use goes on"
+                    }
+                }));
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::error!(%error, cause, "new serving certificate cannot be used; the old one stays");
             }
