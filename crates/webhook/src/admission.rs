@@ -58,11 +58,8 @@ const DISCARD_TIME: Duration = Duration::from_secs(1);
 const MARGIN: Duration = Duration::from_secs(1);
 const JSON: &str = "application/json";
 
-/// What answers reviews. Clones are the same webhook.
-#[derive(Clone)]
-pub struct Webhook(Arc<Inner>);
-
-struct Inner {
+/// What answers reviews.
+pub struct Webhook {
     current: Current,
     metrics: ReviewMetrics,
     uploads: Budget,
@@ -71,13 +68,13 @@ struct Inner {
 
 impl Webhook {
     /// A webhook that decides by what `current` is at each time.
-    pub fn new(current: Current, metrics: ReviewMetrics) -> Self {
+    pub fn new(current: Current, metrics: ReviewMetrics) -> Arc<Self> {
         let (uploads, waiting) = (Budget::new(UPLOADS), Budget::new(WAITING));
-        Self(Arc::new(Inner { current, metrics, uploads, waiting }))
+        Arc::new(Self { current, metrics, uploads, waiting })
     }
 
     /// `POST /mutate`, and `/mutate/<profile>`; anything else is 404 or 405.
-    pub fn router(self) -> Router {
+    pub fn router(self: Arc<Self>) -> Router {
         let router = Router::new().route("/mutate", post(mutate));
         router.route("/mutate/{*profile}", post(mutate)).with_state(self)
     }
@@ -113,13 +110,13 @@ impl Webhook {
         begun: Instant,
         timeout: Option<Duration>,
     ) -> Vec<u8> {
-        let mut room = self.0.waiting.room(begun);
+        let mut room = self.waiting.room(begun);
         let held = review.held();
         if held > FREE {
             // Where it does not fit, `evicted` ends at once.
             let _ = room.hold(held);
         }
-        let snapshot = self.0.current.get();
+        let snapshot = self.current.get();
         let policy = snapshot.policy_for(profile);
         let budget =
             timeout.map_or(snapshot.budget, |timeout| snapshot.budget.min(timeout.saturating_sub(MARGIN)));
@@ -169,7 +166,7 @@ impl Webhook {
             let (decision, patch) =
                 rendered.unwrap_or_else(|| (Decision::unchanged(Reason::Internal), String::new()));
             let took = begun.elapsed();
-            self.0.metrics.reviewed(&decision, profile, took);
+            self.metrics.reviewed(&decision, profile, took);
             log(review, profile, &decision, took);
             let audit = Audit {
                 decision: decision.done(),
@@ -198,7 +195,7 @@ fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, took
     tracing::info!(namespace, profile, pod, reason, image, blockers, pools, milliseconds, "reviewed");
 }
 
-fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Output = Response> {
+fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<Output = Response> {
     let begun = Instant::now();
     let (head, mut body) = request.into_parts();
     let is_json = is_json(&head.headers);
@@ -209,7 +206,7 @@ fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Outpu
         if !is_json {
             return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json");
         }
-        let body = match webhook.0.uploads.read(&mut body, BODY_LIMIT, begun, Some(PACE)).await {
+        let body = match webhook.uploads.read(&mut body, BODY_LIMIT, begun, Some(PACE)).await {
             Ok(body) => body,
             Err(error) => {
                 let (status, why) = match error {
@@ -255,8 +252,7 @@ fn closing(mut response: Response) -> Response {
 
 fn is_json(headers: &HeaderMap) -> bool {
     let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = || text.split(';').next().unwrap_or_default().trim();
-    text == JSON || essence().eq_ignore_ascii_case(JSON)
+    text.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON)
 }
 
 /// How long the API server will wait, which it tells as `?timeout=10s`; what cannot be read is not told.

@@ -15,7 +15,7 @@ use tolerarch_text::escape::SHOWN;
 /// A webhook in front of a registry in this process, with the default pool.
 struct Bench {
     deciding: Deciding,
-    webhook: Webhook,
+    webhook: Arc<Webhook>,
 }
 
 impl Bench {
@@ -32,7 +32,7 @@ impl Bench {
     }
 
     async fn answer(&self, body: String, timeout: Option<Duration>) -> Vec<u8> {
-        let room = self.webhook.0.uploads.room(Instant::now());
+        let room = self.webhook.uploads.room(Instant::now());
         let body = Read { bytes: body.into(), room };
         self.webhook.answer(body, None, Instant::now(), timeout).await.unwrap()
     }
@@ -286,7 +286,7 @@ fn reads_the_api_servers_timeout() {
 
 /// A webhook like that of the bench, with these budgets, and what it answers to Pods with an image whose registry hangs.
 struct Small {
-    webhook: Webhook,
+    webhook: Arc<Webhook>,
     pod: Value,
     bench: Bench,
     _clock: StoppedClock,
@@ -297,10 +297,10 @@ impl Small {
         let bench = Bench::new().await;
         let pod = pod(&[&bench.image("app", &BOTH)]);
         bench.deciding.remote.repo("app").fault(Some(Fault::hang()));
-        let Inner { current, metrics, .. } = &*bench.webhook.0;
+        let Webhook { current, metrics, .. } = &*bench.webhook;
         let (uploads, waiting) = (Budget::new(uploads), Budget::new(waiting));
-        let inner = Inner { current: current.clone(), metrics: metrics.clone(), uploads, waiting };
-        Self { webhook: Webhook(Arc::new(inner)), pod, bench, _clock: StoppedClock::stop() }
+        let webhook = Webhook { current: current.clone(), metrics: metrics.clone(), uploads, waiting };
+        Self { webhook: Arc::new(webhook), pod, bench, _clock: StoppedClock::stop() }
     }
 
     /// What comes of these reviews, whose budget ends after the registry was asked.
