@@ -159,7 +159,7 @@ impl Server {
             }
             Ok(())
         };
-        process.run(serving, async {}).await
+        process.run(serving).await
     }
 }
 

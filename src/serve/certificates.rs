@@ -28,12 +28,7 @@ pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), Serv
         process.components.push(Component::new("certificates").reported(state).reported(kept));
         let admin = address(&process.admin);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, "issuing certificates");
-        let service = async {
-            shutdown.await;
-            tracing::info!("ending");
-            Ok(())
-        };
-        process.run(service, async {}).await
+        process.run_until(shutdown).await
     })
     .await
 }

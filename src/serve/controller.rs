@@ -91,13 +91,10 @@ async fn control(
     let (admin, repair) = (address(&process.admin), config.controller.repair);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, repair, "controlling");
     process.follow(&live, sources, levels, seen);
-    let service = async {
-        shutdown.await;
-        tracing::info!("ending");
-        Ok(())
-    };
-    // Resigns only after all that acts by the Lease.
-    process.run(service, resignation.resign()).await
+    process.run_until(shutdown).await?;
+    // Only after all that acts by the Lease.
+    resignation.resign().await;
+    Ok(())
 }
 
 fn name(environment: &Environment) -> String {

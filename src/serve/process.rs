@@ -129,14 +129,23 @@ impl Process {
         self.components.insert(0, configuration);
     }
 
-    /// Answers readers of metrics and probes until `service` is done and the tasks have ended, and then `last`.
+    /// Answers readers of metrics and probes until `shutdown` is done and the tasks have ended.
+    pub(super) async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let service = async {
+            shutdown.await;
+            tracing::info!("ending");
+            Ok(())
+        };
+        self.run(service).await
+    }
+
+    /// Answers readers of metrics and probes until `service` is done and the tasks have ended.
     ///
     /// # Errors
     /// An accept loop or the supervision ended by itself: an internal error, after which it is better to be started anew.
     pub(super) async fn run(
         self,
         service: impl Future<Output = Result<(), ServeError>>,
-        last: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let Self { admin, metrics, mut supervisor, components, .. } = self;
         let health = Health::register(&metrics, components)?;
@@ -156,7 +165,6 @@ impl Process {
             _ = &mut admin => return Err(ServeError::Accept("admin.listen")),
         }
         supervisor.stop().await;
-        last.await;
         phase.send_replace(Phase::Stopping);
         if timeout(FINISH_TIME, admin).await.is_err() {
             tracing::debug!("a reader of metrics was cut off");
