@@ -1,4 +1,4 @@
-//! `tolerarch serve`: the only wiring. Configuration in, parts put together, run until told to end.
+//! Wiring of the services. Here: `tolerarch serve`, from its configuration to its end.
 
 mod certificates;
 mod controller;
@@ -43,8 +43,8 @@ use process::{Process, address, listen};
 use snapshot::Live;
 pub use snapshot::{Discovered, SnapshotError};
 
-/// What decides under this configuration, for the commands: as `serve` would, where the cluster shows this. `traces` gets
-/// what registries are asked.
+/// Builds the snapshot that `serve` would decide by, for the commands, with this configuration and this state of the
+/// cluster. `traces` records the requests to registries.
 pub fn snapshot(
     config: &Config,
     environment: &Environment,
@@ -61,7 +61,7 @@ pub fn snapshot(
     Ok(snapshot)
 }
 
-/// A webhook that listens, and does not answer yet.
+/// Webhook that listens, and does not answer yet.
 pub struct Server {
     listener: Listener,
     phase: watch::Sender<Phase>,
@@ -70,18 +70,18 @@ pub struct Server {
     process: Process,
 }
 
-/// How long a connection of an API server may rest. Longer than the 90 s after which it closes it itself, so that it never
-/// sends a review into a closing connection.
+/// Maximal idle time of a connection of an API server: longer than the 90 s after which the API server closes it, so
+/// that no review is sent into a closing connection.
 pub const IDLE_TIME: Duration = Duration::from_secs(180);
-/// How long a connection is spared that waits for its API server, where there are too many: it may have been opened for a
-/// review that is on its way.
+/// Time for which a connection that waits for its API server is spared where there are too many: a review for which it
+/// was opened may be on its way.
 const SPARED: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Puts the parts together, binds both ports and begins to follow what the webhook serves and decides by.
     ///
     /// # Errors
-    /// Whatever is missing: it is better not to start than to start half.
+    /// Fails if anything is missing: it is better not to start than to start half.
     pub async fn bind(config: Config, environment: &Environment) -> Result<Self, ServeError> {
         let Config { server, tls, admin, .. } = config.clone();
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
@@ -141,7 +141,7 @@ impl Server {
     /// endpoints are taken away some time after the signal; hence the drain.
     ///
     /// # Errors
-    /// An accept loop ended by itself: an internal error, after which it is better to be started anew than to be ready and deaf.
+    /// Fails if an accept loop ended by itself: a restart is better than to be ready and deaf.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Self { listener, phase, drain, process, .. } = self;
         let serving = async {
@@ -163,7 +163,7 @@ impl Server {
     }
 }
 
-/// Runs the webhook until SIGTERM or SIGINT, a second of which ends it at once, with the configuration of these sources as they are at each time.
+/// Runs the webhook until SIGTERM or SIGINT, a second of which ends it at once. It follows changes of the sources.
 pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(), ServeError> {
     signals::until_signalled(async move |shutdown| {
         // Before the files are used, so that no change after that is missed.
@@ -189,7 +189,8 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
     .await
 }
 
-/// Looks up the images of running Pods, and returns the component that shows the state of this. The webhook starts without it.
+/// Looks up the images of running Pods, and returns the component that shows the state of this. The webhook starts
+/// without it.
 fn warm(live: &Live) -> Option<Component> {
     let settings = live.config().warm;
     let watcher = settings.from_pods.then(|| live.watcher())?;

@@ -1,5 +1,5 @@
-//! `tolerarch certificates`: the wiring of what issues the webhook's certificates, with an account of its own. It reads nothing
-//! but what it writes, and its configuration once, at its start.
+//! Wiring of `tolerarch certificates`, which issues the webhook's certificates with a separate account. The process
+//! reads nothing but the objects that it writes, and its configuration once, at its start.
 
 use super::error::ServeError;
 use super::process::{Process, address};

@@ -1,5 +1,5 @@
-//! `tolerarch controller`: the wiring of what goes on beside admission. It decides as the webhook does, by the same
-//! configuration, and shows its metrics and probes in the same way.
+//! Wiring of `tolerarch controller`, which works beside admission. The controller decides as the webhook does, by the
+//! same configuration, and serves its metrics and probes in the same way.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ fn name(environment: &Environment) -> String {
     environment.text("HOSTNAME").unwrap_or_else(|| "tolerarch".to_owned())
 }
 
-/// By what this process is known, and no other: the Pod's name, and what differs with each start of its container.
+/// Returns the unique name of this process: the Pod's name, and a number that differs with each start of its container.
 fn identity(environment: &Environment) -> String {
     format!("{}_{:016x}", name(environment), fastrand::u64(..))
 }

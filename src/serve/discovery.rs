@@ -1,4 +1,4 @@
-//! Follows the NodePools and nodes of the cluster, so that pools are what the cluster says.
+//! Follows the NodePools and nodes of the cluster, from which pools are discovered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,9 +12,9 @@ use tolerarch_kubernetes::cluster::{self, Change, ClusterError, Known, Node, Nod
 use tolerarch_kubernetes::discovery::{Inventory, NodeKind};
 use tolerarch_support::health::{Reported, State};
 
-/// How long readiness waits for the first reading. Pools of the configuration are open without it.
+/// Maximal time for which readiness waits for the first reading. Pools of the configuration are open without it.
 const FIRST_READING: Duration = Duration::from_secs(5);
-/// Between two snapshots that follow from what the cluster shows: a thousand nodes that come at once are one change.
+/// Minimal time between two snapshots of the cluster: a thousand nodes that appear at once are one change.
 const SPACING: Duration = Duration::from_millis(500);
 
 const NOT_READ: &str = "NodePools or nodes have not been read yet; the pools of the configuration count";
@@ -26,13 +26,13 @@ pub(super) struct Discoverer {
     node_pools: Followed<NodePool>,
     nodes: Followed<NodeKind>,
     state: Reported,
-    /// Whether there is something that has not been published.
+    /// Set if there is a change that has not been published.
     is_new: bool,
 }
 
 struct Followed<V> {
     name: &'static str,
-    /// Whether it is to be followed.
+    /// Set if the kind is to be followed.
     is_on: bool,
     known: Known<V>,
     failing: Option<ClusterError>,
@@ -43,7 +43,7 @@ impl<V: Clone + Default + PartialEq> Followed<V> {
         Self { name, is_on, known: Known::default(), failing: None }
     }
 
-    /// The changes of its objects, if it is to be followed.
+    /// Returns the changes of the objects of this kind, if it is to be followed.
     fn changes<K: cluster::Followed>(&self, watcher: &Watcher) -> BoxStream<'static, Change<K>> {
         if self.is_on { watcher.follow(None) } else { stream::pending().boxed() }
     }
@@ -52,7 +52,7 @@ impl<V: Clone + Default + PartialEq> Followed<V> {
         !self.is_on || self.known.is_complete()
     }
 
-    /// Takes over a change. Returns whether something is new.
+    /// Takes over a change. Returns whether the known objects differ.
     fn take<K: cluster::Followed>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
         let name = self.name;
         match &change {
@@ -90,7 +90,7 @@ impl Discoverer {
         }
     }
 
-    /// Whether the first reading is waited for, and how the last one went.
+    /// Returns a check of the health: starting until the first reading, then the outcome of the last one.
     pub(super) fn readiness(&self) -> impl Fn() -> State + Send + Sync + use<> {
         let (state, is_read) = (self.state.clone(), Arc::clone(&self.live.is_discovered));
         let end = Instant::now() + FIRST_READING;

@@ -1,4 +1,4 @@
-//! Why the webhook does not start, or ends.
+//! Reasons why a service does not start, or ends.
 
 use std::io;
 use std::net::SocketAddr;

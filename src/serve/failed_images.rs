@@ -1,4 +1,4 @@
-//! Follows what the controller records of images that failed, in the webhook and in the controller itself.
+//! Follows the ConfigMap in which the controller records images that failed, in the webhook and in the controller.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use tolerarch_engine::failed_images::FailedImages;
 use tolerarch_kubernetes::cluster::{Change, ConfigMap, Known, OwnedName, Watcher, record};
 use tolerarch_support::health::{Reported, State};
 
-/// How often it is counted what has not ended.
+/// Interval at which the entries that have not expired are counted.
 const COUNT: Duration = Duration::from_secs(30);
 const UNREAD: &str = "the ConfigMap of images that failed cannot be read; what was read last counts";
 

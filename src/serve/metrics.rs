@@ -1,4 +1,4 @@
-//! The metrics of all parts, and what is counted of reloads.
+//! Metrics of all parts, and those of reloads.
 
 use prometheus::{IntCounter, IntGauge};
 
@@ -10,7 +10,7 @@ use tolerarch_kubernetes::discovery::DiscoveryMetrics;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::ReviewMetrics;
 
-/// What those parts count by that are put together anew at each reload, or follow the cluster. Registered once.
+/// Metrics of the parts that are built anew at each reload, or that follow the cluster. Registered once.
 #[derive(Clone)]
 pub(super) struct Families {
     pub(super) reviews: ReviewMetrics,
@@ -24,7 +24,7 @@ pub(super) struct Families {
 }
 
 impl Families {
-    /// `admission` gets what only a webhook has, and would look like one that fails elsewhere.
+    /// Registers all. `admission` gets the metrics of reviews, which elsewhere would look like a webhook that fails.
     pub(super) fn register(metrics: &Metrics, admission: &Metrics) -> Result<Self, prometheus::Error> {
         Ok(Self {
             reviews: ReviewMetrics::register(admission)?,
@@ -42,7 +42,7 @@ impl Families {
     }
 }
 
-/// Counts reloads of the configuration; clones count the same.
+/// Metrics of reloads of the configuration. Clones share them.
 #[derive(Clone)]
 pub(super) struct ReloadMetrics {
     reloads: [IntCounter; 2],

@@ -1,5 +1,5 @@
-//! What services share: tasks that are kept running, and the port of metrics and probes, which show how they are; in the webhook and the
-//! controller also what decides, and the tasks that keep it as the files and the cluster say.
+//! Parts that all services share: supervised tasks, and the port of metrics and probes, which show their health; in the
+//! webhook and the controller also the snapshot, and the tasks that keep it in line with the files and the cluster.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,10 +29,10 @@ use tolerarch_support::sync::Mutex;
 use tolerarch_webhook::admin::Admin;
 use tolerarch_webhook::listener::{Limits, Listener, Phase};
 
-/// Connections of readers of metrics and probes: enough for them, and too few to take the file descriptors that reviews
-/// need. Where there are too many, the one that has waited the longest goes, so that a probe always gets through.
+/// Limits for readers of metrics and probes: enough for them, and too few to take the file descriptors that reviews
+/// need. Beyond them the connection that has waited the longest is closed, so that a probe always gets through.
 const LIMITS: Limits = Limits { connections: 256, per_peer: 64, spared: Duration::ZERO };
-/// How long they may take to begin their first request, and how long they may rest.
+/// Maximal time of such a connection until its first request, and between two requests.
 const FIRST_TIME: Duration = Duration::from_secs(5);
 const IDLE_TIME: Duration = Duration::from_secs(15);
 const FINISH_TIME: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// A process without tasks. Its port for metrics and probes is bound, and answered once it runs.
+    /// Makes a process without tasks. The port of metrics and probes is bound, and served once the process runs.
     pub(super) async fn bind(admin: SocketAddr, metrics: Metrics) -> Result<Self, ServeError> {
         let panics = panics(&metrics)?;
         let supervisor = Supervisor::new(restarts(&metrics)?);
@@ -54,12 +54,12 @@ impl Process {
         Ok(Self { admin, metrics, supervisor, components: Vec::new(), panics })
     }
 
-    /// Counts the panics of the whole operating system process: those of one that runs this alone.
+    /// Counts the panics of the whole operating system process, which must run no other service.
     pub(super) fn count_panics(&self) {
         logging::count_panics(self.panics.clone());
     }
 
-    /// Keeps a task running that is a component by itself, and shows what it reports.
+    /// Supervises a task that is a component by itself, with the health that it reports.
     pub(super) fn keep<T: Send + 'static>(
         &mut self,
         name: &'static str,
@@ -71,7 +71,7 @@ impl Process {
         self.components.push(Component::new(name).reported(report).reported(kept));
     }
 
-    /// Puts together what decides, in the controller with those who follow its settings.
+    /// Builds the snapshot and starts the tasks that keep it current. `controller` publishes the controller's settings.
     pub(super) async fn decide(
         &mut self,
         config: Config,
@@ -115,7 +115,7 @@ impl Process {
         Ok(live)
     }
 
-    /// Takes over changes of the files since `seen`, which was read before they were used. Its component is listed first.
+    /// Follows changes of the files since `seen`, which was read before their use. The component is listed first.
     pub(super) fn follow(&mut self, live: &Live, sources: Sources, levels: Levels, seen: FileVersions) {
         let mut configuration = Component::new("configuration");
         if let Some(follower) = Follower::new(live.clone(), sources, levels, seen) {
@@ -142,7 +142,7 @@ impl Process {
     /// Answers readers of metrics and probes until `service` is done and the tasks have ended.
     ///
     /// # Errors
-    /// An accept loop or the supervision ended by itself: an internal error, after which it is better to be started anew.
+    /// Fails if an accept loop or the supervision ended by itself: after such an internal error a restart is better.
     pub(super) async fn run(
         self,
         service: impl Future<Output = Result<(), ServeError>>,
@@ -177,7 +177,7 @@ pub(super) fn panics(metrics: &Metrics) -> Result<IntCounter, prometheus::Error>
     metrics.counter("tolerarch_panics_total", "Panics of any task or review; each is an internal error.")
 }
 
-/// Where it listens, for a log line.
+/// Returns the address of the socket, for a log line.
 pub(super) fn address(tcp: &TcpListener) -> String {
     tcp.local_addr().map_or_else(|_| String::new(), |address| address.to_string())
 }

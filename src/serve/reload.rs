@@ -1,8 +1,8 @@
 //! The configuration follows its files while the webhook runs: the file itself, and what it names.
 //!
-//! Files are polled, as Kubernetes swaps symlinks below them (kubelet's AtomicWriter), which changes the inode that they lead
-//! to, and others write in place, which changes its times. What two looks in a row agree on is taken, so that nothing
-//! half-written is. A configuration with faults changes nothing.
+//! Files are polled, as Kubernetes swaps symlinks below them (kubelet's AtomicWriter), which changes the inode that
+//! they lead to, and others write in place, which changes its times. What two looks in a row agree on is taken, so that
+//! nothing half-written is. A configuration with faults changes nothing.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,7 +21,7 @@ use tolerarch_support::logging::Levels;
 use tolerarch_support::sync::Mutex;
 
 const POLL: Duration = Duration::from_secs(2);
-/// How deep directories are looked into, and how many files are looked at in all.
+/// Maximal depth of directories that are searched, and maximal number of files in all.
 const DEPTH: usize = 3;
 const FILES: usize = 4096;
 
@@ -34,7 +34,7 @@ enum Refused {
 }
 
 impl Refused {
-    /// For probes, which show no content of files.
+    /// Returns the text for probes, which show no content of files.
     fn summary(&self) -> &'static str {
         match self {
             Self::Config(ConfigError::Read { .. }) => "its file cannot be read; the old one goes on",
@@ -44,11 +44,11 @@ impl Refused {
     }
 }
 
-/// What shows changes of the files of a configuration.
+/// Fingerprints that change with the files of a configuration.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct FileVersions {
     file: u64,
-    /// What the configuration names.
+    /// Fingerprint of the files that the configuration names.
     named: u64,
 }
 
@@ -69,18 +69,18 @@ pub(super) struct Follower {
     live: Live,
     sources: Sources,
     levels: Levels,
-    /// The files that the configuration in use names.
+    /// Files that the configuration in use names.
     files: Vec<PathBuf>,
-    /// The files as they were when they were last used or refused.
+    /// Versions of the files when they were last used or refused.
     seen: FileVersions,
-    /// As they were at the last look.
+    /// Versions of the files at the last look.
     before: FileVersions,
-    /// Whether they are to be read even if they have not changed.
+    /// Set if the files are to be read even if they have not changed.
     due: bool,
 }
 
 impl Follower {
-    /// `seen` is what the files were before they were used. None where the configuration cannot be read again.
+    /// Makes a follower. `seen` was read before the files were used. `None` if the configuration cannot be read again.
     pub(super) fn new(live: Live, sources: Sources, levels: Levels, seen: FileVersions) -> Option<Self> {
         if sources.file.as_deref().is_some_and(is_stream) {
             tracing::info!("the configuration comes from a stream, so it is not followed");
@@ -109,7 +109,7 @@ impl Follower {
         }
     }
 
-    /// Takes over what has changed. Returns how that went; none where nothing has.
+    /// Takes over changes. Returns the resulting health; `None` if nothing has changed.
     fn look(&mut self) -> Option<State> {
         let now = FileVersions::read(&self.sources, &self.files);
         if now != self.before {
@@ -160,7 +160,7 @@ impl Follower {
         }
     }
 
-    /// Takes over the configuration as it is now. Gives the keys that need a restart.
+    /// Takes over the configuration as it is now. Returns the keys that need a restart.
     fn reload(&mut self) -> Result<Vec<String>, Refused> {
         let loaded = self.sources.load_again()?;
         // First what the files are, then their use: a change in between is seen the next time.
@@ -173,19 +173,19 @@ impl Follower {
     }
 }
 
-/// Whether this can be read only once: a pipe, as a shell's `<(…)`.
+/// Returns whether this can be read only once, as a pipe like a shell's `<(…)`.
 fn is_stream(file: &Path) -> bool {
     file::in_time(file, |file| fs::metadata(file)).is_ok_and(|metadata| !metadata.is_file())
 }
 
-/// A hash of what changes with these files, and with all in these directories; of what cannot be looked at, why.
+/// Hashes what changes with these files, and with all in these directories; for paths that cannot be read, the reason.
 fn fingerprint(paths: &[PathBuf]) -> u64 {
     let (mut hasher, mut left) = (DefaultHasher::new(), FILES);
     paths.iter().for_each(|path| add(path, DEPTH, &mut left, &mut hasher));
     hasher.finish()
 }
 
-/// `left` is how many files and directories are still looked at.
+/// Adds a path to the hash. `left` is the number of files and directories that may still be added.
 fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) {
     let Some(rest) = left.checked_sub(1) else { return };
     *left = rest;

@@ -1,4 +1,4 @@
-//! The signals that end the process.
+//! Signals that end the process.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use tokio::sync::futures::OwnedNotified;
 
 use super::error::ServeError;
 
-/// Runs a service from its start to its end: some time after SIGTERM or SIGINT, of which it is notified, or at once after a
-/// second one.
+/// Runs a service from its start to its end: some time after SIGTERM or SIGINT, of which it is notified, or at once
+/// after a second one.
 pub(super) async fn until_signalled(
     service: impl AsyncFnOnce(OwnedNotified) -> Result<(), ServeError>,
 ) -> Result<(), ServeError> {

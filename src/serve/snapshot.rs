@@ -1,5 +1,5 @@
-//! The one place where what the configuration says, and what the cluster shows, becomes the snapshot that decides: at the
-//! start, on a reload, when the cluster changes, and for the commands.
+//! Builds the snapshot that decides from the configuration and from the state of the cluster: at the start, on a
+//! reload, when the cluster changes, and for the commands.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,13 +24,14 @@ use tolerarch_kubernetes::discovery::{Discovery, Inventory};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
-/// Faults of credentials, or of TLS with hosts, that are logged at a time: a directory may have thousands of files.
+/// Maximal number of faults of credentials, or of TLS with hosts, that are logged at a time: a directory may have
+/// thousands of files.
 const LOGGED_FAULTS: usize = 20;
-/// How long failures of registries count for the controller at most: Pods are looked at again until their images are known, and a
-/// circuit spares a registry that fails.
+/// Maximal time for which the controller caches failures of registries: it checks Pods again until their images are
+/// known, and a circuit breaker spares a registry that fails.
 const FAILURE: Duration = Duration::from_secs(1);
 
-/// Why registries cannot be asked as the configuration says.
+/// Reason why the registries cannot be used as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     #[error(transparent)]
@@ -41,8 +42,9 @@ pub enum SnapshotError {
     Credentials(#[from] CredentialsError),
 }
 
-/// What decides under this configuration. Reads the files that the configuration names; it may wait for them. `before` goes
-/// on with what it knows, else it begins with the `shared` cache; `traces` record its lookups; `caller` is who asks the cluster.
+/// Builds the snapshot of this configuration. Blocks the thread while it reads the files that the configuration names.
+/// The caches of `before` are kept, else they begin with the `shared` cache; `traces` record lookups; `caller` is the
+/// account that is used for the cluster.
 pub(super) fn load(
     config: &Config,
     metrics: &Families,
@@ -81,11 +83,11 @@ pub(super) fn load(
 #[derive(Clone, Debug, PartialEq)]
 pub struct Discovered {
     pub inventory: Inventory,
-    /// Whether all that is to be read has been read.
+    /// True if all kinds that are discovered have been read.
     pub is_complete: bool,
 }
 
-/// What is decided by where the cluster shows this: by default, and by each profile.
+/// Returns the default policy and the policy of each profile, with the pools and platforms of the cluster.
 pub(super) fn policies(
     config: &Config,
     discovery: Discovery<'_>,
@@ -108,25 +110,25 @@ pub(super) fn policies(
     (policy, profiles)
 }
 
-/// What decides in this process, and what that is made of. Clones are the same.
+/// Current snapshot of this process, and the sources it is built from. Clones share them.
 #[derive(Clone)]
 pub(super) struct Live {
     current: Current,
     pub(super) metrics: Families,
     pub(super) environment: Environment,
-    /// Whether all that is to be discovered has been read once.
+    /// True once all kinds that are discovered have been read.
     pub(super) is_discovered: Arc<AtomicBool>,
-    /// In the controller, with those who follow its settings.
+    /// Settings of the controller for the tasks that follow them; `None` in the webhook.
     pub(super) controller: Option<watch::Sender<ControllerSettings>>,
     sources: Arc<Mutex<Sources>>,
 }
 
-/// What snapshots are made of. It is held locked while one is published, so that none is lost.
+/// Sources of snapshots. They are locked while a snapshot is published, so that no change is lost.
 struct Sources {
     config: Config,
-    /// None before the first reading.
+    /// State of the cluster; `None` before the first reading.
     discovered: Option<Discovered>,
-    /// What has been logged.
+    /// Warnings that have been logged.
     warned: Vec<String>,
 }
 
@@ -145,7 +147,7 @@ impl Live {
         Ok(Self { current, metrics, environment, is_discovered: Arc::default(), controller, sources })
     }
 
-    /// What follows objects with the rights of this process, and counts those that cannot be read.
+    /// Returns a watcher with the rights of this process, which counts objects that cannot be read.
     pub(super) fn watcher(&self) -> Result<Watcher, ConnectError> {
         Ok(Watcher::of(Caller::Service, &self.environment)?.counting(&self.metrics.unread))
     }
@@ -158,8 +160,8 @@ impl Live {
         self.sources.lock().config.clone()
     }
 
-    /// Goes on under another configuration, as a whole or not at all, with what is known of the cluster. Gives the keys that
-    /// need a restart. It may wait for files.
+    /// Takes over another configuration, as a whole or not at all, with the known state of the cluster. Returns the
+    /// keys that need a restart. Blocks the thread while it reads files.
     pub(super) fn take(&self, mut config: Config) -> Result<Vec<String>, SnapshotError> {
         let kept = config.keep(&self.config());
         let (parts, before) = (parts(&config, self.controller.is_some()), self.current.get());
@@ -178,7 +180,7 @@ impl Live {
         Ok(kept)
     }
 
-    /// Decides by what the cluster shows now. What is known of images and credentials stays.
+    /// Publishes a snapshot by this state of the cluster. The known images and credentials stay.
     pub(super) fn discovered(&self, discovered: Discovered) {
         let mut sources = self.sources.lock();
         sources.discovered = Some(discovered);
@@ -193,14 +195,14 @@ impl Live {
         self.current.publish(Snapshot { policy, profiles, ..Snapshot::clone(&before) });
     }
 
-    /// Decides by this record of images that failed.
+    /// Publishes a snapshot with this record of images that failed.
     pub(super) fn failed(&self, record: FailedImages) {
         let _sources = self.sources.lock();
         let before = Snapshot::clone(&self.current.get());
         self.current.publish(Snapshot { failed: Arc::new(record), ..before });
     }
 
-    /// What is decided by with what was read of the cluster; none if nothing was.
+    /// Returns the policies with the state of the cluster; `None` if it has not been read.
     fn merge(&self, sources: &mut Sources) -> Option<(Policy, BTreeMap<String, Policy>)> {
         let Sources { config, discovered, warned } = sources;
         let Discovered { inventory, is_complete } = discovered.as_ref()?;
@@ -218,7 +220,7 @@ impl Live {
     }
 }
 
-/// What the snapshot is made of, in the webhook or the controller.
+/// Returns the configuration with which snapshots are built, in the webhook or the controller.
 fn parts(config: &Config, is_controller: bool) -> Config {
     let mut config = config.clone();
     if is_controller {
@@ -229,7 +231,7 @@ fn parts(config: &Config, is_controller: bool) -> Config {
     config
 }
 
-/// Logs what is wrong with sources of credentials, apart from what has been logged `before`.
+/// Logs the faults of sources of credentials, except those of `before`, which have been logged.
 fn report(faults: &[SourceFault], before: &[SourceFault]) {
     let new = || faults.iter().filter(|fault| !before.contains(fault));
     for error in new().take(LOGGED_FAULTS) {
@@ -241,8 +243,8 @@ fn report(faults: &[SourceFault], before: &[SourceFault]) {
     }
 }
 
-/// The files and directories that are read for this configuration: those that it names, and those that a `hosts.toml` names.
-/// It may wait for them.
+/// Returns the files and directories that are read for this configuration: those that it names, and those that a
+/// `hosts.toml` names. Blocks the thread while it reads the latter.
 pub(super) fn files(config: &Config, environment: &Environment) -> Vec<PathBuf> {
     let mut files = config.files();
     // Where the proxies cannot be used nothing is read for registries.

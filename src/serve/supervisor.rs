@@ -11,11 +11,11 @@ use tokio::time::{Duration, Instant, sleep};
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::metrics::Metrics;
 
-/// The pause before a task is started again, doubled each time until it is the longest.
+/// Pause before a task is started again, doubled each time until it is the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Does not end, except by an internal error. What the task holds outlives its run.
+/// Function of a task, which does not end except by an internal error. The task's state outlives a run.
 pub(super) type Run<T> = fn(&mut T) -> BoxFuture<'_, ()>;
 
 pub(super) fn restarts(metrics: &Metrics) -> Result<IntCounterVec, prometheus::Error> {
@@ -36,7 +36,7 @@ impl Supervisor {
         Self { restarts, tasks: JoinSet::new() }
     }
 
-    /// Keeps this task running, and reports whether it does.
+    /// Keeps this task running, and returns its health: degraded while the task waits to be started again.
     pub(super) fn keep<T: Send + 'static>(
         &mut self,
         name: &'static str,
@@ -73,7 +73,7 @@ impl Supervisor {
         self.tasks.shutdown().await;
     }
 
-    /// Ends only if the supervision itself does, by an internal error.
+    /// Waits until the supervision itself ends, by an internal error.
     pub(super) async fn ended(&mut self) {
         if self.tasks.join_next().await.is_none() {
             std::future::pending::<()>().await;

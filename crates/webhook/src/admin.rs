@@ -1,4 +1,4 @@
-//! What the outside sees besides reviews, on a port of its own: metrics and probes. Nothing here changes anything.
+//! Metrics and probes, on a separate port. Nothing here changes anything.
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
@@ -11,10 +11,11 @@ use tokio::time::{Duration, Instant, sleep};
 use tolerarch_support::health::{Health, State as Component};
 use tolerarch_support::metrics::Metrics;
 
-/// How long a probe is held while a component starts. The kubelet's first one comes before the pools of the cluster have been
-/// read, and an answer of 503 would leave a warning at every Pod that starts. Less than the probe's `timeoutSeconds`, which is 5.
+/// Maximal time for which a probe is held while a component starts. The kubelet's first one comes before the pools of
+/// the cluster have been read, and an answer of 503 would leave a warning at every Pod that starts. Less than the
+/// probe's `timeoutSeconds`, which is 5.
 const HOLD: Duration = Duration::from_secs(4);
-/// How often it is looked whether the component has started.
+/// Interval of the checks whether the component has started.
 const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
@@ -24,7 +25,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// `/metrics`, `/livez` and `/readyz`.
+    /// Returns the routes `/metrics`, `/livez` and `/readyz`.
     pub fn router(self) -> Router {
         Router::new()
             .route("/metrics", get(metrics))
@@ -33,7 +34,7 @@ impl Admin {
             .with_state(self)
     }
 
-    /// The state of each component, as soon as none of them is still starting, or one has failed.
+    /// Waits until no component is starting, or one has failed, and returns the state of each component.
     async fn started(&self) -> Vec<(&'static str, Component)> {
         let end = Instant::now() + HOLD;
         loop {
@@ -62,8 +63,8 @@ async fn metrics(State(admin): State<Admin>) -> Response {
     }
 }
 
-/// A line for each component, as the probes of Kubernetes itself write them; with success only if asked for (`?verbose`).
-/// A degraded component has a line of failure, and the process is ready all the same. People are answered at once.
+/// Answers with a line for each component, as the probes of Kubernetes do; if all is well only on `?verbose`.
+/// A degraded component has a line of failure, and the process is ready all the same. `?verbose` is answered at once.
 async fn ready(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
     // `kubectl get --raw` writes `verbose=`; as in Kubernetes, the value means nothing.
     let verbose =

@@ -31,12 +31,13 @@ use tolerarch_support::body::{Budget, FREE, Pace, Read, ReadError};
 use tolerarch_text::escape::shortened;
 use tolerarch_text::go_duration;
 
-/// Bytes of a review. A Pod has at most 3 MiB and a review may hold it twice (k8s.io/apiserver `MaxRequestBodyBytes`).
+/// Maximal bytes of a review. A Pod has at most 3 MiB and a review may hold it twice (k8s.io/apiserver
+/// `MaxRequestBodyBytes`).
 pub const BODY_LIMIT: usize = 8 << 20;
-/// Bytes of all bodies that arrive at a time, but for those in one piece: four of the largest, or three hundred of 64 KiB,
+/// Maximal bytes of all bodies that arrive at a time, except those in one piece: four of the largest, or 300 of 64 KiB,
 /// each with 32 KiB for the buffers of its connection.
 const UPLOADS: usize = 32 << 20;
-/// Bytes of all reviews that wait for registries, as far as they hold more than [`FREE`]. Uploads take nothing from them.
+/// Maximal bytes of all reviews that wait for registries and have more than [`FREE`]. Uploads have a separate budget.
 const WAITING: usize = 16 << 20;
 // What the shipped memory limit of 512 MiB is made of, at the worst:
 //
@@ -49,16 +50,16 @@ const WAITING: usize = 16 << 20;
 // The rest, 150 MiB, is for what the allocator keeps, and for what lasts no longer than a poll on each of the runtime's
 // threads: a body that grows (its old buffer, 4 MiB), and a review that is read (its lists, 2 MiB, and unescaped texts).
 const _: () = assert!(HEAD_BYTES <= FREE);
-/// How fast a body has to arrive. API servers send it within milliseconds, in one go.
+/// Minimal pace of a body. API servers send it within milliseconds, in one go.
 const PACE: Pace = Pace { grace: Duration::from_secs(2), rate: 1 << 20 };
-/// How much of a body that is too large is taken and thrown away, and for how long.
+/// Maximal bytes of a body that is too large that are read and discarded, and the maximal time for that.
 const DISCARDED: usize = 16 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(1);
-/// What of the API server's own timeout is kept for the way back.
+/// Part of the API server's timeout that is left for the way back.
 const MARGIN: Duration = Duration::from_secs(1);
 const JSON: &str = "application/json";
 
-/// What answers reviews.
+/// Handler of reviews.
 pub struct Webhook {
     current: Current,
     metrics: ReviewMetrics,
@@ -67,20 +68,20 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// A webhook that decides by what `current` is at each time.
+    /// Makes a webhook that decides by the snapshot that is current at each time.
     pub fn new(current: Current, metrics: ReviewMetrics) -> Arc<Self> {
         let (uploads, waiting) = (Budget::new(UPLOADS), Budget::new(WAITING));
         Arc::new(Self { current, metrics, uploads, waiting })
     }
 
-    /// `POST /mutate`, and `/mutate/<profile>`; anything else is 404 or 405.
+    /// Returns the routes `POST /mutate` and `/mutate/<profile>`; anything else is 404 or 405.
     pub fn router(self: Arc<Self>) -> Router {
         let router = Router::new().route("/mutate", post(mutate));
         router.route("/mutate/{*profile}", post(mutate)).with_state(self)
     }
 
-    /// Answers the review in a body, which has been arriving since `begun`, for a profile; `timeout` is the API server's. A large
-    /// one gives back its memory before the Pod waits. Only what has no uid cannot be answered.
+    /// Answers the review in a body, which has been arriving since `begun`, for a profile; `timeout` is the API
+    /// server's. The memory of a large body is freed before the Pod waits. Fails only if the body has no uid.
     async fn answer(
         &self,
         body: Read,
@@ -144,7 +145,7 @@ impl Webhook {
         self.answer_with(&review, profile, begun, decision).await
     }
 
-    /// Counts and logs the decision, and gives the answer that says so; a panic on the way to it changes nothing in the Pod.
+    /// Counts and logs the decision, and returns the answer. After a panic in `decision` the Pod is left unchanged.
     fn answer_with<'a>(
         &self,
         review: &Review<'_>,
@@ -233,14 +234,14 @@ fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<
     })
 }
 
-/// Takes some more of a body that is too large: closing now costs the client the answer (RFC 9112 section 9.6).
+/// Reads more of a body that is too large: closing now costs the client the answer (RFC 9112 section 9.6).
 async fn discard(body: Body) {
     let mut body = Limited::new(body, DISCARDED);
     // What is not taken by then is cut off.
     let _ = timeout(DISCARD_TIME, async { while let Some(Ok(_)) = body.frame().await {} }).await;
 }
 
-/// Never with `Retry-After`: client-go would wait and ask again, while the Pod waits (`rest/with_retry.go`).
+/// Refuses a request, never with `Retry-After`: client-go would wait and retry, and the Pod too (`rest/with_retry.go`).
 fn refuse(status: StatusCode, why: &str) -> Response {
     (status, format!("{why}\n")).into_response()
 }
@@ -255,7 +256,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     text.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON)
 }
 
-/// How long the API server will wait, which it tells as `?timeout=10s`; what cannot be read is not told.
+/// Returns the API server's timeout, which it sends as `?timeout=10s`; `None` if it cannot be parsed.
 fn timeout_of(query: Option<&str>) -> Option<Duration> {
     let value = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
     go_duration::parse(value)

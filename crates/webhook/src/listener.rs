@@ -32,39 +32,39 @@ use activity::{Arriving, Watched};
 pub use slots::Limits;
 use slots::{Slot, Slots};
 
-/// How long a TLS handshake may take.
+/// Timeout of a TLS handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// Bytes of the head of a request, and of what hyper reads ahead of the body's reader. API servers send less than
-/// 1 KiB; it is what every connection may cost without being charged to the budget of bodies.
+/// 1 KiB. Every connection may use that much without being charged to the budget of bodies.
 pub(crate) const HEAD_BYTES: usize = 8 << 10;
-/// How often a connection is looked at for what is overdue.
+/// Interval at which a connection is checked for what is overdue.
 const WATCH: Duration = Duration::from_secs(5);
-/// Open requests are waited for so long after the drain, then cut off.
+/// Time for open requests after the drain, after which they are cut off.
 const FINISH_TIME: Duration = Duration::from_secs(10);
-/// A pause after an accept that failed for want of resources.
+/// Pause after an accept that failed for want of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 pub struct Listener {
-    /// Bound already, so that the port is known.
+    /// Socket, which is bound already, so that its port is known.
     pub tcp: TcpListener,
-    /// The TLS settings, and what counts handshakes; without them it speaks plain HTTP.
+    /// TLS settings and the metrics of handshakes; `None` for plain HTTP.
     pub tls: Option<(Arc<ServerConfig>, TlsMetrics)>,
     pub router: Router,
-    /// A further one takes the slot of another, or is closed at once: waiting would cost a Pod its time.
+    /// Limits of connections. One beyond them takes another's slot, or is closed at once: waiting would delay a Pod.
     pub limits: Limits,
-    /// How long a connection may wait for its first request.
+    /// Maximal time of a connection until its first request.
     pub first: Duration,
-    /// How long a connection may rest between two requests.
+    /// Maximal time of a connection between two requests.
     pub idle: Duration,
 }
 
-/// How far the process is from its end.
+/// Stage of the process on the way to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Serving,
-    /// It is about to end: it still accepts and answers, and asks clients to connect elsewhere.
+    /// The process is about to end: it still accepts and answers, and asks clients to connect elsewhere.
     Draining,
-    /// It ends: no new connections, open requests are answered.
+    /// The process ends: no new connections, open requests are answered.
     Stopping,
 }
 
@@ -119,12 +119,12 @@ impl Listener {
     }
 }
 
-/// A file descriptor to be given up when there are no others.
+/// Opens a file descriptor that is given up when there are no others.
 fn spare() -> Option<std::fs::File> {
     std::fs::File::open("/dev/null").ok()
 }
 
-/// Whether only the one connection failed that was about to be accepted (accept(2), "Error handling").
+/// Returns whether the error concerns only the connection that was about to be accepted (accept(2), "Error handling").
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

@@ -1,5 +1,5 @@
-//! The serving certificate: loaded from its files at the start, and again whenever their content changes. The files are the
-//! operator's, or those of the Secret that the [`CertificateIssuer`] writes.
+//! The serving certificate: loaded from its files at the start, and again whenever their content changes. The files are
+//! the operator's, or those of the Secret that the [`CertificateIssuer`] writes.
 //!
 //! The files are polled, not watched: Kubernetes swaps symlinks below them (kubelet's AtomicWriter), and cert-manager's
 //! CSI driver writes in place; content is what both have in common. A pair that cannot be used changes nothing.
@@ -28,12 +28,12 @@ pub use managed::{CertificateIssuer, Lifetimes, ManagedMetrics, ManagedSettings}
 pub use metrics::TlsMetrics;
 use validity::{Invalid, Validity, now, seconds};
 
-/// How often the files are read.
+/// Interval at which the files are read.
 const POLL: Duration = Duration::from_secs(5);
-/// Readings in a row after which files that cannot be read are worth a word.
+/// Number of failed readings in a row after which files that cannot be read are reported.
 const MISSING: u32 = 3;
 
-/// Who provides the files of the serving certificate.
+/// Provider of the files of the serving certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum TlsMode {
     /// The operator, before the start.
@@ -43,16 +43,16 @@ pub enum TlsMode {
     Managed,
 }
 
-/// The files of a certificate and its key, PEM.
+/// Files of a certificate and its key, PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate, then its chain.
+    /// File with the certificate, then its chain.
     pub certificate: PathBuf,
-    /// The private key: PKCS#8, PKCS#1 or SEC1.
+    /// File with the private key: PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
 }
 
-/// Why a pair of files cannot be used. Nothing of a key gets into the text.
+/// Reason why a pair of files cannot be used. Its text contains nothing of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     #[error("{file}: cannot be read")]
@@ -71,26 +71,26 @@ pub enum CertificateError {
     },
 }
 
-/// The certificate in use; clones share it.
+/// Certificate in use. Clones share it.
 #[derive(Clone)]
 pub struct ServingCertificate(Arc<Inner>);
 
 struct Inner {
     metrics: TlsMetrics,
-    /// None before the issuer has written the first one.
+    /// Pair in use; `None` before the issuer has written the first one.
     current: Mutex<Option<Pair>>,
-    /// Whether the next one will be served, too.
+    /// Health of the renewal: whether the next pair will be served, too.
     renewal: Reported,
 }
 
-/// A certificate with its chain and its key, and what it says of itself.
+/// Certificate with its chain and its key, and its validity.
 #[derive(Clone)]
 struct Pair {
     key: Arc<CertifiedKey>,
     validity: Validity,
 }
 
-/// The content of both files.
+/// Content of both files.
 #[derive(PartialEq, Eq)]
 struct Content {
     certificate: Vec<u8>,
@@ -98,8 +98,8 @@ struct Content {
 }
 
 impl ServingCertificate {
-    /// Loads the first pair; the watch serves the next ones. Only a managed one may come later: handshakes fail until then.
-    /// `name` is the one that API servers verify. Waits for files.
+    /// Loads the first pair; the watch serves the next ones. A managed pair may come later: handshakes fail until then.
+    /// `name` is the one that API servers verify. Blocks the thread while it reads files.
     pub fn load(
         files: CertificateFiles,
         mode: TlsMode,
@@ -128,8 +128,8 @@ impl ServingCertificate {
         Ok((served, watch))
     }
 
-    /// Whether API servers can be answered with it, and will be with the next one. Without their clock and their caBundle,
-    /// only they know whether they refuse it.
+    /// Returns whether the certificate can be served, and whether the next one will be. Only API servers, with their
+    /// clock and their caBundle, know whether they refuse it.
     pub fn state(&self) -> State {
         match self.current() {
             None => State::Starting("its files are not there yet; `tolerarch certificates` issues it"),
@@ -149,7 +149,7 @@ impl ServingCertificate {
         self.0.current.lock().clone()
     }
 
-    /// TLS settings that serve whatever certificate is current at each handshake.
+    /// Returns TLS settings that serve whatever certificate is current at each handshake.
     pub fn server_config(&self) -> Result<ServerConfig, rustls::Error> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -183,11 +183,11 @@ pub struct CertificateWatch {
     files: CertificateFiles,
     mode: TlsMode,
     name: Option<ObjectName>,
-    /// None before the first reading.
+    /// Content at the last reading; `None` before the first one.
     seen: Option<Content>,
-    /// Readings in a row that failed.
+    /// Number of readings in a row that failed.
     missing: u32,
-    /// What was wrong with the certificate in use at the last look.
+    /// Fault of the certificate in use at the last look.
     invalid: Option<Invalid>,
 }
 
@@ -202,7 +202,7 @@ impl CertificateWatch {
         }
     }
 
-    /// Reports it if API servers will refuse the certificate in use.
+    /// Checks the certificate in use, and reports if API servers will refuse it.
     fn verify(&mut self) {
         let invalid = self.served.current().and_then(|pair| pair.validity.invalid(now()));
         self.served.0.metrics.invalid(invalid);
@@ -214,7 +214,7 @@ impl CertificateWatch {
         self.invalid = invalid;
     }
 
-    /// Serves what the files hold, and gives when that expires.
+    /// Serves the content of the files, and returns the time at which it expires.
     fn take(&mut self, content: Content) -> Result<Duration, CertificateError> {
         let content = self.seen.insert(content);
         let pair = parse(&self.files, self.name.as_ref(), content)?;
@@ -292,7 +292,7 @@ fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
     }
 }
 
-/// The certificate with its chain and its key, all PEM. `name` is the one that API servers verify.
+/// Parses the certificate with its chain and its key, all PEM. `name` is the one that API servers verify.
 fn parse(
     files: &CertificateFiles,
     name: Option<&ObjectName>,

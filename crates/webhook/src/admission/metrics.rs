@@ -1,4 +1,4 @@
-//! What is counted of reviews.
+//! Metrics of reviews.
 
 use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Duration;
@@ -8,11 +8,11 @@ use tolerarch_core::policy::Pool;
 use tolerarch_core::reason::Reason;
 use tolerarch_support::metrics::Metrics;
 
-/// Seconds of a review: from a cached answer to the largest budget.
+/// Buckets of the seconds of a review: from a cached answer to the largest budget.
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 5.0, 10.0];
 
-/// Counts reviews; clones count the same. The names of profiles and pools come from the configuration, which may change.
+/// Metrics of reviews. Clones share them. Profiles and pools are named by the configuration, which may change.
 #[derive(Clone)]
 pub struct ReviewMetrics {
     reviews: IntCounterVec,
@@ -20,7 +20,7 @@ pub struct ReviewMetrics {
     opened: IntCounterVec,
 }
 
-/// What may be done for a reason.
+/// Returns the decisions that are possible for a reason.
 fn decisions(reason: Reason) -> &'static [&'static str] {
     match reason {
         Reason::Tolerated => &["tolerated"],
@@ -59,7 +59,7 @@ impl ReviewMetrics {
         Ok(Self { reviews, durations, opened })
     }
 
-    /// Shows these pools and profiles, though there may have been no Pod for them yet.
+    /// Adds series for these pools and profiles, although there may have been no Pod for them yet.
     pub fn show<'p>(&self, pools: &[Pool], profiles: impl Iterator<Item = &'p String>) {
         for pool in pools {
             self.opened.with_label_values(&[&pool.name]);
@@ -69,7 +69,7 @@ impl ReviewMetrics {
         }
     }
 
-    /// A review was answered by a profile of the configuration, or as one that there is not.
+    /// Counts a review of the default policy, or of a profile; all profiles that do not exist have one name.
     pub(super) fn reviewed(&self, decision: &Decision<'_>, profile: Option<&str>, took: Duration) {
         let reason = decision.reason.as_str();
         let done = if decision.reason == Reason::Observed { "observed" } else { decision.done() };

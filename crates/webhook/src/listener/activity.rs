@@ -1,4 +1,4 @@
-//! What a connection is waiting for, and since when: by this stalled ones are told from those at rest.
+//! State of a connection, and the time since it has been in it: this distinguishes stalled connections from idle ones.
 
 use std::io;
 use std::pin::Pin;
@@ -13,10 +13,10 @@ use tokio::time::{Duration, Instant};
 
 use tolerarch_support::sync::Mutex;
 
-/// How long the head of a request may take from its first byte, and how long a client may leave an answer untaken.
+/// Maximal time of the head of a request from its first byte, and of a client that does not take an answer.
 const CLIENT_TIME: Duration = Duration::from_secs(10);
 
-/// The activity of one connection.
+/// Activity of one connection.
 pub(super) struct Activity {
     state: Mutex<State>,
     /// Notified when the connection has to go.
@@ -25,11 +25,11 @@ pub(super) struct Activity {
 
 struct State {
     stage: Stage,
-    /// When the stage began, or the head of the same request.
+    /// Start of the stage, or of the head of the same request.
     since: Instant,
     /// Set if a request has been answered.
     served: bool,
-    /// When the client began not to take what is written. Further requests do not end that.
+    /// Time since which the client has not taken what is written. Further requests do not reset it.
     untaken: Option<Instant>,
     /// Set if the connection has to go at once.
     cut_off: bool,
@@ -88,25 +88,25 @@ impl Activity {
         state.served = true;
     }
 
-    /// Returns whether it has answered a request, and since when it has been waiting for its client; `None` while it answers.
+    /// Returns whether a request has been answered, and since when the client is waited for; `None` while answering.
     pub(super) fn waiting(&self) -> Option<(bool, Instant)> {
         self.state.lock().waiting()
     }
 
-    /// Makes the connection go, as soon as it is not answering, or at once.
+    /// Asks the connection to close as soon as it is not answering, or `at_once`.
     pub(super) fn leave(&self, at_once: bool) {
         self.state.lock().cut_off = at_once;
         self.leave.notify_one();
     }
 
-    /// Ends when the connection has to go, and returns whether at once.
+    /// Waits until the connection has to close, and returns whether at once.
     pub(super) async fn left(&self) -> bool {
         self.leave.notified().await;
         let state = self.state.lock();
         state.cut_off || state.waiting().is_some()
     }
 
-    /// Passes on the outcome of a write, and remembers since when it has been waiting for the client.
+    /// Returns the outcome of a write, and records since when the write has been waiting for the client.
     fn written<T>(&self, outcome: Poll<T>) -> Poll<T> {
         let mut state = self.state.lock();
         if outcome.is_pending() != state.untaken.is_some() {
@@ -115,8 +115,8 @@ impl Activity {
         outcome
     }
 
-    /// Returns whether the connection has to go, and whether at once, as its client does not go on. `first` is how long the
-    /// first request may be waited for, `idle` how long each further one.
+    /// Returns `Some` if the connection has to close because its client does not go on, true if at once. `first` is the
+    /// maximal time until the first request, `idle` until each further one.
     pub(super) fn overdue(&self, first: Duration, idle: Duration) -> Option<bool> {
         let state = self.state.lock();
         let is_stalled = |since: Instant| since.elapsed() > CLIENT_TIME;
@@ -128,7 +128,7 @@ impl Activity {
     }
 }
 
-/// A stream that tells when bytes arrive.
+/// Stream that records in the [`Activity`] when bytes arrive and when writes wait.
 pub(super) struct Watched<S> {
     pub(super) stream: S,
     pub(super) activity: Arc<Activity>,

@@ -1,11 +1,11 @@
-//! Which connections stay when there are too many.
+//! Selection of the connection that is closed when there are too many.
 //!
-//! A full listener closes a connection of the address that has the most: a flood from one address takes no connection from
-//! another. First go connections that were never answered a request, then those at rest, each by how long they have waited
-//! for their client, at last those being answered.
+//! A full listener closes a connection of the address that has the most: a flood from one address takes no connection
+//! from another. First go connections that were never answered a request, then those at rest, each by how long they
+//! have waited for their client, at last those being answered.
 //!
-//! Requests take no lock that connections share. Where there are too many connections an accept looks at those that may go:
-//! thousands cost less than the handshake that follows.
+//! Requests take no lock that connections share. Where there are too many connections an accept looks at those that may
+//! go: thousands cost less than the handshake that follows.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,18 +16,18 @@ use tokio::time::{Duration, Instant};
 use super::activity::Activity;
 use tolerarch_support::sync::Mutex;
 
-/// How many connections there may be.
+/// Maximal numbers of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// At a time.
+    /// Of all addresses together.
     pub connections: usize,
     /// Of one address.
     pub per_peer: usize,
-    /// For how long a connection may wait for its client before it makes room for one of an address that has as many.
+    /// Time a connection may wait for its client before it makes room for one of an address that has as many.
     pub spared: Duration,
 }
 
-/// The connections of each address, the oldest first.
+/// Connections of each address, the oldest first.
 type Open = HashMap<IpAddr, Vec<Arc<Activity>>>;
 
 pub(super) struct Slots {
@@ -35,7 +35,7 @@ pub(super) struct Slots {
     open: Mutex<Open>,
 }
 
-/// The slot of a connection, until it is dropped.
+/// Slot of a connection, which is free once this is dropped.
 pub(super) struct Slot {
     slots: Arc<Slots>,
     peer: IpAddr,
@@ -47,7 +47,7 @@ impl Slots {
         Arc::new(Self { limits, open: Mutex::default() })
     }
 
-    /// Returns a slot for a connection of this address, if need be that of another one.
+    /// Returns a slot for a connection of this address, if necessary that of another connection.
     pub(super) fn take(self: &Arc<Self>, peer: IpAddr) -> Option<Slot> {
         let mut open = self.open.lock();
         self.make_room(&mut open, peer)?;

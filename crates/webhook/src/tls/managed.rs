@@ -1,8 +1,8 @@
-//! Certificates that tolerarch issues itself, by two processes. The [`CertificateIssuer`] keeps a CA in a Secret, puts it into
-//! the `caBundle` of the webhooks, and writes what it signs into a second Secret; [`plan`] decides, here it is carried
-//! out. Replicas of the webhook mount that second Secret, and need no right for it.
+//! Certificates that tolerarch issues itself. The [`CertificateIssuer`] keeps a CA in a Secret, puts it into the
+//! `caBundle` of the webhooks, and writes the certificate that it signs into a second Secret; [`plan`] decides, and
+//! this module carries it out. Replicas of the webhook mount that second Secret, and need no right for it.
 //!
-//! What fails is tried again at the next look. The certificate in use goes on.
+//! An operation that fails is tried again at the next look. The certificate in use is still served.
 
 mod authority;
 mod failure;
@@ -25,17 +25,17 @@ use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ObjectName, WEBHOOK_C
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging;
 
-/// Steps of a look: the very first takes four.
+/// Maximal number of steps of a look; the very first one takes four.
 const STEPS: usize = 10;
 
-/// Where the CAs and the serving certificate are, and for whom they are.
+/// Objects that contain the CAs and the serving certificate, and the webhooks that they are for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedSettings {
-    /// The Secret with the CAs, in the namespace of the service account.
+    /// Secret with the CAs, in the namespace of the service account.
     pub secret: ObjectName,
-    /// The Secret with the serving certificate, there as well.
+    /// Secret with the serving certificate, in the same namespace.
     pub serving_secret: ObjectName,
-    /// The MutatingWebhookConfigurations whose webhooks are served.
+    /// MutatingWebhookConfigurations whose webhooks are served.
     pub webhook_configurations: Vec<ObjectName>,
     pub lifetimes: Lifetimes,
 }
@@ -53,23 +53,23 @@ impl Default for ManagedSettings {
     }
 }
 
-/// Keeps the CA, the serving certificate and the `caBundle`.
+/// Issues and renews the CA and the serving certificate, and keeps the `caBundle` in line with them.
 pub struct CertificateIssuer {
     cluster: Cluster,
     settings: ManagedSettings,
     metrics: ManagedMetrics,
     state: Reported,
     seen: History,
-    /// Until the next look.
+    /// Time until the next look.
     pause: Duration,
-    /// What failed at the last look, in words.
+    /// Failure of the last look, as text.
     failing: Option<String>,
-    /// A configuration that was not there at the last look.
+    /// Configuration that was missing at the last look.
     absent: Option<ObjectName>,
 }
 
 impl CertificateIssuer {
-    /// Does nothing before [`CertificateIssuer::run`].
+    /// Makes an issuer that does nothing before [`CertificateIssuer::run`].
     pub fn new(cluster: Cluster, settings: ManagedSettings, metrics: ManagedMetrics) -> Self {
         let pause = settings.lifetimes.pause(None, Time::ZERO);
         Self {
@@ -126,7 +126,7 @@ impl CertificateIssuer {
         }
     }
 
-    /// One look and at most one change. Tells whether there was one, so that there may be more to do.
+    /// Reads the objects and makes at most one change. Returns whether it made one, so that another may be due.
     async fn step(&mut self) -> Result<bool, Failure> {
         let configurations = self.read_configurations().await?;
         // After the webhooks, see `plan`.
@@ -180,7 +180,7 @@ impl CertificateIssuer {
         Ok(true)
     }
 
-    /// Reads the Secret and the API server's time; creates it and gives nothing where it is missing.
+    /// Reads the Secret and the API server's time. Creates a Secret that is missing, and returns `None`.
     async fn read_secret(&self, name: &ObjectName) -> Result<Option<(Secret, Option<SystemTime>)>, Failure> {
         match Secret::read(&self.cluster, name).await {
             Err(ClusterError::NotFound) => {

@@ -1,11 +1,11 @@
-//! What is counted of TLS: the serving certificate, and handshakes that fail.
+//! Metrics of TLS: of the serving certificate, and of handshakes.
 
 use prometheus::{IntCounter, IntGauge};
 
 use super::validity::Invalid;
 use tolerarch_support::metrics::Metrics;
 
-/// Counts handshakes and certificates; clones count the same.
+/// Metrics of handshakes and certificates. Clones share them.
 #[derive(Clone)]
 pub struct TlsMetrics {
     pub(crate) handshakes: IntCounter,

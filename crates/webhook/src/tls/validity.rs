@@ -1,4 +1,4 @@
-//! What a serving certificate says of itself: when it is valid, and for which names.
+//! Validity of a serving certificate: its time, and its names.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,11 +10,11 @@ use x509_parser::certificate::X509Certificate;
 
 use tolerarch_kubernetes::cluster::ObjectName;
 
-/// Why an API server that verifies the certificate refuses it.
+/// Reason why an API server that verifies the certificate refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Invalid {
     pub(super) label: &'static str,
-    /// As in `/readyz`.
+    /// Text in `/readyz`.
     pub(super) reason: &'static str,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn seconds(time: Duration) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// When a certificate is valid, since 1970, and whether it has the expected name.
+/// Times since 1970 between which a certificate is valid, and whether it has the expected name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validity {
     pub(super) begin: Duration,
@@ -44,7 +44,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// None if it cannot be read. Without an expected name every name will do.
+    /// Reads the certificate; `None` if that is impossible. Without an expected name every name will do.
     pub(super) fn of(leaf: &CertificateDer<'_>, expected: Option<&ObjectName>) -> Option<Self> {
         let (_, parsed) = x509_parser::parse_x509_certificate(leaf).ok()?;
         let named = |name: &ObjectName| {
@@ -66,7 +66,7 @@ impl Validity {
     }
 }
 
-/// When a certificate begins and ends, since 1970.
+/// Returns the times since 1970 at which the validity of a certificate begins and ends.
 pub(super) fn lifetime(certificate: &X509Certificate<'_>) -> (Duration, Duration) {
     let validity = certificate.validity();
     // Before 1970 is long ago.

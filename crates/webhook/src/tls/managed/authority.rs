@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 use super::plan::{BACKDATE, Ca, Der, Leaf, Time};
 use crate::tls::validity::lifetime;
 
-/// A CA with its key.
+/// CA with its key.
 pub(super) struct Authority {
     pub(super) ca: Ca,
     issuer: Issuer<'static, KeyPair>,
@@ -36,7 +36,7 @@ impl Authority {
         Ok(Self { ca, issuer: Issuer::new(params, key) })
     }
 
-    /// The CA with this certificate and this key, both PEM; none if they are not one that can sign.
+    /// Reads a CA from its certificate and key, both PEM; `None` if it cannot sign with them.
     pub(super) fn read(certificate: &[u8], key: &[u8]) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(certificate).ok()?;
         let key = KeyPair::from_pem(std::str::from_utf8(key).ok()?).ok()?;
@@ -48,12 +48,12 @@ impl Authority {
         Some(Self { ca: ca(&der, &parsed), issuer })
     }
 
-    /// The certificate and the key, PEM.
+    /// Returns the certificate and the key, PEM.
     pub(super) fn written(&self) -> (Zeroizing<String>, Zeroizing<String>) {
         (pem(&self.ca.der).into(), self.issuer.key().serialize_pem().into())
     }
 
-    /// A serving certificate for these names and its new key, PEM.
+    /// Returns a serving certificate for these names and its new key, PEM.
     pub(super) fn sign(
         &self,
         names: &[String],
@@ -73,7 +73,7 @@ impl Authority {
     }
 }
 
-/// The serving certificate with this key, both PEM, and which of these has signed it; none if it cannot be used.
+/// Reads a serving certificate and its key, both PEM, and finds the CA that signed it; `None` if they cannot be used.
 pub(super) fn read_leaf(certificate: &[u8], key: &[u8], authorities: &[Authority]) -> Option<Leaf> {
     let certificate = CertificateDer::from_pem_slice(certificate).ok()?;
     let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
@@ -111,7 +111,7 @@ fn ca(der: &Der, parsed: &X509Certificate<'_>) -> Ca {
     Ca { der: der.clone(), created: begins + BACKDATE, expires }
 }
 
-/// The certificates of a bundle; what is none is left out.
+/// Reads the certificates of a bundle, and skips whatever else it contains.
 pub(super) fn read_bundle(text: &[u8]) -> Vec<Ca> {
     let certificates = CertificateDer::pem_slice_iter(text).filter_map(Result::ok);
     let read = |der| Some(ca(&der, &x509_parser::parse_x509_certificate(&der).ok()?.1));

@@ -1,11 +1,11 @@
-//! What the issuer does in the cluster, why it fails, and what is counted of that.
+//! Operations of the issuer in the cluster, their failures, and the metrics of both.
 
 use prometheus::{IntCounterVec, IntGauge};
 
 use tolerarch_kubernetes::cluster::ClusterError;
 use tolerarch_support::metrics::Metrics;
 
-/// What is done in the cluster: its name, as a label, and the right that it takes.
+/// Operation in the cluster: its name, as a label, and the right that it takes.
 #[derive(Clone, Copy)]
 pub(super) struct Operation(pub(super) &'static str, pub(super) &'static str);
 
@@ -50,7 +50,7 @@ pub(super) struct Failure {
     pub(super) cause: Cause,
 }
 
-/// Counts what fails; clones count the same.
+/// Metrics of the issuer. Clones share them.
 #[derive(Clone)]
 pub struct ManagedMetrics {
     failures: IntCounterVec,

@@ -1,4 +1,4 @@
-//! The two kinds of objects, as the Kubernetes API has them: Secrets, and the webhook configurations.
+//! Kubernetes objects of the issuer: Secrets, and the webhook configurations.
 //!
 //! Every write names the version of the object that it was planned for, and is refused (409) where another process came
 //! first. RBAC can limit all of it to these names: creating too, as a patch of an object that is missing is authorised
@@ -19,25 +19,25 @@ use super::authority::{Authority, read_bundle, write_bundle};
 use super::plan::{Ca, Der};
 use tolerarch_kubernetes::cluster::{Answer, Cluster, ClusterError, ObjectName, PatchType};
 
-/// Where the CAs stand in their Secret: the newest one, and the one that was in use before.
+/// Keys of the CAs in their Secret: of the newest one, and of the one that was in use before.
 const CAS: [[&str; 2]; 2] = [["ca.crt", "ca.key"], ["previous.crt", "previous.key"]];
-/// Where the certificate stands in the Secret that replicas read.
+/// Key of the certificate in the Secret that replicas mount.
 pub(super) const CERTIFICATE: &str = "tls.crt";
 pub(super) const KEY: &str = "tls.key";
-/// Whose certificate has signed it.
+/// Key of the certificate of the CA that signed it.
 pub(super) const CA: &str = "ca.crt";
 
-/// Not Kubernetes' own type, whose values are not overwritten in memory when they are dropped.
+/// Secret. The type of k8s-openapi is not used, as it does not overwrite its values in memory when they are dropped.
 #[derive(Deserialize)]
 pub(super) struct Secret {
     metadata: ObjectMeta,
     data: Option<BTreeMap<String, SecretValue>>,
 }
 
-/// A key of a Secret and the value that is written there; none is removed.
+/// Key of a Secret and the value to write there, `None` to remove the key.
 pub(super) type Entry = (&'static str, Option<Zeroizing<String>>);
 
-/// Nothing, where it is not base64.
+/// Decoded value, empty if it is not base64.
 #[derive(Deserialize)]
 #[serde(from = "String")]
 struct SecretValue(Zeroizing<Vec<u8>>);
@@ -58,24 +58,24 @@ impl Secret {
         cluster.get(&Self::path(cluster, name)).await
     }
 
-    /// Creates it without content, if it is not there. Content is a second write, which can name a version.
+    /// Creates the Secret without content, if it is missing. Content is a second write, which can name a version.
     pub(super) async fn create(cluster: &Cluster, name: &ObjectName) -> Result<(), ClusterError> {
         let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name.as_str()}, "type": "Opaque"});
         cluster.patch(&Self::path(cluster, name), PatchType::Apply, &object).await
     }
 
-    /// The value of this key; empty where there is none.
+    /// Returns the value of this key, empty if there is none.
     pub(super) fn value(&self, key: &str) -> &[u8] {
         self.data.as_ref().and_then(|data| data.get(key)).map_or(&[], |value| &value.0)
     }
 
-    /// The CAs that can be used, the newest first.
+    /// Returns the CAs that can be used, the newest first.
     pub(super) fn authorities(&self) -> Vec<Authority> {
         let read = |[certificate, key]: [&str; 2]| Authority::read(self.value(certificate), self.value(key));
         CAS.into_iter().filter_map(read).collect()
     }
 
-    /// Writes these values into it, if it is as it was read.
+    /// Writes these values into the Secret, if it has not changed since it was read.
     pub(super) async fn write(
         &self,
         cluster: &Cluster,
@@ -91,7 +91,7 @@ impl Secret {
     }
 }
 
-/// What the Secret holds of these CAs, the newest first, and of none else.
+/// Returns the content of the Secret that has these CAs, the newest first, and no other.
 pub(super) fn values(authorities: &[&Authority]) -> Vec<Entry> {
     let mut written = authorities.iter().map(|authority| authority.written());
     let pairs = CAS.into_iter().map(|keys| (keys, written.next().unzip()));
@@ -102,7 +102,7 @@ pub(super) struct Configuration {
     path: String,
     version: String,
     pub(super) bundles: Vec<Vec<Ca>>,
-    /// By which names or addresses the API server calls the webhooks.
+    /// Names or addresses by which the API server calls the webhooks.
     pub(super) names: Vec<String>,
 }
 
@@ -142,7 +142,7 @@ impl Configuration {
     }
 }
 
-/// The host of a webhook's URL, as a certificate names it.
+/// Returns the host of a webhook's URL, as a certificate names it.
 fn host(url: &str) -> Option<String> {
     match Url::parse(url).ok()?.host()? {
         url::Host::Domain(name) => Some(name.to_owned()),

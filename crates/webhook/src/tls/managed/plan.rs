@@ -1,9 +1,8 @@
-//! What the issuer does next, as a function: what was read of the cluster, and what time it is, to a plan. No I/O and no
-//! clock.
+//! Next step of the issuer, as a function of the time and of what was read from the cluster. No I/O and no clock.
 //!
-//! One process is enough, and two do no harm. All that it knows is in three objects: a Secret with the CAs, the `caBundle` of
-//! the webhooks, which says what API servers trust, and a Secret with the certificate that all replicas serve. These rules
-//! keep every served certificate trusted:
+//! One process is enough, and two do no harm. All state is in three objects: a Secret with the CAs, the
+//! `caBundle` of the webhooks, which says what API servers trust, and a Secret with the certificate that all replicas
+//! serve. These rules keep every served certificate trusted:
 //!
 //! 1. A CA is added to the Secret, then to the bundles; it signs a certificate once it has been seen in every bundle for
 //!    a while, as API servers see a change later.
@@ -18,55 +17,57 @@ use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
 
-/// Since 1970. The clock is the API server's: it is the one that verifies.
+/// Time since 1970, by the clock of the API server, as that verifies certificates.
 pub(super) type Time = Duration;
 
-/// How far back validity begins, as clocks differ.
+/// Time by which validity begins earlier, as clocks differ.
 pub(super) const BACKDATE: Duration = Duration::from_secs(5 * 60);
-/// How often the cluster is looked at while there is no certificate, and at most.
+/// Shortest time between two looks at the cluster, which is used while there is no certificate.
 const HASTE: Duration = Duration::from_secs(1);
-/// Certificates in a bundle. A CA that is replaced every ten seconds fills it in minutes, and replicas follow in less.
+/// Maximal number of certificates in a bundle. A CA that is replaced every ten seconds fills it in minutes, and
+/// replicas follow in less.
 const BUNDLE: usize = 16;
 
-/// How long certificates live; everything else follows from that.
+/// Lifetimes of certificates; all other times follow from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// Of a CA, at least three times that of a leaf. It is replaced after two thirds.
+    /// Lifetime of a CA, at least three times that of a leaf. A CA is replaced after two thirds of it.
     pub ca: Duration,
-    /// Of the serving certificate. It is replaced after half: for so long the issuer may be away.
+    /// Lifetime of the serving certificate, which is replaced after half of it: the issuer may be down that long.
     pub leaf: Duration,
 }
 
 impl Lifetimes {
-    /// The shortest life of a leaf: in half of it the next one has to reach every replica, and kubelets may take 90 s.
+    /// Shortest lifetime of a leaf: in half of it the next one has to reach every replica, and kubelets may take 90 s.
     pub const LEAST: Duration = Duration::from_secs(10 * 60);
 
-    /// How often the cluster is looked at.
+    /// Returns the longest time between two looks at the cluster.
     fn poll(self) -> Duration {
         Duration::from_secs(10).min(self.leaf / 10)
     }
 
-    /// Not until a certificate expires then, as one signed at its CA's end may live for less than a poll.
+    /// Returns the time until the next look, shorter if the certificate expires before: one that is signed at the end
+    /// of its CA may live for less than a poll.
     pub(super) fn pause(self, expires: Option<Time>, now: Time) -> Duration {
         let left = expires.map_or(Duration::ZERO, |expires| expires.saturating_sub(now));
         self.poll().min((left / 2).max(HASTE))
     }
 
-    /// How long a change of the bundles may take to reach every API server.
+    /// Returns the time that a change of the bundles may take to reach every API server.
     fn settle(self) -> Duration {
         Duration::from_secs(5).min(self.leaf / 10)
     }
 
-    /// How long a CA stays trusted after it has left the Secret: the life of a leaf, and time for a write that is under way.
+    /// Returns the time for which a CA stays trusted after it has left the Secret: a leaf's life, plus a late write's.
     fn overlap(self) -> Duration {
         self.leaf * 3 / 2
     }
 }
 
-/// A certificate, by which it is known as well.
+/// Certificate, which also identifies it.
 pub(super) type Der = CertificateDer<'static>;
 
-/// A CA: of the Secret, where its key is known, or of a bundle.
+/// CA of the Secret, where its key is known, or of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ca {
     pub(super) der: Der,
@@ -84,10 +85,10 @@ impl Ca {
     }
 }
 
-/// The certificate that replicas serve.
+/// Certificate that replicas serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
-    /// The CA of the Secret that signed it; none if that is gone.
+    /// CA that signed the certificate; `None` if the Secret does not contain that CA any more.
     pub(super) ca: Option<Der>,
     pub(super) names: Vec<String>,
     pub(super) issued: Time,
@@ -101,33 +102,33 @@ impl Leaf {
     }
 }
 
-/// What was read of the cluster.
+/// State of the cluster, as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
-    /// The CAs of the Secret that can be used, the newest first.
+    /// CAs of the Secret that can be used, the newest first.
     pub(super) cas: Vec<Ca>,
-    /// What each webhook trusts.
+    /// CAs that each webhook trusts.
     pub(super) bundles: Vec<Vec<Ca>>,
-    /// By which names the API server calls the webhooks.
+    /// Names by which the API server calls the webhooks.
     pub(super) names: Vec<String>,
-    /// What the replicas are given to serve, if that can be used.
+    /// Certificate in the Secret of the replicas, if it can be used.
     pub(super) leaf: Option<Leaf>,
 }
 
 impl View {
-    /// Returns whether every webhook trusts it.
+    /// Returns whether every webhook trusts this CA.
     fn trusts(&self, ca: &Ca) -> bool {
         let has = |bundle: &Vec<Ca>| bundle.iter().any(|trusted| trusted.der == ca.der);
         !self.bundles.is_empty() && self.bundles.iter().all(has)
     }
 }
 
-/// What this process has seen of the bundles, and since when without a break.
+/// Observations of the bundles by this process, and the times since which they have been true without a break.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     /// CAs of the Secret that are in all bundles.
     trusted: HashMap<Der, Time>,
-    /// What is in a bundle, but not in the Secret.
+    /// CAs that are in a bundle, but not in the Secret.
     left: HashMap<Der, Time>,
 }
 
@@ -143,31 +144,31 @@ impl History {
         self.left = left.map(|ca| since(&self.left, ca)).collect();
     }
 
-    /// Whether this CA of the Secret has been in all bundles for so long.
+    /// Returns whether this CA of the Secret has been in all bundles for this time.
     fn lasts(&self, ca: &Ca, time: Duration, now: Time) -> bool {
         self.trusted.get(&ca.der).is_some_and(|&since| now.saturating_sub(since) >= time)
     }
 
-    /// Whether certificates of this CA may still be served, although the Secret has it no more.
+    /// Returns whether certificates of this CA may still be served, although it has left the Secret.
     fn lingers(&self, ca: &Ca, time: Duration, now: Time) -> bool {
         self.left.get(&ca.der).is_some_and(|&since| now.saturating_sub(since) < time)
     }
 }
 
-/// A change of the cluster.
+/// Change of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Write {
-    /// A new CA for the Secret, beside this one.
+    /// Writes a new CA to the Secret, beside this one.
     NewCa { beside: Option<Der> },
-    /// Nothing but this CA in the Secret.
+    /// Removes all other CAs from the Secret.
     OnlyCa(Der),
-    /// These certificates in the bundle of every webhook.
+    /// Writes these certificates to the bundle of every webhook.
     Bundles(Vec<Der>),
-    /// A new certificate for the replicas, signed by this CA.
+    /// Writes a new certificate for the replicas, signed by this CA.
     Leaf(Der),
 }
 
-/// The next change; none where all is well.
+/// Returns the next change, `None` if nothing is to be changed.
 pub(super) fn plan(view: &View, seen: &History, now: Time, lifetimes: Lifetimes) -> Option<Write> {
     let valid: Vec<&Ca> = view.cas.iter().filter(|ca| ca.is_valid(now)).collect();
     let Some(newest) = valid.first() else { return Some(Write::NewCa { beside: None }) };
