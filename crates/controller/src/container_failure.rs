@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use tolerarch_core::image::is_digest;
 use tolerarch_core::pod::PodMode;
 use tolerarch_images::registry::Digest;
-use tolerarch_kubernetes::cluster::{ContainerStatus, Phase, StoredPod, Terminated};
+use tolerarch_kubernetes::cluster::{ContainerStatus, Phase, StoredPod};
 
 /// Containers of one Pod that are looked at.
 const CONTAINERS: usize = 8;
@@ -68,46 +68,54 @@ pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure
 }
 
 fn evidence(container: &ContainerStatus, now: SystemTime) -> Option<Evidence> {
-    if let Some(waiting) = &container.waiting {
-        let is_pull = ["ErrImagePull", "ImagePullBackOff"].contains(&&*waiting.reason);
-        if is_pull && NO_MATCH.iter().any(|known| says(&waiting.message, known)) {
+    let ContainerStatus { state, last_state, .. } = container;
+    if let Some(waiting) = &state.waiting {
+        let is_pull = ["ErrImagePull", "ImagePullBackOff"].map(Some).contains(&waiting.reason.as_deref());
+        if is_pull && NO_MATCH.iter().any(|known| says(waiting.message.as_deref(), known)) {
             return Some(Evidence::NoMatch);
         }
-        if is_exec_format(&waiting.message) {
+        if says(waiting.message.as_deref(), EXEC_FORMAT) {
             return Some(Evidence::ExecFormat);
         }
     }
-    let ended = container.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
-    let finished = time(&ended.finished_at);
+    let ended = state.terminated.as_ref().or(last_state.terminated.as_ref());
+    let ended = ended.filter(|ended| ended.exit_code != 0)?;
+    let [started, finished] =
+        [&ended.started_at, &ended.finished_at].map(|at| at.as_ref().map(|at| SystemTime::from(at.0)));
     if finished.and_then(|at| now.duration_since(at).ok()).is_some_and(|since| since > LATELY) {
         return None;
     }
-    if is_exec_format(&ended.message) {
+    if says(ended.message.as_deref(), EXEC_FORMAT) {
         return Some(Evidence::ExecFormat);
     }
-    let is_suspect = EXIT_CODES.contains(&ended.exit_code) && ended.message.is_empty() && is_short(ended);
-    is_suspect.then_some(Evidence::InItsLog { previous: container.is_previous })
+    let lasted = started.zip(finished).and_then(|(start, end)| end.duration_since(start).ok());
+    let is_suspect = EXIT_CODES.contains(&ended.exit_code)
+        && ended.message.as_ref().is_none_or(String::is_empty)
+        && lasted.is_some_and(|lasted| lasted <= SOON);
+    is_suspect.then_some(Evidence::InItsLog { previous: state.terminated.is_none() })
 }
 
 /// The image that this proves something of, and whether it does so whatever the Pod says and sets.
 fn proven(container: &ContainerStatus, evidence: Evidence) -> (Option<Digest>, bool) {
     let of_reference = |text: &str| digest(text.rsplit_once('@')?.1);
-    let ContainerStatus { image, image_id, waiting, terminated, .. } = container;
-    match (evidence, waiting) {
+    let ContainerStatus { image, image_id, state, .. } = container;
+    match (evidence, &state.waiting, &state.terminated) {
         // It has nothing of the image, whose digest the runtime tells here.
-        (Evidence::NoMatch, Some(waiting)) => match unpacked(&waiting.message) {
-            Some(told) => (Some(told), true),
-            None => (of_reference(image), false),
-        },
+        (Evidence::NoMatch, Some(waiting), _) => {
+            match unpacked(waiting.message.as_deref().unwrap_or_default()) {
+                Some(told) => (Some(told), true),
+                None => (of_reference(image), false),
+            }
+        }
         // The image of a Pod may be changed: what ran before may be another one than that which runs.
-        (_, None) if container.is_previous => (None, false),
-        _ => {
-            let now = waiting.as_ref().filter(|waiting| waiting.reason == "RunContainerError");
-            let ended = terminated.as_ref().filter(|ended| {
-                !container.is_previous && ["StartError", "ContainerCannotRun"].contains(&&*ended.reason)
+        (_, None, None) => (None, false),
+        (_, waiting, ended) => {
+            let now = waiting.iter().filter(|now| now.reason.as_deref() == Some("RunContainerError"));
+            let ended = ended.iter().filter(|ended| {
+                ["StartError", "ContainerCannotRun"].map(Some).contains(&ended.reason.as_deref())
             });
             // In the words of the runtime, which has not run it. Before these there may be some of the Pod.
-            let mut told = now.map(|it| &it.message).into_iter().chain(ended.map(|it| &it.message));
+            let mut told = now.map(|now| &now.message).chain(ended.map(|ended| &ended.message)).flatten();
             let is_of_runtime = told.any(|message| {
                 let message = message.trim_end().to_ascii_lowercase();
                 message.trim_end_matches(": unknown").ends_with(EXEC_FORMAT)
@@ -132,20 +140,11 @@ fn digest(text: &str) -> Option<Digest> {
 
 /// Whether a text is about a program for another architecture.
 pub(super) fn is_exec_format(text: &str) -> bool {
-    says(text, EXEC_FORMAT)
+    says(Some(text), EXEC_FORMAT)
 }
 
-fn says(text: &str, words: &str) -> bool {
-    text.to_ascii_lowercase().contains(words)
-}
-
-fn is_short(ended: &Terminated) -> bool {
-    let lasted = time(&ended.started_at).zip(time(&ended.finished_at));
-    lasted.and_then(|(began, ended)| ended.duration_since(began).ok()).is_some_and(|lasted| lasted <= SOON)
-}
-
-fn time(text: &str) -> Option<SystemTime> {
-    humantime::parse_rfc3339_weak(text).ok()
+fn says(text: Option<&str>, words: &str) -> bool {
+    text.is_some_and(|text| text.to_ascii_lowercase().contains(words))
 }
 
 #[cfg(test)]
@@ -157,7 +156,7 @@ mod tests {
     const ENDED: &str = "2026-01-01T10:00:02Z";
 
     fn now() -> SystemTime {
-        time("2026-01-01T10:30:00Z").unwrap()
+        humantime::parse_rfc3339("2026-01-01T10:30:00Z").unwrap()
     }
 
     fn pod(status: Value) -> Value {

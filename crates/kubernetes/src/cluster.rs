@@ -4,7 +4,6 @@
 //! Only kube's client is used; responses are read here, as each of them has a bound.
 
 mod api;
-mod caller;
 mod error;
 mod event;
 mod kubeconfig;
@@ -13,7 +12,6 @@ mod metadata;
 mod namespace;
 mod node;
 mod node_pool;
-mod object;
 mod owned;
 mod pod;
 mod quantity;
@@ -36,16 +34,16 @@ use api::{Api, JSON, read_all, success, with_query};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
-pub use caller::Caller;
 pub use error::{ClusterError, ConnectError, RequestError};
 pub use event::{EventKind, PodEvent};
 pub use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+pub use kubeconfig::Caller;
 pub use metadata::{Owner, or_default};
 pub use namespace::Namespace;
 pub use node::{Node, TAINTS_KEY, Taint};
 pub use node_pool::{NodePool, Requirement};
 pub use owned::{ConfigMap, Lease, LeaseSpec, MicroTime, OwnedName, RECORD, micro_time, record};
-pub use pod::{ContainerStatus, Phase, StoredPod, Terminated};
+pub use pod::{ContainerStatus, Phase, StoredPod};
 pub use quantity::{Quantity, QuantityError};
 pub use selector::Selector;
 pub use tolerarch_core::pod::is_name;

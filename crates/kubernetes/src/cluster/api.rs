@@ -12,7 +12,7 @@ use kube::config::{AuthInfo, Config};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::error::{ConnectError, RequestError, Server};
+use super::error::{ConnectError, RequestError};
 
 pub(super) const JSON: &str = "application/json";
 /// Bytes of an error response that are read, for its message.
@@ -22,7 +22,8 @@ const REFUSAL: usize = 64 << 10;
 #[derive(Clone)]
 pub(super) struct Api {
     pub(super) client: Client,
-    pub(super) server: Arc<Server>,
+    /// Address of the API server, and the kubeconfig's context: `https://10.0.0.1:443 (context "prod")`.
+    pub(super) server: Arc<str>,
 }
 
 impl Api {
@@ -37,10 +38,9 @@ impl Api {
         config.read_timeout = silence;
         config.write_timeout = silence;
         trim_token(&mut config.auth_info);
-        let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let server = Server { address, context: String::new() };
+        let server = config.cluster_url.to_string().trim_end_matches('/').into();
         let client = Client::try_from(config).map_err(ConnectError::Client)?;
-        Ok(Self { client, server: server.into() })
+        Ok(Self { client, server })
     }
 
     /// Sends a request; `change` is the media type and text of its body.

@@ -1,7 +1,6 @@
 //! Errors of requests to the API server: in full for people, in a word for the services.
 
 use std::error::Error;
-use std::fmt;
 use std::io;
 use std::iter::successors;
 use std::path::PathBuf;
@@ -114,11 +113,12 @@ pub enum RequestError {
         /// Token to continue an expired list, with the objects that exist by now.
         rest: Option<String>,
     },
+    /// The API server, and the time within which it did not answer.
     #[error("no answer from the API server {0} within {time} s", time = .1.as_secs())]
-    Timeout(Arc<Server>, Duration),
+    Timeout(Arc<str>, Duration),
     /// No connection, or a broken one.
     #[error("cannot reach the API server {0}: {cause}", cause = cause(.1))]
-    Unreachable(Arc<Server>, Box<kube::Error>),
+    Unreachable(Arc<str>, Box<kube::Error>),
     /// The response broke off.
     #[error("the answer cannot be read")]
     Body,
@@ -148,21 +148,6 @@ impl RequestError {
 
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
-    }
-}
-
-/// Address and context of an API server: `https://10.0.0.1:443 (context "prod")`.
-#[derive(Clone, Debug, Default)]
-pub struct Server {
-    pub(super) address: String,
-    /// Empty without a kubeconfig.
-    pub(super) context: String,
-}
-
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.address)?;
-        if self.context.is_empty() { Ok(()) } else { write!(f, " (context {:?})", self.context) }
     }
 }
 

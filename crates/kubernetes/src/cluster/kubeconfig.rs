@@ -9,6 +9,29 @@ use kube::config::{Config, Kubeconfig, KubeconfigError};
 use super::error::ConnectError;
 use tolerarch_support::environment::Environment;
 
+/// Identity for requests to the Kubernetes API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// The mounted service account, else `KUBECONFIG`. A service does not start without either.
+    Service,
+    /// The person who runs a command: the kubeconfig, else the service account. The command continues without either.
+    Person,
+}
+
+impl Caller {
+    /// Returns the API server's address and the credentials.
+    pub(super) fn config(self, environment: &Environment) -> Result<Config, ConnectError> {
+        let of_kubeconfig = || Ok(load(None, None, environment)?.0);
+        match self {
+            Self::Service => match Config::incluster() {
+                Err(_) if environment.get("KUBECONFIG").is_some() => of_kubeconfig(),
+                config => config.map_err(ConnectError::ServiceAccount),
+            },
+            Self::Person => of_kubeconfig(),
+        }
+    }
+}
+
 /// Loads the named file, else those of `KUBECONFIG`, else the one in the home directory; if none of these has a current
 /// context, the mounted service account. Also returns the name of the context.
 pub(super) fn load(

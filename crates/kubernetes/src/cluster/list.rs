@@ -2,18 +2,17 @@
 //!
 //! A page that is too large is requested again with fewer objects; after small pages larger ones are requested.
 
-use std::ops::Range;
+use std::fmt;
 
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::api::ObjectMeta;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::api::{Api, JSON, read, success, with_query};
 use super::error::{ClusterError, RequestError};
-use super::object::identity;
 
 /// Maximal bytes of an object's JSON: etcd takes 1.5 MiB, a byte may be six here (`\u003c` is `<`), and names add up.
 pub(super) const OBJECT: usize = 10 << 20;
@@ -40,18 +39,15 @@ pub(super) struct Pages {
     size: u32,
 }
 
-/// Identity of an object that cannot be read, and the reason.
-type Unread = Box<(ObjectMeta, ClusterError)>;
+/// An object, or the identity of one that cannot be read, and the reason.
+pub(super) type Read<T> = Result<T, Box<(ObjectMeta, ClusterError)>>;
 
-/// A page, with each object as its JSON.
-pub(super) struct Page {
-    body: Vec<u8>,
-    items: Vec<Range<usize>>,
+/// A page, of which each object is read by itself.
+pub(super) struct Page<T> {
+    pub(super) objects: Vec<Read<T>>,
     /// Token of the next page, if there is more.
     pub(super) next: Option<String>,
     pub(super) resource_version: String,
-    /// Identity of the only object, if it exceeds the bound.
-    too_large: Option<ObjectMeta>,
 }
 
 impl Pages {
@@ -60,7 +56,10 @@ impl Pages {
     }
 
     /// Reads the page of this token, or the first one.
-    pub(super) async fn get(&mut self, token: Option<&str>) -> Result<Page, RequestError> {
+    pub(super) async fn get<T: DeserializeOwned>(
+        &mut self,
+        token: Option<&str>,
+    ) -> Result<Page<T>, RequestError> {
         loop {
             let size = self.size;
             let (limit, token) = (size.to_string(), token.map(|token| ("continue", token)));
@@ -72,7 +71,7 @@ impl Pages {
                     if body.len() < self.bounds.bytes / 4 {
                         self.size = (2 * size).min(self.bounds.most);
                     }
-                    return Page::of(body);
+                    return Page::of(&body);
                 }
                 (body, false) if size == 1 => return Page::behind(&body),
                 _ => self.size = size / 2,
@@ -90,45 +89,77 @@ struct Wire<'a> {
     items: Option<Vec<&'a RawValue>>,
 }
 
-impl Page {
-    fn of(body: Vec<u8>) -> Result<Self, RequestError> {
-        let Wire { metadata, items } = serde_json::from_slice(&body)?;
-        let begin = body.as_ptr() as usize;
-        let place = |item: &RawValue| {
-            let at = item.get().as_ptr() as usize - begin;
-            at..at + item.get().len()
+impl<T: DeserializeOwned> Page<T> {
+    fn of(body: &[u8]) -> Result<Self, RequestError> {
+        let Wire { metadata, items } = serde_json::from_slice(body)?;
+        let object = |item: &RawValue| {
+            // The error is dropped, as it quotes the object.
+            let unread = |_| Box::new((identity(item.get().as_bytes()), ClusterError::Malformed));
+            serde_json::from_str(item.get()).map_err(unread)
         };
-        let items = items.unwrap_or_default().into_iter().map(place).collect();
-        let next = metadata.continue_.filter(|token| !token.is_empty());
-        let resource_version = metadata.resource_version.unwrap_or_default();
-        Ok(Self { items, next, resource_version, body, too_large: None })
+        Ok(Self {
+            objects: items.unwrap_or_default().into_iter().map(object).collect(),
+            next: metadata.continue_.filter(|token| !token.is_empty()),
+            resource_version: metadata.resource_version.unwrap_or_default(),
+        })
     }
 
     /// Makes a page without its object from its beginning: the API server writes the list's metadata first, with the
     /// token of the next page.
     fn behind(begin: &[u8]) -> Result<Self, RequestError> {
         const ITEMS: &[u8] = b"\"items\":";
-        let at = begin.windows(ITEMS.len()).position(|window| window == ITEMS);
-        let head = &begin[..at.ok_or(RequestError::TooLarge)?];
-        match Self::of([head, b"\"items\":[]}"].concat()) {
-            Ok(page) if !page.resource_version.is_empty() => {
-                let too_large = identity(begin, &["items", "metadata"]);
-                Ok(Self { too_large: Some(too_large), ..page })
+        let (head, items) = begin.split_at(place(begin, ITEMS).ok_or(RequestError::TooLarge)?);
+        match Self::of(&[head, ITEMS, b"[]}"].concat()) {
+            Ok(mut page) if !page.resource_version.is_empty() => {
+                page.objects.push(Err(Box::new((identity(items), ClusterError::TooLarge))));
+                Ok(page)
             }
             _ => Err(RequestError::TooLarge),
         }
     }
+}
 
-    /// Iterates over the objects, each read by itself; for an unreadable one its identity and the reason.
-    pub(super) fn objects<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T, Unread>> {
-        let all = self.items.iter().map(|place| {
-            let json = &self.body[place.clone()];
-            // The error is dropped, as it quotes the object.
-            let unread = |_| Box::new((identity(json, &["metadata"]), ClusterError::Malformed));
-            serde_json::from_slice(json).map_err(unread)
-        });
-        let too_large = |object: &ObjectMeta| Err(Box::new((object.clone(), ClusterError::TooLarge)));
-        all.chain(self.too_large.iter().map(too_large))
+/// Identifies the first object in a JSON by as much as there is of the JSON, even if nothing else can be read. The API
+/// server writes an object's metadata first, and no text can contain an unescaped quote.
+pub(super) fn identity(json: &[u8]) -> ObjectMeta {
+    const METADATA: &[u8] = b"\"metadata\":";
+    let mut found = ObjectMeta::default();
+    if let Some(at) = place(json, METADATA) {
+        let mut metadata = serde_json::Deserializer::from_slice(&json[at + METADATA.len()..]);
+        // An error at the end does not matter.
+        let _ = metadata.deserialize_map(Identity(&mut found));
+    }
+    found
+}
+
+fn place(json: &[u8], wanted: &[u8]) -> Option<usize> {
+    json.windows(wanted.len()).position(|window| window == wanted)
+}
+
+struct Identity<'f>(&'f mut ObjectMeta);
+
+impl<'de> Visitor<'de> for Identity<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("metadata")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<String>()? {
+            let member = match &*name {
+                "name" => &mut self.0.name,
+                "namespace" => &mut self.0.namespace,
+                "uid" => &mut self.0.uid,
+                "resourceVersion" => &mut self.0.resource_version,
+                _ => {
+                    members.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            *member = members.next_value()?;
+        }
+        Ok(())
     }
 }
 

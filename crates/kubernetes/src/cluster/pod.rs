@@ -5,6 +5,7 @@ mod plain;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStateWaiting};
 use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
@@ -57,46 +58,30 @@ pub enum Phase {
     Unknown,
 }
 
-/// Status of a container, as the kubelet reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Status of a container, as the kubelet reports it. Messages in it are untrusted text.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct ContainerStatus {
     pub name: String,
     /// Image as the Pod names it; empty if it is unknown or too long.
+    #[serde(skip)]
     pub image: String,
-    /// Image that the runtime has pulled, `registry/repository@digest`; empty if it is unknown or too long.
+    /// Image that the runtime has pulled, `registry/repository@digest`; empty if it is unknown.
+    #[serde(rename = "imageID")]
     pub image_id: String,
     /// Set if the image alone decides which program the container starts, and how.
+    #[serde(skip)]
     pub is_plain: bool,
-    pub waiting: Option<Waiting>,
-    /// End of the current run, or of the previous one.
-    pub terminated: Option<Terminated>,
-    /// Set if `terminated` is of the previous run: the container has restarted since, or is about to.
-    pub is_previous: bool,
+    pub state: State,
+    /// State before the last restart.
+    pub last_state: State,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub struct Waiting {
-    /// Reason in one word, such as `ErrImagePull`.
-    pub reason: String,
-    /// The runtime's message: untrusted text.
-    pub message: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Terminated {
-    pub exit_code: i32,
-    /// Reason in one word, such as `Error`.
-    pub reason: String,
-    /// Termination message of the container, or the runtime's message: untrusted text.
-    pub message: String,
-    /// Time of the start (RFC 3339); empty if it is unknown.
-    #[serde(deserialize_with = "or_default")]
-    pub started_at: String,
-    /// Time of the end, likewise.
-    #[serde(deserialize_with = "or_default")]
-    pub finished_at: String,
+pub struct State {
+    pub waiting: Option<ContainerStateWaiting>,
+    pub terminated: Option<ContainerStateTerminated>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,22 +149,14 @@ impl StoredPod {
         let named = named.filter(|container| container.image.len() <= IMAGE);
         let named: HashMap<&str, &Container> = named.map(|own| (&*own.name, own)).collect();
         let is_scheduled = holds(&status.conditions, "PodScheduled");
-        let statuses = status.init_container_statuses.into_iter().chain(status.container_statuses);
-        let containers: Vec<_> = statuses
-            .map(|status| {
-                let RawContainerStatus { name, image_id, state, last_state } = status;
-                let own = named.get(&*name);
-                ContainerStatus {
-                    image: own.map_or_else(String::new, |own| own.image.clone()),
-                    image_id: Some(image_id).filter(|id| id.len() <= IMAGE).unwrap_or_default(),
-                    is_plain: spec.is_plain() && own.is_some_and(|own| own.is_plain()),
-                    name,
-                    is_previous: state.terminated.is_none(),
-                    waiting: state.waiting,
-                    terminated: state.terminated.or(last_state.terminated),
-                }
-            })
-            .collect();
+        let mut containers = status.init_container_statuses;
+        containers.extend(status.container_statuses);
+        for container in &mut containers {
+            if let Some(own) = named.get(&*container.name) {
+                container.image.clone_from(&own.image);
+                container.is_plain = spec.is_plain() && own.is_plain();
+            }
+        }
         Ok(Self {
             owners: std::mem::take(&mut metadata.owner_references),
             metadata: metadata.into(),
@@ -324,26 +301,9 @@ struct Status {
     #[serde(deserialize_with = "first")]
     conditions: Vec<Condition>,
     #[serde(deserialize_with = "first")]
-    init_container_statuses: Vec<RawContainerStatus>,
+    init_container_statuses: Vec<ContainerStatus>,
     #[serde(deserialize_with = "first")]
-    container_statuses: Vec<RawContainerStatus>,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RawContainerStatus {
-    name: String,
-    #[serde(rename = "imageID")]
-    image_id: String,
-    state: State,
-    last_state: State,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(default)]
-struct State {
-    waiting: Option<Waiting>,
-    terminated: Option<Terminated>,
+    container_statuses: Vec<ContainerStatus>,
 }
 
 #[cfg(test)]

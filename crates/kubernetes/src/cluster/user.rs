@@ -1,9 +1,8 @@
 //! The Kubernetes API for commands, with a person's kubeconfig: long lists, longer timeouts, the server's messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::Arc;
 
 use http::header::WARNING;
 use http::{Method, Response};
@@ -43,8 +42,8 @@ pub struct UserClient {
     is_local: bool,
     /// Pauses before a page is requested again.
     pub(super) pauses: [Duration; 2],
-    /// Objects of lists that could not be read, by kind: their number, and the names of the first.
-    left_out: Mutex<BTreeMap<String, (usize, Vec<String>)>>,
+    /// Names of objects of lists that could not be read, by kind. A list may be read twice.
+    left_out: Mutex<BTreeMap<String, BTreeSet<String>>>,
 }
 
 impl UserClient {
@@ -56,7 +55,9 @@ impl UserClient {
     ) -> Result<Self, ConnectError> {
         let (config, context) = kubeconfig::load(kubeconfig, context, environment)?;
         let mut client = Self::new(config)?;
-        Arc::make_mut(&mut client.api.server).context = context;
+        if !context.is_empty() {
+            client.api.server = format!("{} (context {context:?})", client.api.server).into();
+        }
         Ok(client)
     }
 
@@ -125,7 +126,7 @@ impl UserClient {
                 page => page?,
             };
             let mut items = Vec::new();
-            for object in page.objects() {
+            for object in page.objects {
                 match object {
                     Ok(object) => items.push(object),
                     Err(unread) => self.leave_out(path, unread.0),
@@ -141,7 +142,11 @@ impl UserClient {
     }
 
     /// Reads a page, again if the API server is overloaded, so that a long list is not lost because of one page.
-    async fn page(&self, pages: &mut Pages, token: Option<&str>) -> Result<Page, RequestError> {
+    async fn page<T: DeserializeOwned>(
+        &self,
+        pages: &mut Pages,
+        token: Option<&str>,
+    ) -> Result<Page<T>, RequestError> {
         let mut pauses = self.pauses.iter();
         loop {
             match (self.api.within(TIME, pages.get(token)).await, pauses.next()) {
@@ -156,24 +161,18 @@ impl UserClient {
     fn leave_out(&self, path: &str, ObjectMeta { name, namespace, .. }: ObjectMeta) {
         let path = path.split_once('?').map_or(path, |(path, _)| path);
         let kind = path.rsplit_once('/').map_or(path, |(_, kind)| kind);
-        let mut left_out = self.left_out.lock();
-        let (count, names) = left_out.entry(kind.to_owned()).or_default();
         let name = namespace.into_iter().chain(name).collect::<Vec<String>>().join("/");
-        // A list may be read twice.
-        if !names.contains(&name) {
-            *count += 1;
-            if names.len() < NAMED {
-                names.push(name);
-            }
-        }
+        self.left_out.lock().entry(kind.to_owned()).or_default().insert(name);
     }
 
     /// Returns, once, a note for each kind with skipped objects: `2 of the pods cannot be read, and are left out: …`.
     pub fn take_left_out(&self) -> Vec<String> {
         let left_out = std::mem::take(&mut *self.left_out.lock());
-        let note = |(kind, (count, names)): (String, (usize, Vec<String>))| {
-            let more = if count > names.len() { ", …" } else { "" };
-            format!("{count} of the {kind} cannot be read, and are left out: {}{more}", names.join(", "))
+        let note = |(kind, names): (String, BTreeSet<String>)| {
+            let first: Vec<&str> = names.iter().map(String::as_str).take(NAMED).collect();
+            let more = if names.len() > NAMED { ", …" } else { "" };
+            let (count, first) = (names.len(), first.join(", "));
+            format!("{count} of the {kind} cannot be read, and are left out: {first}{more}")
         };
         left_out.into_iter().map(note).collect()
     }

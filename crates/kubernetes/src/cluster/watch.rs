@@ -6,10 +6,10 @@
 mod known;
 mod lines;
 mod pauses;
-mod unread;
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::future::ready;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::ObjectMeta;
 use kube::config::Config;
+use prometheus::IntCounterVec;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -28,12 +29,11 @@ use tokio_util::task::AbortOnDropHandle;
 pub use self::known::Known;
 use self::lines::Lines;
 use self::pauses::{FIRST_PAUSE, Pauses};
-pub use self::unread::UnreadMetrics;
 use super::api::{Api, JSON, success, with_query};
-use super::list::{Bounds, OBJECT, Pages};
-use super::object::identity;
+use super::list::{Bounds, OBJECT, Page, Pages, identity};
 use super::{Caller, ClusterError, ConnectError, ObjectName};
 use tolerarch_support::environment::Environment;
+use tolerarch_support::metrics::Metrics;
 use tolerarch_support::recently::Recently;
 use tolerarch_support::sync::Mutex;
 
@@ -62,6 +62,24 @@ pub trait Followed: DeserializeOwned + Send + 'static {
     const LIST: &'static str;
 
     fn metadata(&self) -> &ObjectMeta;
+}
+
+/// Counter of unreadable objects. Clones share it.
+#[derive(Clone)]
+pub struct UnreadMetrics(IntCounterVec);
+
+impl UnreadMetrics {
+    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        let unread = metrics.counters(
+            "tolerarch_cluster_unread_objects_total",
+            "Objects of the cluster that could not be read and were left out, at each list and watch.",
+            &["resource"],
+        )?;
+        for resource in ["namespaces", "nodepools", "nodes", "pods"] {
+            let _ = unread.with_label_values(&[resource]);
+        }
+        Ok(Self(unread))
+    }
 }
 
 /// A client that follows objects. Clones share state.
@@ -132,24 +150,19 @@ impl Watcher {
         let selected = |fields| with_query(list, [("fieldSelector", fields)]);
         let path = fields.map_or_else(|| list.to_owned(), selected);
         // The watch stays at most one change ahead of the follower, as each object may be large.
-        let (changes, receiver) = mpsc::channel(1);
+        let (changes, mut receiver) = mpsc::channel(1);
         let watch = Watch { watcher: self.clone(), path, changes, pauses: Pauses::new(self.first_pause) };
         let task = AbortOnDropHandle::new(tokio::spawn(watch.run()));
-        let next = async |(mut receiver, task): (mpsc::Receiver<_>, AbortOnDropHandle<Infallible>)| {
-            match receiver.recv().await {
-                Some(change) => Some((change, (receiver, task))),
-                // The task ends only by a panic, which is passed on to the follower.
-                None => {
-                    let Err(error) = task.await;
-                    error.try_into_panic().ok().and_then(|panic| resume_unwind(panic))
-                }
-            }
-        };
-        stream::unfold((receiver, task), next).boxed()
+        // The task ends only by a panic, which is passed on to the follower.
+        let ended = stream::once(task).filter_map(|ended| {
+            let Err(error) = ended;
+            ready(error.try_into_panic().ok().and_then(|panic| resume_unwind(panic)))
+        });
+        stream::select(stream::poll_fn(move |context| receiver.poll_recv(context)), ended).boxed()
     }
 
     /// Counts an unreadable object, and logs it at most once an hour.
-    fn unread<K: Followed>(&self, meta: ObjectMeta, error: ClusterError) -> Change<K> {
+    fn unread<K: Followed>(&self, (meta, error): (ObjectMeta, ClusterError)) -> Change<K> {
         let resource = K::LIST.rsplit('/').next().unwrap_or_default();
         if let Some(UnreadMetrics(counted)) = &self.unread {
             counted.with_label_values(&[resource]).inc();
@@ -193,39 +206,29 @@ impl<K: Followed> Watch<K> {
     async fn list_and_watch(&mut self) -> Result<Infallible, ClusterError> {
         self.send(Change::Begins).await;
         let mut pages = Pages::new(self.watcher.api.clone(), self.path.clone(), self.watcher.bounds);
-        let mut next = None;
+        let mut token = None;
         let version = loop {
-            let (changes, token, version) = self.page(&mut pages, next.as_deref()).await?;
-            next = token;
-            if next.is_none() && version.is_empty() {
+            let Page { objects, next, resource_version } = self.page(&mut pages, token.as_deref()).await?;
+            if next.is_none() && resource_version.is_empty() {
                 return Err(ClusterError::Malformed);
             }
-            for change in changes {
-                self.send(change).await;
+            for object in objects {
+                self.send(object.map_or_else(|unread| self.watcher.unread(*unread), Change::Listed)).await;
             }
-            if next.is_none() {
-                break version;
+            token = next;
+            if token.is_none() {
+                break resource_version;
             }
         };
         self.send(Change::Complete).await;
         self.watch(version).await
     }
 
-    /// Reads a page and its objects while no other page is read, as a page takes memory until then. Also returns the
-    /// token of the next page, and the list's version.
-    async fn page(
-        &self,
-        pages: &mut Pages,
-        token: Option<&str>,
-    ) -> Result<(Vec<Change<K>>, Option<String>, String), ClusterError> {
+    /// Reads a page and its objects while no other page is read, as a page takes memory until then.
+    async fn page(&self, pages: &mut Pages, token: Option<&str>) -> Result<Page<K>, ClusterError> {
         let Watcher { api, page: turn, .. } = &self.watcher;
         let _turn = turn.acquire().await;
-        let page = api.within(PAGE_TIME, pages.get(token)).await?;
-        let changes = page.objects().map(|read| match read {
-            Ok(object) => Change::Listed(object),
-            Err(unread) => self.watcher.unread(unread.0, unread.1),
-        });
-        Ok((changes.collect(), page.next, page.resource_version))
+        Ok(api.within(PAGE_TIME, pages.get(token)).await?)
     }
 
     /// Watches from this version.
@@ -280,10 +283,10 @@ impl<K: Followed> Watch<K> {
             object: &'a RawValue,
         }
         let malformed = |_| ClusterError::Malformed;
-        let meta = identity(&line, &["object", "metadata"]);
+        let meta = identity(&line);
         if !is_whole {
             // The event may be a deletion, which only the next list shows.
-            return Ok(Some(self.watcher.unread(meta, ClusterError::TooLarge)));
+            return Ok(Some(self.watcher.unread((meta, ClusterError::TooLarge))));
         }
         let Event { r#type, object } = serde_json::from_slice(&line).map_err(malformed)?;
         if let Some(now) = meta.resource_version.as_ref().filter(|now| !now.is_empty()) {
@@ -292,7 +295,7 @@ impl<K: Followed> Watch<K> {
         Ok(match &*r#type {
             "ADDED" | "MODIFIED" => Some(match serde_json::from_str(object.get()) {
                 Ok(object) => Change::Applied(object),
-                Err(_) => self.watcher.unread(meta, ClusterError::Malformed),
+                Err(_) => self.watcher.unread((meta, ClusterError::Malformed)),
             }),
             "DELETED" => Some(Change::Deleted(meta)),
             "ERROR" => {

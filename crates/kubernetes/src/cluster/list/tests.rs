@@ -77,13 +77,37 @@ async fn a_list_that_cannot_go_on_behind_it_says_so() {
 #[test]
 fn takes_only_what_is_whole() {
     let page = br#"{"kind":"List","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"metadata":{"name":"a","#;
-    let rest = Page::behind(page).unwrap();
+    let rest = Page::<Node>::behind(page).unwrap();
     assert_eq!((&*rest.resource_version, rest.next.as_deref()), ("7", Some("t")));
-    let unread = rest.objects::<Node>().map(|object| object.unwrap_err().0.name.unwrap());
+    let unread = rest.objects.into_iter().map(|object| object.unwrap_err().0.name.unwrap());
     assert_eq!(unread.collect::<Vec<_>>(), ["a"]);
     for none in
         [&br#"{"apiVersion":"v1","items":[{"a"#[..], b"", b"\"items\":", br#"{"metadata":{},"items":["#]
     {
-        assert!(matches!(Page::behind(none), Err(RequestError::TooLarge)));
+        assert!(matches!(Page::<Node>::behind(none), Err(RequestError::TooLarge)));
     }
+}
+
+#[test]
+fn an_object_is_known_by_as_much_as_there_is() {
+    let deep = format!("{}1{}", r#"{"f:a":"#.repeat(10_000), "}".repeat(10_000));
+    let object = format!(
+        r#"{{"metadata":{{"name":"web","managedFields":[{{"fieldsV1":{deep}}}],"namespace":"team","uid":"u"}}}}"#
+    );
+    let of = |json: &str| {
+        let ObjectMeta { name, namespace, uid, .. } = identity(json.as_bytes());
+        (name.unwrap_or_default(), namespace.unwrap_or_default(), uid.unwrap_or_default())
+    };
+    let all = ("web".to_owned(), "team".to_owned(), "u".to_owned());
+    assert_eq!(of(&object), all);
+    let event = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+    assert_eq!(of(&event), all);
+    let cut = format!(r#""items":[{object}"#);
+    assert_eq!(of(&cut), all, "the rest is missing");
+    let (name, namespace, _) = of(&object[..60]);
+    assert_eq!((&*name, &*namespace), ("web", ""));
+    assert_eq!(of("canary"), Default::default());
+    // The same words within a text are escaped.
+    let quoted = json!({"apiVersion": "\"metadata\":{\"name\":\"no\"}", "metadata": {"name": "web"}});
+    assert_eq!(of(&quoted.to_string()).0, "web");
 }

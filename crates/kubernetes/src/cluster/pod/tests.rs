@@ -79,10 +79,11 @@ fn tells_how_containers_fare() {
         {"name": "fine", "state": {"running": {"startedAt": "x"}}},
     ]);
     let [init, pull, crash, fine] = read(&pod).containers.try_into().unwrap();
-    assert_eq!(init.terminated.map(|end| (end.exit_code, end.message)), Some((255, "m".into())));
-    assert_eq!(pull.waiting.map(|why| why.message), Some("no match".into()));
-    assert_eq!(crash.terminated.map(|end| end.exit_code), Some(1));
-    assert_eq!((fine.waiting, fine.terminated), (None, None));
+    let init = init.state.terminated.unwrap();
+    assert_eq!((init.exit_code, init.message.as_deref()), (255, Some("m")));
+    assert_eq!(pull.state.waiting.unwrap().message.as_deref(), Some("no match"));
+    assert_eq!((crash.state.terminated, crash.last_state.terminated.unwrap().exit_code), (None, 1));
+    assert_eq!((fine.state.waiting, fine.state.terminated, fine.last_state.terminated), (None, None, None));
 }
 
 /// Of a list none is lost because of one that a tenant made unreadable.

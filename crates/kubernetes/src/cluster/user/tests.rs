@@ -104,7 +104,7 @@ async fn large_objects_come_in_smaller_pages_and_what_cannot_be_read_is_told() {
     assert_eq!(names, expected);
     let again: Vec<crate::cluster::Namespace> = client.list("/api/v1/pods").await.unwrap();
     assert_eq!(again.len(), 17);
-    let note = "2 of the pods cannot be read, and are left out: team/odd, team/huge";
+    let note = "2 of the pods cannot be read, and are left out: team/huge, team/odd";
     assert_eq!(client.take_left_out(), [note]);
     assert_eq!(client.take_left_out(), [""; 0], "it is told once");
 }
