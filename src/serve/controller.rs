@@ -83,9 +83,7 @@ async fn control(
         state: Reported::default(),
     };
     process.keep("census", census.state.clone(), census, |task| Box::pin(task.run()));
-    let Context { leadership, cluster, watcher, settings, .. } = context;
-    let node_taints =
-        NodeTaints { leadership, cluster, watcher, settings, metrics: own, state: Reported::default() };
+    let node_taints = NodeTaints { context, metrics: own, state: Reported::default() };
     process.keep("node-taints", node_taints.state.clone(), node_taints, |task| Box::pin(task.run()));
 
     let (admin, repair) = (address(&process.admin), config.controller.repair);
@@ -93,7 +91,7 @@ async fn control(
     process.follow(&live, sources, levels, seen);
     process.run_until(shutdown).await?;
     // Only after all that acts by the Lease.
-    resignation.resign().await;
+    resignation.await;
     Ok(())
 }
 

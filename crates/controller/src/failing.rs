@@ -60,11 +60,6 @@ const RIGHTS: [(&str, &str); 3] = [
 /// How often that is tried.
 const TRY: Duration = Duration::from_secs(60);
 
-struct Failing {
-    pod: StoredPod,
-    failures: Vec<ContainerFailure>,
-}
-
 impl FailingPods {
     pub async fn run(&mut self) {
         loop {
@@ -91,12 +86,12 @@ impl FailingPods {
                 Some(change) = changes.next() => {
                     tell(&self.state, PODS_UNREAD, &change);
                     if let Change::Listed(pod) | Change::Applied(pod) = change
-                        && let Some(failing) = self.failing(pod)
-                        && looked.insert(failing.pod.uid())
+                        && let Some((pod, failures)) = self.failing(pod)
+                        && looked.insert(pod.uid())
                     {
-                        let namespace = failing.pod.namespace().to_owned();
-                        if let Some(Failing { pod, .. }) = waiting.push(&namespace, failing) {
-                            looked.remove(pod.uid());
+                        let namespace = pod.namespace().to_owned();
+                        if let Some((dropped, _)) = waiting.push(&namespace, (pod, failures)) {
+                            looked.remove(dropped.uid());
                         }
                     }
                 }
@@ -113,18 +108,18 @@ impl FailingPods {
                 _ = tries.tick() => self.try_again().await,
             }
             while looks.len() < LOOKS
-                && let Some(failing) = waiting.pop()
+                && let Some((pod, failures)) = waiting.pop()
             {
                 looks.push(async move {
                     pace.turn().await;
-                    (failing.pod.uid().to_owned(), self.look(&failing, limits).await)
+                    (pod.uid().to_owned(), self.look(&pod, &failures, limits).await)
                 });
             }
         }
     }
 
     /// The Pod, if it shows something that can be looked at.
-    fn failing(&self, mut pod: StoredPod) -> Option<Failing> {
+    fn failing(&self, mut pod: StoredPod) -> Option<(StoredPod, Vec<ContainerFailure>)> {
         let mut failures = failures(&pod, SystemTime::now());
         if !self.context.settings.borrow().pod_logs {
             failures.retain(|failure| !matches!(failure.evidence, Evidence::InItsLog { .. }));
@@ -134,13 +129,14 @@ impl FailingPods {
         pod.owners.clear();
         pod.metadata.labels = None;
         let is_small = pod.facts.as_ref().is_some_and(|facts| facts.held() <= POD);
-        (is_small && !failures.is_empty()).then_some(Failing { pod, failures })
+        (is_small && !failures.is_empty()).then_some((pod, failures))
     }
 
     /// Finds out whether an image is not for the node, and tells that. Returns whether all is known that this takes.
     async fn look(
         &self,
-        Failing { pod, failures }: &Failing,
+        pod: &StoredPod,
+        failures: &[ContainerFailure],
         limits: &BatchLimits,
     ) -> Result<bool, ClusterError> {
         let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else { return Ok(true) };

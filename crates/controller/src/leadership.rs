@@ -29,13 +29,6 @@ pub struct Elector {
 #[derive(Clone)]
 pub struct Leadership(watch::Receiver<Option<Instant>>);
 
-/// Gives the Lease back, once all that needs it has ended.
-pub struct Resignation {
-    cluster: Arc<Cluster>,
-    lease: OwnedName,
-    identity: String,
-}
-
 impl Elector {
     /// Does nothing before [`Elector::run`]. No other replica may have this identity, nor this one after a restart.
     pub fn new(
@@ -53,10 +46,29 @@ impl Elector {
         Leadership(self.until.subscribe())
     }
 
-    pub fn resignation(&self) -> Resignation {
-        let Self { cluster, lease, election, .. } = self;
-        let identity = election.identity.clone();
-        Resignation { cluster: Arc::clone(cluster), lease: lease.clone(), identity }
+    /// Lets another replica lead at once, if this one does, for when all that needs the Lease has ended. Tried once: without
+    /// it the others wait a little longer.
+    pub fn resignation(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let (cluster, lease) = (Arc::clone(&self.cluster), self.lease.clone());
+        let identity = self.election.identity.clone();
+        async move {
+            let done = timeout(ATTEMPT, async {
+                let stored: Lease = lease.read(&cluster).await?;
+                match &stored.spec {
+                    Some(spec) if spec.holder_identity.as_ref() == Some(&identity) => {
+                        let free = json!({"spec": released(spec, micro_time())});
+                        lease.write(&cluster, &stored, free).await
+                    }
+                    _ => Ok(()),
+                }
+            });
+            match done.await.unwrap_or(Err(ClusterError::Timeout)) {
+                Ok(()) => tracing::info!("the Lease is released"),
+                Err(error) => {
+                    tracing::warn!(%error, "the Lease cannot be released; another replica leads later");
+                }
+            }
+        }
     }
 
     /// Whether the Lease can be read and written.
@@ -152,26 +164,6 @@ impl Leadership {
             let Some(until) = until.filter(|until| Instant::now() < *until) else { return };
             // Renewed, given up, or out of time.
             let _ = timeout_at(until, self.0.changed()).await;
-        }
-    }
-}
-
-impl Resignation {
-    /// Lets another replica lead at once, if this one does. Tried once: without it the others wait a little longer.
-    pub async fn resign(&self) {
-        let done = timeout(ATTEMPT, async {
-            let stored: Lease = self.lease.read(&self.cluster).await?;
-            match &stored.spec {
-                Some(spec) if spec.holder_identity.as_ref() == Some(&self.identity) => {
-                    let free = json!({"spec": released(spec, micro_time())});
-                    self.lease.write(&self.cluster, &stored, free).await
-                }
-                _ => Ok(()),
-            }
-        });
-        match done.await.unwrap_or(Err(ClusterError::Timeout)) {
-            Ok(()) => tracing::info!("the Lease is released"),
-            Err(error) => tracing::warn!(%error, "the Lease cannot be released; another replica leads later"),
         }
     }
 }

@@ -21,11 +21,7 @@ const TOGETHER: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 const NOT_WRITTEN: &str = "the ConfigMap of images that failed cannot be read or written";
 
-/// Clones are the same.
-#[derive(Clone)]
-pub struct Learner(Arc<Shared>);
-
-struct Shared {
+pub struct Learner {
     cluster: Arc<Cluster>,
     name: OwnedName,
     waiting: Mutex<Vec<FailedImage>>,
@@ -34,14 +30,14 @@ struct Shared {
 
 impl Learner {
     pub fn new(cluster: Arc<Cluster>, name: OwnedName) -> Self {
-        Self(Arc::new(Shared { cluster, name, waiting: Mutex::default(), more: Notify::new() }))
+        Self { cluster, name, waiting: Mutex::default(), more: Notify::new() }
     }
 
     pub(super) fn learn(&self, failed: FailedImage) {
-        let mut waiting = self.0.waiting.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.len() < WAITING && !waiting.contains(&failed) {
             waiting.push(failed);
-            self.0.more.notify_one();
+            self.more.notify_one();
         }
     }
 
@@ -49,8 +45,8 @@ impl Learner {
     pub(super) async fn keep(&self, leadership: &Leadership, state: &Reported) {
         let mut pause = TOGETHER;
         loop {
-            if self.0.waiting.lock().is_empty() {
-                self.0.more.notified().await;
+            if self.waiting.lock().is_empty() {
+                self.more.notified().await;
             }
             sleep(pause).await;
             let written = self.write(leadership).await;
@@ -67,7 +63,7 @@ impl Learner {
     }
 
     async fn write(&self, leadership: &Leadership) -> Result<(), ClusterError> {
-        let Shared { cluster, name, waiting, .. } = &*self.0;
+        let Self { cluster, name, waiting, .. } = self;
         let stored: ConfigMap = match name.read(cluster).await {
             // What others have put there is nothing that could be read later, either.
             Err(ClusterError::TooLarge | ClusterError::Malformed) => {

@@ -25,7 +25,7 @@ mod testing;
 
 pub use census::{CensusLoop, CensusMetrics};
 pub use failing::FailingPods;
-pub use leadership::{Elector, Leadership, Resignation};
+pub use leadership::{Elector, Leadership};
 pub use learner::Learner;
 pub use loops::Context;
 pub use metrics::ControllerMetrics;

@@ -23,6 +23,13 @@ pub struct Context {
     pub settings: watch::Receiver<ControllerSettings>,
 }
 
+impl Context {
+    pub(super) fn writer(&self, per_second: u32, burst: u32) -> Writer<'_> {
+        let Self { cluster, leadership, .. } = self;
+        Writer { cluster, leadership, pace: Pace::new(per_second, burst) }
+    }
+}
+
 /// Does this while the settings say so, from when they do.
 pub(super) async fn while_on(
     settings: &watch::Receiver<ControllerSettings>,

@@ -3,19 +3,15 @@
 mod plan;
 mod queue;
 
-use std::sync::Arc;
-
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use self::queue::{News, Queue};
-use super::loops::{Writer, Written, tell, word};
+use super::loops::{Context, Writer, Written, tell, word};
 use super::metrics::CONTESTED;
-use super::pace::Pace;
-use super::{ControllerMetrics, ControllerSettings, Leadership, NodeTaint};
-use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, Node, PatchType, TAINTS_KEY, Watcher};
+use super::{ControllerMetrics, NodeTaint};
+use tolerarch_kubernetes::cluster::{Change, ClusterError, Node, PatchType, TAINTS_KEY};
 use tolerarch_support::health::{Reported, State};
 
 /// Changes a second, so that a large cluster is no load for the API server; and how many may be made at once.
@@ -25,10 +21,7 @@ const BURST: u32 = 40;
 const WRITING: usize = 8;
 
 pub struct NodeTaints {
-    pub leadership: Leadership,
-    pub cluster: Arc<Cluster>,
-    pub watcher: Watcher,
-    pub settings: watch::Receiver<ControllerSettings>,
+    pub context: Context,
     pub metrics: ControllerMetrics,
     pub state: Reported,
 }
@@ -40,14 +33,14 @@ impl NodeTaints {
     pub async fn run(&mut self) {
         loop {
             // Ends when another replica may lead.
-            self.leadership.lead(self.work()).await;
+            self.context.leadership.lead(self.work()).await;
             self.state.set(State::Healthy);
         }
     }
 
     /// Keeps up the taints until others are wanted.
     async fn work(&self) {
-        let mut settings = self.settings.clone();
+        let mut settings = self.context.settings.clone();
         let entries = settings.borrow_and_update().node_taints.clone();
         let kept = async {
             self.keep(&entries).await;
@@ -63,9 +56,8 @@ impl NodeTaints {
 
     /// Ends only without entries, when no node has a taint of ours, or where nodes cannot be read anyway.
     async fn keep(&self, entries: &[NodeTaint]) {
-        let mut changes = self.watcher.follow::<Node>(None);
-        let pace = Pace::new(PER_SECOND, BURST);
-        let writer = &Writer { cluster: &self.cluster, leadership: &self.leadership, pace };
+        let mut changes = self.context.watcher.follow::<Node>(None);
+        let writer = &self.context.writer(PER_SECOND, BURST);
         let mut queue = Queue::default();
         let mut writes = FuturesUnordered::new();
         while !entries.is_empty() || !queue.is_settled() {

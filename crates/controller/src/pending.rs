@@ -14,7 +14,6 @@ use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 use self::pods::Pods;
 use super::loops::{Context, Writer, Written, tell, while_on};
 use super::note::{self, POOL_CLOSED, POOL_OPENED};
-use super::pace::Pace;
 use super::repair::{self, patch_of, repair};
 use super::scope::{Called, Scope};
 use super::{ControllerMetrics, ControllerSettings, Recorder};
@@ -71,8 +70,7 @@ impl PendingPods {
     }
 
     async fn follow(&self) {
-        let pace = Pace::new(repair::PER_SECOND, repair::BURST);
-        let writer = &Writer { cluster: &self.context.cluster, leadership: &self.context.leadership, pace };
+        let writer = &self.context.writer(repair::PER_SECOND, repair::BURST);
         let mut changes = self.context.watcher.follow::<StoredPod>(Some(WITHOUT_NODE));
         let mut listed = Instant::now();
         let mut of_namespaces = self.context.watcher.follow::<Namespace>(None);

@@ -127,7 +127,7 @@ struct Replica {
     name: String,
     task: JoinHandle<()>,
     suspended: Arc<Mutex<(bool, Option<Waker>)>>,
-    resignation: Resignation,
+    resignation: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl Replica {
@@ -138,7 +138,7 @@ impl Replica {
             OwnedName { namespace: "team".into(), name: ObjectName::new("tolerarch-controller").unwrap() };
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
         let mut elector = Elector::new(Arc::clone(&cluster), lease, name.to_owned(), &metrics);
-        let (leadership, resignation) = (elector.leadership(), elector.resignation());
+        let (leadership, resignation) = (elector.leadership(), Box::pin(elector.resignation()));
         let suspended = Arc::new(Mutex::new((false, None)));
         let gate = Arc::clone(&suspended);
         let work = async move {
@@ -189,7 +189,7 @@ impl Replica {
         let Self { task, resignation, .. } = self;
         task.abort();
         let _ = task.await;
-        resignation.resign().await;
+        resignation.await;
     }
 }
 

@@ -1,12 +1,15 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::*;
-use crate::Elector;
 use crate::testing::{Log, PATIENCE};
+use crate::{ControllerSettings, Elector};
+use tolerarch_engine::decide::testing::Bench;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_kubernetes::cluster::{Node, ObjectName, OwnedName, Taint};
@@ -64,10 +67,13 @@ impl World {
         let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
         let mut elector = Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &self.counts);
         let mut taints = NodeTaints {
-            leadership: elector.leadership(),
-            cluster: Arc::new(self.nodes.cluster()),
-            watcher: self.nodes.watcher(),
-            settings: self.settings.subscribe(),
+            context: Context {
+                leadership: elector.leadership(),
+                cluster: Arc::new(self.nodes.cluster()),
+                watcher: self.nodes.watcher(),
+                current: Bench::new().await.current.clone(),
+                settings: self.settings.subscribe(),
+            },
             metrics: self.counts.clone(),
             state: Reported::default(),
         };
