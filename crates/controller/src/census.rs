@@ -1,4 +1,4 @@
-//! The census: how much of the cluster could run on every platform. Pods are listed page by page, only sums stay.
+//! Census: sums of the Pods that could run on every platform. Pods are listed page by page, and only sums are kept.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ use tolerarch_kubernetes::cluster::{
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::metrics::{Metrics, OTHER};
 
-/// Shapes that are looked up at a time: behind what the webhook asks for, and what nodes pull.
+/// Maximal number of shapes looked up at a time, so that lookups of the webhook and pulls of nodes come first.
 const LOOKUPS: usize = 8;
-/// Shapes of Pods that wait for them at a time; each takes a few kilobytes.
+/// Maximal number of shapes that wait for lookups; each takes a few kilobytes.
 const SHAPES: usize = 256;
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Labels of namespaces, and what metrics call them.
+/// Labels of namespaces, and their names in metrics.
 const LABELS: [(&str, &str); 2] = [(MODE_KEY, "mode"), (PROFILE_KEY, "profile")];
 
 pub struct CensusLoop {
@@ -38,7 +38,7 @@ impl CensusLoop {
         loop {
             let is_on = |settings: &ControllerSettings| !settings.census.is_zero();
             self.context.leadership.lead(while_on(&self.context.settings, is_on, self.work())).await;
-            // Another replica shows them now, or none does.
+            // If any replica exports the census now, it is another one.
             self.metrics.clear();
             self.state.set(State::Healthy);
         }
@@ -78,14 +78,14 @@ impl CensusLoop {
     }
 }
 
-/// Adds up all Pods that there are, and namespaces by labels that make no difference.
+/// Sums up all Pods, and counts namespaces with ignored labels.
 async fn count(
     cluster: &Cluster,
     watcher: &Watcher,
     current: &Current,
     configurations: &[ObjectName],
 ) -> Result<(Totals, [i64; 2]), ClusterError> {
-    // As the webhook is called, so it is counted.
+    // Pods are counted by the profile with which the webhook is called for them.
     let scope = Scope::read(cluster, configurations).await?;
     let mut namespaces = BTreeMap::new();
     let of_namespaces = listed(watcher.follow::<Namespace>(None), |namespace| match namespace {
@@ -112,7 +112,7 @@ async fn count(
 
     let snapshot = current.get();
     let limits = &lookup_limits(LOOKUPS);
-    // By their places: a closure over references to them would not be general enough for a task.
+    // Indexes, as a closure over references to the shapes would not be general enough for a task.
     let (added, snapshot) = (&added, &snapshot);
     let judged = stream::iter(0..added.shapes.all.len()).map(|place| async move {
         let shape = &added.shapes.all[place];
@@ -125,7 +125,7 @@ async fn count(
     Ok((added.totals(&coverages), ignored))
 }
 
-/// Takes all objects of a list; `None` where it begins, whatever came before.
+/// Passes all objects of a list to `take`, and `None` when the list begins: objects before that no longer count.
 async fn listed<K>(
     mut changes: impl Stream<Item = Change<K>> + Unpin,
     mut take: impl FnMut(Option<K>),
@@ -136,7 +136,7 @@ async fn listed<K>(
             Change::Listed(object) => take(Some(object)),
             Change::Complete => return Ok(()),
             Change::Failed(error) => return Err(error),
-            // Nothing is followed before the list is complete; and what cannot be read costs the sums nothing else.
+            // Nothing is watched before the list is complete, and an unreadable object is only missing in the sums.
             Change::Unread(_) | Change::Applied(_) | Change::Deleted(_) => {}
         }
     }
@@ -193,7 +193,6 @@ impl CensusMetrics {
         show(OTHER, &totals.other);
     }
 
-    /// Shows nothing, as nothing is known.
     fn clear(&self) {
         self.ignored.reset();
         self.cpu.reset();

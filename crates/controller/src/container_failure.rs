@@ -1,4 +1,4 @@
-//! How a Pod shows that an image is not for its node: pure. Of the untrusted text only known words count.
+//! Evidence in a Pod's status that an image does not run on the node. Pure. In untrusted text only known words count.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,18 +7,18 @@ use tolerarch_core::pod::PodMode;
 use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::{ContainerStatus, Phase, StoredPod};
 
-/// Containers of one Pod that are looked at.
+/// Maximal number of failures of one Pod.
 const CONTAINERS: usize = 8;
-/// What ended longer ago is not told.
+/// Time after which the end of a container is no longer reported.
 const LATELY: Duration = Duration::from_secs(3600);
-/// What does not even begin ends this soon; the times of a status are whole seconds.
+/// Maximal duration of a program that could not start; the times in a status are whole seconds.
 const SOON: Duration = Duration::from_secs(5);
-/// How runtimes and shells end what cannot be run: crun and old runc, sh, newer runc.
+/// Exit codes of programs that cannot be run: by crun and old runc, sh, newer runc.
 const EXIT_CODES: [i32; 4] = [1, 126, 127, 255];
 const EXEC_FORMAT: &str = "exec format error";
-/// Bytes of a digest.
+/// Length of a digest in bytes.
 const DIGEST: usize = "sha256:".len() + 64;
-/// What containerd, dockerd and CRI-O say of an index without an entry for the node.
+/// Messages of containerd, dockerd and CRI-O about an index without an entry for the node.
 const NO_MATCH: [&str; 4] = [
     "no match for platform",
     "no matching manifest for",
@@ -26,31 +26,30 @@ const NO_MATCH: [&str; 4] = [
     "no image found in manifest list for architecture",
 ];
 
-/// A container that did not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ContainerFailure {
     pub(super) container: String,
-    /// As the Pod names it.
+    /// Image as the Pod names it.
     pub(super) image: String,
     pub(super) evidence: Evidence,
-    /// Of the image that failed; `None` where it cannot be told.
+    /// Digest of the image that failed; `None` if it is unknown.
     pub(super) digest: Option<Digest>,
-    /// Whether nothing that its Pod says or sets has a part in this: it is about the image.
+    /// Set if the image alone causes the failure, and nothing that the Pod says or sets.
     pub(super) is_of_image: bool,
 }
 
-/// What its status shows of why.
+/// Reason for the failure in the container's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
     /// The runtime found no entry for the node in the index.
     NoMatch,
-    /// It ended by an exec format error.
+    /// The container ended by an exec format error.
     ExecFormat,
-    /// It ended at once, and only its log can say why; that of the run before the present one if that is set.
+    /// The container ended at once, and only its log can say why: the log of the `previous` run, if set.
     InItsLog { previous: bool },
 }
 
-/// What there is to see of a Pod now.
+/// Returns the failures that the Pod's status shows.
 pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure> {
     let is_of_concern = pod.node.is_some() && pod.phase != Phase::Succeeded && !pod.is_terminating();
     let is_opted_out = pod.facts.as_ref().is_none_or(|facts| facts.mode() == PodMode::Off);
@@ -95,26 +94,27 @@ fn evidence(container: &ContainerStatus, now: SystemTime) -> Option<Evidence> {
     is_suspect.then_some(Evidence::InItsLog { previous: state.terminated.is_none() })
 }
 
-/// The image that this proves something of, and whether it does so whatever the Pod says and sets.
+/// Returns the digest of the image that the evidence is about, and whether the evidence holds whatever the Pod
+/// says and sets.
 fn proven(container: &ContainerStatus, evidence: Evidence) -> (Option<Digest>, bool) {
     let of_reference = |text: &str| digest(text.rsplit_once('@')?.1);
     let ContainerStatus { image, image_id, state, .. } = container;
     match (evidence, &state.waiting, &state.terminated) {
-        // It has nothing of the image, whose digest the runtime tells here.
+        // No image has been pulled: the runtime's message names the digest.
         (Evidence::NoMatch, Some(waiting), _) => {
             match unpacked(waiting.message.as_deref().unwrap_or_default()) {
                 Some(told) => (Some(told), true),
                 None => (of_reference(image), false),
             }
         }
-        // The image of a Pod may be changed: what ran before may be another one than that which runs.
+        // A Pod's image may be changed: the previous run may have been of another image.
         (_, None, None) => (None, false),
         (_, waiting, ended) => {
             let now = waiting.iter().filter(|now| now.reason.as_deref() == Some("RunContainerError"));
             let ended = ended.iter().filter(|ended| {
                 ["StartError", "ContainerCannotRun"].map(Some).contains(&ended.reason.as_deref())
             });
-            // In the words of the runtime, which has not run it. Before these there may be some of the Pod.
+            // The end of the message is of the runtime, which has not run the image; the Pod may choose text before it.
             let mut told = now.map(|now| &now.message).chain(ended.map(|ended| &ended.message)).flatten();
             let is_of_runtime = told.any(|message| {
                 let message = message.trim_end().to_ascii_lowercase();
@@ -125,8 +125,8 @@ fn proven(container: &ContainerStatus, evidence: Evidence) -> (Option<Digest>, b
     }
 }
 
-/// The index that lacks the node's platform, in the words of containerd. Elsewhere in the message there may be those of a
-/// registry, which anybody may run.
+/// Returns the digest of an index without the node's platform, from containerd's own words only: other parts of the
+/// message may come from a registry, which anybody may run.
 fn unpacked(message: &str) -> Option<Digest> {
     let message = message.strip_prefix("rpc error: code = NotFound desc = ").unwrap_or(message);
     let (_, after) = message.strip_prefix("failed to pull and unpack image \"")?.split_once('"')?;
@@ -138,7 +138,7 @@ fn digest(text: &str) -> Option<Digest> {
     (text.len() == DIGEST && is_digest(text) && text.starts_with("sha256:")).then(|| Digest::of_text(text))
 }
 
-/// Whether a text is about a program for another architecture.
+/// Returns whether a text reports a program for another architecture.
 pub(super) fn is_exec_format(text: &str) -> bool {
     says(Some(text), EXEC_FORMAT)
 }

@@ -1,26 +1,26 @@
-//! Who leads: client-go's protocol (`leaderelection.go`) as a state machine without I/O.
+//! Leader election: client-go's protocol (`leaderelection.go`) as a state machine without I/O.
 //!
-//! Clocks of replicas are never compared. A replica that wants to lead waits for as long as the Lease lasts after it has
-//! seen it change, by its own clock; a leader stops earlier after it has begun its last renewal. So the former leader has
+//! Clocks of replicas are never compared. A candidate waits, by its own clock, for the duration of the Lease after the
+//! Lease was last seen to change; a leader stops earlier after it has begun its last renewal. So the former leader has
 //! stopped before the next one begins, however both clocks are set.
 
 use tokio::time::{Duration, Instant};
 
 use tolerarch_kubernetes::cluster::{LeaseSpec, MicroTime};
 
-/// How long a Lease lasts after each renewal, in seconds: others wait for so long.
+/// Duration of the Lease after each renewal, in seconds, for which candidates wait.
 pub(super) const LEASE: i32 = 15;
-/// How long a leader acts without a renewal.
+/// Time for which a leader acts without a renewal.
 pub(super) const RENEW: Duration = Duration::from_secs(10);
-/// How often it is renewed, or looked at by those who wait.
+/// Time between renewals by the leader, and between looks by candidates.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 
-/// One replica's part in it.
+/// State of one replica.
 pub(super) struct Election {
     pub(super) identity: String,
-    /// What the Lease said last, and since when.
+    /// Last known content of the Lease, and the time since when it has had this content.
     seen: Option<(LeaseSpec, Instant)>,
-    /// Until when this replica leads.
+    /// Time until which this replica leads.
     pub(super) leads_until: Option<Instant>,
 }
 
@@ -29,7 +29,7 @@ impl Election {
         Self { identity, seen: None, leads_until: None }
     }
 
-    /// Takes over what the Lease says. What it should say, where this replica may lead; `time` is for others to read.
+    /// Takes over the Lease's content. Returns the content to write, with this time, if this replica may lead.
     pub(super) fn look(&mut self, lease: LeaseSpec, now: Instant, time: MicroTime) -> Option<LeaseSpec> {
         let since = match &self.seen {
             Some((seen, since)) if *seen == lease => *since,
@@ -56,19 +56,19 @@ impl Election {
         })
     }
 
-    /// The Lease says now what it should, and the request for it began at this time.
+    /// Takes over that the Lease was written, by a request that began at this time.
     pub(super) fn wrote(&mut self, begun: Instant) {
         self.leads_until = Some(begun + RENEW);
     }
 
-    /// How long to wait before the next look. Those who wait do not all look at the same time.
+    /// Returns the pause before the next look, which is random for candidates, so that they do not all look at once.
     pub(super) fn pause(&self, now: Instant) -> Duration {
         let leads = self.leads_until.is_some_and(|until| now < until);
         if leads { RETRY } else { RETRY.mul_f64(1.0 + 1.2 * fastrand::f64()) }
     }
 }
 
-/// What a Lease says that its holder gives back.
+/// Returns the content of a Lease that its holder has released.
 pub(super) fn released(lease: &LeaseSpec, time: MicroTime) -> LeaseSpec {
     LeaseSpec {
         holder_identity: Some(String::new()),

@@ -1,8 +1,7 @@
-//! Pods that do not run on their nodes: those whose image has a program for another architecture, whether or not it says so, and
-//! those whose node finds nothing for its platform in an image. Events tell it, and what is recorded of it keeps the image
-//! from such nodes.
+//! Pods that fail because of their node's architecture: an image has a program for another architecture, or no entry
+//! for the node's platform. Events report the failure, and a record of it keeps Pods with the image from such nodes.
 //!
-//! Of the Pods of the cluster nothing is kept but those that show a failure, until they were looked at.
+//! Of all Pods only those with a failure are kept, until they have been examined.
 
 use std::time::SystemTime;
 
@@ -27,15 +26,15 @@ use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, Node, Store
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::recently::Recently;
 
-/// Pods on nodes that have not ended well.
+/// Field selector of Pods on nodes that have not succeeded.
 const PODS: &str = "spec.nodeName!=,status.phase!=Succeeded";
-/// Pods with a failure that wait for a look: 32 MiB at most.
+/// Number of failing Pods that wait to be examined: 32 MiB at most.
 const QUEUE: usize = 512;
-/// Bytes that a decision takes of one of them; usual ones have some 3 KiB.
+/// Maximal bytes of a Pod's facts for a decision; most Pods have some 3 KiB.
 const POD: usize = 64 << 10;
-/// For how long, and of how many Pods, it is known that they were looked at.
+/// Time for which an examined Pod is remembered, and the number of remembered Pods.
 const LOOKED: (Duration, usize) = (Duration::from_secs(3600), 1 << 14);
-/// Looks a second, how many at once, and how many at a time.
+/// Examinations per second, their burst, and their concurrency.
 const PER_SECOND: u32 = 5;
 const BURST: u32 = 20;
 const LOOKS: usize = 4;
@@ -51,13 +50,13 @@ const PODS_UNREAD: &str = "the Pods on nodes cannot be read";
 const NO_NAMESPACES: &str = "the right to get namespaces is missing";
 const NO_NODES: &str = "the right to get nodes is missing";
 const NO_LOGS: &str = "the right to get pods/log is missing";
-/// What tells whether a right that was missing is there again, whatever it is that has this name.
+/// Requests that show whether a missing right has been granted; an object of this name need not exist.
 const RIGHTS: [(&str, &str); 3] = [
     (NO_NAMESPACES, "/api/v1/namespaces/default"),
     (NO_NODES, "/api/v1/nodes/default"),
     (NO_LOGS, "/api/v1/namespaces/default/pods/default/log"),
 ];
-/// How often that is tried.
+/// Time between these requests.
 const TRY: Duration = Duration::from_secs(60);
 
 impl FailingPods {
@@ -101,7 +100,7 @@ impl FailingPods {
                         tracing::debug!(%error, "a Pod that does not run cannot be looked at");
                     }
                     if is_settled != Ok(true) {
-                        // When it changes, which it does when it is tried again to run it.
+                        // The Pod is examined again when it changes, as it does when its container is restarted.
                         looked.remove(&uid);
                     }
                 }
@@ -118,13 +117,13 @@ impl FailingPods {
         }
     }
 
-    /// The Pod, if it shows something that can be looked at.
+    /// Returns the Pod and its failures, if it has any that can be examined.
     fn failing(&self, mut pod: StoredPod) -> Option<(StoredPod, Vec<ContainerFailure>)> {
         let mut failures = failures(&pod, SystemTime::now());
         if !self.context.settings.borrow().pod_logs {
             failures.retain(|failure| !matches!(failure.evidence, Evidence::InItsLog { .. }));
         }
-        // Only what is needed is kept.
+        // Only fields that are still needed are kept.
         pod.containers.clear();
         pod.owners.clear();
         pod.metadata.labels = None;
@@ -132,7 +131,7 @@ impl FailingPods {
         (is_small && !failures.is_empty()).then_some((pod, failures))
     }
 
-    /// Finds out whether an image is not for the node, and tells that. Returns whether all is known that this takes.
+    /// Finds out whether an image does not run on the node, and reports it. Returns whether everything needed is known.
     async fn look(
         &self,
         pod: &StoredPod,
@@ -163,7 +162,7 @@ impl FailingPods {
             let platforms = known.map(|(_, platforms)| *platforms);
             let architecture = &*found.architecture;
             let place = Place { container, image, node, architecture, platforms };
-            // Its platforms tell what is wrong with it.
+            // Without the image's platforms the message could not name the cause.
             if *evidence != Evidence::NoMatch && place.is_claimed().is_none() {
                 is_settled = false;
                 continue;
@@ -174,7 +173,7 @@ impl FailingPods {
                     continue;
                 }
             }
-            // What lacks the platform by its manifest is not eligible there anyway.
+            // An image that lacks the platform by its manifest is not eligible there anyway.
             let failed = failed(failure, pod.namespace(), architecture);
             let failed = failed.filter(|_| learn && place.is_claimed() != Some(false));
             let kept = failed.as_ref().map(kept).unwrap_or_default();
@@ -188,7 +187,7 @@ impl FailingPods {
         Ok(is_settled)
     }
 
-    /// Notes whether a right is missing, by what came of a request that needs it.
+    /// Sets or clears the fault `what` of a missing right, by the answer to a request that needs it.
     fn learn<T>(&self, what: &'static str, answer: Result<T, ClusterError>) -> Result<T, ClusterError> {
         match &answer {
             Err(ClusterError::Forbidden | ClusterError::Unauthorized) => self.state.set_fault(what, true),
@@ -198,17 +197,17 @@ impl FailingPods {
         answer
     }
 
-    /// Finds out which rights are there again: perhaps no Pod needs them any more.
+    /// Finds out which missing rights have been granted, even if no Pod needs them any more.
     async fn try_again(&self) {
         for (what, path) in RIGHTS {
             if self.state.has(what) {
-                // What comes back does not matter.
+                // Only the error matters.
                 let _ = self.learn(what, self.context.cluster.get::<IgnoredAny>(path).await);
             }
         }
     }
 
-    /// Where the images that show failures are known to run.
+    /// Returns the platforms of the failing images, as far as they are known.
     async fn platforms(
         &self,
         pod: &StoredPod,
@@ -219,18 +218,18 @@ impl FailingPods {
     ) -> Vec<(String, PlatformSet)> {
         let snapshot = self.context.current.get();
         let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
-        // No others: a Pod may name 64 images.
+        // Other images are not looked up: a Pod may name 64.
         let is_wanted = |given: &str| failures.iter().any(|failure| failure.image == given);
         let supports = snapshot.supports(policy, pod.namespace(), facts, is_wanted, limits);
         let Some(images) = decide::caught(supports).await else { return Vec::new() };
         let run = images.iter().filter(|image| image.purpose == Purpose::Run);
-        // By its manifest, whether or not it has failed.
+        // Platforms by the manifest, whether or not the image has failed there.
         let by_manifest = |image: &ImageSupport<'_>| image.support.ok()?.runs_on();
         run.filter_map(|image| Some((image.given.to_owned(), by_manifest(image)?))).collect()
     }
 }
 
-/// What is to be recorded of a failure; `None` where it is not known which image it is of, or where it failed.
+/// Returns the record of a failure; `None` if the image's digest or the node's architecture is unknown.
 fn failed(failure: &ContainerFailure, namespace: &str, architecture: &str) -> Option<FailedImage> {
     let evidence = match failure.evidence {
         Evidence::NoMatch => failed_images::Evidence::NoMatchForPlatform,

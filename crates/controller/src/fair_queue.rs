@@ -1,13 +1,13 @@
-//! A bounded queue that namespaces share: each gets its turn, and where there is no room, those lose that wait with most.
+//! Bounded queue that namespaces share in turns. A full queue drops items of the namespace with the most.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 
 pub(super) struct FairQueue<T> {
     capacity: usize,
-    /// What waits, by namespace; none is empty.
+    /// Queued items by namespace; no list is empty.
     of: BTreeMap<String, VecDeque<T>>,
-    /// The namespace that had its turn last; the next one is the one behind it.
+    /// Namespace that had its turn last; the next turn has the one behind it in the alphabet.
     last: String,
 }
 
@@ -16,7 +16,7 @@ impl<T> FairQueue<T> {
         Self { capacity, of: BTreeMap::new(), last: String::new() }
     }
 
-    /// Appends this. Returns what had no room, which may be this one.
+    /// Appends an item. Returns the item that had no room, which may be this one.
     pub(super) fn push(&mut self, namespace: &str, item: T) -> Option<T> {
         let mut lost = None;
         if self.of.values().map(VecDeque::len).sum::<usize>() >= self.capacity {
@@ -31,7 +31,7 @@ impl<T> FairQueue<T> {
         lost
     }
 
-    /// The next one, of the namespace whose turn it is.
+    /// Removes and returns the next item, of the namespace whose turn it is.
     pub(super) fn pop(&mut self) -> Option<T> {
         let behind = self.of.range::<str, _>((Excluded(&*self.last), Unbounded)).next();
         let (namespace, _) = behind.or_else(|| self.of.first_key_value())?;

@@ -1,4 +1,4 @@
-//! The Lease in the cluster, kept up by one task; and leadership, as the loops see it.
+//! The Lease in the cluster, which one task renews, and leadership, for which the loops wait.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::election::{Election, RENEW, released};
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError, Lease, OwnedName, micro_time};
 use tolerarch_support::health::{Reported, State};
 
-/// How long one look at the Lease may take in all, as in client-go.
+/// Timeout of one look at the Lease, with its renewal, as in client-go.
 const ATTEMPT: Duration = Duration::from_secs(RENEW.as_secs() / 2);
 
 pub struct Elector {
@@ -25,12 +25,13 @@ pub struct Elector {
     failing: Option<ClusterError>,
 }
 
-/// Whether this replica leads. Clones are the same.
+/// Leadership of this replica; clones share it.
 #[derive(Clone)]
 pub struct Leadership(watch::Receiver<Option<Instant>>);
 
 impl Elector {
-    /// Does nothing before [`Elector::run`]. No other replica may have this identity, nor this one after a restart.
+    /// Makes an elector, which does nothing before [`Elector::run`]. No other replica may have this identity, nor this
+    /// one after a restart.
     pub fn new(
         cluster: Arc<Cluster>,
         lease: OwnedName,
@@ -46,8 +47,8 @@ impl Elector {
         Leadership(self.until.subscribe())
     }
 
-    /// Lets another replica lead at once, if this one does, for when all that needs the Lease has ended. Tried once: without
-    /// it the others wait a little longer.
+    /// Releases the Lease if this replica holds it, so that another one leads at once. To be awaited when all loops
+    /// have ended. Tried once: without a release the other replicas wait until the Lease ends.
     pub fn resignation(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let (cluster, lease) = (Arc::clone(&self.cluster), self.lease.clone());
         let identity = self.election.identity.clone();
@@ -71,7 +72,7 @@ impl Elector {
         }
     }
 
-    /// Whether the Lease can be read and written.
+    /// Returns the state, degraded if the Lease cannot be read or written.
     pub fn state(&self) -> Reported {
         self.state.clone()
     }
@@ -94,7 +95,7 @@ impl Elector {
                 sleep(self.election.pause(Instant::now())).await;
             }
         };
-        // Neither ends.
+        // Neither future ends.
         tokio::join!(shown, kept_up);
     }
 
@@ -105,7 +106,7 @@ impl Elector {
             std::mem::replace(until, new) != new
         });
         match tried {
-            // Another replica came first.
+            // After a conflict another replica has written the Lease first.
             Ok(()) | Err(ClusterError::Conflict) => {
                 if self.failing.take().is_some() {
                     tracing::info!("the Lease can be read and written again");
@@ -134,12 +135,12 @@ impl Elector {
 }
 
 impl Leadership {
-    /// Whether this replica leads right now, for before each change: a suspended process runs on without knowing it.
+    /// Returns whether this replica leads right now. Checked before each change, as a process may have been suspended.
     pub fn holds(&self) -> bool {
         self.0.borrow().is_some_and(|until| Instant::now() < until)
     }
 
-    /// Runs this while this replica leads, from when it does; `None` when it does not any more.
+    /// Runs `work` once this replica leads; `None` if the replica stops leading first.
     pub async fn lead<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut own = self.clone();
         own.gained().await;
@@ -162,7 +163,7 @@ impl Leadership {
         loop {
             let until = *self.0.borrow_and_update();
             let Some(until) = until.filter(|until| Instant::now() < *until) else { return };
-            // Renewed, given up, or out of time.
+            // Then the Lease has been renewed or lost, or its time is over.
             let _ = timeout_at(until, self.0.changed()).await;
         }
     }

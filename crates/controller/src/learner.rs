@@ -1,5 +1,5 @@
-//! Writes down which images failed, in a ConfigMap by which all replicas decide: read and changed as a whole, so that nothing
-//! is lost with a leader, and what people delete there is gone.
+//! Records failed images in a ConfigMap, by which all replicas decide. The ConfigMap is read and changed as a whole, so
+//! that no record is lost with a leader, and an entry that people delete stays deleted.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,9 +14,9 @@ use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMap, OwnedName,
 use tolerarch_support::health::Reported;
 use tolerarch_support::sync::Mutex;
 
-/// Failures that wait to be written. Those that have no room are seen again as their Pods go on failing.
+/// Maximal number of failures that wait to be written. A dropped one is seen again while its Pod keeps failing.
 const WAITING: usize = 256;
-/// How long is waited for others before they are written together, and how long at most where that fails.
+/// Delay in which failures are collected for one write, and the longest pause after failed writes.
 const TOGETHER: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 const NOT_WRITTEN: &str = "the ConfigMap of images that failed cannot be read or written";
@@ -41,7 +41,7 @@ impl Learner {
         }
     }
 
-    /// Writes what is learned. Does not end.
+    /// Writes failures as they are learned, until the task is cancelled.
     pub(super) async fn keep(&self, leadership: &Leadership, state: &Reported) {
         let mut pause = TOGETHER;
         loop {
@@ -65,7 +65,7 @@ impl Learner {
     async fn write(&self, leadership: &Leadership) -> Result<(), ClusterError> {
         let Self { cluster, name, waiting, .. } = self;
         let stored: ConfigMap = match name.read(cluster).await {
-            // What others have put there is nothing that could be read later, either.
+            // Foreign content of the ConfigMap could not be read later, either.
             Err(ClusterError::TooLarge | ClusterError::Malformed) => {
                 name.overwrite::<ConfigMap>(cluster, &json!({"data": null, "binaryData": null})).await?;
                 name.read(cluster).await?

@@ -1,7 +1,8 @@
-//! What goes on beside admission, and needs rights in the cluster: a process of its own, with a service account of its own.
+//! The controller: work beside admission that needs rights in the cluster, in a separate process with a separate
+//! service account.
 //!
-//! Several replicas run, and one of them leads, by a Lease: only that one changes anything. Each loop is a task that
-//! begins when its replica leads and ends when it does not any more.
+//! Several replicas run, and one of them leads, by a Lease: only the leader changes anything. Each loop is a task that
+//! begins when its replica becomes the leader, and ends when the replica stops leading.
 
 mod census;
 mod container_failure;

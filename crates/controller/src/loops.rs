@@ -1,4 +1,4 @@
-//! What the loops share: when they run, what their watches say of themselves, and how they change objects.
+//! Parts that the loops share: when a loop runs, the state of its watches, and changes of objects.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, PatchType, Watcher};
 use tolerarch_support::health::Reported;
 
-/// What the loops that look at Pods work with; clones share it.
+/// Dependencies of a loop; clones share them.
 #[derive(Clone)]
 pub struct Context {
     pub leadership: Leadership,
@@ -30,7 +30,7 @@ impl Context {
     }
 }
 
-/// Does this while the settings say so, from when they do.
+/// Runs `work` once the settings switch it on, until `work` ends or the settings switch it off.
 pub(super) async fn while_on(
     settings: &watch::Receiver<ControllerSettings>,
     is_on: impl Fn(&ControllerSettings) -> bool,
@@ -51,7 +51,7 @@ pub(super) fn lookup_limits(looks: usize) -> BatchLimits {
     BatchLimits::new(&LookupSettings { budget, timeout, concurrency: 2 * looks, per_registry: 2 })
 }
 
-/// Whether this is wrong, as far as a change says it.
+/// Sets or clears the fault `what` if the change is a failure or the end of a list.
 pub(super) fn tell<K>(state: &Reported, what: &'static str, change: &Change<K>) {
     match change {
         Change::Failed(error) => {
@@ -63,10 +63,10 @@ pub(super) fn tell<K>(state: &Reported, what: &'static str, change: &Change<K>) 
     }
 }
 
-/// What came of a try to change an object; `None` where that was not tried, as another replica leads.
+/// Result of a change of an object; `None` if it was not tried because another replica leads.
 pub(super) type Written = Option<Result<(), ClusterError>>;
 
-/// The same in a word, for metrics.
+/// Returns the result in a word, for metrics.
 pub(super) const fn word(written: Result<(), ClusterError>) -> &'static str {
     match written {
         Ok(()) => "changed",
@@ -78,7 +78,7 @@ pub(super) const fn word(written: Result<(), ClusterError>) -> &'static str {
     }
 }
 
-/// Changes objects while this replica leads, so many a second.
+/// Client that changes objects while this replica leads, at a limited rate.
 pub(super) struct Writer<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) leadership: &'a Leadership,

@@ -1,4 +1,4 @@
-//! What is counted of the controller.
+//! Metrics of the controller.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
@@ -7,18 +7,18 @@ use super::note::EVENTS;
 use tolerarch_kubernetes::cluster::{ClusterError, EventKind};
 use tolerarch_support::metrics::Metrics;
 
-/// What was changed of a node does not last: another controller wants it otherwise.
+/// Result if another controller keeps undoing the changes of a node.
 pub(super) const CONTESTED: &str = "contested";
-/// A node has a taint of another owner, of the same key and effect, with another value.
+/// Result if a node has another owner's taint of the same key and effect, with another value.
 pub(super) const IN_THE_WAY: &str = "in-the-way";
 
-/// Clones count the same.
+/// Metrics of the controller; clones share them.
 #[derive(Clone)]
 pub struct ControllerMetrics {
     pub(super) leads: IntGauge,
     repairs: IntCounterVec,
     events: IntCounterVec,
-    /// Events that had no room.
+    /// Events dropped because the queue was full.
     pub(super) dropped: IntCounter,
     node_taints: IntCounterVec,
 }
@@ -46,7 +46,7 @@ impl ControllerMetrics {
             "Tries to change the taints of nodes, by what came of them; and nodes where others want them otherwise.",
             &["result"],
         )?;
-        // They are shown before they are counted.
+        // Creates the series, so that each is exported as 0 before its first count.
         for result in ["gone", "refused", "forbidden", "failed"] {
             repairs.with_label_values(&[result]);
             node_taints.with_label_values(&[result]);
@@ -65,7 +65,7 @@ impl ControllerMetrics {
         self.events.with_label_values(&[event.reason]).inc();
     }
 
-    /// It was tried to repair a Pod; returns what came of it in a word.
+    /// Counts a tried repair of a Pod, and returns its result in a word.
     pub(super) fn repaired(&self, written: Result<(), ClusterError>) -> &'static str {
         let result = match written {
             Ok(()) => "repaired",

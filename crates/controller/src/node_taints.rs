@@ -1,4 +1,4 @@
-//! Taints of nodes, set as nodes register, and removed where an entry is gone or a node is not meant any more.
+//! Taints of nodes, set as nodes register, and removed when an entry is gone or no longer selects the node.
 
 mod plan;
 mod queue;
@@ -14,10 +14,10 @@ use super::{ControllerMetrics, NodeTaint};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Node, PatchType, TAINTS_KEY};
 use tolerarch_support::health::{Reported, State};
 
-/// Changes a second, so that a large cluster is no load for the API server; and how many may be made at once.
+/// Changes per second, so that a large cluster is no load for the API server, and their burst.
 const PER_SECOND: u32 = 20;
 const BURST: u32 = 40;
-/// Changes under way at a time.
+/// Maximal number of concurrent changes.
 const WRITING: usize = 8;
 
 pub struct NodeTaints {
@@ -32,13 +32,12 @@ const FORBIDDEN: &str = "nodes cannot be changed: a right is missing";
 impl NodeTaints {
     pub async fn run(&mut self) {
         loop {
-            // Ends when another replica may lead.
             self.context.leadership.lead(self.work()).await;
             self.state.set(State::Healthy);
         }
     }
 
-    /// Keeps up the taints until others are wanted.
+    /// Maintains the taints until the configuration of taints changes.
     async fn work(&self) {
         let mut settings = self.context.settings.clone();
         let entries = settings.borrow_and_update().node_taints.clone();
@@ -54,7 +53,7 @@ impl NodeTaints {
         }
     }
 
-    /// Ends only without entries, when no node has a taint of ours, or where nodes cannot be read anyway.
+    /// Maintains these taints. Ends only without entries: once no node has a taint of ours, or if nodes cannot be read.
     async fn keep(&self, entries: &[NodeTaint]) {
         let mut changes = self.context.watcher.follow::<Node>(None);
         let writer = &self.context.writer(PER_SECOND, BURST);
@@ -100,7 +99,7 @@ impl NodeTaints {
         let written = writer.patch(&format!("{}/{node}", Node::PATH), PatchType::Merge, patch).await?;
         let result = word(written);
         self.metrics.tainted(result);
-        // Those that it has of ours from now on.
+        // Our taints that the node has after the change.
         let taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default();
         match written {
             Ok(()) => tracing::info!(node, taints, "the taints of a node are changed"),

@@ -1,4 +1,4 @@
-//! What events say: pure. Names in them are what tenants chose, so they are cut and cleaned.
+//! Notes of events. Pure. Tenants choose the names in notes, so names are truncated and sanitized.
 
 use std::fmt::Write;
 
@@ -9,21 +9,21 @@ use tolerarch_engine::failed_images::FailedImage;
 use tolerarch_kubernetes::cluster::EventKind;
 use tolerarch_text::escape::is_unsafe;
 
-/// Bytes of lists: a note has at most 1,024.
+/// Maximal bytes of lists: a note has at most 1,024.
 const IMAGES: usize = 700;
 const POOLS: usize = 200;
-/// Characters of an image's name; the end of a longer one tells more.
+/// Maximal characters of an image's name; of a longer one the end is kept.
 const IMAGE: usize = 150;
-/// Characters of other names.
+/// Maximal characters of other names.
 const NAME: usize = 100;
 
-/// Images keep the pools closed.
+/// Event on a Pod whose images keep the pools closed.
 pub(super) const POOL_CLOSED: EventKind =
     EventKind { r#type: "Normal", reason: "PoolClosed", action: "Decide" };
-/// Pools were opened to a Pod that exists.
+/// Event on an existing Pod to which pools were opened.
 pub(super) const POOL_OPENED: EventKind =
     EventKind { r#type: "Normal", reason: "PoolOpened", action: "Repair" };
-/// An image does not run on the node that it is on.
+/// Event on a Pod with an image that does not run on the Pod's node.
 pub(super) const WRONG_ARCHITECTURE: EventKind =
     EventKind { r#type: "Warning", reason: "WrongArchitecture", action: "Run" };
 pub(super) const EVENTS: [EventKind; 3] = [POOL_CLOSED, POOL_OPENED, WRONG_ARCHITECTURE];
@@ -46,19 +46,19 @@ pub(super) fn opened<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
     format!("opened {} to this Pod after its creation", names(pools))
 }
 
-/// Where a container was to run.
+/// Container, and the node on which it was to run.
 pub(super) struct Place<'a> {
     pub(super) container: &'a str,
     pub(super) image: &'a str,
     pub(super) node: &'a str,
-    /// Empty if it is not known.
+    /// Architecture of the node; empty if it is unknown.
     pub(super) architecture: &'a str,
-    /// Where the image runs, if that is known.
+    /// Platforms of the image, if they are known.
     pub(super) platforms: Option<PlatformSet>,
 }
 
 impl Place<'_> {
-    /// Whether the image says that it runs on the node; `None` if that is not known.
+    /// Returns whether the image claims the node's architecture; `None` if either is unknown.
     pub(super) fn is_claimed(&self) -> Option<bool> {
         let own = PlatformSet::of_architecture(self.architecture);
         let platforms = self.platforms.filter(|_| own != PlatformSet::EMPTY)?;
@@ -94,26 +94,25 @@ impl Place<'_> {
     }
 }
 
-/// What follows from a failure that is recorded.
+/// Returns the part of a note about the consequence of a recorded failure.
 pub(super) fn kept(FailedImage { architecture, is_for_all, .. }: &FailedImage) -> String {
     let pods = if *is_for_all { "Pods" } else { "Pods of this namespace" };
     format!("; for a day or longer no more {pods} with it get tolerations for {architecture}")
 }
 
-/// The names of pools, which the configuration chose.
 fn names<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
     let pools: Vec<&Pool> = pools.into_iter().collect();
     listed(&pools, (POOLS, ", ", "pools"), |pool| pool.name.clone())
 }
 
-/// As many as there is room for, and how many more there are.
+/// Lists as many items as there is room for, and the number of the others.
 fn listed<T>(items: &[T], (room, between, what): (usize, &str, &str), text: impl Fn(&T) -> String) -> String {
     let mut list = String::new();
     for (at, item) in items.iter().enumerate() {
         let text = text(item);
         let between = if at == 0 { "" } else { between };
         if list.len() + between.len() + text.len() > room {
-            // A text takes everything.
+            // Writing to a String cannot fail.
             let _ = write!(list, "{between}and {} more {what}", items.len() - at);
             break;
         }

@@ -1,13 +1,13 @@
-//! A limit on how often something is done.
+//! Rate limit.
 
 use tokio::time::{Duration, Instant, sleep_until};
 use tolerarch_support::sync::Mutex;
 
-/// Lets through some at once if there were none for a while, and so many a second.
+/// Token bucket: `burst` turns at once, then `per_second`.
 pub(super) struct Pace {
     per_second: u32,
     burst: u32,
-    /// When the next one would be due without a burst.
+    /// Time at which the next turn would be due without a burst.
     next: Mutex<Option<Instant>>,
 }
 

@@ -1,6 +1,6 @@
-//! Pods that wait for a node: each is decided on again and again, until it is known what it is to get.
+//! Pending Pods: each is decided on again until the platforms of its images are known.
 //!
-//! A Pod whose images are not known is looked at every second, which the cache answers.
+//! A Pod with unknown images is decided on every second, which the cache answers.
 
 mod pods;
 
@@ -26,21 +26,21 @@ use tolerarch_kubernetes::cluster::{Known, Namespace, StoredPod};
 use tolerarch_support::health::{Reported, State};
 
 const WITHOUT_NODE: &str = "spec.nodeName=";
-/// How often there is a look for Pods that are due.
+/// Time between searches for Pods that are due.
 const PERIOD: Duration = Duration::from_millis(250);
-/// Pods that are decided on at a time: 1,024 a second of which all is cached, which takes 4 % of a core, and as many as a
-/// usual scale-up has while a registry hangs.
+/// Maximal number of concurrent decisions: 1,024 a second if all images are cached, which takes 4 % of a core, and
+/// enough for a usual scale-up while a registry hangs.
 const DECIDING: usize = 256;
-/// How long an image has to be unknown before that is told: most registries are back by then.
+/// Time for which an image stays unknown before an event reports it: most registries recover sooner.
 const TOLD: Duration = Duration::from_secs(10);
-/// How often all Pods are listed anew at most, as some had no room.
+/// Minimal time before all Pods are listed again because some had no room.
 const ANEW: Duration = Duration::from_secs(60);
-/// How often the webhook configurations are read.
+/// Time between reads of the webhook configurations.
 const SCOPE: Duration = Duration::from_secs(30);
 
 pub struct PendingPods {
     pub context: Context,
-    /// Whether the cluster's pools have been read, where they are to be: before, a pool may open more than is known.
+    /// True once the cluster's pools have been read, if discovery is on: before, a pool may open more than is known.
     pub discovered: Option<Arc<AtomicBool>>,
     pub recorder: Recorder,
     pub metrics: ControllerMetrics,
@@ -52,9 +52,9 @@ const NAMESPACES_UNREAD: &str = "the namespaces cannot be read";
 const SCOPE_UNREAD: &str = "the webhook configurations cannot be read";
 const FORBIDDEN: &str = "Pods cannot be repaired: a right is missing, or the fence is in the way";
 
-/// What a look at a Pod found.
+/// Result of a decision on a Pod.
 enum Look {
-    /// Its images are known, or do not matter.
+    /// The Pod's images are known, or do not matter.
     Settled,
     Unknown,
     Tried(Written),
@@ -117,7 +117,7 @@ impl PendingPods {
                                 looks.push(async move { (uid, self.look(writer, &pod, since, profile).await) });
                             }
                             Some(Called::No | Called::Unknown) => pods.looked(&uid, Look::Settled),
-                            // Its namespace is not known yet.
+                            // The Pod's namespace has not been read yet.
                             None => pods.looked(&uid, Look::Unknown),
                         }
                     }
@@ -126,13 +126,13 @@ impl PendingPods {
         }
     }
 
-    /// For which Pods the webhook is called; `None` where that cannot be read.
+    /// Reads for which Pods the webhook is called; `None` if that cannot be read.
     async fn scope(&self, before: Option<&Scope>) -> Option<Scope> {
         let names = self.context.settings.borrow().webhook_configurations.clone();
         match Scope::read(&self.context.cluster, &names).await {
             Ok(scope) => {
                 self.state.set_fault(SCOPE_UNREAD, false);
-                // Once: nothing is wrong.
+                // Logged once, and no fault: the condition is valid.
                 if !scope.is_evaluable() && before.is_none_or(Scope::is_evaluable) {
                     tracing::warn!(
                         "a matchCondition of the webhook cannot be evaluated here: Pods that it is about are not repaired"
@@ -148,7 +148,7 @@ impl PendingPods {
         }
     }
 
-    /// Decides on a Pod, and changes it if that opens pools.
+    /// Decides on a Pod, and adds the tolerations of the pools that the decision opens.
     async fn look(
         &self,
         writer: &Writer<'_>,
@@ -182,12 +182,12 @@ impl PendingPods {
     }
 }
 
-/// Whether images keep every pool closed to a Pod that is to be told so.
+/// Returns whether images keep every pool closed to a Pod whose mode enforces decisions.
 fn is_closed(policy: &Policy, pod: &Pod<'_>, decision: &Decision<'_>) -> bool {
     !decision.blockers.is_empty() && !policy.pools.is_empty() && policy.mode_for(pod) == Mode::Enforce
 }
 
-/// Whether the next look may find something else, as a registry has not said all it could.
+/// Returns whether the next decision may differ, as a registry may answer otherwise by then.
 fn is_temporary(reason: Reason) -> bool {
     matches!(
         reason,

@@ -1,4 +1,4 @@
-//! Events, written behind what they are about: those that have no room are dropped, and none is waited for.
+//! Events, queued and written by a task of their own, so that no loop waits for them; without room they are dropped.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use tolerarch_support::health::{Reported, State};
 use tolerarch_support::recently::Recently;
 use tolerarch_support::sync::Mutex;
 
-/// Events that wait; each takes 2 KiB at most.
+/// Maximal number of queued events; each takes 2 KiB at most.
 const QUEUE: usize = 2048;
-/// For how long, and of how many events, it is known that they were written: 6 MiB at most. What is forgotten earlier is
-/// written again, which the API server refuses.
+/// Time for which a written event is remembered, and the number of remembered events: 6 MiB at most. An event that is
+/// forgotten earlier is written again, which the API server refuses.
 const TOLD: (Duration, usize) = (Duration::from_secs(3600), 1 << 15);
-/// Events a second, as many as repairs; and how many at once.
+/// Events per second, and their burst.
 const PER_SECOND: u32 = 50;
 const BURST: u32 = 100;
-/// For how long no more are written to a namespace where that has failed: it is about to go, has a quota of them, or the API
-/// server does not answer. And of how many namespaces that is known.
+/// Time without events in a namespace after one could not be written there, and the number of such namespaces that are
+/// remembered: a namespace is being deleted, has a quota of events, or the API server does not answer.
 const FAILED: (Duration, usize) = (Duration::from_secs(60), 4096);
 
 #[derive(Clone)]
@@ -51,15 +51,15 @@ impl Default for Book {
 }
 
 impl Recorder {
-    /// Drops events that have no room, and counts that.
+    /// Makes a recorder that counts the events which it drops for lack of room.
     pub fn new(metrics: ControllerMetrics) -> Self {
         Self(Arc::new(Shared { book: Mutex::default(), more: Notify::new(), metrics }))
     }
 
-    /// Takes an event, unless there was one for the same Pod and reason within the hour that was not dropped.
+    /// Queues an event, unless one for the same Pod and reason was queued within the hour and not dropped.
     pub(super) fn record(&self, kind: EventKind, pod: &StoredPod, note: impl FnOnce() -> String) {
         let mut book = self.0.book.lock();
-        // Its name does not depend on what it says.
+        // The name of an event does not depend on its note.
         let mut event = PodEvent::on(pod, kind);
         if book.failed.contains(pod.namespace()) || !book.told.insert(&event.name()) {
             return;
@@ -78,7 +78,7 @@ pub struct EventLoop {
     pub leadership: Leadership,
     pub cluster: Arc<Cluster>,
     pub recorder: Recorder,
-    /// Which process reports.
+    /// Name of the reporting process.
     pub instance: String,
     pub state: Reported,
 }
@@ -87,7 +87,7 @@ impl EventLoop {
     pub async fn run(&mut self) {
         loop {
             self.leadership.lead(self.work()).await;
-            // Another replica finds them out by itself.
+            // The next leader finds the events out by itself.
             *self.recorder.0.book.lock() = Book::default();
             self.state.set(State::Healthy);
         }
@@ -109,13 +109,13 @@ impl EventLoop {
                 }
             }
             if is_failing || !self.is_written(&event).await {
-                // It may be told again.
+                // The event may be recorded again.
                 self.recorder.0.book.lock().told.remove(&event.name());
             }
         }
     }
 
-    /// Writes an event, unless it is there already.
+    /// Writes an event. Returns whether the event exists now.
     async fn is_written(&self, event: &PodEvent) -> bool {
         match event.write(&self.cluster, &self.instance).await {
             Ok(()) => {
@@ -123,13 +123,13 @@ impl EventLoop {
                 self.state.set(State::Healthy);
                 true
             }
-            // Another leader was first, or this one before its restart.
+            // Another leader has written the event, or this one before its restart.
             Err(ClusterError::Conflict) => true,
             Err(error) => {
                 let (namespace, pod, reason) = (&*event.namespace, &*event.pod, event.kind.reason);
                 tracing::warn!(namespace, pod, reason, %error, "an event cannot be written");
                 self.recorder.0.book.lock().failed.insert(namespace);
-                // The namespace is gone.
+                // The namespace may have been deleted.
                 if error != ClusterError::NotFound {
                     self.state.set(State::Degraded("events cannot be written"));
                 }

@@ -1,7 +1,7 @@
-//! Opens pools to a Pod that exists, as the API server allows it: tolerations are appended, and the annotation says so.
+//! Opens pools to an existing Pod, within the API server's rules: appends tolerations, and annotates them.
 //!
-//! The patch names the Pod by its uid, and never replaces a list: the list of tolerations is one value to every other kind
-//! of patch. Nothing else that a decision edits can be changed any more.
+//! The JSON patch tests the Pod's uid, and never replaces a list: to every other kind of patch the list of tolerations
+//! is one value. The API server allows no other edits of a decision on an existing Pod.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use tolerarch_core::pod::{POOLS_KEY, Pod, REASON_KEY};
 use tolerarch_core::reason::Reason;
 use tolerarch_kubernetes::cluster::{PatchType, StoredPod};
 
-/// Patches a second, so that a cluster of Pods is no load for the API server; and how many at once after a while without.
+/// Patches per second, so that a large cluster is no load for the API server, and their burst.
 pub(super) const PER_SECOND: u32 = 200;
 pub(super) const BURST: u32 = 100;
 
@@ -33,7 +33,7 @@ pub(super) async fn repair(
     Some(written)
 }
 
-/// The patch that opens the pools; `None` where nothing is to be opened, or where something would have to be taken back.
+/// Builds the patch that opens the pools; `None` if there is nothing to open, or something would have to be removed.
 pub(super) fn patch_of(pod: &StoredPod, facts: &Pod<'_>, decision: Decision<'_>) -> Option<Value> {
     if decision.reason != Reason::Tolerated || !decision.edits.remove.is_empty() {
         return None;
@@ -44,7 +44,7 @@ pub(super) fn patch_of(pod: &StoredPod, facts: &Pod<'_>, decision: Decision<'_>)
     let operations: Vec<Value> = serde_json::from_str(&patch::build("", facts, &edits)).ok()?;
     let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": pod.uid()})];
     if !facts.has_annotations() {
-        // Another may have written some since: they would be replaced.
+        // Annotations that another client has added since would be replaced.
         patch.push(json!({"op": "test", "path": "/metadata/annotations", "value": null}));
     }
     patch.extend(operations);

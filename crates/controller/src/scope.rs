@@ -1,4 +1,4 @@
-//! For which Pods the webhook is called: its configurations are read from the cluster, so that there is one truth.
+//! Pods for which the webhook is called, by its configurations in the cluster, so that there is one source of truth.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ type Labels = BTreeMap<String, String>;
 
 const PATH: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
-/// The conditions that are shipped, without blanks: what a decision skips anyway. Others take the API server's CEL.
+/// Shipped matchConditions, without blanks: a decision skips the same Pods. Others would need the API server's CEL.
 const CONDITIONS: [&str; 5] = [
     "!has(object.spec.nodeName)||object.spec.nodeName==''",
     "!has(object.metadata.annotations)||!('kubernetes.io/config.mirror'inobject.metadata.annotations)",
@@ -19,7 +19,7 @@ const CONDITIONS: [&str; 5] = [
     "!has(object.metadata.annotations)||!('tolerarch.io/mode'inobject.metadata.annotations)||object.metadata.annotations['tolerarch.io/mode']!='off'",
 ];
 
-/// The webhooks that are called for Pods.
+/// Webhooks that are called for Pods.
 #[derive(Debug, Default)]
 pub(super) struct Scope(Vec<Entry>);
 
@@ -31,13 +31,13 @@ struct Entry {
     is_evaluable: bool,
 }
 
-/// Whether the webhook is called for a Pod.
+/// Answer to whether the webhook is called for a Pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Called<'s> {
-    /// For this profile, or without one.
+    /// Called with this profile, or without one.
     For(Option<&'s str>),
     No,
-    /// A condition decides that cannot be evaluated here.
+    /// A matchCondition that cannot be evaluated here decides.
     Unknown,
 }
 
@@ -58,7 +58,7 @@ impl Scope {
         Ok(Self(entries))
     }
 
-    /// Whether the webhook is called for Pods with these labels in a namespace with those.
+    /// Returns whether the webhook is called for Pods with the labels `pod` in a namespace with the labels `namespace`.
     pub(super) fn called(&self, namespace: &Labels, pod: &Labels) -> Called<'_> {
         let selects = |entry: &&Entry| entry.namespaces.matches(namespace) && entry.objects.matches(pod);
         match self.0.iter().find(selects) {
@@ -68,21 +68,21 @@ impl Scope {
         }
     }
 
-    /// Whether a namespace that is selected has this label with a value that makes no difference.
+    /// Returns whether a selected namespace has this label with a value that makes no difference.
     pub(super) fn ignores(&self, namespace: &Labels, key: &str) -> bool {
         let is_named = |value: &String| self.0.iter().any(|entry| entry.namespaces.names(key, value));
         namespace.get(key).is_some_and(|value| !is_named(value))
             && self.0.iter().any(|entry| entry.namespaces.matches(namespace))
     }
 
-    /// Whether all conditions can be evaluated here.
+    /// Returns whether all matchConditions can be evaluated here.
     pub(super) fn is_evaluable(&self) -> bool {
         self.0.iter().all(|entry| entry.is_evaluable)
     }
 }
 
 impl Entry {
-    /// None if it is not called where Pods are created.
+    /// Makes an entry; `None` for a webhook that is not called when Pods are created.
     fn of(webhook: MutatingWebhook) -> Option<Self> {
         let has = |list: &Option<Vec<String>>, wanted: &str| {
             list.iter().flatten().any(|one| one == wanted || one == "*")

@@ -1,4 +1,4 @@
-//! What the configuration says of the controller.
+//! Settings of the controller.
 
 use std::collections::BTreeMap;
 
@@ -8,42 +8,42 @@ use tolerarch_kubernetes::cluster::{ObjectName, Taint, WEBHOOK_CONFIGURATION};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerSettings {
-    /// Whether Pods without a node get what the webhook could not give them.
+    /// Set if pending Pods get the tolerations that the webhook could not add.
     pub repair: bool,
-    /// Whether Pods show by events what keeps their pools closed, and what has become of them.
+    /// Set if events on Pods report why pools are closed, and later changes.
     pub events: bool,
-    /// Whether, for these events, the last line is read that a container has written which ended at once.
+    /// Set if, for these events, the last log line of a container that ended at once is read.
     pub pod_logs: bool,
-    /// Whether images that fail on an architecture are recorded, and kept from its pools.
+    /// Set if images that fail on an architecture are recorded, so that Pods with them get no tolerations for it.
     pub learn: bool,
-    /// How often all Pods are counted; zero for never.
+    /// Time between counts of all Pods; zero for none.
     pub census: Duration,
     pub node_taints: Vec<NodeTaint>,
-    /// The MutatingWebhookConfigurations that say which Pods are tolerarch's concern.
+    /// MutatingWebhookConfigurations by which the controller knows for which Pods the webhook is called.
     pub webhook_configurations: Vec<ObjectName>,
-    /// The Lease by which one replica leads.
+    /// Lease by which one replica leads.
     pub lease: ObjectName,
 }
 
 impl ControllerSettings {
-    /// The ConfigMap of images that failed, in its own namespace.
+    /// Returns the name of the ConfigMap that records failed images.
     pub fn failed_images(&self) -> ObjectName {
         self.lease.with_suffix("-failed-images")
     }
 }
 
-/// A taint, and the nodes that get it.
+/// Taint, and the nodes that get it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeTaint {
-    /// Labels, all of which such a node has. There is one at least.
+    /// Labels, at least one, all of which the node must have.
     pub selector: BTreeMap<String, String>,
     pub taint: Taint,
 }
 
-/// Prefixes of keys that others set by the state of a node.
+/// Prefixes of taints that other controllers set by the state of a node.
 const RESERVED: [&str; 3] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/"];
 
-/// Whether taints of this key are never set, so that none can be one that the controller has set.
+/// Returns whether taints of this key are never set here, so that an existing one has another owner.
 pub fn is_reserved_taint(key: &str) -> bool {
     RESERVED.iter().any(|prefix| key.starts_with(prefix))
 }

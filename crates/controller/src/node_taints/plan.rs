@@ -1,7 +1,7 @@
-//! What becomes of the taints of one node. Pure.
+//! Changes of the taints of one node. Pure.
 //!
-//! Ours is what the annotation names and what stands in the list with just this value. Anything else has another
-//! owner, and stays as it is; so does what no configuration can have set, whatever the annotation says.
+//! A taint is ours if the annotation names it and the list has it with exactly this value. Any other taint has another
+//! owner, and stays; so does one that no configuration can have set, whatever the annotation says.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,15 +11,16 @@ use tolerarch_kubernetes::cluster::{Node, TAINTS_KEY, Taint};
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// The merge patch, if there is one, for one version of the node: it replaces the list of taints.
+    /// Merge patch, if one is needed, for one version of the node: it replaces the list of taints.
     pub(super) patch: Option<Value>,
-    /// Whether there is a taint of another owner, of the same key and effect, with another value.
+    /// Set if the node has another owner's taint of the same key and effect, with another value.
     pub(super) is_in_the_way: bool,
 }
 
-/// What gives this node the taints of these entries, and no others of ours; of two that exclude each other the first counts.
+/// Plans the change that gives the node exactly the taints of these entries as ours. Of two entries for the same key
+/// and effect the first counts.
 pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
-    // Without a version the patch would undo what others do meanwhile. The API server names one always.
+    // Without a version the patch could undo concurrent changes. The API server always sets one.
     let version = node.metadata.resource_version.as_deref().filter(|version| !version.is_empty());
     let Some(version) = version.filter(|_| node.metadata.deletion_timestamp.is_none()) else {
         return Plan::default();
@@ -65,7 +66,7 @@ pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
     Plan { patch: Some(patch), is_in_the_way }
 }
 
-/// The taints that a node is to have, each place once.
+/// Returns the taints that the node should have, one for each key and effect.
 fn wanted<'e>(node: &Node, entries: &'e [NodeTaint]) -> Vec<&'e Taint> {
     let Some(labels) = &node.metadata.labels else { return Vec::new() };
     let selected = |entry: &&NodeTaint| {

@@ -1,4 +1,4 @@
-//! Nodes whose taints are to be changed, and when: at once, and ever later where that does not last.
+//! Nodes whose taints have to change, and when: at once, and with growing pauses if a change fails or does not last.
 
 use std::collections::HashMap;
 
@@ -11,18 +11,17 @@ use crate::loops::Written;
 use crate::metrics::{CONTESTED, IN_THE_WAY};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Node};
 
-/// The pause after a change of a node, doubled with each one until it is the longest.
+/// Pause after a change of a node, doubled with each one, and its maximum.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(600);
-/// The same after a try that came too late: a node that registers changes a few times a second.
+/// These pauses after a conflict: a node that registers changes a few times a second.
 const FIRST_CONFLICT: Duration = Duration::from_millis(200);
 const LONGEST_CONFLICT: Duration = Duration::from_secs(10);
-/// After so long without a try a node counts as any other. Longer than the longest pause, so none is fought more often.
+/// Time without a try after which the pauses begin again; longer than the longest pause.
 const CALM: Duration = Duration::from_secs(3600);
-/// So many changes of one node, each within [`CALM`] of the one before, are a fight.
+/// Number of changes of one node, each within [`CALM`] of the one before, that is reported as contested.
 const FIGHT: u32 = 4;
 
-/// What is known of the nodes.
 #[derive(Default)]
 pub(super) struct Queue {
     nodes: HashMap<String, Known>,
@@ -33,14 +32,13 @@ pub(super) struct Queue {
 struct Known {
     wanted: Option<Value>,
     is_busy: bool,
-    /// Whether a taint of another owner is in the way.
+    /// Set if another owner's taint has the key and effect of ours.
     is_in_the_way: bool,
-    /// Whether there is one since the list began.
+    /// Set if the node has been listed or changed since the list began.
     is_listed: bool,
     tries: Tries,
 }
 
-/// What came of a node so far.
 #[derive(Default)]
 struct Tries {
     changes: u32,
@@ -50,7 +48,7 @@ struct Tries {
 }
 
 impl Known {
-    /// When it is due; `None` where nothing is to be changed, or it is being changed.
+    /// Returns when the node is due; `None` if nothing has to change, or a change is under way.
     fn due(&self, now: Instant) -> Option<Instant> {
         let is_waiting = self.wanted.is_some() && !self.is_busy;
         is_waiting.then(|| self.tries.last.map_or(now, |last| last + self.tries.pause()))
@@ -70,7 +68,7 @@ impl Tries {
     }
 }
 
-/// What is new about a node, and worth being told: one of these.
+/// Result for a node that is to be counted and logged: [`CONTESTED`] or [`IN_THE_WAY`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct News {
     pub(super) node: String,
@@ -78,10 +76,10 @@ pub(super) struct News {
 }
 
 impl Queue {
-    /// Takes over what happened to the nodes.
+    /// Applies a change of the nodes.
     pub(super) fn take(&mut self, change: Change<Node>, entries: &[NodeTaint]) -> Option<News> {
         match change {
-            // What is known may be out of date; all of it comes again.
+            // The state may be out of date; all nodes are listed again.
             Change::Begins => {
                 self.is_complete = false;
                 for known in self.nodes.values_mut() {
@@ -90,7 +88,7 @@ impl Queue {
             }
             Change::Complete => {
                 self.is_complete = true;
-                // Nodes that are gone since, without an event that would have told.
+                // Removes nodes that were deleted while nothing was watched.
                 self.nodes.retain(|_, known| known.is_listed || known.is_busy);
             }
             Change::Listed(node) | Change::Applied(node) => {
@@ -118,7 +116,7 @@ impl Queue {
         self.nodes.values().filter_map(|known| known.due(now)).min()
     }
 
-    /// At most so many nodes that are due, which are busy from now on, and what is to be changed about them.
+    /// Returns at most `free` due nodes with their patches, and marks them as busy.
     pub(super) fn begin(&mut self, free: usize) -> Vec<(String, Value)> {
         let now = Instant::now();
         let due = self.nodes.iter_mut().filter(|(_, known)| known.due(now).is_some_and(|due| due <= now));
@@ -142,19 +140,19 @@ impl Queue {
                 (tries.changes, tries.failures, tries.conflicts) = (tries.changes.saturating_add(1), 0, 0);
                 return (tries.changes == FIGHT).then_some(News { node: name, result: CONTESTED });
             }
-            // What it is by now has been told, or will be.
+            // The watch has delivered the node's new version, or will.
             Some(Err(ClusterError::Conflict)) => tries.conflicts = tries.conflicts.saturating_add(1),
             Some(Err(ClusterError::NotFound)) => *tries = Tries::default(),
             _ => {
                 tries.failures = tries.failures.saturating_add(1);
-                // Unless something newer is known by now.
+                // A newer patch counts, if there is one by now.
                 known.wanted.get_or_insert(patch);
             }
         }
         None
     }
 
-    /// Whether all nodes are as they are to be.
+    /// Returns whether all nodes have the taints that they should have.
     pub(super) fn is_settled(&self) -> bool {
         self.is_complete && self.nodes.values().all(|known| known.wanted.is_none() && !known.is_busy)
     }

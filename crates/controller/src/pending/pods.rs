@@ -1,4 +1,4 @@
-//! The Pods that wait, as far as they are kept: so many bytes, which namespaces share.
+//! Index of pending Pods, within a bound on bytes that namespaces share.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,35 +8,36 @@ use super::Look;
 use tolerarch_core::pod::Kept;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod};
 
-/// Pods that are kept, and bytes of them: 20,000 usual ones have some 60 MiB. Beyond, the largest namespace's wait.
+/// Maximal number of kept Pods, and of their bytes: 20,000 usual Pods have some 60 MiB. Beyond these bounds Pods of the
+/// namespace with the most are dropped.
 pub(super) const PODS: usize = 20_000;
 const BYTES: usize = 64 << 20;
-/// Bytes of a Pod beside its facts and labels, and of a label beside its texts, or fewer.
+/// Maximal bytes of a Pod beside its facts and labels, and of a label beside its texts.
 const POD: usize = 1024;
 const LABEL: usize = 64;
-/// Pods of one namespace that are decided on at a time.
+/// Maximal number of concurrent decisions on Pods of one namespace.
 pub(super) const OF_NAMESPACE: usize = 64;
-/// When a Pod is looked at again whose images are not known, and one whose images are.
+/// Pauses before the next decision on a Pod with unknown images, and on one with known images.
 const UNKNOWN: Duration = Duration::from_secs(1);
 const SETTLED: Duration = Duration::from_secs(60);
-/// Refusals after which a Pod is left as it is, and the pause after the first one; it grows with each.
+/// Number of refusals after which a Pod is given up, and the pause after the first one, which grows with each.
 pub(super) const TRIES: u32 = 3;
 const RETRY: Duration = Duration::from_secs(2);
-/// The longest pause where the cause is not the Pod: no answer, or a right that is missing.
+/// Longest pause if the cause is not the Pod: no answer, or a missing right.
 const LONGEST: Duration = Duration::from_secs(600);
 
 struct Waiting {
     pod: StoredPod,
-    /// Since when it is known here.
+    /// Time at which the Pod was first seen here.
     since: Instant,
     due: Instant,
     refusals: u32,
-    /// Tries that failed for a cause that is not the Pod.
+    /// Number of failed tries whose cause was not the Pod.
     failures: u32,
-    /// Whether the last one did for a right that is missing.
+    /// Set if the last try failed because of a missing right.
     is_forbidden: bool,
     is_busy: bool,
-    /// Whether there is one since the list began.
+    /// Set if the Pod has been listed or changed since the list began.
     is_listed: bool,
 }
 
@@ -48,21 +49,19 @@ impl Waiting {
     }
 }
 
-/// What is kept of the Pods of a namespace.
 #[derive(Default)]
 struct Share {
     bytes: usize,
     uids: BTreeSet<String>,
 }
 
-/// The Pods that wait, by their uids.
 #[derive(Default)]
 pub(super) struct Pods {
     known: HashMap<String, Waiting>,
     bytes: usize,
-    /// None is empty.
+    /// Kept Pods by namespace; no share is empty.
     shares: BTreeMap<String, Share>,
-    /// Whether some had no room since the list began.
+    /// Set if a Pod has been dropped for lack of room since the list began.
     has_dropped: bool,
 }
 
@@ -88,7 +87,7 @@ impl Pods {
         }
     }
 
-    /// Whether there is room again for those that had none, so that they are to be listed anew.
+    /// Returns whether there is room again for dropped Pods, so that all should be listed again.
     pub(super) fn has_room_again(&self) -> bool {
         self.has_dropped && self.known.len() <= PODS / 4 * 3 && self.bytes <= BYTES / 4 * 3
     }
@@ -100,7 +99,7 @@ impl Pods {
         if !concerns || skipped {
             return;
         }
-        // Not needed any more, and as large as a tenant made them.
+        // These fields are no longer needed, and as large as a tenant made them.
         pod.owners.clear();
         pod.containers.clear();
         if !self.make_room(&pod) {
@@ -119,7 +118,8 @@ impl Pods {
         self.known.insert(uid, waiting);
     }
 
-    /// Drops Pods of the namespace with the most until there is room for this one; false if that is its own.
+    /// Drops Pods of the namespace with the most bytes until there is room for this Pod. Returns false if the Pod's own
+    /// namespace has the most.
     fn make_room(&mut self, pod: &StoredPod) -> bool {
         let size = size(pod);
         while self.known.len() >= PODS || self.bytes + size > BYTES {
@@ -148,7 +148,8 @@ impl Pods {
         Some(known)
     }
 
-    /// At most so many that are due, and since when known, the longest first and not all of one namespace: busy from now on.
+    /// Returns at most `free` due Pods, each with the time at which it was first seen, and marks them as busy. Those
+    /// due longest come first, within [`OF_NAMESPACE`].
     pub(super) fn due(&mut self, free: usize) -> Vec<(StoredPod, Instant)> {
         let now = Instant::now();
         let mut busy: BTreeMap<String, usize> = BTreeMap::new();
@@ -174,7 +175,7 @@ impl Pods {
         taken
     }
 
-    /// Whether a Pod waits for a right to repair it.
+    /// Returns whether a Pod waits for the right to repair it.
     pub(super) fn any_forbidden(&self) -> bool {
         self.known.values().any(|known| known.is_forbidden)
     }
@@ -189,7 +190,7 @@ impl Pods {
             Look::Unknown => UNKNOWN,
             Look::Settled | Look::Tried(Some(Ok(()) | Err(NotFound))) => SETTLED,
             Look::Tried(None) => RETRY,
-            // It is another one by now, or the API server does not take the change.
+            // The Pod has been replaced, or the API server refuses the change.
             Look::Tried(Some(Err(Invalid | Conflict))) => {
                 known.refusals += 1;
                 if known.refusals == TRIES {
@@ -215,7 +216,7 @@ impl Pods {
     }
 }
 
-/// Bytes of what is kept of a Pod.
+/// Returns the bytes that a kept Pod takes.
 fn size(pod: &StoredPod) -> usize {
     let labels = pod.metadata.labels.iter().flatten();
     let labels: usize = labels.map(|(key, value)| LABEL + key.len() + value.len()).sum();
