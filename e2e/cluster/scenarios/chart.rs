@@ -5,7 +5,7 @@ use std::path::Path;
 
 use e2e::{Cluster, Kind, until};
 
-use crate::creations::{Times, tolerated};
+use crate::creations::{PATIENCE, Times, unchanged};
 use crate::documentation::{NAME, commands_of};
 use crate::node_files;
 use crate::nodes::{HELD_UP, LONGEST, ROLLED_OUT, create_during};
@@ -51,7 +51,7 @@ pub(crate) async fn the_chart_is_installed_upgraded_and_taken_away_as_the_docs_p
         rolled_out(kind, env!("CARGO_PKG_VERSION")).await;
     };
     let (creations, longest) = create_during(cluster, upgraded).await;
-    let unchanged = creations.len() - tolerated(&creations);
+    let unchanged = unchanged(&creations, longest, PATIENCE);
     assert!(unchanged <= HELD_UP, "{unchanged}");
     assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
 

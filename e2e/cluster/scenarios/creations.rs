@@ -8,6 +8,9 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+/// What tolerarch waits for a registry as it is shipped.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+
 /// What became of one creation: whether the Pod tolerates the pool, or why there is none.
 pub(crate) struct Creation {
     pub(crate) took: Duration,
@@ -36,6 +39,13 @@ pub(crate) fn failures(creations: &[Creation]) -> Vec<&String> {
 /// How many Pods tolerate the pool.
 pub(crate) fn tolerated(creations: &[Creation]) -> usize {
     creations.iter().filter(|one| one.result == Ok(true)).count()
+}
+
+/// How many Pods were left unchanged, but for those that the machine had no time for: they took as long as something waits for
+/// tolerarch or in it, and so did one of those that it does not see, the longest of which took `without`.
+pub(crate) fn unchanged(creations: &[Creation], without: Duration, patience: Duration) -> usize {
+    let is_excused = |took| took >= patience && without >= patience;
+    creations.iter().filter(|one| one.result == Ok(false) && !is_excused(one.took)).count()
 }
 
 /// How long creations took, ascending.

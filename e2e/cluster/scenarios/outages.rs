@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::creations::{Times, tolerated};
+use crate::creations::{PATIENCE, Times, unchanged};
 use crate::nodes::{
     HELD_UP, LONGEST, ROLLED_OUT, TIMEOUT, TOLERARCH, container, create_during, replicas, roll_out, runs,
 };
@@ -34,7 +34,7 @@ pub(crate) async fn a_replica_that_hangs_holds_up_a_pod_or_two_for_the_timeout_a
     for (node, timeout) in cluster.node_names().into_iter().zip([SHORTER, TIMEOUT]) {
         set_timeout(cluster, timeout).await;
         let (creations, longest) = create_during(cluster, hang(cluster, node)).await;
-        let unchanged = creations.len() - tolerated(&creations);
+        let unchanged = unchanged(&creations, longest, timeout.min(PATIENCE));
         assert!(unchanged <= HELD_UP, "{unchanged}");
         assert!(Times::of(&creations).percentile(100) < timeout + LONGEST + longest);
     }
@@ -146,7 +146,7 @@ pub(crate) async fn creations_go_on_while_the_disk_of_a_node_is_full(cluster: &C
         set("0%").await;
     };
     let (creations, longest) = create_during(cluster, full).await;
-    assert_eq!(tolerated(&creations), creations.len());
+    assert_eq!(unchanged(&creations, longest, PATIENCE), 0);
     assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
 }
 
