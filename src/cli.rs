@@ -127,7 +127,8 @@ Exit status:
   0  nothing is wrong
   1  the cluster could not be asked
   2  wrong usage
-  3  something is wrong")]
+  3  something is wrong
+  4  nothing wrong was found, but no dry run has shown that Pods are decided")]
     Doctor(doctor::Doctor),
     /// Show how much of a cluster could run on every platform, and which images keep how much from it
     ///

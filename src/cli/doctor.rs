@@ -189,7 +189,7 @@ fn each(entries: &[&Entry], findings: &mut Findings, mut check: impl FnMut(&Entr
 
 fn check_mode(config: &Config, findings: &mut Findings) {
     let profiles = config.profiles.iter().map(|(name, profile)| (name.as_str(), profile.mode));
-    let observe = [("the default", config.policy.mode)].into_iter().chain(profiles);
+    let observe = [("the default profile", config.policy.mode)].into_iter().chain(profiles);
     let observe = observe.filter(|(_, mode)| *mode == Mode::Observe).map(|(name, _)| name);
     match some_of(observe).as_str() {
         "" => findings.ok("mode", "enforce: Pods are changed"),
@@ -214,7 +214,7 @@ fn nothing(installed: bool, only: Option<&str>, findings: &mut Findings) {
         None => findings.failed(
             "webhook",
             "no MutatingWebhookConfiguration calls tolerarch",
-            "install it: helm install, or kubectl apply -k manifests",
+            "install it: helm upgrade --install, or kubectl apply -k manifests",
         ),
     }
 }

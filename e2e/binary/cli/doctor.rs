@@ -44,7 +44,7 @@ async fn something_wrong_is_status_3() {
     assert_eq!(json["healthy"], false);
     let failed = json["checks"].as_array().unwrap().iter().find(|check| check["status"] == "failed").unwrap();
     assert_eq!(failed["check"], "webhook");
-    assert!(failed["fix"].as_str().unwrap().contains("helm install"));
+    assert!(failed["fix"].as_str().unwrap().contains("helm upgrade --install"));
 }
 
 #[tokio::test]

@@ -24,7 +24,16 @@ const RENEWED: Duration = Duration::from_secs(60);
 /// Runs all checks of the controller; none if it is not installed.
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend, config: &Config) -> Option<()> {
     let pod = backend.component(exam.client, "controller");
-    let pod = exam.read("controller", "the Pods of the controller", pod).await??;
+    let pod = exam.read("controller", "the Pods of the controller", pod).await?;
+    let Some(pod) = pod else {
+        let (namespace, name) = (&backend.namespace, backend.deployment(exam.client, "controller").await?);
+        exam.findings.failed(
+            "controller",
+            format!("the Deployment {namespace}/{name} has no Pod: nothing is repaired, and nothing is learned"),
+            format!("kubectl -n {namespace} scale deployment {name} --replicas=1, if it has none; otherwise its events say why"),
+        );
+        return None;
+    };
     let account = Account::of(&backend.namespace, &pod);
     check_lease(exam, account.namespace, config.controller.lease.as_str()).await;
     account.check(exam, "controller", Process::Controller, config).await;

@@ -1,14 +1,15 @@
 //! Installed objects: namespaces, the Service of a webhook, the Pods behind it and their faults, and the configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, ContainerPort, Namespace, Pod, PodSpec, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use super::findings::{Exam, Status, some_of};
+use super::findings::{Exam, Findings, Status, some_of};
 use super::webhooks::{Entry, by_service};
 use crate::cli::kubernetes::{get, list, name_of};
 use crate::config::Config;
@@ -17,6 +18,9 @@ use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 /// Default admin port.
 const ADMIN: i32 = 8080;
 const COMPONENT: &str = "app.kubernetes.io/component";
+/// Longest time until a changed ConfigMap is in the Pods: the kubelet's period of sync (60 s) and the age of its cache, with
+/// some to spare.
+const ARRIVAL: SignedDuration = SignedDuration::from_secs(120);
 const ROOM: &str = "make room, or let it on more nodes: nodeSelector, affinity and tolerations of the chart";
 
 pub(super) async fn namespaces(exam: &mut Exam<'_>) -> Vec<Namespace> {
@@ -79,7 +83,7 @@ impl Backend {
         }
         let labels = labels(&spec);
         let pods = pods(exam, &called, namespace, &labels).await;
-        check_endpoints(exam, (namespace, name), &labels).await;
+        check_endpoints(exam, (namespace, name), &labels, &pods).await;
         let admin = |kind: &str, name: &str, port: i32| {
             format!("/api/v1/namespaces/{namespace}/{kind}/http:{name}:{port}/proxy")
         };
@@ -112,6 +116,19 @@ impl Backend {
         };
         Ok(pods.into_iter().find(is_ours))
     }
+
+    /// Names the Deployment of another process of this installation; `None` if there is none, or it cannot be read.
+    pub(super) async fn deployment(&self, client: &UserClient, component: &str) -> Option<String> {
+        let labelled = format!("{COMPONENT}={component}");
+        let deployments = list::<Deployment>(client, Some(&self.namespace), &labelled).await.ok()?;
+        let is_ours = |deployment: &&Deployment| {
+            let template = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+            let image_of = |spec: &PodSpec| spec.containers.first()?.image.clone();
+            deployment.labels().get(COMPONENT).is_some_and(|own| own == component)
+                && self.pods.iter().any(|own| image(own) == template.and_then(image_of).as_deref())
+        };
+        deployments.iter().find(is_ours).map(|deployment| name_of(deployment).to_owned())
+    }
 }
 
 /// Returns the selector of a Service in kubectl's syntax.
@@ -127,12 +144,16 @@ pub(super) fn image(pod: &Pod) -> Option<&str> {
 
 /// Returns the port at which a Pod serves its metrics.
 fn admin_port(pod: &Pod) -> i32 {
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
-    ports.find(|port| port.name.as_deref() == Some("admin")).map_or(ADMIN, |port| port.container_port)
+    ports(pod).find(|port| port.name.as_deref() == Some("admin")).map_or(ADMIN, |port| port.container_port)
 }
 
-async fn check_endpoints(exam: &mut Exam<'_>, (namespace, name): (&str, &str), labels: &str) {
+/// Iterates over the ports that the containers of a Pod name.
+fn ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.flat_map(|container| container.ports.iter().flatten())
+}
+
+async fn check_endpoints(exam: &mut Exam<'_>, (namespace, name): (&str, &str), labels: &str, pods: &[Pod]) {
     let of_service = format!("kubernetes.io/service-name={name}");
     let slices = list::<EndpointSlice>(exam.client, Some(namespace), &of_service);
     let Some(slices) = exam.read("endpoints", "the EndpointSlices", slices).await else { return };
@@ -149,6 +170,17 @@ async fn check_endpoints(exam: &mut Exam<'_>, (namespace, name): (&str, &str), l
         ),
         1 => findings.ok("endpoints", "1 endpoint is ready"),
         ready => findings.ok("endpoints", format!("{ready} endpoints are ready")),
+    }
+    // API servers keep connections to where the Service led before, so a dry run may still be answered.
+    let open: BTreeSet<i32> = pods.iter().flat_map(ports).map(|port| port.container_port).collect();
+    let targets = slices.iter().flat_map(|slice| slice.ports.iter().flatten()).filter_map(|port| port.port);
+    let closed: BTreeSet<i32> = targets.filter(|port| !open.is_empty() && !open.contains(port)).collect();
+    for port in closed {
+        findings.failed(
+            "endpoints",
+            format!("Service {namespace}/{name} leads to port {port}, which its Pods do not have"),
+            "set its targetPort to the name of the container's port: webhook for reviews, admin for metrics in the chart",
+        );
     }
 }
 
@@ -263,7 +295,13 @@ pub(super) async fn configuration(exam: &mut Exam<'_>, backend: &Backend) -> Opt
             Ok(text) => Ok((file.display().to_string(), text)),
             Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
         },
-        None => mounted(client, &backend.namespace, &backend.pods).await,
+        None => {
+            let found = mounted(client, &backend.namespace, &backend.pods).await;
+            if let Ok((source, _, Some(changed))) = &found {
+                check_arrival(source, *changed, &backend.pods, findings);
+            }
+            found.map(|(source, text, _)| (source, text))
+        }
     };
     let (source, text) = read.map_err(|message| findings.unknown("configuration", message)).ok()?;
     match Config::parse(&text) {
@@ -283,8 +321,29 @@ pub(super) async fn configuration(exam: &mut Exam<'_>, backend: &Backend) -> Opt
     }
 }
 
-/// Reads the ConfigMap of the first Pod that has one; fails with the reason why there is none.
-async fn mounted(client: &UserClient, namespace: &str, pods: &[Pod]) -> Found {
+/// Reports a change that kubelets may not have brought to all Pods yet.
+fn check_arrival(source: &str, changed: Timestamp, pods: &[Pod], findings: &mut Findings) {
+    let started = |pod: &Pod| Some(pod.status.as_ref()?.start_time.as_ref()?.0);
+    let since = Timestamp::now().duration_since(changed);
+    if since < ARRIVAL && pods.iter().filter_map(started).any(|started| started < changed) {
+        findings.add(
+            Status::Unknown,
+            "configuration",
+            format!(
+                "{source} was changed {} s ago: replicas may still decide by what it was",
+                since.as_secs()
+            ),
+            "kubelets bring it to them within two minutes; then run this again",
+        );
+    }
+}
+
+/// Reads the ConfigMap of the first Pod that has one, and when it was changed; fails with the reason why there is none.
+async fn mounted(
+    client: &UserClient,
+    namespace: &str,
+    pods: &[Pod],
+) -> Result<(String, String, Option<Timestamp>), String> {
     let mut volumes =
         pods.iter().filter_map(|pod| pod.spec.as_ref()).flat_map(|spec| spec.volumes.iter().flatten());
     let Some(volume) = volumes.find(|volume| volume.name == "config" && volume.config_map.is_some()) else {
@@ -294,8 +353,9 @@ async fn mounted(client: &UserClient, namespace: &str, pods: &[Pod]) -> Found {
     let source = format!("ConfigMap {namespace}/{name}");
     let found = get::<ConfigMap>(client, Some(namespace), name).await;
     let found = found.map_err(|error| format!("{source} cannot be read: {error}"))?;
+    let changed = found.managed_fields().iter().filter_map(|fields| Some(fields.time.as_ref()?.0)).max();
     match found.data.and_then(|mut data| data.remove("config.yaml")) {
-        Some(text) => Ok((source, text)),
+        Some(text) => Ok((source, text, changed)),
         None => Err(format!("{source} has no config.yaml")),
     }
 }
@@ -315,7 +375,7 @@ pub(in crate::cli) async fn configured(client: &UserClient) -> Found {
         serving(client, namespace, &labels(&found.spec.unwrap_or_default())).await
     };
     let unread = |error| format!("the Pods of Service {namespace}/{service} cannot be read: {error}");
-    let (mut source, text) = mounted(client, namespace, &pods.await.map_err(unread)?).await?;
+    let (mut source, text, _) = mounted(client, namespace, &pods.await.map_err(unread)?).await?;
     if installed.len() > 1 {
         source += &format!(", the first of {} installations", installed.len());
     }

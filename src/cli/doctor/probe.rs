@@ -212,8 +212,8 @@ async fn failed_call(client: &UserClient, service: &ServiceReference) -> (String
         ),
         _ => (
             "the API server reaches the Pods and refuses their certificate".to_owned(),
-            "see above for what is wrong with the certificate or the caBundle; if nothing is, write the CA that signs the \
-             certificate into the caBundle: tls.mode managed and cert-manager's cainjector do that",
+            "unless a finding names a fault of the certificate or the caBundle, the caBundle has not the CA that signs the \
+             certificate: write it there, as `tolerarch certificates` and cert-manager's cainjector do where they run",
         ),
     }
 }

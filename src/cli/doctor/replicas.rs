@@ -139,7 +139,7 @@ fn check_versions(backend: &Backend, findings: &mut Findings) {
                 findings.unknown("version", format!("tolerarch {tag} runs, newer than this command ({own})"));
             }
             Some(Ordering::Equal) => findings.ok("version", format!("tolerarch {tag} runs")),
-            None => findings.unknown("version", format!("an image with the tag {tag} runs")),
+            None => findings.unknown("version", format!("the Pods have an image with the tag {tag}")),
         }
     }
 }

@@ -196,10 +196,17 @@ impl<'a> Account<'a> {
         if let Some(pod) = pod {
             return Account::of(self.namespace, &pod).check(exam, "rights", Process::Issuer, config).await;
         }
+        let namespace = self.namespace;
+        let fix = match backend.deployment(exam.client, "certificates").await {
+            Some(name) => format!(
+                "kubectl -n {namespace} scale deployment {name} --replicas=1, if it has none; otherwise its events say why"
+            ),
+            None => "install its Deployment (the chart and manifests/ bring it)".to_owned(),
+        };
         exam.findings.failed(
             "rights",
             "nothing issues certificates: there is no Pod of `tolerarch certificates`",
-            "install its Deployment (the chart and manifests/ bring it)",
+            fix,
         );
         Some(())
     }

@@ -28,7 +28,8 @@ pub(super) fn check_namespaces(entry: &Entry, namespaces: &[Namespace], findings
         (0, None) => findings.failed(
             "scope",
             format!("the namespaceSelector of {name} excludes every namespace, all {all}"),
-            "correct the namespaceSelector (webhook.namespaceSelector in the chart), or label a namespace for it",
+            "correct it (webhook.namespaceSelector in the chart), or label a namespace for it; docs/runbooks/TolerarchNotCalled.md \
+             takes out what your values do not have",
         ),
         _ => findings.ok("scope", format!("{name} selects {selected} of {all} namespaces")),
     }

@@ -24,6 +24,18 @@ fn unavailable(world: &mut World, status: &Value) {
     world.call = Call::Fails;
 }
 
+/// The Deployment of a process of the installation.
+fn deployment(component: &str) -> Value {
+    let image = concat!("ghcr.io/tolerarch/tolerarch:", env!("CARGO_PKG_VERSION"));
+    json!({
+        "metadata": {
+            "name": format!("tolerarch-{component}"),
+            "labels": {"app.kubernetes.io/component": component},
+        },
+        "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": component, "image": image}]}}},
+    })
+}
+
 #[tokio::test]
 async fn each_fault_is_found_and_its_fix_is_named() {
     let cases: &[(&str, Break, &[Expected])] = &[
@@ -179,6 +191,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 "no endpoint that is ready",
                 "kubectl -n tolerarch describe pods -l app=tolerarch",
             )],
+        ),
+        (
+            "the Service leads to a port that no Pod has, and a kept connection still answers",
+            |world| world.at(SLICES)[0]["ports"] = json!([{"port": 9999}, {"port": 8080}]),
+            &[("endpoints", "Service tolerarch/tolerarch leads to port 9999", "targetPort")],
         ),
         (
             "the Service does not exist",
@@ -372,6 +389,24 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             &[("rights", "there is no Pod of `tolerarch certificates`", "install its Deployment")],
         ),
         (
+            "what issues certificates has no replica",
+            |world| {
+                world.config("tls: {mode: managed}\n");
+                *world.at(ISSUERS) = json!([]);
+                world.objects.insert(DEPLOYMENTS.into(), json!([deployment("certificates")]));
+            },
+            &[("rights", "there is no Pod", "scale deployment tolerarch-certificates --replicas=1")],
+        ),
+        (
+            "the controller has no replica",
+            |world| drop(world.objects.insert(DEPLOYMENTS.into(), json!([deployment("controller")]))),
+            &[(
+                "controller",
+                "the Deployment tolerarch/tolerarch-controller has no Pod",
+                "scale deployment tolerarch-controller --replicas=1",
+            )],
+        ),
+        (
             "the webhook may do what the issuer does",
             |world| {
                 world.config("tls: {mode: managed}\n");
@@ -454,7 +489,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "nothing is installed",
             |world| drop(world.at(WEBHOOKS).as_array_mut().unwrap().remove(1)),
-            &[("webhook", "no MutatingWebhookConfiguration calls tolerarch", "helm install")],
+            &[("webhook", "no MutatingWebhookConfiguration calls tolerarch", "helm upgrade --install")],
         ),
     ];
     for (what, make, expected) in cases {

@@ -1,11 +1,14 @@
 //! What is a fault, what is only told, and what proves that it works.
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::super::Findings;
 use super::super::findings::{Finding, Status, Verdict};
 use super::failed;
-use super::world::{Call, EVERY_POD, NAMESPACES, POD_METRICS, PODS, WEBHOOKS, World, namespace, stored};
+use super::world::{
+    CONFIG, Call, EVERY_POD, NAMESPACES, POD_METRICS, PODS, WEBHOOKS, World, namespace, stored,
+};
 
 #[tokio::test]
 async fn a_dry_run_proves_what_nobody_may_read() {
@@ -73,7 +76,7 @@ async fn a_pod_that_waits_for_its_certificate_is_no_fault() {
 #[tokio::test]
 async fn observing_is_said() {
     for (config, expected) in [
-        ("mode: observe\n", "observe (the default): Pods are decided"),
+        ("mode: observe\n", "observe (the default profile): Pods are decided"),
         ("profiles: {batch: {mode: observe}}\n", "observe (batch): Pods are decided"),
     ] {
         let mut world = World::healthy();
@@ -82,6 +85,23 @@ async fn observing_is_said() {
         let mode = findings.0.iter().find(|finding| finding.check == "mode").unwrap();
         assert!(mode.status == Status::Unknown && mode.message.starts_with(expected), "{mode:?}");
         assert!(mode.fix.contains("enforce"), "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_configuration_that_kubelets_may_not_have_brought_yet_is_said() {
+    let ago = |seconds| (Timestamp::now() - SignedDuration::from_secs(seconds)).to_string();
+    for (changed, started, is_said) in [(30, 60, true), (30, 10, false), (180, 600, false)] {
+        let mut world = World::healthy();
+        world.at(CONFIG)["metadata"] =
+            json!({"managedFields": [{"time": ago(9000)}, {"time": ago(changed)}]});
+        world.at(PODS)[0]["status"] = json!({"startTime": ago(started)});
+        let findings = world.examine(None).await;
+        let said = findings.0.iter().any(|finding| {
+            finding.status == Status::Unknown
+                && finding.message.contains("ConfigMap tolerarch/tolerarch was changed 3")
+        });
+        assert_eq!(said, is_said, "{changed} {started}: {:#?}", findings.0);
     }
 }
 
