@@ -84,17 +84,22 @@ async fn attempt(
     (if has_answered { Ok(true) } else { created.map(|_| false) }, begun.elapsed())
 }
 
-fn prove(name: &str, namespace: &str, took: Duration, findings: &mut Findings) {
-    let took = took.as_millis();
-    findings.ok("dry-run", format!("{name} answered for a dry-run Pod in {namespace}, in {took} ms"));
+/// Reports an answer for a Pod with these labels, and those that an ordinary Pod lacks.
+fn prove(name: &str, namespace: &str, labels: &Labels, took: Duration, findings: &mut Findings) {
+    let (took, ordinary) = (took.as_millis(), ordinary());
+    let own = labels.iter().filter(|(key, _)| !ordinary.contains_key(*key));
+    let own: Vec<String> = own.map(|(key, value)| format!("{key}={value}")).collect();
+    let with = if own.is_empty() { String::new() } else { format!(" with {}", own.join(",")) };
+    findings.ok("dry-run", format!("{name} answered for a dry-run Pod{with} in {namespace}, in {took} ms"));
 }
 
 /// Tries a dry run in one namespace if webhooks or namespaces cannot be read: an answer is proof all the same.
 pub(super) async fn check_unseen(exam: &mut Exam<'_>) {
     let Exam { client, only, findings, .. } = exam;
     let namespace = only.unwrap_or(client.namespace());
-    match attempt(client, namespace, &ordinary()).await {
-        (Ok(true), took) => prove("tolerarch", namespace, took, findings),
+    let labels = ordinary();
+    match attempt(client, namespace, &labels).await {
+        (Ok(true), took) => prove("tolerarch", namespace, &labels, took, findings),
         (Ok(false), _) => findings.add(
             Status::failed_if(only.is_some()),
             "dry-run",
@@ -122,7 +127,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, entry: &Entry, namespaces: &[&Nam
     for namespace in namespaces.iter().take(TRIES).map(|namespace| name_of(*namespace)) {
         match attempt(client, namespace, &labels).await {
             (Ok(true), took) => {
-                prove(&name, namespace, took, &mut exam.findings);
+                prove(&name, namespace, &labels, took, &mut exam.findings);
                 if let Some(before) = before {
                     check_fail_open(exam, entry, before).await;
                 }

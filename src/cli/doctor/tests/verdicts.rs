@@ -39,8 +39,10 @@ async fn selectors_may_choose_pods() {
     world.objects.insert(EVERY_POD.into(), json!(pods.map(|labels| stored("team", &labels))));
     let findings = world.examine(None).await;
     assert_eq!(findings.verdict(), Verdict::Healthy, "{:#?}", findings.0);
-    let told = |finding: &Finding| finding.message.contains("called for 1 of 2 Pods, those with canary=true");
-    assert!(findings.0.iter().any(told), "{:#?}", findings.0);
+    for text in ["called for 1 of 2 Pods, those with canary=true", "a dry-run Pod with canary=true in"] {
+        let told = |finding: &Finding| finding.message.contains(text);
+        assert!(findings.0.iter().any(told), "{text}: {:#?}", findings.0);
+    }
 }
 
 #[tokio::test]
