@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use e2e::{Cluster, Namespace, PodExt, pod};
+use e2e::{Cluster, Namespace, PodExt, pod, until};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -97,8 +97,12 @@ pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_web
                 // A deletion is an update first, which is too large for the largest Pods as they are.
                 let lighter = Patch::Merge(json!({"metadata": {"annotations": {BALLAST: null}}}));
                 namespace.pods().patch(&pod.name_any(), &PatchParams::default(), &lighter).await.unwrap();
-                let now = DeleteParams::default().grace_period(0);
-                namespace.pods().delete(&pod.name_any(), &now).await.unwrap();
+                // The API server tries that with the Pod of its cache, which may still be the heavier one.
+                until("the lighter Pod is deleted", async || {
+                    let now = DeleteParams::default().grace_period(0);
+                    namespace.pods().delete(&pod.name_any(), &now).await.ok()
+                })
+                .await;
             }
             stored
         };
