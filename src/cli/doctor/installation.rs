@@ -171,15 +171,19 @@ async fn check_endpoints(exam: &mut Exam<'_>, (namespace, name): (&str, &str), l
         1 => findings.ok("endpoints", "1 endpoint is ready"),
         ready => findings.ok("endpoints", format!("{ready} endpoints are ready")),
     }
-    // API servers keep connections to where the Service led before, so a dry run may still be answered.
-    let open: BTreeSet<i32> = pods.iter().flat_map(ports).map(|port| port.container_port).collect();
+    // API servers keep connections to where the Service led before, so a dry run may still be answered. Only a port that
+    // the Pods name is known to be the one.
+    let named = pods.iter().flat_map(ports).filter(|port| port.name.as_deref() == Some("webhook"));
+    let wanted: BTreeSet<i32> = named.map(|port| port.container_port).collect();
     let targets = slices.iter().flat_map(|slice| slice.ports.iter().flatten()).filter_map(|port| port.port);
-    let closed: BTreeSet<i32> = targets.filter(|port| !open.is_empty() && !open.contains(port)).collect();
-    for port in closed {
+    let targets: BTreeSet<i32> = targets.collect();
+    if let Some(wanted) = wanted.first().filter(|_| !targets.is_empty() && wanted.is_disjoint(&targets)) {
+        let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
+        let targets = targets.join(", ");
         findings.failed(
             "endpoints",
-            format!("Service {namespace}/{name} leads to port {port}, which its Pods do not have"),
-            "set its targetPort to the name of the container's port: webhook for reviews, admin for metrics in the chart",
+            format!("Service {namespace}/{name} leads to port {targets} of its Pods, which answer reviews at {wanted}"),
+            "set its targetPort to the name of the container's port, webhook in the chart",
         );
     }
 }
@@ -325,7 +329,9 @@ pub(super) async fn configuration(exam: &mut Exam<'_>, backend: &Backend) -> Opt
 fn check_arrival(source: &str, changed: Timestamp, pods: &[Pod], findings: &mut Findings) {
     let started = |pod: &Pod| Some(pod.status.as_ref()?.start_time.as_ref()?.0);
     let since = Timestamp::now().duration_since(changed);
-    if since < ARRIVAL && pods.iter().filter_map(started).any(|started| started < changed) {
+    // Where the clock here is behind, nothing is said.
+    let is_recent = !since.is_negative() && since < ARRIVAL;
+    if is_recent && pods.iter().filter_map(started).any(|started| started < changed) {
         findings.add(
             Status::Unknown,
             "configuration",

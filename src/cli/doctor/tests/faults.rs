@@ -195,7 +195,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "the Service leads to a port that no Pod has, and a kept connection still answers",
             |world| world.at(SLICES)[0]["ports"] = json!([{"port": 9999}, {"port": 8080}]),
-            &[("endpoints", "Service tolerarch/tolerarch leads to port 9999", "targetPort")],
+            &[(
+                "endpoints",
+                "leads to port 8080, 9999 of its Pods, which answer reviews at 8443",
+                "targetPort",
+            )],
         ),
         (
             "the Service does not exist",
