@@ -49,7 +49,8 @@ if [ -n "$offline" ]; then
         step "image of $program" kind/offline/image-of "$program" tolerarch:e2e amd64
         step "program for arm64" kind/offline/program-arm64 "$engine/tolerarch"
     else
-        step "bases of the Dockerfile" kind/offline/builder
+        step "builder of the Dockerfile" kind/offline/builder
+        import_base amd64
         step "Dockerfile" docker build --quiet --tag tolerarch:e2e .
         import_base arm64
         step "Dockerfile for arm64" docker build --quiet --platform linux/arm64 --tag tolerarch:arm64 .
