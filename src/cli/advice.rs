@@ -67,7 +67,7 @@ pub(super) fn placeholder(image: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Whoever adds a reason says which it is: pipelines stumble over images that are unknown.
+    /// A new reason must be listed here or have advice: pipelines stumble over images that are unknown.
     #[test]
     fn every_reason_of_an_unknown_image_has_advice() {
         let others = [

@@ -1,6 +1,6 @@
 use super::*;
 
-/// All commands with the names that lead to them.
+/// Returns a command and all commands below it.
 fn all(command: &clap::Command) -> Vec<clap::Command> {
     let mut all = vec![command.clone()];
     let own = command.get_subcommands().filter(|command| command.get_name() != "help");
@@ -51,7 +51,7 @@ fn a_persons_docker_configuration_is_used_unless_another_is_named() {
     config.credentials.docker_configs = vec!["~/other.json".into(), "/third.json".into()];
     personal(&mut config, variable);
     assert_eq!(files(&config), [home.path().join("other.json"), "/third.json".into()]);
-    // Wherever a path may stand.
+    // Every key that takes a path.
     let text = "server: {certFile: ~/tls.crt, keyFile: /tls.key}\nregistries: {hostsDir: ~/certs.d, hosts: {a.b: {caFile: ~/ca.crt}}}\n\
         credentials: {directory: '~', providers: {config: ~/p.yaml, binDir: ~other/bin}}";
     let mut config = Config::parse(text).unwrap();

@@ -1,8 +1,7 @@
-//! Which credentials to try for an image, and in which order: those that the node would have, as kubelet's keyring
-//! chooses them, and no others.
+//! Chooses the credentials to try for an image, and their order: those of kubelet's keyring on the node, and no others.
 //!
-//! The order is: the Pod's pull secrets, docker config files, the directory, kubelet's plugins, and no credential at all
-//! where the image is not private. A source that fails is one credential less, never a failure.
+//! Order: the Pod's pull secrets, docker config files, the directory, kubelet's plugins, and anonymous access where the
+//! image is not private. A source that fails is one credential less, never a failure.
 //!
 //! A credential appears in no log, error, label or `Debug`; a [`CredentialId`] stands for it.
 
@@ -42,23 +41,23 @@ use tolerarch_core::image::ImageRef;
 use tolerarch_kubernetes::cluster::{Caller, Cluster};
 use tolerarch_support::environment::Environment;
 
-/// Credential candidates for one image that come from pull secrets.
+/// Maximal number of candidates of one image that come from pull secrets.
 const PULLED: usize = 8;
-/// Credential candidates for one image from all sources.
+/// Maximal number of candidates of one image from all sources.
 const CANDIDATES: usize = 16;
 
-/// All sources of credentials, as loaded. Cheap to clone. The default has none: access is anonymous.
+/// All sources of credentials, as loaded. Cheap to clone. The default is anonymous access.
 #[derive(Clone, Default)]
 pub struct Credentials {
     sources: Option<Arc<Sources>>,
 }
 
 impl Credentials {
-    /// Reads all files. To be called within the runtime, as pull secrets are read through a client of its own.
+    /// Reads all files. Must be called within the runtime: pull secrets are read through a separate client.
     ///
-    /// `private` are images that are never asked for without a credential (`registries.private`). `caller` is the one on
-    /// whose behalf pull secrets are read; a person goes without where that cannot be. What is wrong with a file is one of
-    /// [`Credentials::faults`]; what was read of it `before` stays in use, unless it is gone. Only settings are errors.
+    /// `private` are images that are never looked up without a credential (`registries.private`). Pull secrets are read
+    /// on behalf of `caller`; a person without a cluster goes on without them. A faulty file, one of
+    /// [`Credentials::faults`], keeps what `before` had of it, unless the file is gone. Only settings are errors.
     pub fn load(
         settings: &CredentialSettings,
         private: Vec<ImagePattern>,
@@ -85,7 +84,7 @@ impl Credentials {
         self.sources.as_ref().map_or(&[], |sources| &sources.files.faults)
     }
 
-    /// Returns the faults that a load would have now: a program may be there by now, or a file be readable again.
+    /// Returns the faults that a load would have now: a program may have been installed, or a file be readable again.
     pub fn faults_now(&self, settings: &CredentialSettings, environment: &Environment) -> Vec<SourceFault> {
         let before = self.sources.as_ref().map(|sources| &sources.files);
         Files::load(settings, environment, before).faults
@@ -95,11 +94,11 @@ impl Credentials {
         self.sources.is_some()
     }
 
-    /// The credentials that a Pod of this namespace may use, which names these pull secrets (those of its service account
-    /// included: the API server has merged them). The caller must bound their number.
+    /// Returns the credentials that a Pod of this namespace may use, which names these pull secrets (those of its
+    /// service account included: the API server has merged them). The caller must bound their number.
     ///
-    /// Waits half a second at most for secrets that are not cached; those that cannot be read are left out. Without pull
-    /// secrets it neither waits nor allocates.
+    /// Waits half a second at most for secrets that are not cached; those that cannot be read are left out. Without
+    /// pull secrets the function neither waits nor allocates.
     pub async fn keyring<'n>(
         &self,
         namespace: &str,
@@ -117,12 +116,12 @@ impl Credentials {
         self.sources.as_ref().is_some_and(|sources| sources.pull_secrets.is_some())
     }
 
-    /// The operator's credentials, which every Pod may use.
+    /// Returns the operator's credentials, which every Pod may use.
     pub fn shared_keyring(&self) -> Keyring {
         Keyring { pulled: Vec::new(), sources: self.sources.clone() }
     }
 
-    /// Returns a mirror's candidates, by `host` or `host:port`: of files and helpers, as a Pod's own are for its registry.
+    /// Returns a mirror's candidates, by `host` or `host:port`, from files and helpers.
     pub fn of_host(&self, host: &str) -> Vec<CredentialCandidate> {
         let of_files = self.sources.as_ref().map(|sources| sources.of_files(host));
         distinct(of_files.into_iter().flatten(), CANDIDATES)
@@ -135,7 +134,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The credentials that one Pod may use. Cheap to clone; the default is anonymous access.
+/// Credentials that one Pod may use. Cheap to clone; the default is anonymous access.
 #[derive(Clone, Default)]
 pub struct Keyring {
     pulled: Vec<PullSecret>,
@@ -145,7 +144,7 @@ pub struct Keyring {
 static ANONYMOUS: [CredentialCandidate; 1] = [CredentialCandidate::anonymous()];
 
 impl Keyring {
-    /// Returns not too many candidates in their order, each once. None, if the image is private and has no credential.
+    /// Returns the candidates in order, bounded and each once. Empty if the image is private and has no credential.
     pub fn candidates(&self, image: &ImageRef) -> Cow<'static, [CredentialCandidate]> {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
         let name = image.name();
@@ -153,7 +152,7 @@ impl Keyring {
         let pulled = pulled.into_iter().map(|kept| CredentialCandidate::pod(kept.clone()));
         let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
         let anonymous = (!is_private).then(CredentialCandidate::anonymous);
-        // A Pod's own must leave room for the operator's, and both for anonymous access.
+        // Leaves room for the operator's candidates after the Pod's, and for anonymous access after both.
         let pulled = distinct(pulled, PULLED).into_iter();
         let held = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name));
         let mut all = distinct(held, CANDIDATES - 1);
@@ -181,17 +180,17 @@ fn distinct(
 struct Sources {
     pull_secrets: Option<Arc<PullSecrets>>,
     files: Files,
-    /// The images that are never asked for without a credential.
+    /// Images that are never looked up without a credential.
     private: Vec<ImagePattern>,
 }
 
 impl Sources {
-    /// Returns what the files have for a name: `host/repository`, or a mere host.
+    /// Returns the candidates of files for a name: `host/repository`, or a mere host.
     fn of_files(&self, name: &str) -> Vec<CredentialCandidate> {
         let host = name.split('/').next().unwrap_or_default();
         let configs = self.files.of(CredentialSource::DockerConfigs);
         let mut candidates = Vec::new();
-        // A helper comes before what is in the same files: docker takes the helper's word only.
+        // A helper precedes the entries of the same files: docker uses the helper alone.
         let helpers = docker_keyring::lookup(configs.clone().map(|config| &config.helpers), name);
         candidates.extend(helpers.into_iter().map(|helper| CredentialCandidate::program(helper, host)));
         candidates.extend(held(configs.clone(), name, "docker config"));

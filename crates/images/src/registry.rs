@@ -1,10 +1,10 @@
 //! The OCI distribution protocol: from an image reference to the platforms of the image.
 //!
-//! Image references are untrusted input, and so are the registries that they name: bodies, counts, depths, redirects and
-//! addresses are all bounded (beside their use), and credentials go only to the registry that they are for. Time is bounded by
-//! the caller, for a lookup as a whole. Nothing is retried, because a Pod waits for the answer.
+//! Image references are untrusted input, and so are the registries that they name: bodies, counts, depths, redirects
+//! and addresses are all bounded (beside their use), and credentials go only to the registry that they are for. The
+//! caller bounds the time of a lookup as a whole. Nothing is retried, because a Pod waits for the answer.
 //!
-//! Each of these imports only those before it: `digest`, `manifest`, `metrics` and `trace`, which do no I/O;
+//! Each of these modules imports only those before it: `digest`, `manifest`, `metrics` and `trace`, which do no I/O;
 //! `error`, `net`, `hosts`, `auth`, `client`, `platforms`.
 
 mod auth;
@@ -53,17 +53,17 @@ pub struct Settings {
     pub verified: Verified,
 }
 
-/// The platforms for whose nodes an index is not believed.
+/// Platforms for whose nodes an index is verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// The manifest that such a node would get has to be there.
+    /// The manifest that such a node would get must exist.
     pub manifests: PlatformSet,
-    /// Its config has to say the same, too.
+    /// The manifest's config must name the same platform, too.
     pub configs: PlatformSet,
 }
 
 impl Settings {
-    /// The files and directories that [`Registry::load`] reads: when one of them changes, it may come out differently.
+    /// Returns the files and directories that [`Registry::load`] reads: a change of one may change the registry.
     pub fn files(&self) -> Vec<PathBuf> {
         let of_directory = |root: &PathBuf| match HostsDirectory::load(root) {
             Ok(directory) => directory.files(root),
@@ -80,29 +80,28 @@ pub struct Registry {
     allowed: Allowed,
     transport: Transport,
     tokens: Tokens,
-    /// The operator's, for mirrors.
+    /// The operator's credentials, for mirrors.
     credentials: Credentials,
     pub(crate) verified: Verified,
     pub(crate) tls_faults: Vec<String>,
-    /// Traces of lookups, for a command that shows them.
+    /// Traces of lookups, for commands that print them.
     pub(crate) traces: Option<Traces>,
 }
 
 impl Registry {
-    /// Has the client's lookups recorded.
+    /// Records the client's lookups.
     #[must_use]
     pub fn with_traces(self, traces: Option<Traces>) -> Self {
         Self { traces, ..self }
     }
 
-    /// Has the client show mirrors the operator's credentials for them, never a Pod's.
+    /// Presents the operator's credentials to mirrors, never a Pod's.
     #[must_use]
     pub fn with_credentials(self, credentials: Credentials) -> Self {
         Self { credentials, ..self }
     }
 
-    /// A client with these settings, and everything that they name read. A host whose TLS cannot be set up has only itself
-    /// to suffer.
+    /// Makes a client with these settings, whose files are read. A host whose TLS cannot be set up fails alone.
     pub fn load(settings: Settings, metrics: RegistryMetrics) -> Result<Self, TrustError> {
         let Settings { hosts, hosts_dir, allowed, guard, proxies, verified } = settings;
         let directory = hosts_dir.as_deref().map(HostsDirectory::load).transpose();
@@ -120,12 +119,12 @@ impl Registry {
         Ok(Self { hosts, allowed, transport, tokens, credentials, verified, tls_faults, traces: None })
     }
 
-    /// Returns whether the configuration allows asking for this image. Cheap, as it is decided anew for each Pod.
+    /// Returns whether the configuration allows looking up this image. Cheap, as each Pod is judged anew.
     pub fn admits(&self, image: &ImageRef) -> bool {
         self.allowed.admits(image)
     }
 
-    /// Returns whether the image's registry names no rate limit, or most of the limit is left as far as is known.
+    /// Returns whether the image's registry reports no rate limit, or most of the limit is left, as last reported.
     pub(crate) fn has_plenty(&self, image: &ImageRef) -> bool {
         self.transport.allowances.is_plentiful(image.host())
     }

@@ -195,7 +195,7 @@ fn collect(node: &Node, given: Option<(&str, &str)>, custom: &[CustomKind], all:
     }
 }
 
-/// Namespace and name of an object.
+/// Returns the namespace and the name of an object.
 fn identity(node: &Node) -> (String, String) {
     let metadata = node.get("metadata");
     let text = |name: &str| metadata.map_or("", |metadata| metadata.text(name)).to_owned();

@@ -21,7 +21,7 @@ fn failed(findings: &Findings) -> Vec<&Finding> {
 #[tokio::test]
 async fn a_right_installation_passes_every_check() {
     let mut world = World::healthy().with_controller();
-    // Rights are looked at where something needs them.
+    // Rights are checked where a feature needs them.
     world.config(
         "credentials: {pullSecrets: true}\nserver: {failedImages: true}\ntls: {mode: managed}\ncache: {warm: {fromPods: true}}\ncontroller: {podLogs: true}\n",
     );
@@ -211,7 +211,7 @@ async fn what_replicas_count_of_registries_is_told_apart() {
         "tolerarch_registry_circuit_open{registry=\"docker.io\"} 0\n".to_owned(),
         "tolerarch_registry_circuit_open{registry=\"registry.k8s.io\"} 1\n".to_owned(),
         "tolerarch_registry_circuit_open{registry=\"other\"} 2\n".to_owned(),
-        // It was away for a moment.
+        // The registry was away for a moment.
         request("docker.io", "2xx", 3),
         request("docker.io", "unreachable", 7),
         request("docker.io", "4xx", 2),
@@ -338,10 +338,10 @@ async fn what_the_controller_takes_is_checked_where_it_is_installed() {
         assert_eq!(failed[0].check, "controller");
         assert!(failed[0].message.contains(message) && failed[0].fix.contains(fix), "{failed:#?}");
     }
-    // Nothing is asked of one that is not there.
+    // An installation without a controller has no checks of one.
     let findings = World::healthy().examine(None).await;
     assert!(findings.0.iter().all(|finding| finding.check != "controller"));
-    // What is off takes no right.
+    // A feature that is off needs no right.
     let mut world = World::healthy().with_controller();
     world.config("controller: {repair: false, events: false}\n");
     world.allowed = |namespace| namespace == "tolerarch";

@@ -24,7 +24,7 @@ fn node(architecture: &str, key: &str) -> Value {
     })
 }
 
-/// What is shown of a cluster whose API server answers like this, and what could not be read of its lists.
+/// Returns the output for a cluster whose API server answers so, and notes on lists that could not be read.
 async fn read(node_pools: Reply, nodes: Reply) -> Result<(Shown, Vec<String>), RequestError> {
     let answers = std::sync::Mutex::new((node_pools, nodes));
     let api = FakeApi::start(move |asked| {

@@ -1,4 +1,5 @@
-//! What is generated from the keys: the schema and the reference in the documentation. `UPDATE=1 cargo test config` writes both.
+//! Files that are generated from the keys: the schema and the reference in the documentation. `UPDATE=1 cargo test
+//! config` writes both.
 
 use std::sync::LazyLock;
 
@@ -7,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 
-/// Compares a file of the repository, or the part of it between two marks, with what it should be.
+/// Compares a file of the repository, or the part of it between two marks, with the generated text.
 fn is_up_to_date(file: &str, marks: Option<(&str, &str)>, generated: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     let whole = std::fs::read_to_string(&path).unwrap_or_default();
@@ -46,8 +47,8 @@ fn what_is_explained_is_the_default() {
 static VALIDATOR: LazyLock<jsonschema::Validator> =
     LazyLock::new(|| jsonschema::validator_for(&serde_json::from_str(&schema()).unwrap()).unwrap());
 
-/// A text made of what durations are made of, right or wrong; never above the maximum, as a schema cannot add:
-/// numbers in a row without a unit between them become one, and three digits are at most 333.
+/// Generates texts from parts of durations, right or wrong; never above the maximum, as a schema cannot add: numbers in
+/// a row without a unit between them become one, and three digits are at most 333.
 fn like_a_duration() -> impl Strategy<Value = String> {
     const NUMBERS: [&str; 14] =
         ["0", "2", "3", "1.5", ".5", "1.", "0.0", "1.2345", "123456789012", "-1", "+1", "1e3", "1_0", ""];
@@ -59,7 +60,7 @@ fn like_a_duration() -> impl Strategy<Value = String> {
     terms.prop_map(|terms| terms.into_iter().map(|(number, unit)| format!("{number}{unit}")).collect())
 }
 
-/// What may stand behind a key, right or wrong.
+/// Generates values behind a key, right or wrong.
 fn some_value() -> impl Strategy<Value = Json> {
     let others = [json!({}), json!([]), json!([null]), json!({"x": 1}), json!([{}]), json!("1s"), json!("x")];
     prop_oneof![
@@ -153,7 +154,7 @@ fn the_shipped_file_names_the_schema() {
     assert!(text.starts_with("# yaml-language-server: $schema="), "{text}");
 }
 
-/// What the documentation shows of pools can be used as it stands.
+/// The documentation's examples of pools are valid unchanged.
 #[test]
 fn the_documentation_shows_valid_pools() {
     let pages = [include_str!("../../../docs/configuration.md"), include_str!("../../../docs/clouds.md")];

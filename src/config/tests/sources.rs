@@ -2,7 +2,7 @@ use super::*;
 use crate::config::shape::{Content, Shape, Slot};
 use tolerarch_support::environment::Environment;
 
-/// A file of this name in a directory that is gone with the first part.
+/// Makes a file in a directory that is deleted when the first part is dropped.
 fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config.yaml");
@@ -177,7 +177,7 @@ fn managed_certificates_live_long_enough_to_be_replaced() {
     assert!(Config::parse("tls: {mode: managed, leafLifetime: 10m, caLifetime: 30m}").is_ok());
 }
 
-/// Otherwise its change would be lost without a word.
+/// A change of another key that needs a restart would be lost without a word.
 #[test]
 fn only_scalars_and_their_lists_need_a_restart() {
     fn walk(shape: Shape<'_>, at_start: bool) {
@@ -231,7 +231,7 @@ fn a_variable_of_no_key_ends_serve_and_warns_commands() {
     let loaded = sources.read("").unwrap();
     assert_eq!(loaded.warnings(), faults);
     assert!(faults[0].to_string().contains("did you mean TOLERARCH_CACHE__TAG_TTL"), "{faults:?}");
-    // A value that cannot be is a fault to both.
+    // An invalid value is a fault to both.
     sources.environment = Environment::from_iter([("TOLERARCH_CACHE__TAG_TTL", "1M")]);
     let faults = sources.read("").unwrap_err();
     assert!(faults[0].message.ends_with("; did you mean 1m?"), "{faults:?}");

@@ -18,11 +18,11 @@ pub struct CredentialCandidate {
 #[derive(Clone)]
 pub(super) enum Source {
     Anonymous,
-    /// A pull secret.
+    /// Pull secret.
     Pod(Arc<Credential>),
-    /// A file of the operator, and its kind.
+    /// File of the operator, and its kind.
     File(Arc<Credential>, &'static str),
-    /// A helper is asked for a host, which stands for the image.
+    /// Program with the image to run it for; a helper gets the host in place of the image.
     Program {
         program: Arc<Program>,
         image: Arc<str>,
@@ -47,12 +47,12 @@ impl CredentialCandidate {
         Self { id: program.protocol.id(image), source }
     }
 
-    /// Known before the credential is. It changes with the content of a secret or a file, not with what a program gives.
+    /// Returns the id, known before the credential. The id follows the content of secrets and files, not answers.
     pub fn id(&self) -> CredentialId {
         self.id
     }
 
-    /// The kind of source, for people: one of a few fixed texts.
+    /// Returns the kind of source, for people: one of a few fixed texts.
     pub fn kind(&self) -> &'static str {
         match &self.source {
             Source::Anonymous => "anonymous",
@@ -62,7 +62,7 @@ impl CredentialCandidate {
         }
     }
 
-    /// The credential, where it is known without asking anything; `Some(None)` is anonymous access.
+    /// Returns the credential if no program has to run for it; `Some(None)` is anonymous access.
     pub(crate) fn held_credential(&self) -> Option<Option<&Credential>> {
         match &self.source {
             Source::Anonymous => Some(None),
@@ -76,15 +76,15 @@ impl CredentialCandidate {
         matches!(self.source, Source::Pod(_))
     }
 
-    /// The credentials to present, one after the other until one is accepted; `None` is anonymous access. Empty if the
-    /// source has no credential after all, or cannot be asked now.
+    /// Returns the credentials to present, one after the other until one is accepted; `None` is anonymous access. Empty
+    /// if the source has no credential, or cannot be queried now.
     ///
     /// May run a helper or a plugin, which takes up to a minute and goes on when this future is dropped.
     pub async fn credentials(&self) -> Vec<Option<Arc<Credential>>> {
         self.credentials_for(&Tenant::Operator).await.unwrap_or_default()
     }
 
-    /// Finds the credentials on behalf of this tenant, whose share of the runs holds.
+    /// Finds the credentials on behalf of this tenant, within the tenant's share of the runs.
     pub(crate) async fn credentials_for(
         &self,
         tenant: &Tenant,
@@ -98,7 +98,7 @@ impl CredentialCandidate {
         })
     }
 
-    /// The registry refused all credentials of this candidate: the answer of a program is not used again.
+    /// Reports that the registry refused all credentials of this candidate: a program's answer is not used again.
     pub(crate) fn refused(&self) {
         if let Source::Program { program, image } = &self.source {
             program.refused(image);

@@ -8,7 +8,7 @@ use aws_lc_rs::rand::SystemRandom;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-/// A text that is never displayed, and wiped when it is dropped.
+/// Text that is never displayed, and wiped when dropped.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub struct Sensitive(Zeroizing<String>);
@@ -37,9 +37,9 @@ pub enum Credential {
         user: String,
         password: Sensitive,
     },
-    /// An OAuth2 refresh token, which Docker calls an identity token.
+    /// OAuth2 refresh token, which Docker calls an identity token.
     Identity(Sensitive),
-    /// A token that is sent as it is, which Docker calls a registry token.
+    /// Token that is sent unchanged, which Docker calls a registry token.
     Bearer(Sensitive),
 }
 
@@ -48,7 +48,7 @@ impl Credential {
         CredentialId::of(&self.parts())
     }
 
-    /// Returns the parts that make it this credential, secrets included, for keyed hashes.
+    /// Returns the parts that distinguish the credential, secrets included, for keyed hashes.
     pub(crate) fn parts(&self) -> [&str; 3] {
         match self {
             Self::Basic { user, password } => ["basic", user, password.reveal()],
@@ -57,7 +57,7 @@ impl Credential {
         }
     }
 
-    /// Bytes of the longer of its parts.
+    /// Returns the bytes of the longer part.
     pub(super) fn longest(&self) -> usize {
         match self {
             Self::Basic { user, password } => user.len().max(password.reveal().len()),
@@ -66,7 +66,7 @@ impl Credential {
     }
 }
 
-/// A credential with its id, which every Pod needs, and which is therefore computed once.
+/// A credential with its id, which is computed once because every Pod needs the id.
 #[derive(Clone, Debug)]
 pub(super) struct IdentifiedCredential {
     pub(super) id: CredentialId,
@@ -79,10 +79,10 @@ impl From<Credential> for IdentifiedCredential {
     }
 }
 
-/// Which credential gave an answer, or that none was needed. Part of the keys of caches and of lookups in flight, so that
-/// one tenant's answers never reach another.
+/// Identifies the credential that gave an answer, or anonymous access. Part of the keys of caches and of lookups in
+/// flight, so that one tenant's answers never reach another.
 ///
-/// HMAC-SHA-256 under a random key of this process, truncated to 128 bits: it reveals nothing of the credential.
+/// HMAC-SHA-256 under a random key of this process, truncated to 128 bits: the id reveals nothing of the credential.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct CredentialId(u128);
 
@@ -101,7 +101,7 @@ impl CredentialId {
     }
 }
 
-/// The keyed hash of these parts, each preceded by its length, so that no two lists are hashed alike.
+/// Returns the keyed hash of these parts, each preceded by its length, so that no two lists are hashed alike.
 pub(crate) fn hash_parts<'p>(key: &hmac::Key, parts: impl IntoIterator<Item = &'p [u8]>) -> [u8; 32] {
     let mut context = hmac::Context::with_key(key);
     for part in parts {
@@ -113,7 +113,7 @@ pub(crate) fn hash_parts<'p>(key: &hmac::Key, parts: impl IntoIterator<Item = &'
     hash
 }
 
-/// For keys of caches that are texts.
+/// Renders the id for cache keys that are texts.
 impl fmt::LowerHex for CredentialId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::LowerHex::fmt(&self.0, f)

@@ -21,7 +21,7 @@ pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// A member that is null counts as one that is missing.
+/// Docker's configuration. A member that is null counts as missing.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct DockerConfig {
@@ -29,7 +29,7 @@ pub(super) struct DockerConfig {
     /// Helper programs of single registries.
     #[serde(rename = "credHelpers", deserialize_with = "lenient")]
     pub(super) helpers: BTreeMap<String, String>,
-    /// The helper program of all others.
+    /// Helper program of all other registries.
     #[serde(rename = "credsStore", deserialize_with = "lenient")]
     pub(super) store: Option<String>,
 }
@@ -48,13 +48,13 @@ struct Entry {
     registry_token: Option<Sensitive>,
 }
 
-/// Content of a file, and what was left out.
+/// Content of a file, and counts of what was left out.
 #[derive(Debug, Default)]
 pub(super) struct Read {
     pub(super) keyring: DockerKeyring<IdentifiedCredential>,
-    /// Number of entries in the file, whatever is in them.
+    /// Number of entries in the file, valid or not.
     pub(super) entries: usize,
-    /// Entries whose `auth` is not what it should be.
+    /// Number of entries whose `auth` is malformed.
     pub(super) malformed: usize,
 }
 
@@ -82,7 +82,7 @@ impl DockerConfig {
     }
 }
 
-/// An error says where and never what, as a parser's words quote what it reads.
+/// Parses JSON. An error says where and never what, as a parser's words quote what it reads.
 fn from_json<T: DeserializeOwned + Default>(json: &[u8]) -> Result<T, String> {
     let read = serde_json::from_slice::<Option<T>>(json).map_err(|error| {
         format!("not JSON of docker's form, at line {}, column {}", error.line(), error.column())
@@ -90,14 +90,14 @@ fn from_json<T: DeserializeOwned + Default>(json: &[u8]) -> Result<T, String> {
     Ok(read?.unwrap_or_default())
 }
 
-/// Reads a value of docker's own, which kubelet ignores: one of another type is none.
+/// Reads one of docker's members that kubelet ignores: a value of another type counts as missing.
 fn lenient<'de, T: DeserializeOwned + Default, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
 impl Entry {
-    /// Tokens first, as docker prefers them; then a password, as kubelet knows nothing else. `None` if `auth` is malformed.
+    /// Returns tokens first, as docker prefers them, then a password, kubelet's only kind; `None` for a bad `auth`.
     fn credentials(self) -> Option<Vec<Credential>> {
         let given = |secret: Option<Sensitive>| secret.filter(|secret| !secret.reveal().is_empty());
         let (user, password) = match given(self.auth) {
@@ -117,7 +117,7 @@ impl Entry {
     }
 }
 
-/// `base64(user:password)`.
+/// Decodes `base64(user:password)`.
 fn decode(auth: &str) -> Option<(String, Sensitive)> {
     // Go skips line breaks.
     let packed: Zeroizing<String> =

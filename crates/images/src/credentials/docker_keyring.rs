@@ -1,9 +1,9 @@
-//! Which docker entries an image means: kubelet's `BasicDockerKeyring` (pkg/credentialprovider/keyring.go).
+//! Finds the docker entries for an image: kubelet's `BasicDockerKeyring` (pkg/credentialprovider/keyring.go).
 
 use super::pattern::ImagePattern;
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_INDEX};
 
-/// Values by the registry, or part of one, that they are for.
+/// Values by the registry, or part of a registry, that they are for.
 #[derive(Debug)]
 pub(super) struct DockerKeyring<T>(Vec<(ImagePattern, T)>);
 
@@ -14,7 +14,7 @@ impl<T> Default for DockerKeyring<T> {
 }
 
 impl<T> DockerKeyring<T> {
-    /// Makes a keyring by the keys of a docker configuration. A key that means no host is left out, as kubelet does.
+    /// Makes a keyring by the keys of a docker configuration. A key without a valid host is left out, as kubelet does.
     pub(super) fn new(entries: impl IntoIterator<Item = (impl AsRef<str>, T)>) -> Self {
         Self(entries.into_iter().filter_map(|(given, value)| Some((key(given.as_ref())?, value))).collect())
     }
@@ -23,7 +23,7 @@ impl<T> DockerKeyring<T> {
         self.0.len()
     }
 
-    /// The hosts of the keys that have wildcards there.
+    /// Returns the hosts with wildcards.
     pub(super) fn globs(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|(key, _)| key.glob())
     }
@@ -33,7 +33,7 @@ impl<T> DockerKeyring<T> {
     }
 }
 
-/// All that matches a name (`host/repository` or a mere host) in any ring, most specific first, then in their order.
+/// Returns the values that match a name (`host/repository` or a mere host), most specific first, then in ring order.
 pub(super) fn lookup<'r, T: 'r>(
     rings: impl Iterator<Item = &'r DockerKeyring<T>> + Clone,
     name: &str,
@@ -48,7 +48,7 @@ pub(super) fn lookup<'r, T: 'r>(
     found.into_iter().map(|(_, value)| value).collect()
 }
 
-/// A key as it is compared: without scheme, user, query, and without docker's `/v1` and `/v2`.
+/// Normalizes a key: no scheme, user or query, and none of docker's `/v1` and `/v2`.
 fn key(given: &str) -> Option<ImagePattern> {
     let rest = given.strip_prefix("https://").or_else(|| given.strip_prefix("http://")).unwrap_or(given);
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
@@ -59,7 +59,7 @@ fn key(given: &str) -> Option<ImagePattern> {
         _ => path,
     };
     let path = if path == "/" { "" } else { path };
-    // Without its port `quay.io:` is quay.io, but it is sorted before `quay.io/team`.
+    // `quay.io:` means quay.io, but its key is sorted before `quay.io/team`.
     format!("{host}{path}").parse().ok()
 }
 

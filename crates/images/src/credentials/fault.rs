@@ -1,4 +1,4 @@
-//! What is wrong with a source of credentials that the configuration names. The rest of them is used.
+//! Faults of the sources of credentials that the configuration names. The rest of a source is used.
 
 use std::path::PathBuf;
 
@@ -33,23 +33,23 @@ impl CredentialSource {
     }
 }
 
-/// Reason why a source is not in use, or not all of it. Quotes nothing of a file's content.
+/// Reason why a source is not used, or only in part. Quotes nothing of a file's content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}: {cause}", .from.key(), .file.display())]
 pub struct SourceFault {
     pub from: CredentialSource,
     pub file: PathBuf,
     pub cause: FaultCause,
-    /// The former content stays in use.
+    /// True if the former content stays in use.
     pub kept: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultCause {
-    /// The file does not exist, so that its former content is not used any more.
+    /// The file does not exist, so its former content is dropped.
     #[error("cannot be read: {0}")]
     Missing(String),
-    /// The file cannot be read, or says something that cannot be.
+    /// The file cannot be read, or its content is invalid.
     #[error("{0}")]
     Other(String),
 }

@@ -1,7 +1,6 @@
 //! The operator's files: docker configs, the directory and the plugins' configuration. Read at a start or a reload.
 //!
-//! What is wrong with one of them costs its own credentials at most: of a file that cannot be used any more, and still
-//! exists, what was read before stays in use.
+//! A fault costs its file's credentials at most: a file that still exists, but is unusable, keeps its former content.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ use super::settings::{CredentialSettings, ProviderSettings};
 use tolerarch_core::image::{ImageRef, canonical_host, is_docker_hub};
 use tolerarch_support::environment::Environment;
 
-/// Bytes of a file that are read.
+/// Maximal bytes of a file.
 const SIZE: u64 = 1 << 20;
 
 #[derive(Default)]
@@ -37,20 +36,20 @@ struct Loaded {
     file: Arc<File>,
 }
 
-/// Content of one file, and what in it cannot be used.
+/// Content of one file, and its faults.
 #[derive(Default)]
 pub(super) struct File {
     pub(super) keyring: DockerKeyring<IdentifiedCredential>,
     pub(super) helpers: DockerKeyring<Arc<Program>>,
-    /// The helper of all other registries.
+    /// Helper of all other registries.
     pub(super) store: Option<Arc<Program>>,
     pub(super) plugins: Vec<Arc<Program>>,
     faults: Vec<String>,
 }
 
 impl Files {
-    /// Reads them; helpers are looked for in the `PATH` of the environment. `before` is what is in use of the same settings or
-    /// of others.
+    /// Reads the files; helpers are searched in the `PATH` of the environment. `before` has the content in use, of the
+    /// same settings or of others.
     pub(super) fn load(
         settings: &CredentialSettings,
         environment: &Environment,
@@ -79,7 +78,7 @@ impl Files {
         self.files.iter().filter(move |loaded| loaded.source == source).map(|loaded| &*loaded.file)
     }
 
-    /// Adds the files that a path stands for.
+    /// Adds the files of a path.
     fn add_all(
         &mut self,
         source: CredentialSource,
@@ -94,7 +93,7 @@ impl Files {
         }
     }
 
-    /// Adds a file. Of a path that cannot be used any more, what was read there `before` stays in use, unless it is gone.
+    /// Adds a file. An unusable path keeps its content of `before`, unless the file is gone.
     fn add(
         &mut self,
         source: CredentialSource,
@@ -147,7 +146,7 @@ impl File {
         Ok(Self { keyring, helpers, store, faults, ..Self::default() })
     }
 
-    /// `hosts` are those of the directory's other files.
+    /// Reads a file of the directory. `hosts` are those of the directory's other files.
     fn of_registry(path: &Path, hosts: &mut Vec<String>) -> Result<File, FaultCause> {
         let host = host_of(path).ok_or_else(|| NAME.to_owned())?;
         if hosts.contains(&host) {
@@ -158,7 +157,7 @@ impl File {
         Ok(Self { keyring, ..Self::default() })
     }
 
-    /// `names` are those of the plugins of other files.
+    /// Reads a file of plugins. `names` are those of the plugins of other files.
     fn of_plugins(path: &Path, bin_dir: &Path, names: &mut Vec<String>) -> Result<File, FaultCause> {
         let providers = provider::read(&text(path)?, bin_dir, names)?;
         names.extend(providers.iter().map(|provider| provider.name.clone()));
@@ -166,7 +165,7 @@ impl File {
     }
 }
 
-/// A file of the directory: `registry.example.com:5000.toml`.
+/// File of the directory: `registry.example.com:5000.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RegistryFile {
@@ -174,7 +173,7 @@ struct RegistryFile {
     secret: Sensitive,
 }
 
-/// The files of the directory, without what is not meant for us, such as the links of a mounted Secret.
+/// Lists the files of the directory, without hidden ones such as the links of a mounted Secret.
 fn registry_files(directory: &Path) -> Result<Vec<PathBuf>, FaultCause> {
     let mut paths = tolerarch_support::file::entries(directory, usize::MAX)?;
     let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
@@ -184,7 +183,7 @@ fn registry_files(directory: &Path) -> Result<Vec<PathBuf>, FaultCause> {
 
 const NAME: &str = "a file is called <host>.toml or <host>:<port>.toml";
 
-/// The host that a file of the directory is for, if it is called like one.
+/// Returns the host that a file of the directory is named after, if any.
 fn host_of(file: &Path) -> Option<String> {
     let host = file.file_name()?.to_str()?.strip_suffix(".toml")?;
     // A host is well-formed if it can stand in front of an image.
@@ -193,7 +192,7 @@ fn host_of(file: &Path) -> Option<String> {
     is_host.then(|| canonical_host(image.host()))
 }
 
-/// Reads a file of the directory. A fault leaves out its values.
+/// Parses a file of the directory. A fault quotes none of its values.
 fn credential_of(text: &str) -> Result<Credential, String> {
     let file: RegistryFile = toml::from_str(text).map_err(|error| fault(text, &error))?;
     let RegistryFile { user, secret } = file;
@@ -203,7 +202,7 @@ fn credential_of(text: &str) -> Result<Credential, String> {
     Ok(Credential::Basic { user, password: secret })
 }
 
-/// Says where, and no more: a parser's words quote what it reads.
+/// Describes where a file is malformed, and no more: a parser's words quote what it reads.
 fn fault(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start));
     let line = before.map(|before| before.matches('\n').count() + 1);

@@ -1,10 +1,10 @@
-//! What must hold for every docker configuration and every Secret.
+//! Invariants of every docker configuration and every Secret.
 
 use super::credential::Credential;
 use super::docker::{DockerConfig, Read};
 use super::pull_secrets::{self, ENTRIES, GLOB, KEY, WORD};
 
-/// No configuration's secret is in what is logged of it.
+/// Checks that no secret of a configuration appears in its `Debug`.
 pub fn docker(data: &[u8]) -> bool {
     let read =
         [DockerConfig::parse(data), DockerConfig::parse_older(data)].map(|read| read.map(DockerConfig::read));
@@ -12,7 +12,7 @@ pub fn docker(data: &[u8]) -> bool {
     read.iter().any(Result::is_ok)
 }
 
-/// The same for a Secret, which is a tenant's and so bounded, too.
+/// Checks the same for a Secret, and its bounds: a Secret is a tenant's.
 pub fn secret(data: &[u8]) -> bool {
     let Ok(secret) = serde_json::from_slice(data) else { return false };
     let Ok(read) = pull_secrets::content(secret) else { return false };
@@ -26,7 +26,7 @@ pub fn secret(data: &[u8]) -> bool {
 }
 
 fn shows_no_secret(read: &Read) {
-    // What is shown of any credential.
+    // `Debug` of some other credential.
     let usual = br#"{"a.b":{"auth":"YTpi","identitytoken":"x","registrytoken":"y"}}"#;
     let usual = format!("{:?}", DockerConfig::parse_older(usual).map(DockerConfig::read));
     let shown = format!("{read:?}");
@@ -42,7 +42,7 @@ fn shows_no_secret(read: &Read) {
                 user || format!("{key:?}").contains(text)
             })
         };
-        // A few characters may be anywhere, in the id of a credential, too.
+        // A few characters may occur anywhere, in the id of a credential, too.
         if text.len() > 8 && !usual.contains(text) && !is_known() {
             assert!(!shown.contains(text), "{key:?}: {shown}");
         }

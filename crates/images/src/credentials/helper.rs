@@ -14,7 +14,7 @@ use super::process::{self, Output, ProcessError};
 use super::program::{Protocol, Response, Scope};
 use tolerarch_core::image::DOCKER_HUB;
 
-/// Time for which a credential is cached; helpers do not say. Those that get tokens cache them themselves.
+/// Time for which a credential is cached, as helpers name none. Helpers that fetch tokens have caches themselves.
 const FOUND: Duration = Duration::from_secs(300);
 /// Time for which a run without a credential is cached.
 const NOTHING: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ struct HelperOutput {
 }
 
 impl Helper {
-    /// The helper of this name in the directories of a `PATH`; relative ones do not count.
+    /// Finds the helper of this name in the directories of a `PATH`; relative ones do not count.
     pub(super) fn new(name: &str, path: Option<&OsStr>) -> Result<Self, String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if name.is_empty() || !name.chars().all(plain) {

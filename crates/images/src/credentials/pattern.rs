@@ -1,17 +1,17 @@
-//! Which images a pattern means, by kubelet's rules: `URLsMatchStr` of pkg/credentialprovider/keyring.go.
+//! Patterns of images, by kubelet's rules: `URLsMatchStr` of pkg/credentialprovider/keyring.go.
 //!
-//! As many dot-separated parts of the host as the image has, each with any number of `*`; the same port, or none on both
-//! sides; and a path that is a mere prefix, so that `quay.io/foo` means `quay.io/foobar` as well. Other than
-//! kubelet, capitals of a host make no difference: kubelet finds `Mixed.Case.com` for images that are written like it.
+//! A pattern has as many dot-separated parts of the host as the image, each with any number of `*`; the same port, or
+//! none on both sides; and a path that is a mere prefix: `quay.io/foo` means `quay.io/foobar` as well. Other than in
+//! kubelet, capitals of a host make no difference: kubelet finds `Mixed.Case.com` only for images written so.
 
 use std::str::FromStr;
 
 use tolerarch_core::image::glob_matches;
 
-/// Bytes of a part of a host (RFC 1035).
+/// Maximal bytes of a part of a host (RFC 1035).
 const LABEL: usize = 63;
 
-/// A pattern of images such as `*.dkr.ecr.*.amazonaws.com` or `registry.example.com:5000/team`. The default one means none.
+/// Pattern of images: `*.dkr.ecr.*.amazonaws.com`, `registry.example.com:5000/team`. The default matches none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ImagePattern(Box<str>);
 
@@ -21,7 +21,7 @@ pub enum PatternError {
     Host,
     #[error("has a scheme: leave out everything up to ://")]
     Scheme,
-    /// A character that can be in no image; to kubelet a `?` begins a query.
+    /// A character that no image has; for kubelet a `?` begins a query.
     #[error("has a space, a control character or one of ?#@, which are in no image")]
     Character,
     #[error("has a [ or \\ in its host: * is the only wildcard, so write one pattern for each host")]
@@ -29,7 +29,7 @@ pub enum PatternError {
 }
 
 impl ImagePattern {
-    /// Returns whether this is one of the images meant: `host/repository` without tag and digest, or a mere host.
+    /// Returns whether the pattern matches a name: `host/repository` without tag and digest, or a mere host.
     pub fn matches(&self, name: &str) -> bool {
         let (own, other) = (Parts::of(&self.0), Parts::of(name));
         own.port == other.port
@@ -38,7 +38,7 @@ impl ImagePattern {
             && own.host.split('.').zip(other.host.split('.')).all(|(glob, part)| matches(glob, part))
     }
 
-    /// The host, if it has wildcards: comparing may take the square of its length.
+    /// Returns the host, if it has wildcards: comparing may take the square of its length.
     pub(super) fn glob(&self) -> Option<&str> {
         Some(Parts::of(&self.0).host).filter(|host| host.contains('*'))
     }
@@ -68,7 +68,7 @@ impl FromStr for ImagePattern {
             return Err(PatternError::Class);
         }
         let mut text = text.to_owned();
-        // As the hosts of images are (`ImageRef`): in any case they are the same registry.
+        // Hosts of images are in lower case (`ImageRef`), and a registry's name has no case.
         if text[..host_end].contains(['.', ':']) {
             text[..host_end].make_ascii_lowercase();
         }
@@ -86,7 +86,7 @@ struct Parts<'t> {
 impl<'t> Parts<'t> {
     fn of(text: &'t str) -> Self {
         let (authority, path) = text.split_at(text.find('/').unwrap_or(text.len()));
-        // As `net.SplitHostPort` does: of several colons only those of an address in brackets are no port's.
+        // `net.SplitHostPort`: several colons precede a port only after an address in brackets.
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if host.ends_with(']') => {
                 (host.trim_start_matches('[').trim_end_matches(']'), port)
@@ -98,7 +98,7 @@ impl<'t> Parts<'t> {
     }
 }
 
-/// Returns whether a part of a host matches a glob. One beyond what DNS allows matches none, as a glob may take its square.
+/// Returns whether a glob matches a part of a host: none beyond DNS's limit, as a glob may take the length squared.
 fn matches(glob: &str, part: &str) -> bool {
     let is_same = || glob_matches(glob.bytes(), part.bytes(), |byte| byte == b'*', |own, byte| own == byte);
     glob == part || part.len() <= LABEL && is_same()

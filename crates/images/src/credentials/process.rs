@@ -13,18 +13,18 @@ use zeroize::Zeroizing;
 
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, Tenant};
 
-/// Time that a program may run: kubelet's limit for plugins.
+/// Maximal time that a program may run: kubelet's limit for plugins.
 const TIME: Duration = Duration::from_secs(60);
-/// Bytes that a program may write.
+/// Maximal bytes of a program's output.
 const OUTPUT: usize = 256 << 10;
 /// Runs of one program at a time; of four runs one namespace gets two.
 pub(super) const RUNS: usize = 4;
-/// Time that a run waits for others: half of `lookup.timeout`, so that the next credential can still be tried.
+/// Maximal time that a run waits for others: half of `lookup.timeout`, so that the next credential can still be tried.
 const WAIT: Duration = Duration::from_secs(5);
 /// Places in the queue for each run: a quarter of them is for all lookups that one namespace has at a time.
 const QUEUE: usize = 32;
 
-/// Runs one program. Each program has its own runner, so that one that hangs delays no other.
+/// Limits the runs of one program. Each program has a separate runner, so that a program that hangs delays no other.
 pub(super) struct Runner(ConcurrencyLimit);
 
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub(super) enum ProcessError {
     Read(std::io::ErrorKind),
 }
 
-/// Too many runs of a program are under way. Says nothing about its credentials, so it is never cached.
+/// Too many runs of a program are under way. Says nothing about the program's credentials, so it is never cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
@@ -61,8 +61,7 @@ impl Runner {
     }
 }
 
-/// Runs it when it is its turn. Killed when it takes too long, and when this future is dropped, with its children: many
-/// helpers are scripts.
+/// Runs the command; kills it and its children (many helpers are scripts) after `TIME`, or with this future.
 pub(super) async fn run(_turn: &Permit, command: Command, input: &[u8]) -> Result<Output, ProcessError> {
     timeout(TIME, unlimited(command, input)).await.map_err(|_| ProcessError::Timeout)?
 }
@@ -75,7 +74,7 @@ async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, Process
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let write = async {
         if let Some(mut stdin) = stdin {
-            // A program need not read it.
+            // A program need not read its input.
             let _ = stdin.write_all(input).await;
         }
     };
@@ -90,24 +89,24 @@ async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, Process
     let ((), text) = tokio::join!(write, read);
     let text = text?;
     let status = child.wait().await.map_err(|error| ProcessError::Read(error.kind()))?;
-    // Its number may soon be that of another.
+    // The process's id may soon be another's.
     group.0 = None;
     if status.success() { Ok(text) } else { Err(ProcessError::Status) }
 }
 
-/// A program that leads a group of its own, and what it has started: all of it is killed when this is dropped.
+/// Process group of a program and its children: all are killed when this is dropped.
 struct Group(Option<Pid>);
 
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(leader) = self.0 {
-            // It may have ended just now.
+            // The group may have ended just now.
             let _ = kill_process_group(leader, Signal::KILL);
         }
     }
 }
 
-/// The program of this name in these directories, if it can be executed.
+/// Finds the executable of this name in these directories.
 pub(super) fn find(name: &str, directories: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     let is_executable = |file: &PathBuf| {
         let mode = |metadata: Metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;

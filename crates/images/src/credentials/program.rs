@@ -1,8 +1,8 @@
 //! A program that gives credentials, a helper of docker's or a plugin of kubelet's: its runs, and its answers.
 //!
-//! As kubelet does (pkg/credentialprovider/plugin/plugin.go): one run at a time for an image, its answer cached for the
-//! time and the scope that it names, and its keys matched against the image like those of docker's files. An answer of a
-//! helper is for one registry, which stands for the image.
+//! As in kubelet (pkg/credentialprovider/plugin/plugin.go), one run at a time serves an image, the answer is cached for
+//! the time and the scope that it names, and the answer's keys are matched against the image like those of docker's
+//! files. An answer of a helper is for one registry, which stands for the image.
 
 use std::sync::Arc;
 
@@ -17,22 +17,22 @@ use tolerarch_support::concurrency::{Permit, Tenant};
 use tolerarch_support::single_flight::SingleFlight;
 use tolerarch_support::sync::Mutex;
 
-/// Cached answers of one program.
+/// Maximal number of cached answers of one program.
 const CAPACITY: usize = 1000;
 /// Time for which a failed run is cached, so that a program that fails is not run for every lookup.
 const FAILED: Duration = Duration::from_secs(30);
-/// Time for which an answer is kept that a registry refuses, as a tenant may name many images which that denies.
+/// Time for which an answer that a registry refuses is kept: a tenant may name many images which that registry denies.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// The way in which a kind of program is asked for credentials, and answers.
+/// Protocol between tolerarch and a kind of program.
 pub(super) trait Protocol: Send + Sync {
-    /// The kind of source, for people: a fixed text.
+    /// Returns the kind of source, for people: a fixed text.
     fn kind(&self) -> &'static str;
 
-    /// The id of the candidate for an image, whatever its credential is.
+    /// Returns the id of the candidate for an image, whatever its credential is.
     fn id(&self, image: &str) -> CredentialId;
 
-    /// Returns whether the program itself says that it is for an image (`host/repository`). Files say for what a helper is.
+    /// Returns whether the program's configuration covers an image (`host/repository`). Docker's files choose helpers.
     fn is_for(&self, _image: &str) -> bool {
         true
     }
@@ -40,11 +40,11 @@ pub(super) trait Protocol: Send + Sync {
     /// Returns the command for an image, and its input.
     fn request(&self, image: &str) -> (Command, Vec<u8>);
 
-    /// Reads the answer of a run, or says why that is no answer. Quotes nothing of the output, which may be secret.
+    /// Parses the output of a run. An error quotes nothing of the output, which may be secret.
     fn response(&self, image: &str, output: Result<Output, ProcessError>) -> Result<Response, String>;
 }
 
-/// The images for which an answer is good.
+/// Images for which an answer is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Scope {
     Image,
@@ -52,7 +52,7 @@ pub(super) enum Scope {
     Global,
 }
 
-/// The images that an answer is for: its scope, and what they share in it.
+/// Scope of an answer, and the part of the image's name that the scope shares.
 type CacheKey = (Scope, Box<str>);
 
 impl Scope {
@@ -76,7 +76,7 @@ fn registry(image: &str) -> &str {
 #[derive(Debug)]
 pub(super) struct Response {
     pub(super) scope: Scope,
-    /// Time for which the answer is good; zero for this once.
+    /// Time for which the answer is good; zero for this lookup alone.
     pub(super) life: Duration,
     pub(super) keyring: DockerKeyring<Arc<Credential>>,
 }
@@ -84,10 +84,10 @@ pub(super) struct Response {
 pub(super) struct Program {
     pub(super) protocol: Box<dyn Protocol>,
     pub(super) runner: Runner,
-    /// The scope of its last answer, which is also that of its failures.
+    /// Scope of the last answer, under which failures are cached.
     scope: Mutex<Scope>,
     answers: Arc<TtlCache<CacheKey, Arc<Answer>>>,
-    /// Runs by the image. Each holds the permit of who started it.
+    /// Runs by the image. Each holds the permit of the lookup that started it.
     runs: SingleFlight<Box<str>, Arc<Answer>>,
 }
 
@@ -102,14 +102,14 @@ impl Program {
         Arc::new(Self {
             protocol: Box::new(protocol),
             runner: Runner::default(),
-            // Until its first answer: a program that fails must not be run for every image.
+            // Scope until the first answer: a program that fails must not be run for every image.
             scope: Mutex::new(Scope::Registry),
             answers: TtlCache::new(CAPACITY),
             runs: SingleFlight::default(),
         })
     }
 
-    /// The credentials for an image, most specific first; runs the program if none are cached.
+    /// Returns the credentials for an image, most specific first; runs the program if none are cached.
     pub(super) async fn credentials(
         self: &Arc<Self>,
         image: &str,
@@ -123,7 +123,7 @@ impl Program {
         Ok(found.into_iter().cloned().collect())
     }
 
-    /// Drops the answer for an image, unless the program ran a moment ago.
+    /// Drops the answer for an image, unless the program ran within the last seconds (`AGAIN`, `FAILED`).
     pub(super) fn refused(&self, image: &str) {
         for key in Scope::ALL.map(|scope| scope.key(image)) {
             if self.answers.get(&key).is_some_and(|answer| answer.droppable <= Instant::now()) {
@@ -136,8 +136,8 @@ impl Program {
         Scope::ALL.into_iter().find_map(|scope| self.answers.get(&scope.key(image)))
     }
 
-    /// Runs it when it is the tenant's turn, unless there is an answer by then, or joins the image's run, which is by the
-    /// share of who began it: who joins gives the permit back.
+    /// Runs the program in the tenant's turn, unless an answer is cached by then, or joins the image's run. A run holds
+    /// the permit of the lookup that started it; a lookup that joins gives its permit back.
     async fn ask(self: &Arc<Self>, image: &str, tenant: &Tenant) -> Result<Arc<Answer>, Busy> {
         let permit = self.runner.acquire(registry(image), tenant).await?;
         let (program, own) = (Arc::clone(self), image.to_owned());
@@ -161,7 +161,7 @@ impl Program {
             Err(fault) => {
                 tracing::warn!(?program, fault, "a {} gives nothing", self.protocol.kind());
                 let failure = Arc::new(Answer { droppable: now + FAILED, keyring: DockerKeyring::default() });
-                // What came meanwhile for other images of this scope stays.
+                // Keeps answers that came meanwhile for other images of this scope.
                 if self.cached(image).is_none() {
                     self.answers.put(self.scope.lock().key(image), Arc::clone(&failure), FAILED);
                 }

@@ -1,6 +1,6 @@
-//! Kubelet's image credential provider plugins, as `CredentialProviderConfig` of kubelet.config.k8s.io names them (kubelet's
-//! config/v1/types.go), decoded and checked as kubelet does (pkg/credentialprovider/plugin/config.go); and what is written
-//! to them and read of them (k8s.io/kubelet/pkg/apis/credentialprovider/v1/types.go), decoded as strictly.
+//! Kubelet's image credential provider plugins: `CredentialProviderConfig` of kubelet.config.k8s.io (kubelet's
+//! config/v1/types.go), decoded and checked as kubelet does (pkg/credentialprovider/plugin/config.go); and the plugins'
+//! requests and responses (k8s.io/kubelet/pkg/apis/credentialprovider/v1/types.go), decoded as strictly.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -32,7 +32,7 @@ const EXEC_VERSIONS: [&str; 3] = [
 
 #[derive(Debug)]
 pub(super) struct Provider {
-    /// Id of all candidates of the plugin: it is the operator's, so its credentials are the same for all tenants.
+    /// Id of all candidates of the plugin: the operator's plugin has the same credentials for all tenants.
     id: CredentialId,
     pub(super) name: String,
     pub(super) program: PathBuf,
@@ -70,7 +70,7 @@ struct Variable {
     value: Option<String>,
 }
 
-/// The files of a path: itself, or those of the directory that kubelet reads (since 1.36), in their order.
+/// Returns the files of a path: itself, or those of the directory that kubelet reads (since 1.36), in their order.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, FaultCause> {
     let is_directory = |path: &Path| file::in_time(path, |path| Ok(path.is_dir()));
     if !is_directory(path)? {
@@ -88,12 +88,12 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, FaultCause> {
     Ok(files)
 }
 
-/// Returns the providers of a file's text, without those that need the token of a Pod. A fault leaves out the text's
-/// values, as those of `env` may be secret. `names` are those of other files' providers.
+/// Parses a file, and leaves out providers that need the token of a Pod. A fault quotes no value, as those of `env` may
+/// be secret. `names` are those of other files' providers.
 pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<Provider>, String> {
     let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default());
     let documents = documents.map_err(|error| format!("line {}: not YAML", error.line))?;
-    // Kubelet reads no other.
+    // Kubelet reads no other document.
     let document = documents.first().ok_or("is empty")?;
     let Config { api_version, kind, providers: given } = decode(document)?;
     if kind != "CredentialProviderConfig" || !API_VERSIONS.contains(&api_version.as_str()) {
@@ -122,7 +122,7 @@ pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<P
     Ok(providers)
 }
 
-/// Decodes strictly. A fault says where, and what of it is about keys only.
+/// Decodes strictly. A fault says where, and what only if it is about keys.
 fn decode(document: &Node) -> Result<Config, String> {
     if let Some((line, key)) = repeated(document) {
         return Err(format!("line {line}: duplicate field `{key}`"));
@@ -257,7 +257,7 @@ struct Auth {
 }
 
 impl Auth {
-    /// Returns the credential; none if it is empty, as kubelet then sends nothing.
+    /// Returns the credential; `None` if empty, as kubelet then sends nothing.
     fn credential(self) -> Option<Credential> {
         let (user, password) = (self.username.unwrap_or_default(), self.password.unwrap_or_default());
         let is_empty = user.is_empty() && password.reveal().is_empty();

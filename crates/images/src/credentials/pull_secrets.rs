@@ -1,4 +1,4 @@
-//! The pull secrets that Pods name, in their own namespaces. Only the first Pod waits; later ones get what is cached.
+//! The pull secrets that Pods name, in their own namespaces. Only the first Pod waits; later ones get cached secrets.
 
 use std::sync::Arc;
 
@@ -21,38 +21,38 @@ use tolerarch_support::recently::Recently;
 use tolerarch_support::single_flight::SingleFlight;
 use tolerarch_support::sync::Mutex;
 
-/// Bytes of docker's format in one Secret, which is a tenant's. Real ones have a few hundred.
+/// Maximal bytes of docker's format in one Secret, which is a tenant's. Real ones have a few hundred.
 const DATA: usize = 128 << 10;
-/// Registries in it.
+/// Maximal number of registries in a Secret.
 pub(super) const ENTRIES: usize = 64;
-/// Bytes of a registry's name.
+/// Maximal bytes of a registry's name.
 pub(super) const KEY: usize = 512;
-/// Bytes of a user, a password or a token.
+/// Maximal bytes of a user, a password or a token.
 pub(super) const WORD: usize = 16 << 10;
-/// Bytes of a host with wildcards: comparing takes up to 63 times as many steps.
+/// Maximal bytes of a host with wildcards: comparing takes up to 63 times as many steps.
 pub(super) const GLOB: usize = 128;
-/// Entries of all secrets of one Pod: each is matched against each of its images.
+/// Maximal number of entries of all secrets of one Pod: each is matched against each of the Pod's images.
 const ENTRIES_OF_POD: usize = 256;
-/// Entries with wildcards among them, of which real ones have one or two for each cloud.
+/// Maximal number of entries with wildcards of one Pod; real Pods have one or two for each cloud.
 const GLOBS_OF_POD: usize = 16;
 
-/// Bytes of all cached secrets, and about how many these are.
+/// Maximal bytes of all cached secrets, and about how many secrets these are.
 const CACHED: u64 = 16 << 20;
 const ITEMS: usize = 10_000;
-/// Secrets that are read at a time, and that wait for it; one namespace gets 6 and 64 of them (`concurrency`).
+/// Maximal number of secrets being read, and waiting to be read; one namespace gets 6 and 64 of them (`concurrency`).
 const READS: usize = 16;
 const READS_WAITING: usize = 256;
-/// Time for which a secret is fresh, and for which a failed reading is.
+/// Time for which a secret is fresh, and a failure to read one.
 const FOUND: Duration = Duration::from_secs(60);
 const NOTHING: Duration = Duration::from_secs(15);
 /// Time for which a secret is used while it cannot be read again.
 const STALE: Duration = Duration::from_secs(600);
-/// Time that a Pod waits for a secret that is not cached, and that a person's command does.
+/// Maximal time that a Pod waits for a secret that is not cached, and that a person's command does.
 const WAIT: Duration = Duration::from_millis(500);
 const WAIT_LONG: Duration = Duration::from_secs(3);
 /// Time for which a reason is not logged again above debug.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// More than there are reasons.
+/// Maximal number of reasons to remember: more than there are.
 const REASONS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,13 +70,13 @@ pub(super) struct PullSecrets {
     logged: Mutex<Recently>,
 }
 
-/// The content of a secret, which may be empty.
+/// Content of a secret, which may be empty.
 #[derive(Clone)]
 struct CachedSecret {
     keyring: PullSecret,
     /// Time at which to read the secret again.
     due: Instant,
-    /// Time from which the secret is not used, though it could not be read again.
+    /// Time from which the secret is not used, even if reading it again has failed.
     end: Instant,
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Object {
     data: Option<Data>,
 }
 
-/// Only the keys that can hold registry credentials.
+/// The keys of a Secret that can hold registry credentials.
 #[derive(Default, Deserialize)]
 struct Data {
     #[serde(rename = ".dockerconfigjson")]
@@ -117,7 +117,7 @@ impl PullSecrets {
             (Caller::Service, cluster) => {
                 Ok(Some(Self::new(cluster.map_err(CredentialsError::Cluster)?, WAIT)))
             }
-            // Nothing is admitted here, and a wrong verdict would be worse than a late one.
+            // Commands admit nothing, and a wrong verdict would be worse than a late one.
             (Caller::Person, Ok(cluster)) => Ok(Some(Self::new(cluster, WAIT_LONG))),
             (Caller::Person, Err(error)) => {
                 tracing::warn!(%error, "credentials.pullSecrets: they are not read here, so images that need them are asked for without");
@@ -126,7 +126,7 @@ impl PullSecrets {
         }
     }
 
-    /// `wait` is how long a caller waits for a secret that is not cached.
+    /// Makes a reader whose callers wait at most `wait` for a secret that is not cached.
     pub(super) fn new(cluster: Cluster, wait: Duration) -> Arc<Self> {
         let cached = TtlCache::weighed(ITEMS, CACHED, weight);
         let capacity = Capacity { all: READS, per_host: READS, waiting: READS_WAITING };
@@ -135,7 +135,7 @@ impl PullSecrets {
         Arc::new(Self { cluster, wait, cached, reads: SingleFlight::default(), limit, logged })
     }
 
-    /// The secrets of these names, each once; empty ones are left out, and those beyond the bound on entries.
+    /// Returns the secrets of these names without duplicates, empty ones, and those beyond the Pod's bounds on entries.
     pub(super) async fn read<'n>(
         self: &Arc<Self>,
         namespace: &str,
@@ -143,7 +143,7 @@ impl PullSecrets {
     ) -> Vec<PullSecret> {
         let namespace: Arc<str> = namespace.into();
         let mut wanted: Vec<Name> = Vec::new();
-        // What cannot name a Secret is neither cached nor logged: it may be anything.
+        // A text that is no name of a Secret may be anything: neither cached nor logged.
         for name in names.filter(|name| cluster::is_name(name)) {
             let name = Name { namespace: Arc::clone(&namespace), name: name.into() };
             if !wanted.contains(&name) {
@@ -171,7 +171,7 @@ impl PullSecrets {
         read.filter(fits).collect()
     }
 
-    /// Reads a secret when it is the namespace's turn, once for all of its Pods: no other namespace can name it.
+    /// Reads a secret in the namespace's turn, once for all of its Pods: no other namespace can name the secret.
     async fn fetch(self: &Arc<Self>, name: &Name) -> Option<CachedSecret> {
         let (own, wanted) = (Arc::clone(self), name.clone());
         let work = || async move {
@@ -199,12 +199,12 @@ impl PullSecrets {
                 self.log(fault, &name);
                 let due = now + NOTHING;
                 let nothing = CachedSecret { keyring: Arc::default(), due, end: due };
-                // The secret itself may be unchanged.
+                // A temporary failure says nothing of the secret, which may be unchanged.
                 let is_temporary =
                     matches!(fault, SecretFault::Cluster(Timeout | Unreachable | Resting | Status));
                 match self.cached.get(&name).filter(|own| is_temporary && own.keyring.len() > 0) {
                     Some(before) => CachedSecret { due, ..before },
-                    // The client itself knows when the API server may be asked again.
+                    // The client itself knows when the API server may be queried again.
                     None if matches!(fault, SecretFault::Cluster(Resting)) => return nothing,
                     None => nothing,
                 }
@@ -214,7 +214,7 @@ impl PullSecrets {
         learned
     }
 
-    /// Logs now and then why a secret gives no credential. A missing secret is the tenant's own mistake.
+    /// Logs at intervals why a secret gives no credential. A missing secret is the tenant's own mistake.
     fn log(&self, fault: SecretFault, name: &Name) {
         let Name { namespace, name } = name;
         let is_missing = matches!(fault, SecretFault::Cluster(ClusterError::NotFound));
@@ -227,7 +227,7 @@ impl PullSecrets {
     }
 }
 
-/// The content, if type and key belong together, as kubelet requires (pkg/credentialprovider/secrets/secrets.go).
+/// Returns the content if type and key belong together, as for kubelet (pkg/credentialprovider/secrets/secrets.go).
 pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
     use SecretFault::Content;
     let bounded = |given, most, fault| if given <= most { Ok(()) } else { Err(Content(fault)) };
@@ -254,7 +254,7 @@ pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
     Ok(read)
 }
 
-/// About how many bytes a secret takes.
+/// Estimates the bytes of a cached secret.
 fn weight(name: &Name, content: &CachedSecret) -> u64 {
     let entries = content.keyring.entries();
     // A credential has two parts, of which the longer one is known.

@@ -1,4 +1,4 @@
-//! What can be configured of credentials, and what can be wrong with it.
+//! The configuration of credentials, and its errors.
 
 use std::path::PathBuf;
 
@@ -6,17 +6,17 @@ use tolerarch_kubernetes::cluster::ConnectError;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialSettings {
-    /// The pull secrets of Pods are read through the Kubernetes API.
+    /// True if the pull secrets of Pods are read through the Kubernetes API.
     pub pull_secrets: bool,
     /// Files in the format of docker's `config.json`.
     pub docker_configs: Vec<PathBuf>,
-    /// A directory with one TOML file a registry.
+    /// Directory with one TOML file for each registry.
     pub directory: Option<PathBuf>,
     pub providers: ProviderSettings,
 }
 
 impl CredentialSettings {
-    /// The keys of the sources that are configured.
+    /// Returns the keys of the sources that are configured.
     pub fn sources(&self) -> Vec<&'static str> {
         let Self { pull_secrets, docker_configs, directory, providers } = self;
         let all = [
@@ -32,12 +32,12 @@ impl CredentialSettings {
 /// Kubelet's `--image-credential-provider-config` and `--image-credential-provider-bin-dir`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderSettings {
-    /// The file with the `CredentialProviderConfig`.
+    /// File with the `CredentialProviderConfig`.
     pub config: Option<PathBuf>,
     pub bin_dir: Option<PathBuf>,
 }
 
-/// The configuration is not right. What is wrong with files that it names is a [`SourceFault`](super::SourceFault).
+/// Error of the configuration itself; those of its files are [`SourceFault`](super::SourceFault)s.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     #[error("credentials.providers: config and binDir belong together; one of them is missing")]

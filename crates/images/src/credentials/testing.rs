@@ -11,7 +11,7 @@ use tokio::time::Duration;
 use super::*;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
 
-/// A directory with files and programs.
+/// Directory with files and programs.
 pub(super) struct TestDir(TempDir);
 
 impl TestDir {
@@ -31,8 +31,8 @@ impl TestDir {
         path
     }
 
-    /// A program. Written by another process: a file that this one has open for writing, if only in a child that has not
-    /// begun yet, cannot be run.
+    /// Makes a program. Another process writes the file: a file that this process has open for writing, if only in a
+    /// child that has not begun yet, cannot be run.
     #[cfg(test)]
     pub(super) fn program(&self, name: &str, script: &str) -> PathBuf {
         use std::io::Write;
@@ -60,7 +60,7 @@ impl TestDir {
     }
 }
 
-/// Programs are found in `bin`.
+/// Makes an environment with `bin` as its `PATH`.
 pub(super) fn environment(dir: &TestDir) -> Environment {
     Environment::from_iter([("PATH", dir.path("bin"))])
 }
@@ -78,21 +78,21 @@ pub fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Value {
     })
 }
 
-/// Credentials with this API server and these docker files.
+/// Makes credentials with this API server and these docker files.
 pub fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials {
     let dir = TestDir::new();
     let settings = CredentialSettings { docker_configs: configs.to_vec(), ..CredentialSettings::default() };
     with_secrets(api, &settings, &dir)
 }
 
-/// Credentials of these settings, and pull secrets at this API server.
+/// Makes credentials of these settings, with pull secrets at this API server.
 pub(super) fn with_secrets(api: &ApiServer, settings: &CredentialSettings, dir: &TestDir) -> Credentials {
     let files = Files::load(settings, &environment(dir), None);
     let pull_secrets = Some(PullSecrets::new(api.cluster(), Duration::from_secs(60)));
     Credentials { sources: Some(Arc::new(Sources { files, pull_secrets, private: Vec::new() })) }
 }
 
-/// A Pod's own credential.
+/// Makes a Pod's own credential.
 #[cfg(test)]
 pub(crate) fn of_pod(credential: Credential) -> CredentialCandidate {
     CredentialCandidate::pod(credential.into())

@@ -1,5 +1,4 @@
-//! The keyring as a whole: which candidates, from where, in which order. Files and programs are real, in a directory of
-//! their own.
+//! The keyring as a whole: its candidates, their sources and their order. Files and programs are real.
 
 use super::testing::{TestDir, environment, secret, with_cluster};
 use super::*;
@@ -23,7 +22,7 @@ fn image(name: &str) -> ImageRef {
     name.parse().unwrap()
 }
 
-/// What the candidates would show, one after the other, with the kind of each.
+/// Lists what the candidates would present, one after the other, with the kind of each.
 async fn shown(candidates: &[CredentialCandidate]) -> Vec<String> {
     let mut shown = Vec::new();
     for candidate in candidates {
@@ -40,7 +39,7 @@ async fn shown(candidates: &[CredentialCandidate]) -> Vec<String> {
     shown
 }
 
-/// base64(user:password)
+/// Encodes base64(user:password).
 fn auth(user: &str, password: &str) -> String {
     use base64::Engine;
     base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"))
@@ -166,7 +165,7 @@ async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
             "anonymous -"
         ]
     );
-    // A mirror gets what is for its host, and nothing that is for a part of it.
+    // A mirror gets the credentials for its host, and none for a part of it.
     assert_eq!(
         shown(&credentials.of_host("a.b")).await,
         [
@@ -202,9 +201,9 @@ async fn pull_secrets_come_first_and_stay_with_their_pod() {
         shown(&keyring.candidates(&image("a.b/team/app"))).await,
         ["pull secret pod:2", "pull secret pod:1", "docker config file:4", "anonymous -"]
     );
-    // Equal credentials once.
+    // Equal credentials appear once.
     assert_eq!(shown(&keyring.candidates(&image("x.y/z"))).await, ["pull secret same:3", "anonymous -"]);
-    // Neither mirrors nor other Pods get them.
+    // Neither mirrors nor other Pods get the pull secrets.
     assert_eq!(shown(&credentials.of_host("a.b")).await, ["docker config file:4"]);
     for (namespace, names) in [("team", vec![]), ("other", vec!["one", "two"])] {
         let keyring = credentials.keyring(namespace, names).await;
@@ -244,7 +243,7 @@ async fn of_many_credentials_for_an_image_the_first_are_tried() {
     assert_eq!(credentials.of_host("a.b").len(), CANDIDATES);
 }
 
-/// The same credential under several keys is one.
+/// The same credential under several keys counts once.
 #[tokio::test]
 async fn equal_credentials_are_not_in_the_way_of_others() {
     let api = ApiServer::start().await;

@@ -1,4 +1,4 @@
-//! How a request is authorised: with a token (distribution's token specification and its OAuth2 form), or with a password.
+//! Authorises requests: with a token (distribution's token specification and its OAuth2 form), or with a password.
 
 mod challenge;
 mod exchange;

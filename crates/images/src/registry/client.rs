@@ -1,5 +1,5 @@
-//! One API request for an image, tried at each endpoint: at its mirrors in their order, then at the registry itself. With
-//! a token or a password where that is wanted, and after redirects.
+//! Sends one API request for an image to each endpoint in turn: its mirrors in their order, then the registry itself.
+//! With a token or a password where an endpoint demands one, and over redirects.
 
 use std::sync::Arc;
 
@@ -18,24 +18,24 @@ use crate::credentials::{Credential, CredentialCandidate};
 use route::Route;
 use tolerarch_core::image::ImageRef;
 
-/// Time of one mirror while other endpoints are left.
+/// Maximal time of one mirror while other endpoints are left.
 const MIRROR_TIME: Duration = Duration::from_secs(2);
 
 mod route;
 
-/// An image, and the credential to ask for it with.
+/// An image, and the credential to look it up with.
 #[derive(Clone, Copy)]
 pub(crate) struct Pull<'a> {
     pub(crate) image: &'a ImageRef,
-    /// The credential for the image's own registry, and for no other.
+    /// Credential for the image's own registry, and for no other.
     pub(crate) credential: Option<&'a Credential>,
-    /// The credential came with a Pod.
+    /// True if the credential came with a Pod.
     pub(crate) of_pod: bool,
 }
 
 impl Registry {
-    /// Asks each endpoint for what a tag or a digest names until `read` accepts. What the registry itself answers counts more
-    /// than what mirrors do.
+    /// Requests a tag or a digest from each endpoint until `read` accepts a response. The registry's own answer counts
+    /// more than those of mirrors.
     pub(super) async fn request<T>(
         &self,
         pull: Pull<'_>,
@@ -59,7 +59,7 @@ impl Registry {
             }
             let asked = async {
                 let mut answer = self.authorised(endpoint, pull, kind, reference).await;
-                // Without TLS where that is configured and TLS fails.
+                // Falls back to plain HTTP where that is configured and TLS fails.
                 if let (Err(Error::NoConnection(_) | Error::Unreachable(_)), Some(fallback)) =
                     (&answer, &endpoint.fallback)
                 {
@@ -90,7 +90,7 @@ impl Registry {
             }
         }
         match failure {
-            // Clusters without a way out live on mirrors: that one of them lacks an image is no fault of the registry.
+            // Clusters without a way out live on mirrors: a mirror that lacks an image is no fault of the registry.
             Some(error) if mirror_answered && error.is_fault() => {
                 Err(Error::Unexpected(format!("no mirror has the image; of the registry itself: {error}")))
             }
@@ -99,8 +99,8 @@ impl Registry {
         }
     }
 
-    /// Asks one endpoint, with a token or a password where it wants one. The Pod's credential is for the registry that the
-    /// image names; a mirror gets the operator's for the mirror. Never without TLS unless that is configured for this host.
+    /// Sends the request to one endpoint, with a token or a password on demand. The Pod's credential is for the image's
+    /// own registry; a mirror gets the operator's for the mirror. Without TLS only where configured for this host.
     async fn authorised<'e>(
         &self,
         endpoint: &'e Endpoint,
@@ -141,7 +141,7 @@ impl Registry {
             }
         };
         let (mut response, mut route) = CREDENTIAL.scope(source, asked).await?;
-        // The target of a redirect is asked once more, with a token of its own that it gives to anybody.
+        // The target of a redirect is requested once more, with a token that the target's server issues to anybody.
         if response.status == StatusCode::UNAUTHORIZED
             && route.is_cross_origin
             && let Some((endpoint, repository)) = &route.target()
@@ -157,7 +157,7 @@ impl Registry {
         Ok((response, route))
     }
 
-    /// The first credential that the operator has for a mirror, and its candidate.
+    /// Returns the operator's first credential for a mirror, and its candidate.
     async fn credential_of_mirror(&self, origin: &Url) -> Option<(Arc<Credential>, CredentialCandidate)> {
         for candidate in names(origin).flat_map(|name| self.credentials.of_host(&name)) {
             if let Some(found) = candidate.credentials().await.into_iter().flatten().next() {
@@ -168,7 +168,7 @@ impl Registry {
     }
 }
 
-/// Returns whether a reference is a tag, which not every mirror is trusted to know.
+/// Returns whether a reference is a tag, which not every mirror is trusted to resolve.
 pub(super) fn is_tag(reference: &str) -> bool {
     !reference.contains(':')
 }

@@ -1,10 +1,10 @@
-//! Digests: what content is known by.
+//! Digests of content.
 
 use aws_lc_rs::digest::{SHA256, SHA512, digest};
 
 use tolerarch_core::image::ImageRef;
 
-/// The SHA-256 of a manifest: by this all content is known here, whatever algorithm a reference names.
+/// SHA-256 of a manifest, which identifies all content here, whatever algorithm a reference names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub(crate) [u8; 32]);
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Digest {
     }
 }
 
-/// Returns whether `content` has this digest; an algorithm that is not known proves nothing.
+/// Returns whether `content` has this digest; an unknown algorithm proves nothing.
 pub(super) fn verifies(content: &[u8], named: &str) -> bool {
     let (computed, hex) = match named.split_once(':') {
         Some(("sha256", hex)) => (digest(&SHA256, content), hex),

@@ -1,4 +1,4 @@
-//! Why a lookup failed, and what that implies. No text quotes what a registry sent.
+//! Reasons why a lookup failed, and their consequences. No text quotes what a registry sent.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,20 +14,20 @@ pub enum Error {
     /// 401 or 403, of the registry or its token server.
     #[error("denied: {0}")]
     Denied(Cow<'static, str>),
-    /// Its tokens come from a host that may get neither its credentials nor what the operator configured for that host.
+    /// Tokens come from a host that may get neither the registry's credentials nor what is configured for that host.
     #[error(
         "the registry names {host:?} as its token server; if that is right, set {}",
         token_hosts(registry, host)
     )]
     TokenHost { registry: String, host: String },
-    /// 429, with what `Retry-After` says.
+    /// 429, with the time of `Retry-After`.
     #[error("throttled: the registry limits requests{}", .0.map_or_else(String::new, |time| format!("; retry after {} s", time.as_secs())))]
     Throttled(Option<Duration>),
     #[error("timed out: no answer within lookup.timeout")]
     Timeout,
     #[error("failed: {0}")]
     NoConnection(String),
-    /// The TLS settings of the host cannot be used, so that nobody was asked.
+    /// The TLS settings of the host cannot be used, so that no request was sent.
     #[error("failed: {0}")]
     TlsSetup(String),
     /// A broken connection, or a status of 500 or above.
@@ -40,10 +40,10 @@ pub enum Error {
     NotAllowed,
     #[error("every address of the host is forbidden (see network.allow)")]
     AddressNotAllowed,
-    /// The registry redirected the request to another host (cut, ASCII), and there this happened.
+    /// The registry redirected the request to another host (truncated, ASCII), which failed so.
     #[error("{registry} redirects to {host}: {cause}")]
     Redirected { registry: String, host: String, cause: Box<Error> },
-    /// Entries of its index that nodes of these platforms choose could not be asked for.
+    /// Entries of the index that nodes of these platforms choose could not be looked up.
     #[error("{cause}; so it is unknown for {unknown}")]
     Partly { runs: PlatformSet, unknown: PlatformSet, cause: Box<Error> },
     #[error("the registry's answer is no image: {0}")]
@@ -51,7 +51,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns what happened, wherever it did.
+    /// Returns the innermost error, at whatever host and entry.
     pub fn cause(&self) -> &Self {
         match self {
             Self::Redirected { cause, .. } | Self::Partly { cause, .. } => cause.cause(),
@@ -59,7 +59,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the registry failed, which counts towards opening its circuit. One that gave an index works.
+    /// Returns whether the registry failed, which counts for its circuit. A registry that gave an index works.
     pub(crate) fn is_fault(&self) -> bool {
         !matches!(self, Self::Partly { .. })
             && matches!(self.cause(), Self::Timeout | Self::NoConnection(_) | Self::Unreachable(_))
@@ -71,8 +71,8 @@ impl Error {
             || self.is_refusal()
     }
 
-    /// Returns whether an older good answer counts no longer. One outlives a missing image: caches (distribution 2.8,
-    /// Harbor) say 404, too, if the registry behind them fails; and who has the image still can only have the older one.
+    /// Returns whether an older good answer is invalid now. An older answer outlives a 404: caches (distribution 2.8,
+    /// Harbor) say 404, too, if the registry behind them fails; and nodes that still have the image have the older one.
     pub(crate) fn ends_older_answers(&self) -> bool {
         self.is_answer() && !matches!(self.cause(), Self::NotFound)
     }
@@ -82,7 +82,7 @@ impl Error {
     }
 }
 
-/// Returns what to write into the configuration, so that this registry may name that host.
+/// Returns the configuration that lets this registry name that host.
 pub(super) fn token_hosts(registry: &str, host: &str) -> String {
     // The brackets of an IPv6 address would be a list in YAML.
     let host = if host.starts_with('[') { format!("{host:?}") } else { host.to_owned() };

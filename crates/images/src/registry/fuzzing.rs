@@ -1,4 +1,4 @@
-//! What must hold for whatever a registry sends, and for the operator's `hosts.toml`.
+//! Invariants of everything that a registry sends, and of the operator's `hosts.toml`.
 
 pub use super::auth::fuzzing::challenge;
 pub use super::hosts::fuzzing::hosts;

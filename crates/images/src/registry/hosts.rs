@@ -1,4 +1,4 @@
-//! Which endpoints serve the images of a registry, and what the operator configured for each host.
+//! Endpoints that serve the images of a registry, and the operator's settings of each host.
 
 mod allowed;
 mod directory;
@@ -29,13 +29,13 @@ pub struct HostSettings {
     pub ca_file: Option<PathBuf>,
     /// PEM file of the client certificate for this host.
     pub client_cert_file: Option<PathBuf>,
-    /// PEM file of its key; without one, that of the certificate holds it.
+    /// PEM file of the client certificate's key; without one, the certificate's file holds the key.
     pub client_key_file: Option<PathBuf>,
     pub plain_http: bool,
     pub skip_verify: bool,
     /// Mirrors of this registry, tried in this order before the registry itself.
     pub mirrors: Vec<Mirror>,
-    /// Other hosts that this registry's realm may name and get its credentials, as [`canonical_host`] writes them.
+    /// Further hosts for this registry's realm, which get its credentials, as [`canonical_host`] writes them.
     pub token_hosts: Vec<String>,
 }
 
@@ -52,14 +52,14 @@ impl HostSettings {
     }
 }
 
-/// By the name in images (`docker.io`) or the one that is dialled. The settings beat the directories.
+/// Settings by the host's name in images (`docker.io`) or as dialled. Settings take precedence over directories.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     settings: HashMap<String, HostSettings>,
     directory: HostsDirectory,
     /// Mirrors by registry, where settings name some.
     mirrors: HashMap<String, Vec<Arc<Endpoint>>>,
-    /// The hosts that get client certificates of the operator.
+    /// Hosts that get client certificates of the operator.
     with_client_certificate: HashSet<String>,
 }
 
@@ -83,12 +83,12 @@ impl Hosts {
         hosts
     }
 
-    /// The settings of a host, as an image, a realm or a redirect names it.
+    /// Returns the settings of a host, by its name in an image, a realm or a redirect.
     pub(super) fn settings(&self, host: &str) -> Option<&HostSettings> {
         self.settings.get(&canonical_host(host))
     }
 
-    /// The endpoints of the registry that images call `host`: mirrors first, the registry itself last.
+    /// Returns the endpoints of the registry that images call `host`: mirrors first, the registry itself last.
     pub(super) fn endpoints(&self, host: &str) -> Vec<Arc<Endpoint>> {
         let named = self.mirrors.get(&canonical_host(host));
         let namespace = self.directory.find(host).map(|(_, namespace)| namespace).filter(|_| named.is_none());
@@ -104,9 +104,9 @@ impl Hosts {
         let of_settings =
             |(host, settings): (&String, &HostSettings)| Some((dialled(host).to_owned(), settings.tls()?));
         let listed: Vec<_> = self.listed().collect();
-        // A host of which no directory says anything is not meant by what the default directory says of all others.
+        // A host that a directory lists without TLS settings gets none of the default directory's.
         let silent = listed.iter().map(|(host, _)| (host.clone(), Tls::default()));
-        // Of several, the first that says something counts, and the settings most.
+        // Of several settings of a host the first counts, and those of the configuration most.
         let said = listed.iter().rev().filter_map(|(host, said)| Some((host.clone(), said.tls.clone()?)));
         silent.chain(said).chain(self.settings.iter().filter_map(of_settings)).collect()
     }
@@ -122,7 +122,7 @@ impl Hosts {
         self.with_client_certificate.contains(&authority(url))
     }
 
-    /// The registry hosts of all namespaces, by the name that is dialled.
+    /// Returns the registry hosts of all namespaces, by the name that is dialled.
     fn listed(&self) -> impl Iterator<Item = (String, &RegistryHost)> {
         self.directory.namespaces.iter().flat_map(|(name, namespace)| {
             let own = (name != directory::DEFAULT).then(|| dialled(&directory::host_of(name)).to_owned());
@@ -146,7 +146,7 @@ impl Hosts {
         Some(own)
     }
 
-    /// Returns whether the host of a URL is configured to be talked to without TLS.
+    /// Returns whether plain HTTP is configured for the host of a URL.
     pub(super) fn is_plain_at(&self, url: &Url) -> bool {
         names(url).any(|name| self.is_plain(&name))
     }

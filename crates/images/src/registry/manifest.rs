@@ -11,15 +11,15 @@ use super::digest::Digest;
 use tolerarch_core::image::{Platform, PlatformSet, Preference, Support, is_digest};
 use tolerarch_text::json::{First, Object};
 
-/// Entries of one index.
+/// Maximal number of entries of one index.
 pub(super) const ENTRIES: usize = 1000;
 
-/// Indexes first: old registries serve a single manifest to clients that do not name them first.
+/// Media types, indexes first: old registries serve a single manifest to clients that do not name indexes first.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json";
 
-/// Reason why a runtime would not take a document.
+/// Reason why a runtime would refuse a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     #[error("larger than is read")]
@@ -54,7 +54,7 @@ pub enum ManifestError {
 pub struct Found {
     pub digest: Digest,
     pub support: Support,
-    /// Something that the index names is not there, and may come: a mirror can have an index before its images.
+    /// True if a document that the index names is missing, and may come: a mirror can have an index before its images.
     pub lacks_parts: bool,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Manifest {
     pub(super) content: Content,
 }
 
-/// A manifest that a Pod or an index points to.
+/// Content of a manifest that a Pod or an index points to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// An index or manifest list.
@@ -75,7 +75,7 @@ pub(super) enum Content {
     Artifact,
 }
 
-/// An entry of an index, and what it says of itself.
+/// An entry of an index, and its statements.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct IndexEntry {
     /// Rank by which nodes choose among entries.
@@ -87,10 +87,10 @@ pub(super) struct IndexEntry {
 /// Statements of an entry of an index: texts of the registry, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryInfo {
-    /// Its digest; empty where there is none that is well-formed.
+    /// Digest of the entry; empty if not well-formed.
     pub digest: String,
     pub media_type: String,
-    /// Its platform, normalised; empty where it names none.
+    /// Platform of the entry, normalised; empty if it names none.
     pub platform: String,
 }
 
@@ -99,11 +99,11 @@ pub struct EntryInfo {
 pub enum Skip {
     /// An attestation, which BuildKit puts beside an image.
     Attestation,
-    /// For the platform `unknown`, as attestations and the like are.
+    /// An entry for the platform `unknown`, as of attestations and the like.
     UnknownPlatform,
-    /// Its config is none of an image.
+    /// An entry whose config is none of an image.
     Artifact,
-    /// Of a media type that no runtime pulls.
+    /// An entry of a media type that no runtime pulls.
     MediaType,
 }
 
@@ -116,7 +116,7 @@ pub(super) enum EntryKind {
         nodes: PlatformSet,
         /// Digest of the entry's manifest, if well-formed.
         digest: Option<String>,
-        /// The entry says as well that it is something else than an image. Nodes do not care; the manifest knows.
+        /// True if the entry also says that it is no image. Nodes do not care; the manifest decides.
         is_doubtful: bool,
     },
     /// The entry does not say where it runs; its config does.
@@ -129,7 +129,7 @@ enum Media {
     Index,
     Manifest,
     Schema1,
-    /// A type that says nothing (`application/json`) or none at all.
+    /// A type that says nothing (`application/json`), or none.
     Unsaid,
     Other,
 }
@@ -184,7 +184,7 @@ struct Annotations {
     kind: Option<String>,
 }
 
-/// A platform as documents write it; missing members are empty, as in Go.
+/// A platform in a document; missing members are empty, as in Go.
 #[derive(Deserialize)]
 struct PlatformJson {
     os: Option<String>,
@@ -230,7 +230,7 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
         (Media::Index, Media::Manifest) | (Media::Manifest, Media::Index) => {
             return Err(ManifestError::Contradiction);
         }
-        // Docker's and OCI's types of one kind stand for each other, and no other type of the document counts beside it.
+        // Docker's and OCI's types of one kind stand for each other, and no further type of the document counts.
         (announced, _) => announced,
     };
     let media_type = if own.is_empty() { announced } else { own.to_owned() };
@@ -263,8 +263,8 @@ fn index(descriptors: Vec<Object<DescriptorJson>>) -> Result<Content, ManifestEr
     Ok(Content::Index(listed.collect::<Result<_, _>>()?))
 }
 
-/// What nodes look at is the platform and the media type (`images.Manifest`). The rest may be wrong: go-containerregistry
-/// gives each image the media type of its config as `artifactType`, and nydus gives its images one of their own.
+/// Judges an entry as nodes do, by its platform and media type (`images.Manifest`). The rest may be wrong:
+/// go-containerregistry writes the media type of the config as `artifactType` of each image, and nydus a special one.
 fn entry_kind(descriptor: &DescriptorJson) -> Result<EntryKind, ManifestError> {
     let annotations = descriptor.annotations.as_ref();
     let is_attestation =
@@ -291,7 +291,7 @@ fn entry_kind(descriptor: &DescriptorJson) -> Result<EntryKind, ManifestError> {
     })
 }
 
-/// Its config says whether it is an image; an `artifactType` beside that of an image changes nothing for nodes.
+/// Judges a manifest by its config alone; an `artifactType` beside the config of an image changes nothing for nodes.
 fn image(config: Option<Object<DescriptorJson>>) -> Result<Content, ManifestError> {
     let Object(config) = config.ok_or(ManifestError::Descriptor)?;
     if !is_image_config(config.media_type.as_deref().unwrap_or_default()) {
@@ -301,12 +301,12 @@ fn image(config: Option<Object<DescriptorJson>>) -> Result<Content, ManifestErro
     Ok(Content::Image { config })
 }
 
-/// The nodes on which an image with this config runs.
+/// Returns the nodes on which an image with this config runs.
 pub(super) fn read_config(body: &[u8]) -> Result<PlatformSet, ManifestError> {
     Ok(config_platform(body)?.nodes())
 }
 
-/// The nodes with the architecture that this config names, whatever its variant: many a build leaves that out.
+/// Returns the nodes of this config's architecture, whatever its variant, which many builds leave out.
 pub(super) fn read_architecture(body: &[u8]) -> Result<PlatformSet, ManifestError> {
     Ok(PlatformSet::of_architecture_of(&config_platform(body)?.platform()))
 }

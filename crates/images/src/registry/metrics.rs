@@ -1,4 +1,4 @@
-//! What is counted of requests to registries and token servers.
+//! Metrics of requests to registries and token servers.
 
 use std::sync::Arc;
 
@@ -47,14 +47,14 @@ impl RequestKind {
         }
     }
 
-    /// Bytes of the body of a success that are read at most.
+    /// Returns the most bytes of a success's body.
     pub(super) const fn limit(self) -> usize {
         match self {
             // As in go-containerregistry.
             Self::Token => 64 << 10,
             // containerd's `MaxManifestSize` is about as large.
             Self::Head | Self::Manifest => 4 << 20,
-            // Real ones have a few kilobytes.
+            // Real configs have a few kilobytes.
             Self::Config => 1 << 20,
         }
     }
@@ -83,14 +83,14 @@ impl RegistryMetrics {
         })
     }
 
-    /// A request to `host` begins. If it is dropped without an end, it counts as `abandoned`.
+    /// Begins a request to `host`. A request that is dropped without an end counts as `abandoned`.
     pub fn request(&self, host: &str, kind: RequestKind) -> RequestObserved {
         let registry = Arc::clone(self.labels.get(host));
         RequestObserved { metrics: self.clone(), registry, kind, begun: Instant::now(), code: "abandoned" }
     }
 
-    /// The registry `host` says how many requests its limit leaves. Shown for hosts that the configuration names and for
-    /// Docker Hub, whose limit the metric is for; the claims of untrusted hosts would overwrite each other.
+    /// Records how many requests the limit of the registry `host` leaves. Exported for hosts that the configuration
+    /// names, and for Docker Hub, whose limit the metric is for; claims of untrusted hosts would overwrite each other.
     pub fn requests_left(&self, host: &str, left: i64) {
         let label = if host == DOCKER_HUB { DOCKER_HUB } else { self.labels.get(host) };
         if label != OTHER {
@@ -99,7 +99,7 @@ impl RegistryMetrics {
     }
 }
 
-/// A request that is under way: counted and measured when it is dropped, however it ends.
+/// A request under way: counted and measured when dropped, however it ends.
 pub struct RequestObserved {
     metrics: RegistryMetrics,
     registry: Arc<str>,

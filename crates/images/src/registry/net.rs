@@ -1,5 +1,5 @@
-//! One HTTP request to a registry, and everything between it and the wire. Of images and tokens it knows no more than the
-//! kinds of requests.
+//! One HTTP request to a registry, and everything between the request and the wire. Of images and tokens these modules
+//! know only the kinds of requests.
 
 mod allowance;
 mod authority;

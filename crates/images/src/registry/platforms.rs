@@ -1,4 +1,4 @@
-//! From a reference to the platforms of its image: which documents are read, and what they come to; and where a tag points.
+//! From a reference to the platforms of its image: the documents to read, and their meaning; and the digest of a tag.
 
 use futures_util::stream::{self, StreamExt};
 
@@ -12,17 +12,17 @@ use super::net::HttpResponse;
 use super::trace::{self, Fate, TracedEntry};
 use tolerarch_core::image::{PlatformSet, Preference, Support, is_digest};
 
-/// Indexes within indexes: the one that the Pod names is the first.
+/// Maximal number of indexes within indexes: the one that the Pod names is the first.
 const DEPTH: usize = 3;
-/// Documents below one index that are fetched because no entry says what they are.
+/// Maximal number of documents below one index that are fetched because no entry says what they are.
 const FETCHES: usize = 8;
-/// Entries of one index that are asked for at a time, each on a connection.
+/// Maximal number of entries of one index that are requested at a time, each on a connection.
 const PARTS: usize = 4;
 
 type ReadConfig = fn(&[u8]) -> Result<PlatformSet, ManifestError>;
 
 impl Registry {
-    /// Asks where a tag points. `None` where the registry does not say, or by no digest that can be compared.
+    /// Resolves a tag. `None` if the registry names no digest, or none that can be compared.
     pub(crate) async fn resolve(&self, pull: Pull<'_>) -> Result<Option<Digest>, Error> {
         let read = |response: &HttpResponse| {
             let digest = response.header("docker-content-digest").filter(|digest| is_digest(digest));
@@ -31,7 +31,7 @@ impl Registry {
         self.by_head(pull, pull.image.target(), read).await.map(Option::flatten)
     }
 
-    /// Asks for a manifest by HEAD. `None` where the registry may answer a GET all the same.
+    /// Requests a manifest by HEAD. `None` if the registry may answer a GET nevertheless.
     async fn by_head<T>(
         &self,
         pull: Pull<'_>,
@@ -47,12 +47,12 @@ impl Registry {
         }
     }
 
-    /// Finds what an image is and where it runs. Of an index, entries that nodes of the platforms [`Registry::verified`]
-    /// choose are not believed: their manifests have to be there, or their configs have to say the same. Nor is an entry
-    /// that says of itself that it is no image.
+    /// Finds what an image is and where it runs. In an index, entries that nodes of the platforms
+    /// [`Registry::verified`] choose are verified: their manifests must exist, or their configs must name the same
+    /// platform. So is an entry that calls itself no image.
     ///
     /// # Errors
-    /// [`Error::Partly`] where some entries cannot be asked for now.
+    /// [`Error::Partly`] where some entries cannot be looked up now.
     pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<Found, Error> {
         let (digest, Manifest { media_type, content }) = self.manifest(pull, pull.image.target()).await?;
         trace::record(|trace| trace.media_type = media_type);
@@ -77,8 +77,8 @@ impl Registry {
         Ok(found)
     }
 
-    /// The nodes that get an image that they run, and whether something is missing: each node follows the one entry that it
-    /// chooses, in nested indexes, too.
+    /// Returns the nodes that get an image that they run, and whether something is missing: each node follows the one
+    /// entry that it chooses, in nested indexes, too.
     async fn of_index(&self, pull: Pull<'_>, entries: Vec<IndexEntry>) -> Result<(PlatformSet, bool), Error> {
         let (mut platforms, mut unknown, mut cause) = (PlatformSet::EMPTY, PlatformSet::EMPTY, None);
         let (mut fetches, mut lacks_parts) = (0, false);
@@ -147,8 +147,8 @@ impl Registry {
         }
     }
 
-    /// Returns what the nodes `within` choose of an index, the first entry last. Asks for the manifests that verified nodes
-    /// choose, and reads the configs of what may be no image: no more than there are platforms of nodes, as each chooses one.
+    /// Returns the entries that the nodes `within` choose of an index, the first entry last. Requests the manifests
+    /// that verified nodes choose, and configs of entries that may be no image: one for each platform of nodes at most.
     async fn chosen(
         &self,
         pull: Pull<'_>,
@@ -178,7 +178,7 @@ impl Registry {
         chosen
     }
 
-    /// Finds the nodes of a manifest that an index points to by the manifest's config, or why there are none.
+    /// Finds the nodes of an index's manifest by the manifest's config, or why there are none.
     async fn of_part(&self, pull: Pull<'_>, digest: &str, read: ReadConfig) -> Result<Fate, Error> {
         let part = async {
             match self.manifest(pull, digest).await?.1.content {
@@ -190,7 +190,7 @@ impl Registry {
         missing(part.await)
     }
 
-    /// Checks that the registry has a manifest that an index points to, whatever is in the manifest.
+    /// Checks that the registry has a manifest that an index points to, whatever its content.
     async fn exists(&self, pull: Pull<'_>, digest: &str) -> Result<(), Error> {
         match self.by_head(pull, digest, |_| ()).await? {
             Some(()) => Ok(()),
@@ -234,11 +234,11 @@ struct Chosen {
     nodes: PlatformSet,
     within: PlatformSet,
     depth: usize,
-    /// The meaning of its manifest, or why that is unknown; `None` where the entry is believed.
+    /// Meaning of the entry's manifest, or why that is unknown; `None` if the entry needs no verification.
     part: Option<Result<Fate, Error>>,
 }
 
-/// Nodes that choose an entry of which something is missing cannot pull it.
+/// Turns a 404 into `Fate::Missing`: nodes that choose such an entry cannot pull it.
 fn missing(part: Result<Fate, Error>) -> Result<Fate, Error> {
     match part {
         Err(error) if matches!(error.cause(), Error::NotFound) => Ok(Fate::Missing),

@@ -1,4 +1,4 @@
-//! What tests of several modules build alike.
+//! Fixtures of several modules' tests.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
 
@@ -10,13 +10,13 @@ use crate::credentials::Credential;
 use tolerarch_core::image::ImageRef;
 use tolerarch_support::metrics::Metrics;
 
-/// Counts what no test looks at.
+/// Makes metrics that no test looks at.
 pub fn registry_metrics() -> RegistryMetrics {
     RegistryMetrics::register(&Metrics::new([]).unwrap()).unwrap()
 }
 
 impl Registry {
-    /// A client that trusts the system's certificate authorities and those of the hosts' settings.
+    /// Makes a client that trusts the system's certificate authorities and those of the hosts' settings.
     pub fn new(
         hosts: impl IntoIterator<Item = (String, HostSettings)>,
         guard: AddressGuard,
@@ -25,7 +25,7 @@ impl Registry {
         Self::load(Settings { hosts: hosts.into_iter().collect(), guard, ..Settings::default() }, metrics)
     }
 
-    /// The same client, which verifies for nodes of these platforms.
+    /// Makes the client verify for nodes of these platforms.
     #[must_use]
     pub fn verifying(self, verified: Verified) -> Self {
         Self { verified, ..self }
@@ -36,7 +36,7 @@ impl Registry {
         self.find(Pull { image, credential, of_pod: false }).await
     }
 
-    /// Where a tag points, with a credential of the operator.
+    /// Resolves a tag with a credential of the operator.
     pub async fn head(
         &self,
         image: &ImageRef,

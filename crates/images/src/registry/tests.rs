@@ -1,4 +1,4 @@
-//! The protocol against a registry in this process: what it answers, how it fails, and how often it is asked.
+//! The protocol against a registry in this process: its answers, its failures, and the number of requests.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ async fn traced<T>(image: &ImageRef, lookup: impl Future<Output = T>) -> (T, Vec
     (outcome, traces.of(image).requests.iter().filter_map(|request| request.credential).collect())
 }
 
-/// What an error is, in a word; for a bad manifest which one.
+/// Names the kind of an error, in a word; also the kind of a bad manifest.
 fn kind(result: &Result<Support, Error>) -> String {
     match result {
         Ok(support) => format!("{support:?}"),

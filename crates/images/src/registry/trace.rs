@@ -1,8 +1,8 @@
-//! Traces of lookups, for the commands that show them: the requests to registries, and what the answers mean. The webhook
-//! records nothing.
+//! Traces of lookups, for the commands that print them: the requests to registries, and the meaning of the answers. The
+//! webhook records nothing.
 //!
-//! The trace is a local of the task that does the lookup, so it shows the very requests that the decision rests on. All of
-//! them are made by that task: a request of a task spawned below it would be missing.
+//! The trace is a local of the task that does the lookup, so it has the very requests that the decision rests on. That
+//! task makes all of them: a request of a task spawned below it would be missing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -18,14 +18,14 @@ use super::metrics::RequestKind;
 use tolerarch_core::image::{ImageRef, PlatformSet};
 use tolerarch_support::sync::Mutex;
 
-/// The traces of all images that one command looks up. Clones share them.
+/// Traces of all images that one command looks up. Clones share them.
 #[derive(Clone, Default)]
 pub struct Traces(Arc<Mutex<HashMap<ImageRef, Trace>>>);
 
 task_local! {
-    /// The traces that record the lookup of this task, and its image.
+    /// Traces that record the lookup of this task, and its image.
     static LOOKUP: Option<(Traces, ImageRef)>;
-    /// The kind of source of the credential that requests are made with.
+    /// Kind of source of the credential that requests are made with.
     pub(crate) static CREDENTIAL: &'static str;
 }
 
@@ -33,10 +33,10 @@ task_local! {
 pub struct Trace {
     pub requests: Vec<TracedRequest>,
     pub media_type: String,
-    /// The entries of its index, those of nested indexes below their own.
+    /// Entries of the image's index, each followed by the entries of its nested index.
     pub entries: Vec<TracedEntry>,
     pub found: Option<Found>,
-    /// Requests that a host's limit leaves, as the host last said.
+    /// Requests that a host's limit leaves, as last reported by the host.
     pub requests_left: Option<(String, i64)>,
     /// Reason why there is no result, without anything that a registry sent.
     pub error: Option<String>,
@@ -46,13 +46,13 @@ pub struct Trace {
 pub struct TracedRequest {
     pub kind: RequestKind,
     pub method: String,
-    /// URL without its query, in which others put signatures.
+    /// URL without its query, in which some services put signatures.
     pub url: Url,
     /// Scheme of the authorization (`Bearer`, `Basic`), if there was one.
     pub authorization: Option<String>,
-    /// The kind of source of the credential, or of the token's: one of a few fixed texts.
+    /// Kind of source of the credential, or of the token's: one of a few fixed texts.
     pub credential: Option<&'static str>,
-    /// The status of the answer, or the kind of failure; `None` while it is under way.
+    /// Status of the answer, or the kind of failure; `None` while the request is under way.
     pub outcome: Option<Result<u16, &'static str>>,
     pub took: Duration,
 }
@@ -60,7 +60,7 @@ pub struct TracedRequest {
 #[derive(Clone, Debug)]
 pub struct TracedEntry {
     pub info: EntryInfo,
-    /// 1 in the index itself, 2 in an index in it.
+    /// Depth of the entry: 1 in the index itself, 2 in an index in it.
     pub depth: usize,
     pub fate: Fate,
 }
@@ -68,19 +68,19 @@ pub struct TracedEntry {
 /// Meaning of an entry for the platforms of its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// These nodes take it; none if the set is empty.
+    /// The entry runs on these nodes, which choose it; none if the set is empty.
     Runs(PlatformSet),
-    /// Nodes would take it, but not by the platform of the index around it.
+    /// Nodes would choose the entry, but not by the platform of the index around it.
     Outside,
-    /// Nodes would take it, but choose another entry.
+    /// Nodes would choose the entry, but choose another.
     Shadowed,
-    /// Nodes would take it, but its config is for these.
+    /// Nodes would choose the entry, but its config is for these.
     Contradicted(PlatformSet),
-    /// Nodes choose it, but its manifest, or the config of that, is not there.
+    /// Nodes choose the entry, but its manifest, or the manifest's config, is missing.
     Missing,
-    /// Nodes choose it, but its manifest could not be asked for.
+    /// Nodes choose the entry, but its manifest could not be requested.
     Unknown,
-    /// An index whose entries follow.
+    /// An index, whose entries follow.
     Index,
     Skipped(Skip),
 }
@@ -90,11 +90,11 @@ impl Traces {
         self.0.lock().get(image).cloned().unwrap_or_default()
     }
 
-    /// Returns the requests that the limit of each host leaves, where the host says so.
+    /// Returns the requests that the limit of each host leaves, where the host reports them.
     pub fn requests_left(&self) -> BTreeMap<String, i64> {
         let mut left: Vec<_> =
             self.0.lock().values().filter_map(|trace| trace.requests_left.clone()).collect();
-        // They only become fewer while a command runs. Of each host the last one stays.
+        // Counts only fall while a command runs. Of each host the last one stays.
         left.sort_by_key(|(_, requests)| Reverse(*requests));
         left.into_iter().collect()
     }
@@ -109,7 +109,7 @@ pub(crate) fn scope<F: Future>(
     LOOKUP.scope(traces.map(|traces| (traces.clone(), image.clone())), lookup)
 }
 
-/// Changes the trace of the lookup of this task, if it is recorded.
+/// Changes the trace of the lookup of this task, if recorded.
 pub(crate) fn record<T>(change: impl FnOnce(&mut Trace) -> T) -> Option<T> {
     let (traces, image) = LOOKUP.try_with(Clone::clone).ok()??;
     Some(change(traces.0.lock().entry(image).or_default()))
@@ -120,7 +120,7 @@ pub(crate) fn credential() -> &'static str {
     CREDENTIAL.try_with(|source| *source).unwrap_or_default()
 }
 
-/// Records that a request begins. Returns its index, by which it ends.
+/// Records the begin of a request. Returns the request's index, for `request_ends`.
 pub(crate) fn request_begins(
     kind: RequestKind,
     method: &str,
@@ -139,7 +139,7 @@ pub(crate) fn request_begins(
     })
 }
 
-/// Records how the request with this index ends.
+/// Records the end of the request with this index.
 pub(crate) fn request_ends(index: Option<usize>, outcome: Result<u16, &'static str>, took: Duration) {
     record(|trace| {
         let request = trace.requests.get_mut(index?)?;

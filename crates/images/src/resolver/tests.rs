@@ -1,4 +1,4 @@
-//! The resolver against a registry in this process: how often that is asked, and how long a Pod waits.
+//! The resolver against a registry in this process: the number of requests, and the time that a Pod waits.
 
 use testregistry::{Auth, Fault, Kind, Registry as Remote, Reply, Repo};
 
@@ -15,12 +15,12 @@ use tolerarch_support::testing::StoppedClock;
 const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A resolver and its registry. No time passes but by [`later`].
+/// A resolver and its registry. Time passes only by [`later`].
 struct Bench {
     remote: Remote,
     resolver: Resolver,
     metrics: Metrics,
-    /// As long as it stands still.
+    /// Clock, while it is stopped.
     clock: Option<StoppedClock>,
 }
 
@@ -34,18 +34,18 @@ impl Bench {
         Self { clock: Some(StoppedClock::stop()), ..Self::of(remote, &[], change) }
     }
 
-    /// On the clock as it is.
+    /// Makes a bench with the clock as it is.
     async fn on_another_clock() -> Self {
         Self::of(Remote::builder().plain_http().start().await, &[], |_, _| {})
     }
 
-    /// On a clock that runs, for answers that come byte by byte, however slowly.
+    /// Makes a bench with a running clock, for answers that come byte by byte, however slowly.
     async fn on_a_running_clock() -> Self {
         let remote = Remote::builder().plain_http().start().await;
         Self::of(remote, &[], |lookup, _| lookup.timeout = 600 * SECOND)
     }
 
-    /// With these other registries.
+    /// Makes a bench with these other registries.
     fn of(
         remote: Remote,
         others: &[Remote],
@@ -86,7 +86,7 @@ impl Bench {
         self.within(budget, asking).await[0].unwrap()
     }
 
-    /// What comes of this; a budget of nothing has passed at once.
+    /// Returns the outcome of `asking`; a budget of zero passes at once.
     async fn within<T>(&self, budget: Duration, asking: impl Future<Output = T>) -> T {
         let passing = async {
             if budget.is_zero() && self.clock.is_some() {
@@ -96,14 +96,14 @@ impl Bench {
         tokio::join!(asking, passing).0
     }
 
-    /// The methods of the manifest requests since the last call.
+    /// Returns the methods of the manifest requests since the last call.
     fn seen(&self) -> Vec<String> {
         let requests = self.remote.requests();
         self.remote.forget_requests();
         requests.iter().filter(|r| r.kind == Kind::Manifest).map(|r| r.method.to_string()).collect()
     }
 
-    /// What comes of this when a registry leaves its request without an answer for so long.
+    /// Returns the outcome of `asking` when a registry leaves its request without an answer for `time`.
     async fn unanswered<T>(&self, asking: impl Future<Output = T>, time: Duration) -> T {
         let before = self.remote.requests().len();
         let waiting = async {
@@ -128,7 +128,7 @@ impl Bench {
     }
 }
 
-/// A client of these registries, which have no TLS.
+/// Makes a client of these registries, which have no TLS.
 fn registry<'r>(remotes: impl IntoIterator<Item = &'r Remote>) -> Registry {
     let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let plain = HostSettings { plain_http: true, ..HostSettings::default() };

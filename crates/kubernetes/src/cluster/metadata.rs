@@ -112,7 +112,7 @@ pub(super) fn take<T: Default + DeserializeOwned>(
 mod tests {
     use super::*;
 
-    /// What comes behind them is not read, so it takes no memory.
+    /// Text behind the labels is not read, so it takes no memory.
     #[test]
     fn reading_ends_at_the_first_label_too_many() {
         let labels = |count: usize, last: &str| {

@@ -21,7 +21,7 @@ pub use objects::Objects;
 pub use secrets::ApiServer;
 
 impl Cluster {
-    /// With a client that leads to no server.
+    /// Makes a cluster with a client that leads to no server.
     pub fn of_client(client: Client, time: Duration) -> Self {
         let config = Config::new(http::Uri::from_static("http://localhost"));
         let api = Mutex::new(Api { client, server: Default::default() });
@@ -30,7 +30,7 @@ impl Cluster {
 }
 
 impl StoredPod {
-    /// As it is read from this JSON.
+    /// Reads a Pod from this JSON.
     pub fn of_value(value: &serde_json::Value) -> Result<Self, serde_json::Error> {
         serde_json::from_str(&value.to_string())
     }

@@ -92,7 +92,7 @@ async fn takes_up_a_new_token() {
     assert_eq!(read(&cluster, "there").await, Err(ClusterError::Unauthorized));
 }
 
-/// A Pod's pull secrets are named by the one who creates the Pod, and checked after admission.
+/// Whoever creates a Pod names its pull secrets, and the names are checked after admission.
 #[tokio::test]
 async fn a_name_leads_nowhere_else() {
     let api = ApiServer::start().await;

@@ -7,7 +7,7 @@ use tolerarch_core::testing::{platforms, toleration};
 mod laws;
 mod verdicts;
 
-/// A NodePool with these requirements and taints, and what else its `spec` and `metadata` have.
+/// Makes a NodePool with these requirements and taints, and `more` members of `spec` and `metadata`.
 fn node_pool(name: &str, requirements: Value, taints: Value) -> Value {
     let template = json!({"spec": {
         "nodeClassRef": {"group": "karpenter.k8s.aws"},
@@ -46,7 +46,7 @@ fn inventory(node_pools: &[Value], nodes: &[Value]) -> Inventory {
     Inventory::of(node_pools.iter().map(read), &kinds)
 }
 
-/// A pool of the configuration, for amd64 and arm64 unless others are named.
+/// Makes a pool of the configuration, for amd64 and arm64 unless others are named.
 fn pool(name: &str, key: &str, names: &[&str]) -> Pool {
     let open = toleration(&json!({"key": key, "operator": "Exists", "effect": "NoSchedule"}));
     Pool {
@@ -58,7 +58,7 @@ fn pool(name: &str, key: &str, names: &[&str]) -> Pool {
     }
 }
 
-/// What a NodePool can have, by its requirements.
+/// Platforms of a NodePool, by its requirements.
 #[test]
 fn only_what_is_certain_narrows() {
     let both = &["linux/amd64", "linux/arm64"][..];
@@ -86,7 +86,7 @@ fn only_what_is_certain_narrows() {
             ]),
             arm64,
         ),
-        // It makes no nodes, and the empty set would be covered by every image.
+        // This NodePool makes no nodes, and every image would cover the empty set.
         (
             json!([
                 {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
@@ -145,7 +145,7 @@ fn a_labelled_node_pool_is_a_pool() {
     let names: Vec<&str> = found.node_pools.iter().map(|pool| pool.name()).collect();
     assert_eq!(names, ["spot", "demand"], "in the order of Karpenter");
 
-    // The configuration knows better.
+    // The configuration takes precedence.
     let own = [pool("found", "own", &["linux/amd64"])];
     let discovery = Discovery::of(&own, &known);
     assert_eq!((discovery.pools.len(), &discovery.pools[0].pool), (1, &own[0]));
@@ -179,8 +179,8 @@ fn what_is_no_pool_is_left_out_with_a_warning() {
     assert_eq!(closed, ["a", "b", "c", "gpu"]);
 }
 
-/// What a toleration opens has to suit the images, whatever the configuration says.
-/// A Pod with a toleration that the API server does not take is refused, whatever the webhook's failurePolicy says.
+/// The nodes that a toleration opens have to suit the images, whatever the configuration says. A Pod with a toleration
+/// that the API server rejects is refused, whatever the webhook's failurePolicy says.
 #[test]
 fn taints_that_no_toleration_can_name_make_no_pool() {
     let long = "x".repeat(64);
@@ -219,17 +219,17 @@ fn the_larger_set_counts() {
     assert_eq!(effective(&[], &[]), (amd64, 0));
     assert_eq!(effective(&[node_pool("p", arch("In", &["arm64"]), multi())], &[]), (both, 0));
     assert_eq!(effective(&[], &[node("arm64", "", multi()), node("amd64", "", multi())]), (both, 2));
-    // Pods could use these anyway.
+    // Pods could use these nodes without a toleration.
     assert_eq!(
         effective(&[node_pool("p", json!([]), json!([]))], &[node("arm64", "", json!([]))]),
         (amd64, 0)
     );
     let wish = json!([{"key": "multi", "value": "true", "effect": "PreferNoSchedule"}]);
     assert_eq!(effective(&[node_pool("p", json!([]), wish.clone())], &[node("arm64", "", wish)]), (amd64, 0));
-    // They stay closed.
+    // These nodes stay closed.
     let closed = || json!([taint("multi"), taint("gpu")]);
     assert_eq!(effective(&[node_pool("p", json!([]), closed())], &[node("arm64", "", closed())]), (amd64, 0));
-    // What passes does not count.
+    // Taints that pass do not count.
     let new = json!([taint("multi"), {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]);
     assert_eq!(effective(&[], &[node("arm64", "", new)]), (both, 1));
     let mut starting = node_pool("p", arch("In", &["amd64"]), multi());
@@ -238,7 +238,7 @@ fn the_larger_set_counts() {
         effective(&[starting], &[node("arm64", "p", json!([taint("multi"), taint("cilium")]))]),
         (both, 1)
     );
-    // A node outside of what its NodePool says.
+    // A node outside of its NodePool's requirements.
     let narrow = node_pool("p", arch("In", &["amd64"]), multi());
     assert_eq!(effective(&[narrow], &[node("arm64", "p", closed())]), (both, 0));
     assert_eq!(effective(&[], &[node("sparc", "", multi())]), (PlatformSet::ALL, 1));

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Number, line, and the kind or the fault of each document.
+/// Returns number, line, and the kind or the fault of each document.
 fn all(bytes: &[u8]) -> Vec<(usize, usize, String)> {
     let shown = |content: Result<Node, String>| match content {
         Ok(node) => node.value().to_string(),

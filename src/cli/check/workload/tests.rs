@@ -206,7 +206,7 @@ fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_rea
     assert!(matches!(&contents[..], [Content::Skipped(kind)] if kind == "RayCluster.ray.io"), "{contents:?}");
 }
 
-/// Paths of what is decided, and of images that are not looked at.
+/// Returns the paths of templates to decide on, and of images that are not looked at.
 fn found(text: &str) -> (Vec<String>, Vec<String>) {
     let (mut decided, mut unseen) = (Vec::new(), Vec::new());
     for content in contents_of(text) {
@@ -220,7 +220,7 @@ fn found(text: &str) -> (Vec<String>, Vec<String>) {
     (decided, unseen)
 }
 
-/// Of operators' own examples, as far as it matters.
+/// Parts of operators' own examples.
 #[test]
 fn finds_what_runs_in_any_kind_by_its_shape() {
     for (version, kind, spec, decided, unseen) in [
@@ -266,7 +266,7 @@ fn finds_what_runs_in_any_kind_by_its_shape() {
             &[".spec"],
             &[".spec.image"],
         ),
-        // They change containers that the operator makes.
+        // These containers change those that the operator makes.
         (
             "monitoring.coreos.com/v1",
             "Alertmanager",
@@ -320,7 +320,7 @@ fn finds_what_runs_in_any_kind_by_its_shape() {
     }
 }
 
-/// As what a pipeline has not filled in yet.
+/// A pipeline may not have filled in the image yet.
 #[test]
 fn a_template_by_its_name_is_found_whatever_its_images_are() {
     for image in ["$IMAGE", "Nginx:1", "{{ .Values.image }}"] {

@@ -12,10 +12,10 @@ use super::world::{
 };
 
 type Break = fn(&mut World);
-/// A failed check, with words of its message and of its fix.
+/// A failed check, with parts of its message and of its fix.
 type Expected = (&'static str, &'static str, &'static str);
 
-/// With all that is seen in consequence, and an old version by the way.
+/// Makes the webhook's Pod unavailable, with every consequence that can be seen, and an old version besides.
 fn unavailable(world: &mut World, status: &Value) {
     world.at(PODS)[0]["status"] = status.clone();
     world.at(PODS)[0]["spec"]["containers"][0]["image"] = "ghcr.io/tolerarch/tolerarch:v0.0.9".into();
@@ -24,7 +24,7 @@ fn unavailable(world: &mut World, status: &Value) {
     world.call = Call::Fails;
 }
 
-/// The Deployment of a process of the installation.
+/// Makes the Deployment of a process of the installation.
 fn deployment(component: &str) -> Value {
     let image = concat!("ghcr.io/tolerarch/tolerarch:", env!("CARGO_PKG_VERSION"));
     json!({

@@ -1,4 +1,4 @@
-//! What is a fault, what is only told, and what proves that it works.
+//! Faults, mere notes, and the proof that the installation works.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -61,7 +61,7 @@ async fn no_right_to_pull_secrets_is_needed_where_no_pod_has_any() {
     }
 }
 
-/// As at a first start, or while the others serve.
+/// The same happens at a first start, or while other Pods serve.
 #[tokio::test]
 async fn a_pod_that_waits_for_its_certificate_is_no_fault() {
     let mut world = World::healthy();

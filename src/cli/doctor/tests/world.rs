@@ -1,4 +1,4 @@
-//! A cluster as its API server shows it.
+//! A cluster, as its API server presents it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ const CONFIGURATION: &str = "zz-tolerarch";
 const RULE: &str =
     r#"{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}"#;
 
-/// What happens when the API server is to call the webhook.
+/// Outcome of the API server's call of the webhook.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Call {
     Answers,
-    /// Without the warning by which it is known.
+    /// An answer without the warning that proves tolerarch's answer.
     AnswersOtherwise,
     Fails,
     HangsUntilTheTimeout,
@@ -32,22 +32,22 @@ pub(super) enum Call {
     IsRefusedElsewhere,
 }
 
-/// A cluster, as its API server shows it.
+/// A cluster, as its API server presents it.
 pub(super) struct World {
-    /// By path; what is missing is 404.
+    /// Objects by path; a missing one is 404.
     pub(super) objects: BTreeMap<String, Value>,
-    /// These paths are forbidden.
+    /// Paths that are forbidden.
     pub(super) forbidden: Vec<&'static str>,
     pub(super) call: Call,
-    /// Whether the service account may do something in a namespace; empty for all of them.
+    /// Returns whether the service account has its rights in a namespace; empty for all namespaces.
     pub(super) allowed: fn(&str) -> bool,
-    /// Whether the webhook's account has the rights of the one that issues certificates, too.
+    /// True if the webhook's account has the rights of the one that issues certificates, too.
     pub(super) excess: bool,
-    /// A white list that the plugin refuses our toleration by.
+    /// True if the namespace's whitelist makes the admission plugin refuse our toleration.
     pub(super) restricted: bool,
-    /// The status of what is read through the API server as a proxy to the Service.
+    /// Status of requests through the API server as a proxy to the Service.
     pub(super) proxied: u16,
-    /// The status of `/readyz?verbose` of its Pod.
+    /// Status of `/readyz?verbose` of the webhook's Pod.
     pub(super) ready: u16,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn namespace(name: &str, labels: &Value) -> Value {
     json!({"metadata": {"name": name, "labels": labels}})
 }
 
-/// A Pod that is there.
+/// Makes a stored Pod.
 pub(super) fn stored(namespace: &str, labels: &Value) -> Value {
     json!({"metadata": {"name": "web", "namespace": namespace, "labels": labels}})
 }
@@ -77,7 +77,7 @@ pub(super) fn our_taint() -> Value {
 
 pub(super) const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 pub(super) const PODS: &str = "/api/v1/namespaces/tolerarch/pods";
-/// Those that issue certificates.
+/// Path of the Pods that issue certificates.
 pub(super) const ISSUERS: &str = "/api/v1/namespaces/tolerarch/pods?certificates";
 pub(super) const NODES: &str = "/api/v1/nodes";
 pub(super) const NODE_POOLS: &str = "/apis/karpenter.sh/v1/nodepools";
@@ -204,7 +204,7 @@ impl World {
         self.objects.get_mut(path).unwrap()
     }
 
-    /// The one webhook of ours.
+    /// Returns our only webhook.
     pub(super) fn webhook(&mut self) -> &mut Value {
         &mut self.at(WEBHOOKS)[1]["webhooks"][0]
     }
@@ -257,7 +257,7 @@ impl World {
     }
 
     fn create(&self, made: &AtomicUsize, asked: &Asked) -> Reply {
-        // What excludes the Pods of Deployments has to exclude this one, too.
+        // A selector that excludes the Pods of Deployments has to exclude the dry-run Pod, too.
         assert_eq!(asked.body["metadata"]["ownerReferences"][0]["kind"], "ReplicaSet");
         let tolerates = asked.body["spec"]["tolerations"].as_array().is_some_and(|list| !list.is_empty());
         if tolerates && self.restricted {
@@ -278,7 +278,7 @@ impl World {
         }
     }
 
-    /// The configuration that other commands find, and the paths that they ask for.
+    /// Returns the configuration that other commands find, and the paths that they request.
     pub(super) async fn configured(self) -> (Result<(String, String), String>, Vec<String>) {
         let (made, paths) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
         let seen = Arc::clone(&paths);

@@ -43,7 +43,7 @@ fn reads_every_form_of_an_entry() {
     }
 }
 
-/// Names are exact, as docker writes them; null is as good as missing, and kubelet ignores what only docker knows.
+/// Names are exact, as docker writes them; null counts as missing, and kubelet ignores members that only docker knows.
 #[test]
 fn reads_what_docker_writes_and_ignores_the_rest() {
     let entry = r#"{"username":"a","password":"b"}"#;
@@ -63,7 +63,7 @@ fn reads_what_docker_writes_and_ignores_the_rest() {
     }
 }
 
-/// Kubelet passes over a key that it cannot read, and no host is called like the class.
+/// Kubelet skips a key that it cannot parse, and no host is named like the class.
 #[test]
 fn leaves_out_a_key_with_a_class_of_characters() {
     for key in ["[a]", "a.[b-c]", "a\\\\.b", "[a", "https://[a-c].b/v1/"] {

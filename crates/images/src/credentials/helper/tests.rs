@@ -3,7 +3,7 @@ use super::*;
 use crate::credentials::program::Program;
 use tolerarch_support::concurrency::Tenant;
 
-/// A helper that runs this script after it has counted its run.
+/// Makes a helper that records each run, then runs this script.
 fn helper(dir: &TestDir, script: &str) -> Arc<Program> {
     let runs = dir.path("runs");
     dir.program("docker-credential-test", &format!("echo run >>'{}'\n{script}", runs.display()));
@@ -49,7 +49,7 @@ esac"#,
     }
 }
 
-/// As often as a plugin whose answers are for a registry, or for a minute where there is none.
+/// A helper runs as often as a plugin whose answers are for a registry, or for a minute where it has no credential.
 #[tokio::test]
 async fn an_answer_is_for_one_registry_and_nothing_is_an_answer() {
     let dir = TestDir::new();

@@ -4,7 +4,7 @@ fn means(pattern: &str, name: &str) -> bool {
     ImagePattern(pattern.into()).matches(name)
 }
 
-/// Examples of kubelet's documentation and of its `TestURLsMatch`, and where both differ, the code.
+/// Examples of kubelet's documentation and of its `TestURLsMatch`; where both differ, those of the code.
 #[test]
 fn matches_as_kubelet_does() {
     for (pattern, name, expected) in [
@@ -54,7 +54,7 @@ fn matches_as_kubelet_does() {
     }
 }
 
-/// From the table of Go's path/filepath, for texts without slashes.
+/// Rows of the table of Go's path/filepath, for texts without slashes.
 #[test]
 fn globs_as_go_does() {
     for (glob, text, expected) in [

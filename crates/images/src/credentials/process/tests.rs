@@ -9,7 +9,7 @@ fn sh(script: &str) -> Command {
 }
 
 impl Runner {
-    /// As many runs as there may be.
+    /// Takes as many permits as there are.
     pub(in crate::credentials) async fn all_slots(&self) -> Vec<Permit> {
         let mut turns = Vec::new();
         for registry in 0..RUNS {
@@ -44,7 +44,7 @@ async fn ends_what_does_not_end() {
     assert!(matches!(run(sh("exec sleep 600"), b"").await, Err(ProcessError::Timeout)));
 }
 
-/// Or a script around a program that hangs would leave one more of it each time.
+/// Otherwise a script around a program that hangs would leave one more child each time.
 #[tokio::test]
 async fn what_a_program_has_started_ends_with_it() {
     let pid = tempfile::NamedTempFile::new().unwrap();
@@ -65,7 +65,7 @@ async fn what_a_program_has_started_ends_with_it() {
     }
 }
 
-/// A run for a Pod of this namespace, if it may begin at once.
+/// Returns a permit for a Pod of this namespace, if the run may begin at once.
 fn turn(runner: &Runner, registry: &str, namespace: &str) -> Option<Permit> {
     runner.acquire(registry, &Tenant::of(namespace)).now_or_never()?.ok()
 }

@@ -19,7 +19,7 @@ fn providers(dir: &TestDir, config: &str) -> Vec<Provider> {
     read(config, dir.root(), &[]).unwrap()
 }
 
-/// A plugin that runs this script, which finds the request in `$request`, after it has noted its run.
+/// Makes a plugin that records each run, then runs this script with the request in `$request`.
 fn plugin_with(dir: &TestDir, script: &str, config: &str) -> Arc<Program> {
     dir.program(
         "plugin",
@@ -38,7 +38,7 @@ fn runs(dir: &TestDir) -> usize {
     dir.read("runs").lines().count()
 }
 
-/// A script that answers so.
+/// Makes a script that prints this answer.
 fn says(cache_key: &str, more: &str, auth: &str) -> String {
     format!(
         "echo '{{\"apiVersion\":\"credentialprovider.kubelet.k8s.io/v1\",\"kind\":\"CredentialProviderResponse\",\"cacheKeyType\":\"{cache_key}\",{more}\"auth\":{auth}}}'"
@@ -118,7 +118,7 @@ async fn an_answer_is_good_for_as_long_as_it_says() {
     }
 }
 
-/// As kubelet's decoder does: null is as good as missing, and an entry without anything is no credential.
+/// As in kubelet's decoder, null counts as missing, and an empty entry is no credential.
 #[tokio::test]
 async fn an_answer_may_lack_what_kubelet_does_not_need() {
     for (auth, expected) in [
@@ -243,7 +243,7 @@ async fn a_plugin_that_fails_fails_for_all_that_its_answers_are_good_for() {
     }
 }
 
-/// Waiting for others says nothing of a plugin.
+/// A wait for other runs says nothing of a plugin.
 #[tokio::test]
 async fn a_run_that_never_began_is_no_failure() {
     let dir = TestDir::new();
@@ -293,7 +293,7 @@ fn accepts_json_and_older_versions_of_the_configuration() {
     }
 }
 
-/// The documentation's examples work as they stand.
+/// The documentation's examples work unchanged.
 #[test]
 fn the_examples_of_the_documentation_are_right() {
     let page = include_str!("../../../../../docs/credentials.md");

@@ -13,7 +13,7 @@ fn config(password: &str) -> serde_json::Value {
     json!({"auths": {"a.b": {"username": "user", "password": password}}})
 }
 
-/// The passwords that these secrets give.
+/// Reads the passwords of these secrets.
 async fn passwords(secrets: &Arc<PullSecrets>, names: &[&str]) -> Vec<String> {
     let read = secrets.read("team", names.iter().copied()).await;
     let credentials = read.iter().flat_map(|secret| secret.entries());
@@ -73,7 +73,7 @@ async fn remembers_for_a_while_what_is_there_and_for_less_what_is_not() {
     let api = ApiServer::start().await;
     api.answer("team", "there", 200, &secret("dockerconfigjson", &config("old")));
     let secrets = PullSecrets::new(api.cluster(), LONG);
-    // Only now, as connections do not go together with paused time.
+    // Connections do not work with paused time, so it is paused only now.
     assert_eq!(passwords(&secrets, &["there", "missing"]).await, ["old"]);
     tokio::time::pause();
     tokio::time::advance(NOTHING / 2).await;
@@ -86,13 +86,13 @@ async fn remembers_for_a_while_what_is_there_and_for_less_what_is_not() {
 }
 
 async fn pass(time: Duration) {
-    // Connections do not go together with paused time.
+    // Connections do not work with paused time.
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
 }
 
-/// Until a secret gives these passwords. What is read in the background ends some time.
+/// Waits until a secret gives these passwords: a read in the background ends some time.
 async fn until(secrets: &Arc<PullSecrets>, name: &str, expected: &[&str]) {
     while passwords(secrets, &[name]).await != expected {
         tokio::task::yield_now().await;
@@ -111,7 +111,7 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
     assert_eq!(passwords(&secrets, &["there"]).await, ["old"], "no caller waits");
     until(&secrets, "there", &["new"]).await;
     assert_eq!(api.requests(), 2);
-    // What says nothing of the secret changes nothing, for a while.
+    // An answer that says nothing of the secret changes nothing, for a while.
     api.answer("team", "there", 500, &json!(""));
     pass(FOUND).await;
     for requests in 3..6 {
@@ -149,7 +149,7 @@ async fn callers_wait_for_the_first_reading_but_not_long() {
     let api = ApiServer::start().await;
     api.answer("team", "hanging", 0, &json!(""));
     api.answer("team", "there", 200, &secret("dockerconfigjson", &config("word")));
-    // This one waits for a minute.
+    // This reader waits for a minute.
     let secrets = PullSecrets::new(api.cluster(), WAIT);
     let _clock = StoppedClock::stop();
     let late = async {
@@ -193,7 +193,7 @@ async fn an_api_server_that_hangs_is_not_waited_for_again_at_once() {
     assert_eq!(api.requests(), 1);
 }
 
-/// As each is compared with each image.
+/// Each wildcard is compared with each image.
 #[tokio::test]
 async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
     let api = ApiServer::start().await;
@@ -213,7 +213,7 @@ async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
     assert_eq!(names, ["f", "s"], "the first two");
 }
 
-/// A secret for `a.b` with this many more entries, and with a key and a password of these lengths.
+/// Makes a secret for `a.b` with this many entries, and with a key and a password of these lengths.
 fn sized(entries: usize, key: usize, word: usize) -> serde_json::Value {
     let entry = |word: &str| json!({"username": "user", "password": word});
     let mut auths: serde_json::Map<_, _> =
@@ -246,7 +246,7 @@ async fn one_that_is_too_large_counts_for_nothing() {
     }
 }
 
-/// However many secrets the tenants have.
+/// The bound holds however many secrets the tenants have.
 #[tokio::test]
 async fn what_is_remembered_is_bounded_by_its_size() {
     let api = ApiServer::start().await;

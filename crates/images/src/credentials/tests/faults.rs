@@ -168,7 +168,7 @@ async fn faults_of_missing_files() {
     assert!(credentials.faults()[0].to_string().ends_with("is no file"));
 }
 
-/// The credentials for an image of this host.
+/// Returns the credentials for an image of this host.
 async fn of(credentials: &Credentials, host: &str) -> Vec<String> {
     shown(&credentials.shared_keyring().candidates(&image(&format!("{host}/x")))).await
 }
@@ -253,7 +253,7 @@ async fn pull_secrets_need_a_cluster() {
     assert!(told.starts_with("credentials.pullSecrets: no service account"), "{told}");
     assert_eq!(told.matches("environment variable").count(), 2, "what kube says and what it is: {told}");
     assert!(std::error::Error::source(&error).is_none(), "nothing is said twice");
-    // People have no service account, and ask all the same.
+    // A person without a service account is served all the same, without pull secrets.
     let (pull_secrets, files) = (of(Caller::Person).unwrap(), Files::default());
     let sources = Sources { pull_secrets, files, private: Vec::new() };
     let keyring = Credentials { sources: Some(Arc::new(sources)) }.keyring("team", ["regcred"]).await;

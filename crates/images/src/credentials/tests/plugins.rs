@@ -1,4 +1,4 @@
-//! Where kubelet's plugins are configured.
+//! Places where kubelet's plugins are configured.
 
 use super::*;
 

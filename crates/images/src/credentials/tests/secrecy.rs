@@ -1,9 +1,9 @@
-//! Whether anything secret is said, in any of the ways of saying it.
+//! Secrets appear in no output.
 
 use super::*;
 use crate::credentials::testing::with_secrets;
 
-/// Everything that this module and the client below it say, at every level.
+/// Everything that this module and the client below it log, at every level.
 #[derive(Clone, Default)]
 struct Said(Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -28,8 +28,8 @@ async fn nothing_secret_is_ever_said() {
         .with_writer(move || writer.clone())
         .finish();
     let dispatch = tracing::Dispatch::new(subscriber);
-    // As long as there is one alone, what another test says first is of no interest to any thread from then on, as its own
-    // thread has none.
+    // With a single dispatcher, tracing caches the interest of the thread that first reaches a call site, and another
+    // test's thread has no subscriber.
     let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
     let _logging = tracing::dispatcher::set_default(&dispatch);
 

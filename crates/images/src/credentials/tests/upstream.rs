@@ -14,12 +14,12 @@ struct Pattern {
     matches: bool,
 }
 
-/// What Go's parser of URLs decodes: escapes and queries, which match nothing here.
+/// Escapes and queries, which Go's parser of URLs decodes and which match nothing here.
 fn is_meant_otherwise(pattern: &str) -> bool {
     pattern.contains(['%', '?'])
 }
 
-/// Kubelet tells hosts in capitals from the same ones without; to us they are one registry, so more keys match.
+/// Kubelet distinguishes hosts by case; here they are one registry, so more keys match.
 fn has_capitals(name: &str) -> bool {
     name.contains(|c: char| c.is_ascii_uppercase())
 }
@@ -35,7 +35,7 @@ fn patterns_mean_the_images_that_kubelet_means() {
     }));
 }
 
-/// An image's name, or a mere host, as `ImageRef` has it.
+/// Returns an image's name, or a mere host, as `ImageRef` has it.
 fn normal(name: &str) -> String {
     let (host, path) = name.split_at(name.find('/').unwrap_or(name.len()));
     host.to_ascii_lowercase() + path
@@ -47,12 +47,12 @@ struct Keyring {
     image: String,
     #[serde(default)]
     found: Vec<String>,
-    /// Whether kubelet refuses one of the configurations, and the Pod with it.
+    /// True if kubelet refuses one of the configurations, and the Pod with it.
     #[serde(default)]
     refused: bool,
 }
 
-/// Keys as in `is_meant_otherwise`, and text that is no Unicode, which Go replaces.
+/// Returns whether a key is as in `is_meant_otherwise`, or has text that is no Unicode, which Go replaces.
 fn is_meant_otherwise_in(config: &str) -> bool {
     ["%", "\\ud800"].iter().any(|text| config.contains(text))
 }
@@ -60,20 +60,20 @@ fn is_meant_otherwise_in(config: &str) -> bool {
 #[test]
 fn keyrings_give_what_kubelet_tries() {
     let differs = |config: &String| is_meant_otherwise_in(config);
-    // Nothing works on a node that refuses a secret, so what is made of it here does not matter.
+    // Nothing works on a node that refuses a secret, so the keyring's result for it does not matter.
     let cases = ::upstream::cases("keyrings")
         .into_iter()
         .filter(|case: &Keyring| !case.refused && !case.configs.iter().any(differs));
     assert_agreement(cases.map(|Keyring { configs, image, found, .. }| {
         let mut ours = ours(&configs, &normal(&image));
-        // No HTTP client can send what is not Unicode, and Go replaces it.
+        // No HTTP client can send text that is not Unicode, and Go replaces it.
         let mut found: Vec<_> = found.into_iter().filter(|found| !found.contains('\u{fffd}')).collect();
         if HOSTS_IN_CAPITALS
             .iter()
             .any(|host| image.contains(host) || configs.iter().any(|own| own.contains(host)))
         {
             ours.retain(|ours| found.contains(ours));
-            // The order of keys that differ in capitals only.
+            // Kubelet's order of keys that differ in capitals only is not ours.
             ours.sort();
             found.sort();
         }

@@ -1,4 +1,4 @@
-//! The `WWW-Authenticate` header (RFC 9110 section 11.6.1), read as leniently as registries write it: several
+//! Parses the `WWW-Authenticate` header (RFC 9110 section 11.6.1), as leniently as registries write it: several
 //! challenges in one header, unquoted values, missing commas. Pure.
 
 use http::HeaderMap;
@@ -7,7 +7,7 @@ use http::header::WWW_AUTHENTICATE;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     Bearer {
-        /// The realm as the registry wrote it: absolute or relative, any host, not to be trusted.
+        /// Realm as the registry wrote it: absolute or relative, of any host, untrusted.
         realm: String,
         /// The `service`, sent along with the request for a token.
         service: Option<String>,
@@ -15,10 +15,10 @@ pub(super) enum Challenge {
     Basic,
 }
 
-/// The challenges of all `WWW-Authenticate` headers, those of unknown schemes left out.
+/// Returns the challenges of all `WWW-Authenticate` headers, without those of unknown schemes.
 pub(super) fn challenges(headers: &HeaderMap) -> Vec<Challenge> {
     let headers = headers.get_all(WWW_AUTHENTICATE).iter();
-    // A description may be in any language and encoding, and says nothing against the realm beside it.
+    // A description may be in any language and encoding, and does not invalidate the realm beside it.
     headers.flat_map(|header| parse(&String::from_utf8_lossy(header.as_bytes()))).collect()
 }
 
@@ -28,7 +28,7 @@ fn parse(header: &str) -> Vec<Challenge> {
     while !rest.is_empty() {
         let (word, after) = token(rest);
         if word.is_empty() {
-            // Neither a scheme nor a parameter: nothing behind it can be trusted to mean anything.
+            // Neither a scheme nor a parameter: nothing behind can be trusted to mean anything.
             break;
         }
         rest = match after.trim_start().strip_prefix('=') {
@@ -68,7 +68,7 @@ fn is_separator(c: char) -> bool {
     c == ',' || c.is_ascii_whitespace()
 }
 
-/// A token of RFC 9110, also with the characters of token68.
+/// Splits off a token of RFC 9110, also with the characters of token68.
 fn token(text: &str) -> (&str, &str) {
     let end = text
         .find(|c: char| !(c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~/:".contains(c)))
@@ -76,7 +76,7 @@ fn token(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// A quoted string, or everything up to the next separator.
+/// Splits off a quoted string, or everything up to the next separator.
 fn parameter_value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let (value, rest) = text.split_at(text.find(is_separator).unwrap_or(text.len()));

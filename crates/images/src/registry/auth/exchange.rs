@@ -1,4 +1,4 @@
-//! One request for a token, and what its answer gives: by GET as the token specification has it, or by POST in the OAuth2 form.
+//! One request for a token, and its answer: by GET as in the token specification, or by POST in the OAuth2 form.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -14,12 +14,11 @@ use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::metrics::RequestKind;
 use crate::registry::net::{self, HttpRequest, HttpResponse, Transport};
 
-/// Bytes of one token.
+/// Maximal bytes of one token.
 const TOKEN_BYTES: usize = 16 << 10;
-/// Redirects of one request, within its origin.
+/// Maximal number of redirects of one request, within its origin.
 const REDIRECTS: usize = 2;
-/// Life of a token that does not say, and the shortest that there is (distribution's token specification); and the longest that
-/// is believed.
+/// Life of a token without `expires_in`, and the shortest life (distribution's token specification); the longest life.
 const LIFE: Duration = Duration::from_secs(60);
 const LIFE_MAX: Duration = Duration::from_secs(3600);
 
@@ -37,13 +36,13 @@ pub(crate) struct TokenRequest<'a> {
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) repository: &'a str,
     pub(crate) credential: Option<&'a Credential>,
-    /// The credential came with a Pod.
+    /// True if the credential came with a Pod.
     pub(crate) of_pod: bool,
-    /// Another registry redirected here. That one chose the path, so how this registry authenticates is not remembered.
+    /// True if another registry redirected here, and so chose the path: this registry's scheme is not remembered.
     pub(crate) of_redirect: bool,
 }
 
-/// A token server's response; some use one name, some the other, some both.
+/// A token server's response: with `token`, `access_token`, or both.
 #[derive(Deserialize)]
 struct TokenResponse {
     token: Option<String>,
@@ -53,8 +52,8 @@ struct TokenResponse {
 }
 
 impl<'a> TokenRequest<'a> {
-    /// Returns the same request at the target of a redirect: never with a credential, as the registry that redirects chooses
-    /// the target (CVE-2020-15157).
+    /// Returns the same request at the target of a redirect: never with a credential, as the registry that redirects
+    /// chooses the target (CVE-2020-15157).
     pub(crate) fn at_target(self, endpoint: &'a Endpoint, repository: &'a str) -> Self {
         Self { endpoint, repository, credential: None, of_pod: false, of_redirect: true, ..self }
     }
@@ -63,8 +62,8 @@ impl<'a> TokenRequest<'a> {
         &self.endpoint.origin
     }
 
-    /// Returns whether this realm may be asked with this credential, or anonymously. Never with a client certificate that
-    /// the operator gave for another host: its token would go to the registry that named the realm.
+    /// Returns whether this realm may be asked with this credential, or anonymously. Never with a client certificate
+    /// that the operator gave for another host: the token would go to the registry that named the realm.
     pub(super) fn may_ask(&self, realm: &Realm) -> bool {
         let (hosts, origin) = (self.hosts, self.origin());
         // The image's registry chose the target of its redirect.
@@ -75,13 +74,13 @@ impl<'a> TokenRequest<'a> {
         may_be_asked && (self.credential.is_none() || realm.may_see_credentials(hosts, origin, self.of_pod))
     }
 
-    /// The service of the challenge, and our own scope, never the challenge's.
+    /// Returns the service of the challenge, and our own scope, never the challenge's.
     fn parameters(&self, realm: &Realm) -> impl Iterator<Item = (&'static str, String)> {
         let service = realm.service.clone().map(|service| ("service", service));
         service.into_iter().chain([("scope", format!("repository:{}:pull", self.repository))])
     }
 
-    /// Asks as the token specification has it. Proxies in front normalise slashes by a redirect, followed within the origin.
+    /// Requests a token by GET (token specification). Follows redirects within the origin: proxies normalise slashes.
     pub(super) async fn get(&self, realm: &Realm) -> Result<HttpResponse, Error> {
         let mut url = realm.url.clone();
         url.query_pairs_mut().extend_pairs(self.parameters(realm));
@@ -100,12 +99,12 @@ impl<'a> TokenRequest<'a> {
         self.send(&url, password.as_ref(), None).await
     }
 
-    /// Asks in the OAuth2 form, with everything in the body.
+    /// Requests a token in the OAuth2 form, with everything in the body.
     pub(super) async fn post(&self, realm: &Realm, credential: &Credential) -> Result<HttpResponse, Error> {
         self.send(&realm.url, None, Some(self.form(realm, credential))).await
     }
 
-    /// The body of such a request; wiped when it is dropped.
+    /// Makes the body of such a request; wiped when dropped.
     fn form(&self, realm: &Realm, credential: &Credential) -> Bytes {
         let mut form = form_urlencoded::Serializer::new(String::new());
         match credential {
@@ -127,7 +126,7 @@ impl<'a> TokenRequest<'a> {
         authorization: Option<&HeaderValue>,
         form: Option<Bytes>,
     ) -> Result<HttpResponse, Error> {
-        // Go repeats no POST. But a password gives a token by POST as by GET, whereas a refresh token may be good for one use.
+        // Go repeats no POST. But a password gives a token by POST as by GET; a refresh token may be good for one use.
         let is_idempotent = form.is_none() || matches!(self.credential, Some(Credential::Basic { .. }));
         let kind = RequestKind::Token;
         let request = HttpRequest { kind, url, authorization, headers: None, is_idempotent, form };
@@ -161,7 +160,7 @@ pub(super) fn bearer(token: &str) -> Result<HeaderValue, Error> {
     text.and_then(|text| net::sensitive(&text)).ok_or(Error::Denied(UNUSABLE.into()))
 }
 
-/// The header with a password; an identity token goes without a user, as containerd sends it.
+/// Makes the header with a password; an identity token goes without a user, as containerd sends it.
 pub(super) fn basic(credential: &Credential) -> Option<HeaderValue> {
     match credential {
         Credential::Basic { user, password } => net::basic(user, password.reveal()),

@@ -1,4 +1,4 @@
-//! What must hold for every challenge.
+//! Invariants of every challenge.
 
 #![allow(clippy::panic, reason = "a broken invariant has to end the run")]
 
@@ -10,8 +10,8 @@ use super::challenge::{Challenge, challenges};
 use super::realm::Realm;
 use crate::registry::hosts::Hosts;
 
-/// A challenge that is read, written as RFC 9110 has it, is read as the same again; and no realm leads a credential away
-/// from the registry, or any request away from TLS.
+/// Checks that a parsed challenge, written as RFC 9110 has it, is parsed as the same again; and that no realm leads a
+/// credential away from the registry, or any request away from TLS.
 pub fn challenge(data: &[u8]) -> bool {
     let Ok(header) = HeaderValue::from_bytes(data) else { return false };
     let read = of(header);

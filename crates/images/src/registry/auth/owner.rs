@@ -1,4 +1,4 @@
-//! Which other hosts a registry's tokens come from, as far as that is known without configuration. Pure.
+//! Other hosts that issue a registry's tokens, as far as known without configuration. Pure.
 
 use url::{Host, Url};
 
@@ -13,7 +13,7 @@ const PAIRS: [(&str, &str); 5] = [
     ("docker.elastic.co", "docker-auth.elastic.co"),
 ];
 
-/// Hosts where each customer has a name below one domain, which the public suffix list does not say.
+/// Domains below which each customer has a name, and which the public suffix list lacks.
 const OF_MANY_CUSTOMERS: [&str; 31] = [
     "adc-e.uk",
     "aliyuncs.com",
@@ -77,8 +77,8 @@ pub(super) fn is_same_host(registry: &Url, host: &Url) -> bool {
     domain(registry).is_some_and(|name| name.contains('.') && domain(host) == Some(name))
 }
 
-/// Returns whether both hosts are of one owner: below one domain that somebody has registered. HTTPS only. A suffix that
-/// the public suffix list does not know, like that of a private network or `svc.cluster.local`, says nothing of owners.
+/// Returns whether both hosts are of one owner: below one domain that somebody has registered. HTTPS only. A suffix
+/// that the public suffix list lacks, like that of a private network or `svc.cluster.local`, says nothing of owners.
 pub(super) fn is_same_owner(registry: &Url, host: &Url) -> bool {
     let owned = |url| domain(url).and_then(registrable);
     owned(registry).is_some_and(|own| owned(host) == Some(own))
@@ -91,7 +91,7 @@ fn domain(url: &Url) -> Option<&str> {
     }
 }
 
-/// `example.co.uk` of `registry.git.example.co.uk`.
+/// Returns `example.co.uk` of `registry.git.example.co.uk`.
 fn registrable(name: &str) -> Option<&str> {
     let is_below = |domain: &str| name.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
     if OF_MANY_CUSTOMERS.into_iter().any(is_below) {

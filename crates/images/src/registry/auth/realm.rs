@@ -1,6 +1,6 @@
-//! Where a registry's tokens are fetched, and which hosts that a registry names may get its credentials.
+//! Realms, where a registry's tokens are fetched: which hosts that a registry names may get its credentials.
 //!
-//! A challenge is untrusted input. Without this rule it could have a credential sent to any host (CVE-2020-15157 of
+//! A challenge is untrusted input, and could without this rule have a credential sent to any host (CVE-2020-15157 of
 //! containerd, CVE-2026-48978 of oras-go).
 
 use url::Url;
@@ -10,7 +10,7 @@ use crate::registry::hosts::Hosts;
 use crate::registry::net::{authority, names};
 use tolerarch_core::image::canonical_host;
 
-/// Bytes of what a challenge says.
+/// Maximal bytes of a challenge's realm, and of its service.
 const CHALLENGE_BYTES: usize = 2048;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,15 +21,15 @@ pub(super) struct Realm {
 }
 
 impl Realm {
-    /// The realm of a challenge: relative to the registry, HTTPS unless the registry itself has none, without user
-    /// information. It may be another host; the address guard looks at that all the same.
+    /// Returns the realm of a challenge: relative to the registry, HTTPS unless the registry itself has none, without
+    /// user information. The realm may be at another host; the address guard judges that host all the same.
     pub(super) fn of(hosts: &Hosts, origin: &Url, realm: &str, service: Option<String>) -> Option<Self> {
         let long = |text: &str| text.len() > CHALLENGE_BYTES;
         if long(realm) || service.as_deref().is_some_and(long) {
             return None;
         }
         let mut url = origin.join(realm).ok()?;
-        // Behind a proxy that ends TLS, registries write their own address without: it is asked over TLS all the same.
+        // Behind a proxy that ends TLS, registries write their own address with `http`: the realm is used over TLS.
         let is_own = url.scheme() == "http" && origin.scheme() == "https" && url.host() == origin.host();
         if is_own && !hosts.is_plain_at(&url) {
             url.set_scheme("https").ok()?;
@@ -44,9 +44,9 @@ impl Realm {
         Some(Self { url, service })
     }
 
-    /// Whether credentials for this registry may be sent there. The registry itself names it, over TLS, and could have a
-    /// credential by asking for the password. So that of a Pod may also go to another host of the same owner; that of the
-    /// operator, which serves all tenants, only where the operator or this program says so.
+    /// Returns whether credentials for this registry may be sent to the realm. The registry itself names the realm,
+    /// over TLS, and could have a credential by asking for the password. So a Pod's may also go to another host of the
+    /// same owner; the operator's, which serves all tenants, only where the operator or this program says so.
     pub(super) fn may_see_credentials(&self, hosts: &Hosts, origin: &Url, of_pod: bool) -> bool {
         belongs(hosts, origin, &self.url)
             || owner::is_same_host(origin, &self.url)
@@ -54,8 +54,8 @@ impl Realm {
     }
 }
 
-/// Whether a URL that the registry wrote is its own: at the registry itself, or at a host that is known or configured
-/// (`tokenHosts`) to give its tokens; never without TLS, unless that very host is configured so.
+/// Returns whether a URL that the registry wrote is its own: at the registry itself, or at a host that is known or
+/// configured (`tokenHosts`) to give its tokens; never without TLS, unless that very host is configured so.
 fn belongs(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
     if url.origin() == origin.origin() {
         return true;
@@ -71,7 +71,7 @@ fn belongs(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
     known && (url.scheme() == "https" || hosts.is_plain_at(url))
 }
 
-/// Prevents confused-deputy use of the operator's client certificates: a registry that a Pod names must not borrow them.
+/// Prevents confused-deputy use of the operator's client certificates: a Pod's registry must not borrow them.
 pub(crate) fn may_redirect(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
     !hosts.has_client_certificate(url) || belongs(hosts, origin, url)
 }

@@ -1,6 +1,6 @@
-//! Tokens: fetched where a challenge says, and remembered.
+//! Tokens: fetched where a challenge says, and cached.
 //!
-//! What a registry wants is remembered by its origin; a token by origin, repository, realm and the credential that it was
+//! A registry's scheme is cached by its origin; a token by origin, repository, realm and the credential that it was
 //! issued for. So the next lookup of a repository is one request, and no caller uses a token of another one.
 
 use std::convert::Infallible;
@@ -18,20 +18,20 @@ use crate::registry::error::Error;
 use crate::registry::net::{HttpResponse, label, shown_host};
 use crate::ttl_cache::TtlCache;
 
-/// Challenges (by host) and tokens (by repository and credential) that are remembered.
+/// Maximal number of cached challenges (by host) and tokens (by repository and credential).
 const CHALLENGES: usize = 1000;
 const TOKENS: usize = 10_000;
-/// Bytes of all tokens.
+/// Maximal bytes of all tokens.
 const TOKENS_BYTES: u64 = 16 << 20;
 /// Time before its end from which a token is no longer used.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// The schemes by which registries authenticate clients, and the tokens that they issued.
+/// Schemes by which registries authenticate clients, and the tokens that they issued.
 pub(crate) struct Tokens {
-    /// By origin.
+    /// Schemes by origin.
     schemes: Cache<String, Scheme>,
     tokens: Arc<TtlCache<TokenKey, HeaderValue>>,
-    /// Requests under way, also by whether they are made by GET: many tags of one repository are often looked up at once.
+    /// Requests under way, also by whether made by GET: many tags of one repository are often looked up at once.
     fetches: Cache<(TokenKey, bool), Authorization>,
 }
 
@@ -42,7 +42,7 @@ enum Scheme {
     Basic,
     Bearer {
         realm: Realm,
-        /// The realm issues tokens for a password by GET, and not by POST.
+        /// True if the realm issues tokens for a password by GET, and not by POST.
         by_get: bool,
     },
 }
@@ -67,7 +67,7 @@ impl TokenKey {
         }
     }
 
-    /// About how many bytes a token takes with its key.
+    /// Estimates the bytes of a token with its key.
     fn weight(&self, token: &HeaderValue) -> u64 {
         let Self { origin, repository, realm: Realm { url, service }, .. } = self;
         let texts =
@@ -85,8 +85,7 @@ impl Tokens {
         }
     }
 
-    /// The `Authorization` of a first request, where it is known what the registry wants: the remembered token, or a new
-    /// one, or the password.
+    /// Returns the `Authorization` of a first request, if the registry's scheme is known: a token or the password.
     pub(crate) async fn remembered(&self, request: TokenRequest<'_>) -> Result<Option<HeaderValue>, Error> {
         if let Some(Credential::Bearer(token)) = request.credential {
             return bearer(token.reveal()).map(Some);
@@ -102,7 +101,7 @@ impl Tokens {
                 }
                 let fetched = self.fetch(request, key, by_get).await;
                 if fetched.is_err() {
-                    // Perhaps the registry wants something else by now: the next lookup asks it again.
+                    // The registry's scheme may have changed: the next lookup gets a new challenge.
                     self.schemes.remove(request.origin().as_str());
                 }
                 fetched.map(Some)
@@ -110,8 +109,8 @@ impl Tokens {
         }
     }
 
-    /// The `Authorization` that the challenge of a 401 asks for; a token is preferred to a password, as in containerd
-    /// (`core/remotes/docker/auth/parse.go`). The token that was refused is forgotten; `sent` is what was refused.
+    /// Returns the `Authorization` that the challenge of a 401 asks for; a token is preferred to a password, as in
+    /// containerd (`core/remotes/docker/auth/parse.go`). `sent` was refused; a refused token is removed from the cache.
     pub(crate) async fn renewed(
         &self,
         request: TokenRequest<'_>,
@@ -122,7 +121,7 @@ impl Tokens {
         if let Some(Scheme::Bearer { realm, .. }) = &remembered {
             let key = TokenKey::of(request, realm.clone());
             let usable = |token: &HeaderValue| Some(token) != sent && request.may_ask(realm);
-            // Another lookup may have renewed it since.
+            // Another lookup may have renewed the token since.
             match self.tokens.get(&key).filter(usable) {
                 Some(token) => return Ok(token),
                 None => self.tokens.remove(&key),
@@ -150,7 +149,7 @@ impl Tokens {
         let password = request.credential.filter(|_| challenges.contains(&Challenge::Basic)).and_then(basic);
         let Some(password) = password else { return Err(error) };
         self.schemes.insert(request.origin().to_string(), Scheme::Basic);
-        // The same would be refused again, and perhaps counted against the account.
+        // The same password would be refused again, and perhaps counted against the account.
         if sent == Some(&password) {
             Err(Error::Denied("the registry refused the credentials".into()))
         } else {
@@ -158,8 +157,8 @@ impl Tokens {
         }
     }
 
-    /// Another token for the same password, by GET, where the refused one may have come by POST: OpenShift's token server reads
-    /// no form, and answers it with a token for nobody.
+    /// Returns another token for the same password, by GET, where the refused one may have come by POST: OpenShift's
+    /// token server reads no form, and answers it with a token for nobody.
     pub(crate) async fn by_get(
         &self,
         request: TokenRequest<'_>,
@@ -171,7 +170,7 @@ impl Tokens {
             {
                 let key = TokenKey::of(request, realm);
                 match self.tokens.get(&key) {
-                    // Another lookup has it by now.
+                    // Another lookup has a new token by now.
                     Some(token) if token != *refused => return Ok(Some(token)),
                     Some(_) if by_get => return Ok(None),
                     _ => self.tokens.remove(&key),
@@ -182,7 +181,7 @@ impl Tokens {
         }
     }
 
-    /// Fetches a token, or waits for another lookup that fetches it; where that one is cut off, one who waits does it.
+    /// Fetches a token, or waits for another lookup that does; if that lookup is cut off, a waiting one takes over.
     async fn fetch(&self, request: TokenRequest<'_>, key: TokenKey, by_get: bool) -> Authorization {
         let key = (key, by_get);
         let work = async { Ok::<_, Infallible>(self.fetch_now(request, &key.0, by_get).await) };
@@ -191,8 +190,8 @@ impl Tokens {
         fetched
     }
 
-    /// Fetches a token and remembers it, and where it came from. With a credential by POST first; where that cannot be,
-    /// by GET, as containerd does (`core/remotes/docker/authorizer.go`: GCR says 404, Artifactory 401, ACR 400; old Harbor 403).
+    /// Fetches and caches a token, and its realm. By POST first, if there is a credential; if refused, by GET, as
+    /// containerd does (`core/remotes/docker/authorizer.go`: GCR says 404, Artifactory 401, ACR 400, old Harbor 403).
     async fn fetch_now(&self, request: TokenRequest<'_>, key: &TokenKey, by_get: bool) -> Authorization {
         let realm = &key.realm;
         let is_posted =
@@ -209,7 +208,7 @@ impl Tokens {
             None => (request.get(realm).await?, request.credential.is_some()),
         };
         let (authorization, life) = read(&response)?;
-        // The registry that redirects chose the path at its target: nothing is kept of that.
+        // The registry that redirects chose the path at its target, so nothing of the target is cached.
         if !request.of_redirect {
             self.tokens.put(key.clone(), authorization.clone(), life.saturating_sub(MARGIN));
             self.schemes.insert(key.origin.clone(), Scheme::Bearer { realm: realm.clone(), by_get });

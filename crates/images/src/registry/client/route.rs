@@ -1,8 +1,8 @@
 //! The way of one request over its redirects: which are followed, and what goes along.
 //!
 //! A registry may send requests to any host that the address guard admits, manifests too: registry.k8s.io has them at
-//! another registry. What belongs to the endpoint (its authorization, headers, client certificate) does not go along, and is
-//! not used again after the first hop to another origin, even if a later one comes back.
+//! another registry. What belongs to the endpoint (its authorization, headers, client certificate) does not go along,
+//! and is not used again after the first hop to another origin, even if a later hop comes back.
 
 use http::HeaderValue;
 use url::Url;
@@ -14,17 +14,17 @@ use crate::registry::metrics::RequestKind;
 use crate::registry::net::{HttpRequest, HttpResponse, Transport, label, shown_host};
 use tolerarch_core::image::ImageRef;
 
-/// Redirects of one request: a domain of one's own before k8s.gcr.io, whose blobs take three. Other clients follow ten.
+/// Maximal redirects of one request: an own domain before k8s.gcr.io, whose blobs take three. Other clients follow ten.
 const REDIRECTS: usize = 5;
 
 pub(super) struct Route<'a> {
     endpoint: &'a Endpoint,
     kind: RequestKind,
     url: Url,
-    /// The request asks for a tag.
+    /// True if the request is for a tag.
     by_tag: bool,
     pub(super) is_cross_origin: bool,
-    /// The route went over HTTPS, which it does not leave.
+    /// True if the route has been on HTTPS, which only digests leave, and only where the operator says so.
     is_secure: bool,
     redirects: usize,
 }
@@ -35,7 +35,7 @@ impl<'a> Route<'a> {
         Self { endpoint, kind, url, by_tag, is_cross_origin: false, is_secure, redirects: 0 }
     }
 
-    /// Sends the request from where it has come to, and follows it. The authorization is for this origin only.
+    /// Sends the request to the present URL, and follows redirects. The authorization is for this origin only.
     pub(super) async fn follow(
         &mut self,
         transport: &Transport,
@@ -62,7 +62,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Returns where a redirect leads, if it is followed. Nothing else of the redirect is read.
+    /// Returns the target of a redirect, if followed. Nothing else of the redirect is read.
     fn next(&self, hosts: &Hosts, location: Option<&str>) -> Result<Url, Error> {
         let refused = |why: String| Err(Error::Unexpected(why));
         if self.redirects == REDIRECTS {
@@ -73,7 +73,7 @@ impl<'a> Route<'a> {
         let Some(to) = to.filter(|to| matches!(to.scheme(), "http" | "https")) else {
             return refused("the registry answered with a redirect that is not followed".into());
         };
-        // What has a digest may come from anywhere, and then without TLS where the operator says so.
+        // Content with a digest may come from anywhere, and then without TLS where the operator says so.
         let plain_storage = || !self.by_tag && hosts.is_plain_at(&to);
         if to.scheme() == "http" && self.is_secure && !plain_storage() {
             return refused(format!("the registry redirects to {} without TLS", shown_host(&to)));
@@ -90,7 +90,7 @@ impl<'a> Route<'a> {
         Ok(to)
     }
 
-    /// The endpoint and its repository, if a 401 from there can be answered. Registries in front rename repositories.
+    /// Returns the endpoint and its repository, if its 401 can be answered. Registries in front rename repositories.
     pub(super) fn target(&self) -> Option<(Endpoint, String)> {
         let api = self.url.path().strip_prefix("/v2/")?;
         let (repository, reference) =
@@ -101,7 +101,7 @@ impl<'a> Route<'a> {
         (image.repository() == repository).then_some((endpoint, repository.to_owned()))
     }
 
-    /// The error, with the host where it happened, if that is not the endpoint's: people have to open the way there.
+    /// Returns the error, with its host unless that is the endpoint's: people have to open the way there.
     pub(super) fn located(&self, cause: Error) -> Error {
         if !self.is_cross_origin {
             return cause;

@@ -1,8 +1,8 @@
-//! Which registries and repositories are asked at all. Pure.
+//! Registries and repositories that lookups may reach. Pure.
 
 use tolerarch_core::image::{ImageRef, NamePattern};
 
-/// Patterns of images that may be asked for: `deny` beats `allow`, and an empty `allow` means everything.
+/// Patterns of images that may be looked up: `deny` beats `allow`, and an empty `allow` means everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     pub allow: Vec<NamePattern>,
@@ -10,7 +10,7 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// Returns whether the image may be asked for. Allocates nothing, as each image of each Pod is judged.
+    /// Returns whether the image may be looked up. Allocates nothing, as each image of each Pod is judged.
     pub fn admits(&self, image: &ImageRef) -> bool {
         let covered = |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.covers(image));
         !covered(&self.deny) && (self.allow.is_empty() || covered(&self.allow))

@@ -12,10 +12,10 @@ use tolerarch_core::image::canonical_host;
 
 pub(super) use file::RegistryHost;
 
-/// Entries of `registries.hostsDir` that are read.
+/// Maximal number of entries of `registries.hostsDir`, and of each directory in it.
 const ENTRIES: usize = 1000;
 
-/// The name of the directory for registries without one of their own.
+/// Directory for registries without a directory of their own.
 pub(super) const DEFAULT: &str = "_default";
 
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct HostsDirectory {
 }
 
 impl HostsDirectory {
-    /// Reads all directories. What containerd would pass over with a line in its log is passed over here, too.
+    /// Reads all directories. Skips what containerd skips with a line in its log.
     pub(crate) fn load(root: &Path) -> Result<Self, (PathBuf, io::Error)> {
         let mut namespaces = BTreeMap::new();
         for path in entries(root)?.into_iter().filter(|path| path.is_dir()) {
@@ -52,7 +52,7 @@ impl HostsDirectory {
         }
     }
 
-    /// Finds what is said of the images that name `host`, and in which directory (`HostDirFromRoot`).
+    /// Finds the settings for the images that name `host`, and their directory (`HostDirFromRoot`).
     pub(super) fn find(&self, host: &str) -> Option<(&str, &Namespace)> {
         let port = host.rfind(':').filter(|place| *place > 0);
         let marked = port.map(|place| format!("{}_{}_", &host[..place], &host[place + 1..]));
@@ -76,13 +76,13 @@ impl HostsDirectory {
     }
 }
 
-/// Content of one directory: by its `hosts.toml`, which hosts serve the images; without a readable one, by certificate
-/// files in Docker's layout, which authorities to trust.
+/// Content of one directory: the hosts of its `hosts.toml`, which serve the images; without a readable one, certificate
+/// files in Docker's layout, which name the authorities to trust.
 #[derive(Debug, Default)]
 pub(super) struct Namespace {
-    /// The hosts that serve the registry's images, in the order in which they are tried.
+    /// Hosts that serve the registry's images, in the order of trying.
     pub(super) hosts: Vec<RegistryHost>,
-    /// Tried last; without an endpoint it is the registry itself.
+    /// Host to try last; without an endpoint the registry itself.
     pub(super) server: RegistryHost,
     /// Reason why the `hosts.toml` is not used.
     fault: Option<String>,
@@ -111,7 +111,7 @@ impl Namespace {
         Ok(Self { hosts: Vec::new(), server, fault })
     }
 
-    /// Reads a `hosts.toml`. An error names the line, and quotes nothing.
+    /// Parses a `hosts.toml`. An error names the line, and quotes nothing.
     pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, String> {
         let (hosts, server) = file::read(text, directory)?;
         Ok(Self { hosts, server, fault: None })

@@ -16,12 +16,12 @@ use crate::registry::error::Error;
 use crate::registry::net::{HttpRequest, HttpResponse, Transport, dialled};
 use tolerarch_core::image::{ImageRef, canonical_host};
 
-/// A mirror as the configuration names it: `host`, `host:port` or `https://host/prefix`.
+/// A mirror in the configuration: `host`, `host:port` or `https://host/prefix`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mirror {
     /// `host` or `host:port`.
     pub(super) authority: String,
-    /// Prefix of the image's name there: nothing, or `hub/`.
+    /// Prefix of the image's name at the mirror: nothing, or `hub/`.
     prefix: String,
 }
 
@@ -31,7 +31,7 @@ impl FromStr for Mirror {
     fn from_str(text: &str) -> Result<Self, ()> {
         let plain = text.strip_prefix("https://").unwrap_or(text).trim_end_matches('/');
         let (host, prefix) = plain.split_once('/').unwrap_or((plain, ""));
-        // It is well-formed if it can stand in front of an image.
+        // A mirror is well-formed if it can stand in front of an image.
         let name = if prefix.is_empty() { format!("{host}/x") } else { format!("{host}/{prefix}/x") };
         let image: ImageRef = name.parse().map_err(drop)?;
         let whole = image.host().eq_ignore_ascii_case(host) && !name[host.len()..].contains([':', '@']);
@@ -50,7 +50,7 @@ impl fmt::Display for Mirror {
 }
 
 impl Mirror {
-    /// Mirrors of one registry that are asked.
+    /// Maximal number of mirrors of one registry.
     pub const MOST: usize = 4;
 }
 
@@ -60,23 +60,23 @@ pub(crate) struct Endpoint {
     pub(crate) origin: Url,
     /// URL to which the name of a repository is added: `https://cache.example.com/v2/hub/`.
     pub(super) base: Url,
-    /// Sent to this endpoint, and nowhere else.
+    /// Headers for this endpoint, and no other.
     pub(crate) headers: HeaderMap,
-    /// The endpoint is asked where a tag points.
+    /// True if the endpoint resolves tags.
     pub(super) resolves: bool,
-    /// The endpoint is asked for what a digest names.
+    /// True if the endpoint serves digests.
     pub(super) pulls: bool,
     /// The same endpoint without TLS, used if TLS fails and the operator configured it so.
     pub(crate) fallback: Option<Box<Endpoint>>,
-    /// The endpoint is tried before the registry itself.
+    /// True if the endpoint is tried before the registry itself.
     pub(crate) is_mirror: bool,
-    /// Names by which the endpoint is asked for images.
+    /// Names of images at the endpoint.
     pub(super) names: Names,
     pub(crate) health: Health,
 }
 
 impl Endpoint {
-    /// An endpoint with this base, which ends with a slash.
+    /// Makes an endpoint with this base, which ends with a slash.
     pub(crate) fn new(base: Url) -> Option<Self> {
         let origin = base.join("/").ok()?;
         Some(Self {
@@ -92,7 +92,7 @@ impl Endpoint {
         })
     }
 
-    /// The endpoint at this authority and below this prefix.
+    /// Makes an endpoint at this authority and below this prefix.
     pub(super) fn at(authority: &str, prefix: &str, plain: bool) -> Option<Self> {
         let scheme = if plain { "http" } else { "https" };
         Self::new(Url::parse(&format!("{scheme}://{}/v2/{prefix}", dialled(authority))).ok()?)
@@ -102,12 +102,12 @@ impl Endpoint {
         Some(Self { is_mirror: true, ..Self::at(&mirror.authority, &mirror.prefix, plain)? })
     }
 
-    /// Returns whether the URL is at this very origin. What is configured for the endpoint is sent there only.
+    /// Returns whether the URL is at this very origin. What is configured for the endpoint is sent to no other.
     pub(crate) fn is_at(&self, url: &Url) -> bool {
         url.origin() == self.origin.origin()
     }
 
-    /// `is_same_origin` if it is for the endpoint itself: then its headers are added, and a failed connection counts.
+    /// Sends a request. One for the endpoint itself (`is_same_origin`) gets its headers, and its connection counts.
     pub(crate) async fn send(
         &self,
         transport: &Transport,
@@ -122,7 +122,7 @@ impl Endpoint {
         response
     }
 
-    /// Stands for the headers in the key of the token cache: a token that was issued for them is not used without them.
+    /// Returns a hash of the headers for keys of tokens: a token issued for the headers is not used without them.
     pub(crate) fn headers_fingerprint(&self) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         self.headers.iter().for_each(|header| header.hash(&mut hasher));
@@ -131,17 +131,17 @@ impl Endpoint {
 
     /// Returns whether this is the registry that the image names; only there do the credentials for the image belong.
     pub(crate) fn is_own(&self, image: &ImageRef) -> bool {
-        // As URLs, which leave the usual port of their scheme out.
+        // URLs leave the usual port of their scheme out.
         let named = Url::parse(&format!("{}://{}/", self.origin.scheme(), dialled(image.host())));
         named.is_ok_and(|named| self.is_at(&named))
     }
 
-    /// The name of the image's repository here. An error is the place of what leaves open which image nodes find.
+    /// Returns the name of the image's repository at the endpoint. An error is the place of rules that leave it open.
     pub(crate) fn name<'a>(&'a self, image: &'a ImageRef) -> Result<Cow<'a, str>, &'a str> {
         self.names.of(image.repository())
     }
 
-    /// Returns the name of the image's repository here, as tokens name it.
+    /// Returns the name of the image's repository at the endpoint, as tokens name it.
     pub(crate) fn repository(&self, image: &ImageRef) -> Option<String> {
         let prefix = self.base.path().strip_prefix("/v2/").unwrap_or_default();
         Some(format!("{prefix}{}", self.name(image).ok()?))
@@ -157,7 +157,7 @@ impl Endpoint {
     }
 }
 
-/// The endpoints in the order in which they are tried for an image: mirrors, the registry itself, then failing mirrors.
+/// Returns the endpoints in the order of trying for an image: mirrors, the registry itself, then failing mirrors.
 pub(crate) fn in_order<'e>(
     endpoints: &'e [Arc<Endpoint>],
     image: &ImageRef,

@@ -1,4 +1,4 @@
-//! What must hold for every `hosts.toml`.
+//! Invariants of every `hosts.toml`.
 
 #![allow(clippy::panic, reason = "a broken invariant has to end the run")]
 
@@ -8,8 +8,8 @@ use super::directory::Namespace;
 use super::{HostSettings, Hosts, HostsDirectory, Mirror, in_order};
 use tolerarch_core::image::ImageRef;
 
-/// Whatever it says, an image is asked for at a bounded number of URLs of HTTP, each of which ends in its own path or in that
-/// of its name there, without a user; the last word on what is wrong with a file quotes nothing of it.
+/// Checks that, whatever the file says, an image has a bounded number of URLs of HTTP, each of which ends in the
+/// image's path or in that of its rewritten name, without a user; and that an error quotes nothing of the file.
 pub fn hosts(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else { return false };
     let namespace = match Namespace::parse(text, Path::new("/etc/containerd/certs.d/registry.test")) {

@@ -1,8 +1,8 @@
 //! Passive health checks of mirrors: failing mirrors are tried last. Pure but for the clock.
 //!
-//! Images are untrusted input, so a failure for one of them says little about a mirror that all share. It counts for that
-//! repository, and for the whole registry once different repositories fail without a success in between. Only a failed
-//! connection counts for everything.
+//! Images are untrusted input, so a failure for one of them says little about a mirror that all share. Such a failure
+//! counts for that repository, and for the whole registry once different repositories fail without a success in
+//! between. Only a failed connection counts for everything.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use tolerarch_support::sync::Mutex;
 
 /// Time after a failure for which a mirror is tried last.
 pub(super) const FAILING: Duration = Duration::from_secs(20);
-/// Repositories that a mirror fails for in a row before it is tried last for all; and how many failures are remembered.
+/// Repositories of a registry that fail in a row before a mirror is tried last for all; and most failures to remember.
 const IN_A_ROW: usize = 3;
 const FAILURES: usize = 256;
 
@@ -24,7 +24,7 @@ pub(crate) struct Health(Mutex<State>);
 struct State {
     /// Time until which the mirror is tried last for every image.
     unreachable_until: Option<Instant>,
-    /// At most one for each repository, the oldest first.
+    /// Failures, at most one for each repository, the oldest first.
     failures: VecDeque<Failure>,
 }
 
@@ -32,7 +32,7 @@ struct State {
 struct Failure {
     image: ImageRef,
     until: Instant,
-    /// Nothing of this registry has succeeded since.
+    /// True if nothing of this registry has succeeded since.
     in_a_row: bool,
 }
 

@@ -1,6 +1,6 @@
-//! By which names nodes ask a host of a `hosts.toml` for images. k3s and RKE2 have rules for that there, a table `rewrite` of
-//! regular expressions and templates (`withRewritesFromHost` in `core/remotes/docker/resolver.go` of
-//! github.com/k3s-io/containerd). They are followed where there is no doubt of what Go makes of them.
+//! Names by which nodes request images from a host of a `hosts.toml`. k3s and RKE2 have rules for these names, a table
+//! `rewrite` of regular expressions and templates (`withRewritesFromHost` in `core/remotes/docker/resolver.go` of
+//! github.com/k3s-io/containerd). Rules are followed where Go's reading of them is beyond doubt.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,20 +10,20 @@ use regex::Regex;
 
 use tolerarch_core::image::ImageRef;
 
-/// A place is a file and a line.
+/// Names of images at a host. A place is a file and a line.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Names {
-    /// The names that images have.
+    /// Unchanged names.
     #[default]
     Own,
-    /// The names that the rules at this place make of them.
+    /// Names rewritten by the rules at this place.
     Rewritten { rules: Arc<[(Regex, String)]>, place: String },
-    /// Nobody can say: what stands at this place is not understood.
+    /// Unknown names: the rules at this place are not understood.
     Unclear(String),
 }
 
 impl Names {
-    /// The names by these rules; unclear if Go may read one of them otherwise, or they are none.
+    /// Makes names by these rules; unclear if Go may read one of them otherwise, or they are malformed.
     pub(super) fn rewritten(rules: Option<BTreeMap<String, String>>, place: String) -> Self {
         let rule = |(pattern, template): (String, String)| {
             let is_common = is_common_pattern(&pattern) && is_common_template(&template);
@@ -35,7 +35,7 @@ impl Names {
         }
     }
 
-    /// Returns what the operator has to know of the rules, and their place.
+    /// Returns a note for the operator about the rules, and their place.
     pub(super) fn note(&self) -> Option<(&str, &'static str)> {
         match self {
             Self::Own => None,
@@ -49,8 +49,8 @@ impl Names {
         }
     }
 
-    /// The name of this repository there, or the place of what leaves it open. k3s takes the first rule that changes the
-    /// name, in the order of a map of Go, which is another one each time.
+    /// Returns the name of this repository at the host, or the place of what leaves it open. k3s takes the first rule
+    /// that changes the name, in the order of a map of Go, which differs each time.
     pub(super) fn of<'a>(&'a self, repository: &'a str) -> Result<Cow<'a, str>, &'a str> {
         let (rules, place) = match self {
             Self::Own => return Ok(Cow::Borrowed(repository)),
@@ -69,8 +69,8 @@ fn is_repository(name: &str) -> bool {
     format!("host.invalid/{name}:tag").parse::<ImageRef>().is_ok_and(|image| image.repository() == name)
 }
 
-/// Returns whether Go's `regexp` reads a pattern as `regex` does. They differ in flags, escapes, nested classes and doubled
-/// repetition, on which names of repositories do not depend.
+/// Returns whether Go's `regexp` reads a pattern as `regex` does. They differ in flags, escapes, nested classes and
+/// doubled repetition, on which names of repositories do not depend.
 fn is_common_pattern(pattern: &str) -> bool {
     const DIFFERENT: [&str; 11] = ["**", "*+", "+*", "++", "?*", "?+", "??", "--", "[]", "[^]", "[:"];
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-^$|()[]*+?:\\".contains(c);

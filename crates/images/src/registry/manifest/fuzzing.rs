@@ -1,12 +1,12 @@
-//! What must hold for every manifest, index and config.
+//! Invariants of every manifest, index and config.
 
 use serde_json::Value;
 
 use super::{Content, EntryKind, Manifest, read, read_config};
 use tolerarch_core::image::{PlatformSet, Preference, is_digest};
 
-/// The first line is the `Content-Type`, the rest the body. What is read does not depend on how the JSON is written, names
-/// other documents by digests alone, and gives each node one entry of an index at most.
+/// Reads the first line as `Content-Type`, the rest as body. The result does not depend on how the JSON is written,
+/// names other documents by digests alone, and gives each node one entry of an index at most.
 pub fn manifest(data: &[u8]) -> bool {
     let mut parts = data.splitn(2, |&byte| byte == b'\n');
     let (Some(content_type), Some(body)) = (parts.next(), parts.next()) else { return false };

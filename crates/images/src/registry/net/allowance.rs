@@ -1,18 +1,18 @@
-//! What registries say of their rate limits, for who wants to leave most of them to others.
+//! Rate limits as registries report them, for callers that leave most of a limit to others.
 
 use quick_cache::sync::Cache as Bounded;
 
-/// Hosts of which it is kept; the least recently used are evicted.
+/// Maximal number of hosts to remember; the least recently used are evicted.
 const HOSTS: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowance {
     pub(crate) left: u32,
-    /// All of them, where the registry says so.
+    /// The whole limit, if the registry reports it.
     pub(crate) limit: Option<u32>,
 }
 
-/// The last statement of each host, by the name that its metrics have.
+/// The last report of each host, by its name in metrics.
 pub(crate) struct Allowances(Bounded<Box<str>, Allowance>);
 
 impl Allowances {
@@ -20,7 +20,7 @@ impl Allowances {
         Self(Bounded::new(HOSTS))
     }
 
-    /// Records what a host says. Where it names no limit, the most that it ever left serves as one.
+    /// Records a report. Without a limit in it, the most that the host ever left serves as one.
     pub(crate) fn record(&self, host: &str, Allowance { left, limit }: Allowance) {
         let most = || self.0.get(host).and_then(|before| before.limit).map_or(left, |most| most.max(left));
         self.0.insert(host.into(), Allowance { left, limit: Some(limit.unwrap_or_else(most)) });

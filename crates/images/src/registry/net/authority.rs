@@ -1,35 +1,35 @@
-//! How hosts of registries are named: in images, in the configuration, in URLs.
+//! Names of registries' hosts: in images, in the configuration, in URLs.
 
 use url::Url;
 
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
-/// Characters of a host that a registry named, in a message.
+/// Maximal characters of a host that a registry named, in a message.
 const SHOWN: usize = 100;
 
-/// The host that is dialled for images of `host`.
+/// Returns the host to dial for images of `host`.
 pub(crate) fn dialled(host: &str) -> &str {
     if host == DOCKER_HUB { DOCKER_HUB_ENDPOINT } else { host }
 }
 
-/// The host of a URL as images name it, for metrics.
+/// Returns the host of a URL as images name it, for metrics.
 pub(crate) fn label(url: &Url) -> String {
     let authority = authority(url);
     if authority == DOCKER_HUB_ENDPOINT { DOCKER_HUB.to_owned() } else { authority }
 }
 
-/// `host` or `host:port` of a URL, as the configuration names hosts.
+/// Returns `host` or `host:port` of a URL, as the configuration names hosts.
 pub(crate) fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// The host of a URL that a registry named, for a message: cut, and ASCII as in every URL.
+/// Renders the host of a URL that a registry named, for a message: truncated, and ASCII as in every URL.
 pub(crate) fn shown_host(url: &Url) -> String {
     shown(&authority(url))
 }
 
-/// A host of a URL, cut.
+/// Truncates a host of a URL.
 pub(super) fn shown(host: &str) -> String {
     host.chars().take(SHOWN).collect()
 }

@@ -1,7 +1,7 @@
-//! The only way to the network: resolve, ask the guard, dial exactly the admitted addresses, TLS.
+//! The only way to the network: resolves, asks the guard, dials exactly the admitted addresses, and does TLS.
 //!
-//! Requests for manifests, tokens and blobs and redirected ones all pass here, whatever their URL looks like, so nothing
-//! gets around the guard: neither an IP literal, nor a name that resolves differently a moment later.
+//! Requests for manifests, tokens and blobs and redirected ones all pass here, whatever their URL looks like, so
+//! nothing gets around the guard: neither an IP literal, nor a name that resolves differently a moment later.
 
 use std::future::ready;
 use std::io;
@@ -34,15 +34,15 @@ use super::verifier::Objection;
 use crate::meter::{Meter, Metered};
 use crate::registry::metrics::RequestKind;
 
-/// Bytes of one response on the wire, handshake included: the largest body, and 1 MiB for what is around it.
+/// Maximal bytes of one response on the wire, handshake included: the largest body, and 1 MiB for what is around it.
 const RESPONSE: usize = RequestKind::Manifest.limit() + (1 << 20);
-/// Addresses of one host that are tried.
+/// Maximal number of addresses of one host that are tried.
 const ADDRESSES: usize = 8;
 /// Head start of one address before the next one is tried beside it (RFC 8305, section 5).
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
-/// Time to connect, handshake included: the pool lets an attempt go on after its lookup has ended.
+/// Maximal time to connect, handshake included: the pool lets an attempt go on after its lookup has ended.
 pub(super) const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// Connections to all registries together that are kept for the next lookup; further ones are used once.
+/// Maximal number of idle connections to all registries together; further ones are used once.
 const IDLE_ALL: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
-    /// Returns whether the server has a short RSA key, and is right otherwise.
+    /// Returns whether the server's short RSA key is the only objection.
     fn is_short_key(&self) -> bool {
         let Self::Tls(error) = self else { return false };
         let error = error.get_ref().and_then(|error| error.downcast_ref::<TlsError>());
@@ -106,7 +106,7 @@ impl Connector {
         Ok(TokioIo::new(Stream { io, to_proxy, kept, meter, flushed: true, has_answered: false, reuse }))
     }
 
-    /// The `Proxy-Authorization` of a request without TLS; with TLS the tunnel is authorised instead.
+    /// Returns the `Proxy-Authorization` of a request without TLS; with TLS the tunnel is authorised instead.
     pub(super) fn proxy_authorization(&self, url: &Url) -> Option<&HeaderValue> {
         let plain = (url.scheme() == "http").then(|| url.host_str()).flatten()?;
         let proxy = self.proxies.find(false, bare(plain), url.port_or_known_default()?)?;
@@ -138,7 +138,7 @@ impl Connector {
         Ok((encrypt(&to, through.into_inner(), tls).await?, false))
     }
 
-    /// A connection to a proxy, which the operator chose, so the guard is not asked.
+    /// Connects to a proxy, which the operator chose, so the guard is not asked.
     async fn reach(&self, proxy: &Proxy, meter: &Meter) -> Result<Wire, ConnectError> {
         let to = Target::of(&proxy.uri)?;
         let tls = self.tls(&to, |tls| &tls.usual)?;
@@ -181,9 +181,9 @@ async fn encrypt(to: &Target<'_>, wire: Wire, tls: Option<&Arc<ClientConfig>>) -
 }
 
 struct Target<'a> {
-    /// The host as in the URI: an IPv6 address in brackets.
+    /// Host as in the URI: an IPv6 address in brackets.
     host: &'a str,
-    /// The host without brackets.
+    /// Host without brackets.
     name: &'a str,
     port: u16,
     secure: bool,
@@ -202,7 +202,7 @@ fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// The first address that takes the connection; each gets a head start over the next (RFC 8305, section 5).
+/// Returns the first connection; each address gets a head start over the next (RFC 8305, section 5).
 async fn dial(addresses: impl stream::Stream<Item = SocketAddr>) -> Result<TcpStream, ConnectError> {
     let mut addresses = pin!(addresses.fuse());
     let mut attempts = FuturesUnordered::new();
@@ -229,7 +229,7 @@ async fn dial(addresses: impl stream::Stream<Item = SocketAddr>) -> Result<TcpSt
     }
 }
 
-/// TCP, or TLS over it, or both through a proxy.
+/// TCP, or TLS over TCP, or both through a proxy.
 type Wire = Box<dyn ReadWrite>;
 
 trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -238,18 +238,18 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
 
 pub(crate) struct Stream {
     io: Wire,
-    /// A proxy reads the requests.
+    /// True if a proxy reads the requests.
     to_proxy: bool,
     /// Permit to keep the connection for another request; see `IDLE_ALL`.
     kept: Option<OwnedSemaphorePermit>,
     meter: Meter,
-    /// Everything was written, so that the next write begins a request.
+    /// True if everything was written, so that the next write begins a request.
     flushed: bool,
     has_answered: bool,
     reuse: Reuse,
 }
 
-/// Whether a further request went on a connection that had answered one, and not a byte has come since.
+/// True if a further request went on a connection that had answered one, and not a byte has come since.
 #[derive(Clone, Default)]
 pub(super) struct Reuse(Arc<AtomicBool>);
 
@@ -277,8 +277,8 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         match ready!(Pin::new(&mut self.io).poll_read(cx, buffer)) {
-            // TLS that ends without `close_notify`, which Go takes for the end as well (`crypto/tls`, `readRecordOrCCS`). What
-            // HTTP gives a length is cut off all the same; what it gives none has a digest, or is JSON.
+            // TLS that ends without `close_notify`, which Go takes for the end as well (`crypto/tls`,
+            // `readRecordOrCCS`). HTTP detects a cut body that has a length; one without has a digest, or is JSON.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             read => read?,
         }

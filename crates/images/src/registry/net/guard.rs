@@ -1,14 +1,14 @@
-//! The address guard: which addresses may be dialled. Pure; the connector asks it for every address of every dial,
-//! after resolution, and dials exactly the addresses that it admits.
+//! The address guard: decides which addresses may be dialled. Pure; the connector asks it for every address of every
+//! dial, after resolution, and dials exactly the addresses that it admits.
 //!
-//! Pods name registries, and registries name realms and redirects, so without it any tenant could make tolerarch talk
-//! to the node's services or to a cloud's metadata server.
+//! Pods name registries, and registries name realms and redirects, so without the guard any tenant could make tolerarch
+//! talk to the node's services or to a cloud's metadata server.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// Decides over addresses: `deny` beats `allow` beats the built-in list.
+/// Judges addresses: `deny` beats `allow` beats the built-in list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressGuard {
     /// Networks that may be dialled although the built-in list has them.
@@ -18,7 +18,7 @@ pub struct AddressGuard {
 }
 
 impl AddressGuard {
-    /// Whether `address` may be dialled. An IPv6 address that carries an IPv4 address is judged by that one, too.
+    /// Returns whether `address` may be dialled. An IPv6 address is also judged by the IPv4 address that it carries.
     pub fn admits(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(_) => self.admits_plain(address),
@@ -29,7 +29,7 @@ impl AddressGuard {
         }
     }
 
-    /// Whether the IPv4 address that a translator or a tunnel would take from this address may be dialled.
+    /// Returns whether the IPv4 address that a translator or a tunnel would take from this address may be dialled.
     fn admits_carried(&self, address: Ipv6Addr) -> bool {
         let octets = address.octets();
         let at = |places: [usize; 4]| Ipv4Addr::from(places.map(|place| octets[place]));
@@ -55,15 +55,15 @@ impl AddressGuard {
     }
 }
 
-/// Where an IPv4 address lies in an IPv6 address, for prefixes of 48, 56, 64 and 96 bits (RFC 6052, section 2.2).
+/// Places of an IPv4 address in an IPv6 address, for prefixes of 48, 56, 64 and 96 bits (RFC 6052, section 2.2).
 const LAYOUTS: [[usize; 4]; 4] = [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]];
 
-/// Whether packets can go there at all. What is read by another layout than the translator's is mostly none.
+/// Returns whether packets can go there at all. Addresses read by a wrong layout are mostly no destinations.
 fn is_destination(address: Ipv4Addr) -> bool {
     (1..224).contains(&address.octets()[0])
 }
 
-/// Private networks are not among them: company registries live there.
+/// Returns whether the built-in list has the address. Private networks are not in it: company registries live there.
 fn is_special(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {

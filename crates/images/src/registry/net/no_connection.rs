@@ -1,4 +1,4 @@
-//! Why there is no connection to a host, in words for whoever can change it.
+//! Explains why there is no connection to a host, for whoever can change it.
 
 use std::error::Error as StdError;
 use std::io;
@@ -10,10 +10,10 @@ use super::authority::{label, shown};
 use super::connect::ConnectError;
 use super::verifier::Objection;
 
-/// Characters of the cause of a broken connection.
+/// Maximal characters of the cause of a broken connection.
 const CAUSE: usize = 200;
 
-/// Says why there is no connection to the host of this URL, which is named as in the configuration.
+/// Explains why there is no connection to the host of this URL, which is named as in the configuration.
 pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
     let host = shown(&label(url));
     let unreachable = |why| Some(format!("{host} cannot be reached: {why}"));
@@ -45,7 +45,7 @@ fn explain_tls(host: &str, error: &TlsError) -> Option<String> {
         TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => Some(format!(
             "{host} does not speak TLS; if it speaks plain HTTP, set registries.hosts.{host:?}.plainHttp: true"
         )),
-        // Which of these a server sends that shares no cipher suite with its client differs.
+        // Servers that share no cipher suite with their client differ in which of these they send.
         TlsError::AlertReceived(
             alert @ (AlertDescription::HandshakeFailure
             | AlertDescription::InsufficientSecurity

@@ -1,8 +1,8 @@
 //! The proxies of the environment: HTTPS_PROXY, HTTP_PROXY and NO_PROXY, also in lower case, read as Go's
 //! `golang.org/x/net/http/httpproxy` reads them, because that is what the node's containerd does. Pure.
 //!
-//! A proxy is the operator's choice, so the address guard does not judge it. What lies behind it the guard sees only where
-//! a request names an address: names are resolved by the proxy.
+//! A proxy is the operator's choice, so the address guard does not judge it. The guard judges what lies behind the
+//! proxy only where a request names an address: the proxy resolves names.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use url::Url;
 
 use super::header::basic;
 
-/// The proxies for requests; none by default.
+/// Proxies for requests; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
     https: Option<Proxy>,
@@ -24,7 +24,7 @@ pub struct Proxies {
 #[derive(Clone, Debug)]
 pub(super) struct Proxy {
     pub(super) uri: Uri,
-    /// Sensitive, so that no `Debug` shows it.
+    /// Value of `Proxy-Authorization`: sensitive, so that no `Debug` shows it.
     pub(super) authorization: Option<HeaderValue>,
 }
 
@@ -34,21 +34,21 @@ enum Exempt {
     Network(IpNet),
     Address(IpAddr, Option<u16>),
     Domain {
-        /// The domain with a dot before it.
+        /// Domain with a dot before it.
         suffix: String,
-        /// The domain itself is meant, too.
+        /// True if the domain itself is exempt, too.
         itself: bool,
         port: Option<u16>,
     },
 }
 
-/// A variable of the environment that names no usable proxy. The value is not shown: it may hold a password.
+/// A variable of the environment that names no usable proxy. The error omits the value, which may hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is no proxy that can be used; write http://host:port, with https:// for a proxy that talks TLS")]
 pub struct ProxyError(&'static str);
 
 impl Proxies {
-    /// Reads the variables that `read` finds; empty ones count as absent.
+    /// Reads the variables by `read`; empty ones count as absent.
     pub fn of(read: impl Fn(&str) -> Option<String>) -> Result<Self, ProxyError> {
         let text = |name: &str| {
             let either = read(name).filter(|value| !value.is_empty());
@@ -60,7 +60,7 @@ impl Proxies {
         Ok(Self { https: proxy("HTTPS_PROXY")?, http: proxy("HTTP_PROXY")?, exempt })
     }
 
-    /// The proxy for a request to `host`, which is a name or an address without brackets.
+    /// Returns the proxy for a request to `host`, which is a name or an address without brackets.
     pub(super) fn find(&self, secure: bool, host: &str, port: u16) -> Option<&Proxy> {
         let proxy = if secure { &self.https } else { &self.http };
         let proxy = proxy.as_ref()?;
@@ -72,7 +72,7 @@ impl Proxies {
     }
 }
 
-/// The URL of a proxy; without a scheme it is plain HTTP.
+/// Parses the URL of a proxy; without a scheme it is plain HTTP.
 fn parse(text: &str) -> Option<Proxy> {
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;

@@ -1,9 +1,9 @@
-//! Names to addresses, without threads: a name whose servers hang costs a socket for a while, where each `getaddrinfo`
-//! would hold one of the threads that also read certificates.
+//! Resolves names without threads: a name whose servers hang costs a socket for a while, where each `getaddrinfo` would
+//! hold one of the threads that also read certificates.
 //!
-//! By the system's rules: name servers, search list, `ndots` and time-outs of `/etc/resolv.conf`, and `/etc/hosts`. Both
-//! are read whenever a configuration is loaded. Who answers is not kept waiting by who is silent: all name servers are
-//! asked at once, as musl does, for both families, and what one family has is used while the other is still awaited.
+//! The system's rules apply: name servers, search list, `ndots` and time-outs of `/etc/resolv.conf`, and `/etc/hosts`.
+//! Both are read whenever a configuration is loaded. A silent name server delays nothing: all are asked at once, as
+//! musl does, for both families, and one family's addresses are used while the other's are still awaited.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,27 +18,27 @@ use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::system_conf::read_system_conf;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
-/// Name servers that are asked, as many as the C library takes (`MAXNS`).
+/// Maximal number of name servers: as many as the C library takes (`MAXNS`).
 const NAME_SERVERS: usize = 3;
-/// Requests to one name server that are under way. Each lookup has two, and there are never as many lookups.
+/// Maximal number of requests to one name server under way. Each lookup has two, and there are never as many lookups.
 const NAME_REQUESTS: usize = 4096;
-/// Time to resolve a name, so that time is left to connect (`CONNECT_TIME`); and time to wait for one family when the other
-/// has answered (RFC 8305, section 3).
+/// Maximal time to resolve a name, so that time is left to connect (`CONNECT_TIME`); and to wait for one family when
+/// the other has answered (RFC 8305, section 3).
 const NAME_TIME: Duration = Duration::from_secs(4);
 const OTHER_FAMILY: Duration = Duration::from_millis(50);
 
 pub(crate) struct NameResolver {
-    /// At least one, each with one name server.
+    /// Resolvers with one name server each; at least one.
     servers: Vec<TokioResolver>,
     search: Vec<Name>,
     ndots: usize,
 }
 
-/// Addresses that are being asked for; never none.
+/// Query for addresses, of which a success has at least one.
 type Asked = BoxFuture<'static, Result<Vec<IpAddr>, NetError>>;
 
 impl NameResolver {
-    /// Makes a resolver by the system's settings; like the C library, with a name server on this host if they name none.
+    /// Makes a resolver by the system's settings; without name servers there, with one on this host, as the C library.
     pub(crate) fn of_system() -> Result<Self, NetError> {
         let (config, options) = read_system_conf().unwrap_or_else(|error| {
             tracing::warn!(%error, "/etc/resolv.conf cannot be used; names are asked of 127.0.0.1");
@@ -49,7 +49,7 @@ impl NameResolver {
     }
 
     fn new(config: ResolverConfig, mut options: ResolverOpts) -> Result<Self, NetError> {
-        // As the C library: nothing is remembered.
+        // Like the C library, caches nothing.
         options.cache_size = 0;
         options.use_hosts_file = ResolveHosts::Always;
         options.max_active_requests = NAME_REQUESTS;
@@ -68,8 +68,8 @@ impl NameResolver {
         })
     }
 
-    /// The addresses of a host, which may be an address itself: those that are known soon, both families in turn, and then
-    /// those that come later (RFC 8305, sections 3 and 4).
+    /// Resolves a host, which may be an address itself: first the addresses that are known soon, both families in turn,
+    /// and then those that come later (RFC 8305, sections 3 and 4).
     pub(super) async fn resolve(&self, host: &str) -> io::Result<impl Stream<Item = IpAddr> + use<>> {
         let until = Instant::now() + NAME_TIME;
         let (known, awaited) = match host.parse() {
@@ -85,7 +85,7 @@ impl NameResolver {
         Ok(stream::iter(in_turn(known)).chain(later))
     }
 
-    /// The addresses of the first name that has some, and the other family's, if they are still awaited.
+    /// Returns the addresses of the first name that has some, and the query for the other family's, if still awaited.
     async fn find(&self, host: &str) -> Result<(Vec<IpAddr>, Option<Asked>), NetError> {
         let mut failure = NetError::NoConnections;
         let mut doubtful = Vec::new();
@@ -105,9 +105,9 @@ impl NameResolver {
         Ok((addresses, None))
     }
 
-    /// The names that a host may stand for, in their order (resolv.conf(5)).
+    /// Returns the names that a host may stand for, in their order (resolv.conf(5)).
     fn names(&self, host: &str) -> Result<Vec<Name>, NetError> {
-        // Not as an international name, in which an underscore could not stand.
+        // ASCII, as an international name cannot have an underscore.
         let name = Name::from_ascii(host)?;
         let within = self.search.iter().filter(|_| !name.is_fqdn());
         let mut names: Vec<Name> =
@@ -119,9 +119,9 @@ impl NameResolver {
         Ok(names)
     }
 
-    /// Returns what is found of one name, and what is still awaited. Where one family has addresses, or says that there is
-    /// no such name, the other is not waited for much longer. That a name is denied does not end it: some servers deny one
-    /// that has no IPv6 addresses (RFC 4074, section 4.2).
+    /// Returns the addresses of one name, and the query that is still awaited. Once one family has addresses, or a
+    /// server denies the name, the other family gets little more time. A denial does not end the query: some servers
+    /// deny a name that has no IPv6 addresses (RFC 4074, section 4.2).
     async fn find_either(&self, name: &Name) -> (Result<Vec<IpAddr>, NetError>, Option<Asked>) {
         let asked = select(self.ask(name, RecordType::AAAA), self.ask(name, RecordType::A)).await;
         let (Either::Left((first, mut other)) | Either::Right((first, mut other))) = asked;
@@ -138,7 +138,7 @@ impl NameResolver {
         }
     }
 
-    /// Asks all name servers for one family. The first that knows something counts, be it that there is nothing.
+    /// Queries all name servers for one family. The first definite answer counts, be it that there is nothing.
     fn ask(&self, name: &Name, family: RecordType) -> Asked {
         let asked = self.servers.iter().map(|server| {
             let (server, name) = (server.clone(), name.clone());
@@ -160,7 +160,7 @@ impl NameResolver {
     }
 }
 
-/// Both families in turn, beginning with IPv6.
+/// Orders both families in turn, beginning with IPv6.
 fn in_turn(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) = addresses.into_iter().partition(IpAddr::is_ipv6);
     let turns = 0..v4.len().max(v6.len());

@@ -1,4 +1,4 @@
-//! One bounded request: send it, read the response to its limit, count it. Knows nothing of manifests and tokens.
+//! One bounded request: sends it, reads the response to its limit, counts it. Knows nothing of manifests and tokens.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -28,15 +28,15 @@ use crate::registry::metrics::{RegistryMetrics, RequestKind};
 use crate::registry::trace;
 use tolerarch_support::body::{Budget, Read, ReadError};
 
-/// Bytes of an error response: read so that the connection can be used again.
+/// Maximal bytes of an error response: read so that the connection can be used again.
 const ERROR: usize = 64 << 10;
-/// Time to read the body of an error response.
+/// Maximal time to read the body of an error response.
 const ERROR_TIME: Duration = Duration::from_millis(500);
-/// Bytes of all answers that are read at a time: twelve of the largest manifests. Beyond, the largest and slowest go.
+/// Maximal bytes of all answers being read: twelve of the largest manifests. Beyond, the largest and slowest go.
 const BODIES: usize = 48 << 20;
-/// Bytes of the headers of an answer.
+/// Maximal bytes of the headers of an answer.
 const HEADERS: usize = 64 << 10;
-/// Connections to one registry that are kept for the next lookup, and for how long. As many as run at a time by default
+/// Maximal number of idle connections to one registry, and their lifetime. As many as run at a time by default
 /// (`lookup.perRegistry`): with fewer, those that end together would be closed while others wait to begin.
 const IDLE: usize = 16;
 const IDLE_TIME: Duration = Duration::from_secs(20);
@@ -46,10 +46,10 @@ const CROWDED: &str = "the answer was too large or slow while memory was needed 
 
 type HttpClient = Client<BoxCloneSyncService<Uri, TokioIo<Stream>, ConnectError>, Full<Bytes>>;
 
-/// A client of any number of hosts; connections are kept for the next request.
+/// A client of any number of hosts, with idle connections kept for the next request.
 pub(crate) struct Transport {
     client: HttpClient,
-    /// Opens a connection for each request.
+    /// Client that opens a connection for each request.
     fresh: HttpClient,
     connector: Arc<Connector>,
     bodies: Budget,
@@ -65,21 +65,21 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) headers: Option<&'a HeaderMap>,
     /// Body of a POST request.
     pub(crate) form: Option<Bytes>,
-    /// The request has no other effect when it is sent twice.
+    /// True if a request that is sent twice has no other effect.
     pub(crate) is_idempotent: bool,
 }
 
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// The whole body of a success; of an error at most `ERROR`, and nothing if it is longer.
+    /// The whole body of a success; of an error at most `ERROR`, and nothing of a longer one.
     body: Read,
 }
 
 /// Reason why there is no response.
 struct Failure {
     error: Error,
-    /// A kept connection ended before the first byte of the response.
+    /// True if a kept connection ended before the first byte of the response.
     is_stale: bool,
 }
 
@@ -108,7 +108,7 @@ impl HttpResponse {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// 429, or the 403 of GitHub's secondary rate limit, which only its text tells from a denial.
+    /// Returns whether the status is 429, or the 403 of GitHub's secondary rate limit, which only its text shows.
     pub(crate) fn is_throttled(&self) -> bool {
         let says =
             |text: &[u8]| self.body().windows(text.len()).any(|found| found.eq_ignore_ascii_case(text));
@@ -116,7 +116,7 @@ impl HttpResponse {
             || self.status == StatusCode::FORBIDDEN && says(b"secondary rate limit")
     }
 
-    /// Returns what the status of a response means that is no success, whoever sent it.
+    /// Returns the error of a status that is no success, whoever sent it.
     pub(crate) fn failure(&self, sender: &str) -> Error {
         let answered = |status| format!("{sender} answered {status}");
         match self.status.as_u16() {
@@ -128,13 +128,13 @@ impl HttpResponse {
         }
     }
 
-    /// Reads what is left of a limit (Docker Hub: `ratelimit-remaining: 20;w=21600` and `ratelimit-limit: 100;w=21600`).
+    /// Reads what a limit leaves (Docker Hub: `ratelimit-remaining: 20;w=21600` and `ratelimit-limit: 100;w=21600`).
     fn allowance(&self) -> Option<Allowance> {
         let count = |name| self.header(name)?.split(';').next()?.trim().parse().ok();
         Some(Allowance { left: count("ratelimit-remaining")?, limit: count("ratelimit-limit") })
     }
 
-    /// `Retry-After` (RFC 9110 section 10.2.3): seconds, or a date.
+    /// Parses `Retry-After` (RFC 9110 section 10.2.3): seconds, or a date.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
         match text.parse() {
@@ -168,8 +168,8 @@ impl Transport {
         }
     }
 
-    /// Sends it; once more where a kept connection ends instead of answering, as Go's `Transport` does: servers and load
-    /// balancers close connections at any time. There is no timeout in here: the caller has one for the whole lookup.
+    /// Sends a request; once more where a kept connection ends instead of answering, as Go's `Transport` does: servers
+    /// and load balancers close connections at any time. Without a timeout: the caller has one for the whole lookup.
     pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
         let sent = match self.observe(&self.client, request).await {
             Err(Failure { is_stale: true, .. }) if request.is_idempotent => {
@@ -215,14 +215,14 @@ impl Transport {
             .map_err(|error| Failure { is_stale: is_stale(&error), error: broken(request.url, &error) })?;
         let (head, body) = response.into_parts();
         if !head.status.is_success() {
-            // Read so that the connection can be used again, and as it may say what the status does not.
+            // Read so that the connection can be used again, and as the body may say what the status does not.
             let read = self.bodies.read(body, ERROR, Instant::now(), None);
             let read = timeout(ERROR_TIME, read).await.ok().and_then(Result::ok);
             let body = read.unwrap_or_else(|| self.bodies.nothing());
             return Ok(HttpResponse { status: head.status, headers: head.headers, body });
         }
         let encoding = head.headers.get(CONTENT_ENCODING).map(|encoding| encoding.as_bytes().trim_ascii());
-        // Object stores send a blank one for what was put there with one.
+        // Object stores send a blank encoding for objects that were stored with one.
         if encoding.is_some_and(|encoding| !matches!(&*encoding.to_ascii_lowercase(), b"" | b"identity")) {
             return Err(Error::from(ManifestError::Encoding).into());
         }
@@ -244,14 +244,14 @@ impl Transport {
         *built.method_mut() = request.method();
         let mut headers = request.headers.cloned().unwrap_or_default();
         headers.insert(ACCEPT, HeaderValue::from_static(request.kind.accept()));
-        // Nothing is decompressed, so there is nothing that could swell.
+        // Nothing is decompressed, so nothing can swell.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers
             .insert(USER_AGENT, HeaderValue::from_static(concat!("tolerarch/", env!("CARGO_PKG_VERSION"))));
         if request.form.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
         }
-        // A credential for this image counts more than a header for all of them.
+        // A credential for this image takes precedence over a header for all images.
         if let Some(authorization) = request.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
@@ -263,7 +263,7 @@ impl Transport {
     }
 }
 
-/// Returns the kind of failure of a request to this URL. The text is that of the causes, which quote nothing of a body.
+/// Classifies a failed request to this URL. The text is that of the causes, which quote nothing of a body.
 fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
     let mut cause = Some(error);
     let mut connect = None;
@@ -273,7 +273,7 @@ fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
         }
         match error.downcast_ref::<ConnectError>() {
             Some(ConnectError::Forbidden) => return Error::AddressNotAllowed,
-            // The outermost tells the proxy from what lies behind it.
+            // The outermost error distinguishes the proxy from what lies behind it.
             found => connect = connect.or(found),
         }
         cause = error.source();

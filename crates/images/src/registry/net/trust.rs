@@ -1,5 +1,5 @@
-//! TLS of each host: the system's certificate authorities; for single hosts others beside them, a client certificate, or no
-//! verification. What is wrong with the files of a host is that host's fault alone.
+//! TLS of each host: the system's certificate authorities; for single hosts others beside them, a client certificate,
+//! or no verification. A faulty file of a host affects that host alone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use zeroize::Zeroizing;
 
 use super::verifier::{Trusted, Verifier};
 
-/// Parts of a file of authorities that are logged at a time: it may have thousands of them.
+/// Maximal number of parts of a file of authorities that are logged at a time: a file may have thousands of them.
 const LOGGED: usize = 20;
 
-/// Reason why registries cannot be asked as the configuration says.
+/// Reason why the configuration of registries cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// A directory or a file in it.
+    /// The directory, or a file in it, cannot be read.
     #[error("registries.hostsDir: {0}: cannot be read: {1}")]
     HostsDir(PathBuf, std::io::Error),
     #[error("the resolver of names cannot be set up: {0}")]
@@ -49,7 +49,7 @@ pub(crate) enum TlsFault {
 pub(crate) struct Tls {
     /// PEM files of authorities that are trusted beside the system's.
     pub(crate) authorities: Vec<PathBuf>,
-    /// PEM files of client certificates, with that of the key where it is another one.
+    /// PEM files of client certificates, each with the file of its key if that is another one.
     pub(crate) identities: Vec<(PathBuf, Option<PathBuf>)>,
     pub(crate) skip_verify: bool,
 }
@@ -65,7 +65,7 @@ impl Tls {
 #[derive(Clone)]
 pub(super) struct ClientTls {
     pub(super) usual: Arc<ClientConfig>,
-    /// For servers whose RSA key has less than 2,048 bits: TLS 1.2 with signatures of PKCS #1, all that such keys verify.
+    /// For servers with RSA keys below 2,048 bits: TLS 1.2 with signatures of PKCS #1, all that such keys verify.
     pub(super) short_key: Arc<ClientConfig>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// Reads the files. `hosts` are those that are dialled, `default` is for those that only the default directory speaks of.
+    /// Reads the files. `hosts` are by the dialled name; `default` is for hosts that only the default directory covers.
     pub(crate) fn load(hosts: BTreeMap<String, Tls>, default: Option<Tls>) -> Self {
         let found = rustls_native_certs::load_native_certs();
         for error in &found.errors {
@@ -117,7 +117,7 @@ impl TlsSettings {
         self.hosts.get(host).unwrap_or(&self.default).as_ref().map_err(Arc::clone)
     }
 
-    /// Returns what is wrong with which host, sorted.
+    /// Returns the faults of hosts, sorted.
     pub(crate) fn faults(&self) -> Vec<String> {
         let of_host = |(host, tls): (&str, &HostTls)| Some(format!("{host}: {}", tls.as_ref().err()?));
         let hosts = self.hosts.iter().map(|(host, tls)| (host.as_str(), tls));
@@ -157,8 +157,7 @@ impl ClientTls {
     }
 }
 
-/// Adds the authorities of a PEM file, and returns them. What cannot be read is passed over, as Go's `AppendCertsFromPEM`
-/// does, on which nodes rely.
+/// Adds and returns the authorities of a PEM file. Skips malformed parts, as nodes do (Go's `AppendCertsFromPEM`).
 fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
     let fault = |what| TlsFault::Authorities(file.to_owned(), what);
     let text = file::read(file).map_err(|cause| fault(format!("cannot be read: {cause}")))?;

@@ -1,8 +1,8 @@
-//! Which certificates of registries are taken: those that nodes take, whose TLS is Go's (`crypto/tls`, `crypto/x509`).
+//! Accepts the certificates of registries that nodes accept, whose TLS is Go's (`crypto/tls`, `crypto/x509`).
 //!
-//! webpki refuses some of these, which is mended here: a registry's certificate that is its own authority, as `openssl req
-//! -x509` makes it and distribution's guide says; critical extensions about policies; certificates for any usage; RSA keys
-//! of 1,024 to 2,047 bits. Go's code is the measure, and nothing more is taken for these.
+//! webpki refuses some of these: a registry's certificate that is its own authority, as `openssl req -x509` makes it
+//! and distribution's guide says; critical extensions about policies; certificates for any usage; RSA keys of 1,024 to
+//! 2,047 bits. This module accepts them by Go's rules, and nothing beyond these.
 
 mod objection;
 mod original;
@@ -27,28 +27,28 @@ use x509_parser::time::ASN1Time;
 pub(super) use objection::Objection;
 use original::{Original, Relaxed};
 
-/// Certificates of a server's chain that are looked at: webpki tries their permutations.
+/// Maximal number of certificates of a server's chain that are considered: webpki tries their permutations.
 const ISSUERS: usize = 8;
 const SERVER_AUTH: KeyPurposeId<'_> = KeyPurposeId::new(&[43, 6, 1, 5, 5, 7, 3, 1]);
 const ANY_USAGE: KeyPurposeId<'_> = KeyPurposeId::new(&[85, 29, 37, 0]);
 
-/// The handshake is always made with the key of the certificate that was presented.
+/// Verifies certificates. The handshake is always verified with the key of the certificate that was presented.
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub(super) algorithms: WebPkiSupportedAlgorithms,
-    /// `None` takes any certificate, for hosts where the operator wants it so.
+    /// Authorities; `None` accepts any certificate, for hosts where the operator wants that.
     pub(super) trusted: Option<Arc<Trusted>>,
-    /// Whether it is for servers with a short RSA key, which others cannot be told from before they have been asked.
+    /// True if the server has a short RSA key, which only a first handshake reveals.
     pub(super) short_key: bool,
 }
 
-/// The operator's own are taken as those of servers as well, for their names, dates and usage.
+/// Trusted certificates. The operator's own are accepted as those of servers as well, by their names, dates and usage.
 #[derive(Debug)]
 pub(super) struct Trusted {
     pub(super) roots: RootCertStore,
-    /// Those among the roots that the operator configured, never the system's.
+    /// Roots that the operator configured, never the system's.
     pub(super) own: Vec<CertificateDer<'static>>,
-    /// The files that they are in.
+    /// Files of `own`.
     pub(super) files: Vec<PathBuf>,
 }
 
@@ -84,7 +84,7 @@ impl Trusted {
     }
 }
 
-/// By their names, the certificates by which the server's may lead to an authority; the nearest, where there are many.
+/// Returns, by their names, certificates by which the server's may lead to an authority; of many, the nearest.
 fn issuers<'c>(server: &EndEntityCert<'_>, intermediates: &'c [CertificateDer<'_>]) -> Vec<Relaxed<'c>> {
     let named = |relaxed: Relaxed<'c>| {
         let parsed = EndEntityCert::try_from(&relaxed.certificate).ok()?;
@@ -103,7 +103,7 @@ fn issuers<'c>(server: &EndEntityCert<'_>, intermediates: &'c [CertificateDer<'_
     found
 }
 
-/// What webpki checks of any certificate of a server, but for its basic constraints.
+/// Checks what webpki checks of any certificate of a server, except for basic constraints.
 fn verify_own(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), webpki::Error> {
     let (_, parsed) = parse_x509_certificate(certificate).map_err(|_| webpki::Error::BadDer)?;
     let at = |time: ASN1Time| {
@@ -129,7 +129,7 @@ fn not_for_servers(present: Vec<Vec<usize>>) -> webpki::Error {
     webpki::Error::RequiredEkuNotFoundContext(RequiredEkuNotFoundContext { required, present })
 }
 
-/// As Go's `checkChainForKeyUsage`: without the extension a certificate is for any usage, too.
+/// Go's `checkChainForKeyUsage`: without the extension a certificate is for any usage, too.
 struct ForServers;
 
 impl ExtendedKeyUsageValidator for ForServers {

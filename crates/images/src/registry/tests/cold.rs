@@ -1,16 +1,16 @@
-//! What the first image costs of a registry that nothing is known of, and what the ones after it cost.
+//! Costs of the first image of a registry of which nothing is cached, and of the images after it.
 
 use super::*;
 
-/// What was asked for since the last look, and how many connections were opened for it.
+/// Requests since the last call, and the number of connections opened for them.
 struct Asked<'a> {
     remotes: [&'a Remote; 2],
     connections: usize,
 }
 
 impl Asked<'_> {
-    /// The requests in their order, those of the token server between those around it. One lookup asks one after the other, so
-    /// each of them is a round trip; a connection is two more, for TCP and TLS 1.3.
+    /// Returns the requests in their order, those of the token server between those around it. One lookup sends one
+    /// after the other, so each of them is a round trip; a connection is two more, for TCP and TLS 1.3.
     fn since(&mut self) -> (String, usize) {
         let words = |remote: &Remote| {
             let words: Vec<String> = remote.requests().iter().map(word).collect();
@@ -30,8 +30,8 @@ fn word(request: &testregistry::Request) -> String {
 
 type Push = fn(&Repo, &str);
 
-/// Requests and new connections for the first image, for another one of its repository, and for the first one of another
-/// repository.
+/// Requests and new connections for the first image, for another one of its repository, and for the first one of
+/// another repository.
 type Costs = [(&'static str, usize); 3];
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Registries that can hardly be reached, or in a way of their own, and what is said of them.
+//! Registries that can hardly be reached, or only in a special way, and their errors.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,8 @@ use tokio_rustls::TlsAcceptor;
 use super::short_key::ShortKey;
 use super::*;
 
-/// As distribution's guide has it made: `openssl req -newkey rsa:4096 -nodes -x509 -addext subjectAltName=…`.
+/// Makes a certificate as in distribution's guide: `openssl req -newkey rsa:4096 -nodes -x509 -addext
+/// subjectAltName=…`.
 fn self_signed(name: &str) -> Leaf {
     let mut params = CertificateParams::new([name.to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -166,7 +167,7 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
     }
 }
 
-/// TLS in front of a registry without; connections with which it fails are dropped.
+/// Starts TLS in front of a registry without; connections with which TLS fails are dropped.
 async fn in_front(remote: &Remote, config: ServerConfig) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, behind) = (listener.local_addr().unwrap(), remote.address());
@@ -229,7 +230,7 @@ async fn a_server_without_a_common_cipher_suite_is_told_from_others() {
     let refusing = async {
         let (mut tcp, _) = listener.accept().await.unwrap();
         assert!(tcp.read(&mut [0; 4096]).await.unwrap() > 0);
-        // handshake_failure, as OpenSSL with nothing but CBC says it.
+        // handshake_failure, as OpenSSL with nothing but CBC sends it.
         tcp.write_all(&[21, 3, 3, 0, 2, 2, 40]).await.unwrap();
     };
     let (error, ()) = tokio::join!(fetch_at(address, HostSettings::default()), refusing);

@@ -1,4 +1,4 @@
-//! Credentials on the wire: how they are shown, to whom, and to whom not.
+//! Credentials on the wire: how they are presented, to whom, and to whom not.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -29,7 +29,7 @@ impl Bench {
         Self::with(auth, &[]).await
     }
 
-    /// Also with these hosts as token hosts.
+    /// Starts a bench with these hosts as token hosts.
     async fn with(auth: &Auth, others: &[&Remote]) -> Self {
         let remote = match others.first() {
             Some(other) => Remote::builder().pki(other.pki()).start().await,
@@ -63,7 +63,7 @@ impl Bench {
         requests
     }
 
-    /// The requests since the last call: what for, by which method, and with what kind of authorisation.
+    /// Lists the requests since the last call: kind, method, and scheme of authorisation.
     fn steps(&self) -> Vec<String> {
         let step = |request: Request| {
             let kind = if request.kind == Kind::Token { "token" } else { "manifest" };
@@ -147,7 +147,7 @@ async fn token_servers_that_know_no_post_are_asked_by_get_and_remembered() {
     }
 }
 
-/// OpenShift's token server: it reads Basic only, and takes a form for a request by nobody.
+/// OpenShift's token server reads Basic only, and takes a form for a request by nobody.
 #[tokio::test]
 async fn a_token_by_post_that_is_refused_is_asked_for_once_more_by_get() {
     let auth = Auth::bearer().credentials("user", "word");
@@ -240,7 +240,7 @@ async fn a_remembered_realm_gets_no_credentials_either() {
     let auth = Auth::bearer().credentials("user", "word").or_anonymous();
     let auth = auth.clone().realm(&elsewhere.serve_tokens(&auth));
     let bench = Bench::new(&auth).await;
-    // Not trusted: what matters is that nothing is sent.
+    // The host is not trusted: what matters is that nothing is sent to it.
     assert_eq!(bench.ask("a", None).await, "unreachable", "anonymously it may be asked");
     assert_eq!(elsewhere.connections(), 1);
     for _ in 0..2 {
@@ -305,7 +305,7 @@ async fn no_redirect_leads_a_credential_anywhere() {
     assert!(elsewhere.requests().iter().all(|request| request.authorization.is_none()));
 }
 
-/// Neither what the operator has for a mirror, nor what there is for the host that the mirror names.
+/// Neither the operator's credential for a mirror, nor that for the host that the mirror names.
 #[tokio::test]
 async fn no_redirect_of_a_mirror_leads_the_operators_credential_anywhere() {
     let (mirror, dir) = (Remote::start().await, tempfile::tempdir().unwrap());

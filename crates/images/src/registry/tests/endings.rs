@@ -9,7 +9,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-/// The address of a server that sends this to each connection, whatever is asked, and ends it without `close_notify`.
+/// Starts a server that sends this to each connection, whatever the request, and ends it without `close_notify`.
+/// Returns its address.
 async fn sending(answer: String) -> String {
     let tls = TlsAcceptor::from(Arc::new(testregistry::Pki::new().leaf(&["127.0.0.1"]).server_config()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

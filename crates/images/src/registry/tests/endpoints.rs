@@ -1,4 +1,4 @@
-//! Where images are asked for: mirrors, directories of hosts, and whom to trust there.
+//! Endpoints of images: mirrors, directories of hosts, and whom to trust there.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -8,7 +8,7 @@ use crate::credentials::CredentialSettings;
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
 
-/// A client that asks `mirrors` for the images of `host`, and trusts what `remotes` share.
+/// Makes a client that asks `mirrors` for the images of `host`, and trusts the authority that `remotes` share.
 fn client_of(host: &str, mirrors: &[&str], remotes: &[&Remote]) -> (Registry, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.crt");
@@ -86,8 +86,8 @@ async fn a_mirror_that_hangs_costs_a_share_of_one_lookup() {
     assert_eq!(mirror.requests().len(), 1, "it is tried last, for the config and by the next lookups");
 }
 
-/// A client with a directory of hosts: for each name, what its `hosts.toml` says. The authority of `remote` is `ca.crt`
-/// beside it.
+/// Makes a client with a directory of hosts: for each name, the text of its `hosts.toml`, with the authority of
+/// `remote` as `ca.crt` beside it.
 pub(super) fn client_of_directory(remote: &Remote, files: &[(&str, &str)]) -> (Registry, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -301,7 +301,7 @@ async fn no_image_borrows_what_the_operator_has_for_a_host() {
     assert_eq!(ask_for(&client, &cached.reference("v1")).await, "denied", "by its own name");
     assert!(mirror.requests().iter().all(|request| request.authorization.is_none()), "nor the token");
 
-    // What the operator calls the registry's token server is that.
+    // The host that the operator configures as the registry's token server is one.
     let settings = Settings {
         hosts: [(
             evil.address(),

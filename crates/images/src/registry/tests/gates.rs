@@ -1,4 +1,4 @@
-//! What is not asked, not dialled and not followed, and the way through proxies.
+//! Requests that are not sent, not dialled and not followed, and the way through proxies.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// Bytes of one response on the wire.
+/// Maximal bytes of one response on the wire.
 const RESPONSE: usize = RequestKind::Manifest.limit() + (1 << 20);
 
 async fn ask_for(client: &Registry, image: &str) -> String {
@@ -143,7 +143,7 @@ async fn the_rate_limit_is_told() {
     }
 }
 
-/// A proxy that sends everything to `target`, whatever it is asked for, and the heads of what it was asked.
+/// Starts a proxy that sends everything to `target`, whatever the request. Returns also the heads of its requests.
 pub(super) async fn proxy(target: String) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -209,7 +209,7 @@ async fn requests_go_through_the_proxy() {
         let inside = remote.requests();
         assert!(plain_http || inside.iter().all(|r| !r.headers.contains_key("proxy-authorization")));
 
-        // What is named by its address is judged all the same, and localhost is not sent there.
+        // A host that is named by its address is judged all the same, and localhost is not sent to the proxy.
         for (image, expected) in [
             ("169.254.169.254/x/y", "address-not-allowed"),
             ("[64:ff9b::a9fe:a9fe]/x/y", "address-not-allowed"),
@@ -263,7 +263,7 @@ async fn a_response_is_bounded_with_everything_around_its_body() {
     let image = format!("{address}/x:v1");
     let asked = tokio::time::timeout(Duration::from_secs(20), ask_for(&client, &image));
     assert_eq!(asked.await.unwrap(), "TooLarge");
-    // What the kernel had taken counts, too.
+    // Bytes that the kernel had taken count, too.
     let sent = server.await.unwrap();
     assert!(sent < 4 * RESPONSE, "{sent} bytes were taken");
 }

@@ -1,4 +1,4 @@
-//! Which entries of an index count, and for which nodes.
+//! Entries of an index: which of them count, and for which nodes.
 
 use super::*;
 

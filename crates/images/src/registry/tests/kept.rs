@@ -10,7 +10,7 @@ fn is_blob(request: &Request) -> bool {
 
 type End = (&'static str, fn() -> Fault);
 
-/// FIN, and TLS without `close_notify`; RST.
+/// Ends of a connection: FIN, and TLS without `close_notify`; RST.
 const ENDS: [End; 2] = [("closed", Fault::close), ("reset", Fault::reset)];
 
 #[tokio::test]

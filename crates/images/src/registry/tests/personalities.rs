@@ -1,5 +1,5 @@
-//! Registries that cannot be run here, as the table of `testregistry` has them: by their real names, with nothing configured
-//! but what the table says that they need. All go through the same questions.
+//! Registries that cannot be run here, as the table of `testregistry` has them: by their real names, with nothing
+//! configured but what the table says that they need. All pass the same checks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ struct Play {
     staged: Staged,
     registry: Registry,
     credential: Option<Credential>,
-    /// Whether the credential is a Pod's, and not the operator's.
+    /// True if the credential is a Pod's, and not the operator's.
     of_pod: bool,
     _internet: Internet,
     _directory: tempfile::TempDir,
 }
 
 impl Play {
-    /// With what it needs, or without.
+    /// Stages a personality, with what it needs or without.
     async fn of(personality: &'static Personality, private: bool, needs: Needs) -> Self {
         let internet = Internet::start(Arc::new(Pki::new())).await;
         let staged = personality.stage(&internet, private).await;
@@ -63,7 +63,7 @@ impl Play {
         self.registry.find(Pull { image, credential, of_pod: self.of_pod }).await
     }
 
-    /// All that is said of it otherwise than it is.
+    /// Lists the differences between the table and the personality.
     async fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let credential = self.credential.as_ref();
@@ -116,7 +116,7 @@ fn has_password(request: &Request) -> bool {
     basic || request.form_value("password").is_some() || request.query.contains(PASSWORD)
 }
 
-/// How it goes with each of those that play chooses for.
+/// Checks each of the personalities that `choose` has a play for.
 async fn judge(choose: impl AsyncFn(&'static Personality) -> Option<Play>) {
     let mut faults = Vec::new();
     for personality in PERSONALITIES {
@@ -146,7 +146,7 @@ async fn private_images_are_read_with_a_password_of_the_operator_which_goes_nowh
     judge(operators).await;
 }
 
-/// What the table says is needed is needed.
+/// Each token host that the table says is needed is needed.
 #[tokio::test]
 async fn a_token_host_that_is_not_known_is_named() {
     let mut tried = 0;

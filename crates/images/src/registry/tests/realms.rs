@@ -1,4 +1,4 @@
-//! Realms at hosts with names: which of them get a credential, and how that is said.
+//! Realms at hosts with names: which of them get a credential, and the errors of the others.
 
 use testregistry::Request;
 
@@ -16,7 +16,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// With token hosts of the registry.
+    /// Starts a bench with token hosts of the registry.
     async fn new(names: &[&str], token_hosts: &[&str]) -> Self {
         Self::with(names, token_hosts, |_, _| ()).await
     }
@@ -44,7 +44,7 @@ impl Bench {
         Self { remote, client, _dir: dir }
     }
 
-    /// Asks for an image of this registry, whose realm is that, with a password of a Pod or of the operator.
+    /// Looks up an image of this registry, whose realm is `realm`, with a password of a Pod or of the operator.
     async fn ask(&self, registry: &str, realm: &str, of_pod: bool) -> Result<Support, Error> {
         let repo = self.remote.repo("team/app");
         repo.require(Auth::bearer().credentials("user", "word").oauth().realm(realm));
@@ -55,7 +55,7 @@ impl Bench {
         self.client.find(pull).await.map(|found| found.support)
     }
 
-    /// The hosts that saw the password since the last call.
+    /// Returns the hosts that saw the password since the last call.
     fn informed(&self) -> Vec<String> {
         let saw = |request: &Request| {
             let shown = request.authorization.as_deref().is_some_and(|text| text.starts_with("Basic"));
@@ -91,7 +91,7 @@ async fn a_pods_secret_opens_a_registry_whose_tokens_come_from_its_own_domain() 
     );
 }
 
-/// The attackers' table, of realms.
+/// The attackers' table of realms.
 #[tokio::test]
 async fn no_realm_leads_a_credential_to_another_owner() {
     let names = [
@@ -122,7 +122,8 @@ async fn no_realm_leads_a_credential_to_another_owner() {
     }
 }
 
-/// The operator's certificate is no tenant's to use, with a password of his own either: the token would be the tenant's.
+/// The operator's certificate is no tenant's to use, even with the tenant's own password: the token would be the
+/// tenant's.
 #[tokio::test]
 async fn no_realm_borrows_a_client_certificate() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,7 +148,7 @@ async fn no_realm_borrows_a_client_certificate() {
     }
 }
 
-/// As registries name themselves that do not know of the proxy before them, which ends TLS.
+/// Registries that do not know of the proxy before them, which ends TLS, write their realm with `http`.
 #[tokio::test]
 async fn a_realm_of_its_own_without_tls_is_asked_over_tls() {
     let bench = Bench::new(&["git.example.com"], &[]).await;

@@ -1,4 +1,5 @@
-//! Redirects of manifests and configs to other hosts: what is followed, what is sent there, and what is said of it.
+//! Redirects of manifests and configs to other hosts: which are followed, what is sent to them, and how they are
+//! reported.
 
 use testregistry::Request;
 
@@ -19,7 +20,7 @@ impl Bench {
         Self::with(targets, |_, _| {}).await
     }
 
-    /// Also with other settings of the host with this place, 0 for the source.
+    /// Starts a bench with changed settings of hosts, by their places; 0 is the source.
     async fn with(targets: usize, change: impl Fn(usize, &mut HostSettings)) -> Self {
         let source = Remote::start().await;
         let mut others = Vec::new();
@@ -43,7 +44,7 @@ impl Bench {
         self.source.repo("team/app").reference("v1").parse().unwrap()
     }
 
-    /// The source redirects its manifests there.
+    /// Has the source redirect its manifests to this location.
     fn redirect(&self, status: u16, location: &str) {
         self.source.repo("team/app").fault(Some(Fault::redirect(status, location).only_manifests()));
     }
@@ -65,7 +66,7 @@ fn ok() -> String {
     format!("{:?}", Support::Index(platforms(&BOTH)))
 }
 
-/// What for, by which method, and with what kind of authorisation.
+/// Lists requests: kind, method, and scheme of authorisation.
 fn steps(remote: &Remote) -> Vec<String> {
     let step = |request: Request| {
         let shown = request.authorization.as_deref().and_then(|text| text.split(' ').next()).unwrap_or("-");
@@ -99,7 +100,7 @@ async fn a_manifest_may_be_at_another_registry_under_another_name() {
     assert_eq!(head, Some(Digest::of_text(&digest)));
 }
 
-/// oci.external-secrets.io: 301 to a registry that wants a token, for a repository of another name.
+/// oci.external-secrets.io: 301 to a registry that demands a token, for a repository of another name.
 #[tokio::test]
 async fn a_target_that_asks_for_a_token_gets_its_own_for_anybody() {
     let bench = Bench::new(1).await;
@@ -119,7 +120,7 @@ async fn a_target_that_asks_for_a_token_gets_its_own_for_anybody() {
     let head = bench.client.head(&bench.image(), None).await.unwrap();
     assert!(head.is_some());
     steps(target);
-    // What the target wants is learned from images of the target only.
+    // The target's scheme is learned from images of the target only.
     let named = repo.reference("v1").parse().unwrap();
     bench.client.fetch(&named, None).await.unwrap();
     assert_eq!(steps(target), ["Manifest GET -", "Token GET -", "Manifest GET Bearer"]);
@@ -184,7 +185,7 @@ async fn no_redirect_leads_a_credential_to_another_origin() {
     }
 }
 
-/// Also what a mirror redirects, with the headers of its `hosts.toml`; and a `Bearer` that a Pod's secret holds.
+/// Also redirects of a mirror, with the headers of its `hosts.toml`; and a `Bearer` that a Pod's secret holds.
 #[tokio::test]
 async fn no_redirect_leads_headers_to_another_origin() {
     for status in [301, 302, 303, 307, 308] {
@@ -219,7 +220,7 @@ async fn no_redirect_leads_headers_to_another_origin() {
                 assert_eq!(request.authorization, None, "{status}");
             }
         }
-        // And none of its own when a later redirect comes back.
+        // Nor does the source get its own headers when a later redirect comes back.
         source.forget_requests();
         target.repo("team/app").fault(Some(Fault::redirect(status, &back)));
         assert!(client.fetch(&image, None).await.is_err());
@@ -266,7 +267,7 @@ async fn a_client_certificate_is_presented_only_where_that_is_configured() {
         }
     };
     for status in [301, 302, 303, 307, 308] {
-        // The target's: refused before a connection is made.
+        // The target's certificate: refused before a connection is made.
         let bench = Bench::with(1, of_place(1)).await;
         let (source, target) = (&bench.source, &bench.targets[0]);
         bench.redirect(status, &format!("{}{PATH}", target.url()));
@@ -274,14 +275,14 @@ async fn a_client_certificate_is_presented_only_where_that_is_configured() {
         let line = format!("registries.hosts.{:?}.tokenHosts: [{}]", source.address(), target.address());
         assert!(matches!(error, Error::Unexpected(_)) && error.to_string().ends_with(&line), "{error}");
         assert_eq!(target.connections(), 0, "{status}");
-        // Nor at the end of a chain.
+        // Nor does a chain of redirects end at a target with a certificate.
         let bench = Bench::with(2, of_place(2)).await;
         bench.redirect(status, &format!("{}{PATH}", bench.targets[0].url()));
         let onward = Fault::redirect(status, &format!("{}{PATH}", bench.targets[1].url()));
         bench.targets[0].repo("team/app").fault(Some(onward));
         assert_eq!(bench.ask(None).await, "unexpected", "{status}");
         assert_eq!(bench.targets[1].connections(), 0, "{status}");
-        // The source's own: not when another origin redirects back to it.
+        // The source's own certificate: not when another origin redirects back to the source.
         let bench = Bench::with(1, of_place(0)).await;
         bench.redirect(status, &format!("{}{PATH}", bench.targets[0].url()));
         let back = Fault::redirect(status, &format!("{}/back", bench.source.url()));
@@ -291,7 +292,7 @@ async fn a_client_certificate_is_presented_only_where_that_is_configured() {
     }
 }
 
-/// Where a target wants a token from is its business as little as a registry's.
+/// A target's realm is trusted as little as a registry's.
 #[tokio::test]
 async fn a_target_cannot_borrow_what_the_source_has() {
     let bench = Bench::new(1).await;

@@ -16,7 +16,7 @@ const PRIVATE_EXPONENT: &str = "57a693bf252158bbee228aa4c37aab2303dbb5c25b041dd6
     e493a691d7bec47fc0fa0c2ec986e926fa3f8b4203954c28f663e3c3de583e02800c6c6e67199ddd08f6fee7812feeeb\
     197c840ccb703a04ab5b719cf306886edf74225fec59bfe94d86194c1d1e6c51";
 const BYTES: usize = 128;
-/// What comes before a SHA-256 in a signature of PKCS #1 (RFC 8017 section 9.2).
+/// Prefix of a SHA-256 in a signature of PKCS #1 (RFC 8017 section 9.2).
 const DIGEST_INFO: [u8; 19] = [48, 49, 48, 13, 6, 9, 96, 134, 72, 1, 101, 3, 4, 2, 1, 5, 0, 4, 32];
 
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl ShortKey {
         [vec![0; BYTES - signed.len()], signed].concat()
     }
 
-    /// A server with this certificate.
+    /// Makes a server with this certificate.
     pub(in crate::registry) fn server(
         self,
         certificate: CertificateDer<'static>,
@@ -94,7 +94,7 @@ struct Signature(SignatureScheme);
 
 impl Signer for Signature {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
-        // Nobody looks at one of PSS: the certificate is refused before.
+        // Nobody looks at a signature of PSS: the certificate is refused before.
         Ok(if self.0 == SignatureScheme::RSA_PSS_SHA256 {
             vec![0; BYTES]
         } else {

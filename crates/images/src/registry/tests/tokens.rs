@@ -40,7 +40,7 @@ async fn a_token_is_fetched_once_and_remembered() {
     assert_eq!(remote.connections(), 1, "all of it over one connection");
 }
 
-/// As where a workload with many images of one repository is created.
+/// A new workload with many images of one repository starts as many lookups at once.
 #[tokio::test]
 async fn many_tags_at_once_cost_one_token() {
     for (name, auth, credential) in [
@@ -95,7 +95,7 @@ async fn who_waits_for_a_token_goes_on_where_its_fetch_is_cut_off() {
     });
     let (client, _dir) = client(&remote);
     let ask = |image| Box::pin(client.fetch(image, None));
-    // From now on it is known that a token is wanted.
+    // From now on the cache knows that a token is demanded.
     ask(&images[0]).await.unwrap();
     remote.forget_requests();
     auth.fault(Some(Fault::hang()));

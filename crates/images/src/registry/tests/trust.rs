@@ -1,4 +1,4 @@
-//! Files of certificates that cannot be used: the fault of the host that is to be talked to by them.
+//! Files of certificates that cannot be used: a fault of their host alone.
 
 use super::*;
 

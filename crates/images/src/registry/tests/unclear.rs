@@ -1,4 +1,4 @@
-//! What a `hosts.toml` says that is not understood: nobody is asked of whom nodes may get another image.
+//! A `hosts.toml` that is not understood: no host is asked from which nodes may get another image.
 
 use super::endpoints::{ask_for, client_of_directory};
 use super::*;

@@ -10,12 +10,12 @@ use ::upstream::assert_agreement;
 #[derive(Deserialize)]
 struct Index {
     entries: Vec<Entry>,
-    /// It is no index, but its one image.
+    /// True if the image is no index, but its one image.
     #[serde(default)]
     single: bool,
-    /// The media types of the document, where they are not the usual ones.
+    /// Media types of the document, if unusual.
     types: Option<Types>,
-    /// The nodes that get an image of their own architecture.
+    /// Nodes that get an image of their own architecture.
     runs: Vec<String>,
 }
 
@@ -68,8 +68,8 @@ fn push_entry(repo: &Repo, entry: Entry, types: Option<Types>, tag: Option<&str>
     pushed
 }
 
-/// Where tolerarch is stricter on purpose, in an entry or below it: containerd reads an empty `os` of a config as the node's
-/// own. The image spec requires one, and we do not guess.
+/// Returns whether tolerarch is stricter on purpose, in an entry or below it: containerd reads an empty `os` of a
+/// config as the node's own. The image spec requires one, and tolerarch does not guess.
 fn is_stricter(Entry { descriptor, config, entries, .. }: &Entry) -> bool {
     // The platform of an entry is that of its config as well, which is read if the entry may be no image.
     let config = config.as_ref().or(descriptor.get("artifactType").and(descriptor.get("platform")));
@@ -96,7 +96,7 @@ async fn indexes_run_where_containerd_runs_them() {
         };
         let found = client.fetch(&repo.reference(&tag).parse().unwrap(), None).await;
         let theirs = platforms(&runs.iter().map(String::as_str).collect::<Vec<_>>());
-        // Nowhere, and not known where, come to the same.
+        // No platform and an unknown platform come to the same.
         let ours = found.ok().and_then(|found| found.support.runs_on()).unwrap_or_default();
         answers.push((text, ours.to_string(), theirs.to_string()));
     }
@@ -107,9 +107,9 @@ async fn indexes_run_where_containerd_runs_them() {
 struct Directory {
     host: String,
     toml: String,
-    /// The URLs for a tag, in their order, with headers.
+    /// URLs for a tag, in their order, with headers.
     tag: Vec<String>,
-    /// For a digest, where they are others.
+    /// URLs for a digest, if different.
     digest: Option<Vec<String>>,
 }
 
@@ -131,7 +131,8 @@ fn hosts_are_asked_where_containerd_asks() {
     assert_agreement(answers.flatten());
 }
 
-/// `None` where a key is not understood: upstream passes over it, and its forks may not, so nobody is asked (`unclear.rs`).
+/// Lists the requests. `None` where a key is not understood: upstream skips it, and its forks may not, so nobody is
+/// asked (`unclear.rs`).
 fn asked(hosts: &Hosts, host: &str, tag: bool) -> Option<Vec<String>> {
     let image: ImageRef = format!("{host}/team/app:v1").parse().unwrap();
     let request = |endpoint: &Endpoint| {
@@ -155,7 +156,7 @@ fn asked(hosts: &Hosts, host: &str, tag: bool) -> Option<Vec<String>> {
         .collect()
 }
 
-/// As our URLs are written: lower-case hosts, without the usual port.
+/// Normalizes a request to our form of URLs: lower-case hosts, without the usual port.
 fn normal_request(request: &str) -> String {
     let (url, headers) = request.split_at(request.find(' ').unwrap_or(request.len()));
     Url::parse(url).map_or_else(|_| request.to_owned(), |url| format!("{url}{headers}"))

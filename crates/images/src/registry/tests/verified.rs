@@ -1,4 +1,4 @@
-//! Indexes that are not believed: `verify: manifests` and `verify: config`.
+//! Indexes that are verified: `verify: manifests` and `verify: config`.
 
 use super::*;
 
@@ -92,18 +92,18 @@ async fn what_cannot_be_read_is_unknown_and_what_no_pool_needs_is_not_read() {
     );
 }
 
-/// The descriptor of a manifest that nobody pushed.
+/// Returns the descriptor of a manifest that nobody pushed.
 fn gone() -> Value {
     json!({"mediaType": OCI_MANIFEST, "digest": format!("sha256:{}", "0".repeat(64)), "size": 2})
 }
 
-/// What happens to requests for this manifest.
+/// Makes this fault for requests for this manifest.
 fn at(entry: &Value, fault: impl Fn() -> Fault + Send + Sync + 'static) -> Fault {
     let digest = entry["digest"].as_str().unwrap().to_owned();
     Fault::custom(move |request| (request.reference.as_ref() == Some(&digest)).then(&fault))
 }
 
-/// Where it runs, where that is unknown, and why.
+/// Returns where an image runs, where that is unknown, and why.
 fn partly(result: Result<Support, Error>) -> (String, String, &'static str) {
     match result {
         Err(Error::Partly { runs, unknown, cause }) => (runs.to_string(), unknown.to_string(), word(&cause)),
@@ -164,7 +164,7 @@ async fn what_cannot_be_asked_for_is_unknown_for_its_platform() {
         let believed = ask_existing(&remote, &repo, &["linux/amd64"]).await.unwrap();
         assert_eq!(believed, Support::Index(platforms(&BOTH)), "{status}, of no pool");
     }
-    // Whoever does not answer HEAD is asked by GET.
+    // A registry that does not answer HEAD is asked by GET.
     for status in [401, 403, 405] {
         repo.fault(Some(at(&arm64, move || Fault::status(status).only_head())));
         let support = ask_existing(&remote, &repo, &BOTH).await;

@@ -59,7 +59,7 @@ async fn a_digest_lives_for_ever_and_in_its_repository_only() {
     assert_eq!(cache.get(&pinned, ANONYMOUS), Cached::Fresh(Ok(BOTH)));
     assert_eq!(cache.get(&image(&format!("a.b/other@{digest}")), ANONYMOUS), Cached::Nothing);
     assert_eq!(cache.get(&image(&format!("c.d/app@{digest}")), ANONYMOUS), Cached::Nothing);
-    // A tag that points to known content needs no second look at it.
+    // A tag that points to known content needs no second request.
     assert_eq!(cache.confirm(&image("a.b/app:1"), ANONYMOUS, Digest::of_content(b"1")), Some(BOTH));
     assert_eq!(cache.confirm(&image("a.b/app:1"), ANONYMOUS, Digest::of_content(b"2")), None);
     let long = image(&format!("a.b/app@{}", testregistry::sha512(b"1")));
@@ -93,12 +93,12 @@ async fn a_good_answer_outlives_failures_and_no_answers() {
     cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     tokio::time::advance(200 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
-    // The registry failed a moment ago: no Pod waits, and it is not asked again at once.
+    // The registry failed a moment ago: no Pod waits, and the registry is not asked again at once.
     assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Ok(BOTH));
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Stale { support: BOTH, due: false });
     tokio::time::advance(11 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Stale { support: BOTH, due: true });
-    // Long ago: perhaps it works again, so it is worth waiting for.
+    // The failure is long ago: the registry may work again, so a Pod waits.
     tokio::time::advance(100 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
     for error in [
@@ -109,7 +109,7 @@ async fn a_good_answer_outlives_failures_and_no_answers() {
     ] {
         assert_eq!(cache.fail(&app, ANONYMOUS, &error), Ok(BOTH));
     }
-    // That it is denied or garbage by now is an answer.
+    // A denial or a bad manifest is an answer.
     assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Denied("".into())), Err(LookupError::Denied));
     assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Err(LookupError::Timeout));
 }
@@ -167,7 +167,7 @@ async fn a_lookup_that_ends_while_more_is_verified_leaves_nothing() {
     let old = cache();
     let new = old.reconfigured(old.settings.clone(), false);
     let (app, digest) = (image("a.b/app:1"), Digest::of_content(b"1"));
-    // It has seen that its configuration is the current one, and stores only now.
+    // This lookup has seen that its configuration is the current one, and stores only now.
     old.levels.platforms.insert(old.platforms_key(&app, ANONYMOUS, digest), BOTH);
     assert_eq!(new.confirm(&app, ANONYMOUS, digest), None);
     assert_eq!(new.get(&app, ANONYMOUS), Cached::Nothing);

@@ -13,7 +13,7 @@ fn of_pod(name: &str) -> Access {
     Access { credential: CredentialId::of(&[name]), of_pod: true, ..ANONYMOUS }
 }
 
-/// The same for this namespace.
+/// Returns the access on behalf of this namespace.
 fn of(namespace: u64, access: Access) -> Access {
     Access { namespace, ..access }
 }
@@ -130,7 +130,7 @@ async fn failures_of_one_namespace_open_the_circuit_for_that_one_only() {
     assert_eq!(host.permission(of(9, repository(30))), CIRCUIT_OPEN);
 }
 
-/// Tenants may fail as often as they like: the others find out for themselves, and no more often than they fail.
+/// Tenants may fail as often as they like: the others find out for themselves, and no more often than the tenants fail.
 #[tokio::test(start_paused = true)]
 async fn namespaces_that_fail_cannot_keep_the_circuit_open_for_others() {
     let (host, _) = host();

@@ -45,7 +45,7 @@ async fn a_registry_that_keeps_failing_delays_no_pod_until_it_works_again() {
     assert_eq!(outcomes, [faults, faults, faults, open, open, open]);
     assert_eq!(bench.seen().len(), 3);
 
-    // A Pod finds it still failing.
+    // A Pod finds the registry still failing.
     later(circuit::OPEN).await;
     assert_eq!([bench.ask(&images[6].1).await, bench.ask(&images[7].1).await], [faults, open]);
     assert_eq!(bench.seen().len(), 1);
@@ -54,14 +54,14 @@ async fn a_registry_that_keeps_failing_delays_no_pod_until_it_works_again() {
     assert_eq!(bench.ask(&images[7].1).await, open);
     later(circuit::OPEN).await;
     assert_eq!(bench.ask(&images[8].1).await, Ok(BOTH));
-    // What failed is asked for again after its negative lifetime.
+    // Failed images are looked up again after their negative lifetime.
     later(15 * SECOND).await;
     for (_, image) in &images {
         assert_eq!(bench.ask(image).await, Ok(BOTH), "{image}");
     }
 }
 
-/// The goal: in use again within ten seconds, and until then no Pod waits for half a second.
+/// The goal: the registry is in use again within ten seconds, and until then no Pod waits for half a second.
 #[tokio::test]
 async fn no_pod_waits_long_for_a_probe() {
     let bench = Bench::new().await;
@@ -77,7 +77,7 @@ async fn no_pod_waits_long_for_a_probe() {
     }
     bench.remote.wait_until(|seen| seen.len() == 1).await;
 
-    // It hangs until its timeout, and works again before.
+    // The probe hangs until its timeout, though the registry works again before.
     other.fault(None);
     later(circuit::PROBE_TIME).await;
     bench.landed().await;
@@ -87,7 +87,7 @@ async fn no_pod_waits_long_for_a_probe() {
     assert!(circuit::PROBE_TIME + circuit::OPEN < 10 * SECOND && circuit::PROBE_PATIENCE < SECOND / 2);
 }
 
-/// Three repositories fail, so that the circuit opens.
+/// Makes three repositories fail, so that the circuit opens.
 async fn fail(bench: &Bench) {
     for name in ["bad1", "bad2", "bad3"] {
         let (repo, image) = bench.multi(name);
@@ -173,7 +173,7 @@ async fn one_bad_tag_does_not_rest_its_repository() {
     assert_eq!(bench.ask(&good).await, Ok(BOTH));
 }
 
-/// The goal: when the whole registry fails, no Pod of any tenant waits for it.
+/// The goal: when the whole registry fails, no Pod of any tenant waits for the registry.
 #[tokio::test]
 async fn when_a_whole_registry_hangs_it_rests_for_all() {
     let bench = Bench::with(|lookup, _| lookup.timeout = Duration::from_millis(200)).await;
@@ -229,7 +229,7 @@ async fn only_the_first_pods_wait_long_for_a_registry_that_hangs() {
     }
 }
 
-/// One tenant's images that hang do not shorten what others wait for an answer.
+/// One tenant's images that hang do not shorten the wait of others.
 #[tokio::test]
 async fn one_tenant_does_not_make_others_impatient() {
     let bench = Bench::new().await;
@@ -239,7 +239,7 @@ async fn one_tenant_does_not_make_others_impatient() {
     host.lookup_started(access(1));
     later(PATIENCE).await;
     assert!(host.is_unresponsive(access(1)) && !host.is_unresponsive(access(2)));
-    // Nor does an answer to them, or to anyone, leave it.
+    // Nor does an answer to another namespace, or to anyone, end the silence for this one.
     host.answered(access(2));
     assert!(!host.is_unresponsive(access(1)));
     for namespace in [1, 1, 2] {
@@ -249,7 +249,7 @@ async fn one_tenant_does_not_make_others_impatient() {
     assert!(host.is_unresponsive(access(3)), "two have no answer");
     host.lookup_abandoned(access(2));
     assert!(host.is_unresponsive(access(1)) && !host.is_unresponsive(access(3)));
-    // What was a minute ago says nothing of now, unless it goes on.
+    // A silence of a minute ago says nothing of now, unless another lookup began since.
     later(FORGOTTEN / 2).await;
     host.lookup_started(access(1));
     later(FORGOTTEN / 2).await;

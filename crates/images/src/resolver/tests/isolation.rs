@@ -1,4 +1,4 @@
-//! What one tenant's credential yields reaches no other tenant: no answer, failure, digest, or lookup in flight.
+//! Results of one tenant's credential reach no other tenant: no answer, failure, digest, or lookup in flight.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -8,12 +8,12 @@ use crate::credentials::Credential;
 use crate::credentials::testing::{of_pod, secret, with_cluster};
 use tolerarch_kubernetes::cluster::testing::ApiServer;
 
-/// The credential of a tenant, whose password is its name.
+/// Returns the credential of a tenant, whose password is its name.
 pub(super) fn tenant(name: &str) -> CredentialCandidate {
     of_pod(Credential::Basic { user: name.into(), password: name.to_owned().into() })
 }
 
-/// What a tenant tries: its own credential, then without.
+/// Returns a tenant's candidates: its own credential, then anonymous access.
 fn candidates(name: &str) -> [CredentialCandidate; 2] {
     [tenant(name), CredentialCandidate::anonymous()]
 }
@@ -25,7 +25,7 @@ fn header(name: &str) -> String {
 const DENIED: Outcome = Err(LookupError::Denied);
 
 impl Bench {
-    /// An image for the tenant `a` only.
+    /// Makes an image for the tenant `a` only.
     fn private(&self, name: &str) -> (Repo, ImageRef) {
         let (repo, image) = self.multi(name);
         repo.require(Auth::basic("a", "a"));
@@ -36,7 +36,7 @@ impl Bench {
         self.ask_as(image, candidates, 5 * SECOND).await
     }
 
-    /// The manifest requests since the last call, each by what authorised it.
+    /// Returns the `Authorization` of each manifest request since the last call.
     fn shown(&self) -> Vec<Option<String>> {
         let requests = self.remote.requests();
         self.remote.forget_requests();

@@ -11,9 +11,9 @@ enum Step {
     Ask(usize),
     /// So many seconds pass.
     Wait(u64),
-    /// The tag of this repository moves: the index of what it has then.
+    /// The tag of this repository moves to this content.
     Move(usize, usize),
-    /// This is how the registry behaves from now on.
+    /// The registry behaves so from now on.
     Behave(usize),
 }
 
@@ -48,7 +48,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// What a tag pointed to, and until when (in seconds; `u64::MAX`: still).
+/// Contents that a tag has had, and when each ended (in seconds; `u64::MAX`: not yet).
 type History = Vec<(Support, u64)>;
 
 async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
@@ -64,14 +64,14 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let mut histories: Vec<History> = vec![vec![(support(0), u64::MAX)]; REPOS];
     repos.iter().for_each(|repo| drop(repo.index(Some("v1"), CONTENTS[0].iter().copied())));
     let (mut now, mut failed, mut well_since) = (0u64, None, Some(0));
-    // What a kept connection does not answer is sent once more.
+    // Number of requests: a request that a kept connection does not answer is sent once more.
     let mut times = 1;
     for step in steps {
         match step {
             Step::Wait(seconds) => {
                 later(Duration::from_secs(seconds)).await;
                 now += seconds;
-                // Probes that came due.
+                // Probes came due meanwhile.
                 for _ in 0..20 {
                     tokio::task::yield_now().await;
                 }
@@ -100,7 +100,7 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                     prop_assert!(outcome.is_ok(), "{:?} though the registry is well since a minute", outcome);
                 }
                 let bound = match failed {
-                    // After a failure an answer may be as old as that allows, as long as the failure counts.
+                    // After a failure an answer may be as old as `IF_ERROR` allows, as long as the failure counts.
                     Some(failed) if now - failed <= IF_ERROR => TAG + IF_ERROR,
                     _ => TAG + REVALIDATE,
                 };

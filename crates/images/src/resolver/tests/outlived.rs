@@ -1,4 +1,4 @@
-//! Which failures an older good answer outlives.
+//! Failures that an older good answer outlives, and those that it does not.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Indexes of which some entries cannot be asked for.
+//! Indexes of which some entries cannot be requested.
 
 use super::*;
 use crate::registry::Verified;
@@ -78,7 +78,7 @@ async fn what_was_missing_is_looked_for_again() {
     }
 }
 
-/// Whoever can push an index to a registry can push one of which a part fails.
+/// Anyone who can push an index to a registry can push one of which a part fails.
 #[tokio::test]
 async fn entries_that_fail_do_not_open_the_circuit() {
     let (bench, repo, _) = bench().await;

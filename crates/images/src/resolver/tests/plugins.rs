@@ -7,7 +7,7 @@ use super::*;
 use crate::credentials::{CredentialSettings, Credentials, ProviderSettings};
 use tolerarch_kubernetes::cluster;
 
-/// A plugin that knows one credential, and for other hosts waits for the file `go` before it says so.
+/// Makes a plugin that knows one credential, and whose runs for other hosts wait for the file `go` before they answer.
 fn plugin(dir: &Path, remote: &Remote) -> Credentials {
     let (address, go) = (remote.address(), dir.join("go"));
     let (_, port) = address.split_once(':').unwrap();
@@ -21,7 +21,7 @@ echo '{{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialPr
         "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n  - name: plugin\n    apiVersion: credentialprovider.kubelet.k8s.io/v1\n    matchImages: ['127.0.0.*:{port}']\n    defaultCacheDuration: 1h\n"
     );
     std::fs::write(dir.join("config.yaml"), config).unwrap();
-    // Written by another process, as a file that this one may have open for writing cannot be run.
+    // Another process writes the plugin: a file that this one may have open for writing cannot be run.
     let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" >plugin && chmod 755 plugin";
     let written = Command::new("/bin/sh").args(["-c", write, "sh", &script]).current_dir(dir).status();
     assert!(written.unwrap().success());
@@ -78,7 +78,7 @@ async fn a_busy_plugin_is_no_refusal() {
     assert_eq!(ask().await, Ok(BOTH));
 }
 
-/// Its lookup waits for the attacker's share of the runs.
+/// The attacker's lookup of the victim's image waits for the attacker's share of the runs.
 #[tokio::test]
 async fn no_pod_waits_for_a_run_that_another_tenant_has_queued() {
     let bench = Bench::new().await;

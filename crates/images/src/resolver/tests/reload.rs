@@ -13,7 +13,7 @@ impl Resolver {
 }
 
 impl Bench {
-    /// Changes the configuration. Gives the resolver of the old one.
+    /// Changes the configuration. Returns the resolver of the former one.
     fn reload(&mut self) -> Resolver {
         self.reload_with(registry([&self.remote]))
     }

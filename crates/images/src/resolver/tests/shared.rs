@@ -1,4 +1,4 @@
-//! What replicas share through a real server: each answer once, and only with those who could have got it themselves.
+//! Replicas share through a real server: each answer once, and only with those who could have got it themselves.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -72,7 +72,7 @@ impl Replica {
             .unwrap()
     }
 
-    /// Images that were looked up with this result.
+    /// Returns the number of images that were looked up with this result.
     fn looked_up(&self, result: &str) -> u64 {
         let host = self.remote.address();
         self.metric(&format!("tolerarch_lookups_total{{registry=\"{host}\",result=\"{result}\"}} "))
@@ -99,7 +99,7 @@ impl Replica {
     }
 }
 
-/// Waits for what another process does.
+/// Waits for another process.
 async fn until(what: &str, yes: impl Fn() -> bool) {
     let mut times = tokio::time::interval(Duration::from_millis(5));
     let wait = async {
@@ -114,7 +114,7 @@ async fn remote() -> Arc<Remote> {
     Remote::builder().plain_http().start().await.into()
 }
 
-/// The methods of the manifest requests since the last call.
+/// Returns the methods of the manifest requests since the last call.
 fn seen(remote: &Remote) -> Vec<String> {
     let requests = remote.requests();
     remote.forget_requests();
@@ -127,7 +127,7 @@ fn multi(remote: &Remote, name: &str) -> (Repo, ImageRef) {
     (repo.clone(), repo.reference("v1").parse().unwrap())
 }
 
-/// The secret of all replicas.
+/// Makes the file with the secret of all replicas.
 fn key_file() -> (TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("key");

@@ -1,4 +1,4 @@
-//! What one tenant's Pods can take from the Pods of others.
+//! Limits of what one tenant's Pods can take from the Pods of others.
 
 use std::net::TcpListener;
 
@@ -19,7 +19,7 @@ impl Hanging {
 }
 
 impl Bench {
-    /// A Pod of this namespace, which waits no longer than this.
+    /// Resolves the images of a Pod of this namespace, which waits no longer than `budget`.
     pub(super) async fn pod(&self, namespace: &str, images: &[ImageRef], budget: Duration) -> Vec<Outcome> {
         let images: Vec<&ImageRef> = images.iter().collect();
         let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
@@ -107,7 +107,7 @@ async fn a_cold_image_costs_one_request_however_many_namespaces_ask_for_it() {
     assert_eq!(bench.resolver.0.requests.count(), 0);
 }
 
-/// The request is one failure, and those who joined it have its outcome.
+/// The request is one failure, and all lookups that joined it have its outcome.
 #[tokio::test]
 async fn a_request_that_hangs_ends_for_all_who_joined_it() {
     let bench = Bench::with(|lookup, _| lookup.timeout = 2 * SECOND).await;

@@ -40,7 +40,7 @@ impl Home {
         Self(home)
     }
 
-    /// Host, namespace and context by `KUBECONFIG` with these files; the empty name is one, too.
+    /// Returns host, namespace and context by `KUBECONFIG` with these files; the empty name is one, too.
     fn load(&self, files: &[&str], context: Option<&str>) -> Result<String, String> {
         let path = |name: &&str| if name.is_empty() { PathBuf::new() } else { self.0.path().join(name) };
         let list = std::env::join_paths(files.iter().map(path)).map_err(|error| error.to_string())?;

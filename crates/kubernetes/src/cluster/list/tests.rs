@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Bytes of a page, and of an object, in these tests; and objects of the first page.
+/// Maximal bytes of a page, and of an object, in these tests; and maximal number of objects of the first page.
 const PAGE: usize = 64 << 10;
 const LARGE: usize = 128 << 10;
 const FIRST: u32 = 50;
@@ -11,12 +11,12 @@ const FIRST: u32 = 50;
 use crate::cluster::testing::Lists;
 use crate::cluster::{Change, ClusterError, Node, NodePool};
 
-/// A node with so many bytes of fields that are not read.
+/// Adds a node with so many bytes of fields that are not read.
 fn put(api: &Lists, name: &str, bytes: usize) {
     api.put(Node::PATH, json!({"metadata": {"name": name}, "spec": {"providerID": "x".repeat(bytes)}}));
 }
 
-/// The names that a list has.
+/// Returns the names in a list.
 async fn listed(api: &Lists) -> Vec<String> {
     let (mut changes, mut names) = (api.watcher().bounded(PAGE, LARGE).follow::<Node>(None), Vec::new());
     loop {
@@ -30,7 +30,7 @@ async fn listed(api: &Lists) -> Vec<String> {
     }
 }
 
-/// How many objects were asked for, page by page.
+/// Returns the number of objects requested, page by page.
 fn sizes(api: &Lists) -> Vec<u32> {
     let size =
         |query: &String| query.split(['?', '&']).find_map(|pair| pair.strip_prefix("limit=")?.parse().ok());

@@ -26,7 +26,7 @@ fn pod() -> Value {
 }
 
 fn read(value: &Value) -> StoredPod {
-    // As watches and lists do it.
+    // Watches and lists read Pods from text, too.
     serde_json::from_str(&value.to_string()).unwrap()
 }
 
@@ -86,7 +86,7 @@ fn tells_how_containers_fare() {
     assert_eq!((fine.state.waiting, fine.state.terminated, fine.last_state.terminated), (None, None, None));
 }
 
-/// Of a list none is lost because of one that a tenant made unreadable.
+/// A list loses no Pod because of one that a tenant made unreadable.
 #[test]
 fn a_pod_that_a_decision_cannot_read_is_there_without_facts() {
     let mut pod = pod();
@@ -143,7 +143,7 @@ fn what_is_not_needed_is_skipped_however_deep_it_is() {
     }
 }
 
-/// What a list may have is no reason to keep all of it, nor what a status repeats.
+/// Neither long lists of a Pod are kept in full, nor what a status repeats.
 #[test]
 fn what_is_kept_of_lists_is_bounded() {
     let mut large = pod();

@@ -13,7 +13,7 @@ use tokio::time::Duration;
 
 use crate::cluster::UserClient;
 
-/// A request as it came.
+/// A request to the API.
 pub struct Asked {
     pub method: Method,
     pub path: String,
@@ -22,12 +22,12 @@ pub struct Asked {
     pub body: Value,
 }
 
-/// What comes back. An array is a list, which is given page by page.
+/// An answer of the API. An array is a list, which is given page by page.
 pub struct Reply {
     pub status: u16,
     pub warning: Option<String>,
     pub body: Value,
-    /// How long it takes, on the clock of the test.
+    /// Time until the answer, on the clock of the test.
     pub takes: Duration,
 }
 
@@ -41,10 +41,10 @@ impl Reply {
     }
 }
 
-/// Objects of a page of the fake, which is less than what is asked for.
+/// Number of objects on a page of the fake: fewer than clients ask for.
 const SMALL_PAGE: usize = 2;
 
-/// It serves until it is dropped.
+/// The API serves until it is dropped.
 pub struct FakeApi {
     pub url: String,
     server: tokio::task::JoinHandle<()>,

@@ -19,21 +19,21 @@ use tokio::sync::watch;
 
 use crate::cluster::{Cluster, UserClient, Watcher};
 
-/// Objects of a page, which is less than what is asked for.
+/// Number of objects on a page: fewer than clients ask for.
 const SMALL_PAGE: usize = 2;
 
-/// How lists are written.
+/// Form of written lists.
 #[derive(Clone, Copy, Default)]
 struct Writing {
     whole_pages: bool,
     metadata_last: bool,
 }
 
-/// It serves until it is dropped.
+/// The API serves until it is dropped.
 pub struct Lists {
     address: SocketAddr,
     store: Arc<Mutex<Store>>,
-    /// Says that something has changed.
+    /// Signals a change.
     changed: watch::Sender<()>,
     server: tokio::task::JoinHandle<()>,
 }
@@ -41,15 +41,15 @@ pub struct Lists {
 #[derive(Default)]
 struct Store {
     version: usize,
-    /// By the path of the list and the name.
+    /// Objects by the path of the list and the name.
     objects: BTreeMap<(String, String), Value>,
-    /// What happened, with the path of the list.
+    /// Events by version, with the path of the list.
     events: Vec<(usize, String, Value)>,
-    /// What happened before is no longer known.
+    /// Version before which events are forgotten.
     oldest: usize,
-    /// With what requests for these lists are refused.
+    /// Status with which requests for a list are refused.
     refused: BTreeMap<String, u16>,
-    /// How often all watches were ended.
+    /// Number of times that all watches were ended.
     cuts: usize,
     queries: Vec<String>,
     writing: Writing,
@@ -73,7 +73,7 @@ impl Lists {
         Self { address, store, changed, server }
     }
 
-    /// One that waits next to nothing after a failure.
+    /// Returns a watcher that waits next to nothing after a failure.
     pub fn watcher(&self) -> Watcher {
         Watcher::new(self.config(), std::time::Duration::from_millis(1)).unwrap()
     }
@@ -82,7 +82,7 @@ impl Lists {
         UserClient::new(self.config()).unwrap()
     }
 
-    /// What changes its objects, by merge patches.
+    /// Returns a client that changes the objects, by merge patches.
     pub fn cluster(&self) -> Cluster {
         Cluster::new(self.config(), std::time::Duration::from_secs(60)).unwrap()
     }
@@ -101,7 +101,7 @@ impl Lists {
         self.change(|store| store.put(list, object));
     }
 
-    /// An object of a list as it is now.
+    /// Returns the current state of an object of a list.
     pub fn get(&self, list: &str, name: &str) -> Value {
         self.store.lock().unwrap().objects[&(list.to_owned(), name.to_owned())].clone()
     }
@@ -115,7 +115,7 @@ impl Lists {
         });
     }
 
-    /// Forgets what happened, so that no watch can be resumed.
+    /// Forgets all events, so that no watch can be resumed.
     pub fn compact(&self) {
         self.change(|store| {
             store.version += 1;
@@ -129,7 +129,7 @@ impl Lists {
         self.change(|store| store.cuts += 1);
     }
 
-    /// Refuses requests for this list from now on, and ends its watches; or does so no longer.
+    /// Refuses requests for this list from now on, and ends its watches; `None` allows requests again.
     pub fn refuse(&self, list: &str, status: Option<u16>) {
         self.change(|store| {
             store.cuts += 1;
@@ -140,7 +140,7 @@ impl Lists {
         });
     }
 
-    /// Gives as many objects as are asked for from now on.
+    /// Fills pages from now on with as many objects as clients ask for.
     pub fn give_whole_pages(&self) {
         self.change(|store| store.writing.whole_pages = true);
     }
@@ -150,7 +150,7 @@ impl Lists {
         self.change(|store| store.writing.metadata_last = true);
     }
 
-    /// Paths and queries of all requests.
+    /// Returns paths and queries of all requests.
     pub fn queries(&self) -> Vec<String> {
         self.store.lock().unwrap().queries.clone()
     }
@@ -172,7 +172,7 @@ impl Store {
         self.events.push((self.version, list.to_owned(), json!({"type": r#type, "object": object})));
     }
 
-    /// Merges this patch into an object, if it is for its version.
+    /// Merges this patch into an object, if the patch is for the object's version.
     fn patch(&mut self, path: &str, patch: &[u8]) -> StatusCode {
         let (list, name) = path.rsplit_once('/').unwrap();
         if let Some(&status) = self.refused.get(path) {
@@ -235,7 +235,7 @@ async fn answer(State(api): State<Api>, method: Method, uri: Uri, body: Bytes) -
     body.into_response()
 }
 
-/// What happens to a list, until all watches are ended.
+/// Streams the events of a list, until all watches are ended.
 fn events(api: Api, path: String, since: usize, cuts: usize) -> Response {
     let changes = api.changed.subscribe();
     let lines = stream::unfold((since, changes), move |(since, mut changes)| {

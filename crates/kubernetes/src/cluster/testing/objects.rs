@@ -16,7 +16,7 @@ use tokio::time::Duration;
 
 use crate::cluster::Cluster;
 
-/// It serves until it is dropped.
+/// The API serves until it is dropped.
 pub struct Objects {
     state: Arc<Store>,
     address: std::net::SocketAddr,
@@ -29,11 +29,11 @@ struct Store {
     version: AtomicUsize,
     creations: AtomicUsize,
     requests: AtomicUsize,
-    /// Seconds since 1970, for the answers.
+    /// Time of the answers, in seconds since 1970.
     time: Mutex<u64>,
-    /// Requests that are refused, by their method and by what is in their path.
+    /// Method and part of the path of requests that are refused, and the status.
     refused: Mutex<Option<(Method, &'static str, u16)>>,
-    /// How many more requests are answered, and whether the one after them is carried out.
+    /// Number of requests that are still answered, and whether the request after them is carried out.
     stall: Mutex<Option<(usize, bool)>>,
     stalled: Notify,
 }
@@ -64,18 +64,18 @@ impl Objects {
         self.state.objects.lock().unwrap().get(path).cloned()
     }
 
-    /// Those below this path.
+    /// Returns the objects below this path.
     pub fn all(&self, below: &str) -> Vec<Value> {
         let objects = self.state.objects.lock().unwrap();
         objects.iter().filter(|(path, _)| path.starts_with(below)).map(|(_, object)| object.clone()).collect()
     }
 
-    /// How many were to be created so far, those that were there already among them.
+    /// Returns the number of requests to create objects so far, those for existing objects included.
     pub fn creations(&self) -> usize {
         self.state.creations.load(Ordering::SeqCst)
     }
 
-    /// How many requests there were so far.
+    /// Returns the number of requests so far.
     pub fn requests(&self) -> usize {
         self.state.requests.load(Ordering::SeqCst)
     }
@@ -84,12 +84,12 @@ impl Objects {
         self.state.objects.lock().unwrap().remove(path);
     }
 
-    /// What its clock says from now on.
+    /// Sets the clock.
     pub fn set_time(&self, seconds: u64) {
         *self.state.time.lock().unwrap() = seconds;
     }
 
-    /// Answers such requests with this status from now on, and no others.
+    /// Answers requests of this method and path with this status from now on, and no others.
     pub fn refuse(&self, what: Option<(Method, &'static str, u16)>) {
         *self.state.refused.lock().unwrap() = what;
     }
@@ -99,12 +99,12 @@ impl Objects {
         *self.state.stall.lock().unwrap() = Some((after, carried_out));
     }
 
-    /// Waits for that one.
+    /// Waits for the request that is never answered.
     pub async fn stalled(&self) {
         self.state.stalled.notified().await;
     }
 
-    /// Ends it, so that connections are refused.
+    /// Ends the API, so that connections are refused.
     pub async fn stop(mut self) {
         self.server.abort();
         let _ = (&mut self.server).await;

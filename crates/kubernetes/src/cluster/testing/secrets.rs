@@ -17,7 +17,7 @@ use tokio::time::Duration;
 
 use crate::cluster::Cluster;
 
-/// It serves until it is dropped.
+/// The API serves until it is dropped.
 pub struct ApiServer {
     state: Arc<Api>,
     address: std::net::SocketAddr,
@@ -46,24 +46,24 @@ impl ApiServer {
         Self { state, address, files, server }
     }
 
-    /// What it says of a Secret from now on; status 0 is no answer at all.
+    /// Answers so for a Secret from now on; status 0 is no answer at all.
     pub fn answer(&self, namespace: &str, name: &str, status: u16, body: &Value) {
         let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
         self.state.answers.lock().unwrap().insert((namespace.into(), name.into()), (status, body));
     }
 
-    /// Lets in this token only, and mounts it.
+    /// Accepts this token only, and mounts it.
     pub fn rotate(&self, token: &str) {
         *self.state.token.lock().unwrap() = token.into();
         std::fs::write(self.files.path().join("token"), token).unwrap();
     }
 
-    /// Lets in this token only, and goes on to mount the one before.
+    /// Accepts this token only, and leaves the former one mounted.
     pub fn revoke(&self, token: &str) {
         *self.state.token.lock().unwrap() = token.into();
     }
 
-    /// Waits until it serves no more.
+    /// Waits until the API serves no more.
     pub async fn stop(&self) {
         self.server.abort();
         while !self.server.is_finished() {

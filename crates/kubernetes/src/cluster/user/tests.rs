@@ -36,7 +36,7 @@ async fn reads_lists_page_by_page() {
     assert!(client.list::<Value>("/missing").await.unwrap_err().is_missing());
 }
 
-/// As the API server has it: with a token for the rest as it is by now, or without.
+/// The API server answers with a token for the current rest of the list, or without one.
 #[tokio::test]
 async fn a_list_that_has_expired_goes_on() {
     let api = FakeApi::start(|request| {
@@ -229,7 +229,7 @@ async fn a_token_file_counts_before_a_token_and_is_trimmed() {
     }
 }
 
-/// An API server that lets in who has a certificate of its CA.
+/// Starts an API server that accepts clients with a certificate of its CA.
 async fn strict_api(pki: &Pki, leaf: &Leaf) -> String {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(pki.ca_pem().as_bytes()).unwrap()).unwrap();

@@ -9,13 +9,13 @@ use crate::cluster::{Node, NodePool};
 use tolerarch_support::metrics::Metrics;
 
 impl Watcher {
-    /// With smaller pages and objects.
+    /// Sets smaller bounds of pages and objects.
     pub(in crate::cluster) fn bounded(self, bytes: usize, object: usize) -> Self {
         Self { bounds: Bounds { bytes, object, ..self.bounds }, ..self }
     }
 }
 
-/// Bytes of an object that is larger than what is read.
+/// More bytes than are read of an object.
 const LARGE: usize = 64 << 10;
 
 fn node(name: &str, architecture: &str) -> Value {
@@ -28,7 +28,7 @@ fn pool(name: &str) -> Value {
     json!({"metadata": {"name": name}})
 }
 
-/// What is followed, and what is known of it.
+/// A watch, and the objects known by it.
 struct Followed<K> {
     changes: stream::BoxStream<'static, Change<K>>,
     known: Known<String>,
@@ -43,7 +43,7 @@ impl<K: super::Followed> Followed<K> {
         self.changes.next().await.unwrap()
     }
 
-    /// Waits until just these are known.
+    /// Waits until exactly these objects are known.
     async fn until(&mut self, names: &[&str]) {
         while !self.known.is_complete() || self.known.values().ne(names) {
             let change = self.next().await;
@@ -98,7 +98,7 @@ async fn keeps_only_what_identifies_an_object() {
     assert_eq!((annotations, managed_fields, uid), (None, None, Some("u".into())));
 }
 
-/// Of labels that are no texts, and of a text that is larger than what is read, nothing can be read but whose they are.
+/// An object with labels that are no texts, or with a text beyond the bound, is unread but for its identity.
 #[tokio::test]
 async fn an_object_that_cannot_be_read_costs_that_object_only() {
     let (api, metrics) = (Lists::start().await, Metrics::new([]).unwrap());
@@ -163,7 +163,7 @@ async fn goes_on_when_watches_end() {
     assert_eq!(lists, 1, "a watch that ends is resumed");
 }
 
-/// What follows two kinds may do something else with the first before it looks at the second.
+/// A task that follows two kinds may do something else with the first before it looks at the second.
 #[tokio::test]
 async fn a_list_that_is_not_looked_at_keeps_no_other_one_waiting() {
     let api = Lists::start().await;
@@ -190,7 +190,7 @@ async fn a_page_is_not_asked_for_while_another_one_is_read() {
     let mut nodes = watcher.follow::<Node>(None);
     assert!(matches!(nodes.next().await, Some(Change::Begins)));
     assert!(nodes.next().now_or_never().is_none());
-    // With turns of its own; it takes as long as a request of the other one would.
+    // A watcher with separate turns; its list takes as long as a request of the other one would.
     let mut pools = api.watcher().follow::<NodePool>(None);
     while !matches!(pools.next().await, Some(Change::Complete)) {}
     assert!(!api.queries().iter().any(|query| query.starts_with(Node::PATH)), "{:?}", api.queries());
@@ -198,7 +198,7 @@ async fn a_page_is_not_asked_for_while_another_one_is_read() {
     while !matches!(nodes.next().await, Some(Change::Complete)) {}
 }
 
-/// An API server that is short of time is not asked for everything again.
+/// An API server that is short of time is not asked for the whole list again.
 #[tokio::test]
 async fn a_watch_that_cannot_be_begun_is_tried_again_before_all_is_listed_anew() {
     let api = Lists::start().await;
@@ -223,13 +223,13 @@ async fn a_watch_that_cannot_be_begun_is_tried_again_before_all_is_listed_anew()
     }
     let lists = api.queries().iter().filter(|query| query.contains("limit")).count();
     assert_eq!(lists, 1);
-    // For so long only.
+    // The watch is tried again for a limited time only.
     api.refuse(Node::PATH, Some(503));
     tokio::time::pause();
     assert_eq!(nodes.failure().await, ClusterError::Status);
 }
 
-/// What was deleted meanwhile is noticed although no event tells.
+/// Objects that were deleted meanwhile are noticed although there is no event.
 #[tokio::test]
 async fn lists_anew_what_cannot_be_resumed() {
     let api = Lists::start().await;
@@ -246,7 +246,7 @@ async fn lists_anew_what_cannot_be_resumed() {
     api.refuse(Node::PATH, None);
     nodes.until(&["a", "c"]).await;
 
-    // The same without a failure: the API server says so when the watch is to be resumed.
+    // The same without a failure: the API server reports the loss when the watch is to be resumed.
     api.delete(Node::PATH, "a");
     api.compact();
     api.cut();
@@ -325,7 +325,7 @@ fn tells_what_is_new() {
     assert!(!take(Change::Failed(ClusterError::Forbidden)));
     assert!(!take(Change::Begins) && !take(Change::Listed(object("a", 2))));
     assert!(!take(Change::Complete));
-    // One that cannot be read is as it was read last.
+    // An object that cannot be read stays as last read.
     assert!(!take(Change::Unread(object("a", 2).metadata)));
     assert!(!take(Change::Begins) && !take(Change::Unread(object("a", 2).metadata)));
     assert!(!take(Change::Complete));
@@ -339,7 +339,7 @@ fn tells_what_is_new() {
     assert!(missing.is_complete());
 }
 
-/// Every field that is looked at, and `null` where Go writes it.
+/// Fields that are read, and `null` where Go writes it.
 #[test]
 fn reads_nodes() {
     let read = |value: Value| serde_json::from_value::<Node>(value).unwrap();

@@ -1,4 +1,4 @@
-//! What holds for every cluster.
+//! Laws that hold for every cluster.
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -73,7 +73,7 @@ fn configured() -> Vec<Pool> {
 }
 
 proptest! {
-    /// Whatever the cluster shows, an image has to run at least where the configuration says.
+    /// Whatever is in the cluster, an image has to run at least where the configuration says.
     #[test]
     fn platforms_are_never_fewer_than_configured((node_pools, nodes) in any_cluster()) {
         let known = Inventory::of(node_pools, &nodes);
@@ -90,7 +90,7 @@ proptest! {
         }
     }
 
-    /// A node or NodePool more never makes a configured pool fit more images.
+    /// Another node or NodePool never makes a configured pool fit more images.
     #[test]
     fn more_of_the_cluster_never_narrows(
         (mut node_pools, mut nodes) in any_cluster(), pool in any_node_pool(), node in any_kind(),
@@ -108,7 +108,7 @@ proptest! {
         }
     }
 
-    /// What is not known changes nothing.
+    /// An unknown requirement changes nothing.
     #[test]
     fn an_unknown_requirement_never_narrows(pool in any_node_pool(), mut unknown in requirement()) {
         let before = of_node_pool(&pool);
@@ -140,7 +140,7 @@ proptest! {
         }
     }
 
-    /// The verdict names the first of all that could be it.
+    /// The verdict names the first of all NodePools that could be the next.
     #[test]
     fn no_usable_node_pool_comes_before_the_next(node_pools in prop::collection::vec(any_node_pool(), 0..5)) {
         let tolerations = &configured()[0].tolerations;

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A NodePool with a weight, of which `spec` and `status` get more.
+/// Makes a NodePool with a weight, and `more` members of `spec` and `status`.
 fn weighed(name: &str, weight: u32, taints: Value, more: Value) -> Value {
     let mut pool = node_pool(name, json!([]), taints);
     if weight > 0 {
@@ -14,7 +14,7 @@ fn weighed(name: &str, weight: u32, taints: Value, more: Value) -> Value {
     pool
 }
 
-/// What is said of a pool that tolerates the taint `multi`.
+/// Returns the verdict on a pool that tolerates the taint `multi`.
 fn verdict(node_pools: &[Value]) -> String {
     let known = inventory(node_pools, &[]);
     Discovery::of(&[pool("multi-arch", "multi", &[])], &known).pools[0].verdict.to_string()
@@ -54,9 +54,9 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
             "new nodes come from `default` (untainted, weight 100) before `multi-arch`; lower the weight of `default`, as no \
              NodePool can have more",
         ),
-        // One that keeps these Pods away is no rival.
+        // A NodePool that keeps these Pods away is no rival.
         (vec![weighed("zoo", 9, json!([taint("gpu")]), none())], ours(0, none()), first),
-        // Nor one that wishes they went elsewhere, as long as there is another.
+        // Nor is one that prefers other Pods, as long as there is another NodePool.
         (
             vec![weighed("zoo", 9, json!([{"key": "k", "effect": "PreferNoSchedule"}]), none())],
             ours(0, none()),
@@ -81,10 +81,10 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
             ours(9, ready("False")),
             "new nodes come from `default`, as `multi-arch` is not ready; see its status",
         ),
-        // Nor one of which Karpenter makes no nodes, as no instance type suits it.
+        // Nor is one of which Karpenter makes no nodes, as no instance type suits it.
         (vec![requires(open("spot", 9, none()), &contradiction)], ours(0, none()), first),
         (vec![requires(open("spot", 9, none()), &excluded)], ours(0, none()), first),
-        // A label that instance types do not have is only left away.
+        // Karpenter merely leaves off a label that instance types lack.
         (
             vec![requires(open("spot", 9, none()), &[team("a"), team("b")])],
             ours(0, none()),
@@ -139,7 +139,7 @@ fn a_node_pool_whose_requirements_contradict_each_other_makes_no_nodes() {
     }
 }
 
-/// The best of several of the pool's own counts.
+/// The best of several NodePools of the pool counts.
 #[test]
 fn one_of_several_is_enough() {
     let ours = |name: &str, weight| weighed(name, weight, json!([taint("multi")]), json!({}));
@@ -150,7 +150,7 @@ fn one_of_several_is_enough() {
     assert!(behind.starts_with("new nodes come from `spot`") && behind.contains("before `b`"), "{behind}");
 }
 
-/// A NodePool of which all nodes lack what the Pod requires is passed over.
+/// A NodePool of which all nodes lack what the Pod requires is skipped.
 #[test]
 fn the_requirement_of_a_pod_counts() {
     let all = [weighed("amd64", 9, json!([]), json!({})), weighed("arm64", 0, json!([]), json!({}))];
@@ -164,7 +164,7 @@ fn the_requirement_of_a_pod_counts() {
     assert_eq!(next(&["linux/s390x"]), None);
 }
 
-/// Where nothing else is left, a wish is no obstacle.
+/// If there is no other NodePool, PreferNoSchedule is no obstacle.
 #[test]
 fn a_wish_gives_way() {
     let wish = weighed("wish", 9, json!([{"key": "k", "effect": "PreferNoSchedule"}]), json!({}));

@@ -1,24 +1,24 @@
-//! What one tenant's made-up accounts can take from the Pods of others.
+//! Limits of what one tenant's made-up accounts can take from the Pods of others.
 
 use tokio::time::timeout;
 
 use super::*;
 
-/// A plugin whose runs for made-up accounts hang.
+/// Makes a plugin whose runs for made-up accounts hang.
 fn plugin_for_real_accounts(dir: &TestDir, cache_key: &str) -> Arc<Program> {
     let answer =
         says(cache_key, r#""cacheDuration":"0s","#, r#"{"*.example.com":{"username":"u","password":"p"}}"#);
     plugin(dir, &format!("case $request in *made-up*) exec sleep 600;; esac\n{answer}"))
 }
 
-/// A Pod of this namespace asks for an image, and its lookup goes on.
+/// Starts a lookup of a Pod of this namespace, and leaves it running.
 async fn ask(plugin: &Arc<Program>, image: &str, namespace: &str) {
     let (plugin, image, tenant) = (Arc::clone(plugin), image.to_owned(), Tenant::of(namespace));
     drop(tokio::spawn(async move { plugin.credentials(&image, &tenant).await }));
     tokio::task::yield_now().await;
 }
 
-/// Below the time that a run may wait, and that a run may take.
+/// Less than the time that a run may wait, and that a run may take.
 const GOAL: Duration = Duration::from_secs(4);
 
 async fn victim_is_served(plugin: &Arc<Program>, image: &str) {
@@ -37,7 +37,7 @@ async fn a_run_that_another_tenant_has_queued_begins_by_the_share_of_who_asks_fo
     victim_is_served(&plugin, "real.example.com/app").await;
 }
 
-/// A plugin with one answer for all images is not waited for while it hangs for another one.
+/// Nobody waits for a plugin with one answer for all images while it hangs for another image.
 #[tokio::test]
 async fn a_run_that_hangs_for_another_image_keeps_no_one_waiting() {
     let dir = TestDir::new();
@@ -51,7 +51,7 @@ async fn a_run_that_hangs_for_another_image_keeps_no_one_waiting() {
     }
 }
 
-/// Or those who ask for one image that hangs would take the runs of all others.
+/// Otherwise those who look up one image that hangs would take the runs of all others.
 #[tokio::test]
 async fn who_joins_a_run_gives_the_permit_back() {
     let dir = TestDir::new();

@@ -82,7 +82,7 @@ fn one_registered_domain_is_one_owner() {
         ("registry.10-0-0-5.sslip.io", "evil.192-0-2-6.sslip.io", false),
         ("registry.cn-beijing.aliyuncs.com", "dockerauth.us-west-1.aliyuncs.com", false),
         ("a.xn--55qx5d.cn", "b.xn--55qx5d.cn", false),
-        // Suffixes, and what nobody has registered.
+        // Suffixes, and names that nobody has registered.
         ("com", "com", false),
         ("github.io", "github.io", false),
         ("registry.a.svc.cluster.local", "evil.b.svc.cluster.local", false),
@@ -102,7 +102,7 @@ fn one_registered_domain_is_one_owner() {
     }
 }
 
-/// The names that clouds give to their customers stand in the documentation's example of a provider configuration.
+/// The documentation's example of a provider configuration has the names that clouds give to their customers.
 #[test]
 fn customers_of_a_cloud_are_different_owners_by_each_of_its_names() {
     let page = include_str!("../../../../../../docs/credentials.md");

@@ -62,7 +62,7 @@ fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
         ("https://own.test:5000/", "https://port.test/token", false),
         ("https://own.test:5000/", "http://plain.test/token", true),
         ("https://own.test/", "https://auth.test/token", false),
-        // Without TLS the registry itself may have them, as configured, but no other host.
+        // Without TLS the registry itself may get the credentials, as configured, but no other host.
         ("http://open.test/", "http://open.test/token", true),
         ("http://open.test/", "https://auth.test/token", true),
         ("http://open.test/", "http://auth.test/token", false),

@@ -10,7 +10,7 @@ fn endpoint(origin: &str) -> Endpoint {
     Endpoint::new(url(origin).join("/v2/").unwrap()).unwrap()
 }
 
-/// The route of a request for the manifest of a tag.
+/// Makes the route of a request for the manifest of a tag.
 fn to_manifest(endpoint: &Endpoint, url: Url) -> Route<'_> {
     Route::new(endpoint, RequestKind::Manifest, url, true)
 }
@@ -74,7 +74,7 @@ fn only_what_has_a_digest_comes_without_tls_and_from_where_that_is_configured() 
             assert_eq!(route.next(&hosts, Some(to)).is_ok(), expected, "{reference} to {to}");
         }
     }
-    // What was once on HTTPS stays there, also where it went on without.
+    // A route that was once on HTTPS stays there, even after a permitted hop without.
     let route = Route::new(&endpoint, RequestKind::Config, url("https://a.b/"), false);
     let route = Route { url: url("http://minio.test:9000/x"), ..route };
     assert!(route.next(&hosts, Some("http://c.d/y")).is_err());

@@ -1,4 +1,4 @@
-//! A `hosts.toml`: its keys, and what they say of each host.
+//! A `hosts.toml`: its keys, and the settings of each host.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -23,12 +23,12 @@ use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
 pub(super) const NAME: &str = "hosts.toml";
 
-/// The keys of a host, and of the whole file (`hostFileConfig`). containerd passes others over; its forks do not, so what
-/// they mean for a node is not known.
+/// The keys of a host, and of the whole file (`hostFileConfig`). containerd skips other keys; its forks do not, so the
+/// meaning of other keys for a node is unknown.
 const KEYS: [&str; 8] =
     ["ca", "capabilities", "client", "dial_timeout", "header", "override_path", "proxy", "skip_verify"];
 
-/// The headers that belong to the protocol here, and not to a file.
+/// Headers that belong to the protocol here, and not to a file.
 const OF_PROTOCOL: [HeaderName; 8] =
     [ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, USER_AGENT];
 
@@ -73,7 +73,7 @@ enum Identity {
 #[derive(Debug, Default)]
 pub(crate) struct RegistryHost {
     pub(crate) endpoint: Option<Arc<Endpoint>>,
-    /// `None` if nothing is said of it.
+    /// `None` without settings of TLS.
     pub(crate) tls: Option<Tls>,
     /// May hold secrets, so they are never shown.
     pub(crate) headers: HeaderMap,
@@ -81,7 +81,7 @@ pub(crate) struct RegistryHost {
     pub(super) is_proxied: bool,
 }
 
-/// Reads the hosts of a file in their order, which is that of trying, and its server.
+/// Reads the hosts of a file in the order of trying, which is the file's, and its server.
 pub(super) fn read(text: &str, directory: &Path) -> Result<(Vec<RegistryHost>, RegistryHost), String> {
     let file = File { text, directory };
     let mut root = DeTable::parse(text).map_err(|error| file.fault(error.span()))?;
@@ -100,12 +100,12 @@ struct File<'t> {
 }
 
 impl File<'_> {
-    /// The line, from 1, in which something begins.
+    /// Returns the line, from 1, in which a span begins.
     fn line(&self, span: &Range<usize>) -> usize {
         self.text.get(..span.start).unwrap_or_default().matches('\n').count() + 1
     }
 
-    /// Says where, and no more: a parser's words quote what it reads.
+    /// Describes where a file is malformed, and no more: a parser's words quote what it reads.
     fn fault(&self, span: Option<Range<usize>>) -> String {
         let place = span.map_or_else(String::new, |span| format!("line {}: ", self.line(&span)));
         format!("{place}no TOML, or a value that its key cannot have (see docs/hosts.md of containerd)")
@@ -123,8 +123,8 @@ impl File<'_> {
         T::deserialize(ValueDeserializer::from(value)).map_err(|error| self.fault(error.span()))
     }
 
-    /// Reads what a table says of the host at `url`, or else of the server that it names (`parseHostConfig`). `of_file` are
-    /// the names by the keys outside of the tables of hosts.
+    /// Reads the table of the host at `url`, or else of the server that the table names (`parseHostConfig`). `of_file`
+    /// are the names by the keys outside of the tables of hosts.
     fn host(
         &self,
         table_name: &str,
@@ -175,14 +175,14 @@ impl File<'_> {
         }
     }
 
-    /// `None` if nothing is said of it.
+    /// Returns the settings of TLS; `None` if the table has none.
     fn tls(
         &self,
         ca: Option<OneOrMany<PathBuf>>,
         client: Option<OneOrMany<Identity>>,
         skip_verify: Option<bool>,
     ) -> Option<Tls> {
-        // Joined to the directory; an absolute path stays as it is.
+        // Joined to the directory; an absolute path stays unchanged.
         let path = |path: PathBuf| self.directory.join(path);
         let identity = |identity: Identity| match identity {
             Identity::One(file) => (path(file), None),
@@ -220,9 +220,9 @@ fn bases(server: &str, override_path: bool, says_tls: bool) -> Result<Vec<Url>, 
     let authority = text.split('/').nth(2).unwrap_or_default();
     let unusable = || "no URL of a server; write https://host, https://host:port or with a path".to_owned();
     let mut url = Url::parse(&text).map_err(|_| unusable())?;
-    // What is parsed counts: it looks for a host behind any number of slashes.
+    // The parsed URL counts: the parser looks for a host behind any number of slashes.
     if authority.contains('@') || !url.username().is_empty() || url.password().is_some() {
-        // Not quoted: it may hold a password.
+        // Not quoted: the URL may hold a password.
         return Err("a server's URL holds no user; write it into the files of credentials".to_owned());
     }
     if !(matches!(url.scheme(), "http" | "https") && url.has_host()) || authority.is_empty() {

@@ -7,7 +7,7 @@ use ::upstream::assert_agreement;
 struct Case {
     rules: BTreeMap<String, String>,
     repository: String,
-    /// By whichever rule Go takes first.
+    /// Names by whichever rule Go takes first.
     names: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ fn what_go_may_do_otherwise_is_not_guessed() {
     assert_eq!(Names::rewritten(None, "here".to_owned()).of("a"), Err("here"));
 }
 
-/// The same rules through Go's `regexp`: `e2e/upstream`. Who cannot say is not compared.
+/// The same rules through Go's `regexp`: `e2e/upstream`. Unclear names are not compared.
 #[test]
 fn names_are_what_go_makes_of_the_rules() {
     let answers =

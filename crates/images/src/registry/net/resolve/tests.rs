@@ -13,7 +13,7 @@ const NAME: &str = "a_registry.test";
 const V4: &str = "10.9.8.7";
 const V6: &str = "2001:db8::7";
 
-/// What a name server answers.
+/// Answer of a name server.
 #[derive(Clone)]
 enum Answer {
     Address(&'static str),
@@ -52,7 +52,7 @@ fn add(message: &mut Message, address: &str) {
     message.add_answer(Record::from_rdata(name, 60, data));
 }
 
-/// A name server that answers so, by name (with a dot at its end) and family.
+/// Starts a name server that answers so, by name (with a dot at its end) and family.
 async fn name_server(answer: impl Fn(&str, RecordType) -> Answer + Send + 'static) -> SocketAddr {
     let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
     let address = socket.local_addr().unwrap();
@@ -75,7 +75,7 @@ async fn name_server(answer: impl Fn(&str, RecordType) -> Answer + Send + 'stati
     address
 }
 
-/// 10.9.8.7 for [`NAME`], and silence for every other name.
+/// Answers 10.9.8.7 for [`NAME`], and is silent for every other name.
 fn healthy(name: &str, family: RecordType) -> Answer {
     match family {
         _ if name != "a_registry.test." => Silence,
@@ -84,7 +84,7 @@ fn healthy(name: &str, family: RecordType) -> Answer {
     }
 }
 
-/// By the name servers' own account a name that hangs is given up after 20 minutes: each try has one minute.
+/// Makes a resolver that by itself gives up a name that hangs after 20 minutes: each try has one minute.
 fn asking(servers: &[SocketAddr], search: &[&str]) -> NameResolver {
     let servers = servers.iter().map(|server| {
         let mut config = NameServerConfig::udp(server.ip());
@@ -97,7 +97,8 @@ fn asking(servers: &[SocketAddr], search: &[&str]) -> NameResolver {
     NameResolver::new(ResolverConfig::from_parts(None, search, servers.collect()), options).unwrap()
 }
 
-/// Those that are known soon. On a busy machine all tries of `NAME_TIME` may be too short, but not many.
+/// Resolves to the addresses that are known soon. On a busy machine all tries of `NAME_TIME` may be too short, but not
+/// many.
 async fn known(resolver: &NameResolver) -> Vec<String> {
     let found = async {
         loop {
@@ -217,7 +218,7 @@ async fn a_name_that_is_not_there_is_an_error() {
     assert!(nothing.resolve("a..b").await.is_err());
 }
 
-/// The threads of this process that have this name.
+/// Counts the threads of this process that have this name.
 fn threads(name: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
@@ -236,7 +237,7 @@ fn names_that_hang_cost_no_threads_and_keep_no_other_waiting() {
             let resolver = Arc::clone(&resolver);
             let name = format!("hangs-{number}.test");
             hanging.spawn(async move { while resolver.resolve(&name).await.is_err() {} });
-            // What is not received at once might be dropped, and is sent again later.
+            // A request that is not received at once might be dropped, and is sent again later.
             tokio::task::yield_now().await;
         }
         for _ in 0..20 {

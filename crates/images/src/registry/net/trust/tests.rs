@@ -1,6 +1,6 @@
 use super::*;
 
-/// How many authorities a file has; none is an error.
+/// Counts the authorities of a file; none is an error.
 fn read(text: &str) -> usize {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();

@@ -1,4 +1,4 @@
-//! Why a certificate is not taken, in words for whoever can change it. Nothing of a certificate is quoted but numbers.
+//! Objections to certificates, for whoever can change them. Nothing of a certificate is quoted but numbers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use x509_parser::time::ASN1Time;
 
 use super::{original, policies};
 
-/// What webpki understands of a certificate's extensions, below 2.5.29.
+/// Extensions that webpki understands, below 2.5.29.
 const UNDERSTOOD: [u8; 6] = [15, 17, 19, 30, 31, 37];
-/// Bytes of an object identifier that is shown.
+/// Maximal bytes of an object identifier in a message.
 const SHOWN: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
 pub(in crate::registry::net) enum Objection {
-    /// The server's RSA key has so many bits, for which there is a handshake of its own.
+    /// The server's RSA key has so many bits, for which there is a separate handshake.
     #[error("a short RSA key")]
     ShortKey(u32),
-    /// No authority has signed it, neither one of the system nor one in these files of the host's own.
+    /// No authority has signed the certificate, neither one of the system nor one in these files for the host.
     #[error("not trusted")]
     Untrusted(Vec<PathBuf>),
-    /// It is that of an authority, and is not in these files of the host's own.
+    /// The certificate is that of an authority, and is not in these files for the host.
     #[error("an authority")]
     Authority(Vec<PathBuf>),
-    /// What is wrong with one of the certificates that were presented; the server's own has the place 0.
+    /// One of the certificates that were presented is flawed; the server's own has the place 0.
     #[error("{1}")]
     Flaw(usize, String),
     #[error("{0}")]
@@ -37,7 +37,7 @@ pub(in crate::registry::net) enum Objection {
 }
 
 impl Objection {
-    /// What webpki says of certificates that were presented, the server's own first.
+    /// Translates webpki's error about certificates that were presented, the server's own first.
     pub(super) fn of<'c>(
         error: Error,
         presented: impl Iterator<Item = &'c CertificateDer<'c>> + Clone,
@@ -101,7 +101,7 @@ impl Objection {
                     None => Self::Untrusted(files.to_vec()),
                 }
             }
-            // Its name, without what it holds.
+            // Name of the error, without its content.
             error => Self::Chain(format!("it is not valid: {}", name(&format!("{error:?}")))),
         }
     }
@@ -113,7 +113,7 @@ impl Objection {
         }
     }
 
-    /// In words, for a host as the configuration names it.
+    /// Explains the objection, for a host as the configuration names it.
     pub(in crate::registry::net) fn explain(&self, host: &str) -> String {
         let own = format!("the certificate of {host}");
         match self {
@@ -156,7 +156,7 @@ fn is_for_servers(certificate: &X509Certificate<'_>) -> bool {
     usage.is_none_or(|usage| usage.value.server_auth || usage.value.any)
 }
 
-/// The first critical extension that webpki does not understand.
+/// Returns the first critical extension that webpki does not understand.
 fn not_understood(certificate: &X509Certificate<'_>) -> Option<String> {
     let understood = |oid: &Oid<'_>| {
         policies::is_about(oid) || matches!(oid.as_bytes(), [85, 29, last] if UNDERSTOOD.contains(last))
@@ -169,7 +169,7 @@ fn shown(oid: &Oid<'_>) -> String {
     if oid.as_bytes().len() > SHOWN { "of an unknown kind".to_owned() } else { oid.to_id_string() }
 }
 
-/// The name of a variant.
+/// Returns the name of a variant.
 fn name(debug: &str) -> &str {
     debug.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default()
 }

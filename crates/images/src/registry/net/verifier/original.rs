@@ -1,4 +1,4 @@
-//! Certificates as webpki can judge them, and their signatures as they were made.
+//! Certificates as webpki can judge them, with the signatures of the originals.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,19 +16,19 @@ use x509_parser::parse_x509_certificate;
 
 use super::policies;
 
-/// Bits of the RSA keys that rustls verifies, at least.
+/// Fewest bits of the RSA keys that rustls verifies.
 const RSA_BITS: u32 = 2048;
 
 /// Signatures of handshakes by shorter keys.
 pub(super) const SCHEMES: [SignatureScheme; 2] =
     [SignatureScheme::RSA_PKCS1_SHA512, SignatureScheme::RSA_PKCS1_SHA256];
 
-/// A certificate whose extensions about policies are not critical: webpki refuses critical ones unread, and passes over the
-/// others; [`policies::are_valid`] reads them. Nothing else in it differs.
+/// A certificate whose extensions about policies are not critical: webpki refuses critical ones unread, and skips
+/// others; [`policies::are_valid`] reads them. The rest of the certificate is unchanged.
 pub(super) struct Relaxed<'c> {
     pub(super) certificate: CertificateDer<'c>,
     original: &'c [u8],
-    /// What is signed of it.
+    /// Signed part of the certificate; empty if nothing was changed.
     signed: Range<usize>,
 }
 
@@ -41,7 +41,7 @@ impl<'c> Relaxed<'c> {
         let critical = parsed.extensions().iter().filter(|extension| extension.critical);
         let about = critical.filter(|extension| policies::is_about(&extension.oid));
         let flags = about.filter_map(|extension| {
-            // Tag and length of the value are between.
+            // Tag and length of the value lie between.
             let header = [128, 256].iter().filter(|size| extension.value.len() >= **size).count() + 2;
             let flag = place(extension.value).checked_sub(header + 1)?;
             original[..=flag].ends_with(&[1, 1, 0xff]).then_some(flag)
@@ -57,7 +57,7 @@ impl<'c> Relaxed<'c> {
         relaxed
     }
 
-    /// What webpki takes for signed, and what was; none where nothing differs.
+    /// Returns the text that webpki takes for signed, and the original; `None` if they are the same.
     pub(super) fn changed(&self) -> Option<(&[u8], &[u8])> {
         let signed = self.signed.clone();
         (!signed.is_empty()).then(|| (&self.certificate[signed.clone()], &self.original[signed]))
@@ -91,18 +91,18 @@ impl SignatureVerificationAlgorithm for Original<'_> {
     }
 }
 
-/// Bits of a certificate's RSA key, where these are fewer than rustls verifies.
+/// Returns the bits of a certificate's RSA key, if fewer than rustls verifies.
 pub(super) fn short_key(certificate: &CertificateDer<'_>) -> Option<u32> {
     RsaParameters::public_modulus_len(&rsa_key(certificate)?).ok().filter(|bits| *bits < RSA_BITS)
 }
 
-/// The public key of a certificate, if it is one of RSA.
+/// Returns the public key of a certificate, if RSA.
 fn rsa_key<'c>(certificate: &'c CertificateDer<'_>) -> Option<Cow<'c, [u8]>> {
     let key = parse_x509_certificate(certificate).ok()?.1.tbs_certificate.subject_pki;
     (key.algorithm.algorithm == OID_PKCS1_RSAENCRYPTION).then_some(key.subject_public_key.data)
 }
 
-/// Whether the handshake is signed by the certificate's short key.
+/// Returns whether the handshake is signed by the certificate's short key.
 pub(super) fn verify_handshake(
     message: &[u8],
     certificate: &CertificateDer<'_>,

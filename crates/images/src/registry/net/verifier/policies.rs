@@ -1,4 +1,4 @@
-//! Certificate policies: RFC 5280 section 6.1, as RFC 9618 has it and Go's `policiesValid` does it, where any policy will do.
+//! Certificate policies: RFC 5280 section 6.1, as in RFC 9618 and Go's `policiesValid`, where any policy will do.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use x509_parser::parse_x509_certificate;
 
 const ANY_POLICY: &[u8] = &[85, 29, 32, 0];
 
-/// Whether an extension is about policies.
+/// Returns whether an extension is about policies.
 pub(super) fn is_about(extension: &Oid<'_>) -> bool {
     [
         OID_X509_EXT_CERTIFICATE_POLICIES,
@@ -24,8 +24,8 @@ pub(super) fn is_about(extension: &Oid<'_>) -> bool {
     .contains(extension)
 }
 
-/// Whether the policies of a path are valid, from the certificate that its authority signed to the server's. `None` if one
-/// cannot be read.
+/// Returns whether the policies of a path are valid, from the certificate that its authority signed to the server's.
+/// `None` if one cannot be parsed.
 pub(super) fn are_valid(path: &[CertificateDer<'_>]) -> Option<bool> {
     let path = path.iter().map(|certificate| Some(parse_x509_certificate(certificate).ok()?.1));
     let path = path.collect::<Option<Vec<_>>>()?;
@@ -39,9 +39,9 @@ pub(super) fn are_valid(path: &[CertificateDer<'_>]) -> Option<bool> {
     if constraints.iter().all(|(required, _)| required.is_none()) {
         return Some(true);
     }
-    // After how many more certificates this holds.
+    // Numbers of further certificates after which each of these holds.
     let [mut explicit, mut no_mapping, mut no_any] = [u32::try_from(path.len()).ok()? + 1; 3];
-    // The policies under which the next certificate may be; with `any`, every other one as well.
+    // Policies that the next certificate may have; with `any`, every other one as well.
     let (mut any, mut expected) = (true, BTreeSet::new());
     for (left, (certificate, (required, unmapped))) in (0..path.len()).rev().zip(path.iter().zip(constraints))
     {

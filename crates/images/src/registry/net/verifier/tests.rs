@@ -11,7 +11,7 @@ use rcgen::{
     KeyPair,
 };
 
-/// As `openssl req -x509 -addext subjectAltName=DNS:a.b` makes it.
+/// Makes a certificate as `openssl req -x509 -addext subjectAltName=DNS:a.b` does.
 fn certificate(change: impl FnOnce(&mut CertificateParams)) -> CertificateDer<'static> {
     let mut params = CertificateParams::new(["a.b".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -34,7 +34,7 @@ fn takes(verifier: &Verifier, certificate: &CertificateDer<'_>, name: &str) -> R
     takes_chain(verifier, std::slice::from_ref(certificate), name, UnixTime::now())
 }
 
-/// `chain` begins with the server's certificate; the error is what people are told.
+/// Verifies `chain`, which begins with the server's certificate; the error is the explanation for people.
 fn takes_chain(
     verifier: &Verifier,
     chain: &[CertificateDer<'_>],
@@ -62,7 +62,7 @@ fn an_own_authority_is_a_server_for_its_names() {
     }
 }
 
-/// Whatever its basic constraints say, and whoever has signed it: the node takes it, too.
+/// Nodes accept the certificate, too, whatever its basic constraints say, and whoever has signed it.
 #[test]
 fn the_servers_own_certificate_need_not_be_an_authority() {
     let alone = certificate(|params| params.is_ca = IsCa::NoCa);
@@ -142,7 +142,7 @@ fn takes_the_chains_that_go_takes() {
     upstream::assert_agreement(answers);
 }
 
-/// A chain of these, of which each is signed by the next one, and the last one is trusted.
+/// Makes a chain of these, of which each is signed by the next one, and the last one is trusted.
 fn signed(links: Vec<CertificateParams>) -> (Verifier, Vec<CertificateDer<'static>>) {
     let keys: Vec<KeyPair> = links.iter().map(|_| KeyPair::generate().unwrap()).collect();
     let mut chain: Vec<CertificateDer<'static>> = Vec::new();
@@ -173,7 +173,7 @@ fn critical(oid: &[u64], content: Vec<u8>) -> CustomExtension {
     extension
 }
 
-/// One policy, which is any.
+/// A certificate's policies: one, which is any.
 const POLICY: [u8; 10] = [48, 8, 48, 6, 6, 4, 85, 29, 32, 0];
 
 #[test]

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// Two answers of a replica whose server does not answer: how long they took, together.
+/// Returns the time of two lookups, together, of a replica whose server does not answer.
 async fn two_answers(replica: &Replica, name: &str) -> Duration {
     let begun = Instant::now();
     for place in ["1", "2"] {
@@ -110,7 +110,7 @@ async fn a_read_only_replica_still_answers() {
     two.is(false).await;
     assert!(two.counted("set", "error") >= 1);
     assert_eq!(two.counted("get", "error"), 0);
-    // A failover makes it the primary.
+    // A failover makes the copy the primary.
     copy.cli(&["REPLICAOF", "NO", "ONE"]);
     until("the next write", || copy.cli(&["ROLE"]).starts_with("master")).await;
     let mut asked = 0;
@@ -167,7 +167,7 @@ async fn garbage_counts_as_nothing() {
     }
 }
 
-/// Two nodes that have a half of the keys each, and the URL of the first.
+/// Starts a cluster of two nodes with a half of the keys each. Returns also the URL of the first.
 async fn cluster() -> Option<([Redis; 2], String)> {
     let started = async || Redis::start(&["--cluster-enabled", "yes", "--cluster-node-timeout", "500"]).await;
     let nodes = [started().await?, started().await?];
@@ -201,8 +201,8 @@ async fn a_cluster_is_shared_as_one_server_is() {
     }
     assert_eq!(two.looked_up("shared"), 20);
 
-    // One slot goes to the other node, which a replica learns where it asks for it. A node that imports a slot has the newest
-    // epoch with it: without, what the other node says of itself meanwhile could take the slot back.
+    // One slot goes to the other node, as a replica learns when it asks for the slot. A node that imports a slot has
+    // the newest epoch with it: without, gossip of the other node could take the slot back.
     let key = nodes[0].keys().remove(0);
     let [old, new] = [0, 1].map(|node: usize| nodes[node].cli(&["CLUSTER", "MYID"]));
     let slot = nodes[0].cli(&["CLUSTER", "KEYSLOT", &key]);
@@ -271,7 +271,7 @@ async fn read_anew_and_verified(scheme: &str, arguments: &[&str], rights: &[&str
     let authorities = text(path("ca.crt"));
     arguments.extend(["--tls-ca-cert-file", &authorities, "--tls-auth-clients", "no"]);
     let Some(redis) = Redis::start(&arguments).await else { return };
-    // Refused where it is no cluster.
+    // Refused on a server that is no cluster.
     redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     let user = |password: &str| {
         let mut command = vec!["ACL", "SETUSER", "arch", "reset", "on", password];
@@ -319,8 +319,8 @@ async fn read_anew_and_verified(scheme: &str, arguments: &[&str], rights: &[&str
     assert_ne!(strict.state.get(), State::Healthy, "a certificate of another authority");
 }
 
-/// A server that answers properly so many times, and then without end. Gives its port, and how many connections it had and
-/// bytes it could send.
+/// Starts a server that answers properly so many times, and then without end. Returns its port, the number of its
+/// connections, and of the bytes that it could send.
 async fn endless(proper: usize, answer: &'static str, more: &'static str) -> (u16, Arc<[AtomicU64; 2]>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (port, sent) = (listener.local_addr().unwrap().port(), Arc::<[AtomicU64; 2]>::default());
@@ -352,14 +352,14 @@ async fn endless(proper: usize, answer: &'static str, more: &'static str) -> (u1
     (port, sent)
 }
 
-/// The library that reads its answers has no bound of its own.
+/// The client library has no bound on the answers that it reads.
 #[tokio::test]
 async fn a_server_that_answers_without_end_is_left() {
     let remote = remote().await;
     let directory = tempfile::tempdir().unwrap();
     let password = directory.path().join("password");
     std::fs::write(&password, "secret").unwrap();
-    // The greeting, the probe of a new connection, and a lookup.
+    // Proper answers: to the greeting, the probe of a new connection, and a lookup.
     for (proper, with_password) in [(0, true), (0, false), (1, false)] {
         for (answer, more) in [
             ("$999999999999\r\n", "x"),
@@ -384,7 +384,7 @@ async fn a_server_that_answers_without_end_is_left() {
             }
             two_answers(&one, &format!("endless-{port}-{}-end-", more.len())).await;
             let [connections, sent] = [0, 1].map(|of| sent[of].load(Ordering::Relaxed));
-            // What the kernel keeps of what was sent counts as well.
+            // Sent bytes that the kernel keeps count as well.
             assert!(sent < connections * (8 << 20), "{url} {answer:?}: {} MiB", sent >> 20);
         }
     }
