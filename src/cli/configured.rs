@@ -1,18 +1,21 @@
 //! Configuration of a command: that of the named file, otherwise that of the cluster. Files that the configuration
 //! names and this machine lacks, as only the Pods have them, become notes.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use tokio::time::{Duration, timeout};
 
-use super::doctor::{self, Found};
-use super::kubernetes::Access;
+use super::doctor::{self, Installed};
+use super::kubernetes::{Access, get};
 use super::{Shared, personal, warn};
 use crate::config::{Config, ConfigError, Sources};
+use tolerarch_engine::failed_images::FailedImages;
 use tolerarch_images::credentials::{CredentialSettings, ProviderSettings};
 use tolerarch_images::registry::HostSettings;
-use tolerarch_kubernetes::cluster::UserClient;
+use tolerarch_kubernetes::cluster::{ConfigMap, Selector, UserClient, record};
 
 /// Maximal wait of a command that needs no cluster for the configuration of one.
 const WAIT: Duration = Duration::from_secs(5);
@@ -25,17 +28,25 @@ const SECRETS_ELSEWHERE: &str = "pull secrets are not read with --kubeconfig or 
 const PROVIDERS_OF_CLUSTER: &str = "credentials.providers: programs that the cluster names are not run here, so their credentials are not used; \
     --config takes a file that names them";
 
-/// Configuration, with notes for the user.
-pub(super) type Configured = (Config, Vec<String>);
+/// What decides besides the images: the configuration and, of a cluster, what its webhook goes by.
+pub(super) struct Configured {
+    pub(super) config: Config,
+    /// Images that the controller has recorded; none without a cluster, or with a file in place of its configuration.
+    pub(super) failed: FailedImages,
+    /// Namespaces of which the Pods are reviewed; `None` where no installation has been found.
+    pub(super) reviewed: Option<Vec<Selector>>,
+    /// Notes for the user.
+    pub(super) notes: Vec<String>,
+}
 
 impl Shared {
     /// Loads the configuration of this text, else of the named file, else the defaults; warnings go to standard error.
-    pub(super) fn load(&self, of_cluster: Option<(String, String)>) -> Result<Configured, ConfigError> {
+    pub(super) fn load(&self, of_cluster: Option<&Installed>) -> Result<Configured, ConfigError> {
         let sources = Sources { tolerant: true, ..self.sources([]) };
         let loaded = match of_cluster {
-            Some((source, text)) => {
+            Some(Installed { source, text, .. }) => {
                 let faulty = |faults| ConfigError::Faults { file: Some(source.into()), faults };
-                sources.read(&text).map_err(faulty)?
+                sources.read(text).map_err(faulty)?
             }
             None => sources.load()?,
         };
@@ -48,7 +59,7 @@ impl Shared {
         let notes = without_absent(&mut config);
         // Repeated, as none of the files that the configuration names may be left.
         personal(&mut config, variable);
-        Ok((config, notes))
+        Ok(Configured { config, failed: FailedImages::default(), reviewed: None, notes })
     }
 }
 
@@ -59,39 +70,52 @@ impl Access {
         shared: &Shared,
         client: &UserClient,
     ) -> Result<Configured, ConfigError> {
-        let found = if shared.config.is_some() { None } else { Some(doctor::configured(client).await) };
-        self.load(shared, found)
+        if shared.config.is_some() {
+            return self.load(shared, None);
+        }
+        let found = doctor::configured(client).await;
+        let mut configured = self.load(shared, Some(found.as_ref().map_err(String::as_str)))?;
+        if let Ok(Installed { namespace, reviewed, .. }) = found {
+            configured.read_failures(client, &namespace).await;
+            configured.reviewed = Some(reviewed);
+        }
+        Ok(configured)
     }
 
     /// Loads the configuration for a command that needs no cluster.
     pub(super) async fn configured_if_reached(&self, shared: &Shared) -> Result<Configured, ConfigError> {
         let environment = &shared.environment;
-        let asked = async {
-            match self.connect(environment) {
-                Ok(client) => Some(doctor::configured(&client).await),
-                Err(error) if self.is_named() || environment.get("KUBECONFIG").is_some() => {
-                    Some(Err(error.to_string()))
-                }
-                Err(_) => None,
+        if shared.config.is_some() {
+            return self.load(shared, None);
+        }
+        let unreached = match self.connect(environment) {
+            Ok(client) => match timeout(WAIT, self.configured(shared, &client)).await {
+                Ok(configured) => return configured,
+                Err(_) => Some(format!("no answer from the API server within {} s", WAIT.as_secs())),
+            },
+            Err(error) if self.is_named() || environment.get("KUBECONFIG").is_some() => {
+                Some(error.to_string())
             }
+            Err(_) => None,
         };
-        let found = if shared.config.is_some() { Ok(None) } else { timeout(WAIT, asked).await };
-        let late = |_| Some(Err(format!("no answer from the API server within {} s", WAIT.as_secs())));
-        self.load(shared, found.unwrap_or_else(late))
+        self.load(shared, unreached.as_deref().map(Err))
     }
 
-    fn load(&self, shared: &Shared, found: Option<Found>) -> Result<Configured, ConfigError> {
-        let note = found.as_ref().map(|found| match found {
-            Ok((source, _)) => format!("the configuration is that of {source}"),
+    fn load(
+        &self,
+        shared: &Shared,
+        found: Option<Result<&Installed, &str>>,
+    ) -> Result<Configured, ConfigError> {
+        let note = found.map(|found| match found {
+            Ok(Installed { source, .. }) => format!("the configuration is that of {source}"),
             Err(why) => format!("the built-in defaults decide, unless --config names a file: {why}"),
         });
         let of_cluster = found.and_then(Result::ok);
-        let is_clusters = of_cluster.is_some();
-        let (mut config, absent) = shared.load(of_cluster)?;
-        let mut notes = Vec::from_iter(note);
-        notes.extend(absent);
+        let mut configured = shared.load(of_cluster)?;
+        let Configured { config, notes, .. } = &mut configured;
+        notes.splice(0..0, note);
         let providers = &mut config.credentials.providers;
-        if is_clusters && *providers != ProviderSettings::default() {
+        if of_cluster.is_some() && *providers != ProviderSettings::default() {
             *providers = ProviderSettings::default();
             notes.push(PROVIDERS_OF_CLUSTER.to_owned());
         }
@@ -100,7 +124,32 @@ impl Access {
             *pull_secrets = false;
             notes.push(SECRETS_ELSEWHERE.to_owned());
         }
-        Ok((config, notes))
+        Ok(configured)
+    }
+}
+
+impl Configured {
+    /// Reads the images that the controller of the installation in this namespace has recorded.
+    async fn read_failures(&mut self, client: &UserClient, namespace: &str) {
+        let controller = &self.config.controller;
+        if !controller.learn {
+            return;
+        }
+        let name = controller.failed_images();
+        let name = name.as_str();
+        match get::<ConfigMap>(client, Some(namespace), name).await {
+            Ok(map) => self.failed = FailedImages::of_text(record(&map), SystemTime::now()),
+            Err(error) if error.is_missing() => {}
+            Err(error) => self.notes.push(format!(
+                "ConfigMap {namespace}/{name} cannot be read, so images that failed count as others: {error}"
+            )),
+        }
+    }
+
+    /// Returns whether the Pods of a namespace with these labels are reviewed, as far as that is known.
+    pub(super) fn reviews(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
+        let known = self.reviewed.as_ref().zip(labels);
+        known.is_none_or(|(selectors, labels)| selectors.iter().any(|selector| selector.matches(labels)))
     }
 }
 

@@ -26,7 +26,7 @@ use super::{Failure, Shared};
 use crate::config::Config;
 use findings::{Exam, Finding, Findings, Status, some_of};
 use installation::Backend;
-pub(super) use installation::{Found, configured};
+pub(super) use installation::{Installed, configured};
 use tolerarch_core::policy::Mode;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 use webhooks::{Entry, by_service};

@@ -1,9 +1,11 @@
 //! View of a decision: the facts about each image of a Pod, and about each pool.
 
-use serde::Serialize;
+use humantime::format_rfc3339_seconds;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use super::session::Session;
-use tolerarch_core::image::PlatformSet;
+use tolerarch_core::image::{Failure, PlatformSet};
 use tolerarch_core::placement::is_tolerated;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::{Policy, Pool};
@@ -41,13 +43,26 @@ pub(super) struct PoolState {
 #[derive(Serialize)]
 pub(super) struct ImageState {
     pub(super) image: String,
+    /// Platforms of nodes on which the image runs, without those where the image has failed.
     pub(super) platforms: Option<PlatformSet>,
+    /// Recorded failure on platforms of pools, whatever the manifest says.
+    #[serde(serialize_with = "write_failure")]
+    pub(super) failed: Option<Failure>,
     /// Platforms of any pool that the image lacks.
     pub(super) lacks: PlatformSet,
     #[serde(rename = "reason")]
     pub(super) unknown: Option<Reason>,
     #[serde(rename = "error")]
     pub(super) cause: Option<String>,
+}
+
+/// Returns the form of a failure in JSON.
+pub(super) fn failure(Failure { platforms, since }: Failure) -> Value {
+    json!({"platforms": platforms, "since": format_rfc3339_seconds(since).to_string()})
+}
+
+fn write_failure<S: Serializer>(known: &Option<Failure>, to: S) -> Result<S::Ok, S::Error> {
+    known.map(failure).serialize(to)
 }
 
 impl Examined {
@@ -91,7 +106,11 @@ impl Session {
             let cause = usage.image.ok().filter(|_| unknown.is_some());
             let cause = cause.and_then(|image| self.cause(&image));
             let lacks = platforms.map_or(PlatformSet::EMPTY, |nodes| wanted.difference(nodes));
-            images.push(ImageState { image, platforms, lacks, unknown, cause });
+            let failed = known
+                .failure
+                .map(|failure| Failure { platforms: failure.platforms.intersection(wanted), ..failure });
+            let failed = failed.filter(|failure| !failure.platforms.is_empty());
+            images.push(ImageState { image, platforms, failed, lacks, unknown, cause });
         }
         Examined {
             decision: decision.done(),

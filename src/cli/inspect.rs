@@ -9,12 +9,13 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::examined::{Examined, PoolState};
+use super::examined::{Examined, PoolState, failure};
 use super::output::{self, Colour, Look, Output, Row, count, print, shown, table};
 use super::session::{FailOn, Session, cause, run_alone};
 use super::{Failure, Shared};
-use tolerarch_core::image::{ImageRef, PlatformSet, ReferenceError, Support};
+use tolerarch_core::image::{self, ImageRef, PlatformSet, ReferenceError, Support};
 use tolerarch_core::pod::Pod;
+use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 use tolerarch_images::registry::trace::{Fate, Trace, TracedEntry, TracedRequest};
 use tolerarch_images::registry::{EntryInfo, RequestKind, Skip};
@@ -27,7 +28,7 @@ pub(super) struct Inspect {
     /// Images as Pods name them: nginx, ghcr.io/acme/agent:3, registry.example.com/team/app@sha256:…
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
-    // Only the cluster's configuration counts: `--namespace` is accepted, as by kubectl for cluster-wide objects.
+    // Of the cluster only the configuration and the failed images count, with `--namespace` those of that namespace as well.
     #[command(flatten)]
     access: super::kubernetes::Access,
     /// How the result is written: aligned columns, or one JSON document
@@ -47,7 +48,8 @@ impl Inspect {
         let (cluster, profile) = (Some(&self.access), self.profile.as_deref());
         let inspected = run_alone(shared, cluster, profile, &images, async |session: Session| {
             session.progress.show(&format!("asking for {}", count(self.images.len() as u64, "image")));
-            join_all(self.images.iter().map(|given| Inspected::of(given, &session))).await
+            let namespace = self.access.namespace.as_deref().unwrap_or_default();
+            join_all(self.images.iter().map(|given| Inspected::of(given, namespace, &session))).await
         })?;
         print(&match self.output {
             Output::Table => {
@@ -60,7 +62,7 @@ impl Inspect {
                 output::json(&json!({ "images": images }))?
             }
         })?;
-        Ok(if inspected.iter().any(Inspected::failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(if inspected.iter().any(Inspected::is_unknown) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
@@ -76,14 +78,14 @@ struct Inspected {
 }
 
 impl Inspected {
-    async fn of(given: &str, session: &Session) -> Self {
+    async fn of(given: &str, namespace: &str, session: &Session) -> Self {
         let begun = Instant::now();
         let reference: Result<ImageRef, ReferenceError> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
         let policy = &session.snapshot.policy;
         let (examined, is_overridden) = match Pod::of_value(&pod) {
             Ok(pod) => (
-                session.examine(policy, "", &pod).await,
+                session.examine(policy, namespace, &pod).await,
                 pod.images().first().is_some_and(|usage| policy.override_for(usage).is_some()),
             ),
             Err(_) => (Examined::unchanged(Reason::Internal), false),
@@ -93,12 +95,16 @@ impl Inspected {
         Self { image: given.to_owned(), reference, examined, is_overridden, trace, milliseconds }
     }
 
-    fn failed(&self) -> bool {
+    fn is_unknown(&self) -> bool {
         FailOn::of(self.examined.reason).contains(&FailOn::Unknown)
     }
 
     fn platforms(&self) -> Option<PlatformSet> {
         self.examined.images.first()?.platforms
+    }
+
+    fn failed(&self) -> Option<image::Failure> {
+        self.examined.images.first()?.failed
     }
 
     fn error(&self) -> Option<String> {
@@ -129,6 +135,7 @@ impl Inspected {
             "platforms": self.platforms(),
             // Platforms of any pool.
             "lacks": examined.images.first().map_or(PlatformSet::EMPTY, |image| image.lacks),
+            "failed": self.failed().map(failure),
             "source": self.source(),
             "milliseconds": milliseconds,
             "entries": trace.entries.iter().map(entry_json).collect::<Value>(),
@@ -139,7 +146,7 @@ impl Inspected {
     fn table(&self, explain: bool, look: Look) -> String {
         let Self { image, reference, examined, trace, milliseconds, .. } = self;
         let pools = examined.open_pools().join(", ");
-        let colour = match (self.failed(), pools.is_empty()) {
+        let colour = match (self.is_unknown(), pools.is_empty()) {
             (true, _) => Colour::Yellow,
             (_, true) => Colour::Red,
             (_, false) => Colour::Green,
@@ -156,7 +163,11 @@ impl Inspected {
             None if is_artifact => line("platforms", "cannot be said: an artifact, no image"),
             None => {}
         }
+        let failed = self.failed();
+        failed.iter().for_each(|failure| line("failed", &Cause::Failed(*failure).to_string()));
+        let failed = failed.map_or(PlatformSet::EMPTY, |failure| failure.platforms);
         for PoolState { name, lacks, .. } in &examined.pools {
+            let lacks = lacks.map(|lacks| lacks.difference(failed));
             if let Some(lacking) = lacks.filter(|lacking| !lacking.is_empty()) {
                 line("lacks", &format!("{lacking} of the pool {name}"));
             }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use super::configured::Configured;
 use super::inventory::Shown;
 use super::output::{self, Colour, Look, Row, print, shown, wrapped};
 use super::session::run;
@@ -39,7 +40,7 @@ impl Command {
         let (configured, shown) = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
-            let (config, notes) = self.access.configured(shared, &client).await?;
+            let Configured { config, notes, .. } = self.access.configured(shared, &client).await?;
             let mut shown = Shown::read(&client, Discover { node_pools: true, nodes: true }).await?;
             shown.notes.extend(client.take_left_out());
             // Only the note on the source of the configuration: this command opens none of its files.

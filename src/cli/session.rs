@@ -110,15 +110,15 @@ pub(super) fn run_alone<T>(
     work: impl AsyncFnOnce(Session) -> T,
 ) -> Result<T, Failure> {
     run(shared, async |progress| {
-        let (config, mut notes) = match cluster {
+        let mut configured = match cluster {
             Some(cluster) => cluster.configured_if_reached(shared).await?,
             None => shared.load(None)?,
         };
-        if config.discover.is_on() {
-            notes.push("this command asks no cluster for pools: they are those of the configuration, whatever `discover` finds".to_owned());
+        if configured.config.discover.is_on() {
+            configured.notes.push("this command asks no cluster for pools: they are those of the configuration, whatever `discover` finds".to_owned());
         }
-        notes.iter().for_each(|note| tell(&format!("tolerarch: note: {}", shown(note))));
-        Ok(work(Session::new(shared, config, progress, images, None)?.under(profile)?).await)
+        configured.notes.iter().for_each(|note| tell(&format!("tolerarch: note: {}", shown(note))));
+        Ok(work(Session::new(shared, configured, progress, images, None)?.under(profile)?).await)
     })
 }
 
@@ -126,12 +126,13 @@ impl Session {
     /// Makes a session that decides on these images as `serve` would with this configuration, with the cluster's pools.
     pub(super) async fn in_cluster(
         shared: &Shared,
-        (config, mut notes): Configured,
+        mut configured: Configured,
         progress: Progress,
         client: &UserClient,
         images: &[ImageRef],
     ) -> Result<Self, Failure> {
         let mut discovered = None;
+        let Configured { config, notes, .. } = &mut configured;
         if config.discover.is_on() {
             let shown = Shown::read(client, config.discover).await?;
             let (found, told) = shown.noted(&config.policy.pools);
@@ -141,12 +142,12 @@ impl Session {
         notes.extend(client.take_left_out());
         // Loopback names in a remote cluster do not mean this machine.
         let images = if client.is_local() { images } else { &[] };
-        Ok(Self { notes, ..Self::new(shared, config, progress, images, discovered.as_ref())? })
+        Self::new(shared, configured, progress, images, discovered.as_ref())
     }
 
     fn new(
         shared: &Shared,
-        mut config: Config,
+        Configured { mut config, failed, notes, .. }: Configured,
         progress: Progress,
         images: &[ImageRef],
         discovered: Option<&Discovered>,
@@ -154,9 +155,10 @@ impl Session {
         admit_loopback(&mut config, images);
         let traces = Traces::default();
         let snapshot = serve::snapshot(&config, &shared.environment, Some(traces.clone()), discovered)?;
+        let snapshot = Snapshot { failed: failed.into(), ..snapshot };
         let limits = BatchLimits::new(&config.lookup);
         let pull_secrets = config.credentials.pull_secrets;
-        Ok(Self { snapshot, limits, progress, traces, notes: Vec::new(), pull_secrets })
+        Ok(Self { snapshot, limits, progress, traces, notes, pull_secrets })
     }
 
     /// Makes all decisions use a profile.
@@ -294,7 +296,7 @@ impl FailOn {
     /// show whether an image lost a platform or became unknown.
     pub(super) fn of(reason: Reason) -> &'static [Self] {
         match reason {
-            Reason::PlatformMissing | Reason::NoCommonPlatform => &[Self::Unsupported],
+            Reason::PlatformMissing | Reason::FailedThere | Reason::NoCommonPlatform => &[Self::Unsupported],
             Reason::Retracted => &[Self::Unsupported, Self::Unknown],
             unknown if fix(unknown).is_some() => &[Self::Unknown],
             _ => &[],
@@ -305,7 +307,9 @@ impl FailOn {
 pub(super) fn colour(reason: Reason) -> Colour {
     match reason {
         Reason::Tolerated | Reason::Placed | Reason::AlreadyTolerated | Reason::Observed => Colour::Green,
-        Reason::PlatformMissing | Reason::NoCommonPlatform | Reason::Retracted => Colour::Red,
+        Reason::PlatformMissing | Reason::FailedThere | Reason::NoCommonPlatform | Reason::Retracted => {
+            Colour::Red
+        }
         unknown if fix(unknown).is_some() => Colour::Yellow,
         _ => Colour::Faint,
     }

@@ -96,9 +96,14 @@ impl Survey {
         *self.nodes.as_ref()?.get(node)?
     }
 
+    /// Returns the labels of this namespace, if it can be read.
+    pub(super) fn labels(&self, namespace: &str) -> Option<&Labels> {
+        self.namespaces.get(namespace)
+    }
+
     /// Returns the settings by which Pods of this namespace are decided.
     pub(super) fn terms(&self, namespace: &str) -> NamespaceSettings<'_> {
-        NamespaceSettings::of(self.namespaces.get(namespace), self.nodes.is_some())
+        NamespaceSettings::of(self.labels(namespace), self.nodes.is_some())
     }
 
     pub(super) fn images(&self) -> Vec<ImageRef> {

@@ -44,12 +44,18 @@ impl Why {
             let configured = self.access.configured(shared, &client).await?;
             let namespace = self.access.namespace.as_deref().unwrap_or(client.namespace());
             let (objects, mut survey, faults) = self.find(&client, namespace, &progress).await;
+            let is_reviewed = configured.reviews(survey.labels(namespace));
+            if !is_reviewed {
+                survey.notes.push(format!(
+                    "no webhook of tolerarch selects the namespace {namespace}, so its Pods are not decided on"
+                ));
+            }
             let images: Vec<ImageRef> = objects.iter().flat_map(Object::images).collect();
             let session = Session::in_cluster(shared, configured, progress, &client, &images).await?;
             session.progress.show("looking up images");
             let mut all = Vec::new();
             for object in &objects {
-                all.push(Explained::of(&session, &survey, namespace, object).await);
+                all.push(Explained::of(&session, &survey, namespace, is_reviewed, object).await);
             }
             survey.notes.extend(session.notes);
             let unread = all.iter().filter(|one| one.today.lacks_pull_secrets).count();

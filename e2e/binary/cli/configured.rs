@@ -1,7 +1,9 @@
 //! Which configuration decides: commands that no file is named to take that of the cluster.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, SystemTime};
 
+use humantime::format_rfc3339_seconds;
 use serde_json::{Value, json};
 use testregistry::Registry;
 
@@ -11,6 +13,8 @@ use crate::support::soon;
 
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
 const CONFIG: &str = "/api/v1/namespaces/tolerarch/configmaps/tolerarch";
+const RECORD: &str = "/api/v1/namespaces/tolerarch/configmaps/tolerarch-controller-failed-images";
+const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
 /// A Deployment in a cluster where tolerarch runs with this configuration.
 fn cluster(image: &str, config: &Value) -> FakeCluster {
@@ -25,7 +29,7 @@ fn cluster(image: &str, config: &Value) -> FakeCluster {
     let pod = json!({"containers": [{"name": "app", "image": image}], "imagePullSecrets": secrets});
     FakeCluster::default()
         .with(
-            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            WEBHOOKS,
             json!([{"metadata": {"name": "zz-tolerarch"}, "webhooks": [webhook]}]),
         )
         .with(
@@ -103,6 +107,80 @@ async fn the_configuration_of_the_cluster_decides_without_what_only_its_pods_hav
     assert!(ran.stdout.contains("\n  today      tolerated\n"), "{}", ran.stdout);
     let ran = run(&desk, Some(&served), &["pools", "--config", "config.yaml"]).await;
     assert!(ran.stdout.contains("multi-arch") && !ran.stdout.contains("of-cluster"), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn images_that_failed_count_as_for_the_webhook() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("shop/web", &BOTH);
+    let since = SystemTime::now();
+    let failed = json!([{
+        "digest": desk.registry.repo("shop/web").digest_of("v1"), "architecture": "arm64", "failures": 1,
+        "evidence": "exec-format-error", "namespace": "shop", "allNamespaces": false,
+        "since": format_rfc3339_seconds(since).to_string(),
+        "until": format_rfc3339_seconds(since + Duration::from_secs(3600)).to_string(),
+    }]);
+    let record = json!({"data": {"record.json": failed.to_string()}});
+    let recorded = |config: &Value| cluster(&image, config).with(RECORD, record.clone());
+    let served = recorded(&settings(&desk)).serve().await;
+    let said = format!("failed on linux/arm64 at {}", format_rfc3339_seconds(since));
+    let why = ["why", "-n", "shop", "deploy/web"];
+    for arguments in [&why[..], &["report"], &["inspect", "-n", "shop", &image]] {
+        let ran = run(&desk, Some(&served), arguments).await;
+        assert!(ran.stdout.contains(&said), "{arguments:?}: {}{}", ran.stdout, ran.stderr);
+        assert!(!ran.stdout.contains("lacks"), "{arguments:?}: {}", ran.stdout);
+    }
+    let ran = run(&desk, Some(&served), &why).await;
+    assert!(ran.stdout.contains("unchanged: failed-there"), "{}", ran.stdout);
+    for (arguments, list) in [
+        (&[&why[..], &["-o", "json"]].concat()[..], "/objects/0/images/0"),
+        (&["inspect", "-n", "shop", &image, "-o", "json"], "/images/0"),
+    ] {
+        let ran = run(&desk, Some(&served), arguments).await;
+        let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let failed = &json.pointer(list).unwrap()["failed"];
+        assert_eq!(failed["platforms"], json!(["linux/arm64"]), "{json:#}");
+        assert_eq!(failed["since"], format_rfc3339_seconds(since).to_string());
+    }
+    let ran = run(&desk, Some(&served), &["report", "--by", "workload"]).await;
+    assert!(ran.stdout.contains("failed-there"), "{}", ran.stdout);
+    // What a tenant says counts in its namespace.
+    let ran = run(&desk, Some(&served), &["inspect", &image]).await;
+    assert!(ran.stdout.contains("opens of-cluster"), "{}", ran.stdout);
+
+    let mut learns_not = settings(&desk);
+    learns_not["controller"] = json!({"learn": false});
+    let ran = run(&desk, Some(&recorded(&learns_not).serve().await), &why).await;
+    assert!(ran.stdout.contains("\n  today      tolerated\n"), "{}", ran.stdout);
+
+    let mut forbidden = recorded(&settings(&desk));
+    forbidden.forbidden = vec![RECORD];
+    let ran = run(&desk, Some(&forbidden.serve().await), &why).await;
+    let said = "ConfigMap tolerarch/tolerarch-controller-failed-images cannot be read, so images that failed count as others: ";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    assert!(ran.stdout.contains("\n  today      tolerated\n"), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn a_namespace_for_which_the_webhook_is_not_called_is_told() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("shop/web", &BOTH);
+    let mut cluster = cluster(&image, &settings(&desk));
+    let others = json!({"matchExpressions": [{"key": "own", "operator": "DoesNotExist"}]});
+    cluster.objects.get_mut(WEBHOOKS).unwrap()[0]["webhooks"][0]["namespaceSelector"] = others;
+    for (labels, today, is_told) in [
+        (json!({}), "tolerated", false),
+        (json!({"own": "1"}), "unchanged: not-applicable", true),
+        (json!({"own": "1", "tolerarch.io/mode": "off"}), "unchanged: opted-out", true),
+    ] {
+        let namespace = json!({"metadata": {"name": "shop", "labels": labels}});
+        cluster.objects.insert("/api/v1/namespaces/shop".to_owned(), namespace);
+        let served = FakeCluster { objects: cluster.objects.clone(), ..FakeCluster::default() }.serve().await;
+        let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+        assert!(ran.stdout.contains(&format!("\n  today      {today}\n")), "{}", ran.stdout);
+        let told = "no webhook of tolerarch selects the namespace shop, so its Pods are not decided on";
+        assert_eq!(ran.stderr.contains(told), is_told, "{}", ran.stderr);
+    }
 }
 
 #[tokio::test]

@@ -156,7 +156,7 @@ async fn a_pod_shows_what_was_decided_on_it() {
     for text in [
         "Pod/web-1 in shop\n  decided    opened multi-arch\n  today      unchanged: already-tolerated\n",
         "\nDeployment/legacy in shop\n  today      unchanged: platform-missing\n",
-        "closed, as images lack linux/arm64",
+        "closed, as not every image runs on linux/arm64",
         "linux/arm64 (misplaced)",
     ] {
         assert!(ran.stdout.contains(text), "{text} in\n{}", ran.stdout);

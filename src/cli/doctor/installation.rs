@@ -13,7 +13,7 @@ use super::findings::{Exam, Findings, Status, some_of};
 use super::webhooks::{Entry, by_service};
 use crate::cli::kubernetes::{get, list, name_of};
 use crate::config::Config;
-use tolerarch_kubernetes::cluster::{RequestError, UserClient};
+use tolerarch_kubernetes::cluster::{RequestError, Selector, UserClient};
 
 /// Default admin port.
 const ADMIN: i32 = 8080;
@@ -36,8 +36,15 @@ pub(super) async fn namespaces(exam: &mut Exam<'_>) -> Vec<Namespace> {
     })
 }
 
-/// Source and text of a cluster's configuration, or why it is unknown.
-pub(in crate::cli) type Found = Result<(String, String), String>;
+/// Configuration of an installation, as its Pods have it.
+pub(in crate::cli) struct Installed {
+    pub(in crate::cli) namespace: String,
+    /// Name of the ConfigMap, for the user.
+    pub(in crate::cli) source: String,
+    pub(in crate::cli) text: String,
+    /// Namespaces of which the Pods are reviewed.
+    pub(in crate::cli) reviewed: Vec<Selector>,
+}
 
 #[derive(Default)]
 pub(super) struct Backend {
@@ -367,7 +374,7 @@ async fn mounted(
 }
 
 /// Reads the configuration of the first installation.
-pub(in crate::cli) async fn configured(client: &UserClient) -> Found {
+pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed, String> {
     let all = list::<MutatingWebhookConfiguration>(client, None, "").await;
     let all = all.map_err(|error| format!("the MutatingWebhookConfigurations cannot be read: {error}"))?;
     let all = Entry::all(all);
@@ -385,5 +392,6 @@ pub(in crate::cli) async fn configured(client: &UserClient) -> Found {
     if installed.len() > 1 {
         source += &format!(", the first of {} installations", installed.len());
     }
-    Ok((source, text))
+    let reviewed = ours.iter().map(|entry| entry.namespaces.clone()).collect();
+    Ok(Installed { namespace: namespace.to_owned(), source, text, reviewed })
 }

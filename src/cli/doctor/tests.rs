@@ -354,10 +354,12 @@ async fn what_the_controller_takes_is_checked_where_it_is_installed() {
 #[tokio::test]
 async fn the_configuration_is_found_without_the_checks() {
     let (found, paths) = World::healthy().configured().await;
-    assert_eq!(found, Ok(("ConfigMap tolerarch/tolerarch".to_owned(), "mode: enforce\n".to_owned())));
+    let found = found.map(|found| (found.source, found.text, found.namespace));
+    let wanted = ["ConfigMap tolerarch/tolerarch", "mode: enforce\n", "tolerarch"].map(ToOwned::to_owned);
+    assert_eq!(found, Ok(wanted.into()));
     assert_eq!(paths, [WEBHOOKS, SERVICE, PODS, CONFIG]);
     let mut world = World::healthy();
     world.forbidden.push(PODS);
-    let why = world.configured().await.0.unwrap_err();
+    let why = world.configured().await.0.err().unwrap();
     assert!(why.starts_with("the Pods of Service tolerarch/tolerarch cannot be read: "), "{why}");
 }

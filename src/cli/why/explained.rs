@@ -11,6 +11,7 @@ use super::super::output::{Colour, Look, Row, shown, table, wrapped};
 use super::super::session::{Session, colour};
 use super::super::survey::{Survey, SurveyedPod};
 use tolerarch_core::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REASON_KEY, REQUIRED_KEY, Usage};
+use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::shortened;
 
@@ -74,7 +75,14 @@ impl Marks {
 }
 
 impl Explained {
-    pub(super) async fn of(session: &Session, survey: &Survey, namespace: &str, object: &Object) -> Self {
+    /// Explains an object of a namespace, of which the Pods are reviewed or not.
+    pub(super) async fn of(
+        session: &Session,
+        survey: &Survey,
+        namespace: &str,
+        is_reviewed: bool,
+        object: &Object,
+    ) -> Self {
         let Place { kind, name, path, .. } = object.place.clone();
         let pod = object.pod().ok();
         let terms = survey.terms(namespace);
@@ -83,8 +91,9 @@ impl Explained {
             Some(pod) => session.examine(policy, namespace, pod).await,
             None => Examined::unchanged(Reason::Malformed),
         };
-        if terms.is_opted_out {
-            (today.decision, today.reason) = ("unchanged", Reason::OptedOut);
+        if terms.is_opted_out || !is_reviewed {
+            let reason = if terms.is_opted_out { Reason::OptedOut } else { Reason::NotApplicable };
+            (today.decision, today.reason) = ("unchanged", reason);
             today.lacks_pull_secrets = false;
         }
         let pods = survey.pods.iter().filter(|pod| pod.is_of(&kind, &name));
@@ -146,7 +155,7 @@ fn state(pool: &PoolState) -> String {
         (true, _) => "every image runs there".to_owned(),
         (false, None) => "closed, as an image is unknown".to_owned(),
         (false, Some(lacks)) if lacks.is_empty() => "not open to this workload yet (share)".to_owned(),
-        (false, Some(lacks)) => format!("closed, as images lack {lacks}"),
+        (false, Some(lacks)) => format!("closed, as not every image runs on {lacks}"),
     };
     let tolerated = if *is_tolerated { ", tolerated" } else { "" };
     format!("{name} ({platforms}): {state}{tolerated}")
@@ -156,6 +165,7 @@ fn row(image: &ImageState) -> Row {
     let (reason, colour) = match image.unknown {
         Some(reason) => (reason.as_str().to_owned(), Colour::Yellow),
         None if image.lacks.is_empty() => (String::new(), Colour::Plain),
+        None if let Some(failure) = image.failed => (Cause::Failed(failure).to_string(), Colour::Red),
         None => (format!("lacks {}", image.lacks), Colour::Red),
     };
     let platforms = image.platforms.map_or_else(|| "unknown".to_owned(), |set| set.to_string());

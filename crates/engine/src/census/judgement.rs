@@ -7,7 +7,7 @@ use tolerarch_core::decision::Decision;
 use tolerarch_core::image::{LookupError, PlatformSet};
 use tolerarch_core::placement::is_tolerated;
 use tolerarch_core::pod::Pod;
-use tolerarch_core::policy::{Blocker, Cause, ImageSupport, Policy};
+use tolerarch_core::policy::{Cause, ImageSupport, Policy};
 use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::shortened;
 
@@ -47,13 +47,10 @@ impl Judgement {
         }
         let verdicts = policy.verdicts(policy.rank(namespace, pod), images);
         let blockers = verdicts.blockers();
-        let unknown = blockers.iter().find(|blocker| !blocker.lacks());
-        let (coverage, reason) = match unknown {
-            _ if blockers.is_empty() => (Coverage::All, decision.reason),
-            Some(unknown) if !blockers.iter().any(Blocker::lacks) => {
-                (Coverage::Unknown, unknown.cause.into())
-            }
-            _ => (Coverage::Partial, Reason::PlatformMissing),
+        let (coverage, reason) = match (blockers.iter().find(|blocker| blocker.lacks()), blockers.first()) {
+            (Some(lacking), _) => (Coverage::Partial, lacking.cause.into()),
+            (None, Some(unknown)) => (Coverage::Unknown, unknown.cause.into()),
+            (None, None) => (Coverage::All, decision.reason),
         };
         // A decision that is only observed counts, too: the Pod could use the pool.
         let would_open = matches!(decision.reason, Reason::Tolerated | Reason::Observed);

@@ -11,7 +11,7 @@ use http::Method;
 use serde_json::{Value, json};
 use testregistry::Pki;
 
-use super::super::{Findings, examine, installation};
+use super::super::{Findings, Installed, examine, installation};
 use tolerarch_kubernetes::cluster::testing::{Asked, FakeApi, Reply};
 use tolerarch_support::sync::Mutex;
 
@@ -279,7 +279,7 @@ impl World {
     }
 
     /// Returns the configuration that other commands find, and the paths that they request.
-    pub(super) async fn configured(self) -> (Result<(String, String), String>, Vec<String>) {
+    pub(super) async fn configured(self) -> (Result<Installed, String>, Vec<String>) {
         let (made, paths) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
         let seen = Arc::clone(&paths);
         let api = FakeApi::start(move |asked| {
