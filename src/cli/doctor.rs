@@ -27,6 +27,7 @@ use crate::config::Config;
 use findings::{Exam, Finding, Findings, Status, some_of};
 use installation::Backend;
 pub(super) use installation::{Installed, configured};
+use probe::Outcome;
 use tolerarch_core::policy::Mode;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 use webhooks::{Entry, by_service};
@@ -132,22 +133,15 @@ async fn check_all(exam: &mut Exam<'_>) {
     for entry in by_service(&ours) {
         backends.push((entry, Backend::of(exam, entry).await));
     }
-    each(&ours, &mut exam.findings, webhooks::check_bundle);
+    // Dry runs also show whether a caBundle is the right one. What they find may be the consequence of the rest.
+    let before = exam.findings.0.len();
+    let proven = probe_all(exam, &entries, &backends, &namespaces).await;
+    let probed = exam.findings.0.split_off(before);
+    each(&ours, &mut exam.findings, |entry, findings| webhooks::check_bundle(entry, &proven, findings));
     for (_, backend) in &backends {
         replicas::check(exam, backend).await;
     }
-    if namespaces.is_empty() {
-        probe::check_unseen(exam).await;
-    }
-    // A Service that cannot be called costs one time-out, not one for each webhook that calls it.
-    let mut broken = Vec::new();
-    for entry in &entries {
-        let (selected, service) = (by_preference(client.namespace(), entry, &namespaces), entry.service());
-        let is_known = service.is_some() && broken.contains(&service);
-        if !selected.is_empty() && !is_known && !probe::check(exam, entry, &selected).await {
-            broken.push(service);
-        }
-    }
+    exam.findings.0.extend(probed);
     for (entry, backend) in backends.iter().filter(|(entry, _)| entry.is_for_pods()) {
         let Some(config) = installation::configuration(exam, backend).await else { continue };
         check_mode(&config, &mut exam.findings);
@@ -162,6 +156,35 @@ async fn check_all(exam: &mut Exam<'_>) {
         rights::check_restrictions(exam, &config.policy.pools, &selected).await;
         pools::check(exam, &config).await;
     }
+}
+
+/// Proves by dry runs that the webhooks answer. Returns the caBundles of those that did.
+async fn probe_all<'a>(
+    exam: &mut Exam<'_>,
+    entries: &[&'a Entry],
+    backends: &[(&Entry, Backend)],
+    namespaces: &[Namespace],
+) -> Vec<&'a [u8]> {
+    if namespaces.is_empty() {
+        probe::check_unseen(exam).await;
+    }
+    // A Service that cannot be called costs one time-out, not one for each webhook that calls it.
+    let (mut broken, mut proven) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let service = entry.service();
+        let selected = by_preference(exam.client.namespace(), entry, namespaces);
+        if selected.is_empty() || (service.is_some() && broken.contains(&service)) {
+            continue;
+        }
+        let backend = backends.iter().find(|(known, _)| known.service() == service);
+        let leads = service.is_none() || backend.is_none_or(|(_, backend)| backend.leads);
+        match probe::check(exam, entry, &selected, leads).await {
+            Outcome::Answered => proven.push(entry.bundle()),
+            Outcome::Unproven => {}
+            Outcome::Broken => broken.push(service),
+        }
+    }
+    proven
 }
 
 /// Runs a check for each webhook; findings that differ in nothing but the webhook are merged.

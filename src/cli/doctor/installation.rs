@@ -50,6 +50,8 @@ pub(in crate::cli) struct Installed {
 pub(super) struct Backend {
     pub(super) namespace: String,
     pub(super) pods: Vec<Pod>,
+    /// True if the Service leads to a Pod that is ready, as far as that can be read.
+    pub(super) leads: bool,
     /// Name of each Pod that has started, and the path of its admin port through the API server's proxy.
     pub(super) admin: Vec<(String, String)>,
 }
@@ -73,11 +75,12 @@ impl Backend {
             }
             Err(error) => {
                 findings.unread("service", &called, &error);
-                return Self::default();
+                return Self { leads: true, ..Self::default() };
             }
         };
         let ports: Vec<i32> = spec.ports.iter().flatten().map(|known| known.port).collect();
-        if ports.contains(&port) {
+        let has_port = ports.contains(&port);
+        if has_port {
             findings.ok("service", format!("{called} has port {port}"));
         } else {
             let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
@@ -90,7 +93,7 @@ impl Backend {
         }
         let labels = labels(&spec);
         let pods = pods(exam, &called, namespace, &labels).await;
-        check_endpoints(exam, (namespace, name), &labels, &pods).await;
+        let leads = check_endpoints(exam, (namespace, name), &labels, &pods).await && has_port;
         let admin = |kind: &str, name: &str, port: i32| {
             format!("/api/v1/namespaces/{namespace}/{kind}/http:{name}:{port}/proxy")
         };
@@ -106,7 +109,7 @@ impl Backend {
             });
             admin.collect()
         };
-        Self { namespace: namespace.to_owned(), pods, admin }
+        Self { namespace: namespace.to_owned(), pods, leads, admin }
     }
 
     /// Finds a Pod of another process of this installation; `None` if that process is not installed.
@@ -160,14 +163,22 @@ fn ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
     containers.flat_map(|container| container.ports.iter().flatten())
 }
 
-async fn check_endpoints(exam: &mut Exam<'_>, (namespace, name): (&str, &str), labels: &str, pods: &[Pod]) {
+/// Checks the endpoints of a Service. Returns whether it leads to a Pod that is ready, as far as that can be read.
+async fn check_endpoints(
+    exam: &mut Exam<'_>,
+    (namespace, name): (&str, &str),
+    labels: &str,
+    pods: &[Pod],
+) -> bool {
     let of_service = format!("kubernetes.io/service-name={name}");
     let slices = list::<EndpointSlice>(exam.client, Some(namespace), &of_service);
-    let Some(slices) = exam.read("endpoints", "the EndpointSlices", slices).await else { return };
+    let Some(slices) = exam.read("endpoints", "the EndpointSlices", slices).await else { return true };
     let findings = &mut exam.findings;
     let conditions = slices.iter().flat_map(|slice| &slice.endpoints).map(|one| &one.conditions);
     // An unknown readiness counts as ready, as in Kubernetes.
-    match conditions.filter(|known| known.as_ref().and_then(|known| known.ready) != Some(false)).count() {
+    let ready =
+        conditions.filter(|known| known.as_ref().and_then(|known| known.ready) != Some(false)).count();
+    match ready {
         0 => findings.failed(
             "endpoints",
             format!(
@@ -176,10 +187,9 @@ async fn check_endpoints(exam: &mut Exam<'_>, (namespace, name): (&str, &str), l
             format!("find out why its Pods are not ready: kubectl -n {namespace} describe pods -l {labels}"),
         ),
         1 => findings.ok("endpoints", "1 endpoint is ready"),
-        ready => findings.ok("endpoints", format!("{ready} endpoints are ready")),
+        _ => findings.ok("endpoints", format!("{ready} endpoints are ready")),
     }
-    // API servers keep connections to where the Service led before, so a dry run may still be answered. Only a port that
-    // the Pods name is known to be the one.
+    // Only a port that the Pods name is known to be the one.
     let named = pods.iter().flat_map(ports).filter(|port| port.name.as_deref() == Some("webhook"));
     let wanted: BTreeSet<i32> = named.map(|port| port.container_port).collect();
     let targets = slices.iter().flat_map(|slice| slice.ports.iter().flatten()).filter_map(|port| port.port);
@@ -192,7 +202,9 @@ async fn check_endpoints(exam: &mut Exam<'_>, (namespace, name): (&str, &str), l
             format!("Service {namespace}/{name} leads to port {targets} of its Pods, which answer reviews at {wanted}"),
             "set its targetPort to the name of the container's port, webhook in the chart",
         );
+        return false;
     }
+    ready > 0
 }
 
 /// Returns why a Pod does not start, and advice.

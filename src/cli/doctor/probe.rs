@@ -20,6 +20,15 @@ use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 /// Maximal number of namespaces to try, as other webhooks and quotas may refuse the Pod.
 const TRIES: usize = 3;
 
+/// Outcome of the dry runs for a webhook.
+pub(super) enum Outcome {
+    Answered,
+    /// Nothing is shown, and a dry run for another webhook of the same Service may be answered.
+    Unproven,
+    /// The call itself fails.
+    Broken,
+}
+
 /// Counts of a webhook's calls by the API server.
 #[derive(Clone, Copy)]
 struct Calls {
@@ -84,13 +93,17 @@ async fn attempt(
     (if has_answered { Ok(true) } else { created.map(|_| false) }, begun.elapsed())
 }
 
-/// Reports an answer for a Pod with these labels, and those that an ordinary Pod lacks.
-fn prove(name: &str, namespace: &str, labels: &Labels, took: Duration, findings: &mut Findings) {
+/// Reports an answer for a Pod with these labels, and those that an ordinary Pod lacks. `leads` is false if the Service
+/// leads nowhere: API servers keep connections to where it led before.
+fn prove(name: &str, namespace: &str, labels: &Labels, took: Duration, leads: bool, findings: &mut Findings) {
     let (took, ordinary) = (took.as_millis(), ordinary());
     let own = labels.iter().filter(|(key, _)| !ordinary.contains_key(*key));
     let own: Vec<String> = own.map(|(key, value)| format!("{key}={value}")).collect();
     let with = if own.is_empty() { String::new() } else { format!(" with {}", own.join(",")) };
-    findings.ok("dry-run", format!("{name} answered for a dry-run Pod{with} in {namespace}, in {took} ms"));
+    let (status, by) =
+        if leads { (Status::Ok, "") } else { (Status::Unknown, ", by a connection from before") };
+    let message = format!("{name} answered for a dry-run Pod{with} in {namespace}, in {took} ms{by}");
+    findings.add(status, "dry-run", message, "");
 }
 
 /// Tries a dry run in one namespace if webhooks or namespaces cannot be read: an answer is proof all the same.
@@ -99,7 +112,7 @@ pub(super) async fn check_unseen(exam: &mut Exam<'_>) {
     let namespace = only.unwrap_or(client.namespace());
     let labels = ordinary();
     match attempt(client, namespace, &labels).await {
-        (Ok(true), took) => prove("tolerarch", namespace, &labels, took, findings),
+        (Ok(true), took) => prove("tolerarch", namespace, &labels, took, true, findings),
         (Ok(false), _) => findings.add(
             Status::failed_if(only.is_some()),
             "dry-run",
@@ -112,13 +125,17 @@ pub(super) async fn check_unseen(exam: &mut Exam<'_>) {
     }
 }
 
-/// Creates the Pod in a namespace that the webhook selects, and reports the fault if there is no answer. Returns
-/// whether the call itself worked, and so may work for another webhook of the same Service.
-pub(super) async fn check(exam: &mut Exam<'_>, entry: &Entry, namespaces: &[&Namespace]) -> bool {
+/// Creates the Pod in a namespace that the webhook selects, and reports the fault if there is no answer.
+pub(super) async fn check(
+    exam: &mut Exam<'_>,
+    entry: &Entry,
+    namespaces: &[&Namespace],
+    leads: bool,
+) -> Outcome {
     let client = exam.client;
     let name = entry.name();
     let selector = &entry.objects;
-    let Some(needed) = selector.example() else { return true };
+    let Some(needed) = selector.example() else { return Outcome::Unproven };
     let labels: Labels = ordinary().into_iter().chain(needed.clone()).collect();
     let labels = if selector.matches(&labels) { labels } else { needed };
     let webhook = &entry.webhook.name;
@@ -127,11 +144,11 @@ pub(super) async fn check(exam: &mut Exam<'_>, entry: &Entry, namespaces: &[&Nam
     for namespace in namespaces.iter().take(TRIES).map(|namespace| name_of(*namespace)) {
         match attempt(client, namespace, &labels).await {
             (Ok(true), took) => {
-                prove(&name, namespace, &labels, took, &mut exam.findings);
+                prove(&name, namespace, &labels, took, leads, &mut exam.findings);
                 if let Some(before) = before {
                     check_fail_open(exam, entry, before).await;
                 }
-                return true;
+                return if leads { Outcome::Answered } else { Outcome::Unproven };
             }
             (Ok(false), took) => {
                 let calls = before.zip(Calls::read(client, webhook).await.ok());
@@ -146,17 +163,17 @@ pub(super) async fn check(exam: &mut Exam<'_>, entry: &Entry, namespaces: &[&Nam
             format!("a dry-run Pod in {namespace} was refused, so that {name} is not proven: {error}"),
         );
     }
-    true
+    Outcome::Unproven
 }
 
-/// Reports why a Pod came back without an answer of the webhook. Returns whether the call itself worked.
+/// Reports why a Pod came back without an answer of the webhook.
 async fn diagnose(
     exam: &mut Exam<'_>,
     entry: &Entry,
     namespace: &str,
     took: Duration,
     calls: Option<(Calls, Calls)>,
-) -> bool {
+) -> Outcome {
     let Exam { client, findings, .. } = exam;
     let webhook = &entry.webhook;
     let patience =
@@ -197,7 +214,7 @@ async fn diagnose(
         format!("a dry-run Pod in {namespace} came back without an answer of {name}: {why}"),
         fix,
     );
-    !is_late && made.is_some()
+    if is_late || made.is_none() { Outcome::Broken } else { Outcome::Unproven }
 }
 
 /// Returns why the API server's call of a Service failed, and advice. Calls the Service through the API server as a

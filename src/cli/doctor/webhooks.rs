@@ -47,6 +47,10 @@ impl Entry {
         format!("{}/{}", self.configuration, self.webhook.name)
     }
 
+    pub(super) fn bundle(&self) -> &[u8] {
+        self.webhook.client_config.ca_bundle.as_ref().map_or(&[], |bundle| &bundle.0)
+    }
+
     pub(super) fn path(&self) -> Option<String> {
         let config = &self.webhook.client_config;
         match (&config.service, &config.url) {
@@ -217,10 +221,10 @@ pub(super) fn check_profiles(entries: &[&Entry], profiles: &[String], findings: 
     }
 }
 
-/// Checks whether the caBundle holds a certificate that is valid.
-pub(super) fn check_bundle(entry: &Entry, findings: &mut Findings) {
-    let (name, config) = (entry.name(), &entry.webhook.client_config);
-    let pem = config.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
+/// Checks whether the caBundle holds a certificate that is valid. Whether it is that of the CA, only a dry run shows:
+/// `proven` are the bundles of webhooks that have answered.
+pub(super) fn check_bundle(entry: &Entry, proven: &[&[u8]], findings: &mut Findings) {
+    let (name, config, pem) = (entry.name(), &entry.webhook.client_config, entry.bundle());
     let certificates = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
     let end = |certificate: CertificateDer<'_>| {
         let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
@@ -238,7 +242,14 @@ pub(super) fn check_bundle(entry: &Entry, findings: &mut Findings) {
         Some(last) if last <= ASN1Time::now().timestamp() => {
             format!("every certificate in the caBundle of {name} has expired, the last one at {}", date(last))
         }
-        Some(last) => return findings.ok("ca-bundle", format!("{name} trusts a CA until {}", date(last))),
+        Some(last) => {
+            let trusts = format!("{name} trusts a CA until {}", date(last));
+            return match proven.contains(&pem) {
+                true => findings.ok("ca-bundle", trusts),
+                false => findings
+                    .unknown("ca-bundle", format!("{trusts}; no dry run shows that it is the right one")),
+            };
+        }
     };
     findings.failed(
         "ca-bundle",

@@ -5,11 +5,11 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use testregistry::Pki;
 
-use super::failed;
 use super::world::{
     Call, DEPLOYMENTS, EVERY_POD, ISSUERS, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, READYZ, SERVICE,
     SLICES, WEBHOOKS, World, node, node_pool, our_taint, stored,
 };
+use super::{Status, failed};
 
 type Break = fn(&mut World);
 /// A failed check, with parts of its message and of its fix.
@@ -508,5 +508,40 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             assert!(finding.fix.contains(fix), "{what}: {finding:#?}");
         }
         assert_eq!(serde_json::to_value(&findings).unwrap()["healthy"], false, "{what}");
+    }
+}
+
+/// A tick says that something is shown: not by a CA that may be anybody's, nor by a connection of former times.
+#[tokio::test]
+async fn where_nothing_is_shown_there_is_no_tick() {
+    let cases: [(Break, _); 3] = [
+        (
+            |world| {
+                let foreign = BASE64_STANDARD.encode(Pki::new().ca_pem());
+                world.webhook()["clientConfig"]["caBundle"] = foreign.into();
+                world.call = Call::Fails;
+            },
+            &[("ca-bundle", "no dry run shows that it is the right one")][..],
+        ),
+        (
+            |world| world.at(SLICES)[0]["ports"] = json!([{"port": 9999}]),
+            &[("dry-run", "by a connection from before"), ("ca-bundle", "no dry run shows")],
+        ),
+        (
+            |world| *world.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}]),
+            &[("dry-run", "by a connection from before"), ("ca-bundle", "no dry run shows")],
+        ),
+    ];
+    for (breaks, expected) in cases {
+        let mut world = World::healthy();
+        breaks(&mut world);
+        let findings = world.examine(None).await;
+        for (check, message) in expected {
+            let found: Vec<_> = findings.0.iter().filter(|finding| finding.check == *check).collect();
+            assert!(
+                matches!(found[..], [found] if found.status == Status::Unknown && found.message.contains(message)),
+                "{message}: {found:#?}"
+            );
+        }
     }
 }
