@@ -87,6 +87,8 @@ pub(super) enum SecretFault {
     Cluster(#[from] ClusterError),
     #[error("{0}")]
     Content(&'static str),
+    #[error("not read in time: the Pod is decided without it, and the next Pod may find it")]
+    Late,
 }
 
 /// Content of one pull secret of a Pod.
@@ -152,7 +154,8 @@ impl PullSecrets {
         }
         let read = wanted.into_iter().map(|name| async move {
             let Some(cached) = self.cached.get(&name) else {
-                return timeout(self.wait, self.fetch(&name)).await.ok()?;
+                let read = timeout(self.wait, self.fetch(&name)).await;
+                return read.inspect_err(|_| self.log(SecretFault::Late, &name)).ok()?;
             };
             if cached.due <= Instant::now() {
                 // The task goes on without a caller.

@@ -160,6 +160,7 @@ async fn callers_wait_for_the_first_reading_but_not_long() {
     };
     let (read, ()) = tokio::join!(passwords(&secrets, &["hanging", "there"]), late);
     assert_eq!(read, ["word"]);
+    assert!(!secrets.logged.lock().insert(&SecretFault::Late.to_string()), "it is logged");
 }
 
 fn name_of(name: &str) -> Name {
