@@ -1,6 +1,7 @@
 //! `tolerarch doctor`: checks an installation from end to end, and advises where something does not work. Reads with
 //! the user's own rights, and changes nothing: it creates only dry runs and access reviews.
 
+mod configuration;
 mod controller;
 mod findings;
 mod installation;
@@ -24,9 +25,9 @@ use super::output::{Look, Output, json, print};
 use super::session::run;
 use super::{Failure, Shared};
 use crate::config::Config;
+pub(super) use configuration::{Installed, configured};
 use findings::{Exam, Finding, Findings, Status, some_of};
 use installation::Backend;
-pub(super) use installation::{Installed, configured};
 use probe::Outcome;
 use tolerarch_core::policy::Mode;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
@@ -143,7 +144,7 @@ async fn check_all(exam: &mut Exam<'_>) {
     }
     exam.findings.0.extend(probed);
     for (entry, backend) in backends.iter().filter(|(entry, _)| entry.is_for_pods()) {
-        let Some(config) = installation::configuration(exam, backend).await else { continue };
+        let Some(config) = configuration::check(exam, backend).await else { continue };
         check_mode(&config, &mut exam.findings);
         // The entries of one installation are in one configuration.
         let own = ours.iter().filter(|other| other.configuration == entry.configuration).copied();

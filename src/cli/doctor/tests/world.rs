@@ -11,7 +11,7 @@ use http::Method;
 use serde_json::{Value, json};
 use testregistry::Pki;
 
-use super::super::{Findings, Installed, examine, installation};
+use super::super::{Findings, Installed, configured, examine};
 use tolerarch_kubernetes::cluster::testing::{Asked, FakeApi, Reply};
 use tolerarch_support::sync::Mutex;
 
@@ -287,7 +287,7 @@ impl World {
             self.answer(&made, &asked)
         })
         .await;
-        let found = installation::configured(&api.client()).await;
+        let found = configured(&api.client()).await;
         let mut paths = paths.lock().clone();
         // A list has several pages.
         paths.dedup();

@@ -1,0 +1,125 @@
+//! The configuration of an installation, as its Pods have it.
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+
+use super::findings::{Exam, Findings, Status};
+use super::installation::{Backend, labels, serving};
+use super::webhooks::{Entry, by_service};
+use crate::cli::kubernetes::{get, list};
+use crate::config::Config;
+use tolerarch_kubernetes::cluster::{Selector, UserClient};
+
+/// Longest time until a changed ConfigMap is in the Pods: the kubelet's period of sync (60 s) and the age of its cache, with
+/// some to spare.
+const ARRIVAL: SignedDuration = SignedDuration::from_secs(120);
+
+/// Configuration of an installation, as its Pods have it.
+pub(in crate::cli) struct Installed {
+    pub(in crate::cli) namespace: String,
+    /// Name of the ConfigMap, for the user.
+    pub(in crate::cli) source: String,
+    pub(in crate::cli) text: String,
+    /// Namespaces of which the Pods are reviewed.
+    pub(in crate::cli) reviewed: Vec<Selector>,
+}
+
+/// Reads the configuration of the Pods: from the file if one is named, otherwise from the mounted ConfigMap.
+pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<Config> {
+    let Exam { client, config, findings, .. } = exam;
+    let read = match config {
+        Some(file) => match std::fs::read_to_string(*file) {
+            Ok(text) => Ok((file.display().to_string(), text)),
+            Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
+        },
+        None => {
+            let found = mounted(client, &backend.namespace, &backend.pods).await;
+            if let Ok((source, _, Some(changed))) = &found {
+                check_arrival(source, *changed, &backend.pods, findings);
+            }
+            found.map(|(source, text, _)| (source, text))
+        }
+    };
+    let (source, text) = read.map_err(|message| findings.unknown("configuration", message)).ok()?;
+    match Config::parse(&text) {
+        Ok(config) => {
+            findings.ok("configuration", format!("{source} is valid"));
+            Some(config)
+        }
+        Err(faults) => {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            findings.failed(
+                "configuration",
+                format!("{source} is not valid: {}", faults.join("; ")),
+                "correct it: Pods that run keep the last valid one, new ones do not start",
+            );
+            None
+        }
+    }
+}
+
+/// Reports a change that kubelets may not have brought to all Pods yet.
+fn check_arrival(source: &str, changed: Timestamp, pods: &[Pod], findings: &mut Findings) {
+    let started = |pod: &Pod| Some(pod.status.as_ref()?.start_time.as_ref()?.0);
+    let since = Timestamp::now().duration_since(changed);
+    // Where the clock here is behind, nothing is said.
+    let is_recent = !since.is_negative() && since < ARRIVAL;
+    if is_recent && pods.iter().filter_map(started).any(|started| started < changed) {
+        findings.add(
+            Status::Unknown,
+            "configuration",
+            format!(
+                "{source} was changed {} s ago: replicas may still decide by what it was",
+                since.as_secs()
+            ),
+            "kubelets bring it to them within two minutes; then run this again",
+        );
+    }
+}
+
+/// Reads the ConfigMap of the first Pod that has one, and when it was changed; fails with the reason why there is none.
+async fn mounted(
+    client: &UserClient,
+    namespace: &str,
+    pods: &[Pod],
+) -> Result<(String, String, Option<Timestamp>), String> {
+    let mut volumes =
+        pods.iter().filter_map(|pod| pod.spec.as_ref()).flat_map(|spec| spec.volumes.iter().flatten());
+    let Some(volume) = volumes.find(|volume| volume.name == "config" && volume.config_map.is_some()) else {
+        return Err("no Pod shows which ConfigMap it uses; name the file with --config".to_owned());
+    };
+    let name = volume.config_map.as_ref().map_or("", |found| &found.name);
+    let source = format!("ConfigMap {namespace}/{name}");
+    let found = get::<ConfigMap>(client, Some(namespace), name).await;
+    let found = found.map_err(|error| format!("{source} cannot be read: {error}"))?;
+    let changed = found.managed_fields().iter().filter_map(|fields| Some(fields.time.as_ref()?.0)).max();
+    match found.data.and_then(|mut data| data.remove("config.yaml")) {
+        Some(text) => Ok((source, text, changed)),
+        None => Err(format!("{source} has no config.yaml")),
+    }
+}
+
+/// Reads the configuration of the first installation.
+pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed, String> {
+    let all = list::<MutatingWebhookConfiguration>(client, None, "").await;
+    let all = all.map_err(|error| format!("the MutatingWebhookConfigurations cannot be read: {error}"))?;
+    let all = Entry::all(all);
+    let ours: Vec<&Entry> = all.iter().filter(|entry| entry.is_ours() && entry.is_for_pods()).collect();
+    let installed = by_service(&ours);
+    let entry = installed.first().ok_or("the cluster has no webhook of tolerarch")?;
+    let (namespace, service, _) =
+        entry.service().ok_or("its webhook calls a URL, so its Pods are not known")?;
+    let pods = async {
+        let found = get::<Service>(client, Some(namespace), service).await?;
+        serving(client, namespace, &labels(&found.spec.unwrap_or_default())).await
+    };
+    let unread = |error| format!("the Pods of Service {namespace}/{service} cannot be read: {error}");
+    let (mut source, text, _) = mounted(client, namespace, &pods.await.map_err(unread)?).await?;
+    if installed.len() > 1 {
+        source += &format!(", the first of {} installations", installed.len());
+    }
+    let reviewed = ours.iter().map(|entry| entry.namespaces.clone()).collect();
+    Ok(Installed { namespace: namespace.to_owned(), source, text, reviewed })
+}
