@@ -14,7 +14,7 @@ use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMap, OwnedName,
 use tolerarch_support::health::Reported;
 use tolerarch_support::sync::Mutex;
 
-/// Maximal number of failures that wait to be written. A dropped one is seen again while its Pod keeps failing.
+/// Maximal number of failures that wait to be written. A dropped one is seen again when its next Pod fails.
 const WAITING: usize = 256;
 /// Delay in which failures are collected for one write, and the longest pause after failed writes.
 const TOGETHER: Duration = Duration::from_secs(1);
@@ -75,7 +75,11 @@ impl Learner {
         let (now, news) = (SystemTime::now(), waiting.lock().clone());
         let mut images = FailedImages::of_text(record(&stored), now);
         let changes = news.iter().filter(|failed| images.record((*failed).clone(), now)).count();
-        if changes > 0 && leadership.holds() {
+        if changes > 0 {
+            // The task may run a moment longer than the Lease; if the Lease is won back, the failures are still there.
+            if !leadership.holds() {
+                return Ok(());
+            }
             name.write(cluster, &stored, json!({"data": {RECORD: images.to_text()}})).await?;
             tracing::info!(images = changes, "images that failed on an architecture are recorded");
         }

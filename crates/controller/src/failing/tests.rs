@@ -354,6 +354,35 @@ async fn the_record_outlives_leaders_and_whatever_is_done_to_it() {
     assert!(!kept()[1]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_learned_as_the_lease_ends_is_written_when_it_is_won_back() {
+    let objects = Objects::start().await;
+    let (learner, state, (hold, leadership)) =
+        (learner(&objects), Reported::default(), Leadership::lacking());
+    learner.learn(FailedImage {
+        digest: Digest::of_text("a"),
+        architecture: "arm64".to_owned(),
+        evidence: failed_images::Evidence::ExecFormatError,
+        namespace: "team".to_owned(),
+        is_for_all: true,
+    });
+    let steps = async {
+        let until = async |what: &dyn Fn() -> bool| {
+            while !what() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        until(&|| objects.requests() > 2).await;
+        assert!(recorded(&objects).is_empty());
+        hold();
+        until(&|| !recorded(&objects).is_empty()).await;
+    };
+    tokio::select! {
+        () = learner.keep(&leadership, &state) => {}
+        () = steps => {}
+    }
+}
+
 /// Also where it is written by two at a time, and where it may not be.
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_written_is_written_later() {

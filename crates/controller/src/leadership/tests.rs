@@ -24,6 +24,15 @@ impl Leadership {
     pub(crate) fn held() -> Self {
         Self(watch::channel(Some(Instant::now() + Duration::from_secs(1 << 30))).1)
     }
+
+    /// One that is held after the test says so.
+    pub(crate) fn lacking() -> (impl FnOnce(), Self) {
+        let (sender, until) = watch::channel(None);
+        let hold = move || {
+            sender.send_replace(Some(Instant::now() + Duration::from_secs(1 << 30)));
+        };
+        (hold, Self(until))
+    }
 }
 use tolerarch_support::metrics::Metrics;
 
