@@ -126,12 +126,15 @@ func (s set) isForController(name string, rule rbac.PolicyRule) bool {
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: watched},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{name}, Verbs: []string{"get", "patch", "create"}},
 	}
-	events, logs := s.tellsEvents()
+	events, logs, evicts := s.controls()
 	if events {
 		needed = append(needed, rbac.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}})
 	}
 	if s.followsFailedImages() {
 		needed = append(needed, s.failedImages(name, "get", "list", "watch", "patch", "create"))
+		if evicts {
+			needed = append(needed, rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/eviction"}, Verbs: []string{"create"}})
+		}
 	}
 	if events || s.followsFailedImages() {
 		needed = append(needed, rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}})
@@ -146,18 +149,18 @@ func (s set) isForController(name string, rule rbac.PolicyRule) bool {
 	return s.isOfController(name) && slices.ContainsFunc(needed, func(one rbac.PolicyRule) bool { return reflect.DeepEqual(one, rule) })
 }
 
-// tellsEvents tells whether the controller is configured to write events, and to read logs for them.
-func (s set) tellsEvents() (events, logs bool) {
+// controls tells whether the controller is configured to write events, to read logs for them, and to evict Pods.
+func (s set) controls() (events, logs, evicts bool) {
 	events = true
 	for _, c := range all[*core.ConfigMap](s) {
 		config := struct {
-			Controller struct{ Events, PodLogs bool }
-		}{struct{ Events, PodLogs bool }{true, false}}
-		if yaml.Unmarshal([]byte(c.Data["config.yaml"]), &config) == nil {
-			events, logs = events && config.Controller.Events, logs || config.Controller.PodLogs
+			Controller struct{ Events, PodLogs, EvictFailed bool }
+		}{struct{ Events, PodLogs, EvictFailed bool }{true, false, false}}
+		if own := &config.Controller; yaml.Unmarshal([]byte(c.Data["config.yaml"]), &config) == nil {
+			events, logs, evicts = events && own.Events, logs || own.PodLogs, evicts || own.EvictFailed
 		}
 	}
-	return events, logs
+	return events, logs, evicts
 }
 
 // isForNodeTaints tells whether a rule lets the controller change nodes, which a policy of the same name fences in.

@@ -294,6 +294,10 @@ impl Slot for ControllerSettings {
             key("learn", &mut self.learn)
                 .means("whether images that fail on an architecture are recorded, and kept from its pools")
                 .at_start(),
+            key("evictFailed", &mut self.evict_failed).means(
+                "whether Pods that failed so are evicted, as far as their disruption budgets allow it: takes \
+                 the right to create pods/eviction",
+            ),
             key("census", or_never().of(&mut self.census))
                 .means("how often all Pods are counted for the metrics of the cluster; 0 for never"),
             key("nodeTaints", &mut self.node_taints).means("taints that nodes get, by their labels"),

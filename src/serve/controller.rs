@@ -66,6 +66,7 @@ async fn control(
         context: context.clone(),
         recorder: recorder.clone(),
         learner: Learner::new(Arc::clone(&context.cluster), failed_images),
+        metrics: own.clone(),
         state: Reported::default(),
     };
     process.keep("failing-pods", failing.state.clone(), failing, |task| Box::pin(task.run()));

@@ -10,12 +10,13 @@ use serde::de::IgnoredAny;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::container_failure::{ContainerFailure, Evidence, failures, is_exec_format};
+use super::evictor::{self, Evictor, FailedPod};
 use super::fair_queue::FairQueue;
 use super::learner::Learner;
 use super::loops::{Context, lookup_limits, tell, while_on};
 use super::note::{Place, WRONG_ARCHITECTURE, kept};
 use super::pace::Pace;
-use super::{ControllerSettings, Recorder};
+use super::{ControllerMetrics, ControllerSettings, Recorder};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Kept, Pod, Purpose};
 use tolerarch_core::policy::ImageSupport;
@@ -38,11 +39,14 @@ const LOOKED: (Duration, usize) = (Duration::from_secs(3600), 1 << 14);
 const PER_SECOND: u32 = 5;
 const BURST: u32 = 20;
 const LOOKS: usize = 4;
+/// Maximal number of Pods that wait for their eviction.
+const EVICTIONS: usize = 512;
 
 pub struct FailingPods {
     pub context: Context,
     pub recorder: Recorder,
     pub learner: Learner,
+    pub metrics: ControllerMetrics,
     pub state: Reported,
 }
 
@@ -50,6 +54,7 @@ const PODS_UNREAD: &str = "the Pods on nodes cannot be read";
 const NO_NAMESPACES: &str = "the right to get namespaces is missing";
 const NO_NODES: &str = "the right to get nodes is missing";
 const NO_LOGS: &str = "the right to get pods/log is missing";
+const NO_EVICTIONS: &str = "the right to create pods/eviction is missing";
 /// Requests that show whether a missing right has been granted; an object of this name need not exist.
 const RIGHTS: [(&str, &str); 3] = [
     (NO_NAMESPACES, "/api/v1/namespaces/default"),
@@ -58,6 +63,15 @@ const RIGHTS: [(&str, &str); 3] = [
 ];
 /// Time between these requests.
 const TRY: Duration = Duration::from_secs(60);
+
+/// Result of the examination of a Pod.
+#[derive(Default)]
+struct Look {
+    /// True if everything needed is known.
+    is_settled: bool,
+    /// Failure that has been recorded.
+    failed: Option<FailedImage>,
+}
 
 impl FailingPods {
     pub async fn run(&mut self) {
@@ -74,6 +88,7 @@ impl FailingPods {
         let mut changes = self.context.watcher.follow::<StoredPod>(Some(PODS));
         let mut waiting = FairQueue::new(QUEUE);
         let mut looked = Recently::new(LOOKED.0, LOOKED.1);
+        let (evictor, mut evictions) = (Evictor::new(), FuturesUnordered::new());
         let pace = Pace::new(PER_SECOND, BURST);
         let limits = lookup_limits(LOOKS);
         let (pace, limits) = (&pace, &limits);
@@ -95,15 +110,24 @@ impl FailingPods {
                     }
                 }
                 Some(done) = looks.next() => {
-                    let (uid, is_settled): (String, Result<bool, ClusterError>) = done;
-                    if let Err(error) = &is_settled {
+                    let (pod, look): (StoredPod, Result<Look, ClusterError>) = done;
+                    let look = look.unwrap_or_else(|error| {
                         tracing::debug!(%error, "a Pod that does not run cannot be looked at");
-                    }
-                    if is_settled != Ok(true) {
+                        Look::default()
+                    });
+                    if !look.is_settled {
                         // The Pod is examined again when it changes, as it does when its container is restarted.
-                        looked.remove(&uid);
+                        looked.remove(pod.uid());
+                    }
+                    if let Some(failed) = look.failed
+                        && self.context.settings.borrow().evict_failed
+                        && evictions.len() < EVICTIONS
+                        && let Some(failed) = evictor.candidate(&pod, &failed)
+                    {
+                        evictions.push(self.evict(failed));
                     }
                 }
+                Some(()) = evictions.next() => {}
                 _ = tries.tick() => self.try_again().await,
             }
             while looks.len() < LOOKS
@@ -111,7 +135,8 @@ impl FailingPods {
             {
                 looks.push(async move {
                     pace.turn().await;
-                    (pod.uid().to_owned(), self.look(&pod, &failures, limits).await)
+                    let look = self.look(&pod, &failures, limits).await;
+                    (pod, look)
                 });
             }
         }
@@ -125,37 +150,44 @@ impl FailingPods {
         }
         // Only fields that are still needed are kept.
         pod.containers.clear();
-        pod.owners.clear();
+        pod.owners.retain(|owner| owner.controller);
         pod.metadata.labels = None;
         let is_small = pod.facts.as_ref().is_some_and(|facts| facts.held() <= POD);
         (is_small && !failures.is_empty()).then_some((pod, failures))
     }
 
-    /// Finds out whether an image does not run on the node, and reports it. Returns whether everything needed is known.
+    async fn evict(&self, pod: FailedPod) {
+        let Some(answer) = pod.evict(&self.context).await else { return };
+        let result = self.metrics.evicted(self.learn(NO_EVICTIONS, answer));
+        let FailedPod { namespace, name, .. } = pod;
+        tracing::info!(%namespace, pod = name, result, "eviction of a Pod whose image failed on the node's architecture");
+    }
+
+    /// Finds out whether an image does not run on the node, and reports it.
     async fn look(
         &self,
         pod: &StoredPod,
         failures: &[ContainerFailure],
         limits: &BatchLimits,
-    ) -> Result<bool, ClusterError> {
-        let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else { return Ok(true) };
+    ) -> Result<Look, ClusterError> {
+        let mut look = Look { is_settled: true, failed: None };
+        let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else { return Ok(look) };
         let path = format!("/api/v1/namespaces/{}", pod.namespace());
         let namespace = self.learn(NO_NAMESPACES, self.context.cluster.get::<Namespace>(&path).await)?.object;
         let terms = NamespaceSettings::of(namespace.metadata.labels.as_ref(), false);
         if terms.is_opted_out {
-            return Ok(true);
+            return Ok(look);
         }
         let path = format!("{}/{node}", Node::PATH);
         let found = self.learn(NO_NODES, self.context.cluster.get::<Node>(&path).await)?.object;
         if found.os == "windows" {
-            return Ok(true);
+            return Ok(look);
         }
         let images = self.platforms(pod, failures, facts, terms, limits).await;
         let (events, learn) = {
             let settings = self.context.settings.borrow();
             (settings.events, settings.learn)
         };
-        let mut is_settled = true;
         for failure in failures {
             let ContainerFailure { container, image, evidence, .. } = failure;
             let known = images.iter().find(|(given, _)| given == image);
@@ -164,7 +196,7 @@ impl FailingPods {
             let place = Place { container, image, node, architecture, platforms };
             // Without the image's platforms the message could not name the cause.
             if *evidence != Evidence::NoMatch && place.is_claimed().is_none() {
-                is_settled = false;
+                look.is_settled = false;
                 continue;
             }
             if let Evidence::InItsLog { previous } = *evidence {
@@ -181,10 +213,11 @@ impl FailingPods {
                 self.recorder.record(WRONG_ARCHITECTURE, pod, || place.wrong(*evidence) + &kept);
             }
             if let Some(failed) = failed {
-                self.learner.learn(failed);
+                self.learner.learn(failed.clone());
+                look.failed = Some(failed);
             }
         }
-        Ok(is_settled)
+        Ok(look)
     }
 
     /// Sets or clears the fault `what` of a missing right, by the answer to a request that needs it.
@@ -199,11 +232,21 @@ impl FailingPods {
 
     /// Finds out which missing rights have been granted, even if no Pod needs them any more.
     async fn try_again(&self) {
+        let (logs, evictions) = {
+            let settings = self.context.settings.borrow();
+            (settings.pod_logs, settings.evict_failed)
+        };
+        for what in [(!logs).then_some(NO_LOGS), (!evictions).then_some(NO_EVICTIONS)].into_iter().flatten() {
+            self.state.set_fault(what, false);
+        }
+        // Of the answers only the errors matter.
         for (what, path) in RIGHTS {
             if self.state.has(what) {
-                // Only the error matters.
                 let _ = self.learn(what, self.context.cluster.get::<IgnoredAny>(path).await);
             }
+        }
+        if self.state.has(NO_EVICTIONS) {
+            let _ = self.learn(NO_EVICTIONS, evictor::try_one(&self.context.cluster).await);
         }
     }
 

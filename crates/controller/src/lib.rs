@@ -7,6 +7,7 @@
 mod census;
 mod container_failure;
 mod election;
+mod evictor;
 mod failing;
 mod fair_queue;
 mod leadership;

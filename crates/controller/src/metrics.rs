@@ -17,6 +17,7 @@ pub(super) const IN_THE_WAY: &str = "in-the-way";
 pub struct ControllerMetrics {
     pub(super) leads: IntGauge,
     repairs: IntCounterVec,
+    evictions: IntCounterVec,
     events: IntCounterVec,
     /// Events dropped because the queue was full.
     pub(super) dropped: IntCounter,
@@ -30,6 +31,11 @@ impl ControllerMetrics {
         let repairs = metrics.counters(
             "tolerarch_controller_repairs_total",
             "Tries to open pools to Pods without a node, by what came of them.",
+            &["result"],
+        )?;
+        let evictions = metrics.counters(
+            "tolerarch_controller_evictions_total",
+            "Tries to evict Pods whose image has failed on the architecture of their node, by what came of them.",
             &["result"],
         )?;
         let events = metrics.counters(
@@ -49,16 +55,18 @@ impl ControllerMetrics {
         // Creates the series, so that each is exported as 0 before its first count.
         for result in ["gone", "refused", "forbidden", "failed"] {
             repairs.with_label_values(&[result]);
+            evictions.with_label_values(&[result]);
             node_taints.with_label_values(&[result]);
         }
         repairs.with_label_values(&["repaired"]);
+        evictions.with_label_values(&["evicted"]);
         for result in ["changed", "conflict", CONTESTED, IN_THE_WAY] {
             node_taints.with_label_values(&[result]);
         }
         for event in EVENTS {
             events.with_label_values(&[event.reason]);
         }
-        Ok(Self { leads, repairs, events, dropped, node_taints })
+        Ok(Self { leads, repairs, evictions, events, dropped, node_taints })
     }
 
     pub(super) fn wrote(&self, event: EventKind) {
@@ -73,6 +81,18 @@ impl ControllerMetrics {
             other => word(other),
         };
         self.repairs.with_label_values(&[result]).inc();
+        result
+    }
+
+    /// Counts a tried eviction, and returns its result in a word.
+    pub(super) fn evicted(&self, evicted: Result<(), ClusterError>) -> &'static str {
+        let result = match evicted {
+            Ok(()) => "evicted",
+            // Another Pod has the name.
+            Err(ClusterError::Conflict) => "gone",
+            other => word(other),
+        };
+        self.evictions.with_label_values(&[result]).inc();
         result
     }
 

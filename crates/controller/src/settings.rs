@@ -16,6 +16,8 @@ pub struct ControllerSettings {
     pub pod_logs: bool,
     /// Set if images that fail on an architecture are recorded, so that Pods with them get no tolerations for it.
     pub learn: bool,
+    /// Set if Pods whose image has failed there are evicted.
+    pub evict_failed: bool,
     /// Time between counts of all Pods; zero for none.
     pub census: Duration,
     pub node_taints: Vec<NodeTaint>,
@@ -55,6 +57,7 @@ impl Default for ControllerSettings {
             events: true,
             pod_logs: false,
             learn: true,
+            evict_failed: false,
             census: Duration::from_secs(600),
             node_taints: Vec::new(),
             webhook_configurations: ObjectName::new(WEBHOOK_CONFIGURATION).into_iter().collect(),

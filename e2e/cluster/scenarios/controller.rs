@@ -317,9 +317,11 @@ async fn its_rights_are_few(namespace: &Namespace, account: &PathBuf) {
     }
 }
 
+/// A client with the rights of this account, which takes no for an answer.
 pub(crate) async fn client_of(account: &PathBuf) -> Client {
     let config = Kubeconfig::read_from(account).unwrap();
-    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    config.default_retry = false;
     Client::try_from(config).unwrap()
 }
 

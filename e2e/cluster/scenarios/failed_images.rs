@@ -1,8 +1,11 @@
 //! What failed once on an architecture is not made to fail there again, and no tenant makes that up for others.
 
+use std::path::PathBuf;
+
 use e2e::{Cluster, Namespace, PodExt, pod, until};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{EvictParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testregistry::Registry;
 use tokio::time::Instant;
@@ -18,7 +21,13 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     let local = cluster.local();
     let registry = Registry::builder().pki(local.pki.clone()).start().await;
     let repo = registry.repo("app");
-    for (tag, more) in [("lies", "linux/s390x"), ("other", "linux/ppc64le"), ("victim", "linux/riscv64")] {
+    let tags = [
+        ("lies", "linux/s390x"),
+        ("other", "linux/ppc64le"),
+        ("victim", "linux/riscv64"),
+        ("heals", "linux/mips64le"),
+    ];
+    for (tag, more) in tags {
         repo.index(Some(tag), ["linux/amd64", "linux/arm64", more]);
     }
     let address = registry.address();
@@ -39,7 +48,8 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
         let namespaces = Api::<k8s_openapi::api::core::v1::Namespace>::all(cluster.client.clone());
         namespaces.patch(&namespace.name, &PatchParams::default(), &Patch::Merge(opted_in)).await.unwrap();
     }
-    let settings = json!({"controller": {"lease": lease, "repair": false, "census": "0"}});
+    let settings =
+        json!({"controller": {"lease": lease, "repair": false, "census": "0", "evictFailed": true}});
     let leader = local.controller_as(&controller, &address, settings).await;
 
     let digest = |tag: &str| repo.digest_of(tag).unwrap();
@@ -80,13 +90,41 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     assert!(is_tolerated(&team, "victim").await);
     assert_eq!(webhook.metric("tolerarch_failed_images").await, 2);
     assert!(webhook.process.log().contains(r#""reason":"failed-there""#), "{}", webhook.process.log());
+    assert!(
+        team.pods().get("lies").await.unwrap().metadata.deletion_timestamp.is_none(),
+        "nobody replaces it"
+    );
+
+    // The Pod of a workload is evicted, and the next one stays away.
+    evictions_are_allowed(&team, &home, &controller).await;
+    let template = named(&team, "heals", "heals");
+    let template = json!({"metadata": {"labels": {"app": "heals"}}, "spec": template["spec"]});
+    let selector = json!({"matchLabels": {"app": "heals"}});
+    team.apply(&json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "heals"},
+        "spec": {"replicas": 1, "selector": selector, "template": template},
+    }))
+    .await;
+    let first = team.until_pods("heals", 1, Pod::tolerates_pool).await.remove(0);
+    let first = first.metadata.name.unwrap();
+    fails(&team, &first, &digest("heals"), &runtime).await;
+    let replaced = until("a Pod is evicted and replaced", async || {
+        let pods = team.pods().list(&ListParams::default().labels("app=heals")).await.ok()?.items;
+        let is_gone = pods.iter().all(|pod| {
+            pod.metadata.name.as_ref() != Some(&first) || pod.metadata.deletion_timestamp.is_some()
+        });
+        pods.into_iter().find(|pod| is_gone && pod.metadata.name.as_ref() != Some(&first))
+    })
+    .await;
+    assert!(!replaced.tolerates_pool(), "{replaced:?}");
+    assert_eq!(leader.metric(r#"tolerarch_controller_evictions_total{result="evicted"}"#).await, 1);
 
     // It outlives them both.
     drop(leader);
     webhook.process.kill().await;
     webhook.start_again().await;
     until("the record is read again", async || {
-        (webhook.metric("tolerarch_failed_images").await == 2).then_some(())
+        (webhook.metric("tolerarch_failed_images").await == 3).then_some(())
     })
     .await;
     assert!(!is_tolerated(&team, "lies").await && is_tolerated(&team, "other").await);
@@ -112,6 +150,39 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     let request = http::Request::delete(&record).body(Vec::new()).unwrap();
     cluster.client.request::<Value>(request).await.unwrap();
     until("what was deleted is forgotten", async || is_tolerated(&team, "lies").await.then_some(())).await;
+}
+
+/// Gives the controller the right that the chart gives with `controller.evictFailed`, and shows how a disruption budget
+/// answers, by which an eviction is held back.
+async fn evictions_are_allowed(team: &Namespace, home: &Namespace, controller: &PathBuf) {
+    let account = format!("{RELEASE}-controller");
+    let subject = json!({"kind": "ServiceAccount", "name": account, "namespace": home.name});
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "evicts"});
+    let rule = json!({"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]});
+    let api = "rbac.authorization.k8s.io/v1";
+    for object in [
+        json!({"apiVersion": api, "kind": "Role", "metadata": {"name": "evicts"}, "rules": [rule]}),
+        json!({
+            "apiVersion": api, "kind": "RoleBinding", "metadata": {"name": "evicts"}, "roleRef": role,
+            "subjects": [subject],
+        }),
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "held"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "held"}}},
+        }),
+    ] {
+        team.apply(&object).await;
+    }
+    let mut held = team.takes_a_place(&pod(&["registry.test/held"]));
+    held["metadata"] = json!({"name": "held", "labels": {"app": "held"}});
+    team.pod(&held).await;
+    let running = json!({"status": {"phase": "Running"}});
+    team.pods().patch_status("held", &PatchParams::default(), &Patch::Merge(running)).await.unwrap();
+    let pods = Api::<Pod>::namespaced(client_of(controller).await, &team.name);
+    match pods.evict("held", &EvictParams::default()).await {
+        Err(kube::Error::Api(status)) => assert_eq!(status.code, 429, "{status:?}"),
+        other => panic!("not held back: {other:?}"),
+    }
 }
 
 /// Plays the kubelet of a node on which the container of this Pod, with this image, ends like this.

@@ -57,7 +57,7 @@ fn rights<'a>(process: Process, config: &Config, namespace: &'a str) -> Vec<Righ
     let failed_images = config.server.failed_images && controller.learn;
     let (events, looks) = (controller.events, controller.events || controller.learn);
     let looker = if events { "controller.events" } else { "controller.learn" };
-    let taints = !controller.node_taints.is_empty();
+    let (evicts, taints) = (controller.learn && controller.evict_failed, !controller.node_taints.is_empty());
     let (ca, serving) = (tls.managed.secret.as_str(), tls.managed.serving_secret.as_str());
     let (lease, record) = (controller.lease.as_str(), controller.failed_images());
     let (any, record) = (vec![""], vec![record.as_str()]);
@@ -81,6 +81,7 @@ fn rights<'a>(process: Process, config: &Config, namespace: &'a str) -> Vec<Righ
         (Controller, looks, looker, "get", "", "namespaces", &any),
         (Controller, looks && controller.pod_logs, "controller.podLogs", "get", "", "pods/log", &any),
         (Controller, controller.learn, "controller.learn", "get list watch patch", "", "configmaps", &record),
+        (Controller, evicts, "controller.evictFailed", "create", "", "pods/eviction", &any),
         (Controller, taints, "controller.nodeTaints", "list watch patch", "", "nodes", &any),
     ];
     let mut rights = Vec::new();

@@ -23,7 +23,7 @@ async fn a_right_installation_passes_every_check() {
     let mut world = World::healthy().with_controller();
     // Rights are checked where a feature needs them.
     world.config(
-        "credentials: {pullSecrets: true}\nserver: {failedImages: true}\ntls: {mode: managed}\ncache: {warm: {fromPods: true}}\ncontroller: {podLogs: true}\n",
+        "credentials: {pullSecrets: true}\nserver: {failedImages: true}\ntls: {mode: managed}\ncache: {warm: {fromPods: true}}\ncontroller: {podLogs: true, evictFailed: true}\n",
     );
     let findings = world.examine(None).await;
     assert!(findings.0.iter().all(|finding| finding.status == Status::Ok), "{:#?}", findings.0);

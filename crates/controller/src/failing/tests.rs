@@ -81,7 +81,7 @@ impl World {
         let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
         let mut elector = Elector::new(Arc::clone(&cluster), lease, "a".into(), &metrics);
-        let recorder = Recorder::new(metrics);
+        let recorder = Recorder::new(metrics.clone());
         let settings = ControllerSettings { pod_logs, ..ControllerSettings::default() };
         let (_sender, settings) = watch::channel(settings);
         let mut events = EventLoop {
@@ -101,6 +101,7 @@ impl World {
             },
             recorder,
             learner: learner(&self.objects),
+            metrics,
             state: Reported::default(),
         };
         let reached = async {
@@ -220,8 +221,9 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
             current: world.bench.current.clone(),
             settings,
         },
-        recorder: Recorder::new(metrics),
+        recorder: Recorder::new(metrics.clone()),
         learner: learner(&world.objects),
+        metrics,
         state: Reported::default(),
     };
     let until = async |what: &str, is_so: &dyn Fn() -> bool| {

@@ -1,0 +1,108 @@
+//! Evicts Pods that failed on their node's architecture, so that their workload gets Pods that are kept from it. Their
+//! disruption budgets hold an eviction back.
+
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+use tokio::time::{Duration, sleep};
+
+use super::loops::Context;
+use tolerarch_core::pod::{POOLS_KEY, REQUIRED_KEY};
+use tolerarch_engine::failed_images::FailedImage;
+use tolerarch_images::registry::Digest;
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, StoredPod};
+use tolerarch_support::recently::Recently;
+use tolerarch_support::sync::Mutex;
+
+/// Delay of an eviction: by then every replica of the webhook has read the record of the failure.
+const KNOWN: Duration = Duration::from_secs(10);
+/// Pause between tries, and their number.
+const PAUSE: Duration = Duration::from_secs(60);
+const TRIES: usize = 60;
+/// Maximal number of evictions of a workload's Pods in an hour, and the number of workloads that are remembered.
+const OF_WORKLOAD: usize = 5;
+const HOUR: Duration = Duration::from_secs(3600);
+const WORKLOADS: usize = 4096;
+
+pub(super) struct Evictor(Mutex<Recently>);
+
+/// A Pod to evict.
+pub(super) struct FailedPod {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    uid: String,
+    digest: Digest,
+}
+
+impl Evictor {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Recently::new(HOUR, OF_WORKLOAD * WORKLOADS)))
+    }
+
+    /// Returns the Pod if its eviction helps and its workload has evictions left: a controller creates another one, and
+    /// tolerarch has let this one onto the node.
+    pub(super) fn candidate(&self, pod: &StoredPod, failed: &FailedImage) -> Option<FailedPod> {
+        let owner = pod.owners.iter().find(|owner| owner.controller)?;
+        let facts = pod.facts.as_ref()?;
+        let is_changed = [POOLS_KEY, REQUIRED_KEY].iter().any(|key| !facts.annotation(key).is_empty());
+        let mut recently = self.0.lock();
+        let is_due = |turn: usize| recently.insert(&format!("{} {turn}", owner.uid));
+        (is_changed && owner.kind != "DaemonSet" && (0..OF_WORKLOAD).any(is_due)).then(|| FailedPod {
+            namespace: pod.namespace().to_owned(),
+            name: pod.name().to_owned(),
+            uid: pod.uid().to_owned(),
+            digest: failed.digest,
+        })
+    }
+}
+
+/// Tries an eviction of no Pod, which shows whether the right is there.
+pub(super) async fn try_one(cluster: &Cluster) -> Result<(), ClusterError> {
+    cluster
+        .create(
+            "/api/v1/namespaces/default/pods/tolerarch/eviction?dryRun=All",
+            &eviction("default", "tolerarch", ""),
+        )
+        .await
+}
+
+fn eviction(namespace: &str, name: &str, uid: &str) -> Value {
+    json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    })
+}
+
+impl FailedPod {
+    /// Evicts the Pod while the failure of its image is on record. Returns the last answer; `None` if the Pod was not
+    /// to be evicted any more.
+    pub(super) async fn evict(&self, context: &Context) -> Option<Result<(), ClusterError>> {
+        let Self { namespace, name, uid, digest } = self;
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
+        let eviction = eviction(namespace, name, uid);
+        let (mut pause, mut answer) = (KNOWN, None);
+        for _ in 0..TRIES {
+            sleep(std::mem::replace(&mut pause, PAUSE)).await;
+            if !context.settings.borrow().evict_failed {
+                break;
+            }
+            let snapshot = context.current.get();
+            let failure = snapshot.failed.failure(digest, namespace, SystemTime::now());
+            if failure.is_none() || !context.leadership.holds() {
+                continue;
+            }
+            answer = Some(context.cluster.create(&path, &eviction).await);
+            // A disruption budget answers 429.
+            if !matches!(
+                answer,
+                Some(Err(ClusterError::Status | ClusterError::Timeout | ClusterError::Unreachable))
+            ) {
+                break;
+            }
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::*;
+use crate::{ControllerSettings, Leadership};
+use tolerarch_engine::decide::Snapshot;
+use tolerarch_engine::decide::testing::Bench;
+use tolerarch_engine::failed_images::{Evidence, FailedImages};
+use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
+
+const EVICTION: &str = "/api/v1/namespaces/team/pods/web-1/eviction";
+
+fn failed() -> FailedImage {
+    FailedImage {
+        digest: Digest::of_text("web"),
+        architecture: "arm64".to_owned(),
+        evidence: Evidence::ExecFormatError,
+        namespace: "team".to_owned(),
+        is_for_all: false,
+    }
+}
+
+fn pod(annotation: &str, owners: &Value) -> StoredPod {
+    StoredPod::of_value(&json!({
+        "metadata": {
+            "name": "web-1", "namespace": "team", "uid": "uid-1", "annotations": {annotation: "multi-arch"},
+            "ownerReferences": owners,
+        },
+        "spec": {"containers": [{"name": "app", "image": "web"}]},
+    }))
+    .unwrap()
+}
+
+fn owner(kind: &str, uid: &str, controller: bool) -> Value {
+    json!([{"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": uid, "controller": controller}])
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_pods_that_others_replace_are_evicted_and_few_of_a_workload() {
+    let evictor = Evictor::new();
+    let is_candidate = |pod: &StoredPod| evictor.candidate(pod, &failed()).is_some();
+    let own = pod(POOLS_KEY, &owner("ReplicaSet", "a", true));
+    for (why, pod) in [
+        ("nobody creates another one", pod(POOLS_KEY, &json!([]))),
+        ("its owner does not control it", pod(POOLS_KEY, &owner("Thing", "b", false))),
+        ("it would come back to the node", pod(POOLS_KEY, &owner("DaemonSet", "c", true))),
+        ("tolerarch has not let it there", pod("other", &owner("ReplicaSet", "d", true))),
+    ] {
+        assert!(!is_candidate(&pod), "{why}");
+    }
+    for _ in 0..OF_WORKLOAD {
+        assert!(is_candidate(&own));
+    }
+    assert!(!is_candidate(&own));
+    assert!(is_candidate(&pod(REQUIRED_KEY, &owner("ReplicaSet", "e", true))), "another workload");
+    tokio::time::advance(HOUR).await;
+    assert!(is_candidate(&own));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
+    let (bench, objects) = (Bench::new().await, Objects::start().await);
+    let (sender, settings) =
+        watch::channel(ControllerSettings { evict_failed: true, ..ControllerSettings::default() });
+    let context = Context {
+        leadership: Leadership::held(),
+        cluster: Arc::new(objects.cluster()),
+        watcher: Lists::start().await.watcher(),
+        current: bench.current.clone(),
+        settings,
+    };
+    let evictor = Evictor::new();
+    let candidate =
+        || evictor.candidate(&pod(POOLS_KEY, &owner("ReplicaSet", "a", true)), &failed()).unwrap();
+    assert_eq!(candidate().evict(&context).await, None, "nothing is recorded");
+
+    let mut record = FailedImages::default();
+    record.record(failed(), SystemTime::now());
+    let before = Snapshot::clone(&bench.current.get());
+    bench.current.publish(Snapshot { failed: Arc::new(record), ..before });
+    objects.refuse(Some((Method::POST, "/eviction", 429)));
+    let budget = async {
+        while objects.requests() < 3 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        assert!(objects.all(EVICTION).is_empty());
+        objects.refuse(None);
+    };
+    let one = candidate();
+    assert_eq!(tokio::join!(one.evict(&context), budget).0, Some(Ok(())));
+    let evictions = objects.all(EVICTION);
+    assert_eq!(evictions[0]["deleteOptions"]["preconditions"]["uid"], "uid-1", "{evictions:?}");
+
+    objects.refuse(Some((Method::POST, "/eviction", 403)));
+    let before = objects.requests();
+    assert_eq!(candidate().evict(&context).await, Some(Err(ClusterError::Forbidden)));
+    assert_eq!(objects.requests(), before + 1);
+    sender.send_modify(|settings| settings.evict_failed = false);
+    assert_eq!(candidate().evict(&context).await, None);
+}
