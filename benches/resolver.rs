@@ -1,15 +1,25 @@
 //! What the resolver's cache costs: nanoseconds of a hit beside those of the bare map below it (the ceiling), hits a
-//! second on one and two threads, bytes an image, and how much of a working set survives a flood.
+//! second on one and two threads, a decision with and without failed images on record, bytes an image, and how much of a
+//! working set survives a flood.
 //!
 //! `cargo bench --bench resolver`
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::hint::black_box;
+use std::sync::Arc;
+use std::time::SystemTime;
 
+use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 use tolerarch::config::Config;
 use tolerarch_core::image::{ImageRef, PlatformSet, Support};
-use tolerarch_images::credentials::Keyring;
+use tolerarch_core::pod::Pod;
+use tolerarch_core::policy::Policy;
+use tolerarch_core::reason::Reason;
+use tolerarch_engine::decide::{Snapshot, Wait};
+use tolerarch_engine::failed_images::{Evidence, FailedImage, FailedImages};
+use tolerarch_images::credentials::{Credentials, Keyring};
 use tolerarch_images::registry::{AddressGuard, Digest, Found, Registry, RegistryMetrics};
 use tolerarch_images::resolver::{CacheSettings, Resolver, ResolverMetrics, Tenant};
 use tolerarch_support::metrics::Metrics;
@@ -30,6 +40,7 @@ fn main() -> Outcome<()> {
     runtime.block_on(async {
         memory()?;
         speed().await?;
+        records().await?;
         flood().await
     })
 }
@@ -115,6 +126,60 @@ async fn speed() -> Outcome<()> {
         100.0 * one / ceiling
     );
     println!("hits a second       {one:>8.0} on 1 thread, {two:.0} on 2");
+    Ok(())
+}
+
+/// A decision on a Pod of three images in the cache, beside one with as many failed images on record as there can be.
+async fn records() -> Outcome<()> {
+    let images = (0..3).map(image).collect::<Outcome<Vec<_>>>()?;
+    let resolver = resolver(1000)?;
+    fill(&resolver, &images);
+    let containers: Value = images.iter().map(|image| json!({"image": image.as_str()})).collect();
+    let pod = json!({"metadata": {}, "spec": {"containers": containers}});
+    let pod = Pod::of_value(&pod)?;
+    let mut snapshot = Snapshot {
+        policy: Policy::default(),
+        profiles: BTreeMap::new(),
+        budget: Duration::ZERO,
+        credentials: Credentials::default(),
+        resolver,
+        failed: Arc::default(),
+    };
+    let mut record = FailedImages::default();
+    for number in 0..1000 {
+        let failed = FailedImage {
+            digest: Digest::of_content(&usize::to_be_bytes(number)),
+            architecture: "arm64".to_owned(),
+            evidence: Evidence::ExecFormatError,
+            namespace: format!("team-{}", number % 100),
+            is_for_all: true,
+        };
+        record.record(failed, SystemTime::now());
+    }
+    let mut without = 0.0;
+    for failed in [FailedImages::default(), record.clone(), FailedImages::default(), record] {
+        let is_empty = failed.is_empty();
+        snapshot.failed = failed.into();
+        let (mut tolerated, mut decided, begun) = (0usize, 0usize, Instant::now());
+        while begun.elapsed() < SPAN {
+            for _ in 0..BATCH {
+                let wait = Wait::Until(Instant::now());
+                let decision = snapshot.decide(&snapshot.policy, "team", &pod, wait).await;
+                tolerated += usize::from(decision.reason == Reason::Tolerated);
+            }
+            decided += BATCH;
+        }
+        assert_eq!(tolerated, decided, "every image is in the cache");
+        let nanos = begun.elapsed().as_nanos() as f64 / decided as f64;
+        if is_empty {
+            without = nanos;
+        } else {
+            println!(
+                "a decision          {nanos:>8.0} ns with 1000 failed images, {without:.0} ns without, {:.2} times",
+                nanos / without
+            );
+        }
+    }
     Ok(())
 }
 

@@ -75,6 +75,11 @@ async fn breaks_the_configuration(cluster: &Cluster, namespace: &Namespace) {
         broken["webhooks"][0][key] = value;
         replace(&webhooks, &name, &broken).await;
         until_found(cluster, namespace, expected).await;
+        // Nothing is ticked that only an answer would show.
+        if expected.iter().any(|(check, _)| *check == "dry-run") {
+            let broken = examined(cluster, namespace, &json!({})).await;
+            assert!(!broken.finds("ca-bundle", "ok", ""), "{key}: {:#}", broken.report);
+        }
     }
     replace(&webhooks, &name, &right).await;
 
