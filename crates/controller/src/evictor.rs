@@ -10,7 +10,7 @@ use super::loops::Context;
 use tolerarch_core::pod::{POOLS_KEY, REQUIRED_KEY};
 use tolerarch_engine::failed_images::FailedImage;
 use tolerarch_images::registry::Digest;
-use tolerarch_kubernetes::cluster::{Cluster, ClusterError, StoredPod};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, Owner, StoredPod};
 use tolerarch_support::recently::Recently;
 use tolerarch_support::sync::Mutex;
 
@@ -19,10 +19,14 @@ const KNOWN: Duration = Duration::from_secs(10);
 /// Pause between tries, and their number.
 const PAUSE: Duration = Duration::from_secs(60);
 const TRIES: usize = 60;
-/// Maximal number of evictions of a workload's Pods in an hour, and the number of workloads that are remembered.
+/// Maximal number of evictions in an hour: of a workload's Pods, and of a namespace's. The latter is a tenth of those that
+/// can wait.
 const OF_WORKLOAD: usize = 5;
+const OF_NAMESPACE: usize = 50;
 const HOUR: Duration = Duration::from_secs(3600);
-const WORKLOADS: usize = 4096;
+/// Number of evictions that are remembered, and maximal bytes of an owner's texts, which the API server does not limit.
+const REMEMBERED: usize = 1 << 14;
+const TEXT: usize = 253;
 
 pub(super) struct Evictor(Mutex<Recently>);
 
@@ -36,7 +40,7 @@ pub(super) struct FailedPod {
 
 impl Evictor {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Recently::new(HOUR, OF_WORKLOAD * WORKLOADS)))
+        Self(Mutex::new(Recently::new(HOUR, REMEMBERED)))
     }
 
     /// Returns the Pod if its eviction helps and its workload has evictions left: a controller creates another one, and
@@ -46,14 +50,26 @@ impl Evictor {
         let facts = pod.facts.as_ref()?;
         let is_changed = [POOLS_KEY, REQUIRED_KEY].iter().any(|key| !facts.annotation(key).is_empty());
         let mut recently = self.0.lock();
-        let is_due = |turn: usize| recently.insert(&format!("{} {turn}", owner.uid));
-        (is_changed && owner.kind != "DaemonSet" && (0..OF_WORKLOAD).any(is_due)).then(|| FailedPod {
+        let mut has_turn =
+            |whose: &str, most: usize| (0..most).any(|turn| recently.insert(&format!("{whose} {turn}")));
+        let is_candidate = is_changed
+            && owner.kind != "DaemonSet"
+            && has_turn(&owner.uid, OF_WORKLOAD)
+            && has_turn(pod.namespace(), OF_NAMESPACE);
+        is_candidate.then(|| FailedPod {
             namespace: pod.namespace().to_owned(),
             name: pod.name().to_owned(),
             uid: pod.uid().to_owned(),
             digest: failed.digest,
         })
     }
+}
+
+/// Drops the owners that do not matter here.
+pub(super) fn drop_owners(pod: &mut StoredPod) {
+    pod.owners.retain(|Owner { api_version, kind, name, uid, controller }| {
+        *controller && [api_version, kind, name, uid].iter().all(|text| text.len() <= TEXT)
+    });
 }
 
 /// Tries an eviction of no Pod, which shows whether the right is there.

@@ -150,7 +150,7 @@ impl FailingPods {
         }
         // Only fields that are still needed are kept.
         pod.containers.clear();
-        pod.owners.retain(|owner| owner.controller);
+        evictor::drop_owners(&mut pod);
         pod.metadata.labels = None;
         let is_small = pod.facts.as_ref().is_some_and(|facts| facts.held() <= POD);
         (is_small && !failures.is_empty()).then_some((pod, failures))

@@ -55,9 +55,22 @@ async fn only_pods_that_others_replace_are_evicted_and_few_of_a_workload() {
         assert!(is_candidate(&own));
     }
     assert!(!is_candidate(&own));
+    let of_many = (0..100).map(|at| pod(POOLS_KEY, &owner("ReplicaSet", &at.to_string(), true)));
+    let more = of_many.filter(is_candidate).count();
+    assert_eq!(more + OF_WORKLOAD, OF_NAMESPACE, "a namespace does not take the turns of all");
+    tokio::time::advance(HOUR).await;
     assert!(is_candidate(&pod(REQUIRED_KEY, &owner("ReplicaSet", "e", true))), "another workload");
     tokio::time::advance(HOUR).await;
     assert!(is_candidate(&own));
+}
+
+#[test]
+fn what_a_tenant_writes_of_an_owner_takes_no_memory() {
+    for (uid, kept) in [("a".repeat(TEXT), 1), ("a".repeat(TEXT + 1), 0)] {
+        let mut pod = pod(POOLS_KEY, &owner("ReplicaSet", &uid, true));
+        drop_owners(&mut pod);
+        assert_eq!(pod.owners.len(), kept);
+    }
 }
 
 #[tokio::test(start_paused = true)]
