@@ -29,7 +29,6 @@ pub struct Decision<'a> {
 }
 
 impl<'a> Decision<'a> {
-    /// Leaves the Pod unchanged.
     pub fn unchanged(reason: Reason) -> Self {
         Self {
             reason,
@@ -41,7 +40,6 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Returns the outcome: `tolerated`, `placed`, `retracted` or `unchanged`.
     pub fn done(&self) -> &'static str {
         match self.reason {
             Reason::Tolerated => "tolerated",
@@ -56,7 +54,6 @@ impl<'a> Decision<'a> {
         (!self.blockers.is_empty()).then_some(BlockerList(&self.blockers))
     }
 
-    /// Returns the names of the opened pools, comma-separated.
     pub fn pools(&self) -> Cow<'_, str> {
         match &*self.opened {
             [one] => Cow::Borrowed(&one.name),

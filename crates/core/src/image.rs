@@ -1,6 +1,5 @@
-//! Value types of images: the references that a Pod names, and the platforms on which images run. Pure, without I/O.
-//!
-//! Both follow containerd, because containerd (or CRI-O, which reads alike) pulls the image in the end.
+//! Value types of images: references and platforms. Pure, without I/O. Both follow containerd, because containerd (or
+//! CRI-O, which reads alike) pulls the image in the end.
 
 mod choice;
 mod host;

@@ -1,8 +1,7 @@
-//! The JSON patch that makes edits. A patch applies by construction: each operation follows from the decoded Pod.
-//!
-//! A patch that does not apply fails the creation of the Pod, and `failurePolicy: Ignore` does not help
-//! (k8s.io/apiserver `admission/plugin/webhook/mutating/dispatcher.go`). Hence no `test` operation, parents are
-//! created, and an index is used only for an item that the Pod had.
+//! The JSON patch that makes edits. A patch applies by construction: each operation follows from the decoded Pod. One
+//! that does not apply fails the creation of the Pod, and `failurePolicy: Ignore` does not help (k8s.io/apiserver
+//! `admission/plugin/webhook/mutating/dispatcher.go`). Hence no `test` operation, parents are created, and an index is
+//! used only for an item that the Pod had.
 
 use std::collections::BTreeMap;
 use std::fmt::Arguments;

@@ -22,7 +22,6 @@ pub struct Edits<'a> {
     /// Places in the Pod's list of tolerations, ascending: additions of an earlier pass that no longer hold.
     pub remove: Vec<usize>,
     pub add: Vec<&'a Toleration<'static>>,
-    /// Other members of the spec that change, if any.
     pub spec: Option<Box<SpecEdits>>,
     /// Annotations to set or to remove, each once.
     pub annotations: Vec<AnnotationEdit>,
@@ -40,8 +39,7 @@ pub struct SpecEdits {
 }
 
 impl SpecEdits {
-    /// Makes the edits from `before` to `after`, in which nothing but `wanted` is new. The order of expressions and of
-    /// preferences does not matter.
+    /// Makes the edits from `before` to `after`, where only `wanted` is new; expressions and preferences have no order.
     fn of(before: &Scheduling<'_>, after: &Scheduling<'_>, wanted: &Managed) -> serde_json::Result<Self> {
         fn json(value: Option<impl Serialize>) -> serde_json::Result<Option<String>> {
             value.map_or(Ok(String::new()), |value| serde_json::to_string(&value)).map(Some)
@@ -61,7 +59,6 @@ impl Edits<'_> {
         self.remove.is_empty() && self.add.is_empty() && self.spec.is_none() && self.annotations.is_empty()
     }
 
-    /// Returns whether the edits add something that steers the Pod.
     pub fn steer(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.steers)
     }

@@ -1,8 +1,6 @@
-//! Facts of a Pod: the images that it runs, the taints that it tolerates, the reasons to skip it.
-//!
-//! A Pod is decoded partially, and borrows from its source: the bytes of a review, or a value that has been read
-//! already. Fields that a decision does not need are ignored, so that fields of newer Kubernetes versions neither
-//! matter nor get lost. A Pod is never written back.
+//! Facts of a Pod: the images that it runs, the taints that it tolerates, the reasons to skip it. Decoded partially,
+//! and borrowed from the bytes of a review or from a value. Fields that a decision does not need are ignored, so that
+//! fields of newer Kubernetes versions neither matter nor get lost. A Pod is never written back.
 
 mod applied;
 mod json;
@@ -50,7 +48,6 @@ pub(crate) const DAEMON_SET: &str = "DaemonSet";
 /// Maximal number of pull secrets of one Pod that are used.
 const PULL_SECRETS: usize = 16;
 
-/// The parts of a Pod that a decision needs.
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Pod<'a> {
@@ -142,7 +139,6 @@ struct VolumeImage<'a> {
     pull_policy: Text<'a>,
 }
 
-/// Use of an image in a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A container, init container or native sidecar runs the image.
@@ -156,7 +152,6 @@ pub enum Purpose {
 pub struct Usage<'p> {
     /// The image as the Pod names it.
     pub given: &'p str,
-    /// The reference, or the reason why it cannot be looked up.
     pub image: Result<ImageRef, LookupError>,
     pub purpose: Purpose,
 }
@@ -182,7 +177,6 @@ impl<'a> Pod<'a> {
         Ok(Self::of_value(value)?.created_by(kind.into(), name.into()))
     }
 
-    /// Returns the Pod as the template of a controller's Pods.
     fn created_by(self, kind: Text<'a>, name: Text<'a>) -> Self {
         Self { template_of: Some(Owner { kind, name, controller: None }), ..self }
     }
@@ -216,12 +210,10 @@ impl Pod<'_> {
         is_windows.then_some(Reason::Windows)
     }
 
-    /// Returns the Pod's own setting of whether decisions on it are carried out.
     pub fn mode(&self) -> PodMode<'_> {
         PodMode::of(self.said(MODE_KEY))
     }
 
-    /// Returns the Pod's own setting of the architecture that it prefers.
     pub fn preference(&self) -> PodPreference<'_> {
         PodPreference::of(self.said(PREFER_KEY).next())
     }
@@ -302,7 +294,6 @@ impl Pod<'_> {
         }
     }
 
-    /// Returns the Pod's name, or the name's prefix.
     fn name(&self) -> &str {
         match &self.metadata {
             Some(Metadata { name, .. }) if !name.is_empty() => name.as_str(),

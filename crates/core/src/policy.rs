@@ -1,6 +1,5 @@
-//! From the platforms of a Pod's images to a verdict for each pool: pure, and from scratch for each review.
-//!
-//! Everything fails open here and only here: an image whose platforms are unknown opens no pool.
+//! From the platforms of a Pod's images to a verdict for each pool: pure, and from scratch for each review. Everything
+//! fails open here and only here: an image whose platforms are unknown opens no pool.
 
 mod rules;
 mod share;
@@ -22,9 +21,8 @@ pub const UNKNOWN_PROFILE: &str = "unknown";
 pub struct Policy {
     /// Mode of Pods without a mode of their own.
     pub mode: Mode,
-    /// The pools, in the order of the configuration; at least one.
+    /// The pools, in the order of the configuration; a profile may have none.
     pub pools: Vec<Pool>,
-    /// Rules of node affinity and preferences, beside the pools.
     pub placement: PlacementRules,
     /// Platforms of images for which no registry is contacted; the first match counts.
     pub overrides: Vec<Override>,
@@ -41,10 +39,8 @@ pub struct Override {
     pub platforms: PlatformSet,
 }
 
-/// Setting of whether decisions are carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Pods are changed.
     #[default]
     Enforce,
     /// Decisions are counted and logged, and change nothing.
@@ -58,7 +54,6 @@ pub struct Pool {
     pub name: String,
     /// The platforms that the pool's nodes can have: an image has to run on all of them.
     pub platforms: PlatformSet,
-    /// The tolerations that open the pool to a Pod.
     pub tolerations: Vec<Toleration<'static>>,
     /// Share of the workloads to which the pool is open if they could use it, in percent.
     pub share: u8,
@@ -80,7 +75,6 @@ impl Default for Policy {
 }
 
 impl Default for Pool {
-    /// Makes a pool of nodes of both architectures behind a taint that is made for them.
     fn default() -> Self {
         let exists = Toleration {
             key: "tolerarch.io/multi-arch".to_owned().into(),
@@ -112,15 +106,12 @@ pub struct PoolPreference {
     pub labels: BTreeMap<String, String>,
 }
 
-/// Platforms of one image of a Pod.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageSupport<'a> {
     /// The image as the Pod names it.
     pub given: &'a str,
     pub purpose: Purpose,
-    /// The platforms on which the image runs, or the reason why they are unknown.
     pub support: Result<Support, LookupError>,
-    /// Evidence that the image failed on some platforms nevertheless.
     pub failure: Option<Failure>,
 }
 
@@ -218,7 +209,6 @@ impl Blocker<'_> {
     }
 }
 
-/// Meaning of a Pod's images for all pools.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdicts<'a, 'i> {
     /// The platforms on which every image runs; `None` if one is unknown, or without images.
@@ -237,7 +227,6 @@ impl Policy {
         Verdicts { shared, policy: self, rank, images }
     }
 
-    /// Returns the platforms that the configuration states for an image, if it does.
     pub fn override_for(&self, usage: &Usage<'_>) -> Option<PlatformSet> {
         if self.overrides.is_empty() {
             return None;
@@ -292,7 +281,6 @@ impl<'a> Verdicts<'a, '_> {
         self.images.iter().find_map(|image| image.blocker(PlatformSet::EMPTY))
     }
 
-    /// Returns whether every image runs on every platform of the pool.
     fn fit(&self, pool: &Pool) -> bool {
         !self.images.is_empty() && self.images.iter().all(|image| image.blocker(pool.platforms).is_none())
     }

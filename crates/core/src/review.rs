@@ -1,6 +1,5 @@
-//! AdmissionReviews: read in one pass, partial and borrowed, and answered (k8s.io/api admission/v1).
-//!
-//! A Pod that cannot be read never costs the answer: a body with a uid is a review.
+//! AdmissionReviews: read in one pass, partial and borrowed, and answered (k8s.io/api admission/v1). A Pod that cannot
+//! be read never costs the answer: a body with a uid is a review.
 
 mod daemon_set;
 #[cfg(any(test, feature = "testing"))]
@@ -27,12 +26,10 @@ const ANSWER: usize = 400;
 pub struct Review<'a> {
     /// The ID by which the API server matches the answer to its request.
     pub uid: Text<'a>,
-    /// Namespace in which the object is to be created.
     pub namespace: Text<'a>,
     pub subject: Subject<'a>,
 }
 
-/// Object under review.
 #[derive(Debug)]
 pub enum Subject<'a> {
     /// The creation of a Pod.
@@ -89,7 +86,6 @@ pub enum ReviewError {
     },
     #[error("the body is no {KIND} of {API_VERSION}")]
     Kind,
-    /// A body without a request or a uid, which cannot be answered.
     #[error("the AdmissionReview has no request with a uid")]
     NoUid,
 }
@@ -105,9 +101,7 @@ impl From<serde_json::Error> for ReviewError {
     }
 }
 
-/// A body with a Pod.
-///
-/// The Pod is boxed as soon as it is read: it is large, and would be moved at each level.
+/// A body with a Pod, which is boxed as soon as it is read: it is large, and would be moved at each level.
 pub(crate) type Decoded<'a> = Object<Envelope<'a, Object<Box<Pod<'a>>>>>;
 
 /// A body with an object that is no Pod.

@@ -1,9 +1,7 @@
 //! Chooses the credentials to try for an image, and their order: those of kubelet's keyring on the node, and no others.
-//!
 //! Order: the Pod's pull secrets, docker config files, the directory, kubelet's plugins, and anonymous access where the
-//! image is not private. A source that fails is one credential less, never a failure.
-//!
-//! A credential appears in no log, error, label or `Debug`; a [`CredentialId`] stands for it.
+//! image is not private. A source that fails is one credential less, never a failure. A credential appears in no log,
+//! error, label or `Debug`; a [`CredentialId`] stands for it.
 
 mod candidate;
 mod credential;
@@ -53,11 +51,10 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads all files. Must be called within the runtime: pull secrets are read through a separate client.
-    ///
-    /// `private` are images that are never looked up without a credential (`registries.private`). Pull secrets are read
-    /// on behalf of `caller`; a person without a cluster goes on without them. A faulty file, one of
-    /// [`Credentials::faults`], keeps what `before` had of it, unless the file is gone. Only settings are errors.
+    /// Reads all files. Must be called within the runtime: pull secrets are read through a separate client. `private`
+    /// are images that are never looked up without a credential (`registries.private`). Pull secrets are read on behalf
+    /// of `caller`; a person without a cluster goes on without them. A faulty file, one of [`Credentials::faults`],
+    /// keeps what `before` had of it, unless the file is gone. Only settings are errors.
     pub fn load(
         settings: &CredentialSettings,
         private: Vec<ImagePattern>,
@@ -94,11 +91,9 @@ impl Credentials {
         self.sources.is_some()
     }
 
-    /// Returns the credentials that a Pod of this namespace may use, which names these pull secrets (those of its
-    /// service account included: the API server has merged them). The caller must bound their number.
-    ///
-    /// Waits half a second at most for secrets that are not cached; those that cannot be read are left out. Without
-    /// pull secrets the function neither waits nor allocates.
+    /// Returns the credentials for a Pod of this namespace that names these pull secrets (its service account's
+    /// included: the API server has merged them); the caller must bound their number. Waits half a second at most for
+    /// uncached secrets, and leaves out those that cannot be read. Without pull secrets, neither waits nor allocates.
     pub async fn keyring<'n>(
         &self,
         namespace: &str,
@@ -180,7 +175,6 @@ fn distinct(
 struct Sources {
     pull_secrets: Option<Arc<PullSecrets>>,
     files: Files,
-    /// Images that are never looked up without a credential.
     private: Vec<ImagePattern>,
 }
 

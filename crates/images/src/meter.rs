@@ -1,5 +1,4 @@
 //! Counts the bytes that a connection receives, and breaks the connection when there are more than responses may have.
-//!
 //! Limits on bodies do not cover informational responses, heads, trailers, chunk extensions and TLS records. A registry
 //! could send those without end; and the library that reads the shared cache's answers has no limit.
 
@@ -29,7 +28,6 @@ impl Meter {
         Self { left: Arc::new(most.into()), most, for_each }
     }
 
-    /// Allows as many bytes as at first.
     pub(crate) fn reset(&self) {
         self.left.store(self.most, Ordering::Relaxed);
     }
@@ -56,7 +54,6 @@ impl TooManyBytes {
     }
 }
 
-/// A connection whose received bytes are counted.
 pub(crate) struct Metered<T> {
     pub(crate) io: T,
     pub(crate) meter: Meter,

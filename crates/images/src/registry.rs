@@ -1,11 +1,8 @@
-//! The OCI distribution protocol: from an image reference to the platforms of the image.
-//!
-//! Image references are untrusted input, and so are the registries that they name: bodies, counts, depths, redirects
-//! and addresses are all bounded (beside their use), and credentials go only to the registry that they are for. The
-//! caller bounds the time of a lookup as a whole. Nothing is retried, because a Pod waits for the answer.
-//!
-//! Each of these modules imports only those before it: `digest`, `manifest`, `metrics` and `trace`, which do no I/O;
-//! `error`, `net`, `hosts`, `auth`, `client`, `platforms`.
+//! The OCI distribution protocol: from an image reference to the platforms of the image. References and the registries
+//! that they name are untrusted input: bodies, counts, depths, redirects and addresses are all bounded (beside their
+//! use), and credentials go only to the registry that they are for. The caller bounds the time of a lookup as a whole.
+//! Nothing is retried, as a Pod waits for the answer. Each of these modules imports only those before it: `digest`,
+//! `manifest`, `metrics` and `trace`, which do no I/O; `error`, `net`, `hosts`, `auth`, `client`, `platforms`.
 
 mod auth;
 mod client;
@@ -40,7 +37,6 @@ use hosts::{Hosts, HostsDirectory};
 use net::{Connector, NameResolver, TlsSettings, Transport};
 use tolerarch_core::image::{ImageRef, PlatformSet};
 
-/// The operator's settings of registries.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Settings of single hosts, by `host` or `host:port`.
@@ -80,16 +76,13 @@ pub struct Registry {
     allowed: Allowed,
     transport: Transport,
     tokens: Tokens,
-    /// The operator's credentials, for mirrors.
     credentials: Credentials,
     pub(crate) verified: Verified,
     pub(crate) tls_faults: Vec<String>,
-    /// Traces of lookups, for commands that print them.
     pub(crate) traces: Option<Traces>,
 }
 
 impl Registry {
-    /// Records the client's lookups.
     #[must_use]
     pub fn with_traces(self, traces: Option<Traces>) -> Self {
         Self { traces, ..self }
@@ -124,7 +117,6 @@ impl Registry {
         self.allowed.admits(image)
     }
 
-    /// Returns whether the image's registry reports no rate limit, or most of the limit is left, as last reported.
     pub(crate) fn has_plenty(&self, image: &ImageRef) -> bool {
         self.transport.allowances.is_plentiful(image.host())
     }

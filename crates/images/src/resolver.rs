@@ -1,9 +1,7 @@
-//! Finds the platforms of images in time: cache first, one lookup per key, and a Pod waits no longer than its budget.
-//!
-//! A lookup runs in its own task, independent of the Pods that wait for it, and ends by its own timeout; so a Pod that
-//! could not wait leaves an answer for the next one. A good answer outlives failures of its registry.
-//!
-//! Answers, failures and lookups in flight are shared only by holders of one credential, or for anonymous access.
+//! Finds the platforms of images in time: cache first, one lookup per key, and a Pod waits no longer than its budget. A
+//! lookup runs in its own task, independent of the Pods that wait for it, and ends by its own timeout; so a Pod that
+//! could not wait leaves an answer for the next one. A good answer outlives failures of its registry. Answers, failures
+//! and lookups in flight are shared only by holders of one credential, or for anonymous access.
 
 mod cache;
 mod circuit;
@@ -73,7 +71,6 @@ struct Inner {
     limit: Arc<ConcurrencyLimit>,
 }
 
-/// State of one image: known, or being looked up.
 enum Lookup {
     Ready(Outcome),
     Pending(Pending),
@@ -141,12 +138,9 @@ impl Resolver {
     }
 
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
-    ///
     /// Outcomes have the order of `images`. `None` stands for an image that was not needed, as another was enough; an
-    /// image that the deadline cut short has its expired good answer, or [`LookupError::BudgetExceeded`].
-    ///
-    /// Lookups count towards the share of `tenant`, the Pod's namespace. `candidates` are an image's credential
-    /// candidates in the order in which they are tried
+    /// image that the deadline cut short has its expired good answer, or [`LookupError::BudgetExceeded`]. Lookups count
+    /// towards the share of `tenant`, the Pod's namespace. `candidates` are an image's in the order of trying
     /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any the image is denied.
     pub async fn resolve(
         &self,

@@ -1,7 +1,6 @@
 //! Cache that replicas share: answers of registries in a Valkey or Redis, behind the cache in each replica's memory.
-//!
-//! The shared cache is optional: no Pod waits for it longer than one short timeout, and after a failure the circuit is
-//! open until the server answers again. Its content is untrusted input, and is checked like a registry's responses.
+//! Optional: no Pod waits for the shared cache longer than one short timeout, and after a failure the circuit is open
+//! until the server answers again. Its content is untrusted input, and is checked like a registry's responses.
 
 mod entry;
 mod keeper;

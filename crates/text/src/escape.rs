@@ -79,9 +79,8 @@ impl<W: Write> Escaped<'_, W> {
     }
 }
 
-/// Returns whether a character could steer a terminal, break a line, reorder text or hide in it: control characters,
-/// line and paragraph separators, Unicode's Bidi_Control, and format characters without a width. Logs, tables, JSON,
-/// annotations and events share this list.
+/// Returns whether a character could steer a terminal, break a line, reorder text or hide in it: controls, line and
+/// paragraph separators, Bidi_Control, formats without a width. For logs, tables, JSON, annotations and events.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,

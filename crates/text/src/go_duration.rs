@@ -1,5 +1,4 @@
-//! Durations such as `1h30m`. Kubernetes parses them as Go does (`time.ParseDuration`), the configuration by
-//! `config::duration`.
+//! Durations: `1h30m`. Kubernetes parses them as Go (`time.ParseDuration`), the configuration by `config::duration`.
 
 use std::time::Duration;
 

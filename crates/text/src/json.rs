@@ -14,10 +14,8 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 pub use reader::read;
 pub use unread::Unread;
 
-/// A struct that is read from an object only.
-///
-/// serde also reads a struct from an array, member by member. To the API server and to containerd such an array is an
-/// error, and a patch for the object that it is not would not apply.
+/// A struct that is read from an object only. serde also reads a struct from an array, member by member. To the API
+/// server and to containerd such an array is an error, and a patch for the object that it is not would not apply.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub struct Object<T>(pub T);
 

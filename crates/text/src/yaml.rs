@@ -1,7 +1,5 @@
-//! Reads YAML into a tree with the line of every key and value, within bounds on nesting, size and aliases.
-//!
-//! The tree is built from the parser's events, because a loader would expand aliases without a bound, and because the
-//! meaning of a scalar depends on who else reads the file, see [`Dialect`].
+//! Reads YAML into a tree with the line of every key and value, within bounds on nesting, size and aliases. Built from
+//! events: a loader would expand aliases without a bound, and what a scalar means depends on the [`Dialect`].
 
 use std::collections::HashMap;
 

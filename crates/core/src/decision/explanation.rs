@@ -13,7 +13,6 @@ const LENGTH: usize = 256;
 pub(super) enum Closed<'a> {
     /// A reason, the image that it is about, and the number of other blockers.
     By(Reason, Blocker<'a>, usize),
-    /// The pool is not open to its workload yet.
     NotInShare(&'a Pool),
 }
 
@@ -25,8 +24,7 @@ impl<'a> Closed<'a> {
         Self::By(reason, whole, all.len().saturating_sub(1))
     }
 
-    /// Renders `platform-missing: ghcr.io/acme/app:1 lacks linux/arm64 (and 2 more images)`. A long image loses its
-    /// beginning, as its end says more.
+    /// Renders `platform-missing: app lacks linux/arm64 (and 2 more images)`, a long image by its end, which says more.
     fn text(self) -> String {
         let (reason, blocker, others) = match self {
             Self::NotInShare(Pool { name, share, .. }) => {

@@ -15,7 +15,6 @@ impl Preference {
     /// An entry without a platform: any node takes such an entry if it finds no other.
     pub const LAST: Self = Self([u8::MAX - 1; KNOWN]);
 
-    /// Ranks an entry for this platform.
     pub fn of(platform: &Platform<'_>) -> Self {
         let mut ranks = Self::NEVER.0;
         for (rank, node) in ranks.iter_mut().zip(&NODES) {
@@ -31,7 +30,6 @@ impl Preference {
 
     /// Returns for each entry the nodes among `within` that choose the entry.
     pub fn choose(entries: &[Self], within: PlatformSet) -> Vec<PlatformSet> {
-        // `min_by_key` returns the first of equal entries.
         let best = |node: usize| entries.iter().enumerate().min_by_key(|(_, entry)| entry.0[node]);
         let mut chosen = vec![PlatformSet::EMPTY; entries.len()];
         for node in 0..KNOWN {

@@ -43,7 +43,6 @@ impl FromStr for NamePattern {
         if !parts.iter().enumerate().all(|(place, part)| usable(place, part)) {
             return Err(ParsePatternError::Part);
         }
-        // A pattern also covers everything below a matching name.
         if parts.last().is_some_and(|last| last != "**") {
             parts.push("**".to_owned());
         }

@@ -1,5 +1,4 @@
-//! Platforms, and the rule of containerd by which a node chooses among them (containerd/platforms `compare.go`,
-//! `database.go`, `defaults_unix.go`).
+//! Platforms, and how nodes choose one: containerd/platforms `compare.go`, `database.go`, `defaults_unix.go`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +7,8 @@ use serde::{Serialize, Serializer};
 
 use super::LookupError;
 
-/// The platforms that nodes of a pool can have, as a pool names them. A node takes an image for exactly its platform;
-/// 32-bit fallbacks (386 on amd64, arm on arm64) do not count.
-///
-/// The place of a platform in this list is its bit in a [`PlatformSet`].
+/// The platforms that nodes of a pool can have; the place in the list is the bit in a [`PlatformSet`]. A node takes an
+/// image for exactly its platform; 32-bit fallbacks (386 on amd64, arm on arm64) do not count.
 pub(super) static NODES: [Platform<'static>; KNOWN] = [
     Platform::linux("amd64", ""),
     Platform::linux("arm64", ""),
@@ -86,7 +83,6 @@ impl<'a> Platform<'a> {
     }
 }
 
-/// Returns the text in lower case, without a copy if it is lower-case already.
 fn lower(text: &str) -> Text<'_> {
     if text.bytes().any(|b| b.is_ascii_uppercase()) { text.to_ascii_lowercase().into() } else { text.into() }
 }
@@ -98,23 +94,17 @@ impl fmt::Display for Platform<'_> {
     }
 }
 
-/// A set of platforms of nodes: those on which an image runs, or those that the nodes of a pool can have.
-///
-/// A bit for each platform that nodes are known to have. A platform of no known node (windows, wasm, amd64/v3) leaves
+/// A set of platforms of nodes, a bit for each one known. A platform of no known node (windows, wasm, amd64/v3) leaves
 /// no trace in the set, so a set costs four bytes however many entries an index has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PlatformSet(u32);
 
 impl PlatformSet {
     pub const EMPTY: Self = Self(0);
-    /// Every platform that nodes are known to have.
     pub const ALL: Self = Self((1 << KNOWN) - 1);
-    /// The platforms of most multi-arch pools: linux/amd64 and linux/arm64.
     pub const AMD64_AND_ARM64: Self = Self(0b11);
 
-    /// Returns the nodes that take an image (or an entry of an index) made for `platform`. Empty if no node does.
-    ///
-    /// An arm node takes images of its own variant and of older ones; everything else has to match exactly.
+    /// Returns the nodes that take an image for `platform`: arm nodes also of an older variant, others exactly theirs.
     pub fn serving(platform: &Platform<'_>) -> Self {
         let takes = |node: &Platform<'_>| {
             node.os == platform.os
@@ -127,12 +117,10 @@ impl PlatformSet {
         Self::of(takes)
     }
 
-    /// Returns all known platforms for which `is_like` holds.
     fn of(is_like: impl Fn(&Platform<'_>) -> bool) -> Self {
         Self::ALL.filter(|bit| is_like(&NODES[bit]))
     }
 
-    /// Iterates over the platforms of the set, in the order of [`NODES`].
     fn platforms(self) -> impl Iterator<Item = &'static Platform<'static>> {
         NODES.iter().enumerate().filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, node)| node)
     }
@@ -162,7 +150,6 @@ impl PlatformSet {
         other.0 & !self.0 == 0
     }
 
-    /// Returns the platforms whose architecture no platform of `other` has.
     #[must_use]
     pub(crate) fn without_architectures_of(self, other: Self) -> Self {
         self.filter(|bit| Self::of_architecture(&NODES[bit].architecture).intersection(other).is_empty())
@@ -181,17 +168,14 @@ impl PlatformSet {
         Self::of(|platform| platform.architecture == name)
     }
 
-    /// Returns all platforms of linux with the architecture of `platform`.
     pub fn of_architecture_of(platform: &Platform<'_>) -> Self {
         if platform.os == "linux" { Self::of_architecture(&platform.architecture) } else { Self::EMPTY }
     }
 
-    /// Returns the names of the platforms, in the order of the list of known platforms.
     pub fn names(self) -> impl Iterator<Item = String> {
         self.platforms().map(ToString::to_string)
     }
 
-    /// Returns a bit for each platform, by its place in the list of known platforms.
     pub fn bits(self) -> u32 {
         self.0
     }
@@ -223,7 +207,6 @@ impl FromStr for PlatformSet {
     }
 }
 
-/// Serializes the list of the platforms' names.
 impl Serialize for PlatformSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.names())

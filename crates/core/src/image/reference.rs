@@ -1,5 +1,4 @@
 //! Image references, read as containerd reads them: `ParseDockerRef` of github.com/distribution/reference.
-//!
 //! Hand-written: the grammar is small, references are untrusted input, and each review reads several of them.
 
 use std::fmt;
@@ -18,10 +17,9 @@ const MAX_HOST: usize = 255 + ":65535".len();
 /// Longest tag, `[\w][\w.-]{0,127}`.
 const MAX_TAG: usize = 128;
 
-/// A normalised image reference: `nginx` becomes `docker.io/library/nginx:latest`.
-///
-/// Either a tag or a digest is set, never both: if a Pod names both, the digest decides. The host is lower-case (unless
-/// only its capitals show that it is a host). `Display` gives the normal form, which parses to the same reference.
+/// A normalised image reference: `nginx` becomes `docker.io/library/nginx:latest`. If a Pod names a tag and a digest,
+/// only the digest is set. The host is lower-case (unless only its capitals show that it is a host). `Display` gives
+/// the normal form, which parses to the same reference.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ImageRef {
     /// The normal form, `host/repository:tag` or `host/repository@digest`.
@@ -45,7 +43,6 @@ pub enum ReferenceError {
     Address,
     #[error("the registry port is not within 1 to 65535, or begins with a zero")]
     Port,
-    /// The repository has a character or separator that is not allowed; upper-case letters are the usual case.
     #[error("the repository is malformed: lower-case letters, digits and single separators only")]
     Repository,
     #[error("the repository is longer than {MAX_REPOSITORY} bytes, or the host than {MAX_HOST}")]
@@ -77,7 +74,6 @@ impl ImageRef {
         &self.text[self.repository_end + 1..]
     }
 
-    /// Returns the digest if the reference is pinned to one.
     pub fn digest(&self) -> Option<&str> {
         (self.text.as_bytes()[self.repository_end] == b'@').then(|| self.target())
     }
@@ -206,8 +202,7 @@ fn ends_in_number(name: &str) -> bool {
         || hex.is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// Returns whether `name` is components of letters, digits and hyphens, with dots between them. A component neither
-/// begins nor ends with a hyphen.
+/// Checks for components of letters, digits and hyphens, no hyphen at their ends, with dots between them.
 fn is_host_name(name: &str) -> bool {
     name.as_bytes().split(|b| *b == b'.').all(|component| {
         component.first().is_some_and(u8::is_ascii_alphanumeric)

@@ -1,12 +1,9 @@
-//! Managed constraints and preferences, apart from the user's own: how they are removed from a Pod and added to it.
-//!
-//! The terms of an affinity are alternatives. A managed term would bypass the user's, so each term gets the
-//! requirements; a new term is added only if there is none.
+//! Managed constraints and preferences: how they are removed from a Pod and added to it. Terms of an affinity are
+//! alternatives, so a managed term would bypass the user's: each gets the requirements; one is added if there is none.
 
 use super::preference::Preferred;
 use crate::pod::{ARCH_KEY, Expression, Scheduling, Term, WeightedTerm, names_architecture};
 
-/// Managed constraints and preferences.
 #[derive(Default, PartialEq)]
 pub(super) struct Managed {
     /// The architecture in the node selector.

@@ -56,7 +56,6 @@ impl<'p> Ownership<'p> {
         names(pod.annotation(POOLS_KEY)).next().is_some()
     }
 
-    /// Returns whether this pool was open before the update.
     pub(crate) fn was_open(&self, pool: &Pool) -> bool {
         names(self.pools_before).any(|name| name == pool.name)
     }
@@ -85,13 +84,11 @@ impl<'p> Ownership<'p> {
     }
 }
 
-/// Counts the Pod's tolerations that equal `toleration`.
 fn count(pod: &Pod<'_>, toleration: &Toleration<'_>) -> usize {
     pod.tolerations().iter().filter(|there| there.same(toleration)).count()
 }
 
-/// Counts the user's tolerations that equal `toleration` before an update. Without an annotation that names a pool the
-/// template counts as new.
+/// Counts the user's equal tolerations before an update. A template whose annotation names no pool counts as new.
 fn of_user(before: &Pod<'_>, toleration: &Toleration<'_>, opened: &[&Pool]) -> usize {
     let is_managed = opened.iter().flat_map(|pool| &pool.tolerations).any(|own| own.same(toleration));
     if is_managed { count(before, toleration).saturating_sub(1) } else { 0 }
@@ -102,7 +99,6 @@ pub(super) fn names(written: &str) -> impl Iterator<Item = &str> {
     written.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
-/// Returns the tolerations of these pools, each once.
 pub fn distinct<'a>(pools: impl Iterator<Item = &'a Pool>) -> Vec<&'a Toleration<'static>> {
     let mut all: Vec<&Toleration<'static>> = Vec::new();
     for own in pools.flat_map(|pool| &pool.tolerations) {

@@ -12,9 +12,8 @@ pub(super) const OBJECT: usize = (1536 - 16) << 10;
 /// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
 const AROUND: usize = 128;
 
-/// Returns whether there is room for the additions, for certain. Removals always fit.
-///
-/// A Pod that is too large by itself gets nothing either: only etcd knows for certain that it is.
+/// Returns whether there is room for the additions, for certain. Removals always fit. A Pod that is too large by itself
+/// gets nothing either: only etcd knows for certain that it is.
 pub(super) fn is_enough(pod: &Pod<'_>, edits: &Edits<'_>) -> bool {
     let annotations = edits.annotations.iter().filter(|edit| !edit.value.is_empty());
     let texts = |edit: &AnnotationEdit| edit.key.len() + edit.value.len();

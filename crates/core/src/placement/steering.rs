@@ -13,7 +13,6 @@ use crate::policy::{NodeFit, PlacementRules, Pool, Require, Verdicts};
 /// Maximal number of preferences read from an annotation; tolerarch writes one for each architecture and pool.
 const MARKED: usize = 128;
 
-/// Constraints and preferences of a Pod after this pass.
 #[derive(Debug, Default)]
 pub(super) struct Steering {
     pub(super) spec: SpecEdits,
@@ -24,7 +23,6 @@ pub(super) struct Steering {
     pub(super) is_nowhere: bool,
 }
 
-/// Steers a Pod with these open pools by what its images mean for the cluster's nodes.
 pub(super) fn steer(
     pod: &Pod<'_>,
     before: Option<&Pod<'_>>,
@@ -160,7 +158,6 @@ fn platforms(written: &str) -> PlatformSet {
     names(written).map(PlatformSet::of_architecture).fold(PlatformSet::EMPTY, PlatformSet::union)
 }
 
-/// Edits the annotation to `value`; `None` if it names the same already.
 fn record(key: &'static str, written: &str, value: String) -> Option<AnnotationEdit> {
     (!names(written).eq(names(&value))).then_some(AnnotationEdit { key, value })
 }

@@ -1,7 +1,6 @@
 //! Lists of a template that its owner has set by server-side apply. An apply sends such a list as a whole, and the API
-//! server stores it in place of the one before, so nothing in the list is managed, even if it looks so.
-//!
-//! Source: `managedFields` of k8s.io/apimachinery meta/v1, and the lists that k8s.io/api core/v1 marks as atomic.
+//! server stores it in place of the one before, so nothing in the list is managed, even if it looks so. Source:
+//! `managedFields` of k8s.io/apimachinery meta/v1, and the lists that k8s.io/api core/v1 marks as atomic.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,7 +15,6 @@ const REQUIRED: [&str; 3] =
     ["f:affinity", "f:nodeAffinity", "f:requiredDuringSchedulingIgnoredDuringExecution"];
 const TEMPLATE: [&str; 3] = ["f:spec", "f:template", "f:spec"];
 
-/// Time at which a list was last applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Applied {
     #[default]
@@ -78,7 +76,6 @@ fn applies(entries: Option<&RawValue>) -> Vec<Entry<'_>> {
     entries.into_iter().flatten().filter(Entry::is_apply).collect()
 }
 
-/// Returns the member at this path of `fieldsV1`.
 fn inner<'a>(fields: &'a RawValue, path: &[&str]) -> Option<&'a RawValue> {
     path.iter().try_fold(fields, |fields, name| {
         let members: HashMap<Cow<'_, str>, &RawValue> = serde_json::from_str(fields.get()).ok()?;

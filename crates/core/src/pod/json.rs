@@ -23,7 +23,6 @@ pub struct Text<'a>(Cow<'a, str>);
 #[serde(transparent)]
 pub(super) struct Name<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-/// An object whose values are texts, such as a node selector.
 pub(super) type Texts<'a> = BTreeMap<Text<'a>, Text<'a>>;
 
 impl Text<'_> {
@@ -77,7 +76,6 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> serde_json::Result
     json::read(json).or_else(|_| serde_json::from_slice(json))
 }
 
-/// Reads a part of a Pod that is usually small; `None` if it is larger than [`SMALL`], or no `T`.
 pub(super) fn read_small<'p, T: Deserialize<'p>>(json: &'p Unread<'_>) -> Option<T> {
     if json.size() > SMALL { None } else { json.read() }
 }
@@ -96,7 +94,6 @@ pub(super) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> R
     Ok(Option::deserialize(json)?.map(|List::<T, ITEMS>(items)| items).unwrap_or_default())
 }
 
-/// Reads the first `N` items of a list, and one more if there are more.
 pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(
     json: D,
 ) -> Result<Vec<T>, D::Error> {

@@ -1,6 +1,5 @@
-//! Memory of a decoded Pod, and its copy without the bytes that it was read from, for the time in which it waits.
-//!
-//! Most of a large review is nothing that a decision needs. Lists may be much larger decoded than as JSON (`{}`).
+//! Memory of a decoded Pod, and its copy without the bytes that it was read from, for the time in which it waits. Most
+//! of a large review is nothing that a decision needs. Lists may be much larger decoded than as JSON (`{}`).
 
 use super::keys::{Labels, Picked};
 use super::{
@@ -15,7 +14,6 @@ const USAGE: usize = size_of::<Usage<'_>>() + 96;
 /// A value that may have to wait: a decoded Pod, its parts, and types that hold one.
 pub trait Kept {
     type Owned;
-    /// Copies the value, so that it no longer borrows from the bytes that it was read from.
     fn into_owned(self) -> Self::Owned;
     /// Returns the bytes that the value holds elsewhere, or a few more: texts, borrowed or owned, and items of lists.
     fn held(&self) -> usize;

@@ -44,7 +44,6 @@ impl<'p> PodMode<'p> {
     }
 }
 
-/// Returns the beginning of a value, quoted for a warning.
 pub(super) fn quoted(value: &str) -> String {
     let mut shown: String = value.chars().take(SHOWN).flat_map(char::escape_default).collect();
     if shown.len() > SHOWN || value.chars().nth(SHOWN).is_some() {

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::json::{Text, Texts, read_small};
 use tolerarch_text::json::{List, Unread};
 
-/// The label of nodes for their architecture.
 pub const ARCH_KEY: &str = "kubernetes.io/arch";
 /// The deprecated label of nodes for their architecture.
 pub const BETA_ARCH_KEY: &str = "beta.kubernetes.io/arch";
@@ -23,7 +22,6 @@ pub(crate) struct Scheduling<'p> {
     others: Affinity<'p>,
 }
 
-/// Type `v1.Affinity`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 struct Affinity<'p> {
@@ -35,7 +33,6 @@ struct Affinity<'p> {
     pod_anti_affinity: Option<Unread<'p>>,
 }
 
-/// Type `v1.NodeAffinity`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 struct NodeAffinity<'p> {
@@ -51,7 +48,6 @@ struct NodeAffinity<'p> {
     preferred: Option<List<WeightedTerm<'p>, ITEMS>>,
 }
 
-/// Type `v1.NodeSelector`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 struct NodeSelector<'p> {
@@ -90,7 +86,6 @@ pub(crate) struct Expression<'p> {
 }
 
 impl<'p> Scheduling<'p> {
-    /// Reads a node selector and an affinity; `None` if one of them cannot be parsed.
     pub(super) fn of(selector: Option<&'p Unread<'_>>, affinity: Option<&'p Unread<'_>>) -> Option<Self> {
         fn read<'p, T: Deserialize<'p>>(json: Option<&'p Unread<'_>>) -> Option<Option<T>> {
             json.map_or(Some(None), |json| read_small(json).map(Some))
@@ -122,7 +117,6 @@ impl<'p> Scheduling<'p> {
         self.required.as_deref().unwrap_or_default()
     }
 
-    /// Returns the architecture that the node selector names.
     pub(crate) fn architecture(&self) -> Option<&str> {
         self.selector.as_ref()?.get(ARCH_KEY).map(Text::as_str)
     }
@@ -145,7 +139,6 @@ impl<'p> WeightedTerm<'p> {
 }
 
 impl<'p> Term<'p> {
-    /// Returns the term with other expressions.
     pub(crate) fn with(&self, expressions: Vec<Expression<'p>>) -> Self {
         let match_expressions = (!expressions.is_empty()).then_some(List(expressions));
         Self { match_expressions, match_fields: self.match_fields.clone() }
@@ -176,7 +169,6 @@ impl PartialEq for Term<'_> {
 impl Eq for Term<'_> {}
 
 impl<'p> Expression<'p> {
-    /// Requires one of these values of the label `key`.
     pub(crate) fn is_in(
         key: impl Into<Text<'p>>,
         values: impl IntoIterator<Item = impl Into<Text<'p>>>,
@@ -201,7 +193,6 @@ impl<'p> Expression<'p> {
     }
 }
 
-/// Returns whether this label of nodes is their architecture.
 pub fn names_architecture(key: &str) -> bool {
     key == ARCH_KEY || key == BETA_ARCH_KEY
 }

@@ -1,6 +1,5 @@
-//! Upper bound of an object's bytes in etcd, by its JSON. API servers store protobuf, without names of members.
-//!
-//! A Pod near etcd's limit is left unchanged rather than refused. A Pod of 200 KiB with 1,000 objects and 5,000 members
+//! Upper bound of an object's bytes in etcd, by its JSON. API servers store protobuf, without names of members. A Pod
+//! near etcd's limit is left unchanged rather than refused. A Pod of 200 KiB with 1,000 objects and 5,000 members
 //! counts as 294 KiB, of 1.5 MiB. `e2e/upstream` compares the bound with the encoder of the API server.
 
 use serde_json::Value;
@@ -17,12 +16,10 @@ const NEGATIVE: usize = 10;
 /// Bytes of an escape in `fieldsV1`, which is stored as JSON, beside the character.
 const ESCAPE: usize = 5;
 
-/// Returns the bound for the object in this JSON.
 pub(crate) fn size_of_json(json: &[u8]) -> usize {
     if json.len() < SMALL { json.len() } else { bound(json) }
 }
 
-/// Returns the bound for this object.
 pub(crate) fn size_of_value(value: &Value) -> usize {
     bound(value.to_string().as_bytes())
 }

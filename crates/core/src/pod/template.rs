@@ -10,12 +10,10 @@ use tolerarch_text::json::Object;
 /// Maximal bytes of a template that is read as a value, which takes some sixteen times as much for a moment.
 const VALUE: usize = 256 << 10;
 
-/// A template, and the Pod that it describes.
 #[derive(Debug)]
 pub struct Template<'a> {
     /// The Pod, as its controller would create it.
     pub pod: Pod<'a>,
-    /// The template's JSON.
     pub(super) json: Text<'a>,
 }
 

@@ -2,8 +2,7 @@
 
 use super::{Pod, Text};
 
-/// Number of digits at the end of the name of a CronJob's Job: minutes since 1970, or seconds
-/// (`pkg/controller/cronjob/utils.go`).
+/// Digits that end the name of a CronJob's Job: minutes since 1970, or seconds (`pkg/controller/cronjob/utils.go`).
 const TIME: std::ops::RangeInclusive<usize> = 8..=10;
 /// Labels with the hash of a template, which ends the name of a ReplicaSet, and the kind of the ReplicaSet's owner.
 const HASHES: [(&str, &str); 2] =

@@ -7,7 +7,6 @@ use crate::pod::{Pod, PodPreference};
 /// Rules of node affinity and preferences, beside the pools that are opened to Pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementRules {
-    /// Means by which Pods are kept off the platforms that their images lack.
     pub require: Require,
     /// The platforms that the cluster's nodes have.
     pub platforms: PlatformSet,
@@ -33,13 +32,11 @@ pub struct Preference {
 pub enum Require {
     #[default]
     Off,
-    /// A required node affinity.
     Affinity,
     /// The node selector if one architecture is left, else the affinity.
     NodeSelector,
 }
 
-/// The nodes on which a Pod may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeFit {
     Everywhere,
@@ -83,8 +80,7 @@ impl PlacementRules {
         }
     }
 
-    /// Returns the cluster's platforms within `nodes`, without architectures that `nodes` covers only in part: nodes
-    /// are told apart by their architecture alone.
+    /// Returns the cluster's platforms within `nodes`, by whole architectures: nodes are told apart by nothing else.
     fn within(&self, nodes: PlatformSet) -> PlatformSet {
         let runs = self.platforms.intersection(nodes);
         if runs == self.platforms {

@@ -5,9 +5,8 @@ use sha2::{Digest, Sha256};
 use super::{Policy, Pool};
 use crate::pod::Pod;
 
-/// The place of a workload in the order in which a growing share takes workloads in: 0 to 99. The place is the same for
-/// all Pods of the workload, on every replica, from one rollout to the next, and so it must stay from one version of
-/// tolerarch to the next.
+/// The place of a workload in the order in which a growing share takes workloads in: 0 to 99. Stays the same for all
+/// Pods of the workload, on every replica, from one rollout to the next and from one version of tolerarch to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank(u8);
 
@@ -39,7 +38,6 @@ impl Pool {
     /// The share of all workloads.
     pub const ALL: u8 = 100;
 
-    /// Returns whether the pool is open to workloads of this rank at all.
     pub fn takes(&self, rank: Rank) -> bool {
         rank.0 < self.share
     }

@@ -7,7 +7,6 @@ use super::Subject;
 use crate::pod::{self, AppliedLists, Template, Text};
 use tolerarch_text::json::Object;
 
-/// A DaemonSet's template of its Pods.
 #[derive(Debug)]
 pub struct DaemonSet<'a> {
     pub template: Template<'a>,
@@ -16,7 +15,6 @@ pub struct DaemonSet<'a> {
 }
 
 impl DaemonSet<'_> {
-    /// JSON pointer to the template within a DaemonSet.
     pub const TEMPLATE: &'static str = "/spec/template";
 }
 

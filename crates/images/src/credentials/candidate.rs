@@ -71,15 +71,12 @@ impl CredentialCandidate {
         }
     }
 
-    /// Returns whether the credential came with a Pod: anyone who may create a Pod can choose it.
     pub(crate) fn is_of_pod(&self) -> bool {
         matches!(self.source, Source::Pod(_))
     }
 
-    /// Returns the credentials to present, one after the other until one is accepted; `None` is anonymous access. Empty
-    /// if the source has no credential, or cannot be queried now.
-    ///
-    /// May run a helper or a plugin, which takes up to a minute and goes on when this future is dropped.
+    /// Returns the credentials to present in turn until one is accepted; `None` is anonymous. Empty if the source has
+    /// none, or cannot be queried now. May run a helper or a plugin, for up to a minute, even if the future is dropped.
     pub async fn credentials(&self) -> Vec<Option<Arc<Credential>>> {
         self.credentials_for(&Tenant::Operator).await.unwrap_or_default()
     }

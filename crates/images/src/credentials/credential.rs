@@ -80,9 +80,8 @@ impl From<Credential> for IdentifiedCredential {
 }
 
 /// Identifies the credential that gave an answer, or anonymous access. Part of the keys of caches and of lookups in
-/// flight, so that one tenant's answers never reach another.
-///
-/// HMAC-SHA-256 under a random key of this process, truncated to 128 bits: the id reveals nothing of the credential.
+/// flight, so that one tenant's answers never reach another. HMAC-SHA-256 under a random key of this process, truncated
+/// to 128 bits: the id reveals nothing of the credential.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct CredentialId(u128);
 

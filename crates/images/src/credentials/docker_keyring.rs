@@ -23,7 +23,6 @@ impl<T> DockerKeyring<T> {
         self.0.len()
     }
 
-    /// Returns the hosts with wildcards.
     pub(super) fn globs(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|(key, _)| key.glob())
     }

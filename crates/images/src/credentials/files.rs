@@ -1,6 +1,5 @@
-//! The operator's files: docker configs, the directory and the plugins' configuration. Read at a start or a reload.
-//!
-//! A fault costs its file's credentials at most: a file that still exists, but is unusable, keeps its former content.
+//! The operator's files: docker configs, the directory and the plugins' configuration. Read at a start or a reload. A
+//! fault costs its file's credentials at most: a file that still exists, but is unusable, keeps its former content.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -36,7 +35,6 @@ struct Loaded {
     file: Arc<File>,
 }
 
-/// Content of one file, and its faults.
 #[derive(Default)]
 pub(super) struct File {
     pub(super) keyring: DockerKeyring<IdentifiedCredential>,
@@ -48,8 +46,7 @@ pub(super) struct File {
 }
 
 impl Files {
-    /// Reads the files; helpers are searched in the `PATH` of the environment. `before` has the content in use, of the
-    /// same settings or of others.
+    /// Reads the files, and finds helpers in the environment's `PATH`. `before` is the content in use, of any settings.
     pub(super) fn load(
         settings: &CredentialSettings,
         environment: &Environment,
@@ -78,7 +75,6 @@ impl Files {
         self.files.iter().filter(move |loaded| loaded.source == source).map(|loaded| &*loaded.file)
     }
 
-    /// Adds the files of a path.
     fn add_all(
         &mut self,
         source: CredentialSource,

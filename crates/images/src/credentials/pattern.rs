@@ -1,8 +1,7 @@
-//! Patterns of images, by kubelet's rules: `URLsMatchStr` of pkg/credentialprovider/keyring.go.
-//!
-//! A pattern has as many dot-separated parts of the host as the image, each with any number of `*`; the same port, or
-//! none on both sides; and a path that is a mere prefix: `quay.io/foo` means `quay.io/foobar` as well. Other than in
-//! kubelet, capitals of a host make no difference: kubelet finds `Mixed.Case.com` only for images written so.
+//! Patterns of images, by kubelet's rules: `URLsMatchStr` of pkg/credentialprovider/keyring.go. A pattern has as many
+//! dot-separated parts of the host as the image, each with any number of `*`; the same port, or none on both sides; and
+//! a path that is a mere prefix: `quay.io/foo` means `quay.io/foobar` as well. Other than in kubelet, capitals of a
+//! host make no difference: kubelet finds `Mixed.Case.com` only for images written so.
 
 use std::str::FromStr;
 

@@ -106,7 +106,6 @@ impl Drop for Group {
     }
 }
 
-/// Finds the executable of this name in these directories.
 pub(super) fn find(name: &str, directories: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     let is_executable = |file: &PathBuf| {
         let mode = |metadata: Metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;

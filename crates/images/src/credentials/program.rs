@@ -1,8 +1,7 @@
-//! A program that gives credentials, a helper of docker's or a plugin of kubelet's: its runs, and its answers.
-//!
-//! As in kubelet (pkg/credentialprovider/plugin/plugin.go), one run at a time serves an image, the answer is cached for
-//! the time and the scope that it names, and the answer's keys are matched against the image like those of docker's
-//! files. An answer of a helper is for one registry, which stands for the image.
+//! A program that gives credentials, a helper of docker's or a plugin of kubelet's: its runs, and its answers. As in
+//! kubelet (pkg/credentialprovider/plugin/plugin.go), one run at a time serves an image, the answer is cached for the
+//! time and the scope that it names, and the answer's keys are matched against the image like those of docker's files.
+//! An answer of a helper is for one registry, which stands for the image.
 
 use std::sync::Arc;
 

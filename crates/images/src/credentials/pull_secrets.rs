@@ -91,7 +91,6 @@ pub(super) enum SecretFault {
     Late,
 }
 
-/// Content of one pull secret of a Pod.
 pub(super) type PullSecret = Arc<DockerKeyring<IdentifiedCredential>>;
 
 #[derive(Deserialize)]

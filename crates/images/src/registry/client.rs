@@ -29,13 +29,11 @@ pub(crate) struct Pull<'a> {
     pub(crate) image: &'a ImageRef,
     /// Credential for the image's own registry, and for no other.
     pub(crate) credential: Option<&'a Credential>,
-    /// True if the credential came with a Pod.
     pub(crate) of_pod: bool,
 }
 
 impl Registry {
-    /// Requests a tag or a digest from each endpoint until `read` accepts a response. The registry's own answer counts
-    /// more than those of mirrors.
+    /// Requests `reference` of each endpoint until `read` accepts an answer. The registry's own outweighs mirrors'.
     pub(super) async fn request<T>(
         &self,
         pull: Pull<'_>,
@@ -59,7 +57,6 @@ impl Registry {
             }
             let asked = async {
                 let mut answer = self.authorised(endpoint, pull, kind, reference).await;
-                // Falls back to plain HTTP where that is configured and TLS fails.
                 if let (Err(Error::NoConnection(_) | Error::Unreachable(_)), Some(fallback)) =
                     (&answer, &endpoint.fallback)
                 {

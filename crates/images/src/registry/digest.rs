@@ -24,7 +24,6 @@ impl Digest {
         bytes.map_or_else(|| Self::of_content(text.as_bytes()), Self)
     }
 
-    /// Returns the digest in the image's name.
     pub fn named_by(image: &ImageRef) -> Option<Self> {
         image.digest().map(Self::of_text)
     }

@@ -59,7 +59,6 @@ pub(super) struct Hosts {
     directory: HostsDirectory,
     /// Mirrors by registry, where settings name some.
     mirrors: HashMap<String, Vec<Arc<Endpoint>>>,
-    /// Hosts that get client certificates of the operator.
     with_client_certificate: HashSet<String>,
 }
 
@@ -146,7 +145,6 @@ impl Hosts {
         Some(own)
     }
 
-    /// Returns whether plain HTTP is configured for the host of a URL.
     pub(super) fn is_plain_at(&self, url: &Url) -> bool {
         names(url).any(|name| self.is_plain(&name))
     }

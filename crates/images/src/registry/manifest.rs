@@ -75,10 +75,8 @@ pub(super) enum Content {
     Artifact,
 }
 
-/// An entry of an index, and its statements.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct IndexEntry {
-    /// Rank by which nodes choose among entries.
     pub(super) preference: Preference,
     pub(super) kind: EntryKind,
     pub(super) info: EntryInfo,

@@ -1,5 +1,4 @@
-//! One HTTP request to a registry, and everything between the request and the wire. Of images and tokens these modules
-//! know only the kinds of requests.
+//! One HTTP request to a registry, down to the wire. Of images and tokens only the kinds of requests are known here.
 
 mod allowance;
 mod authority;

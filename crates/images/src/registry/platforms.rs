@@ -49,10 +49,7 @@ impl Registry {
 
     /// Finds what an image is and where it runs. In an index, entries that nodes of the platforms
     /// [`Registry::verified`] choose are verified: their manifests must exist, or their configs must name the same
-    /// platform. So is an entry that calls itself no image.
-    ///
-    /// # Errors
-    /// [`Error::Partly`] where some entries cannot be looked up now.
+    /// platform. So is an entry that calls itself no image. [`Error::Partly`] where entries cannot be looked up now.
     pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<Found, Error> {
         let (digest, Manifest { media_type, content }) = self.manifest(pull, pull.image.target()).await?;
         trace::record(|trace| trace.media_type = media_type);

@@ -1,8 +1,6 @@
 //! Traces of lookups, for the commands that print them: the requests to registries, and the meaning of the answers. The
-//! webhook records nothing.
-//!
-//! The trace is a local of the task that does the lookup, so it has the very requests that the decision rests on. That
-//! task makes all of them: a request of a task spawned below it would be missing.
+//! webhook records nothing. The trace is a local of the task that does the lookup, so it has the very requests that the
+//! decision rests on. That task makes all of them: a request of a task spawned below it would be missing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -115,7 +113,6 @@ pub(crate) fn record<T>(change: impl FnOnce(&mut Trace) -> T) -> Option<T> {
     Some(change(traces.0.lock().entry(image).or_default()))
 }
 
-/// Returns the source of the credential that this task makes requests with.
 pub(crate) fn credential() -> &'static str {
     CREDENTIAL.try_with(|source| *source).unwrap_or_default()
 }
@@ -139,7 +136,6 @@ pub(crate) fn request_begins(
     })
 }
 
-/// Records the end of the request with this index.
 pub(crate) fn request_ends(index: Option<usize>, outcome: Result<u16, &'static str>, took: Duration) {
     record(|trace| {
         let request = trace.requests.get_mut(index?)?;

@@ -1,10 +1,8 @@
 //! Cache of images with two levels: a tag points to a digest for a while, a digest has its platforms until eviction.
-//! quick_cache bounds both and keeps the working set through a flood; it has no lifetimes, so values have their own.
-//!
-//! An answer is cached for the credential that gave it only: the [`CredentialId`] is part of the keys of both levels.
-//! So neither a hit, a miss nor a failure reveals what another tenant may access.
-//!
-//! A failure is never stored as platforms, and never replaces a good answer that may still serve.
+//! quick_cache bounds both and keeps the working set through a flood; it has no lifetimes, so values have their own. An
+//! answer is cached for the credential that gave it only: the [`CredentialId`] is part of the keys of both levels. So
+//! neither a hit, a miss nor a failure reveals what another tenant may access. A failure is never stored as platforms,
+//! and never replaces a good answer that may still serve.
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Bounded;
@@ -292,7 +290,6 @@ impl Cache {
         self.put_tag(image, access, Tag::Points { to, support, confirmed: self.jittered_now(), retry: 0 });
     }
 
-    /// Returns now, minus up to a tenth of the tag's lifetime, so that replicas do not revalidate in step.
     fn jittered_now(&self) -> Millis {
         let tag = self.settings.tag;
         self.now() - (millis(tag) - jittered(tag))
@@ -366,13 +363,11 @@ fn millis(duration: Duration) -> Millis {
     Millis::try_from(duration.as_millis()).unwrap_or(Millis::MAX / 4)
 }
 
-/// Shortens a lifetime by up to a tenth.
 fn jittered(life: Duration) -> Millis {
     let life = millis(life);
     life - fastrand::i64(0..=life / JITTER)
 }
 
-/// Weighs a long name as several entries.
 #[derive(Clone)]
 struct ByLength;
 

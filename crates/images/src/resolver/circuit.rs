@@ -1,6 +1,5 @@
 //! Circuit breaker of one registry. Failures of several images without any answer in between open their repository's
 //! circuit, those of several repositories the registry's. If half-open, it admits one probe per namespace at a time.
-//!
 //! Pods name the images, so one tenant may cause the failures: those of one namespace open a circuit for that namespace
 //! only. Those of two open the circuit once for all others; then a namespace may probe until a lookup of it fails.
 
@@ -47,7 +46,6 @@ impl Faults {
         self.0.iter().any(|fault| fault.is_of(access))
     }
 
-    /// Records an answer of the registry, be it a refusal.
     pub(super) fn answered(&mut self, access: Access) {
         self.0.retain(|fault| !fault.is_of(access));
         for fault in &mut self.0 {
@@ -56,7 +54,6 @@ impl Faults {
         }
     }
 
-    /// Records a fault of the registry.
     pub(super) fn add(&mut self, access: Access) {
         let (own, now) = (access.namespace, Instant::now());
         let known = self.0.iter().position(|fault| fault.access.namespace == own && fault.is_of(access));

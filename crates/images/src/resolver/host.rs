@@ -127,8 +127,7 @@ impl Host {
         self.state.lock().silent.remove(&access.namespace);
     }
 
-    /// Returns whether a Pod of this namespace waits [`PATIENCE`] only: the registry is silent, or the image's last
-    /// lookup failed.
+    /// Returns whether Pods of this namespace wait [`PATIENCE`] only: a silent registry, or a failed last lookup.
     pub(super) fn is_unresponsive(&self, access: Access) -> bool {
         let state = self.state.lock();
         let is_late = state.silent.get(&access.namespace).is_some_and(Silence::is_late);

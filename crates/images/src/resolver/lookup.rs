@@ -1,6 +1,5 @@
-//! Lookup of an image: the credential candidates of an image are tried in their order until one of them is accepted.
-//!
-//! A refusal, a missing image included, holds for one candidate; it is cached for that one only, and the next one is
+//! Lookup of an image: the credential candidates of an image are tried in their order until one of them is accepted. A
+//! refusal, a missing image included, holds for one candidate; it is cached for that one only, and the next one is
 //! tried. Any other failure is the registry's, and ends the lookup.
 
 use std::slice::from_ref;
@@ -74,7 +73,6 @@ fn is_stale(outcome: &Outcome) -> bool {
 }
 
 impl Fetcher {
-    /// Returns the stale answer if one may be served, else this error.
     pub(super) fn stale_or(&self, request: Request<'_>, error: LookupError) -> Outcome {
         let outcome = request.last_good(&self.cache).ok_or(error);
         let result = if is_stale(&outcome) { LookupResult::Stale } else { LookupResult::Failed };
@@ -180,7 +178,6 @@ impl Attempt<'_> {
         outcome
     }
 
-    /// Tries the candidates in order, until one is accepted.
     async fn try_all(&mut self) -> Result<Support, Failure> {
         let job @ Job { image, candidates, .. } = self.job;
         let mut refused: Option<Error> = None;

@@ -21,7 +21,6 @@ struct Host {
     circuits_open: IntGauge,
 }
 
-/// Source of a lookup's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupResult {
     Hit,

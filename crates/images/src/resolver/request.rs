@@ -5,7 +5,6 @@ use crate::credentials::{CredentialCandidate, CredentialId};
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_support::concurrency::Tenant;
 
-/// An image, and the credential candidates that a Pod may use for it.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) image: &'a ImageRef,
@@ -79,7 +78,6 @@ impl<'a> Request<'a> {
         stale.unwrap_or((cached, self))
     }
 
-    /// Returns the good answer that may be served while the registry fails.
     pub(super) fn last_good(self, cache: &Cache) -> Option<Support> {
         self.candidates.iter().find_map(|candidate| cache.last_good(self.image, candidate.id()))
     }
@@ -90,8 +88,7 @@ pub(super) fn is_refusal(error: LookupError) -> bool {
     matches!(error, LookupError::Denied | LookupError::NotFound)
 }
 
-/// Returns whether a refusal is to be reported in place of the one `before`: a missing image says more than a denial,
-/// if a credential was accepted.
+/// Returns whether this refusal outweighs `before`, as a missing image does a denial if a credential was accepted.
 pub(super) fn says_more(
     now: LookupError,
     before: Option<LookupError>,

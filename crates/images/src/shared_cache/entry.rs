@@ -1,6 +1,5 @@
-//! Binary form of an entry of the shared cache: 46 bytes of content and 32 that authenticate it.
-//!
-//! An entry of another version, of a writer without the key of `keyFile`, or copied from another key is ignored.
+//! Binary form of an entry of the shared cache: 46 bytes of content and 32 that authenticate it. An entry of another
+//! version, of a writer without the key of `keyFile`, or copied from another key is ignored.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use tokio::time::Duration;
@@ -11,7 +10,6 @@ use tolerarch_core::image::{PlatformSet, Support};
 
 /// Bytes of the content: format, kind, platforms, time, digest.
 const CONTENT: usize = 1 + 1 + 4 + 8 + 32;
-/// Bytes of an entry.
 pub(super) const LENGTH: usize = CONTENT + 32;
 /// Maximal difference between the clocks of replicas.
 const SKEW: Duration = Duration::from_secs(60);

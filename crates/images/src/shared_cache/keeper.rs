@@ -28,7 +28,6 @@ const NOT_CONNECTED: State = State::Degraded("no server answers; every replica a
 const REFUSES_WRITES: State =
     State::Degraded("the server takes no writes; replicas share what is there already");
 
-/// Task behind a [`SharedCache`].
 pub struct SharedCacheKeeper {
     cache: SharedCache,
     settings: SharedCacheSettings,

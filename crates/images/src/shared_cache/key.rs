@@ -14,7 +14,6 @@ pub(super) const FORMAT: u8 = 1;
 /// Version of the model: raised when the same documents come to mean other platforms.
 const MODEL: &str = "1";
 
-/// Computes keys, and the proofs of values.
 pub(super) struct Keys {
     prefix: String,
     /// Format of entries and known platforms: an answer means something else with others.

@@ -1,7 +1,5 @@
-//! Connection to one server or a cluster. Callers limit the time of commands.
-//!
-//! The library reads answers without a bound, so a single server is read through a bounded stream. The nodes of a
-//! cluster are dialled, read and followed by the library alone.
+//! Connection to one server or a cluster. Callers limit the time of commands. The library reads answers without a
+//! bound, so a single server is read through a bounded stream; the nodes of a cluster are left to the library alone.
 
 use std::fmt::Display;
 use std::io;
@@ -112,8 +110,7 @@ impl Server {
     }
 }
 
-/// Requests a value; the answer is empty if there is none. Limits it to a byte more than an entry, as others may be
-/// large.
+/// Requests a value, empty if there is none, and at most a byte more than an entry, as others may be large.
 pub(super) fn get(key: &str) -> Cmd {
     let mut get = cmd("GETRANGE");
     get.arg(key).arg(0).arg(LENGTH);

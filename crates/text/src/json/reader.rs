@@ -1,8 +1,6 @@
-//! Reads the needed parts of a JSON text, and skips the rest, in half the time that serde_json takes or less.
-//!
-//! The reader takes Kubernetes' own output, and returns [`NotRead`] for anything else: malformed text, but also blanks,
-//! numbers that are no integers, or arrays for structs. The caller then uses serde_json. Any value that the reader
-//! returns is the one that serde_json would have read; tests compare the two.
+//! Reads the needed parts of a JSON text, and skips the rest, in half serde_json's time or less. Takes Kubernetes'
+//! output; anything else (malformed text, blanks, numbers that are no integers, arrays for structs) is [`NotRead`], and
+//! left to serde_json. A value that is returned is the one that serde_json would have read; tests compare.
 
 use std::fmt::Display;
 use std::mem::take;

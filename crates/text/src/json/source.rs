@@ -18,10 +18,8 @@ pub(super) struct Source<'a> {
     pub(super) text: &'a str,
     /// Position behind the part that has been passed.
     pub(super) at: usize,
-    /// A bit for each quote and each backslash, and for all positions behind the end.
-    ///
-    /// Finding all of them at once, many bytes at a time, is much faster than looking for one after the other: the
-    /// processor need not know where one string ends to begin with the next one.
+    /// A bit for each quote and backslash, and all positions behind the end. Finding all at once, many bytes at a time,
+    /// is much faster: the processor need not know where one string ends to begin with the next one.
     special: Vec<u64>,
     /// The block of the next bit, unless the block is over. `left` has the block's bits that have not been passed: all
     /// before `at` have been, as neither character may be outside of a string.

@@ -34,7 +34,6 @@ impl Unread<'_> {
         self.0.len()
     }
 
-    /// Copies the text, so that it no longer borrows.
     pub fn into_owned(self) -> Unread<'static> {
         Unread(self.0.into_owned().into())
     }
@@ -57,8 +56,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
             fn visit_borrowed_str<E: Error>(self, json: &'de str) -> Result<Self::Value, E> {
                 Ok(Unread(json.into()))
             }
-            /// Reads from any other source of JSON. The value stays a text: a tree takes up to sixty times its memory,
-            /// and the text is untrusted input.
+            /// Reads from other sources. Untrusted input stays a text: a tree takes up to sixty times the memory.
             fn visit_newtype_struct<D: Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
                 Ok(Unread(compact(Box::<RawValue>::deserialize(source)?.into()).into()))
             }

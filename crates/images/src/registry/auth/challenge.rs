@@ -9,7 +9,6 @@ pub(super) enum Challenge {
     Bearer {
         /// Realm as the registry wrote it: absolute or relative, of any host, untrusted.
         realm: String,
-        /// The `service`, sent along with the request for a token.
         service: Option<String>,
     },
     Basic,

@@ -36,13 +36,11 @@ pub(crate) struct TokenRequest<'a> {
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) repository: &'a str,
     pub(crate) credential: Option<&'a Credential>,
-    /// True if the credential came with a Pod.
     pub(crate) of_pod: bool,
     /// True if another registry redirected here, and so chose the path: this registry's scheme is not remembered.
     pub(crate) of_redirect: bool,
 }
 
-/// A token server's response: with `token`, `access_token`, or both.
 #[derive(Deserialize)]
 struct TokenResponse {
     token: Option<String>,

@@ -1,7 +1,5 @@
-//! Realms, where a registry's tokens are fetched: which hosts that a registry names may get its credentials.
-//!
-//! A challenge is untrusted input, and could without this rule have a credential sent to any host (CVE-2020-15157 of
-//! containerd, CVE-2026-48978 of oras-go).
+//! Realms, where tokens are fetched: which hosts that a registry names may get its credentials. Else an untrusted
+//! challenge could have a credential sent to any host (CVE-2020-15157 of containerd, CVE-2026-48978 of oras-go).
 
 use url::Url;
 

@@ -1,7 +1,5 @@
-//! Tokens: fetched where a challenge says, and cached.
-//!
-//! A registry's scheme is cached by its origin; a token by origin, repository, realm and the credential that it was
-//! issued for. So the next lookup of a repository is one request, and no caller uses a token of another one.
+//! Tokens: fetched where a challenge says, and cached: schemes by origin, tokens by origin, repository, realm and
+//! credential. So the next lookup of a repository is one request, and no caller uses another one's token.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,7 +24,6 @@ const TOKENS_BYTES: u64 = 16 << 20;
 /// Time before its end from which a token is no longer used.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// Schemes by which registries authenticate clients, and the tokens that they issued.
 pub(crate) struct Tokens {
     /// Schemes by origin.
     schemes: Cache<String, Scheme>,

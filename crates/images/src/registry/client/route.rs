@@ -1,8 +1,7 @@
-//! The way of one request over its redirects: which are followed, and what goes along.
-//!
-//! A registry may send requests to any host that the address guard admits, manifests too: registry.k8s.io has them at
-//! another registry. What belongs to the endpoint (its authorization, headers, client certificate) does not go along,
-//! and is not used again after the first hop to another origin, even if a later hop comes back.
+//! The way of one request over its redirects: which are followed, and what goes along. A registry may send requests to
+//! any host that the address guard admits, manifests too: registry.k8s.io has them at another registry. What belongs to
+//! the endpoint (its authorization, headers, client certificate) does not go along, and is not used again after the
+//! first hop to another origin, even if a later hop comes back.
 
 use http::HeaderValue;
 use url::Url;
@@ -21,7 +20,6 @@ pub(super) struct Route<'a> {
     endpoint: &'a Endpoint,
     kind: RequestKind,
     url: Url,
-    /// True if the request is for a tag.
     by_tag: bool,
     pub(super) is_cross_origin: bool,
     /// True if the route has been on HTTPS, which only digests leave, and only where the operator says so.

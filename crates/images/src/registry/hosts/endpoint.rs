@@ -1,5 +1,4 @@
-//! One endpoint that serves a registry's images: a mirror, or the registry itself. Tried in the order of containerd
-//! (`core/remotes/docker/resolver.go`).
+//! An endpoint of a registry: a mirror or the registry, in containerd's order (`core/remotes/docker/resolver.go`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -70,7 +69,6 @@ pub(crate) struct Endpoint {
     pub(crate) fallback: Option<Box<Endpoint>>,
     /// True if the endpoint is tried before the registry itself.
     pub(crate) is_mirror: bool,
-    /// Names of images at the endpoint.
     pub(super) names: Names,
     pub(crate) health: Health,
 }
@@ -92,7 +90,6 @@ impl Endpoint {
         })
     }
 
-    /// Makes an endpoint at this authority and below this prefix.
     pub(super) fn at(authority: &str, prefix: &str, plain: bool) -> Option<Self> {
         let scheme = if plain { "http" } else { "https" };
         Self::new(Url::parse(&format!("{scheme}://{}/v2/{prefix}", dialled(authority))).ok()?)

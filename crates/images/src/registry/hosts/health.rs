@@ -1,8 +1,6 @@
-//! Passive health checks of mirrors: failing mirrors are tried last. Pure but for the clock.
-//!
-//! Images are untrusted input, so a failure for one of them says little about a mirror that all share. Such a failure
-//! counts for that repository, and for the whole registry once different repositories fail without a success in
-//! between. Only a failed connection counts for everything.
+//! Passive health checks of mirrors: failing mirrors are tried last. Pure but for the clock. Images are untrusted, so a
+//! failure of one says little about a mirror that all share: it counts for that repository, and for the whole registry
+//! once different repositories fail without a success in between. Only a failed connection counts for all.
 
 use std::collections::VecDeque;
 

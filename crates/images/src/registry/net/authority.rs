@@ -29,7 +29,6 @@ pub(crate) fn shown_host(url: &Url) -> String {
     shown(&authority(url))
 }
 
-/// Truncates a host of a URL.
 pub(super) fn shown(host: &str) -> String {
     host.chars().take(SHOWN).collect()
 }

@@ -1,7 +1,6 @@
-//! The only way to the network: resolves, asks the guard, dials exactly the admitted addresses, and does TLS.
-//!
-//! Requests for manifests, tokens and blobs and redirected ones all pass here, whatever their URL looks like, so
-//! nothing gets around the guard: neither an IP literal, nor a name that resolves differently a moment later.
+//! The only way to the network: resolves, asks the guard, dials exactly the admitted addresses, and does TLS. Requests
+//! for manifests, tokens and blobs and redirected ones all pass here, whatever their URL looks like, so nothing gets
+//! around the guard: neither an IP literal, nor a name that resolves differently a moment later.
 
 use std::future::ready;
 use std::io;
@@ -88,7 +87,6 @@ impl Connector {
         Self { guard, tls, proxies, names, kept: Arc::new(Semaphore::new(IDLE_ALL)) }
     }
 
-    /// Opens a connection for requests to this URI.
     pub(super) async fn open(&self, uri: &Uri) -> Result<TokioIo<Stream>, ConnectError> {
         let kept = Arc::clone(&self.kept).try_acquire_owned().ok();
         let late = |_| ConnectError::Dial(io::ErrorKind::TimedOut.into());
@@ -154,7 +152,6 @@ impl Connector {
         self.tls.of(host).map(choice).map(Some).map_err(ConnectError::Setup)
     }
 
-    /// Resolves, asks the guard for every address, and dials exactly those that it admits.
     async fn dial(
         &self,
         to: &Target<'_>,

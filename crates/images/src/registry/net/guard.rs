@@ -1,8 +1,6 @@
 //! The address guard: decides which addresses may be dialled. Pure; the connector asks it for every address of every
-//! dial, after resolution, and dials exactly the addresses that it admits.
-//!
-//! Pods name registries, and registries name realms and redirects, so without the guard any tenant could make tolerarch
-//! talk to the node's services or to a cloud's metadata server.
+//! dial, after resolution, and dials exactly those that it admits. Pods name registries, and registries name realms and
+//! redirects, so any tenant could otherwise make tolerarch talk to the node's services or a cloud's metadata server.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +11,6 @@ use ipnet::IpNet;
 pub struct AddressGuard {
     /// Networks that may be dialled although the built-in list has them.
     pub allow: Vec<IpNet>,
-    /// Networks that are never dialled.
     pub deny: Vec<IpNet>,
 }
 

@@ -5,7 +5,6 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use http::HeaderValue;
 use zeroize::Zeroizing;
 
-/// Makes a header value that no `Debug` shows.
 pub(crate) fn sensitive(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(text).ok()?;
     value.set_sensitive(true);

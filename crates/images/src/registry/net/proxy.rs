@@ -1,8 +1,6 @@
-//! The proxies of the environment: HTTPS_PROXY, HTTP_PROXY and NO_PROXY, also in lower case, read as Go's
-//! `golang.org/x/net/http/httpproxy` reads them, because that is what the node's containerd does. Pure.
-//!
-//! A proxy is the operator's choice, so the address guard does not judge it. The guard judges what lies behind the
-//! proxy only where a request names an address: the proxy resolves names.
+//! The proxies of the environment: HTTPS_PROXY, HTTP_PROXY and NO_PROXY, also in lower case, read as by Go's
+//! `golang.org/x/net/http/httpproxy`, and so by the node's containerd. Pure. The address guard does not judge a proxy,
+//! the operator's choice; and what lies behind it only where a request names an address: the proxy resolves names.
 
 use std::net::IpAddr;
 

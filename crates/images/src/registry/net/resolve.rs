@@ -1,9 +1,7 @@
-//! Resolves names without threads: a name whose servers hang costs a socket for a while, where each `getaddrinfo` would
-//! hold one of the threads that also read certificates.
-//!
-//! The system's rules apply: name servers, search list, `ndots` and time-outs of `/etc/resolv.conf`, and `/etc/hosts`.
-//! Both are read whenever a configuration is loaded. A silent name server delays nothing: all are asked at once, as
-//! musl does, for both families, and one family's addresses are used while the other's are still awaited.
+//! Resolves names without threads: a name whose servers hang costs a socket for a while, where `getaddrinfo` would hold
+//! a thread that also reads certificates. The system's rules apply: name servers, search list, `ndots` and time-outs of
+//! `/etc/resolv.conf`, and `/etc/hosts`, read with each configuration. A silent name server delays nothing: all are
+//! asked at once, as musl does, for both families, and one family's addresses are used while the other's are awaited.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};

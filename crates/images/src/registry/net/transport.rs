@@ -76,7 +76,6 @@ pub(crate) struct HttpResponse {
     body: Read,
 }
 
-/// Reason why there is no response.
 struct Failure {
     error: Error,
     /// True if a kept connection ended before the first byte of the response.

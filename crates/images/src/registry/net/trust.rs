@@ -29,7 +29,6 @@ pub enum TrustError {
     Names(String),
 }
 
-/// Reason why TLS with a host cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsFault {
     #[error("{0}: {1}; mend the file, or caFile of registries.hosts or ca of hosts.toml, which names it")]
@@ -61,7 +60,6 @@ impl Tls {
     }
 }
 
-/// TLS settings of a host.
 #[derive(Clone)]
 pub(super) struct ClientTls {
     pub(super) usual: Arc<ClientConfig>,
@@ -71,7 +69,6 @@ pub(super) struct ClientTls {
 
 type HostTls = Result<ClientTls, Arc<TlsFault>>;
 
-/// TLS settings of most hosts, and of those with settings of their own.
 pub(crate) struct TlsSettings {
     default: HostTls,
     /// By `host` or `host:port`.
@@ -117,7 +114,6 @@ impl TlsSettings {
         self.hosts.get(host).unwrap_or(&self.default).as_ref().map_err(Arc::clone)
     }
 
-    /// Returns the faults of hosts, sorted.
     pub(crate) fn faults(&self) -> Vec<String> {
         let of_host = |(host, tls): (&str, &HostTls)| Some(format!("{host}: {}", tls.as_ref().err()?));
         let hosts = self.hosts.iter().map(|(host, tls)| (host.as_str(), tls));

@@ -1,7 +1,6 @@
-//! Accepts the certificates of registries that nodes accept, whose TLS is Go's (`crypto/tls`, `crypto/x509`).
-//!
-//! webpki refuses some of these: a registry's certificate that is its own authority, as `openssl req -x509` makes it
-//! and distribution's guide says; critical extensions about policies; certificates for any usage; RSA keys of 1,024 to
+//! Accepts the certificates of registries that nodes accept, whose TLS is Go's (`crypto/tls`, `crypto/x509`). webpki
+//! refuses some of these: a registry's certificate that is its own authority, as `openssl req -x509` makes it and
+//! distribution's guide says; critical extensions about policies; certificates for any usage; RSA keys of 1,024 to
 //! 2,047 bits. This module accepts them by Go's rules, and nothing beyond these.
 
 mod objection;

@@ -73,7 +73,6 @@ enum Identity {
 #[derive(Debug, Default)]
 pub(crate) struct RegistryHost {
     pub(crate) endpoint: Option<Arc<Endpoint>>,
-    /// `None` without settings of TLS.
     pub(crate) tls: Option<Tls>,
     /// May hold secrets, so they are never shown.
     pub(crate) headers: HeaderMap,
@@ -175,14 +174,12 @@ impl File<'_> {
         }
     }
 
-    /// Returns the settings of TLS; `None` if the table has none.
     fn tls(
         &self,
         ca: Option<OneOrMany<PathBuf>>,
         client: Option<OneOrMany<Identity>>,
         skip_verify: Option<bool>,
     ) -> Option<Tls> {
-        // Joined to the directory; an absolute path stays unchanged.
         let path = |path: PathBuf| self.directory.join(path);
         let identity = |identity: Identity| match identity {
             Identity::One(file) => (path(file), None),

@@ -169,7 +169,6 @@ fn shown(oid: &Oid<'_>) -> String {
     if oid.as_bytes().len() > SHOWN { "of an unknown kind".to_owned() } else { oid.to_id_string() }
 }
 
-/// Returns the name of a variant.
 fn name(debug: &str) -> &str {
     debug.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default()
 }

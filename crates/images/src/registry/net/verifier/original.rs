@@ -96,7 +96,6 @@ pub(super) fn short_key(certificate: &CertificateDer<'_>) -> Option<u32> {
     RsaParameters::public_modulus_len(&rsa_key(certificate)?).ok().filter(|bits| *bits < RSA_BITS)
 }
 
-/// Returns the public key of a certificate, if RSA.
 fn rsa_key<'c>(certificate: &'c CertificateDer<'_>) -> Option<Cow<'c, [u8]>> {
     let key = parse_x509_certificate(certificate).ok()?.1.tbs_certificate.subject_pki;
     (key.algorithm.algorithm == OID_PKCS1_RSAENCRYPTION).then_some(key.subject_public_key.data)

@@ -13,7 +13,6 @@ use x509_parser::parse_x509_certificate;
 
 const ANY_POLICY: &[u8] = &[85, 29, 32, 0];
 
-/// Returns whether an extension is about policies.
 pub(super) fn is_about(extension: &Oid<'_>) -> bool {
     [
         OID_X509_EXT_CERTIFICATE_POLICIES,
@@ -24,8 +23,7 @@ pub(super) fn is_about(extension: &Oid<'_>) -> bool {
     .contains(extension)
 }
 
-/// Returns whether the policies of a path are valid, from the certificate that its authority signed to the server's.
-/// `None` if one cannot be parsed.
+/// Returns whether the policies of a path are valid, which begins below its authority; `None` if one cannot be parsed.
 pub(super) fn are_valid(path: &[CertificateDer<'_>]) -> Option<bool> {
     let path = path.iter().map(|certificate| Some(parse_x509_certificate(certificate).ok()?.1));
     let path = path.collect::<Option<Vec<_>>>()?;
