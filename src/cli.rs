@@ -291,7 +291,6 @@ fn command(program: Option<&Path>) -> clap::Command {
     if name == Some("kubectl-tolerarch") { command.bin_name("kubectl tolerarch") } else { command }
 }
 
-/// Reason why a command failed.
 #[derive(Debug)]
 enum Failure {
     /// Wrong usage that is found only when the configuration is read.

@@ -160,7 +160,6 @@ impl Default for Admin {
 }
 
 impl Config {
-    /// Returns the settings of the client of registries, with the proxies of the environment.
     pub fn registry_settings(&self, environment: &Environment) -> Result<Settings, ProxyError> {
         let Registries { hosts, hosts_dir, allowed, .. } = self.registries.clone();
         let proxies = Proxies::of(|name| environment.text(name))?;
@@ -183,7 +182,6 @@ impl Config {
         }
     }
 
-    /// Parses the text of a file.
     pub fn parse(text: &str) -> Result<Self, Vec<FieldError>> {
         Sources::default().read(text).map(|loaded| loaded.config)
     }

@@ -43,8 +43,7 @@ use process::{Process, address, listen};
 use snapshot::Live;
 pub use snapshot::{Discovered, SnapshotError};
 
-/// Builds the snapshot that `serve` would decide by, for the commands, with this configuration and this state of the
-/// cluster. `traces` records the requests to registries.
+/// Builds the snapshot by which `serve` would decide, for the commands. `traces` records the requests to registries.
 pub fn snapshot(
     config: &Config,
     environment: &Environment,
@@ -70,11 +69,9 @@ pub struct Server {
     process: Process,
 }
 
-/// Maximal idle time of a connection of an API server: longer than the 90 s after which the API server closes it, so
-/// that no review is sent into a closing connection.
+/// Maximal idle time of a connection: longer than the API server's own 90 s, so that no review meets a closing one.
 pub const IDLE_TIME: Duration = Duration::from_secs(180);
-/// Time for which a connection that waits for its API server is spared where there are too many: a review for which it
-/// was opened may be on its way.
+/// Time for which a connection that waits for its API server is spared if there are too many: a review may be coming.
 const SPARED: Duration = Duration::from_secs(5);
 
 impl Server {
@@ -189,8 +186,7 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
     .await
 }
 
-/// Looks up the images of running Pods, and returns the component that shows the state of this. The webhook starts
-/// without it.
+/// Looks up the images of running Pods beside the start of the webhook; returns the component that shows the state.
 fn warm(live: &Live) -> Option<Component> {
     let settings = live.config().warm;
     let watcher = settings.from_pods.then(|| live.watcher())?;

@@ -35,7 +35,6 @@ pub(super) struct Configured {
     pub(super) failed: FailedImages,
     /// Namespaces of which the Pods are reviewed; `None` where no installation has been found.
     pub(super) reviewed: Option<Vec<Selector>>,
-    /// Notes for the user.
     pub(super) notes: Vec<String>,
 }
 

@@ -113,7 +113,6 @@ async fn check_all(exam: &mut Exam<'_>) {
     if only.is_some() && !namespaces.is_empty() {
         ours.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
     }
-    // Webhooks for DaemonSets come last.
     ours.sort_by_key(|entry| !entry.is_for_pods());
     let entries: Vec<&Entry> = ours.iter().copied().filter(|entry| entry.is_for_pods()).collect();
     if entries.is_empty() {
@@ -150,7 +149,6 @@ async fn check_all(exam: &mut Exam<'_>) {
         let own = ours.iter().filter(|other| other.configuration == entry.configuration).copied();
         let profiles: Vec<String> = config.profiles.keys().cloned().collect();
         webhooks::check_profiles(&own.collect::<Vec<_>>(), &profiles, &mut exam.findings);
-        // Checks of what the configuration needs in the cluster.
         let selected = by_preference(client.namespace(), entry, &namespaces);
         rights::check(exam, backend, &config, &selected).await;
         controller::check(exam, backend, &config).await;

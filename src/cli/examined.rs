@@ -71,7 +71,6 @@ impl Examined {
         Self { decision: "unchanged", reason, warnings, lacks_pull_secrets: false, pools, images }
     }
 
-    /// Returns the names of the open pools.
     pub(super) fn open_pools(&self) -> Vec<&str> {
         self.pools.iter().filter(|pool| pool.is_open).map(|pool| pool.name.as_str()).collect()
     }

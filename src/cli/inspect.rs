@@ -66,7 +66,6 @@ impl Inspect {
     }
 }
 
-/// Result for one image.
 struct Inspected {
     /// Image as the user wrote it.
     image: String,

@@ -27,8 +27,7 @@ impl Shown {
         Ok(Self { inventory: Inventory::of(node_pools, &kinds), nodes, notes })
     }
 
-    /// Returns the discovered pools and platforms, and notes: unread lists, mismatches with the configured pools,
-    /// warnings.
+    /// Returns discovered pools and platforms, and notes: unread lists, mismatches with the configured pools, warnings.
     pub(super) fn noted(self, configured: &[Pool]) -> (Discovered, Vec<String>) {
         let Self { inventory, mut notes, .. } = self;
         // Objects that were left out of a list do not count, as for the webhook.

@@ -60,7 +60,6 @@ pub(super) async fn list<K: Resource<DynamicType = ()> + DeserializeOwned>(
     client.list(&path).await
 }
 
-/// Returns the name of an object; empty if there is none.
 pub(super) fn name_of(object: &impl Resource<DynamicType = ()>) -> &str {
     object.meta().name.as_deref().unwrap_or_default()
 }

@@ -93,8 +93,7 @@ const VERDICT: &[&str] = &["REASON", "DECISION"];
 /// Minimal width of all other columns.
 const LEAST: usize = 4;
 
-/// Renders aligned columns below a header. In a narrow terminal the widest column is cut; a cut text keeps its end, by
-/// which images differ.
+/// Renders aligned columns. A narrow terminal cuts the widest one, whose texts keep their ends, where images differ.
 pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> String {
     let mut widths: Vec<usize> = header.iter().map(|name| name.len()).collect();
     for row in rows {

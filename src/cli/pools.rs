@@ -1,5 +1,4 @@
-//! `tolerarch pools`: the pools, the cluster's nodes and NodePools for them, and the source of new nodes. Reads with
-//! the rights of the user.
+//! `tolerarch pools`: the pools, their nodes and NodePools, and the source of new nodes, with the rights of the user.
 
 use std::process::ExitCode;
 

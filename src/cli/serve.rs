@@ -64,7 +64,6 @@ impl Service {
     }
 }
 
-/// Runs a service in its own runtime, until the service ends.
 fn run<F: Future<Output = Result<(), ServeError>>>(
     shared: &Shared,
     flags: impl IntoIterator<Item = Option<Flag>>,

@@ -48,7 +48,6 @@ pub(super) struct Decided {
     pub(super) reason: Reason,
     /// Pools that are open to the Pod through tolerarch.
     pub(super) pools: Vec<String>,
-    /// Every image that keeps the Pod ineligible.
     pub(super) blockers: Vec<BlockingImage>,
     /// Warnings that the creator of the Pod would get.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -100,8 +99,7 @@ pub(super) fn run<T>(
     done
 }
 
-/// Runs `work` with a session for these images and this profile, without a cluster's pools; `cluster` may give the
-/// configuration.
+/// Runs `work` in a session for these images, without a cluster's pools; `cluster` may give the configuration.
 pub(super) fn run_alone<T>(
     shared: &Shared,
     cluster: Option<&Access>,
@@ -161,7 +159,6 @@ impl Session {
         Ok(Self { snapshot, limits, progress, traces, notes, pull_secrets })
     }
 
-    /// Makes all decisions use a profile.
     fn under(mut self, profile: Option<&str>) -> Result<Self, Failure> {
         let Some(name) = profile else { return Ok(self) };
         let Snapshot { policy, profiles, .. } = &mut self.snapshot;
@@ -176,8 +173,7 @@ impl Session {
         Ok(self)
     }
 
-    /// Decides as the webhook would, but waits for every image. Builds a patch if `root`, the Pod's place in its
-    /// object, is set.
+    /// Decides as the webhook, but waits for every image. With `root`, the Pod's place in its object, builds a patch.
     pub(super) async fn decide(&self, namespace: &str, subject: &Subject<'_>, root: Option<&str>) -> Decided {
         let Snapshot { policy, .. } = &self.snapshot;
         let wait = Wait::ForAll(&self.limits);
@@ -292,8 +288,7 @@ pub(super) enum FailOn {
 }
 
 impl FailOn {
-    /// Returns the outcomes that this reason stands for. A retracted toleration stands for both: the reason does not
-    /// show whether an image lost a platform or became unknown.
+    /// A retracted toleration is both: the reason does not show whether an image lost a platform or became unknown.
     pub(super) fn of(reason: Reason) -> &'static [Self] {
         match reason {
             Reason::PlatformMissing | Reason::FailedThere | Reason::NoCommonPlatform => &[Self::Unsupported],

@@ -1,5 +1,4 @@
-//! Pods of a cluster, reduced to the facts that the commands need: read page by page with the rights of the user. No
-//! raw Pod is kept.
+//! Pods of a cluster, read page by page with the rights of the user, and reduced to the facts that commands need.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -87,7 +86,6 @@ impl Survey {
         Ok(Self { pods, shapes: index.shapes.all, nodes: nodes.ok(), namespaces, notes })
     }
 
-    /// Makes a survey with nothing but a note.
     pub(super) fn noted(note: String) -> Self {
         Self { notes: vec![note], ..Self::default() }
     }
@@ -101,7 +99,6 @@ impl Survey {
         self.namespaces.get(namespace)
     }
 
-    /// Returns the settings by which Pods of this namespace are decided.
     pub(super) fn terms(&self, namespace: &str) -> NamespaceSettings<'_> {
         NamespaceSettings::of(self.labels(namespace), self.nodes.is_some())
     }
@@ -145,7 +142,6 @@ struct Owned {
 struct Owners(HashMap<Arc<Workload>, Arc<Workload>>);
 
 impl Owners {
-    /// Reads the owners of the controllers of these Pods.
     async fn read(
         client: &UserClient,
         namespace: Option<&str>,

@@ -1,5 +1,4 @@
-//! `tolerarch why`: the earlier decision on a Pod or a workload of the cluster, the decision of today, and the reasons.
-//! Reads with the rights of the user.
+//! `tolerarch why`: the earlier decision on a Pod or workload, and today's, with reasons, read with the user's rights.
 
 mod explained;
 mod types;

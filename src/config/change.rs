@@ -40,7 +40,6 @@ impl Config {
         keys.into_iter().filter_map(change).collect()
     }
 
-    /// Returns all values by their paths.
     fn written(&self) -> BTreeMap<String, Json> {
         let mut all = BTreeMap::new();
         self.clone()

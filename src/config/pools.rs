@@ -160,8 +160,7 @@ impl Named for String {
     };
 }
 
-/// Checks a toleration as the API server does (`ValidateTolerations` of k8s.io/kubernetes): an invalid one would make
-/// every Pod fail that gets it.
+/// Checks a toleration as `ValidateTolerations` of k8s.io/kubernetes: an invalid one would fail every Pod that gets it.
 impl Slot for Toleration<'static> {
     fn shape(&mut self) -> Shape<'_> {
         let faults = [

@@ -1,5 +1,4 @@
-//! Reads YAML, the environment and flags into values, with the place of every fault and of every value. Knows no key of
-//! the configuration.
+//! Reads YAML, environment and flags into values, with places of faults and values. Knows no key of the configuration.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -173,7 +172,6 @@ impl Reader {
         self.faults.push(FieldError { path: self.path.clone(), place, message: message.into() });
     }
 
-    /// Adds a fault at another path than the current one.
     pub(super) fn fault_at(&mut self, path: &str, place: Location, message: String) {
         self.faults.push(FieldError { path: path.to_owned(), place, message });
     }
@@ -182,8 +180,7 @@ impl Reader {
         self.fault(place(node), format!("found {}, expected {expected}", shown(node)));
     }
 
-    /// Collects the faults of sections and lists as a whole, once all has been read. A section is not judged if a part
-    /// of it is wrong already.
+    /// Collects the faults of sections and lists as a whole, once all is read; none of a section with a wrong part.
     pub(super) fn whole(&mut self, Shape { content, faults, warnings }: Shape<'_>) {
         let before = self.faults.len();
         let mut is_list = false;

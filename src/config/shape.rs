@@ -109,7 +109,6 @@ impl Value<'_> {
         (self.take)(&texts.iter().map(|text| Some(&**text)).collect::<Vec<_>>());
     }
 
-    /// Returns the named files and directories whose content belongs to the configuration.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         let named =
             texts(&self.written).into_iter().filter(|text| self.domain.names_file && !text.is_empty());
@@ -158,7 +157,6 @@ impl<'a> Shape<'a> {
         self
     }
 
-    /// Adds the warnings whose condition holds.
     pub(super) fn doubtful<T: Into<String>>(mut self, all: impl IntoIterator<Item = (bool, T)>) -> Self {
         self.warnings.extend(holding(all));
         self

@@ -14,7 +14,6 @@ use tolerarch_support::file;
 
 const PREFIX: &str = "TOLERARCH_";
 
-/// Sources of a configuration, in rising order of precedence.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     pub file: Option<PathBuf>,

@@ -134,7 +134,6 @@ impl<T: Scalar> Scalar for Option<T> {
     }
 }
 
-/// Returns the schema of texts that match a regular expression.
 pub(super) fn pattern(pattern: &str) -> Json {
     json!({"type": "string", "pattern": pattern})
 }

@@ -1,5 +1,4 @@
-//! Wiring of `tolerarch controller`, which works beside admission. The controller decides as the webhook does, by the
-//! same configuration, and serves its metrics and probes in the same way.
+//! Wiring of `tolerarch controller`: decisions, configuration, metrics and probes are as in the webhook.
 
 use std::sync::Arc;
 

@@ -32,7 +32,6 @@ pub(super) struct Discoverer {
 
 struct Followed<V> {
     name: &'static str,
-    /// Set if the kind is to be followed.
     is_on: bool,
     known: Known<V>,
     failing: Option<ClusterError>,

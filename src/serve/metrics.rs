@@ -42,7 +42,6 @@ impl Families {
     }
 }
 
-/// Metrics of reloads of the configuration. Clones share them.
 #[derive(Clone)]
 pub(super) struct ReloadMetrics {
     reloads: [IntCounter; 2],

@@ -8,8 +8,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use super::error::ServeError;
 
-/// Runs a service from its start to its end: some time after SIGTERM or SIGINT, of which it is notified, or at once
-/// after a second one.
+/// Runs a service, which ends in its own time once notified of SIGTERM or SIGINT, or at once after a second signal.
 pub(super) async fn until_signalled(
     service: impl AsyncFnOnce(OwnedNotified) -> Result<(), ServeError>,
 ) -> Result<(), ServeError> {

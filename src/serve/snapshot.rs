@@ -1,5 +1,4 @@
-//! Builds the snapshot that decides from the configuration and from the state of the cluster: at the start, on a
-//! reload, when the cluster changes, and for the commands.
+//! Builds the snapshot that decides: at the start, on a reload, when the cluster changes, and for the commands.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,8 +23,7 @@ use tolerarch_kubernetes::discovery::{Discovery, Inventory};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
-/// Maximal number of faults of credentials, or of TLS with hosts, that are logged at a time: a directory may have
-/// thousands of files.
+/// Maximal number of faults of credentials or hosts' TLS logged at a time: a directory may have thousands of files.
 const LOGGED_FAULTS: usize = 20;
 /// Maximal time for which the controller caches failures of registries: it checks Pods again until their images are
 /// known, and a circuit breaker spares a registry that fails.
@@ -42,9 +40,8 @@ pub enum SnapshotError {
     Credentials(#[from] CredentialsError),
 }
 
-/// Builds the snapshot of this configuration. Blocks the thread while it reads the files that the configuration names.
-/// The caches of `before` are kept, else they begin with the `shared` cache; `traces` record lookups; `caller` is the
-/// account that is used for the cluster.
+/// Builds the snapshot of this configuration. Blocks the thread while it reads the named files. Keeps the caches of
+/// `before`, else begins with the `shared` cache; `traces` record lookups; `caller` is the account for the cluster.
 pub(super) fn load(
     config: &Config,
     metrics: &Families,
@@ -128,7 +125,6 @@ struct Sources {
     config: Config,
     /// State of the cluster; `None` before the first reading.
     discovered: Option<Discovered>,
-    /// Warnings that have been logged.
     warned: Vec<String>,
 }
 
@@ -243,8 +239,7 @@ fn report(faults: &[SourceFault], before: &[SourceFault]) {
     }
 }
 
-/// Returns the files and directories that are read for this configuration: those that it names, and those that a
-/// `hosts.toml` names. Blocks the thread while it reads the latter.
+/// Returns the paths read for this configuration, also those that a `hosts.toml` names. Blocks the thread meanwhile.
 pub(super) fn files(config: &Config, environment: &Environment) -> Vec<PathBuf> {
     let mut files = config.files();
     // Where the proxies cannot be used nothing is read for registries.

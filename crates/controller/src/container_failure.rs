@@ -16,7 +16,6 @@ const SOON: Duration = Duration::from_secs(5);
 /// Exit codes of programs that cannot be run: by crun and old runc, sh, newer runc.
 const EXIT_CODES: [i32; 4] = [1, 126, 127, 255];
 const EXEC_FORMAT: &str = "exec format error";
-/// Length of a digest in bytes.
 const DIGEST: usize = "sha256:".len() + 64;
 /// Messages of containerd, dockerd and CRI-O about an index without an entry for the node.
 const NO_MATCH: [&str; 4] = [
@@ -38,7 +37,6 @@ pub(super) struct ContainerFailure {
     pub(super) is_of_image: bool,
 }
 
-/// Reason for the failure in the container's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
     /// The runtime found no entry for the node in the index.
@@ -49,7 +47,6 @@ pub(super) enum Evidence {
     InItsLog { previous: bool },
 }
 
-/// Returns the failures that the Pod's status shows.
 pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure> {
     let is_of_concern = pod.node.is_some() && pod.phase != Phase::Succeeded && !pod.is_terminating();
     let is_opted_out = pod.facts.as_ref().is_none_or(|facts| facts.mode() == PodMode::Off);
@@ -94,8 +91,7 @@ fn evidence(container: &ContainerStatus, now: SystemTime) -> Option<Evidence> {
     is_suspect.then_some(Evidence::InItsLog { previous: state.terminated.is_none() })
 }
 
-/// Returns the digest of the image that the evidence is about, and whether the evidence holds whatever the Pod
-/// says and sets.
+/// Returns the digest of the evidence's image, and whether the evidence holds whatever the Pod says and sets.
 fn proven(container: &ContainerStatus, evidence: Evidence) -> (Option<Digest>, bool) {
     let of_reference = |text: &str| digest(text.rsplit_once('@')?.1);
     let ContainerStatus { image, image_id, state, .. } = container;

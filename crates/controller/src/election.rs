@@ -15,7 +15,6 @@ pub(super) const RENEW: Duration = Duration::from_secs(10);
 /// Time between renewals by the leader, and between looks by candidates.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 
-/// State of one replica.
 pub(super) struct Election {
     pub(super) identity: String,
     /// Last known content of the Lease, and the time since when it has had this content.

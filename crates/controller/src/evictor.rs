@@ -1,5 +1,4 @@
-//! Evicts Pods that failed on their node's architecture, so that their workload gets Pods that are kept from it. Their
-//! disruption budgets hold an eviction back.
+//! Evicts Pods that failed on their node's architecture, within disruption budgets: successors are kept from there.
 
 use std::time::SystemTime;
 
@@ -19,8 +18,7 @@ const KNOWN: Duration = Duration::from_secs(10);
 /// Pause between tries, and their number.
 const PAUSE: Duration = Duration::from_secs(60);
 const TRIES: usize = 60;
-/// Maximal number of evictions in an hour: of a workload's Pods, and of a namespace's. The latter is a tenth of those that
-/// can wait.
+/// Maximal number of evictions in an hour: of a workload's Pods, and of a namespace's, a tenth of those that can wait.
 const OF_WORKLOAD: usize = 5;
 const OF_NAMESPACE: usize = 50;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -30,7 +28,6 @@ const TEXT: usize = 253;
 
 pub(super) struct Evictor(Mutex<Recently>);
 
-/// A Pod to evict.
 pub(super) struct FailedPod {
     pub(super) namespace: String,
     pub(super) name: String,
@@ -90,8 +87,7 @@ fn eviction(namespace: &str, name: &str, uid: &str) -> Value {
 }
 
 impl FailedPod {
-    /// Evicts the Pod while the failure of its image is on record. Returns the last answer; `None` if the Pod was not
-    /// to be evicted any more.
+    /// Evicts the Pod while its failure is on record. Returns the last answer; `None` if no eviction was due any more.
     pub(super) async fn evict(&self, context: &Context) -> Option<Result<(), ClusterError>> {
         let Self { namespace, name, uid, digest } = self;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");

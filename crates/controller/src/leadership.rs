@@ -30,8 +30,7 @@ pub struct Elector {
 pub struct Leadership(watch::Receiver<Option<Instant>>);
 
 impl Elector {
-    /// Makes an elector, which does nothing before [`Elector::run`]. No other replica may have this identity, nor this
-    /// one after a restart.
+    /// Makes an elector. No other replica may have this identity, nor this one after a restart.
     pub fn new(
         cluster: Arc<Cluster>,
         lease: OwnedName,

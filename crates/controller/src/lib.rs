@@ -1,5 +1,4 @@
-//! The controller: work beside admission that needs rights in the cluster, in a separate process with a separate
-//! service account.
+//! The controller: work beside admission that needs rights in the cluster, in a separate process and service account.
 //!
 //! Several replicas run, and one of them leads, by a Lease: only the leader changes anything. Each loop is a task that
 //! begins when its replica becomes the leader, and ends when the replica stops leading.

@@ -13,7 +13,6 @@ use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, PatchType, Watcher};
 use tolerarch_support::health::Reported;
 
-/// Dependencies of a loop; clones share them.
 #[derive(Clone)]
 pub struct Context {
     pub leadership: Leadership,
@@ -66,7 +65,6 @@ pub(super) fn tell<K>(state: &Reported, what: &'static str, change: &Change<K>) 
 /// Result of a change of an object; `None` if it was not tried because another replica leads.
 pub(super) type Written = Option<Result<(), ClusterError>>;
 
-/// Returns the result in a word, for metrics.
 pub(super) const fn word(written: Result<(), ClusterError>) -> &'static str {
     match written {
         Ok(()) => "changed",

@@ -12,7 +12,6 @@ pub(super) const CONTESTED: &str = "contested";
 /// Result if a node has another owner's taint of the same key and effect, with another value.
 pub(super) const IN_THE_WAY: &str = "in-the-way";
 
-/// Metrics of the controller; clones share them.
 #[derive(Clone)]
 pub struct ControllerMetrics {
     pub(super) leads: IntGauge,

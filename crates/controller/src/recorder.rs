@@ -51,7 +51,6 @@ impl Default for Book {
 }
 
 impl Recorder {
-    /// Makes a recorder that counts the events which it drops for lack of room.
     pub fn new(metrics: ControllerMetrics) -> Self {
         Self(Arc::new(Shared { book: Mutex::default(), more: Notify::new(), metrics }))
     }
@@ -78,7 +77,6 @@ pub struct EventLoop {
     pub leadership: Leadership,
     pub cluster: Arc<Cluster>,
     pub recorder: Recorder,
-    /// Name of the reporting process.
     pub instance: String,
     pub state: Reported,
 }

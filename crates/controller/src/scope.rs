@@ -31,7 +31,6 @@ struct Entry {
     is_evaluable: bool,
 }
 
-/// Answer to whether the webhook is called for a Pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Called<'s> {
     /// Called with this profile, or without one.

@@ -34,7 +34,6 @@ impl ControllerSettings {
     }
 }
 
-/// Taint, and the nodes that get it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeTaint {
     /// Labels, at least one, all of which the node must have.

@@ -39,7 +39,6 @@ pub struct Member<'a> {
     pub judgement: &'a Judgement,
 }
 
-/// Sums over the Pods that were added.
 #[derive(Debug, Default)]
 pub struct Census {
     workloads: HashMap<Arc<Workload>, WorkloadTotal>,
@@ -99,7 +98,6 @@ impl Census {
         }
     }
 
-    /// Returns the sums, ranked.
     pub fn summary(self) -> Summary {
         let Self { workloads, images, mut namespaces, unknown, skipped, mut missed, mut misplaced } = self;
         let mut totals: BTreeMap<Coverage, (Amount, u64)> = Coverage::each();

@@ -1,7 +1,6 @@
 //! Decides on a Pod: which of its images are looked up, with which credentials and until when.
 //!
-//! Reviews and commands decide here, so this module knows no HTTP. Each decision takes one [`Snapshot`] at its
-//! beginning, so that none sees half of a changed configuration.
+//! Reviews and commands decide here, without HTTP. Each decision takes one [`Snapshot`], so none sees half a change.
 
 mod batch;
 mod daemon_set;
@@ -81,7 +80,6 @@ impl Snapshot {
         profile.map_or(Some(&self.policy), |name| self.profiles.get(name))
     }
 
-    /// Decides by this policy of the snapshot on a Pod that is to be created in this namespace.
     pub async fn decide<'a>(
         &'a self,
         policy: &'a Policy,

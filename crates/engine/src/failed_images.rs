@@ -1,5 +1,4 @@
-//! Images that failed on nodes of an architecture, whatever their manifests say. The controller records them, and every
-//! replica decides by the record.
+//! Images that failed on an architecture, whatever their manifests say: recorded by the controller, heeded by replicas.
 //!
 //! The record is a text in the cluster. It is bounded in all and for each namespace, so that no tenant evicts entries
 //! of others. Entries of other authors than the controller count as far as the controller could have written them.
@@ -30,7 +29,6 @@ const REMEMBERED: Duration = LONGEST;
 /// Maximal difference between the clocks of replicas.
 const SKEW: Duration = Duration::from_secs(3600);
 
-/// An image that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedImage {
     #[serde(deserialize_with = "read_digest", serialize_with = "write_digest")]
@@ -45,7 +43,6 @@ pub struct FailedImage {
     pub is_for_all: bool,
 }
 
-/// Evidence that an image failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
@@ -100,7 +97,6 @@ impl FailedImages {
         self.0.is_empty()
     }
 
-    /// Returns the failure of an image, as far as it counts for Pods of this namespace now.
     pub fn failure(&self, digest: &Digest, namespace: &str, now: SystemTime) -> Option<Failure> {
         let counts = |entry: &&Entry| {
             now < entry.until && (entry.image.is_for_all || entry.image.namespace == namespace)
@@ -144,7 +140,6 @@ impl FailedImages {
         is_wider
     }
 
-    /// Returns the entry of this image, architecture and namespace.
     fn find(&mut self, image: &FailedImage) -> Option<&mut Entry> {
         let known = self.0.get_mut(&image.digest)?;
         known.iter_mut().find(|known| {
@@ -152,8 +147,7 @@ impl FailedImages {
         })
     }
 
-    /// Evicts the oldest entry of the namespace if the namespace has its share, or, if there are too many entries in
-    /// all, of the namespace with most entries.
+    /// Evicts the oldest entry of the namespace if it has its share, else, if all are too many, of the one with most.
     fn make_room(&mut self, namespace: &str) {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         for entry in self.0.values().flatten() {

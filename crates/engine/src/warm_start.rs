@@ -25,7 +25,6 @@ const TIME: Duration = Duration::from_secs(15);
 
 pub const NOT_LISTED: &str = "Pods could not be listed; each image is looked up when a Pod needs it";
 
-/// Settings of the lookups at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmSettings {
     pub from_pods: bool,
@@ -71,7 +70,6 @@ impl Found {
     }
 }
 
-/// Looks up the images of running Pods, then ends.
 pub async fn run(watcher: Watcher, current: Current, settings: WarmSettings, state: Reported) {
     let begun = Instant::now();
     let Some(found) = list(&watcher, &current, &state).await else { return };

@@ -1,5 +1,4 @@
-//! Client of the Kubernetes API, with the credentials of the mounted service account or of a kubeconfig. No request
-//! waits long for an API server that does not answer.
+//! Client of the Kubernetes API, with the credentials of a service account or of a kubeconfig. No request waits long.
 //!
 //! Only kube's client is used; responses are read here, as each of them has a bound.
 
@@ -69,7 +68,6 @@ pub struct Answer<T> {
     pub date: Option<SystemTime>,
 }
 
-/// Format of a change.
 #[derive(Clone, Copy, Debug)]
 pub enum PatchType {
     /// JSON Patch (RFC 6902).
@@ -104,7 +102,6 @@ impl ObjectName {
         &self.0
     }
 
-    /// Returns the name with a suffix, for an object that belongs to the one of this name.
     #[must_use]
     pub fn with_suffix(&self, suffix: &str) -> Self {
         Self(format!("{}{suffix}", self.0))
@@ -125,7 +122,6 @@ impl Cluster {
         Self::new(caller.config(environment)?, TIME)
     }
 
-    /// Connects with an explicit configuration and request timeout.
     pub(crate) fn new(config: Config, time: Duration) -> Result<Self, ConnectError> {
         let api = Mutex::new(Api::new(config.clone(), time, None)?);
         Ok(Self { config, api, time, silent: Mutex::default() })
@@ -160,7 +156,6 @@ impl Cluster {
         Ok(Answer { object, date })
     }
 
-    /// Changes one object. The returned object is ignored.
     pub async fn patch(
         &self,
         path: &str,
@@ -203,7 +198,6 @@ impl Cluster {
         Ok(String::from_utf8_lossy(&line).into_owned())
     }
 
-    /// Sends a request and reads the response within the timeout.
     async fn ask(
         &self,
         method: Method,

@@ -26,7 +26,6 @@ pub(crate) const POOL_LABEL: &str = "tolerarch.io/pool";
 /// Maximal number of discovered pools: each has a label of metrics, and its tolerations may be in every Pod.
 const MOST: usize = 64;
 
-/// Origin of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Configured,
@@ -55,7 +54,6 @@ impl KnownPool<'_> {
     }
 }
 
-/// Pools and platforms of the whole cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Discovery<'a> {
     /// Configured pools in the configuration's order, then discovered ones by name.
@@ -69,7 +67,6 @@ pub struct Discovery<'a> {
 }
 
 impl<'a> Discovery<'a> {
-    /// Combines the configured pools with the cluster's inventory.
     pub fn of(configured: &[Pool], inventory: &'a Inventory) -> Self {
         let (found, warnings) = found(configured, inventory);
         let configured = configured.iter().map(|pool| (pool.clone(), Source::Configured));

@@ -41,8 +41,7 @@ impl Budget {
         Read { bytes: Bytes::new(), room: self.room(Instant::now()) }
     }
 
-    /// Reads at most `limit` bytes, which have been arriving since `begun`. The buffer grows with what has arrived, at
-    /// most twofold at a time.
+    /// Reads up to `limit` bytes, arriving since `begun`. The buffer grows with them, at most twofold at a time.
     pub async fn read<B>(
         &self,
         mut body: B,

@@ -1,9 +1,8 @@
 //! A concurrency limit that tenants share: for lookups of images, runs of credential programs and reads of Secrets.
 //!
-//! Work takes four permits in this order: its namespace's at the host, its namespace's, the host's, and one of all. A
-//! tenant's own permits come before the shared ones, so that no work holds a shared permit while it waits for its
-//! tenant's. Each of the four is granted in the order of requests. With the defaults (`lookup.concurrency` 64,
-//! `lookup.perRegistry` 16) and for `lookup.timeout` at most:
+//! Work takes four permits in this order: its namespace's at the host, its namespace's, the host's, and one of all. So
+//! no work holds a shared permit while it waits for its tenant's. Each of the four is granted in the order of requests.
+//! With the defaults (`lookup.concurrency` 64, `lookup.perRegistry` 16) and for `lookup.timeout` at most:
 //!
 //! | | runs | waits |
 //! |---|---|---|
@@ -41,7 +40,6 @@ impl Tenant {
         Self::Namespace(namespace.into())
     }
 
-    /// Returns `None` for the operator.
     pub fn namespace(&self) -> Option<&Arc<str>> {
         match self {
             Self::Namespace(name) => Some(name),

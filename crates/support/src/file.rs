@@ -19,8 +19,7 @@ const LIMIT: u64 = 4 << 20;
 const TIME: Duration = Duration::from_secs(5);
 /// Maximal number of hanging threads, with which no further file is read.
 const HANGING: usize = 16;
-/// Maximal number of them in one directory: a mount that hangs with many files must not keep the certificate's, on
-/// another mount, unread.
+/// Maximal number of them in one directory: a hanging mount must not keep the certificate's files, on another, unread.
 const HANGING_IN_DIRECTORY: usize = 2;
 
 static HANGS: Mutex<Vec<(PathBuf, JoinHandle<()>)>> = Mutex::new(Vec::new());
@@ -34,8 +33,7 @@ pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     in_time(path, move |path| regular(path, limit))
 }
 
-/// Reads a regular file, without a limit on the time. Checks the opened file, not the path, and opens without blocking,
-/// so that a FIFO cannot hang it.
+/// Reads a regular file, with no time limit. Checks the opened file, not the path, and does not block on a FIFO.
 pub fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;

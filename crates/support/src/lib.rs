@@ -1,9 +1,8 @@
 //! Parts that any server needs and no other crate should write twice.
 //!
-//! Untrusted input within bounds: [`body`] (of HTTP, within a budget of memory), [`mod@file`] (the operator's). Work
-//! shared fairly: [`concurrency`] (permits by tenant), [`single_flight`] (one run for all that wait for it),
-//! [`recently`] (work that was done already). Output for operators: [`logging`], [`metrics`], [`health`].
-//! [`environment`] is the one place that reads the process's variables.
+//! Untrusted input within bounds: [`body`] (HTTP, with a budget of memory), [`mod@file`] (the operator's). Work shared
+//! fairly: [`concurrency`] (permits by tenant), [`single_flight`] (one run for all who wait), [`recently`] (work done).
+//! Output for operators: [`logging`], [`metrics`], [`health`]. [`environment`] alone reads the process's variables.
 
 pub mod body;
 pub mod concurrency;

@@ -54,7 +54,6 @@ impl Levels {
         Self(reload::Layer::new(targets(Level::Info)).1)
     }
 
-    /// Writes lines of this level and more severe ones from now on.
     pub fn set(&self, level: Level) {
         // Fails only if logging has ended.
         let _ = self.0.reload(targets(level));

@@ -18,7 +18,6 @@ pub const OTHER: &str = "other";
 
 pub type Registered<M> = Result<M, prometheus::Error>;
 
-/// The registry of all metrics. Clones share it.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Registry,
@@ -38,7 +37,6 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Renders all metrics in Prometheus' text format.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }

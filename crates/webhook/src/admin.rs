@@ -11,9 +11,8 @@ use tokio::time::{Duration, Instant, sleep};
 use tolerarch_support::health::{Health, State as Component};
 use tolerarch_support::metrics::Metrics;
 
-/// Maximal time for which a probe is held while a component starts. The kubelet's first one comes before the pools of
-/// the cluster have been read, and an answer of 503 would leave a warning at every Pod that starts. Less than the
-/// probe's `timeoutSeconds`, which is 5.
+/// Maximal time for which a probe is held while a component starts: the kubelet's first one comes before the pools have
+/// been read, and a 503 would leave a warning at every Pod that starts. Less than the probe's `timeoutSeconds`, 5.
 const HOLD: Duration = Duration::from_secs(4);
 /// Interval of the checks whether the component has started.
 const LOOK: Duration = Duration::from_millis(20);
@@ -25,7 +24,6 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Returns the routes `/metrics`, `/livez` and `/readyz`.
     pub fn router(self) -> Router {
         Router::new()
             .route("/metrics", get(metrics))

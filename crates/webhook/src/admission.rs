@@ -31,8 +31,7 @@ use tolerarch_support::body::{Budget, FREE, Pace, Read, ReadError};
 use tolerarch_text::escape::shortened;
 use tolerarch_text::go_duration;
 
-/// Maximal bytes of a review. A Pod has at most 3 MiB and a review may hold it twice (k8s.io/apiserver
-/// `MaxRequestBodyBytes`).
+/// Maximal bytes of a review, which may hold a Pod of at most 3 MiB twice (k8s.io/apiserver `MaxRequestBodyBytes`).
 pub const BODY_LIMIT: usize = 8 << 20;
 /// Maximal bytes of all bodies that arrive at a time, except those in one piece: four of the largest, or 300 of 64 KiB,
 /// each with 32 KiB for the buffers of its connection.
@@ -59,7 +58,6 @@ const DISCARD_TIME: Duration = Duration::from_secs(1);
 const MARGIN: Duration = Duration::from_secs(1);
 const JSON: &str = "application/json";
 
-/// Handler of reviews.
 pub struct Webhook {
     current: Current,
     metrics: ReviewMetrics,
@@ -68,7 +66,6 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Makes a webhook that decides by the snapshot that is current at each time.
     pub fn new(current: Current, metrics: ReviewMetrics) -> Arc<Self> {
         let (uploads, waiting) = (Budget::new(UPLOADS), Budget::new(WAITING));
         Arc::new(Self { current, metrics, uploads, waiting })

@@ -1,8 +1,7 @@
 //! The accept loop: TLS, HTTP/1.1, and what a client may cost.
 //!
-//! Every wait has an end: the handshake, the head of a request, an idle connection. hyper's own header timeout is not
-//! used, as it runs on idle connections too, and the API server keeps those for 90 s; a watch over what arrives tells a
-//! stalled request from a connection at rest.
+//! Every wait has an end: handshake, head of a request, idle connection. hyper's own header timeout is not used, as it
+//! runs on idle connections too, which API servers keep for 90 s; a watch over bytes tells stalled from idle ones.
 
 mod activity;
 mod slots;
@@ -32,7 +31,6 @@ use activity::{Arriving, Watched};
 pub use slots::Limits;
 use slots::{Slot, Slots};
 
-/// Timeout of a TLS handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// Bytes of the head of a request, and of what hyper reads ahead of the body's reader. API servers send less than
 /// 1 KiB. Every connection may use that much without being charged to the budget of bodies.
@@ -130,7 +128,6 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Serves one connection, from the handshake to its end.
 async fn accept(stream: TcpStream, tls: Option<(TlsAcceptor, TlsMetrics)>, connection: Connection) {
     // A delay of small answers is the only loss if this fails.
     let _ = stream.set_nodelay(true);
@@ -150,7 +147,6 @@ async fn accept(stream: TcpStream, tls: Option<(TlsAcceptor, TlsMetrics)>, conne
     }
 }
 
-/// HTTP on one connection.
 struct Connection {
     router: Router,
     phase: watch::Receiver<Phase>,

@@ -28,7 +28,6 @@ pub use managed::{CertificateIssuer, Lifetimes, ManagedMetrics, ManagedSettings}
 pub use metrics::TlsMetrics;
 use validity::{Invalid, Validity, now, seconds};
 
-/// Interval at which the files are read.
 const POLL: Duration = Duration::from_secs(5);
 /// Number of failed readings in a row after which files that cannot be read are reported.
 const MISSING: u32 = 3;
@@ -83,14 +82,12 @@ struct Inner {
     renewal: Reported,
 }
 
-/// Certificate with its chain and its key, and its validity.
 #[derive(Clone)]
 struct Pair {
     key: Arc<CertifiedKey>,
     validity: Validity,
 }
 
-/// Content of both files.
 #[derive(PartialEq, Eq)]
 struct Content {
     certificate: Vec<u8>,

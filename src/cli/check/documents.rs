@@ -1,5 +1,4 @@
-//! Splits a file into documents, YAML or JSON, many in one stream. Each is parsed separately: a broken one harms no
-//! other.
+//! Splits a file into documents, YAML or JSON. Each is parsed separately: a broken one harms no other.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +24,6 @@ pub struct Document {
     pub content: Result<Node, String>,
 }
 
-/// Returns the documents of a file, without empty ones.
 pub fn read(bytes: &[u8]) -> Vec<Document> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut all = Vec::new();

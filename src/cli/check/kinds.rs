@@ -14,7 +14,6 @@ const OF_KUBERNETES: &str = "admission admissionregistration apiextensions apire
     certificates coordination discovery events flowcontrol.apiserver imagepolicy internal.apiserver networking node \
     rbac.authorization resource scheduling storage storagemigration";
 
-/// Pod templates and images of an object.
 pub(super) struct Pods<'n> {
     /// Description of the template that the object must have; `None` if its kind need not bring Pods.
     pub(super) sought: Option<String>,
@@ -130,8 +129,7 @@ fn says_what_runs(way: &[Step<'_>]) -> bool {
         && !way.contains(&Step::Member("openAPIV3Schema"))
 }
 
-/// Returns whether a part is a template by its name, and its spec has containers. The images may be invalid: a wrong
-/// image of a Rollout is to be reported.
+/// Returns whether a part is a template by name, with containers: a wrong image, as in a Rollout, is to be reported.
 fn is_template(way: &[Step<'_>], spec: &Node) -> bool {
     let is_so_named = |name: &str| name == "template" || name.ends_with("Template");
     matches!(way.last(), Some(Step::Member(name)) if is_so_named(name)) && names_images(spec)

@@ -24,7 +24,6 @@ pub struct Place {
     pub(in crate::cli) path: String,
 }
 
-/// Object to decide on.
 #[derive(Debug, Serialize)]
 pub struct Object {
     #[serde(flatten)]

@@ -12,11 +12,9 @@ use crate::cli::kubernetes::{get, list};
 use crate::config::Config;
 use tolerarch_kubernetes::cluster::{Selector, UserClient};
 
-/// Longest time until a changed ConfigMap is in the Pods: the kubelet's period of sync (60 s) and the age of its cache, with
-/// some to spare.
+/// Time until a changed ConfigMap is in all Pods: the kubelet's sync period (60 s), the age of its cache, and a margin.
 const ARRIVAL: SignedDuration = SignedDuration::from_secs(120);
 
-/// Configuration of an installation, as its Pods have it.
 pub(in crate::cli) struct Installed {
     pub(in crate::cli) namespace: String,
     /// Name of the ConfigMap, for the user.

@@ -23,7 +23,6 @@ pub(super) enum Status {
 }
 
 impl Status {
-    /// Returns `Failed` for a fault of the installation, else `Unknown`.
     pub(super) const fn failed_if(is_fault: bool) -> Self {
         if is_fault { Self::Failed } else { Self::Unknown }
     }
@@ -65,7 +64,6 @@ pub(super) struct Exam<'a> {
     pub(super) client: &'a UserClient,
     /// Namespace to which the checks are limited.
     pub(super) only: Option<&'a str>,
-    /// File of the configuration, if one is named.
     pub(super) config: Option<&'a Path>,
     pub(super) findings: Findings,
 }

@@ -136,12 +136,10 @@ pub(super) fn image(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.containers.first()?.image.as_deref()
 }
 
-/// Returns the port at which a Pod serves its metrics.
 fn admin_port(pod: &Pod) -> i32 {
     ports(pod).find(|port| port.name.as_deref() == Some("admin")).map_or(ADMIN, |port| port.container_port)
 }
 
-/// Iterates over the ports that the containers of a Pod name.
 fn ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     containers.flat_map(|container| container.ports.iter().flatten())
@@ -229,8 +227,7 @@ fn waits(pod: &Pod) -> bool {
     states.any(|state| state.waiting.is_some())
 }
 
-/// Lists the Pods with these labels that serve or will; others keep their labels until they are deleted. Lists none
-/// without a label.
+/// Lists the Pods with these labels that serve or will, as others keep labels until deleted; none without a label.
 pub(super) async fn serving(
     client: &UserClient,
     namespace: &str,

@@ -1,5 +1,4 @@
-//! Checks of the configured pools against nodes and Karpenter's NodePools: whether a pool opens anything, whether its
-//! images run there, and whether Karpenter would ever choose it.
+//! Checks of the pools against nodes and NodePools: what a pool opens, what runs there, what Karpenter takes.
 
 use super::findings::{Exam, Findings, some_of};
 use crate::cli::inventory::Shown;

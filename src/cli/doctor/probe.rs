@@ -20,7 +20,6 @@ use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 /// Maximal number of namespaces to try, as other webhooks and quotas may refuse the Pod.
 const TRIES: usize = 3;
 
-/// Outcome of the dry runs for a webhook.
 pub(super) enum Outcome {
     Answered,
     /// Nothing is shown, and a dry run for another webhook of the same Service may be answered.

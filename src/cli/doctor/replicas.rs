@@ -124,7 +124,6 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
     }
 }
 
-/// Checks the versions of the replicas.
 fn check_versions(backend: &Backend, findings: &mut Findings) {
     let own = env!("CARGO_PKG_VERSION");
     let tags: BTreeSet<&str> = backend.pods.iter().filter_map(|pod| tag(image(pod)?)).collect();
@@ -171,7 +170,6 @@ fn label<'m>(labels: &'m str, name: &str) -> &'m str {
     value.and_then(|value| value.split('"').next()).unwrap_or_default()
 }
 
-/// Returns the sum of the samples of a metric that have this label.
 pub(super) fn sum(text: &str, metric: &str, name: &str, value: &str) -> f64 {
     samples(text, metric).filter(|(labels, _)| label(labels, name) == value).map(|(_, sample)| sample).sum()
 }

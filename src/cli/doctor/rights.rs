@@ -49,7 +49,6 @@ struct Right<'a> {
     name: String,
 }
 
-/// Returns the rights that a process in `namespace` needs with this configuration.
 fn rights<'a>(process: Process, config: &Config, namespace: &'a str) -> Vec<Right<'a>> {
     use Process::{Controller, Issuer, Webhook};
     let Config { tls, controller, discover, .. } = config;
@@ -96,7 +95,6 @@ fn rights<'a>(process: Process, config: &Config, namespace: &'a str) -> Vec<Righ
     rights
 }
 
-/// Service account of a Pod.
 #[derive(Clone, Copy)]
 pub(super) struct Account<'a> {
     pub(super) namespace: &'a str,
@@ -150,7 +148,6 @@ impl<'a> Account<'a> {
         Ok(selected)
     }
 
-    /// Checks the rights that a process with this account needs.
     pub(super) async fn check(
         self,
         exam: &mut Exam<'_>,
@@ -256,7 +253,6 @@ async fn uses_pull_secrets(client: &UserClient, namespace: &str) -> bool {
     pods.map_or(true, |pods| pods.iter().any(uses))
 }
 
-/// Checks whether the service account of the Pods has the rights that the configuration needs.
 pub(super) async fn check(
     exam: &mut Exam<'_>,
     backend: &Backend,

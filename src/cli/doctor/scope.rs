@@ -35,8 +35,7 @@ pub(super) fn check_namespaces(entry: &Entry, namespaces: &[Namespace], findings
     }
 }
 
-/// Checks whether labels of namespaces have their intended effect. A tenant's mistake is no fault of the installation,
-/// unless the checks are limited to that namespace.
+/// Checks that labels of namespaces take effect: a tenant's mistake is a fault only in checks limited to the namespace.
 pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Entry], namespaces: &[Namespace]) {
     let Exam { only, findings, .. } = exam;
     let mut ignored: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();

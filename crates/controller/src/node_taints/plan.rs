@@ -17,8 +17,7 @@ pub(super) struct Plan {
     pub(super) is_in_the_way: bool,
 }
 
-/// Plans the change that gives the node exactly the taints of these entries as ours. Of two entries for the same key
-/// and effect the first counts.
+/// Plans to give the node exactly these entries' taints as ours; of two for the same key and effect the first counts.
 pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
     // Without a version the patch could undo concurrent changes. The API server always sets one.
     let version = node.metadata.resource_version.as_deref().filter(|version| !version.is_empty());

@@ -76,7 +76,6 @@ pub(super) struct News {
 }
 
 impl Queue {
-    /// Applies a change of the nodes.
     pub(super) fn take(&mut self, change: Change<Node>, entries: &[NodeTaint]) -> Option<News> {
         match change {
             // The state may be out of date; all nodes are listed again.

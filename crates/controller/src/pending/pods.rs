@@ -8,8 +8,7 @@ use super::Look;
 use tolerarch_core::pod::Kept;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod};
 
-/// Maximal number of kept Pods, and of their bytes: 20,000 usual Pods have some 60 MiB. Beyond these bounds Pods of the
-/// namespace with the most are dropped.
+/// Maximal kept Pods, and bytes: 20,000 usual Pods have some 60 MiB. Beyond, the namespace with most loses Pods.
 pub(super) const PODS: usize = 20_000;
 const BYTES: usize = 64 << 20;
 /// Maximal bytes of a Pod beside its facts and labels, and of a label beside its texts.
@@ -118,8 +117,7 @@ impl Pods {
         self.known.insert(uid, waiting);
     }
 
-    /// Drops Pods of the namespace with the most bytes until there is room for this Pod. Returns false if the Pod's own
-    /// namespace has the most.
+    /// Drops Pods of the namespace with the most bytes until the Pod has room; false if its own namespace has the most.
     fn make_room(&mut self, pod: &StoredPod) -> bool {
         let size = size(pod);
         while self.known.len() >= PODS || self.bytes + size > BYTES {
@@ -216,7 +214,6 @@ impl Pods {
     }
 }
 
-/// Returns the bytes that a kept Pod takes.
 fn size(pod: &StoredPod) -> usize {
     let labels = pod.metadata.labels.iter().flatten();
     let labels: usize = labels.map(|(key, value)| LABEL + key.len() + value.len()).sum();

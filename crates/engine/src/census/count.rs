@@ -31,7 +31,6 @@ enum Judged {
     At(Coverage),
 }
 
-/// Sums over the Pods of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Requests of the Pods, and number of workloads, by the coverage of their images.

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Coverage of the pools' platforms by the images of a Pod. A workload counts by the first variant in this order that
-/// one of its Pods has.
+/// Coverage by a Pod's images. A workload counts by the first variant in this order that one of its Pods has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Coverage {
     /// An image lacks a platform.
@@ -20,12 +19,10 @@ impl Coverage {
     /// All variants, in the order of reports.
     pub const ALL: [Self; 4] = [Self::All, Self::Partial, Self::Unknown, Self::Skipped];
 
-    /// Makes a default for each variant.
     pub(super) fn each<T: Default>() -> BTreeMap<Self, T> {
         Self::ALL.map(|coverage| (coverage, T::default())).into()
     }
 
-    /// Returns the name in metrics and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::All => "all",

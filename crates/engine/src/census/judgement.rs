@@ -19,13 +19,11 @@ pub struct BlockingImage {
     pub cause: Cause,
 }
 
-/// Judgement on Pods that are alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     pub coverage: Coverage,
     /// Outcome for such a Pod today; for an unknown image the reason why it is unknown.
     pub reason: Reason,
-    /// Every image that keeps the Pods from the pools.
     pub blockers: Vec<BlockingImage>,
     /// The nodes that each image suits, as far as they are known.
     pub nodes: Vec<(Arc<str>, PlatformSet)>,
@@ -66,7 +64,6 @@ impl Judgement {
         Self { coverage, reason, blockers: Vec::new(), nodes, usable: Vec::new() }
     }
 
-    /// Judges Pods whose images could not be looked up.
     pub fn not_known(pod: &Pod<'_>, error: LookupError) -> Self {
         if let Some(reason) = pod.skipped() {
             return Self::skipped(reason, &[]);

@@ -10,17 +10,14 @@ use tolerarch_core::pod::{Kept, MODE_KEY, PROFILE_KEY, Pod};
 use tolerarch_core::reason::Reason;
 use tolerarch_kubernetes::cluster::StoredPod;
 
-/// A Pod as it was created.
 #[derive(PartialEq, Eq, Hash)]
 pub struct Shape {
     pub namespace: Arc<str>,
     /// The profile for which the webhook is called, if it is known.
     pub profile: Option<Arc<str>>,
-    /// Facts for a decision.
     pub pod: Pod<'static>,
 }
 
-/// Settings of a namespace for decisions on its Pods.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NamespaceSettings<'a> {
     pub profile: Option<&'a str>,

@@ -10,7 +10,6 @@ use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 
-/// Sums over the Pods of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// All Pods, and the number of workloads, by the coverage of their images.
@@ -27,7 +26,6 @@ pub struct Summary {
     pub skipped: Vec<(Reason, ReasonTotal)>,
     /// Pods that could use pools, but were created without their tolerations, with these pools.
     pub missed: Vec<(PodOf, Vec<Arc<str>>)>,
-    /// Pods on nodes that their images do not support.
     pub misplaced: Vec<Misplacement>,
 }
 
@@ -43,7 +41,6 @@ pub struct WorkloadTotal {
     pub misplaced: u64,
 }
 
-/// An image that keeps Pods from the pools.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImageTotal {
     /// All Pods that the image keeps from the pools.
@@ -55,12 +52,10 @@ pub struct ImageTotal {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespaceTotal {
-    /// Pods of the namespace, by the coverage of their images.
     pub amounts: BTreeMap<Coverage, Amount>,
     pub workloads: u64,
 }
 
-/// Pods that share a reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReasonTotal {
     pub amount: Amount,

@@ -14,9 +14,8 @@ use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit};
 /// Time beyond that of any lookup for which an image is waited for, so that the lookup's own outcome is seen.
 const LONGER: Duration = Duration::from_secs(2);
 
-/// Limits on the lookups of a batch. All images of a Pod are waited for, so that its decision does not depend on which
-/// is known first, and each image has its own time. No more lookups begin at a time than may run at a time: none is
-/// refused because too many wait, and none spends its time in the queue.
+/// Limits on the lookups of a batch. All images of a Pod are waited for, each with its own time, so that which is known
+/// first does not matter. No more lookups begin than may run: none is refused, or spends its time in the queue.
 pub struct BatchLimits {
     /// Time for one image, once its lookup has begun.
     pub(super) time: Duration,
@@ -24,7 +23,6 @@ pub struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// Derives the limits from the settings of lookups.
     pub fn new(lookup: &LookupSettings) -> Self {
         let (all, per_host, waiting) = (lookup.concurrency, lookup.per_registry, Semaphore::MAX_PERMITS);
         let limit = ConcurrencyLimit::new(Capacity { all, per_host, waiting });

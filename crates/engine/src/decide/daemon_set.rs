@@ -1,7 +1,6 @@
 //! Decides on a DaemonSet. A change of its template is a rollout, so additions of an earlier review stay unchanged, to
-//! the byte, until the user changes something of the template. An update counts as unchanged if both templates are
-//! equal without managed additions. The old template also says which these are: whoever updates it may drop the
-//! annotations or the lists.
+//! the byte, until the user changes the template. An update counts as unchanged if both templates are equal without
+//! managed additions. The old template also says which these are: an update may drop the annotations or the lists.
 
 use serde_json::Value;
 
@@ -18,7 +17,6 @@ use tolerarch_core::review::DaemonSet;
 const MEMBERS: [&str; 3] = ["tolerations", "nodeSelector", "affinity"];
 
 impl Snapshot {
-    /// Decides by this policy on a DaemonSet that is created or updated in this namespace.
     pub async fn decide_daemon_set<'a>(
         &'a self,
         policy: &'a Policy,

@@ -62,7 +62,6 @@ impl Api {
         answer.map_err(|error| RequestError::Unreachable(Arc::clone(&self.server), error.into()))
     }
 
-    /// Limits the time of a request.
     pub(super) async fn within<T>(
         &self,
         time: Duration,
@@ -83,7 +82,6 @@ pub(super) async fn success(answer: Response<Body>) -> Result<Response<Body>, Re
     Err(RequestError::refused(status, &body))
 }
 
-/// Reads a whole body of `most` bytes at most.
 pub(super) async fn read_all(body: Body, most: usize) -> Result<Vec<u8>, RequestError> {
     match read(body, most).await? {
         (body, true) => Ok(body),
@@ -105,7 +103,6 @@ pub(super) async fn read(mut body: Body, most: usize) -> Result<(Vec<u8>, bool),
     Ok((read, true))
 }
 
-/// Appends these parameters to the path's query.
 pub(super) fn with_query<'q>(path: &str, pairs: impl IntoIterator<Item = (&'q str, &'q str)>) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
     let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();

@@ -36,7 +36,6 @@ pub enum ClusterError {
     /// No such object, or no such kind.
     #[error("not found")]
     NotFound,
-    /// The identity lacks the right.
     #[error("forbidden")]
     Forbidden,
     /// The API server does not know the service account.
@@ -72,7 +71,6 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// Returns the error of a status that is not success.
     pub(super) fn of_status(status: u16) -> Self {
         match status {
             401 => Self::Unauthorized,
@@ -113,10 +111,8 @@ pub enum RequestError {
         /// Token to continue an expired list, with the objects that exist by now.
         rest: Option<String>,
     },
-    /// The API server, and the time within which it did not answer.
     #[error("no answer from the API server {0} within {time} s", time = .1.as_secs())]
     Timeout(Arc<str>, Duration),
-    /// No connection, or a broken one.
     #[error("cannot reach the API server {0}: {cause}", cause = cause(.1))]
     Unreachable(Arc<str>, Box<kube::Error>),
     /// The response broke off.
@@ -131,7 +127,6 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Makes the error of a response without success.
     pub(super) fn refused(status: StatusCode, body: &[u8]) -> Self {
         let said = serde_json::from_slice::<Status>(body).unwrap_or_default();
         let message = said.message.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());

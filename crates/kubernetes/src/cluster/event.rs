@@ -31,14 +31,12 @@ pub struct PodEvent {
 }
 
 impl PodEvent {
-    /// Makes an event without a note.
     pub fn on(pod: &StoredPod, kind: EventKind) -> Self {
         let [namespace, name, uid] = [pod.namespace(), pod.name(), pod.uid()].map(str::to_owned);
         Self { namespace, pod: name, uid, kind, note: String::new() }
     }
 
-    /// Returns the same name for events with the same reason on the same Pod, so that replicas write one. The API
-    /// server deletes it after an hour.
+    /// Name shared by events of one reason on one Pod, so that replicas write one. The API server deletes it after 1 h.
     pub fn name(&self) -> String {
         let hash = digest(&SHA256, [&self.uid, self.kind.reason].join("\0").as_bytes());
         let half = hash.as_ref().first_chunk().copied().unwrap_or_default();
@@ -65,7 +63,6 @@ impl PodEvent {
     }
 }
 
-/// Truncates a text to so many bytes, at a character boundary.
 fn beginning(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {

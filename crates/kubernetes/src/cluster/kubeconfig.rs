@@ -9,7 +9,6 @@ use kube::config::{Config, Kubeconfig, KubeconfigError};
 use super::error::ConnectError;
 use tolerarch_support::environment::Environment;
 
-/// Identity for requests to the Kubernetes API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The mounted service account, else `KUBECONFIG`. A service does not start without either.
@@ -19,7 +18,6 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// Returns the API server's address and the credentials.
     pub(super) fn config(self, environment: &Environment) -> Result<Config, ConnectError> {
         let of_kubeconfig = || Ok(load(None, None, environment)?.0);
         match self {

@@ -17,7 +17,6 @@ use super::error::{ClusterError, RequestError};
 /// Maximal bytes of an object's JSON: etcd takes 1.5 MiB, a byte may be six here (`\u003c` is `<`), and names add up.
 pub(super) const OBJECT: usize = 10 << 20;
 
-/// Bounds of a page.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
     /// Number of objects on the first page.
@@ -55,7 +54,6 @@ impl Pages {
         Self { api, path, bounds, size: bounds.first }
     }
 
-    /// Reads the page of this token, or the first one.
     pub(super) async fn get<T: DeserializeOwned>(
         &mut self,
         token: Option<&str>,
@@ -104,8 +102,7 @@ impl<T: DeserializeOwned> Page<T> {
         })
     }
 
-    /// Makes a page without its object from its beginning: the API server writes the list's metadata first, with the
-    /// token of the next page.
+    /// Makes a page without its object from its beginning, where the API server writes the token of the next page.
     fn behind(begin: &[u8]) -> Result<Self, RequestError> {
         const ITEMS: &[u8] = b"\"items\":";
         let (head, items) = begin.split_at(place(begin, ITEMS).ok_or(RequestError::TooLarge)?);
@@ -119,8 +116,7 @@ impl<T: DeserializeOwned> Page<T> {
     }
 }
 
-/// Identifies the first object in a JSON by as much as there is of the JSON, even if nothing else can be read. The API
-/// server writes an object's metadata first, and no text can contain an unescaped quote.
+/// Identifies the first object of a truncated JSON: the API server writes metadata first, and no text has a bare quote.
 pub(super) fn identity(json: &[u8]) -> ObjectMeta {
     const METADATA: &[u8] = b"\"metadata\":";
     let mut found = ObjectMeta::default();

@@ -49,7 +49,6 @@ pub(super) struct Condition {
     status: String,
 }
 
-/// Returns whether this condition holds, if it is there.
 pub(super) fn holds(conditions: &[Condition], r#type: &str) -> Option<bool> {
     conditions.iter().find(|condition| condition.r#type == r#type).map(|condition| condition.status == "True")
 }

@@ -24,8 +24,7 @@ pub struct Node {
     pub raw_taints: Vec<Value>,
     /// Value of the annotation [`TAINTS_KEY`]; empty without the annotation.
     pub own_taints: String,
-    /// Architecture from the node's label, by which the scheduler goes, else as the kubelet reports it; empty before
-    /// the node is registered.
+    /// Architecture by the node's label, as for the scheduler, else by the kubelet; empty before the node registers.
     pub architecture: String,
     /// Operating system, likewise.
     pub os: String,
@@ -70,7 +69,6 @@ impl TryFrom<Value> for Node {
     }
 }
 
-/// Taint of a node, which keeps Pods without a toleration away.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Taint {

@@ -24,7 +24,6 @@ pub struct NodePool {
     pub taints: Vec<Taint>,
     /// Taints of the nodes only while they start.
     pub startup_taints: Vec<Taint>,
-    /// Requirements on the labels of the nodes.
     pub requirements: Vec<Requirement>,
     /// Limits on the resources of all nodes together, by resource, as Kubernetes' quantities.
     pub limits: BTreeMap<String, String>,
@@ -43,7 +42,6 @@ impl Followed for NodePool {
 }
 
 impl NodePool {
-    /// Maximal weight of a NodePool.
     pub const HEAVIEST: u32 = 100;
     pub const PATH: &'static str = "/apis/karpenter.sh/v1/nodepools";
 
@@ -60,11 +58,9 @@ impl NodePool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Requirement {
-    /// The label.
     pub key: String,
     /// One of `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`, and operators to come.
     pub operator: String,
-    /// Operands of the comparison.
     #[serde(deserialize_with = "or_default")]
     pub values: Vec<String>,
 }

@@ -1,8 +1,7 @@
 //! Objects by which replicas agree: a Lease (`coordination.k8s.io/v1`), and a ConfigMap with their shared record.
 //!
-//! Every write names the version of the object that it was decided on, and is refused (409) if another replica came
-//! first. An object is created by an apply without content, which RBAC can limit to the object's name, and which
-//! changes nothing if the object exists.
+//! Every write names the object's version that it was decided on, and gets 409 if another replica came first. An object
+//! is created by an apply without content, which RBAC can limit to its name, and which changes nothing that exists.
 
 pub use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 pub use k8s_openapi::api::core::v1::ConfigMap;
@@ -57,7 +56,6 @@ impl OwnedName {
         self.overwrite::<K>(cluster, &patch).await
     }
 
-    /// Writes this merge patch, whatever the object is.
     pub async fn overwrite<K: Resource>(&self, cluster: &Cluster, patch: &Value) -> Result<(), ClusterError> {
         cluster.patch(&self.path::<K>(), PatchType::Merge, patch).await
     }
@@ -76,7 +74,6 @@ pub fn record(map: &ConfigMap) -> &str {
     map.data.as_ref().and_then(|data| data.get(RECORD)).map_or("", String::as_str)
 }
 
-/// Returns the current time in Kubernetes' format with microseconds.
 pub fn micro_time() -> MicroTime {
     MicroTime(Timestamp::now())
 }

@@ -97,7 +97,6 @@ impl Requests {
         Self { cpu: self.cpu + other.cpu, memory: self.memory + other.memory }
     }
 
-    /// Returns the larger request of each resource.
     fn or_more(self, other: Self) -> Self {
         Self { cpu: self.cpu.max(other.cpu), memory: self.memory.max(other.memory) }
     }
@@ -117,12 +116,10 @@ impl StoredPod {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns the ID that no other Pod has, not even one of the same name.
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// Returns whether the Pod has ended, and so no longer requests anything.
     pub fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
@@ -140,7 +137,6 @@ impl StoredPod {
         self.node.is_none() && self.is_scheduled == Some(false) && !self.is_terminating()
     }
 
-    /// Reads a Pod from its JSON, and builds only what is needed.
     fn read(json: &str) -> Result<Self, serde_json::Error> {
         let Object { mut metadata, spec, status } = serde_json::from_str(json)?;
         let requests = spec.requests();
@@ -252,7 +248,6 @@ struct Resources {
     requests: Given,
 }
 
-/// Requests; `None` for a resource without a request.
 #[derive(Clone, Copy, Default, serde::Deserialize)]
 #[serde(default)]
 struct Given {
@@ -267,13 +262,11 @@ impl Given {
 }
 
 impl Spec {
-    /// Returns whether the Pod's containers run with the default runtime and a plain security context.
     fn is_plain(&self) -> bool {
         self.runtime_class_name.is_empty() && self.security_context.is_plain()
     }
 
-    /// Sums requests as k8s.io/component-helpers `resource.PodRequests` does: init containers one after the other,
-    /// beside earlier sidecars.
+    /// Sums as k8s.io/component-helpers `resource.PodRequests`: init containers in turn, beside earlier sidecars.
     fn requests(&self) -> Requests {
         let none = Requests::default();
         let of = |container: &Container| container.resources.requests.or(none);

@@ -17,7 +17,6 @@ const NANO: i128 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity(i128);
 
-/// Error for a text that is no quantity.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a quantity")]
 pub struct QuantityError;

@@ -40,7 +40,6 @@ pub struct UserClient {
     api: Api,
     namespace: String,
     is_local: bool,
-    /// Pauses before a page is requested again.
     pub(super) pauses: [Duration; 2],
     /// Names of objects of lists that could not be read, by kind. A list may be read twice.
     left_out: Mutex<BTreeMap<String, BTreeSet<String>>>,
@@ -81,7 +80,6 @@ impl UserClient {
         Ok(serde_json::from_slice(&self.read(path).await?)?)
     }
 
-    /// Reads a text that is no JSON.
     pub async fn text(&self, path: &str) -> Result<String, RequestError> {
         Ok(String::from_utf8_lossy(&self.read(path).await?).into_owned())
     }
@@ -91,8 +89,7 @@ impl UserClient {
         self.api.within(TIME, answer).await
     }
 
-    /// Reads a list page by page. `path` may have a query. Unreadable objects are skipped, see
-    /// [`UserClient::take_left_out`].
+    /// Reads a list; `path` may have a query. Unreadable objects are skipped, see [`UserClient::take_left_out`].
     pub async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, RequestError> {
         let mut all = Vec::new();
         let read = self.pages(path, |is_first, items| {

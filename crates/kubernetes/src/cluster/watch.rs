@@ -95,7 +95,6 @@ pub struct Watcher {
     unread: Option<UnreadMetrics>,
 }
 
-/// Change to the followed objects.
 #[derive(Debug)]
 pub enum Change<K> {
     /// A list begins. Known objects stay valid until [`Change::Complete`].
@@ -113,7 +112,6 @@ pub enum Change<K> {
 }
 
 impl Watcher {
-    /// Connects with the caller's credentials.
     pub fn of(caller: Caller, environment: &Environment) -> Result<Self, ConnectError> {
         Self::new(caller.config(environment)?, FIRST_PAUSE)
     }
@@ -231,7 +229,6 @@ impl<K: Followed> Watch<K> {
         Ok(api.within(PAGE_TIME, pages.get(token)).await?)
     }
 
-    /// Watches from this version.
     async fn watch(&mut self, mut version: String) -> Result<Infallible, ClusterError> {
         let mut failing_since = None;
         loop {

@@ -7,7 +7,6 @@ use super::taints::{is_passing, is_wish};
 use crate::cluster::{Node, NodePool, Taint};
 use tolerarch_core::image::PlatformSet;
 
-/// Label of nodes that names their NodePool.
 const NODE_POOL: &str = "karpenter.sh/nodepool";
 
 #[derive(Clone, Debug, Default, PartialEq)]

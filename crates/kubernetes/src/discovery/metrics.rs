@@ -5,7 +5,6 @@ use prometheus::IntGaugeVec;
 use super::KnownPool;
 use tolerarch_support::metrics::Metrics;
 
-/// Metrics of pools; clones share them.
 #[derive(Clone)]
 pub struct DiscoveryMetrics(IntGaugeVec);
 

@@ -37,9 +37,7 @@ pub enum Obstacle {
     Deleted,
     /// The NodePool has a fixed number of nodes.
     Static,
-    /// Karpenter reports that the NodePool is not ready.
     NotReady,
-    /// The NodePool has reached a limit on its resources.
     Limits,
     /// No instance type meets the NodePool's requirements: Karpenter drops the NodePool.
     Contradiction,

@@ -42,8 +42,7 @@ pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
     of_architectures(&Allowed::of(pool, ARCH_KEY))
 }
 
-/// Returns whether no value is left for a label of every instance type, and so no nodes
-/// (`filterInstanceTypesByRequirements`).
+/// Returns whether a label of all instance types has no value left, so no nodes (`filterInstanceTypesByRequirements`).
 pub(super) fn contradicts_itself(pool: &NodePool) -> bool {
     // Each node has these labels, and none of their values is a number, except perhaps a zone.
     let rules_out_all = |key: &str, operator: &str| match operator {

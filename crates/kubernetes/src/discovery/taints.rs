@@ -7,7 +7,6 @@ use tolerarch_core::pod::{Toleration, is_label_key, is_label_value};
 const PASSING: [&str; 4] =
     ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/", "readiness.k8s.io/"];
 
-/// Returns whether a taint comes and goes with the state of a node.
 pub(super) fn is_passing(taint: &Taint) -> bool {
     PASSING.iter().any(|prefix| taint.key.starts_with(prefix))
 }
@@ -55,7 +54,6 @@ pub(super) fn is_tolerable(taint: &Taint) -> bool {
     is_label_key(key) && is_label_value(value) && is_effect
 }
 
-/// Returns the toleration of exactly this taint.
 pub(super) fn exact(taint: &Taint) -> Toleration<'static> {
     Toleration {
         key: taint.key.clone().into(),

@@ -82,7 +82,6 @@ impl Room {
 }
 
 impl State {
-    /// Evicts the holders that occupy the most, until a part of the budget is free.
     fn clear(&mut self) {
         let left = self.total - self.total / CLEARED;
         let now = Instant::now();

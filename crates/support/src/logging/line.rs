@@ -25,7 +25,6 @@ pub enum Format {
 /// Formats events. There are no spans, and their fields would not be written.
 pub(super) struct Line {
     pub(super) format: Format,
-    /// Set if a line of text begins with the time.
     pub(super) timed: bool,
 }
 

@@ -20,7 +20,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Time for which the end of the process waits for a reader that stalls.
 const END: Duration = Duration::from_secs(1);
 
-/// Lines that wait to be written.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,

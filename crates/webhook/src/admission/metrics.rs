@@ -20,7 +20,6 @@ pub struct ReviewMetrics {
     opened: IntCounterVec,
 }
 
-/// Returns the decisions that are possible for a reason.
 fn decisions(reason: Reason) -> &'static [&'static str] {
     match reason {
         Reason::Tolerated => &["tolerated"],

@@ -16,10 +16,8 @@ use tolerarch_support::sync::Mutex;
 /// Maximal time of the head of a request from its first byte, and of a client that does not take an answer.
 const CLIENT_TIME: Duration = Duration::from_secs(10);
 
-/// Activity of one connection.
 pub(super) struct Activity {
     state: Mutex<State>,
-    /// Notified when the connection has to go.
     leave: Notify,
 }
 
@@ -27,11 +25,9 @@ struct State {
     stage: Stage,
     /// Start of the stage, or of the head of the same request.
     since: Instant,
-    /// Set if a request has been answered.
     served: bool,
     /// Time since which the client has not taken what is written. Further requests do not reset it.
     untaken: Option<Instant>,
-    /// Set if the connection has to go at once.
     cut_off: bool,
 }
 
@@ -43,7 +39,6 @@ enum Stage {
     Head,
     /// The head has arrived, and not all of the body. The body's reader enforces its pace.
     Body,
-    /// A request is being answered.
     Answering,
 }
 

@@ -28,7 +28,6 @@ use tolerarch_support::logging;
 /// Maximal number of steps of a look; the very first one takes four.
 const STEPS: usize = 10;
 
-/// Objects that contain the CAs and the serving certificate, and the webhooks that they are for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedSettings {
     /// Secret with the CAs, in the namespace of the service account.
@@ -60,16 +59,13 @@ pub struct CertificateIssuer {
     metrics: ManagedMetrics,
     state: Reported,
     seen: History,
-    /// Time until the next look.
     pause: Duration,
-    /// Failure of the last look, as text.
     failing: Option<String>,
     /// Configuration that was missing at the last look.
     absent: Option<ObjectName>,
 }
 
 impl CertificateIssuer {
-    /// Makes an issuer that does nothing before [`CertificateIssuer::run`].
     pub fn new(cluster: Cluster, settings: ManagedSettings, metrics: ManagedMetrics) -> Self {
         let pause = settings.lifetimes.pause(None, Time::ZERO);
         Self {

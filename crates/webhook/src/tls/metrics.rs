@@ -5,7 +5,6 @@ use prometheus::{IntCounter, IntGauge};
 use super::validity::Invalid;
 use tolerarch_support::metrics::Metrics;
 
-/// Metrics of handshakes and certificates. Clones share them.
 #[derive(Clone)]
 pub struct TlsMetrics {
     pub(crate) handshakes: IntCounter,

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::{Change, Followed, name};
 use crate::cluster::ClusterError;
 
-/// State of the followed objects, of which each is reduced to a value.
 #[derive(Debug, Default)]
 pub struct Known<V> {
     objects: BTreeMap<String, V>,

@@ -18,8 +18,7 @@ impl Lines {
         Self { body, most, rest: Bytes::new() }
     }
 
-    /// Returns the next line, truncated to the bound, and whether it is whole; `None` if the body ends or breaks off. A
-    /// last line without its end is dropped.
+    /// Returns the next line, truncated to the bound, and whether it is whole. An unterminated last line is dropped.
     pub(super) async fn next(&mut self) -> Option<(Vec<u8>, bool)> {
         let (mut line, mut is_whole) = (Vec::new(), true);
         loop {

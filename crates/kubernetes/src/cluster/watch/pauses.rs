@@ -7,8 +7,7 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Time without a failure after which the pauses begin again. Longer than the longest pause with its jitter.
 pub(super) const CALM: Duration = Duration::from_secs(60);
 
-/// Pause after a failure, doubled with each one up to [`LONGEST_PAUSE`], plus up to half by chance, so that replicas do
-/// not come back all at once.
+/// Pause after a failure, doubled with each up to [`LONGEST_PAUSE`], plus up to half by chance: replicas spread.
 pub(super) struct Pauses {
     first: Duration,
     next: Duration,

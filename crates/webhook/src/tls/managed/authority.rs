@@ -17,7 +17,6 @@ use zeroize::Zeroizing;
 use super::plan::{BACKDATE, Ca, Der, Leaf, Time};
 use crate::tls::validity::lifetime;
 
-/// CA with its key.
 pub(super) struct Authority {
     pub(super) ca: Ca,
     issuer: Issuer<'static, KeyPair>,

@@ -50,7 +50,6 @@ pub(super) struct Failure {
     pub(super) cause: Cause,
 }
 
-/// Metrics of the issuer. Clones share them.
 #[derive(Clone)]
 pub struct ManagedMetrics {
     failures: IntCounterVec,

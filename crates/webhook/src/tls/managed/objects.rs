@@ -1,8 +1,7 @@
 //! Kubernetes objects of the issuer: Secrets, and the webhook configurations.
 //!
-//! Every write names the version of the object that it was planned for, and is refused (409) where another process came
-//! first. RBAC can limit all of it to these names: creating too, as a patch of an object that is missing is authorised
-//! with its name, which a POST is not.
+//! Every write names the object's version that it was planned for, and gets 409 if another came first. RBAC can limit
+//! all of it to these names: creating too, as a patch of a missing object is authorised by name, and a POST is not.
 
 use std::collections::BTreeMap;
 

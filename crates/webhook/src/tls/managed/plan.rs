@@ -24,8 +24,7 @@ pub(super) type Time = Duration;
 pub(super) const BACKDATE: Duration = Duration::from_secs(5 * 60);
 /// Shortest time between two looks at the cluster, which is used while there is no certificate.
 const HASTE: Duration = Duration::from_secs(1);
-/// Maximal number of certificates in a bundle. A CA that is replaced every ten seconds fills it in minutes, and
-/// replicas follow in less.
+/// Maximal number of certificates in a bundle: a CA replaced every 10 s fills it in minutes, replicas follow in less.
 const BUNDLE: usize = 16;
 
 /// Lifetimes of certificates; all other times follow from them.
@@ -46,8 +45,7 @@ impl Lifetimes {
         Duration::from_secs(10).min(self.leaf / 10)
     }
 
-    /// Returns the time until the next look, shorter if the certificate expires before: one that is signed at the end
-    /// of its CA may live for less than a poll.
+    /// Returns the time until the next look: a certificate signed at the end of its CA may live for less than a poll.
     pub(super) fn pause(self, expires: Option<Time>, now: Time) -> Duration {
         let left = expires.map_or(Duration::ZERO, |expires| expires.saturating_sub(now));
         self.poll().min((left / 2).max(HASTE))
@@ -85,7 +83,6 @@ impl Ca {
     }
 }
 
-/// Certificate that replicas serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
     /// CA that signed the certificate; `None` if the Secret does not contain that CA any more.
@@ -102,7 +99,6 @@ impl Leaf {
     }
 }
 
-/// State of the cluster, as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
     /// CAs of the Secret that can be used, the newest first.
@@ -116,7 +112,6 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Returns whether every webhook trusts this CA.
     fn trusts(&self, ca: &Ca) -> bool {
         let has = |bundle: &Vec<Ca>| bundle.iter().any(|trusted| trusted.der == ca.der);
         !self.bundles.is_empty() && self.bundles.iter().all(has)
@@ -144,7 +139,6 @@ impl History {
         self.left = left.map(|ca| since(&self.left, ca)).collect();
     }
 
-    /// Returns whether this CA of the Secret has been in all bundles for this time.
     fn lasts(&self, ca: &Ca, time: Duration, now: Time) -> bool {
         self.trusted.get(&ca.der).is_some_and(|&since| now.saturating_sub(since) >= time)
     }
@@ -155,7 +149,6 @@ impl History {
     }
 }
 
-/// Change of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Write {
     /// Writes a new CA to the Secret, beside this one.
@@ -168,7 +161,6 @@ pub(super) enum Write {
     Leaf(Der),
 }
 
-/// Returns the next change, `None` if nothing is to be changed.
 pub(super) fn plan(view: &View, seen: &History, now: Time, lifetimes: Lifetimes) -> Option<Write> {
     let valid: Vec<&Ca> = view.cas.iter().filter(|ca| ca.is_valid(now)).collect();
     let Some(newest) = valid.first() else { return Some(Write::NewCa { beside: None }) };
