@@ -39,6 +39,12 @@ if [ -n "$offline" ]; then
         "${@:2}"
         echo "$1: $((SECONDS - begun)) s"
     }
+    program_of() { # IMAGE, ARCHITECTURE, FILE
+        local container
+        container=$(docker create --platform "linux/$2" "$1")
+        docker cp "$container:/usr/local/bin/tolerarch" "$3"
+        docker rm "$container" >/dev/null
+    }
     step "programs and packages" kind/offline/parts
     step "tests" cargo test --locked --workspace --test scenarios --no-run
     trap 'kind/offline/engine stop' EXIT
@@ -52,11 +58,12 @@ if [ -n "$offline" ]; then
         step "builder of the Dockerfile" kind/offline/builder
         import_base amd64
         step "Dockerfile" docker build --quiet --tag tolerarch:e2e .
+        # The scenarios run the same program as a command.
+        export E2E_TOLERARCH=$engine/tolerarch-amd64
+        program_of tolerarch:e2e amd64 "$E2E_TOLERARCH"
         import_base arm64
         step "Dockerfile for arm64" docker build --quiet --platform linux/arm64 --tag tolerarch:arm64 .
-        container=$(docker create --platform linux/arm64 tolerarch:arm64)
-        docker cp "$container:/usr/local/bin/tolerarch" "$engine/tolerarch"
-        docker rm "$container" >/dev/null
+        program_of tolerarch:arm64 arm64 "$engine/tolerarch"
     fi
     kind/offline/image-of "$engine/tolerarch" tolerarch:e2e-arm64 arm64
     EMULATED=1 CARGO_NET_OFFLINE=true in_namespace "$0" --kubernetes "$kubernetes" --image tolerarch:e2e "$@"
