@@ -246,8 +246,12 @@ pub(crate) async fn roll_out(cluster: &Cluster) {
 pub(crate) async fn replicas(cluster: &Cluster) -> Vec<Pod> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), TOLERARCH);
     let webhook = ListParams::default().labels("app.kubernetes.io/component=webhook");
-    let pods = pods.list(&webhook).await.unwrap().items;
-    pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
+    // A Pod that a node has evicted stays behind until somebody deletes it.
+    let ends = |pod: &Pod| {
+        pod.metadata.deletion_timestamp.is_some()
+            || pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"))
+    };
+    pods.list(&webhook).await.unwrap().items.into_iter().filter(|pod| !ends(pod)).collect()
 }
 
 /// Waits for an event of tolerarch about a Pod. Gives its text.
