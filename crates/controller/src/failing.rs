@@ -19,7 +19,7 @@ use super::pace::Pace;
 use super::{ControllerMetrics, ControllerSettings, Recorder};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Kept, Pod, Purpose};
-use tolerarch_core::policy::ImageSupport;
+use tolerarch_core::policy::{ImageSupport, Mode};
 use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, BatchLimits};
 use tolerarch_engine::failed_images::{self, FailedImage};
@@ -69,7 +69,7 @@ const TRY: Duration = Duration::from_secs(60);
 struct Look {
     /// True if everything needed is known.
     is_settled: bool,
-    /// Failure that has been recorded.
+    /// Failure that has been recorded, unless nothing is to be done about the Pod: it is only observed.
     failed: Option<FailedImage>,
 }
 
@@ -188,6 +188,11 @@ impl FailingPods {
             let settings = self.context.settings.borrow();
             (settings.events, settings.learn)
         };
+        let is_enforced = {
+            let snapshot = self.context.current.get();
+            let policy = snapshot.policy_for(terms.profile);
+            policy.is_some_and(|policy| policy.mode_for(facts) == Mode::Enforce)
+        };
         for failure in failures {
             let ContainerFailure { container, image, evidence, .. } = failure;
             let known = images.iter().find(|(given, _)| given == image);
@@ -214,7 +219,7 @@ impl FailingPods {
             }
             if let Some(failed) = failed {
                 self.learner.learn(failed.clone());
-                look.failed = Some(failed);
+                look.failed = Some(failed).filter(|_| is_enforced);
             }
         }
         Ok(look)

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::testing::PATIENCE;
 use crate::{ControllerMetrics, Elector, EventLoop, Leadership};
+use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_engine::failed_images::FailedImages;
 use tolerarch_images::registry::Digest;
@@ -433,5 +434,33 @@ async fn what_could_not_be_written_is_written_later() {
     tokio::select! {
         () = learner.keep(&leadership, &state) => {}
         () = steps => {}
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_is_only_observed_is_not_to_be_evicted() {
+    let world = World::new().await;
+    let image = world.bench.image("lies", &THREE);
+    world.fails("lies", &image, &world.digest("lies"), &json!({}));
+    let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
+    let failing = FailingPods {
+        context: Context {
+            leadership: Leadership::held(),
+            cluster: Arc::new(world.objects.cluster()),
+            watcher: world.lists.watcher(),
+            current: world.bench.current.clone(),
+            settings: watch::channel(ControllerSettings::default()).1,
+        },
+        recorder: Recorder::new(metrics.clone()),
+        learner: learner(&world.objects),
+        metrics,
+        state: Reported::default(),
+    };
+    for mode in [Mode::Enforce, Mode::Observe] {
+        world.bench.decide_by(Policy { mode, ..Policy::default() });
+        let pod = StoredPod::of_value(&world.lists.get(StoredPod::PATH, "lies")).unwrap();
+        let (pod, failures) = failing.failing(pod).unwrap();
+        let look = failing.look(&pod, &failures, &lookup_limits(LOOKS)).await.unwrap();
+        assert_eq!(look.failed.is_some(), mode == Mode::Enforce);
     }
 }
