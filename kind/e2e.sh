@@ -99,6 +99,8 @@ kind get kubeconfig --name "$name" >"$work/kubeconfig"
 export KUBECONFIG=$work/kubeconfig
 if [ -n "$emulated" ]; then
     # The scenarios of two architectures open it, and close it again.
+    # Its kubelet is slow, and kind does not wait for it.
+    kubectl wait --for=create --timeout=3m "node/$emulated"
     kubectl cordon "$emulated"
     kind load docker-image "$image-arm64" --name "$name" --nodes "$emulated"
     docker exec "$emulated" ctr --namespace k8s.io images tag "docker.io/library/$image-arm64" "docker.io/library/$image"
