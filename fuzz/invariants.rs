@@ -5,12 +5,12 @@
 #![allow(clippy::panic, reason = "a broken invariant has to end the run")]
 #![allow(unreachable_pub, reason = "public to the fuzz targets, and a module of the test over their seeds")]
 
-use tolerarch::cli::check::documents::{self, Document};
+use tolerarch::cli::check::documents;
 use tolerarch::cli::check::workload::{self, Content, Given};
 use tolerarch::config::{Location, Sources};
 use tolerarch_core::decision::testing;
 use tolerarch_core::image::ImageRef;
-use tolerarch_text::yaml::{self, Copies, Dialect};
+use tolerarch_text::yaml::{self, Copies, Dialect, Fault};
 
 pub use tolerarch_core::decision::testing::review;
 pub use tolerarch_core::review::testing::json;
@@ -89,13 +89,13 @@ pub fn check(data: &[u8]) -> bool {
     let lines = data.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() + 2;
     let policy = testing::policy();
     let mut objects = 0;
-    for (place, Document { number, line, content }) in documents::read(data).into_iter().enumerate() {
-        assert_eq!(number, place + 1);
+    for document in documents::read(data) {
+        let line = document.as_ref().map_or_else(|fault| fault.line, |node| node.line);
         assert!((1..=lines).contains(&line), "line {line} of {lines}");
-        let Ok(node) = content else { continue };
+        let Ok(node) = document else { continue };
         for content in workload::contents(&node, &[]) {
             match content {
-                Content::Invalid { line, message } => {
+                Content::Invalid(Fault { line, message }) => {
                     assert!((1..=lines).contains(&line), "line {line} of {lines}: {message}");
                 }
                 Content::Object(object) => {

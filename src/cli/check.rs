@@ -18,13 +18,13 @@ use futures_util::stream::{self, StreamExt};
 use super::output::{Look, document, print, tell};
 use super::session::{Decided, FailOn, Session, run_alone};
 use super::{Failure, Shared};
-use documents::Document;
 use kinds::CustomKind;
 use report::{InputError, Report, Verdict};
 use tolerarch_core::image::ImageRef;
 use tolerarch_core::pod::{Pod, PodError};
 use tolerarch_core::reason::Reason;
 use tolerarch_core::review::{self, DaemonSet, Subject};
+use tolerarch_text::yaml::Fault;
 use workload::{Content, Given, UnseenImage};
 pub(super) use workload::{Object, Place};
 
@@ -128,11 +128,11 @@ type Asked = Result<Object, InputError>;
 /// Returns the Pods of an object from the API server, one for each template.
 pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
     let (mut objects, mut other) = (Vec::new(), None);
-    for Document { content, .. } in documents::read(object) {
-        for content in workload::contents(&content?, &[]) {
+    for document in documents::read(object) {
+        for content in workload::contents(&document.map_err(|fault| fault.message)?, &[]) {
             match content {
                 Content::Object(object) => objects.push(object),
-                Content::Invalid { message, .. } => return Err(message),
+                Content::Invalid(fault) => return Err(fault.message),
                 Content::Skipped(kind) | Content::Foreign(kind, _) | Content::Templateless(kind) => {
                     other = Some(kind);
                 }
@@ -196,10 +196,10 @@ fn read_file(file: &Path, custom: &[CustomKind], report: &mut Report, asked: &mu
     let documents = documents::read(&bytes);
     let count = documents.len();
     let name = file.display().to_string();
-    for Document { number, line, content } in documents {
-        let contents = match content {
+    for (number, document) in (1..).zip(documents) {
+        let contents = match document {
             Ok(node) => workload::contents(&node, custom),
-            Err(message) => vec![Content::Invalid { line, message }],
+            Err(fault) => vec![Content::Invalid(fault)],
         };
         let place = |place: Place| Place { file: name.clone(), document: number, ..place };
         for content in contents {
@@ -208,7 +208,7 @@ fn read_file(file: &Path, custom: &[CustomKind], report: &mut Report, asked: &mu
                     object.place = place(object.place);
                     asked.push(Ok(object));
                 }
-                Content::Invalid { line, message } => {
+                Content::Invalid(Fault { line, message }) => {
                     asked.push(Err(InputError { file: name.clone(), document: number, line, message }));
                 }
                 Content::Skipped(kind) => *report.skipped.entry(kind).or_default() += 1,

@@ -62,7 +62,7 @@ pub enum Data {
 
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {message}")]
-pub struct YamlError {
+pub struct Fault {
     /// Counted from 1.
     pub line: usize,
     pub message: String,
@@ -120,7 +120,7 @@ impl Node {
     }
 }
 
-pub fn read(text: &str, dialect: Dialect, copies: &mut Copies) -> Result<Vec<Node>, YamlError> {
+pub fn read(text: &str, dialect: Dialect, copies: &mut Copies) -> Result<Vec<Node>, Fault> {
     read_behind(0, text, dialect, copies)
 }
 
@@ -130,17 +130,17 @@ pub fn read_behind(
     text: &str,
     dialect: Dialect,
     copies: &mut Copies,
-) -> Result<Vec<Node>, YamlError> {
+) -> Result<Vec<Node>, Fault> {
     let (documents, open, anchors) = (Vec::new(), Vec::new(), HashMap::new());
     let mut builder = Builder { dialect, documents, open, anchors, nodes: 0, copies };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| {
             let (line, column) = (lines + error.marker().line().max(1), error.marker().col() + 1);
-            YamlError { line, message: format!("not YAML: {} at column {column}", error.info()) }
+            Fault { line, message: format!("not YAML: {} at column {column}", error.info()) }
         })?;
         let line = lines + span.start.line();
-        builder.take(event, line).map_err(|message| YamlError { line, message: message.to_owned() })?;
+        builder.take(event, line).map_err(|message| Fault { line, message: message.to_owned() })?;
     }
     Ok(builder.documents)
 }

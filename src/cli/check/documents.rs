@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
-use tolerarch_text::yaml::{self, Copies, Data, Dialect, Key, Node};
+use tolerarch_text::yaml::{self, Copies, Data, Dialect, Fault, Key, Node};
 
 /// Maximal bytes of a file. All Pods of a large cluster have some ten MB.
 pub(super) const FILE: u64 = 256 << 20;
@@ -13,53 +13,38 @@ pub(super) const FILE: u64 = 256 << 20;
 /// Maximal depth of a document, as in serde_json itself.
 const DEPTH: usize = 128;
 
-/// Line and message of a fault.
-type Fault = (usize, String);
-
-pub struct Document {
-    /// Place among the documents that are not empty, from 1.
-    pub number: usize,
-    /// Line where the document begins, or of its fault, from 1.
-    pub line: usize,
-    pub content: Result<Node, String>,
-}
-
-pub fn read(bytes: &[u8]) -> Vec<Document> {
+/// Returns the documents that are not empty, in the order of the file.
+pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let mut all = Vec::new();
-    let mut copies = Copies::default();
-    let mut add = |line: usize, content: Result<Node, String>| {
-        all.push(Document { number: all.len() + 1, line, content });
-    };
     if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] = bytes {
-        add(1, Err("it is UTF-16; what is read is UTF-8".to_owned()));
-        return all;
+        return vec![Err(Fault { line: 1, message: "it is UTF-16; what is read is UTF-8".to_owned() })];
     }
     if bytes.iter().take(1024).any(|&byte| byte == 0) {
-        add(1, Err("it is binary, neither YAML nor JSON".to_owned()));
-        return all;
+        return vec![Err(Fault { line: 1, message: "it is binary, neither YAML nor JSON".to_owned() })];
     }
+    let (mut all, mut copies) = (Vec::new(), Copies::default());
     for (before, chunk) in chunks(bytes) {
         let text = match std::str::from_utf8(chunk) {
             Ok(text) => text,
             Err(error) => {
-                let line = before + 1 + newlines(chunk, error.valid_up_to());
-                add(line, Err("it is not UTF-8".to_owned()));
+                let valid = chunk[..error.valid_up_to()].iter();
+                let line = before + 1 + valid.filter(|&&byte| byte == b'\n').count();
+                all.push(Err(Fault { line, message: "it is not UTF-8".to_owned() }));
                 continue;
             }
         };
         if is_empty(text) {
             continue;
         }
-        if text.trim_start().starts_with(['{', '[']) && json(text, before, &mut add) {
+        if text.trim_start().starts_with(['{', '[']) && json(text, before, &mut all) {
             continue;
         }
         match yaml::read_behind(before, text, Dialect::Kubernetes, &mut copies) {
             Ok(nodes) => {
                 let nodes = nodes.into_iter().filter(|node| !matches!(node.data, Data::Null));
-                nodes.for_each(|node| add(node.line, Ok(node)));
+                all.extend(nodes.map(Ok));
             }
-            Err(error) => add(error.line, Err(error.message)),
+            Err(error) => all.push(Err(error)),
         }
     }
     all
@@ -89,7 +74,7 @@ fn is_empty(text: &str) -> bool {
 }
 
 /// Reads JSON documents; returns `false` if the text begins as no JSON, but is YAML.
-fn json(text: &str, before: usize, add: &mut impl FnMut(usize, Result<Node, String>)) -> bool {
+fn json(text: &str, before: usize, all: &mut Vec<Result<Node, Fault>>) -> bool {
     let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at);
     let newlines: Vec<usize> = newlines.collect();
     // Every part borrows from the text, so its address gives its offset.
@@ -107,17 +92,14 @@ fn json(text: &str, before: usize, add: &mut impl FnMut(usize, Result<Node, Stri
                 // A broken document ends before the next line that begins with a brace.
                 let begin = rest.len() - rest.trim_start().len();
                 let length = rest[begin..].find("\n{").map_or(rest.len(), |at| begin + at + 1);
-                (Err((line(rest) + error.line().max(1) - 1, cause(&error))), length)
+                (Err(not_json(line(rest) + error.line().max(1) - 1, &error)), length)
             }
         };
         let is_yaml = || yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).is_ok();
         if read.is_err() && rest.len() == text.len() && is_yaml() {
             return false;
         }
-        match read {
-            Ok(node) => add(node.line, Ok(node)),
-            Err((line, message)) => add(line, Err(message)),
-        }
+        all.push(read);
         rest = &rest[length..];
     }
 }
@@ -125,9 +107,11 @@ fn json(text: &str, before: usize, add: &mut impl FnMut(usize, Result<Node, Stri
 fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Result<Node, Fault> {
     let text = raw.get();
     let line = line_of(text);
-    let fault = |error: serde_json::Error| (line, cause(&error));
+    let fault = |error: serde_json::Error| not_json(line, &error);
     let data = match text.as_bytes().first() {
-        Some(b'{' | b'[') if depth == 0 => return Err((line, "nested deeper than is read".to_owned())),
+        Some(b'{' | b'[') if depth == 0 => {
+            return Err(Fault { line, message: "nested deeper than is read".to_owned() });
+        }
         Some(b'{') => {
             let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(fault)?;
             // Managed fields are nested as deep as the API server allows, and decide nothing.
@@ -151,14 +135,10 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
     Ok(Node { line, data })
 }
 
-fn newlines(bytes: &[u8], until: usize) -> usize {
-    bytes[..until.min(bytes.len())].iter().filter(|&&byte| byte == b'\n').count()
-}
-
-/// Returns the text of an error without its place, which is reported separately.
-fn cause(error: &serde_json::Error) -> String {
+/// Makes a fault without the place in the error, which is reported separately.
+fn not_json(line: usize, error: &serde_json::Error) -> Fault {
     let text = error.to_string();
-    format!("not JSON: {}", text.split(" at line ").next().unwrap_or_default())
+    Fault { line, message: format!("not JSON: {}", text.split(" at line ").next().unwrap_or_default()) }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::kinds::{self, CustomKind, Pods, is_of_kubernetes, is_templateless};
 use super::part::{Part, Step};
 use tolerarch_core::image::ImageRef;
 use tolerarch_core::pod::{Pod, PodError};
-use tolerarch_text::yaml::{Data, Node};
+use tolerarch_text::yaml::{Data, Fault, Node};
 
 /// Place of an object or image, in the form of `check -o json`.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -104,10 +104,7 @@ pub enum Content {
     Foreign(String, Vec<UnseenImage>),
     /// Kind and group of a custom resource that has no template for its operator's Pods.
     Templateless(String),
-    Invalid {
-        line: usize,
-        message: String,
-    },
+    Invalid(Fault),
 }
 
 /// Returns the contents of a document, with each item of a list by itself.
@@ -119,7 +116,7 @@ pub fn contents(document: &Node, custom: &[CustomKind]) -> Vec<Content> {
 
 /// Collects the contents of a node. `given` are version and kind from a typed list, whose items have none of their own.
 fn collect(node: &Node, given: Option<(&str, &str)>, custom: &[CustomKind], all: &mut Vec<Content>) {
-    let fault = |message: &str| Content::Invalid { line: node.line, message: message.to_owned() };
+    let fault = |message: &str| Content::Invalid(Fault { line: node.line, message: message.to_owned() });
     if !matches!(node.data, Data::Map(_)) {
         return all.push(fault("it is no object with apiVersion and kind"));
     }
@@ -173,7 +170,7 @@ fn collect(node: &Node, given: Option<(&str, &str)>, custom: &[CustomKind], all:
     for found in templates {
         // Only objects of known types are checked: others may have numbers there.
         if let Some(fault) = sought.as_ref().and_then(|_| no_text(node, kind, &found)) {
-            all.push(fault);
+            all.push(Content::Invalid(fault));
             continue;
         }
         let value = found.node.value();
@@ -232,7 +229,7 @@ const TEXTS: &[&str] = &["name", "generateName", "namespace", "image", "value"];
 const OF_TEXTS: &[&str] = &["labels", "annotations", "nodeSelector"];
 
 /// Returns a fault for a value without quotes where the API server takes only strings, and would refuse the object.
-fn no_text(object: &Node, kind: &str, template: &Part<'_>) -> Option<Content> {
+fn no_text(object: &Node, kind: &str, template: &Part<'_>) -> Option<Fault> {
     let is_bare = |node: &Node, way: &[Step<'_>]| {
         let is_text = match way {
             [.., Step::Member(parent), Step::Member(_)] if OF_TEXTS.contains(parent) => true,
@@ -251,7 +248,7 @@ fn no_text(object: &Node, kind: &str, template: &Part<'_>) -> Option<Content> {
     let place = path.trim_start_matches('.');
     let message =
         format!("the {kind} would be refused: {place} has to be a text, and is {shown}; put it in quotes");
-    Some(Content::Invalid { line, message })
+    Some(Fault { line, message })
 }
 
 #[cfg(test)]

@@ -371,7 +371,11 @@ fn takes_lists_apart() {
     assert!(
         matches!(
             &contents[..],
-            [Content::Skipped(_), Content::Invalid { line: 5, .. }, Content::Invalid { line: 6, .. }]
+            [
+                Content::Skipped(_),
+                Content::Invalid(Fault { line: 5, .. }),
+                Content::Invalid(Fault { line: 6, .. })
+            ]
         ),
         "{contents:?}"
     );
@@ -394,7 +398,7 @@ fn a_pod_of_a_cluster_is_on_no_node_yet() {
 fn names_values_that_need_quotes() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata:\n  labels:\n    tolerarch.io/mode: off\nspec: {}";
     let contents = contents_of(text);
-    let [Content::Invalid { line: 5, message }] = &contents[..] else { panic!("{contents:?}") };
+    let [Content::Invalid(Fault { line: 5, message })] = &contents[..] else { panic!("{contents:?}") };
     assert!(message.contains("tolerarch.io/mode") && message.contains("quotes"), "{message}");
 }
 
@@ -415,7 +419,7 @@ fn names_whatever_is_no_text() {
         ),
     ] {
         let contents = contents_of(&format!("apiVersion: v1\n{text}"));
-        let [Content::Invalid { message, .. }] = &contents[..] else { panic!("{contents:?}") };
+        let [Content::Invalid(Fault { message, .. })] = &contents[..] else { panic!("{contents:?}") };
         assert!(message.contains(&format!("refused: {place} has to be a text")), "{text}: {message}");
     }
 }
@@ -423,5 +427,7 @@ fn names_whatever_is_no_text() {
 #[test]
 fn what_has_no_template_is_named() {
     let contents = contents_of("apiVersion: apps/v1\nkind: Deployment\nspec: {}");
-    assert!(matches!(&contents[..], [Content::Invalid { message, .. }] if message.contains("spec.template")));
+    assert!(
+        matches!(&contents[..], [Content::Invalid(Fault { message, .. })] if message.contains("spec.template"))
+    );
 }
