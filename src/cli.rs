@@ -212,8 +212,8 @@ impl Cli {
         shared.environment = Environment::of_process();
         let done = match command {
             Command::Serve(serve) => serve.run(&shared),
-            Command::Controller(controller) => controller.run(&shared, run_controller),
-            Command::Certificates(certificates) => certificates.run(&shared, run_certificates),
+            Command::Controller(controller) => controller.run(&shared, [], run_controller),
+            Command::Certificates(certificates) => certificates.run(&shared, [], run_certificates),
             Command::Config(show) => show.run(&shared),
             Command::Check(check) => check.run(&shared),
             Command::Inspect(inspect) => inspect.run(&shared),

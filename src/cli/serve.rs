@@ -40,44 +40,34 @@ pub(super) struct Service {
 impl Serve {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let Self { tls_cert, tls_key, listen, service } = self;
-        let flags = [
+        let own = [
             flag("--tls-cert", "server.certFile", tls_cert),
             flag("--tls-key", "server.keyFile", tls_key),
             flag("--listen", "server.listen", listen),
-            service.flag(),
         ];
-        run(shared, flags, serve::run)
+        service.run(shared, own, serve::run)
     }
 }
 
 impl Service {
-    fn flag(self) -> Option<Flag> {
-        flag("--admin-listen", "admin.listen", self.admin_listen)
-    }
-
-    pub(super) fn run<F: Future<Output = Result<(), ServeError>>>(
+    /// Runs a service with its own flags besides those of all services.
+    pub(super) fn run(
         self,
         shared: &Shared,
-        service: impl FnOnce(Config, Sources, Levels) -> F,
+        own: impl IntoIterator<Item = Option<Flag>>,
+        service: impl AsyncFnOnce(Config, Sources, Levels) -> Result<(), ServeError>,
     ) -> Result<ExitCode, Failure> {
-        run(shared, [self.flag()], service)
+        let admin = flag("--admin-listen", "admin.listen", self.admin_listen);
+        let sources = shared.sources(own.into_iter().chain([admin]));
+        let loaded = sources.load()?;
+        let config = loaded.config.clone();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let (logging, levels) = logging::start(config.log.level, config.log.format);
+        loaded.log_warnings();
+        let served = runtime.block_on(service(config, sources, levels));
+        runtime.shutdown_timeout(RUNTIME_FINISH_TIME);
+        drop(logging);
+        served?;
+        Ok(ExitCode::SUCCESS)
     }
-}
-
-fn run<F: Future<Output = Result<(), ServeError>>>(
-    shared: &Shared,
-    flags: impl IntoIterator<Item = Option<Flag>>,
-    service: impl FnOnce(Config, Sources, Levels) -> F,
-) -> Result<ExitCode, Failure> {
-    let sources = shared.sources(flags);
-    let loaded = sources.load()?;
-    let config = loaded.config.clone();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let (logging, levels) = logging::start(config.log.level, config.log.format);
-    loaded.log_warnings();
-    let served = runtime.block_on(service(config, sources, levels));
-    runtime.shutdown_timeout(RUNTIME_FINISH_TIME);
-    drop(logging);
-    served?;
-    Ok(ExitCode::SUCCESS)
 }
