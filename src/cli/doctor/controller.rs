@@ -36,7 +36,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend, config: &Confi
     };
     let account = Account::of(&backend.namespace, &pod);
     check_lease(exam, account.namespace, config.controller.lease.as_str()).await;
-    account.check(exam, "controller", Process::Controller, config).await;
+    account.check(exam, Process::Controller, config).await;
     if config.controller.repair {
         check_fence(exam, &account.user(), "pods", FENCE_PODS).await;
     }

@@ -148,13 +148,8 @@ impl<'a> Account<'a> {
         Ok(selected)
     }
 
-    pub(super) async fn check(
-        self,
-        exam: &mut Exam<'_>,
-        check: &'static str,
-        process: Process,
-        config: &Config,
-    ) -> Option<()> {
+    pub(super) async fn check(self, exam: &mut Exam<'_>, process: Process, config: &Config) -> Option<()> {
+        let check = if process == Process::Controller { "controller" } else { "rights" };
         let (name, rights) = (self.name, rights(process, config, self.namespace));
         let takes_any = !rights.is_empty();
         let missing = exam.read(check, ACCOUNT, self.select(exam.client, false, rights)).await?;
@@ -192,7 +187,7 @@ impl<'a> Account<'a> {
         let pod = backend.component(exam.client, "certificates");
         let pod = exam.read("rights", "the Pods of `tolerarch certificates`", pod).await?;
         if let Some(pod) = pod {
-            return Account::of(self.namespace, &pod).check(exam, "rights", Process::Issuer, config).await;
+            return Account::of(self.namespace, &pod).check(exam, Process::Issuer, config).await;
         }
         let namespace = self.namespace;
         let fix = match backend.deployment(exam.client, "certificates").await {
@@ -270,7 +265,7 @@ pub(super) async fn check(
             "set automountServiceAccountToken to true on the Pods (the chart does it with what needs it)",
         );
     }
-    account.check(exam, "rights", Process::Webhook, config).await?;
+    account.check(exam, Process::Webhook, config).await?;
     if config.tls.mode == TlsMode::Managed {
         account.check_issuer(exam, backend, config).await?;
     }
