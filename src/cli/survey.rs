@@ -3,10 +3,16 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::output::Progress;
 use futures_util::future::join3;
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Resource as _;
 use kube::api::ObjectMeta;
 use serde::Deserialize;
+
+use super::output::Progress;
 use tolerarch_core::image::{ImageRef, PlatformSet};
 use tolerarch_engine::census::{IndexedPod, NamespaceSettings, PodIndex, Shape, Workload};
 use tolerarch_kubernetes::cluster::{Namespace, Node, RequestError, StoredPod, UserClient};
@@ -48,11 +54,7 @@ impl Survey {
         namespace: Option<&str>,
         progress: &Progress,
     ) -> Result<Self, RequestError> {
-        let path = match namespace {
-            Some(namespace) => format!("/api/v1/namespaces/{namespace}/pods"),
-            None => StoredPod::PATH.to_owned(),
-        };
-        let path = format!("{path}?fieldSelector={}", StoredPod::LIVE);
+        let path = format!("{}?fieldSelector={}", Pod::url_path(&(), namespace), StoredPod::LIVE);
         let mut index = PodIndex::default();
         let list = client.pages(&path, |is_first, items: Vec<StoredPod>| {
             if is_first {
@@ -64,9 +66,9 @@ impl Survey {
         list.await?;
         progress.show("reading owners, nodes and namespaces");
         let mut notes = Vec::new();
-        let of_owners = Owners::read(client, namespace, &index, &mut notes);
+        let owners = owners(client, namespace, &index, &mut notes);
         let (owners, nodes, namespaces) =
-            join3(of_owners, client.list::<Node>(Node::PATH), namespaces(client, namespace)).await;
+            join3(owners, client.list::<Node>(Node::PATH), namespaces(client, namespace)).await;
         let nodes =
             nodes.map(|nodes| nodes.iter().map(|node| (node.name().to_owned(), platform(node))).collect());
         let nodes = nodes.map_err(|error| {
@@ -81,8 +83,11 @@ impl Survey {
             Ok(namespaces) => namespaces,
         };
         notes.extend(client.take_left_out());
-        let pods =
-            index.pods.into_iter().map(|pod| SurveyedPod { workload: owners.top(&pod), pod }).collect();
+        let workload = |pod: &IndexedPod| {
+            let above = owners.get(&pod.controller).filter(|_| pod.is_between);
+            Arc::clone(above.unwrap_or(&pod.controller))
+        };
+        let pods = index.pods.into_iter().map(|pod| SurveyedPod { workload: workload(&pod), pod }).collect();
         Ok(Self { pods, shapes: index.shapes.all, nodes: nodes.ok(), namespaces, notes })
     }
 
@@ -128,60 +133,44 @@ fn platform(node: &Node) -> Option<PlatformSet> {
     format!("{os}/{}", node.architecture).parse().ok()
 }
 
-/// Kinds between Pods and the owners that users know, each with its API group and the name of its list.
-const BETWEEN: [(&str, &str, &str); 2] =
-    [("ReplicaSet", "/apis/apps/v1", "replicasets"), ("Job", "/apis/batch/v1", "jobs")];
-
 #[derive(Deserialize)]
 struct Owned {
     metadata: ObjectMeta,
 }
 
-/// Owners of the Pods' controllers, from the API server; from the controllers' names if those may not be listed.
-#[derive(Default)]
-struct Owners(HashMap<Arc<Workload>, Arc<Workload>>);
-
-impl Owners {
-    async fn read(
-        client: &UserClient,
-        namespace: Option<&str>,
-        index: &PodIndex,
-        notes: &mut Vec<String>,
-    ) -> Self {
-        let mut owners = Self::default();
-        for (kind, api, plural) in BETWEEN {
-            let of_kind = |pod: &&IndexedPod| pod.is_between && &*pod.controller.kind == kind;
-            let pods = || index.pods.iter().filter(of_kind);
-            let wanted: HashSet<Arc<Workload>> = pods().map(|pod| Arc::clone(&pod.controller)).collect();
-            if wanted.is_empty() {
-                continue;
-            }
-            let path = match namespace {
-                Some(namespace) => format!("{api}/namespaces/{namespace}/{plural}"),
-                None => format!("{api}/{plural}"),
-            };
-            let read = client.pages(&path, |_, items: Vec<Owned>| {
-                let known = items.into_iter().filter_map(|Owned { metadata }| entry(kind, metadata, &wanted));
-                owners.0.extend(known);
-            });
-            let Err(error) = read.await else { continue };
-            notes
-                .push(format!("{plural} cannot be listed, so workloads are named after their Pods: {error}"));
-            for pod in pods() {
-                let facts = pod.shape.and_then(|shape| index.shapes.all.get(shape)).map(|shape| &shape.pod);
-                let Some((kind, name)) = facts.and_then(|facts| facts.owner_above()) else { continue };
-                let known = owners.0.entry(Arc::clone(&pod.controller));
-                known.or_insert_with_key(|controller| workload(&controller.namespace, kind, name).into());
-            }
+/// Returns the owners of the Pods' controllers, from the API server; from the controllers' names if those may not be
+/// listed.
+async fn owners(
+    client: &UserClient,
+    namespace: Option<&str>,
+    index: &PodIndex,
+    notes: &mut Vec<String>,
+) -> HashMap<Arc<Workload>, Arc<Workload>> {
+    let mut owners = HashMap::new();
+    // The kinds between Pods and the owners that users know.
+    for (kind, plural, path) in [
+        (ReplicaSet::KIND, ReplicaSet::URL_PATH_SEGMENT, ReplicaSet::url_path(&(), namespace)),
+        (Job::KIND, Job::URL_PATH_SEGMENT, Job::url_path(&(), namespace)),
+    ] {
+        let of_kind = |pod: &&IndexedPod| pod.is_between && &*pod.controller.kind == kind;
+        let pods = || index.pods.iter().filter(of_kind);
+        let wanted: HashSet<Arc<Workload>> = pods().map(|pod| Arc::clone(&pod.controller)).collect();
+        if wanted.is_empty() {
+            continue;
         }
-        owners
+        let read = client.pages(&path, |_, items: Vec<Owned>| {
+            owners.extend(items.into_iter().filter_map(|Owned { metadata }| entry(kind, metadata, &wanted)));
+        });
+        let Err(error) = read.await else { continue };
+        notes.push(format!("{plural} cannot be listed, so workloads are named after their Pods: {error}"));
+        for pod in pods() {
+            let facts = pod.shape.and_then(|shape| index.shapes.all.get(shape)).map(|shape| &shape.pod);
+            let Some((kind, name)) = facts.and_then(|facts| facts.owner_above()) else { continue };
+            let known = owners.entry(Arc::clone(&pod.controller));
+            known.or_insert_with_key(|controller| workload(&controller.namespace, kind, name).into());
+        }
     }
-
-    /// Returns the workload of a Pod: the owner above its controller, else the controller.
-    fn top(&self, pod: &IndexedPod) -> Arc<Workload> {
-        let above = self.0.get(&pod.controller).filter(|_| pod.is_between);
-        Arc::clone(above.unwrap_or(&pod.controller))
-    }
+    owners
 }
 
 fn workload(namespace: &Arc<str>, kind: &str, name: &str) -> Workload {
