@@ -175,19 +175,19 @@ impl Session {
 
     /// Decides as the webhook, but waits for every image. With `root`, the Pod's place in its object, builds a patch.
     pub(super) async fn decide(&self, namespace: &str, subject: &Subject<'_>, root: Option<&str>) -> Decided {
-        let Snapshot { policy, .. } = &self.snapshot;
-        let wait = Wait::ForAll(&self.limits);
+        let (policy, wait, none) = (&self.snapshot.policy, Wait::ForAll(&self.limits), Pod::default());
         let decided = async {
             let (decision, pod) = match subject {
                 Subject::Pod(pod) => (self.snapshot.decide(policy, namespace, pod, wait).await, &**pod),
                 Subject::DaemonSet(set) => {
                     (self.snapshot.decide_daemon_set(policy, namespace, set, wait).await, &set.template.pod)
                 }
-                Subject::Malformed | Subject::Other => return Decided::unchanged(Reason::NotApplicable),
+                Subject::Malformed | Subject::Other => (Decision::unchanged(Reason::NotApplicable), &none),
             };
             self.decided(decision, pod, root)
         };
-        decide::caught(decided).await.unwrap_or_else(|| Decided::unchanged(Reason::Internal))
+        let failed = || self.decided(Decision::unchanged(Reason::Internal), &none, None);
+        decide::caught(decided).await.unwrap_or_else(failed)
     }
 
     fn decided(&self, decision: Decision<'_>, pod: &Pod<'_>, root: Option<&str>) -> Decided {
@@ -217,14 +217,6 @@ impl Session {
 
     pub(super) fn cause(&self, image: &ImageRef) -> Option<String> {
         cause(&self.traces.of(image))
-    }
-}
-
-impl Decided {
-    fn unchanged(reason: Reason) -> Self {
-        let (pools, blockers, warnings, image, cause, patch) = Default::default();
-        let (decision, lacks_pull_secrets) = ("unchanged", false);
-        Self { decision, reason, pools, blockers, warnings, image, cause, patch, lacks_pull_secrets }
     }
 }
 
@@ -300,12 +292,12 @@ impl FailOn {
 }
 
 pub(super) fn colour(reason: Reason) -> Colour {
-    match reason {
-        Reason::Tolerated | Reason::Placed | Reason::AlreadyTolerated | Reason::Observed => Colour::Green,
-        Reason::PlatformMissing | Reason::FailedThere | Reason::NoCommonPlatform | Reason::Retracted => {
-            Colour::Red
+    match (reason, FailOn::of(reason)) {
+        (Reason::Tolerated | Reason::Placed | Reason::AlreadyTolerated | Reason::Observed, _) => {
+            Colour::Green
         }
-        unknown if fix(unknown).is_some() => Colour::Yellow,
+        (_, [FailOn::Unsupported, ..]) => Colour::Red,
+        (_, [FailOn::Unknown, ..]) => Colour::Yellow,
         _ => Colour::Faint,
     }
 }
