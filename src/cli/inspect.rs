@@ -9,14 +9,13 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::examined::{Examined, PoolState, failure};
+use super::examined::{Examined, ImageState, PoolState, failure};
 use super::output::{self, Colour, Look, Output, Row, count, print, shown, table};
 use super::session::{FailOn, Session, cause, run_alone};
 use super::{Failure, Shared};
-use tolerarch_core::image::{self, ImageRef, PlatformSet, ReferenceError, Support};
+use tolerarch_core::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Cause;
-use tolerarch_core::reason::Reason;
 use tolerarch_images::registry::trace::{Fate, Trace, TracedEntry, TracedRequest};
 use tolerarch_images::registry::{EntryInfo, RequestKind, Skip};
 
@@ -81,14 +80,10 @@ impl Inspected {
         let begun = Instant::now();
         let reference: Result<ImageRef, ReferenceError> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
+        let pod = Pod::of_value(&pod).unwrap_or_default();
         let policy = &session.snapshot.policy;
-        let (examined, is_overridden) = match Pod::of_value(&pod) {
-            Ok(pod) => (
-                session.examine(policy, namespace, &pod).await,
-                pod.images().first().is_some_and(|usage| policy.override_for(usage).is_some()),
-            ),
-            Err(_) => (Examined::unchanged(Reason::Internal), false),
-        };
+        let examined = session.examine(policy, namespace, &pod).await;
+        let is_overridden = pod.images().first().is_some_and(|usage| policy.override_for(usage).is_some());
         let trace = reference.as_ref().map(|image| session.traces.of(image)).unwrap_or_default();
         let milliseconds = milliseconds(begun.elapsed());
         Self { image: given.to_owned(), reference, examined, is_overridden, trace, milliseconds }
@@ -98,12 +93,8 @@ impl Inspected {
         FailOn::of(self.examined.reason).contains(&FailOn::Unknown)
     }
 
-    fn platforms(&self) -> Option<PlatformSet> {
-        self.examined.images.first()?.platforms
-    }
-
-    fn failed(&self) -> Option<image::Failure> {
-        self.examined.images.first()?.failed
+    fn state(&self) -> Option<&ImageState> {
+        self.examined.images.first()
     }
 
     fn error(&self) -> Option<String> {
@@ -131,10 +122,10 @@ impl Inspected {
             "error": self.error(),
             "digest": trace.found.map(|found| found.digest.to_string()),
             "mediaType": Some(&trace.media_type).filter(|text| !text.is_empty()),
-            "platforms": self.platforms(),
+            "platforms": self.state().and_then(|state| state.platforms),
             // Platforms of any pool.
-            "lacks": examined.images.first().map_or(PlatformSet::EMPTY, |image| image.lacks),
-            "failed": self.failed().map(failure),
+            "lacks": self.state().map_or(PlatformSet::EMPTY, |state| state.lacks),
+            "failed": self.state().and_then(|state| state.failed).map(failure),
             "source": self.source(),
             "milliseconds": milliseconds,
             "entries": trace.entries.iter().map(entry_json).collect::<Value>(),
@@ -157,12 +148,12 @@ impl Inspected {
         line("verdict", &format!("{}, opens {pools}", examined.reason));
         self.error().iter().for_each(|error| line("error", error));
         let is_artifact = trace.found.is_some_and(|found| found.support == Support::Artifact);
-        match self.platforms() {
+        match self.state().and_then(|state| state.platforms) {
             Some(platforms) => line("platforms", &platforms.to_string()),
             None if is_artifact => line("platforms", "cannot be said: an artifact, no image"),
             None => {}
         }
-        let failed = self.failed();
+        let failed = self.state().and_then(|state| state.failed);
         failed.iter().for_each(|failure| line("failed", &Cause::Failed(*failure).to_string()));
         let failed = failed.map_or(PlatformSet::EMPTY, |failure| failure.platforms);
         for PoolState { name, lacks, .. } in &examined.pools {
