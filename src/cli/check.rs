@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -72,10 +73,9 @@ impl Check {
         let asked = self.read(&mut report);
         let images: Vec<ImageRef> = asked.iter().flatten().flat_map(Object::images).collect();
         let patches = self.output != Output::Table;
-        let decided = run_alone(shared, None, self.profile.as_deref(), &images, async |session| {
-            decide(&session, asked, patches).await
+        run_alone(shared, None, self.profile.as_deref(), &images, async |session| {
+            decide(&session, asked, patches, &mut report).await;
         })?;
-        decided.into_iter().for_each(|decided| report.add(decided));
         for fault in &report.errors {
             tell(&format!("tolerarch: {}", fault.told()));
         }
@@ -225,7 +225,7 @@ fn read_file(file: &Path, custom: &[CustomKind], report: &mut Report, asked: &mu
 }
 
 /// Decides on all objects, [`AT_A_TIME`] at a time, and keeps their order.
-async fn decide(session: &Session, asked: Vec<Asked>, patches: bool) -> Vec<Result<Verdict, InputError>> {
+async fn decide(session: &Session, asked: Vec<Asked>, patches: bool, report: &mut Report) {
     let all = asked.len();
     let one = async |asked: Asked| {
         let object = asked?;
@@ -237,14 +237,15 @@ async fn decide(session: &Session, asked: Vec<Asked>, patches: bool) -> Vec<Resu
             }
         }
     };
-    let mut verdicts = stream::iter(asked).map(one).buffered(AT_A_TIME);
-    let mut collected = Vec::with_capacity(all);
+    let mut verdicts = pin!(stream::iter(asked).map(one).buffered(AT_A_TIME).enumerate());
     session.progress.show(&format!("checked 0 of {all}"));
-    while let Some(verdict) = verdicts.next().await {
-        collected.push(verdict);
-        session.progress.show(&format!("checked {} of {all}", collected.len()));
+    while let Some((before, verdict)) = verdicts.next().await {
+        match verdict {
+            Ok(verdict) => report.results.push(verdict),
+            Err(error) => report.errors.push(error),
+        }
+        session.progress.show(&format!("checked {} of {all}", before + 1));
     }
-    collected
 }
 
 /// Returns the decision on an object, or why the API server would refuse its Pod.

@@ -66,13 +66,6 @@ impl InputError {
 }
 
 impl Report {
-    pub(super) fn add(&mut self, decided: Result<Verdict, InputError>) {
-        match decided {
-            Ok(verdict) => self.results.push(verdict),
-            Err(error) => self.errors.push(error),
-        }
-    }
-
     pub(super) fn table(&self, look: Look) -> String {
         let files = self.files > 1;
         let mut header = vec!["NAMESPACE", "OBJECT", "DECISION", "POOLS", "REASON", "IMAGE"];
