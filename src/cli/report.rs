@@ -60,7 +60,7 @@ struct Report {
     summary: Summary,
     by: By,
     /// Scope and time of the report.
-    of: Option<String>,
+    of: String,
     causes: BTreeMap<String, String>,
     /// Number of requests that each registry lets pass before it throttles.
     rate_limits: BTreeMap<String, i64>,
@@ -133,7 +133,7 @@ impl Command {
             None => "All namespaces".to_owned(),
         };
         let now = humantime::format_rfc3339_seconds(SystemTime::now());
-        let of = Some(format!("{of}, {}, {now}.", count(pods as u64, "Pod")));
+        let of = format!("{of}, {}, {now}.", count(pods as u64, "Pod"));
         Report { summary, by: self.by, of, causes, rate_limits, notes }
     }
 }

@@ -26,14 +26,9 @@ impl Report {
              <title>tolerarch report</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
              <h1>What could run on every platform</h1>\n"
         );
-        if let Some(of) = &self.of {
-            page += &format!("<p>{}</p>\n", escaped(of));
-        }
+        page += &format!("<p>{}</p>\n", escaped(&self.of));
         page += &self.bars();
-        let mut sections = vec![self.totals()];
-        sections.extend([By::Image, By::Workload, By::Namespace].map(|by| self.kept(by)));
-        sections.extend([self.unknown(), self.causes(), self.missed(), self.misplaced()]);
-        page.extend(sections.iter().filter(|section| !section.rows.is_empty()).map(table));
+        page.extend(self.sections(&[By::Image, By::Workload, By::Namespace]).iter().map(table));
         if !self.notes.is_empty() {
             let notes: String =
                 self.notes.iter().map(|note| format!("<li>{}</li>\n", escaped(note))).collect();

@@ -64,7 +64,20 @@ fn section(
 }
 
 impl Report {
-    pub(super) fn totals(&self) -> Section {
+    /// Returns the sections that are not empty, in reading order, with a ranking by each of `ranks`.
+    pub(super) fn sections(&self, ranks: &[By]) -> Vec<Section> {
+        let mut sections = vec![self.totals()];
+        sections.extend(ranks.iter().map(|by| match by {
+            By::Image => self.by_image(),
+            By::Workload => self.by_workload(),
+            By::Namespace => self.by_namespace(),
+        }));
+        sections.extend([self.unknown(), self.causes(), self.missed(), self.misplaced()]);
+        sections.retain(|section| !section.rows.is_empty());
+        sections
+    }
+
+    fn totals(&self) -> Section {
         let all = self.summary.all();
         let rows = Coverage::ALL.iter().filter_map(|coverage| {
             let (part, workloads) = self.summary.totals.get(coverage)?;
@@ -83,14 +96,6 @@ impl Report {
         );
         let columns = ["SUPPORT", "CPU", "%", "MEMORY", "%", "PODS", "WORKLOADS"];
         section("What the images of the Pods support", intro, &columns, rows)
-    }
-
-    pub(super) fn kept(&self, by: By) -> Section {
-        match by {
-            By::Image => self.by_image(),
-            By::Workload => self.by_workload(),
-            By::Namespace => self.by_namespace(),
-        }
     }
 
     fn by_image(&self) -> Section {
@@ -140,7 +145,7 @@ impl Report {
         )
     }
 
-    pub(super) fn unknown(&self) -> Section {
+    fn unknown(&self) -> Section {
         let rows = self.summary.unknown.iter().map(|(reason, one)| {
             let (images, fix) = (Cell::number(one.images.len() as u64), fix(*reason).unwrap_or_default());
             let reason = Cell::Text(reason.as_str().to_owned());
@@ -155,13 +160,13 @@ impl Report {
     }
 
     /// Returns why single images are unknown, from the traces of their lookups.
-    pub(super) fn causes(&self) -> Section {
+    fn causes(&self) -> Section {
         let causes = self.causes.iter();
         let rows = causes.map(|(image, cause)| vec![Cell::Name(image.clone()), Cell::Name(cause.clone())]);
         section("What the registries said", "", &["IMAGE", "CAUSE"], rows)
     }
 
-    pub(super) fn missed(&self) -> Section {
+    fn missed(&self) -> Section {
         // Missed Pods are sorted by workload.
         let alike = self
             .summary
@@ -182,7 +187,7 @@ impl Report {
         )
     }
 
-    pub(super) fn misplaced(&self) -> Section {
+    fn misplaced(&self) -> Section {
         let rows = self.summary.misplaced.iter().flat_map(|one| {
             one.images.iter().map(|image| {
                 let (platform, node) = (Cell::Text(one.platform.to_string()), Cell::Name(one.node.clone()));

@@ -11,15 +11,7 @@ const ROWS: usize = 20;
 impl Report {
     pub(super) fn text(&self, look: Look) -> String {
         let mut text = String::new();
-        let sections = [
-            self.totals(),
-            self.kept(self.by),
-            self.unknown(),
-            self.causes(),
-            self.missed(),
-            self.misplaced(),
-        ];
-        for section in sections.iter().filter(|section| !section.rows.is_empty()) {
+        for section in &self.sections(&[self.by]) {
             if !text.is_empty() {
                 text.push('\n');
             }
