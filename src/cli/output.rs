@@ -1,6 +1,5 @@
 //! Output for terminals and pipes: tables, colours, progress, and the end of a pipe.
 
-use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 
@@ -47,19 +46,16 @@ pub(super) struct Look {
 impl Look {
     /// Returns colour and width of a terminal, and neither for a pipe. `NO_COLOR` (no-color.org) is obeyed.
     pub(super) fn of_stdout(environment: &Environment) -> Self {
-        let width =
-            || terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| usize::from(width));
-        Self::of(io::stdout().is_terminal(), width, |name| environment.get(name).map(Into::into))
+        let size = terminal_size::terminal_size();
+        let width = size.map(|(terminal_size::Width(width), _)| usize::from(width));
+        Self::of(io::stdout().is_terminal(), width, environment)
     }
 
-    fn of(
-        terminal: bool,
-        width: impl Fn() -> Option<usize>,
-        variable: impl Fn(&str) -> Option<OsString>,
-    ) -> Self {
-        let set = |name| variable(name).filter(|value| !value.is_empty());
-        let colour = terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
-        Self { colour, width: if terminal { width() } else { None } }
+    fn of(is_terminal: bool, width: Option<usize>, environment: &Environment) -> Self {
+        let set = |name| environment.get(name).filter(|value| !value.is_empty());
+        let colour =
+            is_terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
+        Self { colour, width: width.filter(|_| is_terminal) }
     }
 }
 

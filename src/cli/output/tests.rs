@@ -53,8 +53,7 @@ fn the_reason_is_whole_in_80_columns() {
 #[test]
 fn colours_are_for_terminals_that_want_them() {
     let look = |terminal, set: &[(&str, &str)]| {
-        let of = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into());
-        let Look { colour, width } = Look::of(terminal, || Some(80), of);
+        let Look { colour, width } = Look::of(terminal, Some(80), &set.iter().copied().collect());
         (colour, width)
     };
     assert_eq!(look(true, &[]), (true, Some(80)));
