@@ -241,7 +241,8 @@ impl Shared {
 }
 
 /// Uses the user's own docker configuration if none is configured, as crane and regctl do, and expands `~` in paths.
-fn personal(config: &mut Config, variable: impl Fn(&str) -> Option<PathBuf>) {
+fn personal(config: &mut Config, environment: &Environment) {
+    let variable = |name| environment.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = variable("HOME");
     if let Some(home) = &home {
         config.expand_home(home);

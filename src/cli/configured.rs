@@ -50,14 +50,11 @@ impl Shared {
             None => sources.load()?,
         };
         warn(&loaded);
-        let variable = |wanted: &str| {
-            sources.environment.get(wanted).filter(|value| !value.is_empty()).map(PathBuf::from)
-        };
         let mut config = loaded.config;
-        personal(&mut config, variable);
+        personal(&mut config, &self.environment);
         let notes = without_absent(&mut config);
         // Repeated, as none of the files that the configuration names may be left.
-        personal(&mut config, variable);
+        personal(&mut config, &self.environment);
         Ok(Configured { config, failed: FailedImages::default(), reviewed: None, notes })
     }
 }

@@ -38,24 +38,24 @@ fn as_a_plugin_it_is_called_through_kubectl() {
 #[test]
 fn a_persons_docker_configuration_is_used_unless_another_is_named() {
     let home = tempfile::tempdir().unwrap();
-    let variable = |name: &str| (name == "HOME").then(|| home.path().to_owned());
+    let environment = Environment::from_iter([("HOME", home.path())]);
     let files = |config: &Config| config.credentials.docker_configs.clone();
     let mut config = Config::default();
-    personal(&mut config, variable);
+    personal(&mut config, &environment);
     assert!(files(&config).is_empty(), "there is none");
     std::fs::create_dir(home.path().join(".docker")).unwrap();
     let own = home.path().join(".docker/config.json");
     std::fs::write(&own, "{}").unwrap();
-    personal(&mut config, variable);
+    personal(&mut config, &environment);
     assert_eq!(files(&config), [own]);
     config.credentials.docker_configs = vec!["~/other.json".into(), "/third.json".into()];
-    personal(&mut config, variable);
+    personal(&mut config, &environment);
     assert_eq!(files(&config), [home.path().join("other.json"), "/third.json".into()]);
     // Every key that takes a path.
     let text = "server: {certFile: ~/tls.crt, keyFile: /tls.key}\nregistries: {hostsDir: ~/certs.d, hosts: {a.b: {caFile: ~/ca.crt}}}\n\
         credentials: {directory: '~', providers: {config: ~/p.yaml, binDir: ~other/bin}}";
     let mut config = Config::parse(text).unwrap();
-    personal(&mut config, variable);
+    personal(&mut config, &environment);
     let home = home.path();
     assert_eq!(config.server.files.certificate, home.join("tls.crt"));
     assert_eq!(config.server.files.key, Path::new("/tls.key"));
@@ -64,8 +64,8 @@ fn a_persons_docker_configuration_is_used_unless_another_is_named() {
     assert_eq!(config.credentials.directory, Some(home.to_owned()));
     assert_eq!(config.credentials.providers.config, Some(home.join("p.yaml")));
     assert_eq!(config.credentials.providers.bin_dir, Some("~other/bin".into()), "another user's home");
-    let elsewhere = |name: &str| (name == "DOCKER_CONFIG").then(|| home.join(".docker"));
+    let elsewhere = Environment::from_iter([("DOCKER_CONFIG", home.join(".docker"))]);
     let mut config = Config::default();
-    personal(&mut config, elsewhere);
+    personal(&mut config, &elsewhere);
     assert_eq!(files(&config).len(), 1);
 }
