@@ -1,6 +1,7 @@
 //! Output for terminals and pipes: tables, colours, progress, and the end of a pipe.
 
 use std::io::{self, IsTerminal, Write};
+use std::iter::once;
 use std::sync::Arc;
 
 use clap::ValueEnum;
@@ -91,10 +92,12 @@ const LEAST: usize = 4;
 
 /// Renders aligned columns. A narrow terminal cuts the widest one, whose texts keep their ends, where images differ.
 pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> String {
-    let mut widths: Vec<usize> = header.iter().map(|name| name.len()).collect();
-    for row in rows {
+    let top = Row { colour: Colour::Plain, cells: header.iter().map(ToString::to_string).collect() };
+    let rows = || once(&top).chain(rows);
+    let mut widths = vec![0; header.len()];
+    for row in rows() {
         for (width, cell) in widths.iter_mut().zip(&row.cells) {
-            *width = (*width).max(cell.chars().count());
+            *width = cell.chars().count().max(*width);
         }
     }
     if let Some(terminal) = look.width {
@@ -107,19 +110,12 @@ pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> 
             }
         }
     }
-    let mut text = String::new();
-    let mut line = |cells: &mut dyn Iterator<Item = &str>, colour: Colour| {
-        let cells: Vec<String> =
-            cells.zip(&widths).map(|(cell, &width)| format!("{:width$}", cut(cell, width))).collect();
-        let line = format!("{indent}{}", cells.join(GAP));
-        text += &colour.paint(line.trim_end(), look);
-        text.push('\n');
+    let line = |Row { colour, cells }: &Row| {
+        let cells = cells.iter().zip(&widths);
+        let cells: Vec<String> = cells.map(|(cell, &width)| format!("{:width$}", cut(cell, width))).collect();
+        colour.paint(format!("{indent}{}", cells.join(GAP)).trim_end(), look) + "\n"
     };
-    line(&mut header.iter().copied(), Colour::Plain);
-    for row in rows {
-        line(&mut row.cells.iter().map(String::as_str), row.colour);
-    }
-    text
+    rows().map(line).collect()
 }
 
 fn cut(cell: &str, width: usize) -> String {
