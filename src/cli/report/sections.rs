@@ -206,17 +206,14 @@ impl Report {
 
 /// Formats memory, such as `1.5Gi`, in the unit that gives one to four digits.
 pub(super) fn memory(amount: Amount) -> String {
-    let mut tenths = u128::from(amount.memory_bytes) * 10;
-    let mut units = ["", "Ki", "Mi", "Gi", "Ti", "Pi"].into_iter().peekable();
-    while let Some(unit) = units.next() {
-        if tenths < 10_240 || units.peek().is_none() {
-            let decimal =
-                if tenths % 10 == 0 || tenths >= 1000 { String::new() } else { format!(".{}", tenths % 10) };
-            return format!("{}{decimal}{unit}", tenths / 10);
-        }
-        tenths = (tenths + 512) / 1024;
+    const UNITS: [&str; 6] = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
+    let (mut tenths, mut unit) = (u128::from(amount.memory_bytes) * 10, 0);
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        (tenths, unit) = ((tenths + 512) / 1024, unit + 1);
     }
-    String::new()
+    let decimal =
+        if tenths % 10 == 0 || tenths >= 1000 { String::new() } else { format!(".{}", tenths % 10) };
+    format!("{}{decimal}{}", tenths / 10, UNITS[unit])
 }
 
 /// Returns the rounded percentage of a whole; 0 for a whole of 0.
