@@ -70,7 +70,9 @@ struct Inspected {
     image: String,
     reference: Result<ImageRef, ReferenceError>,
     examined: Examined,
-    is_overridden: bool,
+    error: Option<String>,
+    /// Source of the image's platforms: `overrides`, or the origin that served the manifest.
+    source: Option<String>,
     trace: Trace,
     milliseconds: u64,
 }
@@ -83,10 +85,17 @@ impl Inspected {
         let pod = Pod::of_value(&pod).unwrap_or_default();
         let policy = &session.snapshot.policy;
         let examined = session.examine(policy, namespace, &pod).await;
-        let is_overridden = pod.images().first().is_some_and(|usage| policy.override_for(usage).is_some());
+        let overrides = pod.images().first().is_some_and(|usage| policy.override_for(usage).is_some());
         let trace = reference.as_ref().map(|image| session.traces.of(image)).unwrap_or_default();
+        let error = reference.as_ref().map_or_else(|error| Some(error.to_string()), |_| cause(&trace));
+        let brought = |request: &&TracedRequest| {
+            request.kind == RequestKind::Manifest && matches!(request.outcome, Some(Ok(200..=299)))
+        };
+        let request = trace.requests.iter().find(brought);
+        let origin = || Some(request?.url.origin().ascii_serialization());
+        let source = if overrides { Some("overrides".to_owned()) } else { origin() };
         let milliseconds = milliseconds(begun.elapsed());
-        Self { image: given.to_owned(), reference, examined, is_overridden, trace, milliseconds }
+        Self { image: given.to_owned(), reference, examined, error, source, trace, milliseconds }
     }
 
     fn is_unknown(&self) -> bool {
@@ -97,20 +106,6 @@ impl Inspected {
         self.examined.images.first()
     }
 
-    fn error(&self) -> Option<String> {
-        self.reference.as_ref().map_or_else(|error| Some(error.to_string()), |_| cause(&self.trace))
-    }
-
-    /// Returns the source of the image's platforms: `overrides`, or the origin that served the manifest.
-    fn source(&self) -> Option<String> {
-        let brought = |request: &&TracedRequest| {
-            request.kind == RequestKind::Manifest && matches!(request.outcome, Some(Ok(200..=299)))
-        };
-        let request = self.trace.requests.iter().find(brought);
-        let overrides = self.is_overridden.then(|| "overrides".to_owned());
-        overrides.or_else(|| Some(request?.url.origin().ascii_serialization()))
-    }
-
     /// Returns the JSON form. Members are added, never renamed.
     fn json(&self) -> Value {
         let Self { image, reference, examined, trace, milliseconds, .. } = self;
@@ -119,14 +114,14 @@ impl Inspected {
             "reference": reference.as_ref().ok().map(ToString::to_string),
             "reason": examined.reason,
             "pools": examined.open_pools(),
-            "error": self.error(),
+            "error": self.error,
             "digest": trace.found.map(|found| found.digest.to_string()),
             "mediaType": Some(&trace.media_type).filter(|text| !text.is_empty()),
             "platforms": self.state().and_then(|state| state.platforms),
             // Platforms of any pool.
             "lacks": self.state().map_or(PlatformSet::EMPTY, |state| state.lacks),
             "failed": self.state().and_then(|state| state.failed).map(failure),
-            "source": self.source(),
+            "source": self.source,
             "milliseconds": milliseconds,
             "entries": trace.entries.iter().map(entry_json).collect::<Value>(),
             "requests": trace.requests.iter().map(request_json).collect::<Value>(),
@@ -146,7 +141,7 @@ impl Inspected {
         let mut line = |name: &str, value: &str| text += &format!("  {name:<10} {}\n", shown(value));
         let pools = if pools.is_empty() { "no pool" } else { &pools };
         line("verdict", &format!("{}, opens {pools}", examined.reason));
-        self.error().iter().for_each(|error| line("error", error));
+        self.error.iter().for_each(|error| line("error", error));
         let is_artifact = trace.found.is_some_and(|found| found.support == Support::Artifact);
         match self.state().and_then(|state| state.platforms) {
             Some(platforms) => line("platforms", &platforms.to_string()),
@@ -167,7 +162,7 @@ impl Inspected {
             line("type", &trace.media_type);
         }
         let asked = count(trace.requests.len() as u64, "request");
-        let source = self.source().map(|source| format!("{source}, ")).unwrap_or_default();
+        let source = self.source.as_ref().map(|source| format!("{source}, ")).unwrap_or_default();
         line("from", &format!("{source}{asked}, {milliseconds} ms"));
         if !trace.entries.is_empty() {
             let rows: Vec<Row> = trace.entries.iter().map(entry_row).collect();
