@@ -4,7 +4,6 @@
 
 mod advice;
 pub mod check;
-mod completions;
 mod config;
 mod configured;
 mod doctor;
@@ -26,8 +25,10 @@ use std::iter::successors;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::{Shell, generate};
 
 use crate::config::{Config, Flag, Loaded, Sources};
 use crate::serve::{run_certificates, run_controller};
@@ -181,7 +182,11 @@ Exit status:
     Pools(pools::Command),
     /// Write a script that completes commands and flags
     #[command(after_help = "Example:\n  source <(tolerarch completions bash)")]
-    Completions(completions::Completions),
+    Completions {
+        /// The shell
+        #[arg(value_parser = PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|name| name.parse::<Shell>()))]
+        shell: Shell,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -221,7 +226,7 @@ impl Cli {
             Command::Report(report) => report.run(&shared),
             Command::Why(why) => why.run(&shared),
             Command::Pools(pools) => pools.run(&shared),
-            Command::Completions(completions) => completions.run(),
+            Command::Completions { shell } => completions(shell),
         };
         done.unwrap_or_else(|failure| failure.tell())
     }
@@ -270,6 +275,14 @@ fn flag(name: &'static str, path: &'static str, value: Option<impl ToString>) ->
 /// Returns the name of a variant on the command line.
 fn shown(variant: impl ValueEnum) -> String {
     variant.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// Prints a completion script.
+fn completions(shell: Shell) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    generate(shell, &mut Cli::command(), "tolerarch", &mut script);
+    output::print(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Adds a hint to an error about wrong usage: `check` takes files by `-f`.
