@@ -16,11 +16,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::version::Info;
 
-use super::kubernetes::{list, name_of};
+use super::kubernetes::name_of;
 use super::output::{Look, Output, json, print};
 use super::session::run;
 use super::{Failure, Shared};
@@ -101,8 +100,8 @@ async fn check_cluster(exam: &mut Exam<'_>) -> Result<(), RequestError> {
 async fn check_all(exam: &mut Exam<'_>) {
     let (client, only) = (exam.client, exam.only);
     let namespaces = installation::namespaces(exam).await;
-    let all = match list::<MutatingWebhookConfiguration>(client, None, "").await {
-        Ok(all) => Entry::all(all),
+    let all = match Entry::list(client).await {
+        Ok(all) => all,
         Err(error) => {
             exam.findings.unread("webhook", "the MutatingWebhookConfigurations", &error);
             return probe::check_unseen(exam).await;

@@ -1,6 +1,5 @@
 //! The configuration of an installation, as its Pods have it.
 
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -8,7 +7,7 @@ use kube::ResourceExt;
 use super::findings::{Exam, Findings, Status};
 use super::installation::{Backend, labels, serving};
 use super::webhooks::{Entry, by_service};
-use crate::cli::kubernetes::{get, list};
+use crate::cli::kubernetes::get;
 use crate::config::Config;
 use tolerarch_kubernetes::cluster::{Selector, UserClient};
 
@@ -101,9 +100,8 @@ async fn mounted(
 
 /// Reads the configuration of the first installation.
 pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed, String> {
-    let all = list::<MutatingWebhookConfiguration>(client, None, "").await;
+    let all = Entry::list(client).await;
     let all = all.map_err(|error| format!("the MutatingWebhookConfigurations cannot be read: {error}"))?;
-    let all = Entry::all(all);
     let ours: Vec<&Entry> = all.iter().filter(|entry| entry.is_ours() && entry.is_for_pods()).collect();
     let installed = by_service(&ours);
     let entry = installed.first().ok_or("the cluster has no webhook of tolerarch")?;

@@ -10,8 +10,8 @@ use rustls::pki_types::pem::PemObject;
 use x509_parser::time::ASN1Time;
 
 use super::findings::{Findings, some_of};
-use crate::cli::kubernetes::name_of;
-use tolerarch_kubernetes::cluster::Selector;
+use crate::cli::kubernetes::{list, name_of};
+use tolerarch_kubernetes::cluster::{RequestError, Selector, UserClient};
 use tolerarch_support::logging::date;
 
 pub(super) struct Entry {
@@ -23,12 +23,12 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn all(configurations: Vec<MutatingWebhookConfiguration>) -> Vec<Self> {
+    pub(super) async fn list(client: &UserClient) -> Result<Vec<Self>, RequestError> {
         let entries = |configuration: MutatingWebhookConfiguration| {
             let name = configuration.metadata.name.unwrap_or_default();
             configuration.webhooks.into_iter().flatten().map(move |webhook| Self::new(name.clone(), webhook))
         };
-        configurations.into_iter().flat_map(entries).collect()
+        Ok(list(client, None, "").await?.into_iter().flat_map(entries).collect())
     }
 
     pub(super) fn new(configuration: String, mut webhook: MutatingWebhook) -> Self {
