@@ -54,13 +54,9 @@ pub(super) fn fix(reason: Reason) -> Option<&'static str> {
 /// Returns the explanation of a placeholder, which another webhook replaces by a real image in the Pod. A registry's
 /// answer would mislead: nobody has pushed an image of that name, and no password would help.
 pub(super) fn placeholder(image: &str) -> Option<&'static str> {
-    match image {
-        // https://istio.io/latest/docs/reference/config/analysis/ist0146/
-        "auto" => {
-            Some("a placeholder that another webhook replaces (Istio's injector) when the Pod is created")
-        }
-        _ => None,
-    }
+    // https://istio.io/latest/docs/reference/config/analysis/ist0146/
+    (image == "auto")
+        .then_some("a placeholder that another webhook replaces (Istio's injector) when the Pod is created")
 }
 
 #[cfg(test)]

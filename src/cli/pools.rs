@@ -96,9 +96,7 @@ fn table(discovery: &Discovery<'_>, inventory: &Inventory, notes: &[String], loo
 
 /// Lists the architectures; the operating system is linux for all of them.
 fn architectures(platforms: PlatformSet) -> String {
-    let names: Vec<String> =
-        platforms.names().map(|name| name.trim_start_matches("linux/").to_owned()).collect();
-    names.join(", ")
+    platforms.names().collect::<Vec<_>>().join(", ").replace("linux/", "")
 }
 
 fn row(known: &KnownPool<'_>) -> Row {

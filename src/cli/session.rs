@@ -75,13 +75,6 @@ pub(super) struct BlockingImage {
     pub(super) lacks: PlatformSet,
 }
 
-impl From<Blocker<'_>> for BlockingImage {
-    fn from(blocker: Blocker<'_>) -> Self {
-        let lacks = blocker.cause.lacks();
-        Self { image: shortened(blocker.image).to_owned(), reason: blocker.cause.into(), lacks }
-    }
-}
-
 /// Runs work that may take a while, with a progress line. Ctrl-C ends the process.
 pub(super) fn run<T>(
     shared: &Shared,
@@ -194,6 +187,10 @@ impl Session {
         let done = decision.done();
         let Decision { reason, image, blockers, opened, edits, warnings } = decision;
         let patch = root.map(|root| patch::build(root, pod, &edits)).filter(|patch| !patch.is_empty());
+        let blocking = |&Blocker { image, cause }: &Blocker<'_>| {
+            let image = shortened(image).to_owned();
+            BlockingImage { image, reason: cause.into(), lacks: cause.lacks() }
+        };
         let unknown = image.filter(|_| FailOn::of(reason).contains(&FailOn::Unknown));
         let placeholder = unknown.and_then(placeholder);
         let asked = || self.cause(&unknown?.parse().ok()?);
@@ -201,7 +198,7 @@ impl Session {
             decision: done,
             reason,
             pools: opened.iter().map(|pool| pool.name.clone()).collect(),
-            blockers: blockers.into_iter().map(BlockingImage::from).collect(),
+            blockers: blockers.iter().map(blocking).collect(),
             warnings,
             image: image.map(|image| shortened(image).to_owned()),
             cause: placeholder.map(ToOwned::to_owned).or_else(asked),
