@@ -91,10 +91,6 @@ impl Survey {
         Ok(Self { pods, shapes: index.shapes.all, nodes: nodes.ok(), namespaces, notes })
     }
 
-    pub(super) fn noted(note: String) -> Self {
-        Self { notes: vec![note], ..Self::default() }
-    }
-
     pub(super) fn platform(&self, node: &str) -> Option<PlatformSet> {
         *self.nodes.as_ref()?.get(node)?
     }

@@ -93,14 +93,15 @@ impl Why {
                 Err(message) => faults.push(format!("{}: {message}", target.text)),
             }
         }
-        let survey = if objects.is_empty() {
-            Ok(Survey::default())
-        } else {
-            Survey::read(client, Some(namespace), progress).await
-        };
-        let survey = survey.unwrap_or_else(|error| {
-            Survey::noted(format!("Pods cannot be listed, so it is not told where they run: {error}"))
-        });
+        let mut survey = Survey::default();
+        if !objects.is_empty() {
+            match Survey::read(client, Some(namespace), progress).await {
+                Ok(read) => survey = read,
+                Err(error) => survey
+                    .notes
+                    .push(format!("Pods cannot be listed, so it is not told where they run: {error}")),
+            }
+        }
         (objects, survey, faults)
     }
 }
