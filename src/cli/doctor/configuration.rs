@@ -109,7 +109,7 @@ pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed,
         entry.service().ok_or("its webhook calls a URL, so its Pods are not known")?;
     let pods = async {
         let found = get::<Service>(client, Some(namespace), service).await?;
-        serving(client, namespace, &labels(&found.spec.unwrap_or_default())).await
+        serving(client, namespace, &labels(found.spec.unwrap_or_default())).await
     };
     let unread = |error| format!("the Pods of Service {namespace}/{service} cannot be read: {error}");
     let (mut source, text, _) = mounted(client, namespace, &pods.await.map_err(unread)?).await?;

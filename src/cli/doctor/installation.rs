@@ -6,6 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ContainerPort, Namespace, Pod, PodSpec, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
+use kube::core::{Selector, SelectorExt};
 
 use super::findings::{Exam, Status, some_of};
 use super::webhooks::Entry;
@@ -75,14 +76,14 @@ impl Backend {
                 "set clientConfig.service.port to the port of the Service that leads to the webhook, 443 in the chart",
             );
         }
-        let labels = labels(&spec);
+        let labels = labels(spec);
         let pods = pods(exam, &called, namespace, &labels).await;
         let leads = check_endpoints(exam, (namespace, name), &labels, &pods).await && has_port;
         let admin = |kind: &str, name: &str, port: i32| {
             format!("/api/v1/namespaces/{namespace}/{kind}/http:{name}:{port}/proxy")
         };
         // Without a selector the Pods of a Service are not known.
-        let admin = if labels.is_empty() {
+        let admin = if labels.selects_all() {
             let is_shown = ports.contains(&ADMIN);
             is_shown.then(|| (called, admin("services", name, ADMIN))).into_iter().collect()
         } else {
@@ -125,10 +126,9 @@ impl Backend {
     }
 }
 
-/// Returns the selector of a Service in kubectl's syntax.
-pub(super) fn labels(spec: &ServiceSpec) -> String {
-    let labels = spec.selector.iter().flatten().map(|(key, value)| format!("{key}={value}"));
-    labels.collect::<Vec<_>>().join(",")
+/// Returns the selector of a Service; one without any label stands for Pods that are not known.
+pub(super) fn labels(spec: ServiceSpec) -> Selector {
+    spec.selector.unwrap_or_default().into_iter().collect()
 }
 
 /// Returns the image of a Pod's first container.
@@ -149,7 +149,7 @@ fn ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
 async fn check_endpoints(
     exam: &mut Exam<'_>,
     (namespace, name): (&str, &str),
-    labels: &str,
+    labels: &Selector,
     pods: &[Pod],
 ) -> bool {
     let of_service = format!("kubernetes.io/service-name={name}");
@@ -231,12 +231,12 @@ fn waits(pod: &Pod) -> bool {
 pub(super) async fn serving(
     client: &UserClient,
     namespace: &str,
-    labels: &str,
+    labels: &Selector,
 ) -> Result<Vec<Pod>, RequestError> {
-    if labels.is_empty() {
+    if labels.selects_all() {
         return Ok(Vec::new());
     }
-    let mut pods = list::<Pod>(client, Some(namespace), labels).await?;
+    let mut pods = list::<Pod>(client, Some(namespace), &labels.to_string()).await?;
     pods.retain(|pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
@@ -245,11 +245,11 @@ pub(super) async fn serving(
 }
 
 /// Lists the Pods that serve, or will; reports why there are none, or which do not start.
-async fn pods(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &str) -> Vec<Pod> {
+async fn pods(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &Selector) -> Vec<Pod> {
     let read = serving(exam.client, namespace, labels);
     let Some(pods) = exam.read("version", "the Pods of tolerarch", read).await else { return Vec::new() };
     let Exam { client, findings, .. } = exam;
-    if pods.is_empty() && !labels.is_empty() {
+    if pods.is_empty() && !labels.selects_all() {
         let (why, fix) = absence(client, service, namespace, labels).await;
         findings.failed("pods", why, fix);
     }
@@ -270,16 +270,12 @@ async fn pods(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &str)
 }
 
 /// Returns why a Service has no Pods, and advice.
-async fn absence(client: &UserClient, service: &str, namespace: &str, labels: &str) -> (String, String) {
+async fn absence(client: &UserClient, service: &str, namespace: &str, labels: &Selector) -> (String, String) {
     let deployments = list::<Deployment>(client, Some(namespace), "").await.unwrap_or_default();
     let is_at_zero = |deployment: &&Deployment| {
         let Some(spec) = &deployment.spec else { return false };
         let own = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
-        let has = |label: &str| {
-            let (key, value) = label.split_once('=').unwrap_or_default();
-            own.and_then(|own| own.get(key)).is_some_and(|own| own == value)
-        };
-        spec.replicas == Some(0) && labels.split(',').all(has)
+        spec.replicas == Some(0) && own.is_some_and(|own| labels.matches(own))
     };
     match deployments.iter().find(is_at_zero).map(name_of) {
         Some(name) => (
