@@ -143,10 +143,9 @@ fn names_images(spec: &Node) -> bool {
 
 /// Returns whether a node is the spec of a Pod, whose containers all name a valid image.
 fn is_spec(node: &Node) -> bool {
-    let pod = || json!({"spec": node.value()});
     let has_references =
         |pod: Pod<'_>| pod.images().iter().all(|usage| usage.image != Err(LookupError::Invalid));
-    names_images(node) && Pod::of_value(&pod()).is_ok_and(has_references)
+    names_images(node) && Pod::of_value(&json!({"spec": node.value()})).is_ok_and(has_references)
 }
 
 /// Returns whether a node names a container image, and no picture: as a text, or by the parts of its name.
