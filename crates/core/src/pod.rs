@@ -30,7 +30,7 @@ pub use mode::PodMode;
 pub use preference::PodPreference;
 pub use scheduling::{ARCH_KEY, BETA_ARCH_KEY, names_architecture};
 pub(crate) use scheduling::{Expression, Scheduling, Term, WeightedTerm};
-pub(crate) use stored::{size_of_json, size_of_value};
+pub(crate) use stored::size_of_json;
 pub use template::Template;
 pub use toleration::Toleration;
 
@@ -163,7 +163,7 @@ impl<'a> Pod<'a> {
             let path = error.path().to_string();
             PodError { field: if path == "." { "the Pod".to_owned() } else { path } }
         })?;
-        Ok(Self { bytes: size_of_value(value), ..pod })
+        Ok(Self { bytes: size_of_json(value.to_string().as_bytes()), ..pod })
     }
 
     /// Reads a Pod as the API server writes it; `None` if it exceeds the limits on untrusted input, or is malformed.

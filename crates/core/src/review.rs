@@ -139,39 +139,29 @@ struct Type<'a> {
 
 /// Decodes a review. A body without a uid is an error, as the API server would take no answer to it.
 pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
-    let daemon_set = || daemon_set::read(body);
     match pod::read::<Decoded<'_>>(body) {
-        // The Pod is a little smaller than the review around it.
-        Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_json(body)), daemon_set),
+        Ok(envelope) => read(body, envelope, |pod| {
+            let Some(Object(mut pod)) = pod else { return Subject::Malformed };
+            // The Pod is a little smaller than the review around it.
+            pod.bytes = pod::size_of_json(body);
+            Subject::Pod(pod)
+        }),
         // The body may have a uid even if its object is malformed.
-        Err(_) => read(serde_json::from_slice::<Podless<'_>>(body)?, |_| Subject::Malformed, daemon_set),
+        Err(_) => read(body, serde_json::from_slice::<Podless<'_>>(body)?, |_| Subject::Malformed),
     }
 }
 
-/// Reads a review of a file.
-pub fn of_value(value: &Value) -> Result<Review<'_>, ReviewError> {
-    // The templates of a DaemonSet are compared as text, which a value does not have.
-    let daemon_set = || daemon_set::read(value.to_string().as_bytes()).into_owned();
-    match Decoded::deserialize(value) {
-        Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_value(value)), daemon_set),
-        Err(_) => {
-            let envelope = serde_path_to_error::deserialize::<_, Podless<'_>>(value)
-                .map_err(|error| ReviewError::Value { field: error.path().to_string() })?;
-            read(envelope, |_| Subject::Malformed, daemon_set)
-        }
-    }
-}
-
-fn of_pod<'a>(pod: Option<Object<Box<Pod<'a>>>>, bytes: usize) -> Subject<'a> {
-    let Some(Object(mut pod)) = pod else { return Subject::Malformed };
-    pod.bytes = bytes;
-    Subject::Pod(pod)
+/// Reads a review of a file, as text: a value has no line, but a path, for an error.
+pub fn of_value(value: &Value) -> Result<Review<'static>, ReviewError> {
+    serde_path_to_error::deserialize::<_, Podless<'_>>(value)
+        .map_err(|error| ReviewError::Value { field: error.path().to_string() })?;
+    Ok(decode(value.to_string().as_bytes())?.into_owned())
 }
 
 fn read<'a, O>(
+    body: &'a [u8],
     Object(envelope): Object<Envelope<'a, O>>,
     pod: impl FnOnce(Option<O>) -> Subject<'a>,
-    daemon_set: impl FnOnce() -> Subject<'a>,
 ) -> Result<Review<'a>, ReviewError> {
     if envelope.api_version != *API_VERSION || envelope.kind != *KIND {
         return Err(ReviewError::Kind);
@@ -180,7 +170,7 @@ fn read<'a, O>(
     let subject = if request.is(&["CREATE"], "", "pods", "Pod") {
         pod(request.object)
     } else if request.is(&["CREATE", "UPDATE"], "apps", "daemonsets", DAEMON_SET) {
-        daemon_set()
+        daemon_set::read(body)
     } else {
         Subject::Other
     };

@@ -2,8 +2,6 @@
 //! near etcd's limit is left unchanged rather than refused. A Pod of 200 KiB with 1,000 objects and 5,000 members
 //! counts as 294 KiB, of 1.5 MiB. `e2e/upstream` compares the bound with the encoder of the API server.
 
-use serde_json::Value;
-
 /// Bytes of JSON below which all of them count. No list takes more than ten times the bytes of its JSON (of containers
 /// that are all `{}`), which fits as well.
 const SMALL: usize = 128 << 10;
@@ -18,10 +16,6 @@ const ESCAPE: usize = 5;
 
 pub(crate) fn size_of_json(json: &[u8]) -> usize {
     if json.len() < SMALL { json.len() } else { bound(json) }
-}
-
-pub(crate) fn size_of_value(value: &Value) -> usize {
-    bound(value.to_string().as_bytes())
 }
 
 fn bound(json: &[u8]) -> usize {
