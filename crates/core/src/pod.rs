@@ -11,7 +11,6 @@ mod mode;
 mod preference;
 mod scheduling;
 mod stored;
-mod template;
 mod toleration;
 mod workload;
 
@@ -31,7 +30,6 @@ pub use preference::PodPreference;
 pub use scheduling::{ARCH_KEY, BETA_ARCH_KEY, names_architecture};
 pub(crate) use scheduling::{Expression, Scheduling, Term, WeightedTerm};
 pub(crate) use stored::size_of_json;
-pub use template::Template;
 pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
@@ -177,7 +175,7 @@ impl<'a> Pod<'a> {
         Ok(Self::of_value(value)?.created_by(kind.into(), name.into()))
     }
 
-    fn created_by(self, kind: Text<'a>, name: Text<'a>) -> Self {
+    pub(crate) fn created_by(self, kind: Text<'a>, name: Text<'a>) -> Self {
         Self { template_of: Some(Owner { kind, name, controller: None }), ..self }
     }
 }

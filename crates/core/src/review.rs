@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::pod::{self, DAEMON_SET, Kept, Pod, Text, kept};
 use tolerarch_text::json::{Object, push_text};
 
-pub use daemon_set::DaemonSet;
+pub use daemon_set::{DaemonSet, Template};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -65,6 +65,7 @@ impl Kept for Subject<'_> {
 kept! {
     Review { uid, namespace, subject }
     DaemonSet { template, before }
+    Template { pod, json }
 }
 
 /// Reason why a body is no review that could be answered. The texts quote nothing of the body.
@@ -108,16 +109,16 @@ pub(crate) type Decoded<'a> = Object<Envelope<'a, Object<Box<Pod<'a>>>>>;
 type Podless<'a> = Object<Envelope<'a, IgnoredAny>>;
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
-pub(crate) struct Envelope<'a, O> {
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>, P: Deserialize<'de>"))]
+pub(crate) struct Envelope<'a, O, P = IgnoredAny> {
     api_version: Text<'a>,
     kind: Text<'a>,
-    request: Option<Request<'a, O>>,
+    request: Option<Request<'a, O, P>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
-struct Request<'a, O> {
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>, P: Deserialize<'de>"))]
+struct Request<'a, O, P> {
     uid: Text<'a>,
     kind: Option<Type<'a>>,
     resource: Option<Type<'a>>,
@@ -125,6 +126,8 @@ struct Request<'a, O> {
     operation: Text<'a>,
     namespace: Text<'a>,
     object: Option<O>,
+    /// The object before an update, skipped unless that is a DaemonSet.
+    old_object: Option<P>,
 }
 
 /// A kind or a resource, each in its API group.
@@ -170,14 +173,14 @@ fn read<'a, O>(
     let subject = if request.is(&["CREATE"], "", "pods", "Pod") {
         pod(request.object)
     } else if request.is(&["CREATE", "UPDATE"], "apps", "daemonsets", DAEMON_SET) {
-        daemon_set::read(body)
+        daemon_set::read(body).map_or(Subject::Malformed, |set| Subject::DaemonSet(set.into()))
     } else {
         Subject::Other
     };
     Ok(Review { uid: request.uid, namespace: request.namespace, subject })
 }
 
-impl<O> Request<'_, O> {
+impl<O, P> Request<'_, O, P> {
     /// Returns whether the request is one of these operations on objects of this kind, and not on a subresource.
     fn is(&self, operations: &[&str], group: &str, resource: &str, kind: &str) -> bool {
         operations.contains(&self.operation.as_str())

@@ -3,8 +3,7 @@
 
 use super::keys::{Labels, Picked};
 use super::{
-    AppliedLists, Container, Metadata, Named, Owner, Pod, Spec, Template, Text, Toleration, Usage, Volume,
-    VolumeImage,
+    AppliedLists, Container, Metadata, Named, Owner, Pod, Spec, Text, Toleration, Usage, Volume, VolumeImage,
 };
 use tolerarch_text::json::Unread;
 
@@ -104,7 +103,6 @@ pub(crate) use kept;
 
 kept! {
     Pod { metadata, spec, bytes, template_of, applied }
-    Template { pod, json }
     Metadata { name, generate_name, owner_references, labels, annotations }
     Owner { kind, name, controller }
     Labels { own, all }

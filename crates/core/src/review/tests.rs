@@ -71,6 +71,7 @@ fn an_odd_pod_never_costs_the_answer() {
     });
     assert_eq!(subject(&odd_deployment), "other");
     assert_eq!(subject(&review(|r| r["request"]["object"] = json!({}))), "pod");
+    assert_eq!(subject(&review(|r| r["request"]["oldObject"] = json!([{"spec": 7}]))), "pod");
 }
 
 #[test]

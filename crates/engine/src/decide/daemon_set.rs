@@ -8,10 +8,10 @@ use super::{Snapshot, Wait};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
 use tolerarch_core::placement::{self, AnnotationEdit, Edits, Ownership, SpecEdits};
-use tolerarch_core::pod::{ANNOTATIONS, Pod, REQUIRED_KEY, Template};
+use tolerarch_core::pod::{ANNOTATIONS, Pod, REQUIRED_KEY};
 use tolerarch_core::policy::{Mode, Policy, Rank};
 use tolerarch_core::reason::Reason;
-use tolerarch_core::review::DaemonSet;
+use tolerarch_core::review::{DaemonSet, Template};
 
 /// Members of a Pod's spec that can hold managed additions.
 const MEMBERS: [&str; 3] = ["tolerations", "nodeSelector", "affinity"];
