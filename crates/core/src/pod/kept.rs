@@ -1,10 +1,8 @@
 //! Memory of a decoded Pod, and its copy without the bytes that it was read from, for the time in which it waits. Most
 //! of a large review is nothing that a decision needs. Lists may be much larger decoded than as JSON (`{}`).
 
-use super::keys::{Labels, Picked};
-use super::{
-    AppliedLists, Container, Metadata, Named, Owner, Pod, Spec, Text, Toleration, Usage, Volume, VolumeImage,
-};
+use super::keys::{Labels, Member, Picked};
+use super::{Container, Metadata, Named, Owner, Pod, Spec, Text, Toleration, Usage, Volume, VolumeImage};
 use tolerarch_text::json::Unread;
 
 /// Bytes for each image beside its text, while it is looked up: its usage, and the rest of the full reference.
@@ -58,40 +56,14 @@ impl<T: Kept> Kept for Vec<T> {
     }
 }
 
-impl<A: Kept, B: Kept> Kept for (A, B) {
-    type Owned = (A::Owned, B::Owned);
-    fn into_owned(self) -> Self::Owned {
-        (self.0.into_owned(), self.1.into_owned())
-    }
-    fn held(&self) -> usize {
-        self.0.held() + self.1.held()
-    }
-}
-
-/// Implements [`Kept`] for values that hold nothing beside themselves.
-macro_rules! kept_itself {
-    ($($name:ty),*) => {$(
-        impl Kept for $name {
-            type Owned = Self;
-            fn into_owned(self) -> Self {
-                self
-            }
-            fn held(&self) -> usize {
-                0
-            }
-        }
-    )*};
-}
-
-kept_itself!(bool, usize, i64, &'static str, AppliedLists);
-
-/// Implements [`Kept`] for structs, with all their fields, and optionally bytes that each holds beside them.
+/// Implements [`Kept`] for structs: their fields, behind a semicolon those that hold nothing elsewhere, and optionally
+/// bytes that each struct holds beside them.
 macro_rules! kept {
-    ($($name:ident { $($field:ident),* } $(+ $more:ident)?)*) => {$(
+    ($($name:ident { $($field:ident),* $(; $($plain:ident),*)? } $(+ $more:ident)?)*) => {$(
         impl Kept for $name<'_> {
             type Owned = $name<'static>;
             fn into_owned(self) -> Self::Owned {
-                $name { $($field: Kept::into_owned(self.$field)),* }
+                $name { $($field: Kept::into_owned(self.$field),)* $($($plain: self.$plain),*)? }
             }
             fn held(&self) -> usize {
                 0 $(+ Kept::held(&self.$field))* $(+ $more)?
@@ -102,15 +74,16 @@ macro_rules! kept {
 pub(crate) use kept;
 
 kept! {
-    Pod { metadata, spec, bytes, template_of, applied }
+    Pod { metadata, spec, template_of; bytes, applied }
     Metadata { name, generate_name, owner_references, labels, annotations }
-    Owner { kind, name, controller }
+    Owner { kind, name; controller }
     Labels { own, all }
-    Picked { texts, count, bytes }
+    Picked { members; count, bytes }
+    Member { text; key }
     Spec { node_name, os, node_selector, affinity, containers, init_containers, volumes, image_pull_secrets, tolerations }
     Named { name }
     Container { image, image_pull_policy } + USAGE
     Volume { image } + USAGE
     VolumeImage { reference, pull_policy }
-    Toleration { key, operator, value, effect, toleration_seconds }
+    Toleration { key, operator, value, effect; toleration_seconds }
 }

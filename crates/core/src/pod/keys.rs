@@ -36,16 +36,22 @@ const PREFIX: &str = "tolerarch.io/";
 /// The members of an object of texts that a decision reads, and the size of the object.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Picked<'a> {
-    pub(super) texts: Vec<(&'static str, Text<'a>)>,
+    pub(super) members: Vec<Member<'a>>,
     /// Number of all members of the object.
     pub(super) count: usize,
     /// Bytes of all members, keys and values.
     pub(super) bytes: usize,
 }
 
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Member<'a> {
+    pub(super) key: &'static str,
+    pub(super) text: Text<'a>,
+}
+
 impl Picked<'_> {
     pub(super) fn get(&self, key: &str) -> Option<&str> {
-        self.texts.iter().find(|(known, _)| *known == key).map(|(_, text)| text.as_str())
+        self.members.iter().find(|member| member.key == key).map(|member| member.text.as_str())
     }
 }
 
@@ -64,8 +70,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Picked<'a> {
                     picked.bytes += name.len() + text.as_str().len();
                     if let Some(key) = KEYS.into_iter().find(|key| *key == name) {
                         // The last of several members with one name counts, as in Go.
-                        picked.texts.retain(|(known, _)| *known != key);
-                        picked.texts.push((key, text));
+                        picked.members.retain(|member| member.key != key);
+                        picked.members.push(Member { key, text });
                     }
                 }
                 Ok(picked)
