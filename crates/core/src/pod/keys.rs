@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 use super::json::{Name, Text, Texts, read_small};
 use super::kept::Kept;
-use tolerarch_text::json::{self, Unread};
+use tolerarch_text::json::Unread;
 
 /// Label or annotation that excludes a Pod (or a namespace), `"off"`, or says whether its decisions are carried out.
 pub const MODE_KEY: &str = "tolerarch.io/mode";
@@ -98,11 +98,10 @@ impl Labels<'_> {
 impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let all = Unread::deserialize(deserializer)?;
-        let own = match all.borrowed() {
-            _ if !all.may_have(PREFIX) => Some(Picked::default()),
-            Some(text) => json::read(text.as_bytes()).ok(),
-            None => all.read().map(Picked::into_owned),
-        };
+        if !all.may_have(PREFIX) {
+            return Ok(Self { own: Picked::default(), all });
+        }
+        let own = all.read().map(Picked::into_owned);
         Ok(Self { own: own.ok_or_else(|| D::Error::custom("labels are texts"))?, all })
     }
 }

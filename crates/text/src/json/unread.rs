@@ -13,12 +13,6 @@ use super::reader::{TEXT, read};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Unread<'a>(Cow<'a, str>);
 
-impl<'a> Unread<'a> {
-    pub fn borrowed(&self) -> Option<&'a str> {
-        if let Cow::Borrowed(json) = self.0 { Some(json) } else { None }
-    }
-}
-
 impl Unread<'_> {
     /// Reads the value; `None` if it is no `T`, or written in an unusual way.
     pub fn read<'p, T: Deserialize<'p>>(&'p self) -> Option<T> {
