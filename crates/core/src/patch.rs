@@ -35,15 +35,6 @@ fn edit<S: SerializeSeq>(
     patch.serialize_element(&Operation { op, path, value })
 }
 
-/// Serializes annotations for a Pod that has none, so that none is to be removed.
-struct Annotations<'a>(&'a [AnnotationEdit]);
-
-impl Serialize for Annotations<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|edit| (edit.key, &edit.value)))
-    }
-}
-
 /// Renders edits of `pod`, which is at the JSON pointer `root` in the object, as a JSON patch. Empty without edits.
 pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
     if edits.is_empty() {
@@ -92,7 +83,8 @@ fn write<S: SerializeSeq>(
             edit(patch, format_args!("{root}/metadata/annotations/{prefix}~1{name}"), value)?;
         }
     } else if !edits.annotations.is_empty() {
-        let annotations = Annotations(&edits.annotations);
+        // The Pod has none, so that none is to be removed.
+        let annotations: BTreeMap<_, _> = edits.annotations.iter().map(|own| (own.key, &own.value)).collect();
         if pod.has_metadata() {
             edit(patch, format_args!("{root}/metadata/annotations"), Some(annotations))?;
         } else {
