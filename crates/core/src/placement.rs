@@ -15,7 +15,6 @@ use crate::pod::{Pod, Scheduling, Toleration};
 use crate::policy::{Policy, Pool, Verdicts};
 use managed::Managed;
 use ownership::names;
-use steering::Steering;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Edits<'a> {
@@ -117,14 +116,11 @@ pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a,
     let stays = |place: &usize| add.iter().any(|own| tolerations[*place].same(own));
     let remove = ownership.tolerations.iter().copied().filter(|place| !stays(place)).collect();
     add.retain(|own| !ownership.tolerations.iter().any(|&place| tolerations[place].same(own)));
-    let mut annotations: Vec<AnnotationEdit> =
-        ownership.record(&verdicts.policy.pools, &opened).into_iter().collect();
-    let Steering { spec, annotations: others, stands, is_nowhere } =
-        steering::steer(pod, before, &verdicts, &opened);
-    annotations.extend(others);
-    let spec = (spec != SpecEdits::default()).then(|| Box::new(spec));
-    let edits = Edits { remove, add, spec, annotations };
-    Placement { opened, is_steered: stands, is_nowhere, edits }
+    let annotations = ownership.record(&verdicts.policy.pools, &opened).into_iter().collect();
+    let edits = Edits { remove, add, spec: None, annotations };
+    let mut placement = Placement { opened, is_steered: false, is_nowhere: false, edits };
+    steering::steer(pod, before, &verdicts, &mut placement);
+    placement
 }
 
 #[cfg(test)]

@@ -2,33 +2,24 @@
 
 use super::managed::Managed;
 use super::preference::{self, Preferred};
-use super::{AnnotationEdit, SpecEdits, names};
+use super::{AnnotationEdit, Placement, SpecEdits, names};
 use crate::image::PlatformSet;
 use crate::pod::{
     ARCH_KEY, Applied, AppliedLists, Expression, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY, Scheduling,
     is_label_value,
 };
-use crate::policy::{NodeFit, PlacementRules, Pool, Require, Verdicts};
+use crate::policy::{NodeFit, PlacementRules, Require, Verdicts};
 
 /// Maximal number of preferences read from an annotation; tolerarch writes one for each architecture and pool.
 const MARKED: usize = 128;
 
-#[derive(Debug, Default)]
-pub(super) struct Steering {
-    pub(super) spec: SpecEdits,
-    pub(super) annotations: Vec<AnnotationEdit>,
-    /// Set if a managed addition steers the Pod after this pass.
-    pub(super) stands: bool,
-    /// Set if the Pod's images have no platform in common, so that the Pod is not steered.
-    pub(super) is_nowhere: bool,
-}
-
+/// Adds to a placement, of which the opened pools are known, what steers the Pod.
 pub(super) fn steer(
     pod: &Pod<'_>,
     before: Option<&Pod<'_>>,
     verdicts: &Verdicts<'_, '_>,
-    opened: &[&Pool],
-) -> Steering {
+    placement: &mut Placement<'_>,
+) {
     let (rules, preference) = (&verdicts.policy.placement, pod.preference());
     let prefers = !rules.prefer.is_empty()
         || verdicts.policy.pools.iter().any(|pool| pool.prefer.is_some())
@@ -36,7 +27,7 @@ pub(super) fn steer(
     // The controller of a DaemonSet chooses the nodes, and heeds no preference.
     let prefers = prefers && !pod.is_of_daemon_set();
     if !rules.requires() && !prefers {
-        return Steering::default();
+        return;
     }
     let (nodes, labels) = match before.and_then(|before| kept(before, verdicts)) {
         _ if !rules.requires() => (NodeFit::Unknown, false),
@@ -46,7 +37,7 @@ pub(super) fn steer(
     let is_nowhere = nodes == NodeFit::Nowhere && rules.require != Require::Off;
     let mut wanted = required(pod, rules, nodes, labels);
     if !is_nowhere && prefers {
-        wanted.preferred = preference::possible(preference, verdicts, opened);
+        wanted.preferred = preference::possible(preference, verdicts, &placement.opened);
     }
     // Additions of a feature that is off are not looked for, either.
     let written = if rules.requires() { pod.annotation(REQUIRED_KEY) } else { "" };
@@ -57,9 +48,9 @@ pub(super) fn steer(
     };
     let is_marked = names(marked).chain(names(preferred)).next().is_some();
     if wanted == Managed::default() && !is_marked && !is_nowhere {
-        return Steering::default();
+        return;
     }
-    let Some(there) = pod.scheduling() else { return Steering::default() };
+    let Some(there) = pod.scheduling() else { return };
     let was = before.and_then(|before| {
         let scheduling = before.scheduling()?;
         let own = required_before(&scheduling, rules, before.annotation(REQUIRED_KEY), before.applied, None);
@@ -71,14 +62,13 @@ pub(super) fn steer(
     let users = own.taken_out(&there);
     let is_free = wanted.restrict(&users);
 
-    let mut annotations = Vec::new();
-    annotations.extend(record(REQUIRED_KEY, written, wanted.required_text()));
-    annotations.extend(record(PREFERRED_KEY, preferred, wanted.preferred_text()));
-    let stands = wanted != Managed::default();
-    let Ok(spec) = SpecEdits::of(&there, &wanted.put_in(users), &wanted) else {
-        return Steering::default();
-    };
-    Steering { spec, annotations, stands, is_nowhere: is_free && is_nowhere }
+    let Ok(spec) = SpecEdits::of(&there, &wanted.put_in(users), &wanted) else { return };
+    let edits = &mut placement.edits;
+    edits.spec = (spec != SpecEdits::default()).then(|| Box::new(spec));
+    edits.annotations.extend(record(REQUIRED_KEY, written, wanted.required_text()));
+    edits.annotations.extend(record(PREFERRED_KEY, preferred, wanted.preferred_text()));
+    placement.is_steered = wanted != Managed::default();
+    placement.is_nowhere = is_free && is_nowhere;
 }
 
 /// Returns the nodes that the images allow, and whether the Pod's labels are required of its nodes.
