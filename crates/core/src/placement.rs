@@ -61,11 +61,6 @@ impl Edits<'_> {
     pub fn steer(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.steers)
     }
-
-    /// Returns whether the API server still stores the Pod with the additions.
-    pub fn fit(&self, pod: &Pod<'_>) -> bool {
-        room::is_enough(pod, self)
-    }
 }
 
 #[derive(Debug)]

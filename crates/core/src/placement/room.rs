@@ -12,28 +12,30 @@ pub(super) const OBJECT: usize = (1536 - 16) << 10;
 /// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
 const AROUND: usize = 128;
 
-/// Returns whether there is room for the additions, for certain. Removals always fit. A Pod that is too large by itself
-/// gets nothing either: only etcd knows for certain that it is.
-pub(super) fn is_enough(pod: &Pod<'_>, edits: &Edits<'_>) -> bool {
-    let annotations = edits.annotations.iter().filter(|edit| !edit.value.is_empty());
-    let texts = |edit: &AnnotationEdit| edit.key.len() + edit.value.len();
-    let written: usize = annotations.clone().map(texts).sum();
-    if written > 0 && pod.annotation_bytes() + written > ANNOTATIONS {
-        return false;
+impl Edits<'_> {
+    /// Returns whether the API server still stores the Pod with the additions, for certain. Removals always fit. A Pod
+    /// that is too large by itself gets nothing either: only etcd knows for certain that it is.
+    pub fn fit(&self, pod: &Pod<'_>) -> bool {
+        let annotations = self.annotations.iter().filter(|edit| !edit.value.is_empty());
+        let texts = |edit: &AnnotationEdit| edit.key.len() + edit.value.len();
+        let written: usize = annotations.clone().map(texts).sum();
+        if written > 0 && pod.annotation_bytes() + written > ANNOTATIONS {
+            return false;
+        }
+        let steering = self.spec.as_ref().filter(|spec| spec.steers);
+        // The annotations become shorter than before in this case, except for an explanation.
+        let explains = annotations.clone().any(|edit| edit.key == REASON_KEY);
+        if self.add.is_empty() && steering.is_none() && !self.remove.is_empty() && !explains {
+            return true;
+        }
+        let count = self.add.len() + annotations.count();
+        // JSON is longer than the stored form.
+        let steering =
+            steering.map_or(0, |spec| spec.node_selector.iter().chain(&spec.affinity).map(String::len).sum());
+        let added = self.add.iter().map(|toleration| length(toleration)).sum::<usize>() + steering;
+        let after = pod.bytes().saturating_add(added + written + count * AROUND);
+        count == 0 && steering == 0 || after <= OBJECT
     }
-    let steering = edits.spec.as_ref().filter(|spec| spec.steers);
-    // The annotations become shorter than before in this case, except for an explanation.
-    let explains = annotations.clone().any(|edit| edit.key == REASON_KEY);
-    if edits.add.is_empty() && steering.is_none() && !edits.remove.is_empty() && !explains {
-        return true;
-    }
-    let count = edits.add.len() + annotations.count();
-    // JSON is longer than the stored form.
-    let steering = steering
-        .map_or(0, |spec| [&spec.node_selector, &spec.affinity].into_iter().flatten().map(String::len).sum());
-    let added = edits.add.iter().map(|toleration| length(toleration)).sum::<usize>() + steering;
-    let after = pod.bytes().saturating_add(added + written + count * AROUND);
-    count == 0 && steering == 0 || after <= OBJECT
 }
 
 fn length(toleration: &Toleration<'_>) -> usize {

@@ -82,11 +82,7 @@ impl PlacementRules {
 
     /// Returns the cluster's platforms within `nodes`, by whole architectures: nodes are told apart by nothing else.
     fn within(&self, nodes: PlatformSet) -> PlatformSet {
-        let runs = self.platforms.intersection(nodes);
-        if runs == self.platforms {
-            return runs;
-        }
-        runs.without_architectures_of(self.platforms.difference(nodes))
+        self.platforms.without_architectures_of(self.platforms.difference(nodes))
     }
 }
 
