@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::Text;
+
 /// Paths of the lists in `fieldsV1`, below the template's spec.
 const TOLERATIONS: [&str; 1] = ["f:tolerations"];
 const NODE_SELECTOR: [&str; 1] = ["f:nodeSelector"];
@@ -36,19 +38,12 @@ pub(crate) struct AppliedLists {
 
 #[derive(Deserialize)]
 struct Entry<'a> {
-    manager: Option<Cow<'a, str>>,
-    operation: Option<Cow<'a, str>>,
-    subresource: Option<Cow<'a, str>>,
-    time: Option<Cow<'a, str>>,
+    manager: Text<'a>,
+    operation: Text<'a>,
+    subresource: Text<'a>,
+    time: Text<'a>,
     #[serde(borrow, rename = "fieldsV1")]
     fields: Option<&'a RawValue>,
-}
-
-impl Entry<'_> {
-    fn is_apply(&self) -> bool {
-        self.operation.as_deref() == Some("Apply")
-            && self.subresource.as_deref().unwrap_or_default().is_empty()
-    }
 }
 
 impl AppliedLists {
@@ -73,7 +68,8 @@ impl AppliedLists {
 
 fn applies(entries: Option<&RawValue>) -> Vec<Entry<'_>> {
     let entries = entries.and_then(|entries| serde_json::from_str::<Vec<Entry<'_>>>(entries.get()).ok());
-    entries.into_iter().flatten().filter(Entry::is_apply).collect()
+    let is_apply = |entry: &Entry<'_>| entry.operation == *"Apply" && entry.subresource.is_empty();
+    entries.into_iter().flatten().filter(is_apply).collect()
 }
 
 fn inner<'a>(fields: &'a RawValue, path: &[&str]) -> Option<&'a RawValue> {
