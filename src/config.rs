@@ -51,7 +51,6 @@ use tolerarch_webhook::tls::{CertificateFiles, ManagedSettings, TlsMode};
 pub struct Config {
     pub server: Server,
     pub tls: Tls,
-    pub admin: Admin,
     pub policy: Policy,
     pub discover: Discover,
     pub verify: Verify,
@@ -94,6 +93,8 @@ impl Discover {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     pub listen: SocketAddr,
+    /// Address of metrics and probes, of the controller and the issuer of certificates, too.
+    pub admin: SocketAddr,
     pub files: CertificateFiles,
     pub drain: Duration,
     pub max_connections: usize,
@@ -107,11 +108,6 @@ pub struct Tls {
     /// Name that a certificate from files must have, if it is known.
     pub server_name: Option<ObjectName>,
     pub managed: ManagedSettings,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Admin {
-    pub listen: SocketAddr,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -142,6 +138,7 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             listen: (Ipv6Addr::UNSPECIFIED, 8443).into(),
+            admin: (Ipv6Addr::UNSPECIFIED, 8080).into(),
             files: CertificateFiles {
                 certificate: "/etc/tolerarch/tls/tls.crt".into(),
                 key: "/etc/tolerarch/tls/tls.key".into(),
@@ -150,12 +147,6 @@ impl Default for Server {
             max_connections: 4096,
             failed_images: false,
         }
-    }
-}
-
-impl Default for Admin {
-    fn default() -> Self {
-        Self { listen: (Ipv6Addr::UNSPECIFIED, 8080).into() }
     }
 }
 

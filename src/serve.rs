@@ -80,13 +80,13 @@ impl Server {
     /// # Errors
     /// Fails if anything is missing: it is better not to start than to start half.
     pub async fn bind(config: Config, environment: &Environment) -> Result<Self, ServeError> {
-        let Config { server, tls, admin, .. } = config.clone();
+        let Config { server, tls, .. } = config.clone();
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
         let families = Families::register(&metrics, &metrics)?;
         let (counts, reviews) = (TlsMetrics::register(&metrics)?, families.reviews.clone());
         // First, so that where the port of probes is open this one is, too.
         let tcp = listen("server.listen", server.listen).await?;
-        let mut process = Process::bind(admin.listen, metrics).await?;
+        let mut process = Process::bind(server.admin, metrics).await?;
         let (certificate, watch) =
             ServingCertificate::load(server.files, tls.mode, tls.server_name, counts.clone())?;
         let kept = process.supervisor.keep("certificate-watch", watch, |task| Box::pin(task.run()));

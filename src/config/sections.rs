@@ -30,7 +30,7 @@ impl Slot for Config {
             ]),
             key("tls", &mut self.tls).means("where the serving certificate comes from"),
             section("admin", "/metrics, /livez, /readyz").fixed(vec![
-                key("listen", &mut self.admin.listen).means("where they are answered, without TLS"),
+                key("listen", &mut self.server.admin).means("where they are answered, without TLS"),
             ]),
             key("pools", &mut self.policy.pools)
                 .means("a Pod gets the tolerations of every pool that all its images can run on"),

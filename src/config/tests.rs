@@ -59,7 +59,7 @@ log: {level: debug, format: text}
     .unwrap();
     let seconds = Duration::from_secs;
     assert_eq!(config.policy.mode, Mode::Observe);
-    assert_eq!((config.server.listen.port(), config.admin.listen.port()), (1, 2));
+    assert_eq!((config.server.listen.port(), config.server.admin.port()), (1, 2));
     assert_eq!((config.server.drain, config.server.max_connections), (seconds(1), 2));
     assert_eq!(config.server.files, CertificateFiles { certificate: "/c".into(), key: "/k".into() });
     let [pool] = config.policy.pools.as_slice() else { panic!("one pool") };

@@ -21,7 +21,7 @@ pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), Serv
         let cluster = cluster.map_err(|cause| ServeError::Cluster("tls.mode managed", cause))?;
         let metrics = Metrics::new([])?;
         let issuer = CertificateIssuer::new(cluster, config.tls.managed, ManagedMetrics::register(&metrics)?);
-        let mut process = Process::bind(config.admin.listen, metrics).await?;
+        let mut process = Process::bind(config.server.admin, metrics).await?;
         process.count_panics();
         let state = issuer.state();
         let kept = process.supervisor.keep("certificate-manager", issuer, |issuer| Box::pin(issuer.run()));

@@ -38,7 +38,7 @@ async fn control(
     let cluster = Arc::new(Cluster::of(Caller::Service, environment).map_err(connected)?);
     let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
     let families = Families::register(&metrics, &Metrics::new([])?)?;
-    let mut process = Process::bind(config.admin.listen, metrics).await?;
+    let mut process = Process::bind(config.server.admin, metrics).await?;
     process.count_panics();
     let (sender, settings) = watch::channel(config.controller.clone());
     let live = process.decide(config.clone(), environment, families, Some(sender)).await?;
