@@ -19,10 +19,6 @@ impl Slot for Vec<Pool> {
 }
 
 impl Entries for Vec<Pool> {
-    fn blank(&self, visit: Visit<'_>) {
-        visit(Entry::default().shape());
-    }
-
     fn clear(&mut self) {
         self.clear();
     }

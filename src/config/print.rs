@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::Config;
 use super::reader::Location;
-use super::shape::{Content, Entries, Shape, Slot, join};
+use super::shape::{Content, Entries, Names, Shape, Slot, join};
 
 /// Column where comments begin, if there is room.
 const COLUMN: usize = 44;
@@ -83,12 +83,14 @@ impl Printer<'_> {
             }
         };
         match names.filter(|_| is_explained) {
-            // A new scalar has no value to print.
-            Some(names) => entries.blank(&mut |shape| {
-                if matches!(shape.content, Content::Section(_)) {
-                    entry(&format!("{:?}", names.example), shape);
-                }
-            }),
+            Some(Names { example, .. }) => {
+                // A new scalar has no value to print. Nobody reads the entries again.
+                let _ = entries.add(example.to_owned(), &mut |shape| {
+                    if matches!(shape.content, Content::Section(_)) {
+                        entry(&format!("{example:?}"), shape);
+                    }
+                });
+            }
             None => entries.each(&mut entry),
         }
     }

@@ -72,9 +72,12 @@ impl Reader {
 
     pub(super) fn fill(&mut self, node: &Node, shape: Shape<'_>) {
         self.places.insert(self.path.clone(), place(node));
-        match (shape.content, &node.data) {
-            (Content::Section(mut keys), Data::Map(members)) => {
+        match shape.content {
+            Content::Section(mut keys) => {
                 let names: Vec<_> = keys.iter().map(|key| key.name).collect();
+                let Data::Map(members) = &node.data else {
+                    return self.wrong(node, &format!("a section with {}", names.join(", ")));
+                };
                 for (name, value) in self.distinct(members) {
                     let known =
                         keys.iter().position(|key| key.name == name.text).map(|at| keys.swap_remove(at));
@@ -89,12 +92,8 @@ impl Reader {
                     });
                 }
             }
-            (Content::Section(keys), _) => {
-                let names: Vec<_> = keys.iter().map(|key| key.name).collect();
-                self.wrong(node, &format!("a section with {}", names.join(", ")));
-            }
-            (Content::Value(value), _) => self.value(node, value),
-            (Content::Entries(entries), data) => match (entries.names(), data) {
+            Content::Value(value) => self.value(node, value),
+            Content::Entries(entries) => match (entries.names(), &node.data) {
                 (None, Data::List(items)) => {
                     entries.clear();
                     for (at, item) in items.iter().enumerate() {
@@ -182,7 +181,6 @@ impl Reader {
 
     /// Collects the faults of sections and lists as a whole, once all is read; none of a section with a wrong part.
     pub(super) fn whole(&mut self, Shape { content, faults, warnings }: Shape<'_>) {
-        let before = self.faults.len();
         let mut is_list = false;
         match content {
             Content::Section(keys) => {
@@ -197,7 +195,7 @@ impl Reader {
             }
             Content::Value(_) => {}
         }
-        let spoilt = self.faults.len() > before || self.faults.iter().any(|fault| self.has(&fault.path));
+        let spoilt = self.faults.iter().any(|fault| self.has(&fault.path));
         if let Some(place) = self.places.get(&self.path).cloned().filter(|_| is_list || !spoilt) {
             let of = |message| FieldError { path: self.path.clone(), place: place.clone(), message };
             self.faults.extend(faults.into_iter().map(of));

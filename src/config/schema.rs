@@ -37,13 +37,15 @@ fn of(shape: Shape<'_>) -> Json {
             (schema, written)
         }
         Content::Entries(entries) => {
+            let default = Shape::entries(entries).written();
             let mut entry = Json::Null;
-            entries.blank(&mut |shape| entry = of(shape));
+            // Nobody reads the entries again.
+            let _ = entries.add(String::new(), &mut |shape| entry = of(shape));
             let schema = match entries.names() {
                 None => json!({"type": "array", "items": entry}),
                 Some(_) => json!({"type": "object", "additionalProperties": or_null(entry)}),
             };
-            (schema, Shape::entries(entries).written())
+            (schema, default)
         }
     };
     if !is_empty(&default) {

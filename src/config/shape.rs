@@ -226,10 +226,8 @@ pub(super) trait Entries {
     fn names(&self) -> Option<Names> {
         None
     }
-    /// Visits a new entry, which is not among the entries.
-    fn blank(&self, visit: Visit<'_>);
     fn clear(&mut self) {}
-    /// Adds an entry that `fill` sets, or returns why there can be none.
+    /// Adds a new entry that `fill` sets, or returns why there can be none.
     fn add(&mut self, name: String, fill: Visit<'_>) -> Result<(), String>;
     /// Visits each entry, with the text in the brackets of its path: the index in a list, else the name in quotes.
     fn each(&mut self, visit: &mut dyn FnMut(&str, Shape<'_>));
@@ -237,10 +235,6 @@ pub(super) trait Entries {
 
 /// List of sections that are as the file has them.
 impl<T: Slot + Default> Entries for Vec<T> {
-    fn blank(&self, visit: Visit<'_>) {
-        visit(T::default().shape());
-    }
-
     fn clear(&mut self) {
         self.clear();
     }
@@ -280,10 +274,6 @@ impl<V: Named> Slot for BTreeMap<String, V> {
 impl<V: Named> Entries for BTreeMap<String, V> {
     fn names(&self) -> Option<Names> {
         Some(V::NAMES)
-    }
-
-    fn blank(&self, visit: Visit<'_>) {
-        visit(V::default().shape());
     }
 
     fn add(&mut self, name: String, fill: Visit<'_>) -> Result<(), String> {
