@@ -1,16 +1,16 @@
 //! The closed list of reasons: one enum for the log field, the metric label, the audit annotation and the command line.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::image::LookupError;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident => $name:literal $(for $error:ident)?,)*) => {
         /// Outcome for a Pod, and its cause. The names are a contract: add, never rename.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[repr(usize)]
         pub enum Reason {
-            $($(#[$doc])* $variant,)*
+            $($(#[$doc])* #[serde(rename = $name)] $variant,)*
         }
 
         impl Reason {
@@ -98,12 +98,6 @@ reasons! {
     ProfileUnknown => "profile-unknown",
 }
 
-impl Serialize for Reason {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
@@ -117,6 +111,7 @@ mod tests {
     #[test]
     fn names_are_labels_and_differ() {
         let mut names: Vec<&str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(serde_json::to_value(Reason::ALL).unwrap(), serde_json::json!(names));
         assert!(names.iter().all(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')));
         names.sort_unstable();
         names.dedup();
