@@ -127,8 +127,8 @@ impl<'a> Decision<'a> {
         };
         if !edits.fit(pod) {
             // Additions that have become wrong are removed even if there is no room for those that would replace them.
-            let changes = !images.is_empty() && (!edits.remove.is_empty() || edits.spec.is_some());
-            let back = changes.then(|| Self::after(before, policy, pod, rank, &[]));
+            let back = !is_kept && !images.is_empty();
+            let back = back.then(|| Self::after(before, policy, pod, rank, &[]));
             let back = back.filter(|back| matches!(back.reason, Reason::Retracted | Reason::Observed));
             return back.unwrap_or_else(|| Self::unchanged(Reason::NoRoom));
         }

@@ -280,10 +280,6 @@ impl Pod<'_> {
         self.metadata.is_some()
     }
 
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Returns the name by which people know the Pod: its controller as `Kind/name`, else its name or name's prefix.
     pub fn described(&self) -> String {
         match self.controller() {

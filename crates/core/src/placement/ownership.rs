@@ -68,8 +68,7 @@ impl<'p> Ownership<'p> {
     /// configuration knows stay named, as the tolerations that were added for them are unknown here.
     pub fn record(&self, pools: &[Pool], opened: &[&Pool]) -> Option<AnnotationEdit> {
         let before: Vec<&str> = names(self.pools).collect();
-        let is_update = !self.pools_before.is_empty();
-        let there: HashSet<&str> = before.iter().copied().filter(|_| is_update).collect();
+        let there: HashSet<&str> = before.iter().copied().collect();
         let dropped = names(self.pools_before).filter(|name| !there.contains(name));
         let all = before.iter().copied().chain(dropped);
         let others = all.filter(|name| !pools.iter().any(|pool| pool.name == *name));

@@ -33,7 +33,7 @@ impl Edits<'_> {
         let steering =
             steering.map_or(0, |spec| spec.node_selector.iter().chain(&spec.affinity).map(String::len).sum());
         let added = self.add.iter().map(|toleration| length(toleration)).sum::<usize>() + steering;
-        let after = pod.bytes().saturating_add(added + written + count * AROUND);
+        let after = pod.bytes.saturating_add(added + written + count * AROUND);
         count == 0 && steering == 0 || after <= OBJECT
     }
 }

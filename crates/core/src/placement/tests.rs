@@ -19,7 +19,7 @@ fn annotated(value: &str) -> Vec<AnnotationEdit> {
 fn nothing_is_added_to_a_pod_that_would_become_too_large() {
     let own = toleration(&json!({"key": "a", "operator": "Exists"}));
     let adds = || Edits { add: vec![&own], annotations: annotated("multi-arch"), ..Edits::default() };
-    let around = Pod::of_value(&json!({"x": "v".repeat(OBJECT)})).unwrap().bytes() - OBJECT;
+    let around = Pod::of_value(&json!({"x": "v".repeat(OBJECT)})).unwrap().bytes - OBJECT;
     let of_bytes = |bytes: usize| json!({"x": "v".repeat(bytes - around)});
     assert!(adds().fit(&Pod::of_value(&of_bytes(OBJECT - 1024)).unwrap()));
     // With what is around it in a request to etcd, and with what is added: see `pod/stored/tests.rs`.
