@@ -39,7 +39,7 @@ pub(super) fn patch_of(pod: &StoredPod, facts: &Pod<'_>, decision: Decision<'_>)
         return None;
     }
     let Edits { add, mut annotations, .. } = decision.edits;
-    annotations.retain(|edit| [POOLS_KEY, REASON_KEY].contains(&edit.key));
+    annotations.retain(|key, _| [POOLS_KEY, REASON_KEY].contains(key));
     let edits = Edits { add, annotations, ..Edits::default() };
     let operations: Vec<Value> = serde_json::from_str(&patch::build("", facts, &edits)).ok()?;
     let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": pod.uid()})];

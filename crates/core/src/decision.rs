@@ -150,12 +150,12 @@ impl<'a> Decision<'a> {
             && let Some(explanation) = explanation::edit(pod, closed)
         {
             let is_all = edits.is_empty();
-            edits.annotations.push(explanation);
+            edits.annotations.insert(REASON_KEY, explanation);
             if !edits.fit(pod) {
                 if is_all {
                     return Self::unchanged(Reason::NoRoom);
                 }
-                edits.annotations.pop();
+                edits.annotations.remove(REASON_KEY);
             }
         }
         Self { reason, image, blockers, opened, edits, warnings }

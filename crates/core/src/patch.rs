@@ -10,7 +10,7 @@ use serde::ser::{Error, SerializeSeq};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::placement::{AnnotationEdit, Edits, SpecEdits};
+use crate::placement::{Edits, SpecEdits};
 use crate::pod::Pod;
 
 /// Initial capacity in bytes, enough for most patches.
@@ -77,22 +77,18 @@ fn write<S: SerializeSeq>(
         }
     }
     if pod.has_annotations() {
-        for AnnotationEdit { key, value } in &edits.annotations {
+        for (key, value) in &edits.annotations {
             let (prefix, name) = key.split_once('/').unwrap_or_default();
             let value = Some(value).filter(|value| !value.is_empty());
             edit(patch, format_args!("{root}/metadata/annotations/{prefix}~1{name}"), value)?;
         }
     } else if !edits.annotations.is_empty() {
         // The Pod has none, so that none is to be removed.
-        let annotations: BTreeMap<_, _> = edits.annotations.iter().map(|own| (own.key, &own.value)).collect();
         if pod.has_metadata() {
-            edit(patch, format_args!("{root}/metadata/annotations"), Some(annotations))?;
+            edit(patch, format_args!("{root}/metadata/annotations"), Some(&edits.annotations))?;
         } else {
-            edit(
-                patch,
-                format_args!("{root}/metadata"),
-                Some(BTreeMap::from([("annotations", annotations)])),
-            )?;
+            let metadata = BTreeMap::from([("annotations", &edits.annotations)]);
+            edit(patch, format_args!("{root}/metadata"), Some(metadata))?;
         }
     }
     Ok(())

@@ -7,7 +7,9 @@ mod preference;
 mod room;
 mod steering;
 
-pub use ownership::{AnnotationEdit, Ownership, distinct};
+pub use ownership::{Ownership, distinct};
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -22,8 +24,8 @@ pub struct Edits<'a> {
     pub remove: Vec<usize>,
     pub add: Vec<&'a Toleration<'static>>,
     pub spec: Option<Box<SpecEdits>>,
-    /// Annotations to set or to remove, each once.
-    pub annotations: Vec<AnnotationEdit>,
+    /// Annotations to set, or to remove where the text is empty.
+    pub annotations: BTreeMap<&'static str, String>,
 }
 
 /// Members of a Pod's spec that are replaced as a whole, as JSON; an empty text removes the member.

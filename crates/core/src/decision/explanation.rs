@@ -1,6 +1,5 @@
 //! The annotation that says why a Pod stays closed, for people who cannot read audit logs.
 
-use crate::placement::AnnotationEdit;
 use crate::pod::{Pod, REASON_KEY};
 use crate::policy::{Blocker, Cause, Pool};
 use crate::reason::Reason;
@@ -55,14 +54,14 @@ impl<'a> Closed<'a> {
     }
 }
 
-/// Sets the annotation to why the Pod stays closed, or removes the annotation; `None` if nothing changes.
-pub(super) fn edit(pod: &Pod<'_>, closed: Option<Closed<'_>>) -> Option<AnnotationEdit> {
+/// Returns why the Pod stays closed, or an empty text to remove the annotation; `None` if nothing changes.
+pub(super) fn edit(pod: &Pod<'_>, closed: Option<Closed<'_>>) -> Option<String> {
     let value = closed.map(Closed::text).unwrap_or_default();
     let same = match &*value {
         "" => !pod.has_annotation(REASON_KEY),
         value => pod.annotation(REASON_KEY) == value,
     };
-    (!same).then_some(AnnotationEdit { key: REASON_KEY, value })
+    (!same).then_some(value)
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ fn decide(policy: &Policy, pod: &Value, images: &[ImageSupport<'static>]) -> Sum
     let text = pod.to_string();
     let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
     let Decision { reason, image, edits, .. } = Decision::of(policy, &pod, Rank::FIRST, images);
-    let annotation = edits.annotations.into_iter().next().map(|edit| edit.value);
+    let annotation = edits.annotations.into_iter().next().map(|(_, value)| value);
     (reason, image.map(str::to_owned), edits.remove, edits.add.len(), annotation)
 }
 

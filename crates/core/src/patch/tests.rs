@@ -1,12 +1,14 @@
 //! The law of patches ([`crate::fuzzing`]) over Pods that are likely to break it, and the texts of patches.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::decision::Decision;
 use crate::decision::testing::{pass, policy, without_own};
 use crate::image::{LookupError, PlatformSet, Support};
-use crate::placement::{AnnotationEdit, Edits};
+use crate::placement::Edits;
 use crate::pod::POOLS_KEY;
 use crate::pod::{Pod, Purpose};
 use crate::policy::{ImageSupport, Rank};
@@ -226,7 +228,7 @@ fn writes_only_what_is_set_and_any_text() {
         json!({"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": -60}),
     ] {
         let own = toleration(&written);
-        let annotations = vec![AnnotationEdit { key: POOLS_KEY, value: "\"\n".into() }];
+        let annotations = BTreeMap::from([(POOLS_KEY, "\"\n".to_owned())]);
         let edits = Edits { add: vec![&own, &own], annotations, ..Edits::default() };
         let patch: Value = serde_json::from_str(&super::build("", &pod, &edits)).unwrap();
         let annotations = json!({"annotations": {"tolerarch.io/pools": "\"\n"}});

@@ -5,13 +5,6 @@ use std::collections::HashSet;
 use crate::pod::{Applied, POOLS_KEY, Pod, Toleration};
 use crate::policy::Pool;
 
-#[derive(Debug, PartialEq, Eq)]
-pub struct AnnotationEdit {
-    pub key: &'static str,
-    /// The new value; empty to remove the annotation.
-    pub value: String,
-}
-
 /// Additions of an earlier pass to a Pod.
 #[derive(Debug)]
 pub struct Ownership<'p> {
@@ -66,7 +59,7 @@ impl<'p> Ownership<'p> {
 
     /// Edits the annotation to name these pools; `None` if it does already. Pools that only another version of the
     /// configuration knows stay named, as the tolerations that were added for them are unknown here.
-    pub fn record(&self, pools: &[Pool], opened: &[&Pool]) -> Option<AnnotationEdit> {
+    pub fn record(&self, pools: &[Pool], opened: &[&Pool]) -> Option<(&'static str, String)> {
         let before: Vec<&str> = names(self.pools).collect();
         let there: HashSet<&str> = before.iter().copied().collect();
         let dropped = names(self.pools_before).filter(|name| !there.contains(name));
@@ -79,7 +72,7 @@ impl<'p> Ownership<'p> {
             names.sort_unstable();
             names
         };
-        (sorted(before) != sorted(after)).then_some(AnnotationEdit { key: POOLS_KEY, value })
+        (sorted(before) != sorted(after)).then_some((POOLS_KEY, value))
     }
 }
 

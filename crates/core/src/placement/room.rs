@@ -1,6 +1,6 @@
 //! Limits on the size of a Pod: the API server would refuse one that managed additions make too large.
 
-use super::{AnnotationEdit, Edits};
+use super::Edits;
 use crate::pod::{Pod, REASON_KEY, Toleration};
 
 /// Maximal bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
@@ -16,15 +16,14 @@ impl Edits<'_> {
     /// Returns whether the API server still stores the Pod with the additions, for certain. Removals always fit. A Pod
     /// that is too large by itself gets nothing either: only etcd knows for certain that it is.
     pub fn fit(&self, pod: &Pod<'_>) -> bool {
-        let annotations = self.annotations.iter().filter(|edit| !edit.value.is_empty());
-        let texts = |edit: &AnnotationEdit| edit.key.len() + edit.value.len();
-        let written: usize = annotations.clone().map(texts).sum();
+        let annotations = self.annotations.iter().filter(|(_, value)| !value.is_empty());
+        let written: usize = annotations.clone().map(|(key, value)| key.len() + value.len()).sum();
         if written > 0 && pod.annotation_bytes() + written > ANNOTATIONS {
             return false;
         }
         let steering = self.spec.as_ref().filter(|spec| spec.steers);
         // The annotations become shorter than before in this case, except for an explanation.
-        let explains = annotations.clone().any(|edit| edit.key == REASON_KEY);
+        let explains = annotations.clone().any(|(key, _)| *key == REASON_KEY);
         if self.add.is_empty() && steering.is_none() && !self.remove.is_empty() && !explains {
             return true;
         }

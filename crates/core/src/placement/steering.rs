@@ -2,7 +2,7 @@
 
 use super::managed::Managed;
 use super::preference::{self, Preferred};
-use super::{AnnotationEdit, Placement, SpecEdits, names};
+use super::{Placement, SpecEdits, names};
 use crate::image::PlatformSet;
 use crate::pod::{
     ARCH_KEY, Applied, AppliedLists, Expression, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY, Scheduling,
@@ -148,6 +148,6 @@ fn platforms(written: &str) -> PlatformSet {
     names(written).map(PlatformSet::of_architecture).fold(PlatformSet::EMPTY, PlatformSet::union)
 }
 
-fn record(key: &'static str, written: &str, value: String) -> Option<AnnotationEdit> {
-    (!names(written).eq(names(&value))).then_some(AnnotationEdit { key, value })
+fn record(key: &'static str, written: &str, value: String) -> Option<(&'static str, String)> {
+    (!names(written).eq(names(&value))).then_some((key, value))
 }

@@ -11,8 +11,8 @@ use crate::image::PlatformSet;
 use crate::pod::{POOLS_KEY, REASON_KEY};
 use crate::testing::toleration;
 
-fn annotated(value: &str) -> Vec<AnnotationEdit> {
-    vec![AnnotationEdit { key: POOLS_KEY, value: value.into() }]
+fn annotated(value: &str) -> BTreeMap<&'static str, String> {
+    BTreeMap::from([(POOLS_KEY, value.into())])
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn nothing_is_added_to_a_pod_that_would_become_too_large() {
             let less = Edits { remove: vec![0], annotations: annotated(left), ..Edits::default() };
             assert!(less.fit(&pod), "{bytes}");
             // An explanation may be longer than that.
-            let explained = AnnotationEdit { key: REASON_KEY, value: "x".repeat(200) };
+            let explained = (REASON_KEY, "x".repeat(200));
             let annotations = annotated(left).into_iter().chain([explained]).collect();
             assert!(!Edits { annotations, ..less }.fit(&pod), "{bytes}");
         }
@@ -75,10 +75,10 @@ fn knows_its_own_earlier_work() {
     assert_eq!(ownership.tolerations, [0, 2]);
     assert_eq!(ownership.record(&pools, &[&pools[1], &pools[0]]), None, "it stands there");
     let fewer = ownership.record(&pools, &[&pools[1]]).unwrap();
-    assert_eq!((fewer.key, &*fewer.value), ("tolerarch.io/pools", "gpu"));
+    assert_eq!(fewer, ("tolerarch.io/pools", "gpu".to_owned()));
     // A pool of another configuration stays named, and its tolerations are not touched.
     let known = &pools[1..2];
     let ownership = Ownership::of(&pod, None, known);
     assert_eq!(ownership.tolerations, [0]);
-    assert_eq!(ownership.record(known, &[]).unwrap().value, "multi-arch");
+    assert_eq!(ownership.record(known, &[]).unwrap().1, "multi-arch");
 }

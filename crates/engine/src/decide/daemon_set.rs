@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Snapshot, Wait};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
-use tolerarch_core::placement::{self, AnnotationEdit, Edits, Ownership, SpecEdits};
+use tolerarch_core::placement::{self, Edits, Ownership, SpecEdits};
 use tolerarch_core::pod::{ANNOTATIONS, Pod, REQUIRED_KEY};
 use tolerarch_core::policy::{Mode, Policy, Rank};
 use tolerarch_core::reason::Reason;
@@ -83,7 +83,7 @@ impl Change {
         for key in ANNOTATIONS {
             let value = annotation(&was, key);
             if annotation(&there, key) != value {
-                edits.annotations.push(AnnotationEdit { key, value });
+                edits.annotations.insert(key, value);
             }
         }
         // The members fitted before, so that their size needs no check.

@@ -180,8 +180,8 @@ async fn an_image_that_failed_is_kept_from_where_it_did() {
     let own = Pod::of_value(&own).unwrap();
     let limits = BatchLimits::new(&LookupSettings::default());
     let decision = snapshot.decide(&snapshot.policy, "shop", &own, Wait::ForAll(&limits)).await;
-    let required = decision.edits.annotations.iter().find(|edit| edit.key == "tolerarch.io/required");
-    assert_eq!((decision.reason.as_str(), &*required.unwrap().value), ("placed", "amd64"));
+    let required = decision.edits.annotations.get("tolerarch.io/required");
+    assert_eq!((decision.reason.as_str(), required.unwrap().as_str()), ("placed", "amd64"));
     assert!(decision.blockers[0].cause.to_string().starts_with("failed on linux/arm64 at 2"), "{decision:?}");
     policy.overrides = vec![Override {
         images: lies.trim_end_matches(":v1").parse().unwrap(),
