@@ -43,7 +43,7 @@ impl<'a> Decision<'a> {
     pub fn done(&self) -> &'static str {
         match self.reason {
             Reason::Tolerated => "tolerated",
-            Reason::Placed if self.edits.steer() => "placed",
+            Reason::Placed if self.edits.steers => "placed",
             Reason::Retracted => "retracted",
             _ => "unchanged",
         }
@@ -100,7 +100,7 @@ impl<'a> Decision<'a> {
         let is_tolerated = |pool: &Pool| placement::is_tolerated(pod, pool);
         // A profile may have no pools; then nothing is missing if no image narrows the nodes either.
         let nothing_opens = policy.pools.is_empty() && verdicts.narrowing().is_none();
-        let is_kept = edits.remove.is_empty() && edits.spec.is_none();
+        let is_kept = edits.remove.is_empty() && edits.spec.is_empty();
         let unknown = before.filter(|_| is_kept).and_then(|_| verdicts.unknown());
         let decisive = unknown.or_else(|| verdicts.decisive());
         let blocker = decisive.or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
@@ -108,7 +108,7 @@ impl<'a> Decision<'a> {
         let is_only_rewritten = is_kept && (is_steered || before.is_some() && !opened.is_empty());
         let mut reason = if !edits.add.is_empty() {
             Reason::Tolerated
-        } else if edits.steer() {
+        } else if edits.steers {
             Reason::Placed
         } else if !edits.is_empty() && !is_only_rewritten {
             Reason::Retracted

@@ -10,7 +10,7 @@ use serde::ser::{Error, SerializeSeq};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::placement::{Edits, SpecEdits};
+use crate::placement::Edits;
 use crate::pod::Pod;
 
 /// Initial capacity in bytes, enough for most patches.
@@ -66,15 +66,11 @@ fn write<S: SerializeSeq>(
             edit(patch, format_args!("{root}/spec/tolerations/-"), Some(toleration))?;
         }
     }
-    if let Some(SpecEdits { tolerations, node_selector, affinity, .. }) = edits.spec.as_deref() {
-        let members = [("tolerations", tolerations), ("nodeSelector", node_selector), ("affinity", affinity)];
-        for (name, json) in members {
-            let Some(json) = json else { continue };
-            // Only a member that exists can be removed.
-            let value = (!json.is_empty()).then(|| serde_json::from_str::<&RawValue>(json));
-            let value = value.transpose().map_err(S::Error::custom)?;
-            edit(patch, format_args!("{root}/spec/{name}"), value)?;
-        }
+    for (name, json) in &edits.spec {
+        // Only a member that exists can be removed.
+        let value = (!json.is_empty()).then(|| serde_json::from_str::<&RawValue>(json));
+        let value = value.transpose().map_err(S::Error::custom)?;
+        edit(patch, format_args!("{root}/spec/{name}"), value)?;
     }
     if pod.has_annotations() {
         for (key, value) in &edits.annotations {

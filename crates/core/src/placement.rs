@@ -11,11 +11,8 @@ pub use ownership::{Ownership, distinct};
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
-use crate::pod::{Pod, Scheduling, Toleration};
+use crate::pod::{Pod, Toleration};
 use crate::policy::{Policy, Pool, Verdicts};
-use managed::Managed;
 use ownership::names;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,45 +20,17 @@ pub struct Edits<'a> {
     /// Places in the Pod's list of tolerations, ascending: additions of an earlier pass that no longer hold.
     pub remove: Vec<usize>,
     pub add: Vec<&'a Toleration<'static>>,
-    pub spec: Option<Box<SpecEdits>>,
+    /// Members of the Pod's spec that are replaced as a whole, as JSON; an empty text removes the member.
+    pub spec: BTreeMap<&'static str, String>,
+    /// Set if a member is replaced to add something that steers the Pod, rather than only to remove it.
+    pub steers: bool,
     /// Annotations to set, or to remove where the text is empty.
     pub annotations: BTreeMap<&'static str, String>,
 }
 
-/// Members of a Pod's spec that are replaced as a whole, as JSON; an empty text removes the member.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct SpecEdits {
-    /// The tolerations, if an update is taken back.
-    pub tolerations: Option<String>,
-    pub node_selector: Option<String>,
-    pub affinity: Option<String>,
-    /// Set if something is added that steers the Pod, rather than only removed.
-    pub steers: bool,
-}
-
-impl SpecEdits {
-    /// Makes the edits from `before` to `after`, where only `wanted` is new; expressions and preferences have no order.
-    fn of(before: &Scheduling<'_>, after: &Scheduling<'_>, wanted: &Managed) -> serde_json::Result<Self> {
-        fn json(value: Option<impl Serialize>) -> serde_json::Result<Option<String>> {
-            value.map_or(Ok(String::new()), |value| serde_json::to_string(&value)).map(Some)
-        }
-        let [selects, requires, prefers] = wanted.additions(before, after);
-        let count = |scheduling: &Scheduling<'_>| scheduling.preferred.as_ref().map(Vec::len);
-        let is_same = before.required == after.required && !prefers && count(before) == count(after);
-        let node_selector =
-            if before.selector == after.selector { None } else { json(after.selector.as_ref())? };
-        let affinity = if is_same { None } else { json(after.affinity())? };
-        Ok(Self { tolerations: None, node_selector, affinity, steers: selects || requires || prefers })
-    }
-}
-
 impl Edits<'_> {
     pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.add.is_empty() && self.spec.is_none() && self.annotations.is_empty()
-    }
-
-    pub fn steer(&self) -> bool {
-        self.spec.as_ref().is_some_and(|spec| spec.steers)
+        self.remove.is_empty() && self.add.is_empty() && self.spec.is_empty() && self.annotations.is_empty()
     }
 }
 
@@ -114,7 +83,7 @@ pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a,
     let remove = ownership.tolerations.iter().copied().filter(|place| !stays(place)).collect();
     add.retain(|own| !ownership.tolerations.iter().any(|&place| tolerations[place].same(own)));
     let annotations = ownership.record(&verdicts.policy.pools, &opened).into_iter().collect();
-    let edits = Edits { remove, add, spec: None, annotations };
+    let edits = Edits { remove, add, annotations, ..Edits::default() };
     let mut placement = Placement { opened, is_steered: false, is_nowhere: false, edits };
     steering::steer(pod, before, &verdicts, &mut placement);
     placement

@@ -21,16 +21,14 @@ impl Edits<'_> {
         if written > 0 && pod.annotation_bytes() + written > ANNOTATIONS {
             return false;
         }
-        let steering = self.spec.as_ref().filter(|spec| spec.steers);
         // The annotations become shorter than before in this case, except for an explanation.
         let explains = annotations.clone().any(|(key, _)| *key == REASON_KEY);
-        if self.add.is_empty() && steering.is_none() && !self.remove.is_empty() && !explains {
+        if self.add.is_empty() && !self.steers && !self.remove.is_empty() && !explains {
             return true;
         }
         let count = self.add.len() + annotations.count();
         // JSON is longer than the stored form.
-        let steering =
-            steering.map_or(0, |spec| spec.node_selector.iter().chain(&spec.affinity).map(String::len).sum());
+        let steering: usize = if self.steers { self.spec.values().map(String::len).sum() } else { 0 };
         let added = self.add.iter().map(|toleration| length(toleration)).sum::<usize>() + steering;
         let after = pod.bytes.saturating_add(added + written + count * AROUND);
         count == 0 && steering == 0 || after <= OBJECT

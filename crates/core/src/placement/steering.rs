@@ -1,8 +1,12 @@
 //! The nodes on which a Pod is to run: its node selector and node affinity after this pass.
 
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
 use super::managed::Managed;
 use super::preference::{self, Preferred};
-use super::{Placement, SpecEdits, names};
+use super::{Placement, names};
 use crate::image::PlatformSet;
 use crate::pod::{
     ARCH_KEY, Applied, AppliedLists, Expression, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY, Scheduling,
@@ -62,13 +66,36 @@ pub(super) fn steer(
     let users = own.taken_out(&there);
     let is_free = wanted.restrict(&users);
 
-    let Ok(spec) = SpecEdits::of(&there, &wanted.put_in(users), &wanted) else { return };
+    let after = wanted.put_in(users);
+    let [selects, requires, prefers] = wanted.additions(&there, &after);
+    let Ok(spec) = changes(&there, &after, prefers) else { return };
     let edits = &mut placement.edits;
-    edits.spec = (spec != SpecEdits::default()).then(|| Box::new(spec));
+    (edits.spec, edits.steers) = (spec, selects || requires || prefers);
     edits.annotations.extend(record(REQUIRED_KEY, written, wanted.required_text()));
     edits.annotations.extend(record(PREFERRED_KEY, preferred, wanted.preferred_text()));
     placement.is_steered = wanted != Managed::default();
     placement.is_nowhere = is_free && is_nowhere;
+}
+
+/// Returns the members of the spec that change, as JSON; expressions and preferences have no order.
+fn changes(
+    before: &Scheduling<'_>,
+    after: &Scheduling<'_>,
+    prefers: bool,
+) -> serde_json::Result<BTreeMap<&'static str, String>> {
+    fn json(value: Option<impl Serialize>) -> serde_json::Result<String> {
+        value.map_or(Ok(String::new()), |value| serde_json::to_string(&value))
+    }
+    let count = |scheduling: &Scheduling<'_>| scheduling.preferred.as_ref().map(Vec::len);
+    let is_same = before.required == after.required && !prefers && count(before) == count(after);
+    let mut members = BTreeMap::new();
+    if before.selector != after.selector {
+        members.insert("nodeSelector", json(after.selector.as_ref())?);
+    }
+    if !is_same {
+        members.insert("affinity", json(after.affinity())?);
+    }
+    Ok(members)
 }
 
 /// Returns the nodes that the images allow, and whether the Pod's labels are required of its nodes.

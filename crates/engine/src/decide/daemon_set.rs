@@ -7,14 +7,15 @@ use serde_json::Value;
 use super::{Snapshot, Wait};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
-use tolerarch_core::placement::{self, Edits, Ownership, SpecEdits};
+use tolerarch_core::placement::{self, Edits, Ownership};
 use tolerarch_core::pod::{ANNOTATIONS, Pod, REQUIRED_KEY};
 use tolerarch_core::policy::{Mode, Policy, Rank};
 use tolerarch_core::reason::Reason;
 use tolerarch_core::review::{DaemonSet, Template};
 
 /// Members of a Pod's spec that can hold managed additions.
-const MEMBERS: [&str; 3] = ["tolerations", "nodeSelector", "affinity"];
+const MEMBERS: [&str; 3] = [TOLERATIONS, "nodeSelector", "affinity"];
+const TOLERATIONS: &str = "tolerations";
 
 impl Snapshot {
     pub async fn decide_daemon_set<'a>(
@@ -72,11 +73,6 @@ impl Change {
             return Self::Something;
         }
         let mut edits = Edits::default();
-        let restored = MEMBERS.map(|name| {
-            let (there, was) = (&there["spec"][name], &was["spec"][name]);
-            let text = || if was.is_null() { String::new() } else { was.to_string() };
-            (there != was).then(text)
-        });
         let annotation = |template: &Value, key: &str| {
             template["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned()
         };
@@ -90,10 +86,12 @@ impl Change {
         if !edits.fit(&after.pod) {
             return Self::Nothing(Edits::default());
         }
-        if restored.iter().any(Option::is_some) {
-            let [tolerations, node_selector, affinity] = restored;
-            let steers = node_selector.is_some() || affinity.is_some();
-            edits.spec = Some(Box::new(SpecEdits { tolerations, node_selector, affinity, steers }));
+        for name in MEMBERS {
+            let was = &was["spec"][name];
+            if there["spec"][name] != *was {
+                edits.spec.insert(name, if was.is_null() { String::new() } else { was.to_string() });
+                edits.steers |= name != TOLERATIONS;
+            }
         }
         Self::Nothing(edits)
     }
