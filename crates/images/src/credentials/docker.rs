@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
 use super::credential::{Credential, IdentifiedCredential, Sensitive};
-use super::docker_keyring::DockerKeyring;
+use super::docker_keyring::{self, DockerKeyring};
 use tolerarch_text::json::Object;
 
 /// Base64 as Go decodes it, with padding or without.
@@ -78,7 +78,7 @@ impl DockerConfig {
                 None => read.malformed += 1,
             }
         }
-        Read { keyring: DockerKeyring::new(credentials), ..read }
+        Read { keyring: docker_keyring::keyring(credentials), ..read }
     }
 }
 

@@ -4,32 +4,11 @@ use super::pattern::ImagePattern;
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_INDEX};
 
 /// Values by the registry, or part of a registry, that they are for.
-#[derive(Debug)]
-pub(super) struct DockerKeyring<T>(Vec<(ImagePattern, T)>);
+pub(super) type DockerKeyring<T> = Vec<(ImagePattern, T)>;
 
-impl<T> Default for DockerKeyring<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<T> DockerKeyring<T> {
-    /// Makes a keyring by the keys of a docker configuration. A key without a valid host is left out, as kubelet does.
-    pub(super) fn new(entries: impl IntoIterator<Item = (impl AsRef<str>, T)>) -> Self {
-        Self(entries.into_iter().filter_map(|(given, value)| Some((key(given.as_ref())?, value))).collect())
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn globs(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter_map(|(key, _)| key.glob())
-    }
-
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&ImagePattern, &T)> {
-        self.0.iter().map(|(key, value)| (key, value))
-    }
+/// Makes a keyring by the keys of a docker configuration. A key without a valid host is left out, as kubelet does.
+pub(super) fn keyring<T>(entries: impl IntoIterator<Item = (impl AsRef<str>, T)>) -> DockerKeyring<T> {
+    entries.into_iter().filter_map(|(given, value)| Some((key(given.as_ref())?, value))).collect()
 }
 
 /// Returns the values that match a name (`host/repository` or a mere host), most specific first, then in ring order.
@@ -37,7 +16,7 @@ pub(super) fn lookup<'r, T: 'r>(
     rings: impl Iterator<Item = &'r DockerKeyring<T>> + Clone,
     name: &str,
 ) -> Vec<&'r T> {
-    let entries = rings.flat_map(|ring| &ring.0);
+    let entries = rings.flatten();
     let mut found: Vec<_> = entries.clone().filter(|(key, _)| key.matches(name)).collect();
     if found.is_empty() && name.split('/').next() == Some(DOCKER_HUB) {
         found = entries.filter(|(key, _)| key.as_str() == DOCKER_HUB_INDEX).collect();

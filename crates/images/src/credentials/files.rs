@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::credential::{Credential, IdentifiedCredential, Sensitive};
 use super::docker::{self, DockerConfig};
-use super::docker_keyring::DockerKeyring;
+use super::docker_keyring::{self, DockerKeyring};
 use super::fault::{CredentialSource, FaultCause, SourceFault};
 use super::helper::Helper;
 use super::program::Program;
@@ -132,7 +132,7 @@ impl File {
         };
         let by_host =
             config.helpers.iter().filter_map(|(host, name)| Some((host, helper("credHelpers", name)?)));
-        let helpers = DockerKeyring::new(by_host.collect::<Vec<_>>());
+        let helpers = docker_keyring::keyring(by_host.collect::<Vec<_>>());
         let store = config.store.as_ref().filter(|name| !name.is_empty());
         let store = store.and_then(|name| helper("credsStore", name));
         let docker::Read { keyring, malformed, .. } = config.read();
@@ -148,7 +148,7 @@ impl File {
         if hosts.contains(&host) {
             return Err("another file is for the same registry".to_owned().into());
         }
-        let keyring = DockerKeyring::new([(&host, credential_of(&text(path)?)?.into())]);
+        let keyring = docker_keyring::keyring([(&host, credential_of(&text(path)?)?.into())]);
         hosts.push(host);
         Ok(Self { keyring, ..Self::default() })
     }

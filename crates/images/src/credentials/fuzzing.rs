@@ -18,8 +18,8 @@ pub fn secret(data: &[u8]) -> bool {
     let Ok(read) = pull_secrets::content(secret) else { return false };
     shows_no_secret(&read);
     assert!(read.keyring.len() <= ENTRIES, "{}", read.keyring.len());
-    assert!(read.keyring.globs().all(|host| host.len() <= GLOB));
-    for (key, held) in read.keyring.entries() {
+    assert!(read.keyring.iter().all(|(key, _)| key.glob().is_none_or(|host| host.len() <= GLOB)));
+    for (key, held) in &read.keyring {
         assert!(key.as_str().len() <= KEY && held.credential.longest() <= WORD, "{key:?}");
     }
     true
@@ -30,14 +30,14 @@ fn shows_no_secret(read: &Read) {
     let usual = br#"{"a.b":{"auth":"YTpi","identitytoken":"x","registrytoken":"y"}}"#;
     let usual = format!("{:?}", DockerConfig::parse_older(usual).map(DockerConfig::read));
     let shown = format!("{read:?}");
-    for (key, held) in read.keyring.entries() {
+    for (key, held) in &read.keyring {
         let (Credential::Basic { password: text, .. }
         | Credential::Identity(text)
         | Credential::Bearer(text)) = &*held.credential;
         let text = text.reveal();
         // Names of users and hosts are shown.
         let is_known = || {
-            read.keyring.entries().any(|(key, held)| {
+            read.keyring.iter().any(|(key, held)| {
                 let user = matches!(&*held.credential, Credential::Basic { user, .. } if user.contains(text));
                 user || format!("{key:?}").contains(text)
             })

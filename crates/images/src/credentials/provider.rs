@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::time::Duration;
 
 use super::credential::{Credential, CredentialId, Sensitive};
-use super::docker_keyring::DockerKeyring;
+use super::docker_keyring;
 use super::fault::FaultCause;
 use super::pattern::ImagePattern;
 use super::process::{self, Output, ProcessError};
@@ -191,7 +191,7 @@ impl Protocol for Provider {
         let life = life.ok_or("its answer has a cacheDuration that is none")?;
         let auth = body.auth.unwrap_or_default();
         let credentials = auth.into_iter().filter_map(|(key, auth)| Some((key, auth?.credential()?.into())));
-        Ok(Response { scope, life, keyring: DockerKeyring::new(credentials) })
+        Ok(Response { scope, life, keyring: docker_keyring::keyring(credentials) })
     }
 }
 

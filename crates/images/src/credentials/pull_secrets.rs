@@ -165,10 +165,10 @@ impl PullSecrets {
         let read = join_all(read).await.into_iter().flatten().map(|content| content.keyring);
         let (mut entries, mut globs) = (0, 0);
         let fits = |own: &PullSecret| {
-            let globs_of_own = own.globs().count();
+            let globs_of_own = own.iter().filter(|(key, _)| key.glob().is_some()).count();
             entries += own.len();
             globs += globs_of_own;
-            own.len() > 0 && entries <= ENTRIES_OF_POD && (globs_of_own == 0 || globs <= GLOBS_OF_POD)
+            !own.is_empty() && entries <= ENTRIES_OF_POD && (globs_of_own == 0 || globs <= GLOBS_OF_POD)
         };
         read.filter(fits).collect()
     }
@@ -193,7 +193,7 @@ impl PullSecrets {
                 if malformed > 0 {
                     self.log(SecretFault::Content("an auth is not base64(user:password)"), &name);
                 }
-                let end = now + if keyring.len() == 0 { NOTHING } else { STALE };
+                let end = now + if keyring.is_empty() { NOTHING } else { STALE };
                 CachedSecret { keyring: keyring.into(), due: now + FOUND, end }
             }
             Err(fault) => {
@@ -204,7 +204,7 @@ impl PullSecrets {
                 // A temporary failure says nothing of the secret, which may be unchanged.
                 let is_temporary =
                     matches!(fault, SecretFault::Cluster(Timeout | Unreachable | Resting | Status));
-                match self.cached.get(&name).filter(|own| is_temporary && own.keyring.len() > 0) {
+                match self.cached.get(&name).filter(|own| is_temporary && !own.keyring.is_empty()) {
                     Some(before) => CachedSecret { due, ..before },
                     // The client itself knows when the API server may be queried again.
                     None if matches!(fault, SecretFault::Cluster(Resting)) => return nothing,
@@ -246,7 +246,7 @@ pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
     };
     let read = config.map_err(|_| Content("its data is not JSON of docker's form"))?.read();
     bounded(read.entries, ENTRIES, "it has more than 64 entries")?;
-    for (key, held) in read.keyring.entries() {
+    for (key, held) in &read.keyring {
         bounded(key.as_str().len(), KEY, "one of its entries has a name of more than 512 bytes")?;
         let longest = held.credential.longest();
         bounded(longest, WORD, "one of its users, passwords or tokens has more than 16 KiB")?;
@@ -258,7 +258,7 @@ pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
 
 /// Estimates the bytes of a cached secret.
 fn weight(name: &Name, content: &CachedSecret) -> u64 {
-    let entries = content.keyring.entries();
+    let entries = content.keyring.iter();
     // A credential has two parts, of which the longer one is known.
     let entries = entries.map(|(key, kept)| {
         size_of::<(ImagePattern, IdentifiedCredential, Credential)>()

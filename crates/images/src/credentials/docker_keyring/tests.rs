@@ -33,13 +33,8 @@ fn found<'r>(rings: &'r [DockerKeyring<&'r str>], name: &str) -> Vec<&'r str> {
 #[test]
 fn gives_all_that_match_most_specific_first() {
     let rings = [
-        DockerKeyring::new([
-            ("quay.io", "host"),
-            ("quay.io/team", "team"),
-            ("*.io", "glob"),
-            ("quay.io/other", "no"),
-        ]),
-        DockerKeyring::new([("quay.io/team/app", "app"), ("https://quay.io/v2/", "second host")]),
+        keyring([("quay.io", "host"), ("quay.io/team", "team"), ("*.io", "glob"), ("quay.io/other", "no")]),
+        keyring([("quay.io/team/app", "app"), ("https://quay.io/v2/", "second host")]),
     ];
     assert_eq!(found(&rings, "quay.io/team/app"), ["app", "team", "host", "second host", "glob"]);
     assert_eq!(found(&rings, "quay.io/teamwork"), ["team", "host", "second host", "glob"]);
@@ -52,18 +47,18 @@ fn gives_all_that_match_most_specific_first() {
 /// kubelet: `isDefaultRegistryMatch` and `defaultRegistryHost`.
 #[test]
 fn docker_hub_has_a_key_of_its_own() {
-    let hub = [DockerKeyring::new([("https://index.docker.io/v1/", "hub")])];
+    let hub = [keyring([("https://index.docker.io/v1/", "hub")])];
     assert_eq!(found(&hub, "docker.io/library/nginx"), ["hub"]);
     assert_eq!(found(&hub, "docker.io"), ["hub"]);
     assert!(found(&hub, "quay.io/library/nginx").is_empty());
     let direct = [
-        DockerKeyring::new([("https://index.docker.io/v1/", "hub")]),
-        DockerKeyring::new([("docker.io/library", "library"), ("docker.io", "direct")]),
+        keyring([("https://index.docker.io/v1/", "hub")]),
+        keyring([("docker.io/library", "library"), ("docker.io", "direct")]),
     ];
     assert_eq!(found(&direct, "docker.io/library/nginx"), ["library", "direct"]);
     assert_eq!(found(&direct, "docker.io/team/app"), ["direct"]);
-    let registry = [DockerKeyring::new([("registry-1.docker.io", "registry")])];
+    let registry = [keyring([("registry-1.docker.io", "registry")])];
     assert!(found(&registry, "docker.io/library/nginx").is_empty());
-    let path = [DockerKeyring::new([("https://index.docker.io/v1", "path")])];
+    let path = [keyring([("https://index.docker.io/v1", "path")])];
     assert!(found(&path, "docker.io/library/nginx").is_empty());
 }

@@ -16,7 +16,7 @@ fn config(password: &str) -> serde_json::Value {
 /// Reads the passwords of these secrets.
 async fn passwords(secrets: &Arc<PullSecrets>, names: &[&str]) -> Vec<String> {
     let read = secrets.read("team", names.iter().copied()).await;
-    let credentials = read.iter().flat_map(|secret| secret.entries());
+    let credentials = read.iter().flat_map(|secret| secret.iter());
     credentials
         .map(|(_, kept)| match &*kept.credential {
             Credential::Basic { password, .. } => password.reveal().to_owned(),
@@ -210,7 +210,7 @@ async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
     api.answer("team", "long", 200, &globs("long", 1, GLOB + 1));
     let secrets = PullSecrets::new(api.cluster(), LONG);
     let read = secrets.read("team", ["long", "first", "second", "third"].into_iter()).await;
-    let names: Vec<&str> = read.iter().map(|own| &own.globs().next().unwrap()[4..5]).collect();
+    let names: Vec<&str> = read.iter().map(|own| &own[0].0.glob().unwrap()[4..5]).collect();
     assert_eq!(names, ["f", "s"], "the first two");
 }
 
