@@ -33,7 +33,7 @@ pub use pattern::{ImagePattern, PatternError};
 pub(crate) use process::Busy;
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
-use files::{File, Files};
+use files::Files;
 use pull_secrets::{PullSecret, PullSecrets};
 use tolerarch_core::image::ImageRef;
 use tolerarch_kubernetes::cluster::{Caller, Cluster};
@@ -144,11 +144,10 @@ impl Keyring {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
         let name = image.name();
         let pulled = docker_keyring::lookup(self.pulled.iter().map(|secret| &**secret), name);
-        let pulled = pulled.into_iter().map(|kept| CredentialCandidate::pod(kept.clone()));
         let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
         let anonymous = (!is_private).then(CredentialCandidate::anonymous);
         // Leaves room for the operator's candidates after the Pod's, and for anonymous access after both.
-        let pulled = distinct(pulled, PULLED).into_iter();
+        let pulled = distinct(pulled.into_iter().cloned(), PULLED).into_iter();
         let held = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name));
         let mut all = distinct(held, CANDIDATES - 1);
         all.extend(anonymous);
@@ -187,11 +186,13 @@ impl Sources {
         // A helper precedes the entries of the same files: docker uses the helper alone.
         let helpers = docker_keyring::lookup(configs.clone().map(|config| &config.helpers), name);
         candidates.extend(helpers.into_iter().map(|helper| CredentialCandidate::program(helper, host)));
-        candidates.extend(held(configs.clone(), name, "docker config"));
+        let held = docker_keyring::lookup(configs.clone().map(|config| &config.keyring), name);
+        candidates.extend(held.into_iter().cloned());
         let stores = configs.filter_map(|config| config.store.as_ref());
         candidates.extend(stores.map(|helper| CredentialCandidate::program(helper, host)));
         let directory = self.files.of(CredentialSource::Directory);
-        candidates.extend(held(directory, name, "credentials directory"));
+        let held = docker_keyring::lookup(directory.map(|file| &file.keyring), name);
+        candidates.extend(held.into_iter().cloned());
         candidates
     }
 
@@ -202,15 +203,6 @@ impl Sources {
             .filter(move |plugin| plugin.protocol.is_for(image))
             .map(move |plugin| CredentialCandidate::program(plugin, image))
     }
-}
-
-fn held<'f>(
-    files: impl Iterator<Item = &'f File> + Clone,
-    name: &str,
-    kind: &'static str,
-) -> impl Iterator<Item = CredentialCandidate> {
-    let found = docker_keyring::lookup(files.map(|file| &file.keyring), name);
-    found.into_iter().map(move |kept| CredentialCandidate::file(kept.clone(), kind))
 }
 
 #[cfg(test)]

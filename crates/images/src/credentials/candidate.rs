@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::credential::{Credential, CredentialId, IdentifiedCredential};
+use super::credential::{Credential, CredentialId};
 use super::process::Busy;
 use super::program::Program;
 use tolerarch_support::concurrency::Tenant;
 
-/// Cheap to clone.
+/// Cheap to clone. The id is computed once, as every Pod needs it.
 #[derive(Clone)]
 pub struct CredentialCandidate {
     id: CredentialId,
@@ -34,12 +34,12 @@ impl CredentialCandidate {
         Self { id: CredentialId::ANONYMOUS, source: Source::Anonymous }
     }
 
-    pub(super) fn pod(own: IdentifiedCredential) -> Self {
-        Self { id: own.id, source: Source::Pod(own.credential) }
+    pub(super) fn pod(credential: Credential) -> Self {
+        Self { id: credential.id(), source: Source::Pod(credential.into()) }
     }
 
-    pub(super) fn file(own: IdentifiedCredential, kind: &'static str) -> Self {
-        Self { id: own.id, source: Source::File(own.credential, kind) }
+    pub(super) fn file(credential: Credential, kind: &'static str) -> Self {
+        Self { id: credential.id(), source: Source::File(credential.into(), kind) }
     }
 
     pub(super) fn program(program: &Arc<Program>, image: &str) -> Self {
@@ -69,6 +69,11 @@ impl CredentialCandidate {
             Source::Pod(credential) | Source::File(credential, _) => Some(Some(credential)),
             Source::Program { .. } => None,
         }
+    }
+
+    /// Returns the bytes of the longer part of a credential at hand.
+    pub(super) fn longest(&self) -> usize {
+        self.held_credential().flatten().map_or(0, Credential::longest)
     }
 
     pub(crate) fn is_of_pod(&self) -> bool {

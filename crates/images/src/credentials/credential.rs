@@ -1,7 +1,7 @@
 //! Credentials as values that are never displayed, and the ids that distinguish them.
 
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
@@ -63,19 +63,6 @@ impl Credential {
             Self::Basic { user, password } => user.len().max(password.reveal().len()),
             Self::Identity(token) | Self::Bearer(token) => token.reveal().len(),
         }
-    }
-}
-
-/// A credential with its id, which is computed once because every Pod needs the id.
-#[derive(Clone, Debug)]
-pub(super) struct IdentifiedCredential {
-    pub(super) id: CredentialId,
-    pub(super) credential: Arc<Credential>,
-}
-
-impl From<Credential> for IdentifiedCredential {
-    fn from(credential: Credential) -> Self {
-        Self { id: credential.id(), credential: credential.into() }
     }
 }
 

@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
-use super::credential::{Credential, IdentifiedCredential, Sensitive};
+use super::candidate::CredentialCandidate;
+use super::credential::{Credential, Sensitive};
 use super::docker_keyring::{self, DockerKeyring};
 use tolerarch_text::json::Object;
 
@@ -51,7 +52,7 @@ struct Entry {
 /// Content of a file, and counts of what was left out.
 #[derive(Debug, Default)]
 pub(super) struct Read {
-    pub(super) keyring: DockerKeyring<IdentifiedCredential>,
+    pub(super) keyring: DockerKeyring<CredentialCandidate>,
     /// Number of entries in the file, valid or not.
     pub(super) entries: usize,
     /// Number of entries whose `auth` is malformed.
@@ -68,17 +69,18 @@ impl DockerConfig {
         Ok(Self { auths: from_json(json)?, ..Self::default() })
     }
 
-    pub(super) fn read(self) -> Read {
+    /// Reads the entries, and makes a candidate of each credential.
+    pub(super) fn read(self, candidate: impl Fn(Credential) -> CredentialCandidate) -> Read {
         let mut read = Read::default();
-        let mut credentials: Vec<(String, IdentifiedCredential)> = Vec::new();
+        let mut candidates = Vec::new();
         for (key, entry) in self.auths.unwrap_or_default() {
             read.entries += 1;
             match entry.unwrap_or_default().0.credentials() {
-                Some(own) => credentials.extend(own.into_iter().map(|own| (key.clone(), own.into()))),
+                Some(own) => candidates.extend(own.into_iter().map(|own| (key.clone(), candidate(own)))),
                 None => read.malformed += 1,
             }
         }
-        Read { keyring: docker_keyring::keyring(credentials), ..read }
+        Read { keyring: docker_keyring::keyring(candidates), ..read }
     }
 }
 

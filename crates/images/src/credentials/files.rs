@@ -8,7 +8,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use super::credential::{Credential, IdentifiedCredential, Sensitive};
+use super::candidate::CredentialCandidate;
+use super::credential::{Credential, Sensitive};
 use super::docker::{self, DockerConfig};
 use super::docker_keyring::{self, DockerKeyring};
 use super::fault::{CredentialSource, FaultCause, SourceFault};
@@ -37,7 +38,7 @@ struct Loaded {
 
 #[derive(Default)]
 pub(super) struct File {
-    pub(super) keyring: DockerKeyring<IdentifiedCredential>,
+    pub(super) keyring: DockerKeyring<CredentialCandidate>,
     pub(super) helpers: DockerKeyring<Arc<Program>>,
     /// Helper of all other registries.
     pub(super) store: Option<Arc<Program>>,
@@ -135,7 +136,8 @@ impl File {
         let helpers = docker_keyring::keyring(by_host.collect::<Vec<_>>());
         let store = config.store.as_ref().filter(|name| !name.is_empty());
         let store = store.and_then(|name| helper("credsStore", name));
-        let docker::Read { keyring, malformed, .. } = config.read();
+        let candidate = |credential| CredentialCandidate::file(credential, "docker config");
+        let docker::Read { keyring, malformed, .. } = config.read(candidate);
         if malformed > 0 {
             faults.push("auths: an auth is not base64(user:password)".into());
         }
@@ -148,7 +150,8 @@ impl File {
         if hosts.contains(&host) {
             return Err("another file is for the same registry".to_owned().into());
         }
-        let keyring = docker_keyring::keyring([(&host, credential_of(&text(path)?)?.into())]);
+        let candidate = CredentialCandidate::file(credential_of(&text(path)?)?, "credentials directory");
+        let keyring = docker_keyring::keyring([(&host, candidate)]);
         hosts.push(host);
         Ok(Self { keyring, ..Self::default() })
     }

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
 
-use super::credential::{Credential, IdentifiedCredential, Sensitive};
+use super::candidate::CredentialCandidate;
+use super::credential::{Credential, Sensitive};
 use super::docker::{BASE64, DockerConfig, Read};
 use super::docker_keyring::DockerKeyring;
 use super::pattern::ImagePattern;
@@ -91,7 +92,7 @@ pub(super) enum SecretFault {
     Late,
 }
 
-pub(super) type PullSecret = Arc<DockerKeyring<IdentifiedCredential>>;
+pub(super) type PullSecret = Arc<DockerKeyring<CredentialCandidate>>;
 
 #[derive(Deserialize)]
 pub(super) struct Object {
@@ -244,12 +245,12 @@ pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
         Some("kubernetes.io/dockercfg") => DockerConfig::parse_older(&decode(data.cfg)?),
         _ => return Err(Content("it is of no type that holds registry credentials")),
     };
-    let read = config.map_err(|_| Content("its data is not JSON of docker's form"))?.read();
+    let read =
+        config.map_err(|_| Content("its data is not JSON of docker's form"))?.read(CredentialCandidate::pod);
     bounded(read.entries, ENTRIES, "it has more than 64 entries")?;
-    for (key, held) in &read.keyring {
+    for (key, candidate) in &read.keyring {
         bounded(key.as_str().len(), KEY, "one of its entries has a name of more than 512 bytes")?;
-        let longest = held.credential.longest();
-        bounded(longest, WORD, "one of its users, passwords or tokens has more than 16 KiB")?;
+        bounded(candidate.longest(), WORD, "one of its users, passwords or tokens has more than 16 KiB")?;
         let glob = key.glob().map_or(0, str::len);
         bounded(glob, GLOB, "one of its entries has wildcards in a host of more than 128 bytes")?;
     }
@@ -260,10 +261,10 @@ pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
 fn weight(name: &Name, content: &CachedSecret) -> u64 {
     let entries = content.keyring.iter();
     // A credential has two parts, of which the longer one is known.
-    let entries = entries.map(|(key, kept)| {
-        size_of::<(ImagePattern, IdentifiedCredential, Credential)>()
+    let entries = entries.map(|(key, candidate)| {
+        size_of::<(ImagePattern, CredentialCandidate, Credential)>()
             + key.as_str().len()
-            + 2 * kept.credential.longest()
+            + 2 * candidate.longest()
     });
     (size_of::<(Name, CachedSecret)>() + name.namespace.len() + name.name.len() + entries.sum::<usize>())
         as u64

@@ -95,5 +95,5 @@ pub(super) fn with_secrets(api: &ApiServer, settings: &CredentialSettings, dir: 
 /// Makes a Pod's own credential.
 #[cfg(test)]
 pub(crate) fn of_pod(credential: Credential) -> CredentialCandidate {
-    CredentialCandidate::pod(credential.into())
+    CredentialCandidate::pod(credential)
 }

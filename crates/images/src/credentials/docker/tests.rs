@@ -6,9 +6,10 @@ fn basic(user: &str, password: &str) -> Credential {
 }
 
 fn of(json: &str) -> (Vec<Credential>, usize) {
-    let read = DockerConfig::parse(json.as_bytes()).unwrap().read();
+    let read = DockerConfig::parse(json.as_bytes()).unwrap().read(CredentialCandidate::pod);
     let found = lookup(std::iter::once(&read.keyring), "a.b/x");
-    (found.into_iter().map(|kept| Credential::clone(&kept.credential)).collect(), read.malformed)
+    let found = found.into_iter().map(|kept| kept.held_credential().flatten().unwrap().clone());
+    (found.collect(), read.malformed)
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn reads_what_docker_writes_and_ignores_the_rest() {
 fn leaves_out_a_key_with_a_class_of_characters() {
     for key in ["[a]", "a.[b-c]", "a\\\\.b", "[a", "https://[a-c].b/v1/"] {
         let json = format!(r#"{{"auths":{{"{key}":{{"auth":"YTpj"}},"a.b":{{"auth":"YTpi"}}}}}}"#);
-        let read = DockerConfig::parse(json.as_bytes()).unwrap().read();
+        let read = DockerConfig::parse(json.as_bytes()).unwrap().read(CredentialCandidate::pod);
         assert_eq!((read.entries, read.keyring.len(), read.malformed), (2, 1, 0), "{key}");
         assert_eq!(of(&json).0, [basic("a", "b")], "{key}");
     }
@@ -92,7 +93,8 @@ fn a_list_is_no_object() {
 
 #[test]
 fn reads_the_older_form() {
-    let keys = |json: &[u8]| DockerConfig::parse_older(json).unwrap().read().keyring.len();
+    let keys =
+        |json: &[u8]| DockerConfig::parse_older(json).unwrap().read(CredentialCandidate::pod).keyring.len();
     assert_eq!(keys(br#"{"https://a.b/v1/":{"auth":"YTpi","email":""}}"#), 1);
     assert_eq!(keys(br#"{"auths":{"a.b":{"auth":"YTpi"}}}"#), 0);
     for nothing in ["{}", r#"{"auths":null}"#, r#"{"auths":{}}"#] {

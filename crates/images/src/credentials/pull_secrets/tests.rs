@@ -18,7 +18,7 @@ async fn passwords(secrets: &Arc<PullSecrets>, names: &[&str]) -> Vec<String> {
     let read = secrets.read("team", names.iter().copied()).await;
     let credentials = read.iter().flat_map(|secret| secret.iter());
     credentials
-        .map(|(_, kept)| match &*kept.credential {
+        .map(|(_, kept)| match kept.held_credential().flatten().unwrap() {
             Credential::Basic { password, .. } => password.reveal().to_owned(),
             other => format!("{other:?}"),
         })

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::super::docker::DockerConfig;
-use super::super::{Credential, ImagePattern, docker_keyring};
+use super::super::{Credential, CredentialCandidate, ImagePattern, docker_keyring};
 use ::upstream::assert_agreement;
 
 #[derive(Deserialize)]
@@ -84,10 +84,11 @@ fn keyrings_give_what_kubelet_tries() {
 const HOSTS_IN_CAPITALS: [&str; 4] = ["Mixed.Case.com", ".Case.com", "Quay.io", "QUAY.io"];
 
 fn ours(configs: &[String], image: &str) -> Vec<String> {
-    let configs: Vec<_> =
-        configs.iter().map(|config| DockerConfig::parse(config.as_bytes()).unwrap().read()).collect();
+    let read =
+        |config: &String| DockerConfig::parse(config.as_bytes()).unwrap().read(CredentialCandidate::pod);
+    let configs: Vec<_> = configs.iter().map(read).collect();
     let found = docker_keyring::lookup(configs.iter().map(|read| &read.keyring), image);
-    let words = found.into_iter().filter_map(|kept| match &*kept.credential {
+    let words = found.into_iter().filter_map(|kept| match kept.held_credential()?? {
         Credential::Basic { user, password } => Some(format!("{user}:{}", password.reveal())),
         // Docker's own, which kubelet does not know.
         _ => None,
