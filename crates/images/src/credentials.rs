@@ -22,6 +22,7 @@ mod settings;
 pub mod testing;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -119,7 +120,7 @@ impl Credentials {
     /// Returns a mirror's candidates, by `host` or `host:port`, from files and helpers.
     pub fn of_host(&self, host: &str) -> Vec<CredentialCandidate> {
         let of_files = self.sources.as_ref().map(|sources| sources.of_files(host));
-        distinct(of_files.into_iter().flatten(), CANDIDATES)
+        distinct(of_files.into_iter().flatten(), CANDIDATES).collect()
     }
 }
 
@@ -147,28 +148,18 @@ impl Keyring {
         let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
         let anonymous = (!is_private).then(CredentialCandidate::anonymous);
         // Leaves room for the operator's candidates after the Pod's, and for anonymous access after both.
-        let pulled = distinct(pulled.into_iter().cloned(), PULLED).into_iter();
+        let pulled = distinct(pulled.into_iter().cloned(), PULLED);
         let held = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name));
-        let mut all = distinct(held, CANDIDATES - 1);
-        all.extend(anonymous);
-        Cow::Owned(all)
+        Cow::Owned(distinct(held, CANDIDATES - 1).chain(anonymous).collect())
     }
 }
 
 fn distinct(
     candidates: impl IntoIterator<Item = CredentialCandidate>,
     most: usize,
-) -> Vec<CredentialCandidate> {
-    let mut distinct: Vec<CredentialCandidate> = Vec::new();
-    for candidate in candidates {
-        if distinct.len() == most {
-            break;
-        }
-        if !distinct.iter().any(|other| other.id() == candidate.id()) {
-            distinct.push(candidate);
-        }
-    }
-    distinct
+) -> impl Iterator<Item = CredentialCandidate> {
+    let mut ids = HashSet::new();
+    candidates.into_iter().filter(move |candidate| ids.insert(candidate.id())).take(most)
 }
 
 struct Sources {

@@ -1,5 +1,6 @@
 //! The pull secrets that Pods name, in their own namespaces. Only the first Pod waits; later ones get cached secrets.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -143,16 +144,11 @@ impl PullSecrets {
         namespace: &str,
         names: impl Iterator<Item = &'n str>,
     ) -> Vec<PullSecret> {
-        let namespace: Arc<str> = namespace.into();
-        let mut wanted: Vec<Name> = Vec::new();
+        let (namespace, mut seen): (Arc<str>, _) = (namespace.into(), HashSet::new());
         // A text that is no name of a Secret may be anything: neither cached nor logged.
-        for name in names.filter(|name| cluster::is_name(name)) {
-            let name = Name { namespace: Arc::clone(&namespace), name: name.into() };
-            if !wanted.contains(&name) {
-                wanted.push(name);
-            }
-        }
-        let read = wanted.into_iter().map(|name| async move {
+        let wanted = names.filter(|name| cluster::is_name(name) && seen.insert(*name));
+        let wanted = wanted.map(|name| Name { namespace: Arc::clone(&namespace), name: name.into() });
+        let read = wanted.map(|name| async move {
             let Some(cached) = self.cached.get(&name) else {
                 let read = timeout(self.wait, self.fetch(&name)).await;
                 return read.inspect_err(|_| self.log(SecretFault::Late, &name)).ok()?;

@@ -264,20 +264,16 @@ impl Transport {
 
 /// Classifies a failed request to this URL. The text is that of the causes, which quote nothing of a body.
 fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
-    let mut cause = Some(error);
-    let mut connect = None;
-    while let Some(error) = cause {
-        if TooManyBytes::is_cause_of(error) {
-            return ManifestError::TooLarge.into();
-        }
-        match error.downcast_ref::<ConnectError>() {
-            Some(ConnectError::Forbidden) => return Error::AddressNotAllowed,
-            // The outermost error distinguishes the proxy from what lies behind it.
-            found => connect = connect.or(found),
-        }
-        cause = error.source();
+    if causes(error).any(TooManyBytes::is_cause_of) {
+        return ManifestError::TooLarge.into();
     }
-    match connect {
+    let mut connects = causes(error).filter_map(|cause| cause.downcast_ref::<ConnectError>()).peekable();
+    // The outermost error distinguishes the proxy from what lies behind it.
+    let outermost = connects.peek().copied();
+    if connects.any(|error| matches!(error, ConnectError::Forbidden)) {
+        return Error::AddressNotAllowed;
+    }
+    match outermost {
         Some(error @ ConnectError::Setup(_)) => Error::TlsSetup(no_connection::explain(url, error)),
         Some(error) => Error::NoConnection(no_connection::explain(url, error)),
         None => Error::Unreachable(format!("the connection broke: {}", texts(error))),
