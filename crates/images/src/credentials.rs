@@ -31,7 +31,7 @@ pub(crate) use credential::hash_parts;
 pub use credential::{Credential, CredentialId, Sensitive};
 pub use fault::{CredentialMetrics, CredentialSource, FaultCause, SourceFault};
 pub use pattern::{ImagePattern, PatternError};
-pub(crate) use process::Busy;
+pub(crate) use program::Busy;
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
 use files::Files;

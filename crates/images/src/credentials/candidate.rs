@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::credential::{Credential, CredentialId};
-use super::process::Busy;
-use super::program::Program;
+use super::program::{Busy, Program};
 use tolerarch_support::concurrency::Tenant;
 
 /// Cheap to clone. The id is computed once, as every Pod needs it.

@@ -11,21 +11,10 @@ use tokio::process::Command;
 use tokio::time::{Duration, timeout};
 use zeroize::Zeroizing;
 
-use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, Tenant};
-
 /// Maximal time that a program may run: kubelet's limit for plugins.
 const TIME: Duration = Duration::from_secs(60);
 /// Maximal bytes of a program's output.
 const OUTPUT: usize = 256 << 10;
-/// Runs of one program at a time; of four runs one namespace gets two.
-pub(super) const RUNS: usize = 4;
-/// Maximal time that a run waits for others: half of `lookup.timeout`, so that the next credential can still be tried.
-const WAIT: Duration = Duration::from_secs(5);
-/// Places in the queue for each run: a quarter of them is for all lookups that one namespace has at a time.
-const QUEUE: usize = 32;
-
-/// Limits the runs of one program. Each program has a separate runner, so that a program that hangs delays no other.
-pub(super) struct Runner(ConcurrencyLimit);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProcessError {
@@ -41,28 +30,11 @@ pub(super) enum ProcessError {
     Read(std::io::ErrorKind),
 }
 
-/// Too many runs of a program are under way. Says nothing about the program's credentials, so it is never cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Busy;
-
 /// Output of a program, which may be secret.
 pub(super) type Output = Zeroizing<Vec<u8>>;
 
-impl Default for Runner {
-    fn default() -> Self {
-        Self(ConcurrencyLimit::new(Capacity { all: RUNS, per_host: RUNS, waiting: QUEUE * RUNS }))
-    }
-}
-
-impl Runner {
-    pub(super) async fn acquire(&self, registry: &str, tenant: &Tenant) -> Result<Permit, Busy> {
-        let queued = self.0.queue(tenant, registry).ok_or(Busy)?;
-        timeout(WAIT, queued).await.map_err(|_| Busy)
-    }
-}
-
 /// Runs the command; kills it and its children (many helpers are scripts) after `TIME`, or with this future.
-pub(super) async fn run(_turn: &Permit, command: Command, input: &[u8]) -> Result<Output, ProcessError> {
+pub(super) async fn run(command: Command, input: &[u8]) -> Result<Output, ProcessError> {
     timeout(TIME, unlimited(command, input)).await.map_err(|_| ProcessError::Timeout)?
 }
 

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use tokio::process::Command;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::credential::{Credential, CredentialId};
 use super::docker_keyring::{self, DockerKeyring};
-use super::process::{self, Busy, Output, ProcessError, Runner};
+use super::process::{self, Output, ProcessError};
 use crate::ttl_cache::TtlCache;
-use tolerarch_support::concurrency::{Permit, Tenant};
+use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, Tenant};
 use tolerarch_support::single_flight::SingleFlight;
 use tolerarch_support::sync::Mutex;
 
@@ -22,6 +22,16 @@ const CAPACITY: usize = 1000;
 const FAILED: Duration = Duration::from_secs(30);
 /// Time for which an answer that a registry refuses is kept: a tenant may name many images which that registry denies.
 const AGAIN: Duration = Duration::from_secs(10);
+/// Runs of one program at a time; of four runs one namespace gets two.
+const RUNS: usize = 4;
+/// Maximal time that a run waits for others: half of `lookup.timeout`, so that the next credential can still be tried.
+const WAIT: Duration = Duration::from_secs(5);
+/// Places in the queue for each run: a quarter of them is for all lookups that one namespace has at a time.
+const QUEUE: usize = 32;
+
+/// Too many runs of a program are under way. Says nothing about the program's credentials, so it is never cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Busy;
 
 /// Protocol between tolerarch and a kind of program.
 pub(super) trait Protocol: Send + Sync {
@@ -82,7 +92,8 @@ pub(super) struct Response {
 
 pub(super) struct Program {
     pub(super) protocol: Box<dyn Protocol>,
-    pub(super) runner: Runner,
+    /// Limit of the runs of this program alone, so that a program that hangs delays no other.
+    limit: ConcurrencyLimit,
     /// Scope of the last answer, under which failures are cached.
     scope: Mutex<Scope>,
     answers: Arc<TtlCache<CacheKey, Arc<Answer>>>,
@@ -100,7 +111,7 @@ impl Program {
     pub(super) fn new(protocol: impl Protocol + 'static) -> Arc<Self> {
         Arc::new(Self {
             protocol: Box::new(protocol),
-            runner: Runner::default(),
+            limit: ConcurrencyLimit::new(Capacity { all: RUNS, per_host: RUNS, waiting: QUEUE * RUNS }),
             // Scope until the first answer: a program that fails must not be run for every image.
             scope: Mutex::new(Scope::Registry),
             answers: TtlCache::new(CAPACITY),
@@ -135,24 +146,30 @@ impl Program {
         Scope::ALL.into_iter().find_map(|scope| self.answers.get(&scope.key(image)))
     }
 
+    async fn acquire(&self, image: &str, tenant: &Tenant) -> Result<Permit, Busy> {
+        let queued = self.limit.queue(tenant, registry(image)).ok_or(Busy)?;
+        timeout(WAIT, queued).await.map_err(|_| Busy)
+    }
+
     /// Runs the program in the tenant's turn, unless an answer is cached by then, or joins the image's run. A run holds
     /// the permit of the lookup that started it; a lookup that joins gives its permit back.
     async fn ask(self: &Arc<Self>, image: &str, tenant: &Tenant) -> Result<Arc<Answer>, Busy> {
-        let permit = self.runner.acquire(registry(image), tenant).await?;
+        let permit = self.acquire(image, tenant).await?;
         let (program, own) = (Arc::clone(self), image.to_owned());
         let work = move || async move {
+            let _held = permit;
             match program.cached(&own) {
                 Some(answer) => answer,
-                None => program.run(&own, &permit).await,
+                None => program.run(&own).await,
             }
         };
         self.runs.run(image.into(), work).await.map_err(|_| Busy)
     }
 
-    async fn run(&self, image: &str, permit: &Permit) -> Arc<Answer> {
+    async fn run(&self, image: &str) -> Arc<Answer> {
         let (command, input) = self.protocol.request(image);
         let program = command.as_std().get_program().to_owned();
-        let output = process::run(permit, command, &input).await;
+        let output = process::run(command, &input).await;
         let response = self.protocol.response(image, output);
         let now = Instant::now();
         let Response { scope, life, keyring } = match response {

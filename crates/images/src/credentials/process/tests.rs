@@ -1,28 +1,9 @@
-use futures_util::FutureExt;
-
 use super::*;
 
 fn sh(script: &str) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", script]);
     command
-}
-
-impl Runner {
-    /// Takes as many permits as there are.
-    pub(in crate::credentials) async fn all_slots(&self) -> Vec<Permit> {
-        let mut turns = Vec::new();
-        for registry in 0..RUNS {
-            turns.push(self.acquire(&registry.to_string(), &Tenant::Operator).await.unwrap());
-        }
-        turns
-    }
-}
-
-/// Runs a program as the operator would.
-async fn run(command: Command, input: &[u8]) -> Result<Output, ProcessError> {
-    let turn = Runner::default().acquire("a.b", &Tenant::Operator).await.unwrap();
-    super::run(&turn, command, input).await
 }
 
 #[tokio::test]
@@ -63,21 +44,6 @@ async fn what_a_program_has_started_ends_with_it() {
     while std::fs::read_to_string(&state).is_ok_and(|stat| !stat.contains(") Z ")) {
         tokio::task::yield_now().await;
     }
-}
-
-/// Returns a permit for a Pod of this namespace, if the run may begin at once.
-fn turn(runner: &Runner, registry: &str, namespace: &str) -> Option<Permit> {
-    runner.acquire(registry, &Tenant::of(namespace)).now_or_never()?.ok()
-}
-
-#[tokio::test]
-async fn made_up_accounts_of_one_namespace_leave_runs_for_others() {
-    let runner = Runner::default();
-    let account = |number: usize| format!("{number}.dkr.ecr.us-east-1.amazonaws.com");
-    let held: Vec<_> = (0..64).filter_map(|number| turn(&runner, &account(number), "attacker")).collect();
-    assert_eq!(held.len(), 2, "half of the runs");
-    let others: Vec<_> = (0..2).filter_map(|number| turn(&runner, &account(number), "victim")).collect();
-    assert_eq!(others.len(), 2, "the other half is for others, also at the same registry");
 }
 
 #[tokio::test]

@@ -248,7 +248,10 @@ async fn a_plugin_that_fails_fails_for_all_that_its_answers_are_good_for() {
 async fn a_run_that_never_began_is_no_failure() {
     let dir = TestDir::new();
     let plugin = plugin(&dir, &says("Image", "", AUTH));
-    let all = plugin.runner.all_slots().await;
+    let mut all = Vec::new();
+    for registry in 0..RUNS {
+        all.push(plugin.acquire(&registry.to_string(), &Tenant::Operator).await.unwrap());
+    }
     tokio::time::pause();
     let busy = plugin.credentials("r.example.com/a", &Tenant::Operator).await;
     assert_eq!(busy, Err(Busy));

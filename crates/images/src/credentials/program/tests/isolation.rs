@@ -1,5 +1,6 @@
 //! Limits of what one tenant's made-up accounts can take from the Pods of others.
 
+use futures_util::FutureExt;
 use tokio::time::timeout;
 
 use super::*;
@@ -60,7 +61,23 @@ async fn who_joins_a_run_gives_the_permit_back() {
         ask(&plugin, "made-up.example.com/app", namespace).await;
     }
     let mut held = Vec::new();
-    for _ in 1..process::RUNS {
-        held.push(timeout(GOAL, plugin.runner.acquire("a.b", &Tenant::Operator)).await.unwrap().unwrap());
+    for _ in 1..RUNS {
+        held.push(timeout(GOAL, plugin.acquire("a.b", &Tenant::Operator)).await.unwrap().unwrap());
     }
+}
+
+/// Returns a permit for a Pod of this namespace, if the run may begin at once.
+fn turn(plugin: &Program, image: &str, namespace: &str) -> Option<Permit> {
+    plugin.acquire(image, &Tenant::of(namespace)).now_or_never()?.ok()
+}
+
+#[tokio::test]
+async fn made_up_accounts_of_one_namespace_leave_runs_for_others() {
+    let dir = TestDir::new();
+    let plugin = plugin(&dir, "");
+    let image = |number: usize| format!("{number}.dkr.ecr.us-east-1.amazonaws.com/app");
+    let held: Vec<_> = (0..64).filter_map(|number| turn(&plugin, &image(number), "attacker")).collect();
+    assert_eq!(held.len(), 2, "half of the runs");
+    let others: Vec<_> = (0..2).filter_map(|number| turn(&plugin, &image(number), "victim")).collect();
+    assert_eq!(others.len(), 2, "the other half is for others, also at the same registry");
 }
