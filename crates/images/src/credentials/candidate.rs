@@ -80,16 +80,9 @@ impl CredentialCandidate {
     }
 
     /// Returns the credentials to present in turn until one is accepted; `None` is anonymous. Empty if the source has
-    /// none, or cannot be queried now. May run a helper or a plugin, for up to a minute, even if the future is dropped.
-    pub async fn credentials(&self) -> Vec<Option<Arc<Credential>>> {
-        self.credentials_for(&Tenant::Operator).await.unwrap_or_default()
-    }
-
-    /// Finds the credentials on behalf of this tenant, within the tenant's share of the runs.
-    pub(crate) async fn credentials_for(
-        &self,
-        tenant: &Tenant,
-    ) -> Result<Vec<Option<Arc<Credential>>>, Busy> {
+    /// none. May run a helper or a plugin within the tenant's share of the runs, for up to a minute, even if the future
+    /// is dropped.
+    pub(crate) async fn credentials(&self, tenant: &Tenant) -> Result<Vec<Option<Arc<Credential>>>, Busy> {
         Ok(match &self.source {
             Source::Anonymous => vec![None],
             Source::Pod(credential) | Source::File(credential, _) => vec![Some(Arc::clone(credential))],

@@ -3,6 +3,7 @@
 use super::testing::{TestDir, environment, secret, with_cluster};
 use super::*;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
+use tolerarch_support::concurrency::Tenant;
 
 mod faults;
 mod plugins;
@@ -26,7 +27,7 @@ fn image(name: &str) -> ImageRef {
 async fn shown(candidates: &[CredentialCandidate]) -> Vec<String> {
     let mut shown = Vec::new();
     for candidate in candidates {
-        for credential in candidate.credentials().await {
+        for credential in candidate.credentials(&Tenant::Operator).await.unwrap() {
             let text = match credential.as_deref() {
                 None => "-".to_owned(),
                 Some(Credential::Basic { user, password }) => format!("{user}:{}", password.reveal()),

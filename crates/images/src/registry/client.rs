@@ -17,6 +17,7 @@ use super::trace::{self, CREDENTIAL};
 use crate::credentials::{Credential, CredentialCandidate};
 use route::Route;
 use tolerarch_core::image::ImageRef;
+use tolerarch_support::concurrency::Tenant;
 
 /// Maximal time of one mirror while other endpoints are left.
 const MIRROR_TIME: Duration = Duration::from_secs(2);
@@ -157,7 +158,8 @@ impl Registry {
     /// Returns the operator's first credential for a mirror, and its candidate.
     async fn credential_of_mirror(&self, origin: &Url) -> Option<(Arc<Credential>, CredentialCandidate)> {
         for candidate in names(origin).flat_map(|name| self.credentials.of_host(&name)) {
-            if let Some(found) = candidate.credentials().await.into_iter().flatten().next() {
+            let found = candidate.credentials(&Tenant::Operator).await.unwrap_or_default();
+            if let Some(found) = found.into_iter().flatten().next() {
                 return Some((found, candidate));
             }
         }

@@ -225,7 +225,7 @@ impl Attempt<'_> {
     /// Tries each credential of one candidate, and caches a refusal.
     async fn try_one(&mut self, candidate: &CredentialCandidate) -> Result<Support, Failure> {
         let mut error = Error::Denied("its source has no credential for the image".into());
-        let credentials = candidate.credentials_for(&self.job.tenant).await;
+        let credentials = candidate.credentials(&self.job.tenant).await;
         for credential in credentials.map_err(|Busy| Failure::NotAsked(LookupError::Overloaded))? {
             self.asked = Some(Instant::now());
             self.job.host.lookup_started(self.access);

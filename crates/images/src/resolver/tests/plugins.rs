@@ -55,7 +55,7 @@ async fn a_busy_plugin_is_no_refusal() {
         .iter()
         .map(|image| {
             let (candidates, team) = (keyring.candidates(image), team.clone());
-            Box::pin(async move { candidates[0].credentials_for(&team).await })
+            Box::pin(async move { candidates[0].credentials(&team).await })
         })
         .collect();
     for run in &mut flood {
