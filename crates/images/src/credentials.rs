@@ -66,9 +66,6 @@ impl Credentials {
         if *settings == CredentialSettings::default() && private.is_empty() {
             return Ok(Self::default());
         }
-        if settings.providers.config.is_some() != settings.providers.bin_dir.is_some() {
-            return Err(CredentialsError::Providers);
-        }
         let before = before.and_then(|before| before.sources.as_deref());
         let files = Files::load(settings, environment, before.map(|before| &before.files));
         let pull_secrets = match settings.pull_secrets {

@@ -117,9 +117,7 @@ impl PullSecrets {
         cluster: Result<Cluster, ConnectError>,
     ) -> Result<Option<Arc<Self>>, CredentialsError> {
         match (caller, cluster) {
-            (Caller::Service, cluster) => {
-                Ok(Some(Self::new(cluster.map_err(CredentialsError::Cluster)?, WAIT)))
-            }
+            (Caller::Service, cluster) => Ok(Some(Self::new(cluster.map_err(CredentialsError)?, WAIT))),
             // Commands admit nothing, and a wrong verdict would be worse than a late one.
             (Caller::Person, Ok(cluster)) => Ok(Some(Self::new(cluster, WAIT_LONG))),
             (Caller::Person, Err(error)) => {

@@ -29,7 +29,7 @@ impl CredentialSettings {
     }
 }
 
-/// Kubelet's `--image-credential-provider-config` and `--image-credential-provider-bin-dir`.
+/// Kubelet's `--image-credential-provider-config` and `--image-credential-provider-bin-dir`: both, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderSettings {
     /// File with the `CredentialProviderConfig`.
@@ -37,12 +37,7 @@ pub struct ProviderSettings {
     pub bin_dir: Option<PathBuf>,
 }
 
-/// Error of the configuration itself; those of its files are [`SourceFault`](super::SourceFault)s.
+/// Pull secrets are to be read, and no API server can be reached. Faulty files are [`SourceFault`](super::SourceFault)s.
 #[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    #[error("credentials.providers: config and binDir belong together; one of them is missing")]
-    Providers,
-    /// Pull secrets are to be read, and no API server can be reached.
-    #[error("credentials.pullSecrets: {0}")]
-    Cluster(ConnectError),
-}
+#[error("credentials.pullSecrets: {0}")]
+pub struct CredentialsError(pub(super) ConnectError);
