@@ -101,7 +101,7 @@ impl Connector {
         };
         let (io, to_proxy) = timeout(CONNECT_TIME, connected).await.map_err(late)??;
         let reuse = Reuse::default();
-        Ok(TokioIo::new(Stream { io, to_proxy, kept, meter, flushed: true, has_answered: false, reuse }))
+        Ok(TokioIo::new(Stream { io, to_proxy, kept, meter, has_answered: false, reuse }))
     }
 
     /// Returns the `Proxy-Authorization` of a request without TLS; with TLS the tunnel is authorised instead.
@@ -240,21 +240,13 @@ pub(crate) struct Stream {
     /// Permit to keep the connection for another request; see `IDLE_ALL`.
     kept: Option<OwnedSemaphorePermit>,
     meter: Meter,
-    /// True if everything was written, so that the next write begins a request.
-    flushed: bool,
+    /// True if something was read since the last write, so that the next write begins another request.
     has_answered: bool,
     reuse: Reuse,
 }
 
 /// True if a further request went on a connection that had answered one, and not a byte has come since.
-#[derive(Clone, Default)]
-pub(super) struct Reuse(Arc<AtomicBool>);
-
-impl Reuse {
-    pub(super) fn is_unanswered(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+pub(super) type Reuse = Arc<AtomicBool>;
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
@@ -281,7 +273,7 @@ impl AsyncRead for Stream {
         }
         if buffer.filled().len() > before {
             self.has_answered = true;
-            self.reuse.0.store(false, Ordering::Relaxed);
+            self.reuse.store(false, Ordering::Relaxed);
         }
         Poll::Ready(Ok(()))
     }
@@ -289,17 +281,15 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        if std::mem::take(&mut self.flushed) {
+        if std::mem::take(&mut self.has_answered) {
             self.meter.reset();
-            self.reuse.0.store(self.has_answered, Ordering::Relaxed);
+            self.reuse.store(true, Ordering::Relaxed);
         }
         Pin::new(&mut self.io).poll_write(cx, data)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.io).poll_flush(cx);
-        self.flushed |= matches!(flushed, Poll::Ready(Ok(())));
-        flushed
+        Pin::new(&mut self.io).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::header::{
@@ -285,7 +286,7 @@ fn is_stale(error: &legacy::Error) -> bool {
     if let Some(connected) = error.connect_info() {
         connected.get_extras(&mut extras);
     }
-    extras.get().is_some_and(Reuse::is_unanswered)
+    extras.get::<Reuse>().is_some_and(|reuse| reuse.load(Ordering::Relaxed))
 }
 
 fn failure(failure: &Failure) -> &'static str {
