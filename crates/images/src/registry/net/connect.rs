@@ -169,10 +169,7 @@ impl Connector {
 
 async fn encrypt(to: &Target<'_>, wire: Wire, tls: Option<&Arc<ClientConfig>>) -> Result<Wire, ConnectError> {
     let Some(config) = tls else { return Ok(wire) };
-    let server = match to.name.parse::<IpAddr>() {
-        Ok(address) => ServerName::from(address),
-        Err(_) => ServerName::try_from(to.name.to_owned()).map_err(|_| ConnectError::NoHost)?,
-    };
+    let server = ServerName::try_from(to.name.to_owned()).map_err(|_| ConnectError::NoHost)?;
     let tls = TlsConnector::from(Arc::clone(config)).connect(server, wire).await;
     Ok(Box::new(tls.map_err(ConnectError::Tls)?))
 }
