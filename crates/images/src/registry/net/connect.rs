@@ -23,7 +23,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Duration, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tower::{Service, service_fn};
-use url::Url;
 
 use super::guard::AddressGuard;
 use super::proxy::{Proxies, Proxy};
@@ -105,10 +104,9 @@ impl Connector {
     }
 
     /// Returns the `Proxy-Authorization` of a request without TLS; with TLS the tunnel is authorised instead.
-    pub(super) fn proxy_authorization(&self, url: &Url) -> Option<&HeaderValue> {
-        let plain = (url.scheme() == "http").then(|| url.host_str()).flatten()?;
-        let proxy = self.proxies.find(false, bare(plain), url.port_or_known_default()?)?;
-        proxy.authorization.as_ref()
+    pub(super) fn proxy_authorization(&self, uri: &Uri) -> Option<&HeaderValue> {
+        let to = Target::of(uri).ok().filter(|to| !to.secure)?;
+        self.proxies.find(to.secure, to.name, to.port)?.authorization.as_ref()
     }
 
     async fn connect(&self, uri: &Uri, meter: &Meter, choice: Choice) -> Result<(Wire, bool), ConnectError> {

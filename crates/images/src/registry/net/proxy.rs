@@ -28,11 +28,10 @@ pub(super) struct Proxy {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Exempt {
-    Everything,
-    Network(IpNet),
-    Address(IpAddr, Option<u16>),
+    /// A network, which may be one address.
+    Network { network: IpNet, port: Option<u16> },
     Domain {
-        /// Domain with a dot before it.
+        /// Domain with a dot before it; empty for every host.
         suffix: String,
         /// True if the domain itself is exempt, too.
         itself: bool,
@@ -74,12 +73,8 @@ impl Proxies {
 fn parse(text: &str) -> Option<Proxy> {
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
-    let uri = Uri::builder()
-        .scheme(url.scheme())
-        .authority(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
-        .path_and_query("/")
-        .build()
-        .ok()?;
+    let (host, port) = (url.host_str()?, url.port_or_known_default()?);
+    let uri = format!("{}://{host}:{port}/", url.scheme()).parse().ok()?;
     if url.username().is_empty() && url.password().is_none() {
         return Some(Proxy { uri, authorization: None });
     }
@@ -91,21 +86,18 @@ fn parse(text: &str) -> Option<Proxy> {
 impl Exempt {
     fn parse(entry: &str) -> Option<Self> {
         if entry == "*" {
-            return Some(Self::Everything);
+            return Some(Self::Domain { suffix: String::new(), itself: false, port: None });
         }
-        if let Ok(network) = entry.parse() {
-            return Some(Self::Network(network));
-        }
-        let bare = |text: &str| text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
-        if let Some(address) = bare(entry) {
-            return Some(Self::Address(address, None));
+        let address = |text: &str| text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        if let Ok(network) = entry.parse().or_else(|_| address(entry).map(IpNet::from)) {
+            return Some(Self::Network { network, port: None });
         }
         let (host, port) = match entry.rsplit_once(':') {
             Some((host, port)) => (host, Some(port.parse().ok()?)),
             None => (entry, None),
         };
-        if let Some(address) = bare(host) {
-            return Some(Self::Address(address, port));
+        if let Ok(address) = address(host) {
+            return Some(Self::Network { network: address.into(), port });
         }
         let host =
             host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host).to_ascii_lowercase();
@@ -117,15 +109,13 @@ impl Exempt {
     }
 
     fn covers(&self, host: &str, address: Option<IpAddr>, port: u16) -> bool {
-        match self {
-            Self::Everything => true,
-            Self::Network(network) => address.is_some_and(|address| network.contains(&address)),
-            Self::Address(exempt, at) => address == Some(*exempt) && at.is_none_or(|at| at == port),
-            Self::Domain { suffix, itself, port: at } => {
-                let matches = host.ends_with(suffix.as_str()) || *itself && host == &suffix[1..];
-                matches && at.is_none_or(|at| at == port)
+        let (covers, at) = match self {
+            Self::Network { network, port } => (address.is_some_and(|own| network.contains(&own)), port),
+            Self::Domain { suffix, itself, port } => {
+                (host.ends_with(suffix.as_str()) || *itself && host == &suffix[1..], port)
             }
-        }
+        };
+        covers && at.is_none_or(|at| at == port)
     }
 }
 
