@@ -62,7 +62,7 @@ impl Settings {
     /// Returns the files and directories that [`Registry::load`] reads: a change of one may change the registry.
     pub fn files(&self) -> Vec<PathBuf> {
         let of_directory = |root: &PathBuf| match HostsDirectory::load(root) {
-            Ok(directory) => directory.files(root),
+            Ok(directory) => directory.files(),
             Err(_) => vec![root.clone()],
         };
         let tls = self.hosts.values().filter_map(HostSettings::tls);
@@ -97,12 +97,8 @@ impl Registry {
     /// Makes a client with these settings, whose files are read. A host whose TLS cannot be set up fails alone.
     pub fn load(settings: Settings, metrics: RegistryMetrics) -> Result<Self, TrustError> {
         let Settings { hosts, hosts_dir, allowed, guard, proxies, verified } = settings;
-        let directory = hosts_dir.as_deref().map(HostsDirectory::load).transpose();
-        let directory = directory.map_err(|(path, cause)| TrustError::HostsDir(path, cause))?;
-        let directory = directory.unwrap_or_default();
-        if let Some(root) = &hosts_dir {
-            directory.log_ignored(root);
-        }
+        let directory = hosts_dir.as_deref().map(HostsDirectory::load).transpose()?.unwrap_or_default();
+        directory.log_ignored();
         let hosts = Hosts::new(hosts, directory);
         let names = NameResolver::of_system().map_err(|error| TrustError::Names(error.to_string()))?;
         let tls = TlsSettings::load(hosts.tls(), hosts.default_tls());

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::registry::net::Tls;
+use crate::registry::net::{Tls, TrustError};
 use tolerarch_core::image::canonical_host;
 
 pub(super) use file::RegistryHost;
@@ -20,23 +20,24 @@ pub(super) const DEFAULT: &str = "_default";
 
 #[derive(Debug, Default)]
 pub(crate) struct HostsDirectory {
+    pub(super) root: PathBuf,
     pub(super) namespaces: BTreeMap<String, Namespace>,
 }
 
 impl HostsDirectory {
     /// Reads all directories. Skips what containerd skips with a line in its log.
-    pub(crate) fn load(root: &Path) -> Result<Self, (PathBuf, io::Error)> {
+    pub(crate) fn load(root: &Path) -> Result<Self, TrustError> {
         let mut namespaces = BTreeMap::new();
         for path in entries(root)?.into_iter().filter(|path| path.is_dir()) {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             namespaces.insert(name.to_owned(), Namespace::load(&path)?);
         }
-        Ok(Self { namespaces })
+        Ok(Self { root: root.to_owned(), namespaces })
     }
 
-    pub(crate) fn log_ignored(&self, root: &Path) {
+    pub(crate) fn log_ignored(&self) {
         for (name, namespace) in &self.namespaces {
-            let file = root.join(name).join(file::NAME);
+            let file = self.root.join(name).join(file::NAME);
             let file = file.display();
             if let Some(why) = &namespace.fault {
                 tracing::error!(%file, why, "not read; certificate files beside it count instead, as in containerd");
@@ -62,10 +63,10 @@ impl HostsDirectory {
     }
 
     /// Lists everything that was read, and everything that has to be read for it.
-    pub(crate) fn files(&self, root: &Path) -> Vec<PathBuf> {
-        let mut files = vec![root.to_owned()];
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let mut files = vec![self.root.clone()];
         for (name, namespace) in &self.namespaces {
-            let directory = root.join(name);
+            let directory = self.root.join(name);
             files.extend(entries(&directory).unwrap_or_default());
             files.push(directory);
             files.extend(namespace.hosts().filter_map(|host| host.tls.as_ref()).flat_map(Tls::files));
@@ -93,7 +94,7 @@ impl Namespace {
         self.hosts.iter().chain([&self.server])
     }
 
-    fn load(directory: &Path) -> Result<Self, (PathBuf, io::Error)> {
+    fn load(directory: &Path) -> Result<Self, TrustError> {
         let path = directory.join(file::NAME);
         let fault = match tolerarch_support::file::read(&path) {
             Ok(bytes) if !bytes.is_empty() => {
@@ -103,7 +104,9 @@ impl Namespace {
                     Err(why) => Some(why),
                 }
             }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err((path, error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(TrustError::HostsDir(path, error));
+            }
             _ => None,
         };
         let tls = certificates(directory)?;
@@ -125,15 +128,15 @@ pub(super) fn host_of(directory: &str) -> String {
 }
 
 /// Lists a directory, sorted, without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
-fn entries(directory: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, TrustError> {
     let paths = tolerarch_support::file::entries(directory, ENTRIES);
-    let mut paths = paths.map_err(|error| (directory.to_owned(), error))?;
+    let mut paths = paths.map_err(|error| TrustError::HostsDir(directory.to_owned(), error))?;
     paths.retain(|path| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
     Ok(paths)
 }
 
 /// `loadCertFiles`: `*.crt` are authorities, `*.cert` and `*.key` are client certificates.
-fn certificates(directory: &Path) -> Result<Tls, (PathBuf, io::Error)> {
+fn certificates(directory: &Path) -> Result<Tls, TrustError> {
     let mut tls = Tls::default();
     for file in entries(directory)?.into_iter().filter(|file| !file.is_dir()) {
         match file.extension().and_then(|extension| extension.to_str()) {

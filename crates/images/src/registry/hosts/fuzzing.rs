@@ -20,7 +20,10 @@ pub fn hosts(data: &[u8]) -> bool {
             return false;
         }
     };
-    let directory = HostsDirectory { namespaces: [("registry.test".to_owned(), namespace)].into() };
+    let directory = HostsDirectory {
+        namespaces: [("registry.test".to_owned(), namespace)].into(),
+        ..HostsDirectory::default()
+    };
     let hosts = Hosts::new(Vec::<(String, HostSettings)>::new(), directory);
     let image: ImageRef = "registry.test/team/app:v1".parse().unwrap_or_else(|error| panic!("{error}"));
     let endpoints = hosts.endpoints(image.host());
