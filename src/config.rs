@@ -155,7 +155,8 @@ impl Config {
         let Registries { hosts, hosts_dir, allowed, .. } = self.registries.clone();
         let proxies = Proxies::of(|name| environment.text(name))?;
         let verified = self.verified();
-        Ok(Settings { hosts, hosts_dir, allowed, guard: self.network.clone(), proxies, verified })
+        let guard = self.network.clone();
+        Ok(Settings { hosts, hosts_dir, allowed, guard, proxies, verified, ..Settings::default() })
     }
 
     /// Returns the platforms to verify: those that a pool or a placement names, or all if there is discovery.

@@ -15,7 +15,7 @@ use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::{Current, Snapshot};
 use tolerarch_engine::failed_images::FailedImages;
 use tolerarch_images::credentials::{Credentials, CredentialsError, SourceFault};
-use tolerarch_images::registry::{ProxyError, Registry, Traces, TrustError};
+use tolerarch_images::registry::{ProxyError, Registry, Settings, Traces, TrustError};
 use tolerarch_images::resolver::Resolver;
 use tolerarch_images::shared_cache::SharedCache;
 use tolerarch_kubernetes::cluster::{Caller, ConnectError, Watcher};
@@ -59,8 +59,9 @@ pub(super) fn load(
         before.map(|before| &before.credentials),
     )?;
     report(credentials.faults(), before.map_or(&[], |before| before.credentials.faults()));
-    let registry = Registry::load(config.registry_settings(environment)?, metrics.registry.clone())?;
-    let registry = registry.with_credentials(credentials.clone()).with_traces(traces);
+    let settings = config.registry_settings(environment)?;
+    let settings = Settings { credentials: credentials.clone(), traces, ..settings };
+    let registry = Registry::load(settings, metrics.registry.clone())?;
     let profiles = config.policies(&config.policy);
     let Config { policy, lookup, cache, .. } = config.clone();
     metrics.reviews.show(&policy.pools, profiles.keys());

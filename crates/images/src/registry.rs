@@ -47,6 +47,9 @@ pub struct Settings {
     pub guard: AddressGuard,
     pub proxies: Proxies,
     pub verified: Verified,
+    /// Credentials of the operator for mirrors, which never get a Pod's.
+    pub credentials: Credentials,
+    pub traces: Option<Traces>,
 }
 
 /// Platforms for whose nodes an index is verified.
@@ -83,20 +86,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    #[must_use]
-    pub fn with_traces(self, traces: Option<Traces>) -> Self {
-        Self { traces, ..self }
-    }
-
-    /// Presents the operator's credentials to mirrors, never a Pod's.
-    #[must_use]
-    pub fn with_credentials(self, credentials: Credentials) -> Self {
-        Self { credentials, ..self }
-    }
-
     /// Makes a client with these settings, whose files are read. A host whose TLS cannot be set up fails alone.
     pub fn load(settings: Settings, metrics: RegistryMetrics) -> Result<Self, TrustError> {
-        let Settings { hosts, hosts_dir, allowed, guard, proxies, verified } = settings;
+        let Settings { hosts, hosts_dir, allowed, guard, proxies, verified, credentials, traces } = settings;
         let directory = hosts_dir.as_deref().map(HostsDirectory::load).transpose()?.unwrap_or_default();
         directory.log_ignored();
         let hosts = Hosts::new(hosts, directory);
@@ -104,8 +96,8 @@ impl Registry {
         let tls = TlsSettings::load(hosts.tls(), hosts.default_tls());
         let tls_faults = tls.faults();
         let transport = Transport::new(Connector::new(guard, tls, proxies, names), metrics);
-        let (tokens, credentials) = (Tokens::new(), Credentials::default());
-        Ok(Self { hosts, allowed, transport, tokens, credentials, verified, tls_faults, traces: None })
+        let tokens = Tokens::new();
+        Ok(Self { hosts, allowed, transport, tokens, credentials, verified, tls_faults, traces })
     }
 
     /// Returns whether the configuration allows looking up this image. Cheap, as each Pod is judged anew.

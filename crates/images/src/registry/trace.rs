@@ -17,7 +17,7 @@ use tolerarch_core::image::{ImageRef, PlatformSet};
 use tolerarch_support::sync::Mutex;
 
 /// Traces of all images that one command looks up. Clones share them.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Traces(Arc<Mutex<HashMap<ImageRef, Trace>>>);
 
 task_local! {

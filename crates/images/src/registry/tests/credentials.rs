@@ -333,7 +333,7 @@ async fn no_redirect_of_a_mirror_leads_the_operators_credential_anywhere() {
         ];
         let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
         let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
-        let client = client.with_credentials(of_operator.clone());
+        let client = Registry { credentials: of_operator.clone(), ..client };
         let image: ImageRef = "127.0.0.3:1/team/app:v1".parse().unwrap();
         assert!(client.fetch(&image, None).await.is_err(), "{status}");
         assert!(!target.requests().is_empty(), "{status}");

@@ -260,9 +260,9 @@ async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
         let auths = json!({"auths": {key: {"auth": BASE64.encode("operator:o")}}});
         std::fs::write(&file, auths.to_string()).unwrap();
         let settings = CredentialSettings { docker_configs: vec![file], ..CredentialSettings::default() };
-        let client = client.with_credentials(
-            Credentials::load(&settings, vec![], Caller::Service, &Environment::default(), None).unwrap(),
-        );
+        let credentials =
+            Credentials::load(&settings, vec![], Caller::Service, &Environment::default(), None);
+        let client = Registry { credentials: credentials.unwrap(), ..client };
         let (found, sources) = traced(&image, client.fetch(&image, Some(&pods))).await;
         assert_eq!(found.unwrap().support, Support::Index(platforms(&BOTH)));
         assert_eq!((shown(&mirror), shown(&remote)), (at_mirror, at_registry));
