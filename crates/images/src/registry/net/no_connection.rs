@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::iter::successors;
 
 use rustls::{AlertDescription, Error as TlsError, InvalidMessage};
 use url::Url;
@@ -58,18 +59,18 @@ fn explain_tls(host: &str, error: &TlsError) -> Option<String> {
     }
 }
 
+/// Returns an error and its causes.
+pub(super) fn causes<'e>(
+    error: &'e (dyn StdError + 'static),
+) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+    successors(Some(error), |&error| error.source())
+}
+
 pub(super) fn texts(error: &(dyn StdError + 'static)) -> String {
-    let mut text = String::new();
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if !text.is_empty() {
-            text.push_str(": ");
-        }
-        // Some texts of rustls end with the address of its documentation.
-        text.push_str(error.to_string().split(": https://docs.rs/").next().unwrap_or_default());
-        cause = error.source();
-    }
-    text.chars().take(CAUSE).collect()
+    let texts: Vec<String> = causes(error).map(ToString::to_string).collect();
+    // Some texts of rustls end with the address of its documentation.
+    let texts: Vec<&str> = texts.iter().filter_map(|text| text.split(": https://docs.rs/").next()).collect();
+    texts.join(": ").chars().take(CAUSE).collect()
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use url::Url;
 use super::allowance::{Allowance, Allowances};
 use super::authority::label;
 use super::connect::{ConnectError, Connector, Reuse, Stream};
-use super::no_connection::{self, texts};
+use super::no_connection::{self, causes, texts};
 use crate::meter::TooManyBytes;
 use crate::registry::error::Error;
 use crate::registry::manifest::ManifestError;
@@ -268,13 +268,12 @@ fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
     if causes(error).any(TooManyBytes::is_cause_of) {
         return ManifestError::TooLarge.into();
     }
-    let mut connects = causes(error).filter_map(|cause| cause.downcast_ref::<ConnectError>()).peekable();
-    // The outermost error distinguishes the proxy from what lies behind it.
-    let outermost = connects.peek().copied();
-    if connects.any(|error| matches!(error, ConnectError::Forbidden)) {
+    let connects = || causes(error).filter_map(|cause| cause.downcast_ref::<ConnectError>());
+    if connects().any(|error| matches!(error, ConnectError::Forbidden)) {
         return Error::AddressNotAllowed;
     }
-    match outermost {
+    // The outermost error distinguishes the proxy from what lies behind it.
+    match connects().next() {
         Some(error @ ConnectError::Setup(_)) => Error::TlsSetup(no_connection::explain(url, error)),
         Some(error) => Error::NoConnection(no_connection::explain(url, error)),
         None => Error::Unreachable(format!("the connection broke: {}", texts(error))),
