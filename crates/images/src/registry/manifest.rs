@@ -106,20 +106,19 @@ pub enum Skip {
 }
 
 /// Meaning of an entry of an index to a lookup.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryKind {
     Skipped(Skip),
     /// The entry says on which nodes it runs.
     Runs {
         nodes: PlatformSet,
-        /// Digest of the entry's manifest, if well-formed.
-        digest: Option<String>,
         /// True if the entry also says that it is no image. Nodes do not care; the manifest decides.
         is_doubtful: bool,
     },
-    /// The entry does not say where it runs; its config does.
-    Manifest(String),
-    Index(String),
+    /// The entry does not say where it runs; its config does. Has a well-formed digest.
+    Manifest,
+    /// Has a well-formed digest.
+    Index,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -248,7 +247,7 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
 
 fn index(descriptors: Vec<Object<DescriptorJson>>) -> Result<Content, ManifestError> {
     let listed = descriptors.into_iter().map(|Object(descriptor)| {
-        let kind = entry_kind(&descriptor)?;
+        let kind = entry_kind(&descriptor);
         let platform = descriptor.platform.as_ref();
         let preference = platform.map_or(Preference::LAST, |platform| platform.preference());
         let info = EntryInfo {
@@ -256,37 +255,36 @@ fn index(descriptors: Vec<Object<DescriptorJson>>) -> Result<Content, ManifestEr
             media_type: descriptor.media_type.unwrap_or_default(),
             digest: descriptor.digest.filter(|digest| is_digest(digest)).unwrap_or_default(),
         };
-        Ok(IndexEntry { preference, kind, info })
+        match kind {
+            EntryKind::Manifest | EntryKind::Index if info.digest.is_empty() => {
+                Err(ManifestError::Descriptor)
+            }
+            _ => Ok(IndexEntry { preference, kind, info }),
+        }
     });
     Ok(Content::Index(listed.collect::<Result<_, _>>()?))
 }
 
 /// Judges an entry as nodes do, by its platform and media type (`images.Manifest`). The rest may be wrong:
 /// go-containerregistry writes the media type of the config as `artifactType` of each image, and nydus a special one.
-fn entry_kind(descriptor: &DescriptorJson) -> Result<EntryKind, ManifestError> {
+fn entry_kind(descriptor: &DescriptorJson) -> EntryKind {
     let annotations = descriptor.annotations.as_ref();
     let is_attestation =
         annotations.is_some_and(|annotations| annotations.kind.as_deref() == Some("attestation-manifest"));
     if descriptor.platform.as_ref().is_some_and(|platform| platform.platform().is_unknown()) {
-        return Ok(EntryKind::Skipped(if is_attestation {
-            Skip::Attestation
-        } else {
-            Skip::UnknownPlatform
-        }));
+        return EntryKind::Skipped(if is_attestation { Skip::Attestation } else { Skip::UnknownPlatform });
     }
     let is_artifact =
         descriptor.artifact_type.as_ref().is_some_and(|kind| !kind.is_empty() && !is_image_config(kind));
     let nodes = descriptor.platform.as_ref().map(|platform| platform.nodes());
-    let well_formed = || descriptor.digest.as_ref().filter(|digest| is_digest(digest)).cloned();
-    let digest = || well_formed().ok_or(ManifestError::Descriptor);
-    Ok(match (media(descriptor.media_type.as_deref().unwrap_or_default()), nodes) {
+    match (media(descriptor.media_type.as_deref().unwrap_or_default()), nodes) {
         (Media::Manifest, Some(nodes)) => {
-            EntryKind::Runs { nodes, digest: well_formed(), is_doubtful: is_attestation || is_artifact }
+            EntryKind::Runs { nodes, is_doubtful: is_attestation || is_artifact }
         }
-        (Media::Manifest, None) => EntryKind::Manifest(digest()?),
-        (Media::Index, _) => EntryKind::Index(digest()?),
+        (Media::Manifest, None) => EntryKind::Manifest,
+        (Media::Index, _) => EntryKind::Index,
         _ => EntryKind::Skipped(Skip::MediaType),
-    })
+    }
 }
 
 /// Judges a manifest by its config alone; an `artifactType` beside the config of an image changes nothing for nodes.

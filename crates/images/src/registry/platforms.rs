@@ -39,8 +39,7 @@ impl Registry {
         read: impl Fn(&HttpResponse) -> T,
     ) -> Result<Option<T>, Error> {
         match self.request(pull, RequestKind::Head, target, |response| Ok(read(response))).await {
-            Err(error) if error.is_refusal() => Ok(None),
-            Err(error) if matches!(error.cause(), Error::Unexpected(_)) => Ok(None),
+            Err(error) if error.is_refusal() || matches!(error.cause(), Error::Unexpected(_)) => Ok(None),
             // A signed URL of an object store is for GET alone.
             Err(Error::Redirected { cause, .. }) if matches!(*cause, Error::NotFound) => Ok(None),
             head => head.map(Some),
@@ -83,8 +82,7 @@ impl Registry {
         let mut open = self.chosen(pull, entries, PlatformSet::ALL, 1).await;
         while let Some(Chosen { entry, nodes, within, depth, part }) = open.pop() {
             let IndexEntry { preference, kind, info } = entry;
-            let is_fetched =
-                matches!(kind, EntryKind::Manifest(_) | EntryKind::Index(_)) && !nodes.is_empty();
+            let is_fetched = matches!(kind, EntryKind::Manifest | EntryKind::Index) && !nodes.is_empty();
             fetches += usize::from(is_fetched);
             if fetches > FETCHES {
                 return Err(ManifestError::Nesting.into());
@@ -102,12 +100,12 @@ impl Registry {
                     part => (entry, part),
                 },
                 _ if nodes.is_empty() => (nodes, Ok(unchosen())),
-                EntryKind::Manifest(digest) => {
-                    (PlatformSet::ALL, self.of_part(pull, &digest, manifest::read_config).await)
+                EntryKind::Manifest => {
+                    (PlatformSet::ALL, self.of_part(pull, &info.digest, manifest::read_config).await)
                 }
-                EntryKind::Index(_) if depth == DEPTH => return Err(ManifestError::Nesting.into()),
-                EntryKind::Index(digest) => {
-                    let part = match self.manifest(pull, &digest).await.map(|(_, index)| index.content) {
+                EntryKind::Index if depth == DEPTH => return Err(ManifestError::Nesting.into()),
+                EntryKind::Index => {
+                    let part = match self.manifest(pull, &info.digest).await.map(|(_, index)| index.content) {
                         Ok(Content::Index(entries)) => {
                             open.extend(self.chosen(pull, entries, nodes, depth + 1).await);
                             Ok(Fate::Index)
@@ -159,15 +157,17 @@ impl Registry {
         let mut chosen: Vec<_> =
             all.map(|(entry, nodes)| Chosen { entry, nodes, within, depth, part: None }).collect();
         let asked = chosen.iter_mut().filter_map(|Chosen { entry, nodes, part, .. }| {
-            let EntryKind::Runs { nodes: runs, digest, is_doubtful } = &entry.kind else { return None };
-            let takers = runs.intersection(*nodes);
+            let EntryKind::Runs { nodes: runs, is_doubtful } = entry.kind else { return None };
+            let (takers, digest) = (runs.intersection(*nodes), &entry.info.digest);
             let is_asked = |verified: PlatformSet| !takers.intersection(verified).is_empty();
-            let reads = is_asked(if *is_doubtful { PlatformSet::ALL } else { self.verified.configs });
+            let reads = is_asked(if is_doubtful { PlatformSet::ALL } else { self.verified.configs });
             (reads || is_asked(self.verified.manifests)).then_some(async move {
-                *part = Some(match digest {
-                    None => Err(ManifestError::Descriptor.into()),
-                    Some(digest) if reads => self.of_part(pull, digest, manifest::read_architecture).await,
-                    Some(digest) => missing(self.exists(pull, digest).await.map(|()| Fate::Runs(*runs))),
+                *part = Some(if digest.is_empty() {
+                    Err(ManifestError::Descriptor.into())
+                } else if reads {
+                    self.of_part(pull, digest, manifest::read_architecture).await
+                } else {
+                    missing(self.exists(pull, digest).await.map(|()| Fate::Runs(runs)))
                 });
             })
         });

@@ -28,9 +28,9 @@ pub fn manifest(data: &[u8]) -> bool {
         Content::Index(entries) => {
             assert!(entries.len() <= super::ENTRIES, "{}", entries.len());
             for entry in &entries {
-                if let EntryKind::Manifest(digest) | EntryKind::Index(digest) = &entry.kind {
-                    assert!(is_digest(digest), "{digest}");
-                }
+                let digest = &entry.info.digest;
+                let may_lack_one = matches!(entry.kind, EntryKind::Runs { .. } | EntryKind::Skipped(_));
+                assert!(may_lack_one && digest.is_empty() || is_digest(digest), "{digest}");
             }
             let preferences: Vec<Preference> = entries.iter().map(|entry| entry.preference).collect();
             let mut served = PlatformSet::EMPTY;
