@@ -118,7 +118,7 @@ impl Hosts {
 
     /// Returns whether the host of this URL gets a client certificate of the operator.
     pub(super) fn has_client_certificate(&self, url: &Url) -> bool {
-        self.with_client_certificate.contains(&authority(url))
+        self.with_client_certificate.contains(authority(url))
     }
 
     /// Returns the registry hosts of all namespaces, by the name that is dialled.
@@ -127,7 +127,8 @@ impl Hosts {
             let own = (name != directory::DEFAULT).then(|| dialled(&directory::host_of(name)).to_owned());
             namespace.hosts().filter_map(move |host| {
                 let endpoint = host.endpoint.as_ref();
-                Some((endpoint.map(|endpoint| authority(&endpoint.origin)).or_else(|| own.clone())?, host))
+                let at = endpoint.map(|endpoint| authority(&endpoint.origin).to_owned());
+                Some((at.or_else(|| own.clone())?, host))
             })
         })
     }

@@ -65,7 +65,7 @@ fn belongs(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
             |name: String| settings.is_some_and(|known| known.token_hosts.contains(&canonical_host(&name)));
         names(url).any(listed)
     };
-    let known = owner::is_known(&registry, &host) || configured();
+    let known = owner::is_known(registry, host) || configured();
     known && (url.scheme() == "https" || hosts.is_plain_at(url))
 }
 

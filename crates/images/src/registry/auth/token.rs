@@ -137,7 +137,7 @@ impl Tokens {
                     return self.fetch(request, TokenKey::of(request, realm), by_get).await;
                 }
                 Some(realm) => {
-                    let (registry, host) = (label(request.origin()), shown_host(&realm.url));
+                    let (registry, host) = (label(request.origin()).to_owned(), shown_host(&realm.url));
                     error = Error::TokenHost { registry, host };
                 }
                 None => error = Error::Denied("the registry named a realm that may not be asked".into()),

@@ -80,7 +80,7 @@ impl<'a> Route<'a> {
         let may_present = || !self.is_cross_origin && may_redirect(hosts, &self.endpoint.origin, &to);
         if hosts.has_client_certificate(&to) && !may_present() {
             let (registry, host) = (label(&self.endpoint.origin), shown_host(&to));
-            let line = token_hosts(&registry, &host);
+            let line = token_hosts(registry, &host);
             return refused(format!(
                 "the registry redirects to {host}, which gets a client certificate; if that is right, set {line}"
             ));
@@ -105,7 +105,7 @@ impl<'a> Route<'a> {
             return cause;
         }
         Error::Redirected {
-            registry: label(&self.endpoint.origin),
+            registry: label(&self.endpoint.origin).to_owned(),
             host: shown_host(&self.url),
             cause: Box::new(cause),
         }

@@ -71,8 +71,6 @@ impl HostsDirectory {
             files.push(directory);
             files.extend(namespace.hosts().filter_map(|host| host.tls.as_ref()).flat_map(Tls::files));
         }
-        files.sort_unstable();
-        files.dedup();
         files
     }
 }

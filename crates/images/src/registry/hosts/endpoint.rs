@@ -30,11 +30,11 @@ impl FromStr for Mirror {
     fn from_str(text: &str) -> Result<Self, ()> {
         let plain = text.strip_prefix("https://").unwrap_or(text).trim_end_matches('/');
         let (host, prefix) = plain.split_once('/').unwrap_or((plain, ""));
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         // A mirror is well-formed if it can stand in front of an image.
-        let name = if prefix.is_empty() { format!("{host}/x") } else { format!("{host}/{prefix}/x") };
+        let name = format!("{host}/{prefix}x");
         let image: ImageRef = name.parse().map_err(drop)?;
         let whole = image.host().eq_ignore_ascii_case(host) && !name[host.len()..].contains([':', '@']);
-        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         whole.then(|| Self { authority: canonical_host(host), prefix }).ok_or(())
     }
 }

@@ -1,6 +1,6 @@
 //! Names of registries' hosts: in images, in the configuration, in URLs.
 
-use url::Url;
+use url::{Position, Url};
 
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
@@ -13,20 +13,19 @@ pub(crate) fn dialled(host: &str) -> &str {
 }
 
 /// Returns the host of a URL as images name it, for metrics.
-pub(crate) fn label(url: &Url) -> String {
+pub(crate) fn label(url: &Url) -> &str {
     let authority = authority(url);
-    if authority == DOCKER_HUB_ENDPOINT { DOCKER_HUB.to_owned() } else { authority }
+    if authority == DOCKER_HUB_ENDPOINT { DOCKER_HUB } else { authority }
 }
 
 /// Returns `host` or `host:port` of a URL, as the configuration names hosts.
-pub(crate) fn authority(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+pub(crate) fn authority(url: &Url) -> &str {
+    &url[Position::BeforeHost..Position::AfterPort]
 }
 
 /// Renders the host of a URL that a registry named, for a message: truncated, and ASCII as in every URL.
 pub(crate) fn shown_host(url: &Url) -> String {
-    shown(&authority(url))
+    shown(authority(url))
 }
 
 pub(super) fn shown(host: &str) -> String {
@@ -37,5 +36,5 @@ pub(super) fn shown(host: &str) -> String {
 pub(crate) fn names(url: &Url) -> impl Iterator<Item = String> + use<> {
     let named = authority(url);
     let full = (url.scheme() == "http" && url.port().is_none()).then(|| format!("{named}:80"));
-    full.into_iter().chain([named])
+    full.into_iter().chain([named.to_owned()])
 }

@@ -16,7 +16,7 @@ const CAUSE: usize = 200;
 
 /// Explains why there is no connection to the host of this URL, which is named as in the configuration.
 pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
-    let host = shown(&label(url));
+    let host = shown(label(url));
     let unreachable = |why| Some(format!("{host} cannot be reached: {why}"));
     let known = match error {
         ConnectError::Resolve(error) if error.kind() == io::ErrorKind::TimedOut => unreachable(

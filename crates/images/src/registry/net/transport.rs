@@ -183,16 +183,16 @@ impl Transport {
     async fn observe(&self, client: &HttpClient, request: &HttpRequest<'_>) -> Result<HttpResponse, Failure> {
         let HttpRequest { kind, url, .. } = request;
         let label = label(url);
-        let observed = self.metrics.request(&label, *kind);
+        let observed = self.metrics.request(label, *kind);
         let begun = Instant::now();
         let index = trace::request_begins(*kind, request.method().as_str(), url, request.authorization);
         let response = self.exchange(client, request).await;
         let outcome = response.as_ref().map(|response| response.status.as_u16()).map_err(failure);
         trace::request_ends(index, outcome, begun.elapsed());
         if let Some(allowance) = response.as_ref().ok().and_then(HttpResponse::allowance) {
-            self.metrics.requests_left(&label, allowance.left.into());
-            trace::record(|trace| trace.requests_left = Some((label.clone(), allowance.left.into())));
-            self.allowances.record(&label, allowance);
+            self.metrics.requests_left(label, allowance.left.into());
+            trace::record(|trace| trace.requests_left = Some((label.to_owned(), allowance.left.into())));
+            self.allowances.record(label, allowance);
         }
         observed.end(match outcome {
             Ok(200..=299) => "2xx",

@@ -90,7 +90,7 @@ async fn a_failing_mirror_is_tried_last() {
     let all = [Arc::new(a), Arc::new(b), Arc::new(registry)];
     let image = "e.f/x".parse().unwrap();
     let order = || -> Vec<String> {
-        in_order(&all, &image, true).iter().map(|endpoint| authority(&endpoint.origin)).collect()
+        in_order(&all, &image, true).iter().map(|endpoint| authority(&endpoint.origin).to_owned()).collect()
     };
     assert_eq!(order(), ["a.b", "c.d", "e.f"]);
     all[0].health.failed(&image);
