@@ -159,7 +159,7 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'sta
     let text = file::read(file).map_err(|cause| fault(format!("cannot be read: {cause}")))?;
     let (mut added, mut passed) = (Vec::new(), 0_usize);
     for (line, part) in parts(&text) {
-        let why = match CertificateDer::from_pem_slice(part) {
+        let why = match CertificateDer::from_pem_slice(&part) {
             Ok(certificate) => match roots.add(certificate.clone()) {
                 Ok(()) => {
                     added.push(certificate);
@@ -186,17 +186,11 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'sta
 }
 
 /// Splits a text before each line that begins a part of PEM. Returns the parts with their lines.
-fn parts(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    let mut begins = Vec::new();
-    let mut at = 0;
-    for (number, line) in (1..).zip(text.split_inclusive(|byte| *byte == b'\n')) {
-        if line.starts_with(b"-----BEGIN ") {
-            begins.push((number, at));
-        }
-        at += line.len();
-    }
-    let ends: Vec<usize> = begins.iter().skip(1).map(|(_, at)| *at).chain([at]).collect();
-    begins.into_iter().zip(ends).map(|((line, begin), end)| (line, &text[begin..end]))
+fn parts(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
+    let lines: Vec<(usize, &[u8])> = (1..).zip(text.split_inclusive(|byte| *byte == b'\n')).collect();
+    let is_begin = |(_, line): &(usize, &[u8])| line.starts_with(b"-----BEGIN ");
+    let parts = lines.chunk_by(|_, next| !is_begin(next)).filter(|part| is_begin(&part[0]));
+    parts.map(|part| (part[0].0, part.iter().flat_map(|(_, line)| *line).copied().collect())).collect()
 }
 
 fn identity(
@@ -205,24 +199,19 @@ fn identity(
     provider: &CryptoProvider,
 ) -> Result<Arc<CertifiedKey>, TlsFault> {
     let text = |file| file::read(file).map(Zeroizing::new).map_err(pem::Error::Io);
-    let chain = || match CertificateDer::pem_slice_iter(&text(file)?).collect::<Result<Vec<_>, _>>()? {
-        none if none.is_empty() => Err(pem::Error::NoItemsFound),
-        chain => Ok(chain),
+    let fault = |file: &Path, what, cause: &dyn std::fmt::Display| {
+        TlsFault::Identity(file.to_owned(), what, cause.to_string())
     };
-    let unreadable = |file: &Path, cause: pem::Error| {
-        TlsFault::Identity(
-            file.to_owned(),
-            "cannot be read as a PEM client certificate or key",
-            cause.to_string(),
-        )
-    };
-    let chain = chain().map_err(|cause| unreadable(file, cause))?;
+    let unreadable = "cannot be read as a PEM client certificate or key";
+    let chain =
+        text(file).and_then(|text| CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>());
+    let chain = chain.and_then(|all| if all.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(all) });
+    let chain = chain.map_err(|cause| fault(file, unreadable, &cause))?;
     let key_file = key.unwrap_or(file);
     let key = text(key_file).and_then(|text| PrivateKeyDer::from_pem_slice(&text));
-    let key = key.map_err(|cause| unreadable(key_file, cause))?;
+    let key = key.map_err(|cause| fault(key_file, unreadable, &cause))?;
     let pair = CertifiedKey::from_der(chain, key, provider).map(Arc::new);
-    let unusable = "the client certificate cannot be used with its key";
-    pair.map_err(|cause| TlsFault::Identity(file.to_owned(), unusable, cause.to_string()))
+    pair.map_err(|cause| fault(file, "the client certificate cannot be used with its key", &cause))
 }
 
 /// Chooses the client certificate: the first one whose issuer the server names, else the first that can sign.
