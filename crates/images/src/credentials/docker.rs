@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::candidate::CredentialCandidate;
 use super::credential::{Credential, Sensitive};
-use super::docker_keyring::{self, DockerKeyring};
+use super::docker_keyring::{DockerKeyring, keyring};
 use tolerarch_text::json::Object;
 
 /// Base64 as Go decodes it, with padding or without.
@@ -71,16 +71,15 @@ impl DockerConfig {
 
     /// Reads the entries, and makes a candidate of each credential.
     pub(super) fn read(self, candidate: impl Fn(Credential) -> CredentialCandidate) -> Read {
-        let mut read = Read::default();
-        let mut candidates = Vec::new();
-        for (key, entry) in self.auths.unwrap_or_default() {
-            read.entries += 1;
+        let auths = self.auths.unwrap_or_default();
+        let mut read = Read { entries: auths.len(), ..Read::default() };
+        for (key, entry) in auths {
             match entry.unwrap_or_default().0.credentials() {
-                Some(own) => candidates.extend(own.into_iter().map(|own| (key.clone(), candidate(own)))),
+                Some(own) => read.keyring.extend(keyring(own.into_iter().map(|own| (&key, candidate(own))))),
                 None => read.malformed += 1,
             }
         }
-        Read { keyring: docker_keyring::keyring(candidates), ..read }
+        read
     }
 }
 

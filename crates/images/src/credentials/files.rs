@@ -124,12 +124,9 @@ impl File {
     fn docker_config(path: &Path, environment: &Environment) -> Result<File, FaultCause> {
         let mut faults = Vec::new();
         let config = DockerConfig::parse(text(path)?.as_bytes())?;
-        let mut helper = |key: &str, name: &str| match Helper::new(name, environment.get("PATH")) {
-            Ok(helper) => Some(Program::new(helper)),
-            Err(why) => {
-                faults.push(format!("{key}: {why}"));
-                None
-            }
+        let mut helper = |key: &str, name: &str| {
+            let helper = Helper::new(name, environment.get("PATH"));
+            helper.inspect_err(|why| faults.push(format!("{key}: {why}"))).ok().map(Program::new)
         };
         let by_host =
             config.helpers.iter().filter_map(|(host, name)| Some((host, helper("credHelpers", name)?)));
@@ -193,8 +190,7 @@ fn host_of(file: &Path) -> Option<String> {
 
 /// Parses a file of the directory. A fault quotes none of its values.
 fn credential_of(text: &str) -> Result<Credential, String> {
-    let file: RegistryFile = toml::from_str(text).map_err(|error| fault(text, &error))?;
-    let RegistryFile { user, secret } = file;
+    let RegistryFile { user, secret } = toml::from_str(text).map_err(|error| fault(text, &error))?;
     if user.is_empty() || secret.reveal().is_empty() {
         return Err("user and secret must not be empty".into());
     }
@@ -211,8 +207,6 @@ fn fault(text: &str, error: &toml::de::Error) -> String {
 
 fn text(path: &Path) -> Result<Zeroizing<String>, FaultCause> {
     let bytes = Zeroizing::new(tolerarch_support::file::read_at_most(path, SIZE)?);
-    match std::str::from_utf8(&bytes) {
-        Ok(text) => Ok(text.to_owned().into()),
-        Err(_) => Err(FaultCause::Other("is not UTF-8".into())),
-    }
+    let text = std::str::from_utf8(&bytes).map_err(|_| FaultCause::Other("is not UTF-8".into()))?;
+    Ok(text.to_owned().into())
 }

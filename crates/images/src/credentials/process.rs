@@ -1,6 +1,5 @@
 //! Runs the programs that the operator named, within bounds. Output may hold credentials, so it is never logged.
 
-use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -80,8 +79,7 @@ impl Drop for Group {
 
 pub(super) fn find(name: &str, directories: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     let is_executable = |file: &PathBuf| {
-        let mode = |metadata: Metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
-        file.metadata().is_ok_and(mode)
+        file.metadata().is_ok_and(|own| own.is_file() && own.permissions().mode() & 0o111 != 0)
     };
     directories.into_iter().map(|directory| directory.join(name)).find(is_executable)
 }

@@ -12,8 +12,8 @@ pub(crate) struct Allowance {
     pub(crate) limit: Option<u32>,
 }
 
-/// The last report of each host, by its name in metrics.
-pub(crate) struct Allowances(Bounded<Box<str>, Allowance>);
+/// What the last report of each host leaves, and of how much, by the host's name in metrics.
+pub(crate) struct Allowances(Bounded<Box<str>, (u32, u32)>);
 
 impl Allowances {
     pub(crate) fn new() -> Self {
@@ -22,14 +22,13 @@ impl Allowances {
 
     /// Records a report. Without a limit in it, the most that the host ever left serves as one.
     pub(crate) fn record(&self, host: &str, Allowance { left, limit }: Allowance) {
-        let most = || self.0.get(host).and_then(|before| before.limit).map_or(left, |most| most.max(left));
-        self.0.insert(host.into(), Allowance { left, limit: Some(limit.unwrap_or_else(most)) });
+        let most = || self.0.get(host).map_or(left, |(_, most)| most.max(left));
+        self.0.insert(host.into(), (left, limit.unwrap_or_else(most)));
     }
 
     /// Returns whether no limit of this host is known, or at least three quarters of the limit are left.
     pub(crate) fn is_plentiful(&self, host: &str) -> bool {
-        let said = self.0.get(host).and_then(|Allowance { left, limit }| Some((left, limit?)));
-        said.is_none_or(|(left, limit)| u64::from(left) * 4 >= u64::from(limit) * 3)
+        self.0.get(host).is_none_or(|(left, limit)| u64::from(left) * 4 >= u64::from(limit) * 3)
     }
 }
 
