@@ -30,16 +30,17 @@ pub enum PatternError {
 impl ImagePattern {
     /// Returns whether the pattern matches a name: `host/repository` without tag and digest, or a mere host.
     pub fn matches(&self, name: &str) -> bool {
-        let (own, other) = (Parts::of(&self.0), Parts::of(name));
-        own.port == other.port
-            && other.path.starts_with(own.path)
-            && own.host.split('.').count() == other.host.split('.').count()
-            && own.host.split('.').zip(other.host.split('.')).all(|(glob, part)| matches(glob, part))
+        let ([own_host, own_port, own_path], [host, port, path]) = (parts(&self.0), parts(name));
+        own_port == port
+            && path.starts_with(own_path)
+            && own_host.split('.').count() == host.split('.').count()
+            && own_host.split('.').zip(host.split('.')).all(|(glob, part)| matches(glob, part))
     }
 
     /// Returns the host, if it has wildcards: comparing may take the square of its length.
     pub(super) fn glob(&self) -> Option<&str> {
-        Some(Parts::of(&self.0).host).filter(|host| host.contains('*'))
+        let [host, ..] = parts(&self.0);
+        host.contains('*').then_some(host)
     }
 
     pub fn as_str(&self) -> &str {
@@ -54,8 +55,8 @@ impl FromStr for ImagePattern {
         if text.contains("://") {
             return Err(PatternError::Scheme);
         }
-        let parts = Parts::of(text);
-        if parts.host.is_empty() {
+        let [host, ..] = parts(text);
+        if host.is_empty() {
             return Err(PatternError::Host);
         }
         let host_end = text.find('/').unwrap_or(text.len());
@@ -63,7 +64,7 @@ impl FromStr for ImagePattern {
         if text.contains(strange) {
             return Err(PatternError::Character);
         }
-        if parts.host.contains(['[', '\\']) {
+        if host.contains(['[', '\\']) {
             return Err(PatternError::Class);
         }
         let mut text = text.to_owned();
@@ -75,26 +76,18 @@ impl FromStr for ImagePattern {
     }
 }
 
-/// Host, port (empty for none) and path (with its slash) of a URL without scheme.
-struct Parts<'t> {
-    host: &'t str,
-    port: &'t str,
-    path: &'t str,
-}
-
-impl<'t> Parts<'t> {
-    fn of(text: &'t str) -> Self {
-        let (authority, path) = text.split_at(text.find('/').unwrap_or(text.len()));
-        // `net.SplitHostPort`: several colons precede a port only after an address in brackets.
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if host.ends_with(']') => {
-                (host.trim_start_matches('[').trim_end_matches(']'), port)
-            }
-            Some((host, port)) if !host.contains(':') => (host, port),
-            _ => (authority, ""),
-        };
-        Self { host, port, path }
-    }
+/// Returns host, port (empty for none) and path (with its slash) of a URL without scheme.
+fn parts(text: &str) -> [&str; 3] {
+    let (authority, path) = text.split_at(text.find('/').unwrap_or(text.len()));
+    // `net.SplitHostPort`: several colons precede a port only after an address in brackets.
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if host.ends_with(']') => {
+            (host.trim_start_matches('[').trim_end_matches(']'), port)
+        }
+        Some((host, port)) if !host.contains(':') => (host, port),
+        _ => (authority, ""),
+    };
+    [host, port, path]
 }
 
 /// Returns whether a glob matches a part of a host: none beyond DNS's limit, as a glob may take the length squared.
