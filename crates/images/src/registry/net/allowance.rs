@@ -5,13 +5,6 @@ use quick_cache::sync::Cache as Bounded;
 /// Maximal number of hosts to remember; the least recently used are evicted.
 const HOSTS: usize = 256;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Allowance {
-    pub(crate) left: u32,
-    /// The whole limit, if the registry reports it.
-    pub(crate) limit: Option<u32>,
-}
-
 /// What the last report of each host leaves, and of how much, by the host's name in metrics.
 pub(crate) struct Allowances(Bounded<Box<str>, (u32, u32)>);
 
@@ -20,8 +13,8 @@ impl Allowances {
         Self(Bounded::new(HOSTS))
     }
 
-    /// Records a report. Without a limit in it, the most that the host ever left serves as one.
-    pub(crate) fn record(&self, host: &str, Allowance { left, limit }: Allowance) {
+    /// Records a report. Without the whole limit in it, the most that the host ever left serves as one.
+    pub(crate) fn record(&self, host: &str, left: u32, limit: Option<u32>) {
         let most = || self.0.get(host).map_or(left, |(_, most)| most.max(left));
         self.0.insert(host.into(), (left, limit.unwrap_or_else(most)));
     }
@@ -47,12 +40,12 @@ mod tests {
             (u32::MAX, Some(u32::MAX), true),
             (0, Some(u32::MAX), false),
         ] {
-            allowances.record("a", Allowance { left, limit });
+            allowances.record("a", left, limit);
             assert_eq!(allowances.is_plentiful("a"), expected, "{left} of {limit:?}");
             assert!(allowances.is_plentiful("b"));
         }
         for (left, expected) in [(100, true), (80, true), (74, false), (100, true), (74, false)] {
-            allowances.record("b", Allowance { left, limit: None });
+            allowances.record("b", left, None);
             assert_eq!(allowances.is_plentiful("b"), expected, "{left}");
         }
     }

@@ -18,7 +18,7 @@ use tower::service_fn;
 use tower::util::BoxCloneSyncService;
 use url::Url;
 
-use super::allowance::{Allowance, Allowances};
+use super::allowance::Allowances;
 use super::authority::label;
 use super::connect::{ConnectError, Connector, Reuse, Stream};
 use super::no_connection::{self, causes, texts};
@@ -128,10 +128,11 @@ impl HttpResponse {
         }
     }
 
-    /// Reads what a limit leaves (Docker Hub: `ratelimit-remaining: 20;w=21600` and `ratelimit-limit: 100;w=21600`).
-    fn allowance(&self) -> Option<Allowance> {
+    /// Reads what a limit leaves, and the whole limit, if the registry reports it (Docker Hub:
+    /// `ratelimit-remaining: 20;w=21600` and `ratelimit-limit: 100;w=21600`).
+    fn allowance(&self) -> Option<(u32, Option<u32>)> {
         let count = |name| self.header(name)?.split(';').next()?.trim().parse().ok();
-        Some(Allowance { left: count("ratelimit-remaining")?, limit: count("ratelimit-limit") })
+        Some((count("ratelimit-remaining")?, count("ratelimit-limit")))
     }
 
     /// Parses `Retry-After` (RFC 9110 section 10.2.3): seconds, or a date.
@@ -189,10 +190,10 @@ impl Transport {
         let response = self.exchange(client, request).await;
         let outcome = response.as_ref().map(|response| response.status.as_u16()).map_err(failure);
         trace::request_ends(index, outcome, begun.elapsed());
-        if let Some(allowance) = response.as_ref().ok().and_then(HttpResponse::allowance) {
-            self.metrics.requests_left(label, allowance.left.into());
-            trace::record(|trace| trace.requests_left = Some((label.to_owned(), allowance.left.into())));
-            self.allowances.record(label, allowance);
+        if let Some((left, limit)) = response.as_ref().ok().and_then(HttpResponse::allowance) {
+            self.metrics.requests_left(label, left.into());
+            trace::record(|trace| trace.requests_left = Some((label.to_owned(), left.into())));
+            self.allowances.record(label, left, limit);
         }
         observed.end(match outcome {
             Ok(200..=299) => "2xx",
