@@ -63,14 +63,12 @@ impl Objection {
                 "is not for servers: its extended key usage says so, to nodes as well; have it issued with serverAuth",
             ),
             Error::UnsupportedSignatureAlgorithmContext(context) => {
-                let signed = |certificate: &X509Certificate<'_>| {
-                    let oid = certificate.signature_algorithm.algorithm.as_bytes();
-                    context.signature_algorithm_id.get(2..).is_some_and(|id| id.starts_with(oid))
-                };
-                let found = parsed().find(|(_, certificate)| signed(certificate));
-                let oid = found
-                    .map(|(place, certificate)| (place, shown(&certificate.signature_algorithm.algorithm)));
-                let (place, oid) = oid.unwrap_or_default();
+                let id = context.signature_algorithm_id.get(2..).unwrap_or_default();
+                let signed = parsed().find_map(|(place, certificate)| {
+                    let oid = &certificate.signature_algorithm.algorithm;
+                    id.starts_with(oid.as_bytes()).then(|| (place, shown(oid)))
+                });
+                let (place, oid) = signed.unwrap_or_default();
                 Self::Flaw(
                     place,
                     format!(
@@ -89,9 +87,8 @@ impl Objection {
                 }
             }
             Error::InvalidSignatureForPublicKey => {
-                let short = presented.clone().enumerate().skip(1);
-                let mut short = short.filter_map(|(place, der)| Some((place, original::short_key(der)?)));
-                match short.next() {
+                let mut others = presented.clone().enumerate().skip(1);
+                match others.find_map(|(place, der)| Some((place, original::short_key(der)?))) {
                     Some((place, bits)) => Self::Flaw(
                         place,
                         format!(

@@ -28,10 +28,8 @@ pub(super) fn are_valid(path: &[CertificateDer<'_>]) -> Option<bool> {
     let path = path.iter().map(|certificate| Some(parse_x509_certificate(certificate).ok()?.1));
     let path = path.collect::<Option<Vec<_>>>()?;
     let constraints = path.iter().map(|certificate| {
-        let found = certificate.policy_constraints().ok()?;
-        Some(found.map_or((None, None), |found| {
-            (found.value.require_explicit_policy, found.value.inhibit_policy_mapping)
-        }))
+        let found = certificate.policy_constraints().ok()?.map(|found| found.value);
+        Some(found.map_or((None, None), |own| (own.require_explicit_policy, own.inhibit_policy_mapping)))
     });
     let constraints = constraints.collect::<Option<Vec<_>>>()?;
     if constraints.iter().all(|(required, _)| required.is_none()) {
