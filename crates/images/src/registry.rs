@@ -64,12 +64,10 @@ pub struct Verified {
 impl Settings {
     /// Returns the files and directories that [`Registry::load`] reads: a change of one may change the registry.
     pub fn files(&self) -> Vec<PathBuf> {
-        let of_directory = |root: &PathBuf| match HostsDirectory::load(root) {
-            Ok(directory) => directory.files(),
-            Err(_) => vec![root.clone()],
+        let of_directory = |root: &PathBuf| {
+            HostsDirectory::load(root).map_or_else(|_| vec![root.clone()], |directory| directory.files())
         };
-        let tls = self.hosts.values().filter_map(HostSettings::tls);
-        let files = tls.flat_map(|tls| tls.files().collect::<Vec<_>>());
+        let files = self.hosts.values().filter_map(HostSettings::tls).flat_map(|tls| tls.files());
         self.hosts_dir.iter().flat_map(of_directory).chain(files).collect()
     }
 }
@@ -93,7 +91,7 @@ impl Registry {
         directory.log_ignored();
         let hosts = Hosts::new(hosts, directory);
         let names = NameResolver::of_system().map_err(|error| TrustError::Names(error.to_string()))?;
-        let tls = TlsSettings::load(hosts.tls(), hosts.default_tls());
+        let tls = TlsSettings::load(&hosts.tls, hosts.default_tls());
         let tls_faults = tls.faults();
         let transport = Transport::new(Connector::new(guard, tls, proxies, names), metrics);
         let tokens = Tokens::new();

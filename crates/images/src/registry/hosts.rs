@@ -8,7 +8,7 @@ pub(super) mod fuzzing;
 mod health;
 mod names;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -59,7 +59,8 @@ pub(super) struct Hosts {
     directory: HostsDirectory,
     /// Mirrors by registry, where settings name some.
     mirrors: HashMap<String, Vec<Arc<Endpoint>>>,
-    with_client_certificate: HashSet<String>,
+    /// TLS settings of hosts, by the name that is dialled.
+    pub(super) tls: BTreeMap<String, Tls>,
 }
 
 impl Hosts {
@@ -77,8 +78,7 @@ impl Hosts {
             (host.clone(), mirrors.filter_map(at).map(Arc::new).collect())
         });
         hosts.mirrors = mirrors.collect();
-        let with_client_certificate = hosts.tls().into_iter().filter(|(_, tls)| !tls.identities.is_empty());
-        hosts.with_client_certificate = with_client_certificate.map(|(host, _)| host).collect();
+        hosts.tls = hosts.read_tls();
         hosts
     }
 
@@ -98,8 +98,7 @@ impl Hosts {
         named.into_iter().flatten().chain(listed).cloned().chain(last).collect()
     }
 
-    /// Returns the TLS settings of hosts, by the name that is dialled.
-    pub(super) fn tls(&self) -> BTreeMap<String, Tls> {
+    fn read_tls(&self) -> BTreeMap<String, Tls> {
         let of_settings =
             |(host, settings): (&String, &HostSettings)| Some((dialled(host).to_owned(), settings.tls()?));
         let listed: Vec<_> = self.listed().collect();
@@ -118,7 +117,7 @@ impl Hosts {
 
     /// Returns whether the host of this URL gets a client certificate of the operator.
     pub(super) fn has_client_certificate(&self, url: &Url) -> bool {
-        self.with_client_certificate.contains(authority(url))
+        self.tls.get(authority(url)).is_some_and(|tls| !tls.identities.is_empty())
     }
 
     /// Returns the registry hosts of all namespaces, by the name that is dialled.

@@ -54,9 +54,9 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
         let identities = self.identities.iter().flat_map(|(file, key)| [Some(file), key.as_ref()]);
-        self.authorities.iter().chain(identities.flatten()).cloned()
+        self.authorities.iter().chain(identities.flatten()).cloned().collect()
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct TlsSettings {
 
 impl TlsSettings {
     /// Reads the files. `hosts` are by the dialled name; `default` is for hosts that only the default directory covers.
-    pub(crate) fn load(hosts: BTreeMap<String, Tls>, default: Option<Tls>) -> Self {
+    pub(crate) fn load(hosts: &BTreeMap<String, Tls>, default: Option<Tls>) -> Self {
         let found = rustls_native_certs::load_native_certs();
         for error in &found.errors {
             tracing::warn!(%error, "a certificate authority of the system cannot be read");
@@ -91,21 +91,21 @@ impl TlsSettings {
             );
         }
         let mut made: HashMap<Tls, HostTls> = HashMap::new();
-        let mut make = |host: &str, tls: Tls| {
+        let mut make = |host: &str, tls: &Tls| {
             if tls.skip_verify {
                 tracing::warn!(
                     host,
                     "certificates are NOT verified (skipVerify): anyone between here and this host can answer for it"
                 );
             }
-            let load = || ClientTls::load(&system, &tls).map_err(Arc::new);
+            let load = || ClientTls::load(&system, tls).map_err(Arc::new);
             made.entry(tls.clone()).or_insert_with(load).clone()
         };
-        let hosts = hosts.into_iter().map(|(host, tls)| (host.clone(), make(&host, tls))).collect();
+        let hosts = hosts.iter().map(|(host, tls)| (host.clone(), make(host, tls))).collect();
         let default = match (default, unreadable) {
-            (Some(tls), _) => make("every host without a directory of its own", tls),
+            (Some(tls), _) => make("every host without a directory of its own", &tls),
             (None, Some(error)) => Err(Arc::new(TlsFault::System(error))),
-            (None, None) => make("", Tls::default()),
+            (None, None) => make("", &Tls::default()),
         };
         Self { default, hosts }
     }
