@@ -18,7 +18,7 @@ use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Policy;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide::{Snapshot, Wait};
-use tolerarch_engine::failed_images::{Evidence, FailedImage, FailedImages};
+use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, Lessons};
 use tolerarch_images::credentials::{Credentials, Keyring};
 use tolerarch_images::registry::{AddressGuard, Digest, Found, Registry, RegistryMetrics};
 use tolerarch_images::resolver::{CacheSettings, Resolver, ResolverMetrics, Tenant};
@@ -143,9 +143,9 @@ async fn records() -> Outcome<()> {
         budget: Duration::ZERO,
         credentials: Credentials::default(),
         resolver,
-        failed: Arc::default(),
+        lessons: Arc::default(),
     };
-    let mut record = FailedImages::default();
+    let mut record = Lessons::default();
     for number in 0..1000 {
         let failed = FailedImage {
             digest: Digest::of_content(&usize::to_be_bytes(number)),
@@ -154,12 +154,12 @@ async fn records() -> Outcome<()> {
             namespace: format!("team-{}", number % 100),
             is_for_all: true,
         };
-        record.record(failed, SystemTime::now());
+        record.record(Lesson::Image(failed), SystemTime::now());
     }
     let mut without = 0.0;
-    for failed in [FailedImages::default(), record.clone(), FailedImages::default(), record] {
+    for failed in [Lessons::default(), record.clone(), Lessons::default(), record] {
         let is_empty = failed.is_empty();
-        snapshot.failed = failed.into();
+        snapshot.lessons = failed.into();
         let (mut tolerated, mut decided, begun) = (0usize, 0usize, Instant::now());
         while begun.elapsed() < SPAN {
             for _ in 0..BATCH {

@@ -75,6 +75,7 @@ mod tests {
             Reason::PlatformMissing,
             Reason::NoCommonPlatform,
             Reason::FailedThere,
+            Reason::OwnerRecreates,
             Reason::NotInShare,
             Reason::ProfileUnknown,
             Reason::OptedOut,

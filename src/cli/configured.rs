@@ -12,7 +12,7 @@ use super::doctor::{self, Installed};
 use super::kubernetes::{Access, get};
 use super::{Shared, personal, warn};
 use crate::config::{Config, ConfigError, Sources};
-use tolerarch_engine::failed_images::FailedImages;
+use tolerarch_engine::lessons::Lessons;
 use tolerarch_images::credentials::{CredentialSettings, ProviderSettings};
 use tolerarch_images::registry::HostSettings;
 use tolerarch_kubernetes::cluster::{ConfigMap, Selector, UserClient, record};
@@ -32,7 +32,7 @@ const PROVIDERS_OF_CLUSTER: &str = "credentials.providers: programs that the clu
 pub(super) struct Configured {
     pub(super) config: Config,
     /// Images that the controller has recorded; none without a cluster, or with a file in place of its configuration.
-    pub(super) failed: FailedImages,
+    pub(super) lessons: Lessons,
     /// Namespaces of which the Pods are reviewed; `None` where no installation has been found.
     pub(super) reviewed: Option<Vec<Selector>>,
     pub(super) notes: Vec<String>,
@@ -55,7 +55,7 @@ impl Shared {
         let notes = without_absent(&mut config);
         // Repeated, as none of the files that the configuration names may be left.
         personal(&mut config, &self.environment);
-        Ok(Configured { config, failed: FailedImages::default(), reviewed: None, notes })
+        Ok(Configured { config, lessons: Lessons::default(), reviewed: None, notes })
     }
 }
 
@@ -134,7 +134,7 @@ impl Configured {
         let name = controller.failed_images();
         let name = name.as_str();
         match get::<ConfigMap>(client, Some(namespace), name).await {
-            Ok(map) => self.failed = FailedImages::of_text(record(&map), SystemTime::now()),
+            Ok(map) => self.lessons = Lessons::of_text(record(&map), SystemTime::now()),
             Err(error) if error.is_missing() => {}
             Err(error) => self.notes.push(format!(
                 "ConfigMap {namespace}/{name} cannot be read, so images that failed count as others: {error}"

@@ -138,7 +138,7 @@ impl Session {
 
     fn new(
         shared: &Shared,
-        Configured { mut config, failed, notes, .. }: Configured,
+        Configured { mut config, lessons, notes, .. }: Configured,
         progress: Progress,
         images: &[ImageRef],
         discovered: Option<&Discovered>,
@@ -146,7 +146,7 @@ impl Session {
         admit_loopback(&mut config, images);
         let traces = Traces::default();
         let snapshot = serve::snapshot(&config, &shared.environment, Some(traces.clone()), discovered)?;
-        let snapshot = Snapshot { failed: failed.into(), ..snapshot };
+        let snapshot = Snapshot { lessons: lessons.into(), ..snapshot };
         let limits = BatchLimits::new(&config.lookup);
         let pull_secrets = config.credentials.pull_secrets;
         Ok(Self { snapshot, limits, progress, traces, notes, pull_secrets })
@@ -280,7 +280,10 @@ impl FailOn {
     /// A retracted toleration is both: the reason does not show whether an image lost a platform or became unknown.
     pub(super) fn of(reason: Reason) -> &'static [Self] {
         match reason {
-            Reason::PlatformMissing | Reason::FailedThere | Reason::NoCommonPlatform => &[Self::Unsupported],
+            Reason::PlatformMissing
+            | Reason::FailedThere
+            | Reason::OwnerRecreates
+            | Reason::NoCommonPlatform => &[Self::Unsupported],
             Reason::Retracted => &[Self::Unsupported, Self::Unknown],
             unknown if fix(unknown).is_some() => &[Self::Unknown],
             _ => &[],

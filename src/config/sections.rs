@@ -292,7 +292,7 @@ impl Slot for ControllerSettings {
                  at once",
             ),
             key("learn", &mut self.learn)
-                .means("whether images that fail on an architecture are recorded, and kept from its pools")
+                .means("whether images that fail on an architecture, and owners that delete changed Pods, are recorded and kept from pools")
                 .at_start(),
             key("evictFailed", &mut self.evict_failed).means(
                 "whether Pods that failed so are evicted, as far as their disruption budgets allow it: takes \

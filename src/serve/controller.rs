@@ -53,10 +53,12 @@ async fn control(
     process.keep("election", elector.state(), elector, |task| Box::pin(task.run()));
     let recorder = Recorder::new(own.clone());
     let context = Context { leadership, cluster, watcher, current: live.current().clone(), settings };
+    let learner = Arc::new(Learner::new(Arc::clone(&context.cluster), failed_images));
     let pending = PendingPods {
         context: context.clone(),
         discovered: config.discover.is_on().then(|| Arc::clone(&live.is_discovered)),
         recorder: recorder.clone(),
+        learner: Arc::clone(&learner),
         metrics: own.clone(),
         state: Reported::default(),
     };
@@ -64,7 +66,7 @@ async fn control(
     let failing = FailingPods {
         context: context.clone(),
         recorder: recorder.clone(),
-        learner: Learner::new(Arc::clone(&context.cluster), failed_images),
+        learner,
         metrics: own.clone(),
         state: Reported::default(),
     };

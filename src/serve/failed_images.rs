@@ -1,4 +1,4 @@
-//! Follows the ConfigMap in which the controller records images that failed, in the webhook and in the controller.
+//! Follows the ConfigMap in which the controller records its lessons, in the webhook and in the controller.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use tokio::time::{Duration, interval};
 
 use super::snapshot::Live;
-use tolerarch_engine::failed_images::FailedImages;
+use tolerarch_engine::lessons::Lessons;
 use tolerarch_kubernetes::cluster::{Change, ConfigMap, Known, OwnedName, Watcher, record};
 use tolerarch_support::health::{Reported, State};
 
@@ -44,13 +44,15 @@ impl Record {
                     }
                     if known.take(change, |map: ConfigMap| record(&map).to_owned()) {
                         let text = known.values().next().map_or("", String::as_str);
-                        self.live.failed(FailedImages::of_text(text, SystemTime::now()));
+                        self.live.learned(Lessons::of_text(text, SystemTime::now()));
                     }
                 }
                 _ = counts.tick() => {}
             }
-            let count = self.live.current().get().failed.count(SystemTime::now());
-            self.live.metrics.failed_images.set(i64::try_from(count).unwrap_or(i64::MAX));
+            let counts = self.live.current().get().lessons.count(SystemTime::now());
+            for (gauge, count) in self.live.metrics.lessons.iter().zip(counts) {
+                gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+            }
         }
     }
 }

@@ -19,7 +19,8 @@ pub(super) struct Families {
     pub(super) credentials: CredentialMetrics,
     pub(super) discovery: DiscoveryMetrics,
     pub(super) unread: UnreadMetrics,
-    pub(super) failed_images: IntGauge,
+    /// Images that are kept from an architecture, and owners whose Pods stay unchanged.
+    pub(super) lessons: [IntGauge; 2],
     pub(super) reload: ReloadMetrics,
 }
 
@@ -33,10 +34,16 @@ impl Families {
             credentials: CredentialMetrics::register(metrics)?,
             discovery: DiscoveryMetrics::register(metrics)?,
             unread: UnreadMetrics::register(metrics)?,
-            failed_images: metrics.gauge(
-                "tolerarch_failed_images",
-                "Images that are kept from an architecture because they failed there, in one namespace at least.",
-            )?,
+            lessons: [
+                metrics.gauge(
+                    "tolerarch_failed_images",
+                    "Images that are kept from an architecture because they failed there, in one namespace at least.",
+                )?,
+                metrics.gauge(
+                    "tolerarch_recreating_owners",
+                    "Owners whose Pods stay unchanged because they delete changed Pods and create them again.",
+                )?,
+            ],
             reload: ReloadMetrics::register(metrics)?,
         })
     }

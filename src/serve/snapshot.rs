@@ -13,7 +13,7 @@ use crate::config::Config;
 use tolerarch_controller::ControllerSettings;
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::{Current, Snapshot};
-use tolerarch_engine::failed_images::FailedImages;
+use tolerarch_engine::lessons::Lessons;
 use tolerarch_images::credentials::{Credentials, CredentialsError, SourceFault};
 use tolerarch_images::registry::{ProxyError, Registry, Settings, Traces, TrustError};
 use tolerarch_images::resolver::Resolver;
@@ -75,7 +75,7 @@ pub(super) fn load(
         tracing::error!(fault, "TLS with a host cannot be set up; the others are not affected");
     }
     metrics.credentials.show(credentials.faults());
-    Ok(Snapshot { policy, profiles, budget, credentials, resolver, failed: Arc::default() })
+    Ok(Snapshot { policy, profiles, budget, credentials, resolver, lessons: Arc::default() })
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -169,7 +169,7 @@ impl Live {
         if let Some(policies) = self.merge(&mut sources) {
             (loaded.policy, loaded.profiles) = policies;
         }
-        loaded.failed = Arc::clone(&self.current.get().failed);
+        loaded.lessons = Arc::clone(&self.current.get().lessons);
         self.current.publish(loaded);
         if let Some(controller) = &self.controller {
             controller.send_replace(sources.config.controller.clone());
@@ -192,11 +192,11 @@ impl Live {
         self.current.publish(Snapshot { policy, profiles, ..Snapshot::clone(&before) });
     }
 
-    /// Publishes a snapshot with this record of images that failed.
-    pub(super) fn failed(&self, record: FailedImages) {
+    /// Publishes a snapshot with the controller's lessons.
+    pub(super) fn learned(&self, lessons: Lessons) {
         let _sources = self.sources.lock();
         let before = Snapshot::clone(&self.current.get());
-        self.current.publish(Snapshot { failed: Arc::new(record), ..before });
+        self.current.publish(Snapshot { lessons: Arc::new(lessons), ..before });
     }
 
     /// Returns the policies with the state of the cluster; `None` if it has not been read.

@@ -7,9 +7,9 @@ use tokio::time::{Duration, sleep};
 
 use super::loops::Context;
 use tolerarch_core::pod::{POOLS_KEY, REQUIRED_KEY};
-use tolerarch_engine::failed_images::FailedImage;
+use tolerarch_engine::lessons::FailedImage;
 use tolerarch_images::registry::Digest;
-use tolerarch_kubernetes::cluster::{Cluster, ClusterError, Owner, StoredPod};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, StoredPod};
 use tolerarch_support::recently::Recently;
 use tolerarch_support::sync::Mutex;
 
@@ -22,9 +22,8 @@ const TRIES: usize = 60;
 const OF_WORKLOAD: usize = 5;
 const OF_NAMESPACE: usize = 50;
 const HOUR: Duration = Duration::from_secs(3600);
-/// Number of evictions that are remembered, and maximal bytes of an owner's texts, which the API server does not limit.
+/// Number of evictions that are remembered.
 const REMEMBERED: usize = 1 << 14;
-const TEXT: usize = 253;
 
 pub(super) struct Evictor(Mutex<Recently>);
 
@@ -43,9 +42,9 @@ impl Evictor {
     /// Returns the Pod if its eviction helps and its workload has evictions left: a controller creates another one, and
     /// tolerarch has let this one onto the node.
     pub(super) fn candidate(&self, pod: &StoredPod, failed: &FailedImage) -> Option<FailedPod> {
-        let owner = pod.owners.iter().find(|owner| owner.controller)?;
+        let owner = pod.controller()?;
         let facts = pod.facts.as_ref()?;
-        let is_changed = [POOLS_KEY, REQUIRED_KEY].iter().any(|key| !facts.annotation(key).is_empty());
+        let is_changed = facts.has_any(&[POOLS_KEY, REQUIRED_KEY]);
         let mut recently = self.0.lock();
         let mut has_turn =
             |whose: &str, most: usize| (0..most).any(|turn| recently.insert(&format!("{whose} {turn}")));
@@ -64,9 +63,7 @@ impl Evictor {
 
 /// Drops the owners that do not matter here.
 pub(super) fn drop_owners(pod: &mut StoredPod) {
-    pod.owners.retain(|Owner { api_version, kind, name, uid, controller }| {
-        *controller && [api_version, kind, name, uid].iter().all(|text| text.len() <= TEXT)
-    });
+    pod.owners.retain(|owner| owner.controller && owner.is_small());
 }
 
 /// Tries an eviction of no Pod, which shows whether the right is there.
@@ -99,7 +96,7 @@ impl FailedPod {
                 break;
             }
             let snapshot = context.current.get();
-            let failure = snapshot.failed.failure(digest, namespace, SystemTime::now());
+            let failure = snapshot.lessons.failure(digest, namespace, SystemTime::now());
             if failure.is_none() || !context.leadership.holds() {
                 continue;
             }

@@ -3,6 +3,7 @@
 //!
 //! Of all Pods only those with a failure are kept, until they have been examined.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -12,18 +13,17 @@ use tokio::time::{Duration, MissedTickBehavior, interval};
 use super::container_failure::{ContainerFailure, Evidence, failures, is_exec_format};
 use super::evictor::{self, Evictor, FailedPod};
 use super::fair_queue::FairQueue;
-use super::learner::Learner;
 use super::loops::{Context, lookup_limits, tell, while_on};
 use super::note::{Place, WRONG_ARCHITECTURE, kept};
 use super::pace::Pace;
-use super::{ControllerMetrics, ControllerSettings, Recorder};
+use super::{ControllerMetrics, ControllerSettings, Learner, Recorder};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Kept, Pod, Purpose};
 use tolerarch_core::policy::{ImageSupport, Mode};
 use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, BatchLimits};
-use tolerarch_engine::failed_images::{self, FailedImage};
-use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, Node, StoredPod};
+use tolerarch_engine::lessons::{self, FailedImage, Lesson};
+use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, Node, ObjectEvent, StoredPod};
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::recently::Recently;
 
@@ -45,7 +45,7 @@ const EVICTIONS: usize = 512;
 pub struct FailingPods {
     pub context: Context,
     pub recorder: Recorder,
-    pub learner: Learner,
+    pub learner: Arc<Learner>,
     pub metrics: ControllerMetrics,
     pub state: Reported,
 }
@@ -99,6 +99,7 @@ impl FailingPods {
             tokio::select! {
                 Some(change) = changes.next() => {
                     tell(&self.state, PODS_UNREAD, &change);
+                    self.learner.see(&change, &self.context, &self.recorder);
                     if let Change::Listed(pod) | Change::Applied(pod) = change
                         && let Some((pod, failures)) = self.failing(pod)
                         && looked.insert(pod.uid())
@@ -215,10 +216,11 @@ impl FailingPods {
             let failed = failed.filter(|_| learn && place.is_claimed() != Some(false));
             let kept = failed.as_ref().map(kept).unwrap_or_default();
             if events {
-                self.recorder.record(WRONG_ARCHITECTURE, pod, || place.wrong(*evidence) + &kept);
+                self.recorder
+                    .record(ObjectEvent::on(pod, WRONG_ARCHITECTURE), || place.wrong(*evidence) + &kept);
             }
             if let Some(failed) = failed {
-                self.learner.learn(failed.clone());
+                self.learner.learn(Lesson::Image(failed.clone()));
                 look.failed = Some(failed).filter(|_| is_enforced);
             }
         }
@@ -280,8 +282,8 @@ impl FailingPods {
 /// Returns the record of a failure; `None` if the image's digest or the node's architecture is unknown.
 fn failed(failure: &ContainerFailure, namespace: &str, architecture: &str) -> Option<FailedImage> {
     let evidence = match failure.evidence {
-        Evidence::NoMatch => failed_images::Evidence::NoMatchForPlatform,
-        Evidence::ExecFormat | Evidence::InItsLog { .. } => failed_images::Evidence::ExecFormatError,
+        Evidence::NoMatch => lessons::Evidence::NoMatchForPlatform,
+        Evidence::ExecFormat | Evidence::InItsLog { .. } => lessons::Evidence::ExecFormatError,
     };
     Some(FailedImage {
         digest: failure.digest.filter(|_| !PlatformSet::of_architecture(architecture).is_empty())?,

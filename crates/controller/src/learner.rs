@@ -1,4 +1,4 @@
-//! Records failed images in a ConfigMap, by which all replicas decide. The ConfigMap is read and changed as a whole, so
+//! Records lessons in a ConfigMap, by which all replicas decide: images that failed, owners that delete changed Pods. The ConfigMap is read and changed as a whole, so
 //! that no record is lost with a leader, and an entry that people delete stays deleted.
 
 use std::sync::Arc;
@@ -8,15 +8,20 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{Duration, sleep};
 
-use super::Leadership;
-use tolerarch_engine::failed_images::{FailedImage, FailedImages};
-use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMap, OwnedName, RECORD, record};
+use super::loops::Context;
+use super::note::{self, OWNER_RECREATES};
+use super::recreations::Recreations;
+use super::{Leadership, Recorder};
+use tolerarch_engine::lessons::{Lesson, Lessons};
+use tolerarch_kubernetes::cluster::{
+    Change, Cluster, ClusterError, ConfigMap, ObjectEvent, OwnedName, RECORD, StoredPod, record,
+};
 use tolerarch_support::health::Reported;
 use tolerarch_support::sync::Mutex;
 
-/// Maximal number of failures that wait to be written. A dropped one is seen again when its next Pod fails.
+/// Maximal number of lessons that wait to be written. A dropped one is seen again when its next Pod fails.
 const WAITING: usize = 256;
-/// Delay in which failures are collected for one write, and the longest pause after failed writes.
+/// Delay in which lessons are collected for one write, and the longest pause after failed writes.
 const TOGETHER: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 const NOT_WRITTEN: &str = "the ConfigMap of images that failed cannot be read or written";
@@ -24,24 +29,40 @@ const NOT_WRITTEN: &str = "the ConfigMap of images that failed cannot be read or
 pub struct Learner {
     cluster: Arc<Cluster>,
     name: OwnedName,
-    waiting: Mutex<Vec<FailedImage>>,
+    waiting: Mutex<Vec<Lesson>>,
+    recreations: Mutex<Recreations>,
     more: Notify,
 }
 
 impl Learner {
     pub fn new(cluster: Arc<Cluster>, name: OwnedName) -> Self {
-        Self { cluster, name, waiting: Mutex::default(), more: Notify::new() }
+        Self { cluster, name, waiting: Mutex::default(), recreations: Mutex::default(), more: Notify::new() }
     }
 
-    pub(super) fn learn(&self, failed: FailedImage) {
+    pub(super) fn learn(&self, lesson: Lesson) {
         let mut waiting = self.waiting.lock();
-        if waiting.len() < WAITING && !waiting.contains(&failed) {
-            waiting.push(failed);
+        if waiting.len() < WAITING && !waiting.contains(&lesson) {
+            waiting.push(lesson);
             self.more.notify_one();
         }
     }
 
-    /// Writes failures as they are learned, until the task is cancelled.
+    /// Learns from a change of a Pod whether its owner deletes changed Pods.
+    pub(super) fn see(&self, change: &Change<StoredPod>, context: &Context, recorder: &Recorder) {
+        let Change::Applied(pod) = change else { return };
+        let (learn, events) = {
+            let settings = context.settings.borrow();
+            (settings.learn, settings.events)
+        };
+        if learn && let Some(owner) = self.recreations.lock().take(pod) {
+            self.learn(Lesson::Owner(owner));
+            if events && let Some(owner) = pod.controller().cloned() {
+                recorder.record(ObjectEvent::on_owner(pod, owner, OWNER_RECREATES), note::recreates);
+            }
+        }
+    }
+
+    /// Writes lessons as they are learned, until the task is cancelled.
     pub(super) async fn keep(&self, leadership: &Leadership, state: &Reported) {
         let mut pause = TOGETHER;
         loop {
@@ -73,15 +94,15 @@ impl Learner {
             stored => stored?,
         };
         let (now, news) = (SystemTime::now(), waiting.lock().clone());
-        let mut images = FailedImages::of_text(record(&stored), now);
-        let changes = news.iter().filter(|failed| images.record((*failed).clone(), now)).count();
+        let mut lessons = Lessons::of_text(record(&stored), now);
+        let changes = news.iter().filter(|lesson| lessons.record((*lesson).clone(), now)).count();
         if changes > 0 {
-            // The task may run a moment longer than the Lease; if the Lease is won back, the failures are still there.
+            // The task may run a moment longer than the Lease; if the Lease is won back, the lessons are still there.
             if !leadership.holds() {
                 return Ok(());
             }
-            name.write(cluster, &stored, json!({"data": {RECORD: images.to_text()}})).await?;
-            tracing::info!(images = changes, "images that failed on an architecture are recorded");
+            name.write(cluster, &stored, json!({"data": {RECORD: lessons.to_text()}})).await?;
+            tracing::info!(changes, "images that failed, or owners that delete changed Pods, are recorded");
         }
         waiting.lock().drain(..news.len());
         Ok(())

@@ -18,6 +18,7 @@ mod note;
 mod pace;
 mod pending;
 mod recorder;
+mod recreations;
 mod repair;
 mod scope;
 mod settings;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::container_failure::Evidence;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::{Blocker, Cause, Pool};
-use tolerarch_engine::failed_images::FailedImage;
+use tolerarch_engine::lessons::FailedImage;
 use tolerarch_kubernetes::cluster::EventKind;
 use tolerarch_text::escape::is_unsafe;
 
@@ -26,7 +26,10 @@ pub(super) const POOL_OPENED: EventKind =
 /// Event on a Pod with an image that does not run on the Pod's node.
 pub(super) const WRONG_ARCHITECTURE: EventKind =
     EventKind { r#type: "Warning", reason: "WrongArchitecture", action: "Run" };
-pub(super) const EVENTS: [EventKind; 3] = [POOL_CLOSED, POOL_OPENED, WRONG_ARCHITECTURE];
+/// Event on an owner that deletes changed Pods.
+pub(super) const OWNER_RECREATES: EventKind =
+    EventKind { r#type: "Warning", reason: "OwnerRecreates", action: "Learn" };
+pub(super) const EVENTS: [EventKind; 4] = [POOL_CLOSED, POOL_OPENED, WRONG_ARCHITECTURE, OWNER_RECREATES];
 
 /// `multi-arch stays closed: ghcr.io/acme/app:1 lacks linux/arm64; redis:7 is not known (not-found); and 2 more images`
 pub(super) fn closed(pools: &[Pool], blockers: &[Blocker<'_>]) -> String {
@@ -98,6 +101,11 @@ impl Place<'_> {
 pub(super) fn kept(FailedImage { architecture, is_for_all, .. }: &FailedImage) -> String {
     let pods = if *is_for_all { "Pods" } else { "Pods of this namespace" };
     format!("; for a day or longer no more {pods} with it get tolerations for {architecture}")
+}
+
+pub(super) fn recreates() -> String {
+    "its Pods were deleted and created again five times after tolerarch had changed them; for a day or longer they stay unchanged"
+        .to_owned()
 }
 
 fn names<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {

@@ -16,13 +16,13 @@ use super::loops::{Context, Writer, Written, tell, while_on};
 use super::note::{self, POOL_CLOSED, POOL_OPENED};
 use super::repair::{self, patch_of, repair};
 use super::scope::{Called, Scope};
-use super::{ControllerMetrics, ControllerSettings, Recorder};
+use super::{ControllerMetrics, ControllerSettings, Learner, Recorder};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::{Mode, Policy};
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide::{self, Wait};
-use tolerarch_kubernetes::cluster::{Known, Namespace, StoredPod};
+use tolerarch_kubernetes::cluster::{Known, Namespace, ObjectEvent, StoredPod};
 use tolerarch_support::health::{Reported, State};
 
 const WITHOUT_NODE: &str = "spec.nodeName=";
@@ -43,6 +43,7 @@ pub struct PendingPods {
     /// True once the cluster's pools have been read, if discovery is on: before, a pool may open more than is known.
     pub discovered: Option<Arc<AtomicBool>>,
     pub recorder: Recorder,
+    pub learner: Arc<Learner>,
     pub metrics: ControllerMetrics,
     pub state: Reported,
 }
@@ -63,7 +64,7 @@ enum Look {
 impl PendingPods {
     pub async fn run(&mut self) {
         loop {
-            let is_on = |settings: &ControllerSettings| settings.repair || settings.events;
+            let is_on = |settings: &ControllerSettings| settings.repair || settings.events || settings.learn;
             self.context.leadership.lead(while_on(&self.context.settings, is_on, self.follow())).await;
             self.state.set(State::Healthy);
         }
@@ -83,6 +84,7 @@ impl PendingPods {
             tokio::select! {
                 Some(change) = changes.next() => {
                     tell(&self.state, PODS_UNREAD, &change);
+                    self.learner.see(&change, &self.context, &self.recorder);
                     pods.take(change);
                 }
                 Some(change) = of_namespaces.next() => {
@@ -103,6 +105,13 @@ impl PendingPods {
                         scope_due = Instant::now() + SCOPE;
                     }
                     self.state.set_fault(FORBIDDEN, pods.any_forbidden());
+                    let decides = {
+                        let settings = self.context.settings.borrow();
+                        settings.repair || settings.events
+                    };
+                    if !decides {
+                        continue;
+                    }
                     let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete()) else { continue };
                     if self.discovered.as_ref().is_some_and(|read| !read.load(Ordering::Relaxed)) {
                         continue;
@@ -167,7 +176,7 @@ impl PendingPods {
         let is_temporary = is_temporary(decision.reason);
         if tells && is_closed(policy, facts, &decision) && (!is_temporary || since.elapsed() >= TOLD) {
             let note = || note::closed(&policy.pools, &decision.blockers);
-            self.recorder.record(POOL_CLOSED, pod, note);
+            self.recorder.record(ObjectEvent::on(pod, POOL_CLOSED), note);
         }
         if is_temporary {
             return Look::Unknown;
@@ -176,7 +185,7 @@ impl PendingPods {
         let Some(patch) = patch_of(pod, facts, decision).filter(|_| repairs) else { return Look::Settled };
         let written = repair(writer, &self.metrics, pod, &patch).await;
         if tells && written == Some(Ok(())) {
-            self.recorder.record(POOL_OPENED, pod, || note::opened(opened));
+            self.recorder.record(ObjectEvent::on(pod, POOL_OPENED), || note::opened(opened));
         }
         Look::Tried(written)
     }

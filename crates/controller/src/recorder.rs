@@ -8,7 +8,7 @@ use tokio::time::Duration;
 use super::fair_queue::FairQueue;
 use super::pace::Pace;
 use super::{ControllerMetrics, Leadership};
-use tolerarch_kubernetes::cluster::{Cluster, ClusterError, EventKind, PodEvent, StoredPod};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ObjectEvent};
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::recently::Recently;
 use tolerarch_support::sync::Mutex;
@@ -35,7 +35,7 @@ struct Shared {
 }
 
 struct Book {
-    waiting: FairQueue<PodEvent>,
+    waiting: FairQueue<ObjectEvent>,
     told: Recently,
     failed: Recently,
 }
@@ -55,16 +55,15 @@ impl Recorder {
         Self(Arc::new(Shared { book: Mutex::default(), more: Notify::new(), metrics }))
     }
 
-    /// Queues an event, unless one for the same Pod and reason was queued within the hour and not dropped.
-    pub(super) fn record(&self, kind: EventKind, pod: &StoredPod, note: impl FnOnce() -> String) {
+    /// Queues an event, unless one for the same object and reason was queued within the hour and not dropped.
+    pub(super) fn record(&self, mut event: ObjectEvent, note: impl FnOnce() -> String) {
         let mut book = self.0.book.lock();
         // The name of an event does not depend on its note.
-        let mut event = PodEvent::on(pod, kind);
-        if book.failed.contains(pod.namespace()) || !book.told.insert(&event.name()) {
+        if book.failed.contains(&event.namespace) || !book.told.insert(&event.name()) {
             return;
         }
         event.note = note();
-        if let Some(dropped) = book.waiting.push(pod.namespace(), event) {
+        if let Some(dropped) = book.waiting.push(&event.namespace.clone(), event) {
             book.told.remove(&dropped.name());
             self.0.metrics.dropped.inc();
         }
@@ -114,7 +113,7 @@ impl EventLoop {
     }
 
     /// Writes an event. Returns whether the event exists now.
-    async fn is_written(&self, event: &PodEvent) -> bool {
+    async fn is_written(&self, event: &ObjectEvent) -> bool {
         match event.write(&self.cluster, &self.instance).await {
             Ok(()) => {
                 self.recorder.0.metrics.wrote(event.kind);
@@ -124,8 +123,8 @@ impl EventLoop {
             // Another leader has written the event, or this one before its restart.
             Err(ClusterError::Conflict) => true,
             Err(error) => {
-                let (namespace, pod, reason) = (&*event.namespace, &*event.pod, event.kind.reason);
-                tracing::warn!(namespace, pod, reason, %error, "an event cannot be written");
+                let (namespace, name, reason) = (&*event.namespace, &*event.object.name, event.kind.reason);
+                tracing::warn!(namespace, name, reason, %error, "an event cannot be written");
                 self.recorder.0.book.lock().failed.insert(namespace);
                 // The namespace may have been deleted.
                 if error != ClusterError::NotFound {

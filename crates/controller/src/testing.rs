@@ -10,8 +10,18 @@ use tracing::Dispatch;
 use tracing::dispatcher::DefaultGuard;
 use tracing::subscriber::NoSubscriber;
 
+use crate::{ControllerSettings, Learner};
+use tolerarch_kubernetes::cluster::OwnedName;
+use tolerarch_kubernetes::cluster::testing::Objects;
+
 /// How long a test waits for what has to come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A learner that writes to these objects.
+pub(crate) fn learner(objects: &Objects) -> Arc<Learner> {
+    let name = ControllerSettings::default().failed_images();
+    Learner::new(Arc::new(objects.cluster()), OwnedName { namespace: "team".into(), name }).into()
+}
 
 /// What is logged by this thread from now on.
 pub(crate) struct Log {

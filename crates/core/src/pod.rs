@@ -264,6 +264,10 @@ impl Pod<'_> {
         self.annotations().is_some_and(|annotations| annotations.get(key).is_some())
     }
 
+    pub fn has_any(&self, annotations: &[&str]) -> bool {
+        annotations.iter().any(|key| self.has_annotation(key))
+    }
+
     pub fn label(&self, key: &str) -> Option<String> {
         self.metadata.as_ref()?.labels.as_ref()?.get(key)
     }
@@ -300,7 +304,8 @@ impl Pod<'_> {
         self.metadata.as_ref()?.annotations.as_ref()
     }
 
-    fn controller(&self) -> Option<(&str, &str)> {
+    /// Returns the kind and the name of the Pod's controller.
+    pub fn controller(&self) -> Option<(&str, &str)> {
         let owner = match &self.template_of {
             Some(owner) => Some(owner).filter(|owner| !owner.kind.is_empty()),
             None => self.metadata.as_ref()?.owner_references.iter().find(|own| own.controller == Some(true)),

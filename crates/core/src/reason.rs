@@ -57,6 +57,8 @@ reasons! {
     PlatformMissing => "platform-missing",
     /// An image has failed on a platform of every pool, whatever its manifest says.
     FailedThere => "failed-there",
+    /// The Pod's controller deletes changed Pods and creates them again.
+    OwnerRecreates => "owner-recreates",
     /// The images share no platform of the cluster.
     NoCommonPlatform => "no-common-platform",
     /// An image reference is empty or malformed.

@@ -19,11 +19,12 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 pub use batch::BatchLimits;
 
-use crate::failed_images::FailedImages;
+use crate::lessons::Lessons;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::image::{Failure, ImageRef, LookupError, Support};
 use tolerarch_core::pod::{Pod, Usage};
 use tolerarch_core::policy::{ImageSupport, Policy};
+use tolerarch_core::reason::Reason;
 use tolerarch_images::credentials::{CredentialCandidate, Credentials, Keyring};
 use tolerarch_images::resolver::{Outcome, Resolver, Tenant};
 
@@ -42,8 +43,8 @@ pub struct Snapshot {
     pub credentials: Credentials,
     /// Looks up images, and continues under this snapshot after the Pod has been answered.
     pub resolver: Resolver,
-    /// Images that failed on an architecture although their manifests include it.
-    pub failed: Arc<FailedImages>,
+    /// Images that failed on an architecture although their manifests include it, and owners that delete changed Pods.
+    pub lessons: Arc<Lessons>,
 }
 
 /// The current snapshot. Clones share it.
@@ -87,7 +88,7 @@ impl Snapshot {
         pod: &'a Pod<'_>,
         wait: Wait<'_>,
     ) -> Decision<'a> {
-        if let Some(decision) = Decision::without_images(policy, pod) {
+        if let Some(decision) = self.without_images(policy, namespace, pod) {
             return decision;
         }
         let closes =
@@ -105,10 +106,19 @@ impl Snapshot {
         limits: &BatchLimits,
     ) -> (Decision<'a>, Vec<ImageSupport<'a>>) {
         let images = self.supports(policy, namespace, pod, |_| true, limits).await;
-        let decision = Decision::without_images(policy, pod);
+        let decision = self.without_images(policy, namespace, pod);
         let decision =
             decision.unwrap_or_else(|| Decision::of(policy, pod, policy.rank(namespace, pod), &images));
         (decision, images)
+    }
+
+    fn without_images(&self, policy: &Policy, namespace: &str, pod: &Pod<'_>) -> Option<Decision<'static>> {
+        let is_recreated = || {
+            let (kind, name) = pod.controller().filter(|_| !self.lessons.is_empty())?;
+            let is_known = self.lessons.recreates(namespace, kind, name, SystemTime::now());
+            is_known.then(|| Decision::unchanged(Reason::OwnerRecreates))
+        };
+        Decision::without_images(policy, pod).or_else(is_recreated)
     }
 
     /// Returns the platforms of the wanted images of the Pod; `is_wanted` is called with an image as the Pod names it.
@@ -218,11 +228,11 @@ impl Snapshot {
         candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
         outcome: Outcome,
     ) -> Option<Failure> {
-        if self.failed.is_empty() || outcome.is_err() {
+        if self.lessons.is_empty() || outcome.is_err() {
             return None;
         }
         let digest = self.resolver.digest(image, &candidates(image))?;
-        self.failed.failure(&digest, namespace, SystemTime::now())
+        self.lessons.failure(&digest, namespace, SystemTime::now())
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! [`decide`] decides on a Pod by one snapshot of all settings: within the Pod's time budget it looks up the images,
 //! with the credentials that the Pod may use, then applies the core's rules. [`census`] adds up decisions on a cluster;
-//! [`failed_images`] records images that fail despite their manifests; [`warm_start`] looks up images at start.
+//! [`lessons`] records what fails despite its manifest; [`warm_start`] looks up images at start.
 
 pub mod census;
 pub mod decide;
-pub mod failed_images;
+pub mod lessons;
 pub mod warm_start;

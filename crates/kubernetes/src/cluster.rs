@@ -34,7 +34,7 @@ use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
 pub use error::{ClusterError, ConnectError, RequestError};
-pub use event::{EventKind, PodEvent};
+pub use event::{EventKind, ObjectEvent};
 pub use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 pub use kubeconfig::Caller;
 pub use metadata::{Owner, or_default};

@@ -1,14 +1,17 @@
-//! What failed once on an architecture is not made to fail there again, and no tenant makes that up for others.
+//! What failed once on an architecture is not made to fail there again, and no tenant makes that up for others. An owner
+//! that deletes changed Pods gets unchanged ones.
 
 use std::path::PathBuf;
 
 use e2e::{Cluster, Namespace, PodExt, pod, until};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{EvictParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testregistry::Registry;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant, interval};
 
 use crate::certificates::{RELEASE, kubeconfig_of};
 use crate::controller::{client_of, give_rights};
@@ -119,6 +122,32 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     assert!(!replaced.tolerates_pool(), "{replaced:?}");
     assert_eq!(leader.metric(r#"tolerarch_controller_evictions_total{result="evicted"}"#).await, 1);
 
+    let owned = async |name: &str, scheduler: &str| {
+        let mut own = named(&team, name, "other");
+        own["spec"]["schedulerName"] = scheduler.into();
+        an_operator_settles(&team, own).await
+    };
+    brokers_are_known(cluster).await;
+    let created = tokio::join!(owned("without-a-node", "nobody"), owned("on-a-node", "default-scheduler"));
+    let created = <[usize; 2]>::from(created);
+    print!("operators: settled after {created:?} Pods; ");
+    assert!(created.into_iter().all(|created| (6..=8).contains(&created)), "{created:?}");
+    assert!(is_tolerated(&team, "other").await, "of others nothing is learned");
+    until("two owners are known", async || {
+        (webhook.metric("tolerarch_recreating_owners").await == 2).then_some(())
+    })
+    .await;
+    until("both owners show it", async || {
+        let events = Api::<Event>::namespaced(cluster.client.clone(), &team.name);
+        let told = events.list(&ListParams::default()).await.ok()?.items;
+        let is_told = |event: &&Event| {
+            event.reason.as_deref() == Some("OwnerRecreates")
+                && event.regarding.as_ref().is_some_and(|on| on.kind.as_deref() == Some("Broker"))
+        };
+        (told.iter().filter(is_told).count() == 2).then_some(())
+    })
+    .await;
+
     // It outlives them both.
     drop(leader);
     webhook.process.kill().await;
@@ -150,6 +179,56 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     let request = http::Request::delete(&record).body(Vec::new()).unwrap();
     cluster.client.request::<Value>(request).await.unwrap();
     until("what was deleted is forgotten", async || is_tolerated(&team, "lies").await.then_some(())).await;
+}
+
+/// Makes a kind whose objects own Pods.
+async fn brokers_are_known(cluster: &Cluster) {
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}},
+    });
+    let name = "brokers.e2e.test";
+    let kind = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+        "spec": {
+            "group": "e2e.test", "scope": "Namespaced", "names": {"plural": "brokers", "kind": "Broker"},
+            "versions": [version],
+        },
+    });
+    let kinds = Api::<CustomResourceDefinition>::all(cluster.client.clone());
+    kinds.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(&kind)).await.unwrap();
+    until("the kind is served", async || {
+        let conditions = kinds.get(name).await.ok()?.status?.conditions?;
+        conditions.iter().any(|has| has.type_ == "Established" && has.status == "True").then_some(())
+    })
+    .await;
+}
+
+/// Plays an operator that deletes its Pod if that differs from its text, and creates it again, once a second. Gives how
+/// many Pods it has created until one is as it wants it.
+async fn an_operator_settles(team: &Namespace, mut own: Value) -> usize {
+    let name = own["metadata"]["name"].as_str().unwrap().to_owned();
+    let broker = json!({"apiVersion": "e2e.test/v1", "kind": "Broker", "metadata": {"name": name}});
+    let uid = team.apply(&broker).await.metadata.uid;
+    own["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "e2e.test/v1", "kind": "Broker", "name": name, "uid": uid, "controller": true,
+    }]);
+    // No kubelet ends a Pod here.
+    let at_once = DeleteParams::default().grace_period(0);
+    let (mut turns, mut created) = (interval(Duration::from_secs(1)), 0);
+    loop {
+        turns.tick().await;
+        match team.pods().get_opt(&name).await.unwrap() {
+            None => {
+                team.pod(&own).await;
+                created += 1;
+            }
+            Some(pod) if pod.tolerates_pool() => {
+                team.pods().delete(&name, &at_once).await.unwrap();
+                assert!(created < 20, "it goes on");
+            }
+            Some(_) => return created,
+        }
+    }
 }
 
 /// Gives the controller the right that the chart gives with `controller.evictFailed`, and shows how a disruption budget

@@ -15,7 +15,7 @@ use crate::serve::metrics::Families;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Mode;
 use tolerarch_engine::decide::{Snapshot, Wait};
-use tolerarch_engine::failed_images::FailedImages;
+use tolerarch_engine::lessons::Lessons;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::Webhook;
@@ -387,14 +387,14 @@ async fn a_change_between_the_first_reading_and_the_first_look_is_taken() {
 async fn images_that_failed_are_known_after_a_reload() {
     let mut followed = Followed::start().await;
     let live = followed.follower.live.clone();
-    live.failed(FailedImages::default());
+    live.learned(Lessons::default());
     let before = live.current().get();
     fs::write(followed.root.path().join("config.yaml"), Followed::config(followed.root.path(), "observe"))
         .unwrap();
     followed.look();
     let now = live.current().get();
     assert!(!Arc::ptr_eq(&before, &now), "it is reloaded");
-    assert!(Arc::ptr_eq(&before.failed, &now.failed));
+    assert!(Arc::ptr_eq(&before.lessons, &now.lessons));
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use super::*;
 use crate::{ControllerSettings, Leadership};
 use tolerarch_engine::decide::Snapshot;
 use tolerarch_engine::decide::testing::Bench;
-use tolerarch_engine::failed_images::{Evidence, FailedImages};
+use tolerarch_engine::lessons::{Evidence, Lesson, Lessons};
 use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
 
 const EVICTION: &str = "/api/v1/namespaces/team/pods/web-1/eviction";
@@ -66,7 +66,7 @@ async fn only_pods_that_others_replace_are_evicted_and_few_of_a_workload() {
 
 #[test]
 fn what_a_tenant_writes_of_an_owner_takes_no_memory() {
-    for (uid, kept) in [("a".repeat(TEXT), 1), ("a".repeat(TEXT + 1), 0)] {
+    for (uid, kept) in [("a".repeat(253), 1), ("a".repeat(254), 0)] {
         let mut pod = pod(POOLS_KEY, &owner("ReplicaSet", &uid, true));
         drop_owners(&mut pod);
         assert_eq!(pod.owners.len(), kept);
@@ -90,10 +90,10 @@ async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
         || evictor.candidate(&pod(POOLS_KEY, &owner("ReplicaSet", "a", true)), &failed()).unwrap();
     assert_eq!(candidate().evict(&context).await, None, "nothing is recorded");
 
-    let mut record = FailedImages::default();
-    record.record(failed(), SystemTime::now());
+    let mut record = Lessons::default();
+    record.record(Lesson::Image(failed()), SystemTime::now());
     let before = Snapshot::clone(&bench.current.get());
-    bench.current.publish(Snapshot { failed: Arc::new(record), ..before });
+    bench.current.publish(Snapshot { lessons: Arc::new(record), ..before });
     objects.refuse(Some((Method::POST, "/eviction", 429)));
     let budget = async {
         while objects.requests() < 3 {

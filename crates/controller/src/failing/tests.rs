@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::testing::PATIENCE;
+use crate::testing::{PATIENCE, learner};
 use crate::{ControllerMetrics, Elector, EventLoop, Leadership};
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::testing::{BOTH, Bench};
-use tolerarch_engine::failed_images::FailedImages;
+use tolerarch_engine::lessons::Lessons;
 use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
@@ -16,9 +16,14 @@ use tolerarch_kubernetes::cluster::{ObjectName, OwnedName};
 use tolerarch_support::health::Reported;
 use tolerarch_support::metrics::Metrics;
 
-fn learner(objects: &Objects) -> Learner {
-    let name = ControllerSettings::default().failed_images();
-    Learner::new(Arc::new(objects.cluster()), OwnedName { namespace: "team".into(), name })
+fn failed_image(digest: &str) -> Lesson {
+    Lesson::Image(FailedImage {
+        digest: Digest::of_text(digest),
+        architecture: "arm64".to_owned(),
+        evidence: lessons::Evidence::ExecFormatError,
+        namespace: "team".to_owned(),
+        is_for_all: true,
+    })
 }
 
 /// A cluster with a registry, and a controller that leads.
@@ -262,9 +267,9 @@ const THREE: [&str; 3] = ["linux/amd64", "linux/arm64", "linux/s390x"];
 const RECORD: &str = "/api/v1/namespaces/team/configmaps/tolerarch-controller-failed-images";
 
 /// What is recorded, by now.
-fn recorded(objects: &Objects) -> FailedImages {
+fn recorded(objects: &Objects) -> Lessons {
     let text = objects.get(RECORD).and_then(|map| Some(map["data"]["record.json"].as_str()?.to_owned()));
-    FailedImages::of_text(&text.unwrap_or_default(), SystemTime::now())
+    Lessons::of_text(&text.unwrap_or_default(), SystemTime::now())
 }
 
 impl World {
@@ -362,13 +367,7 @@ async fn what_is_learned_as_the_lease_ends_is_written_when_it_is_won_back() {
     let objects = Objects::start().await;
     let (learner, state, (hold, leadership)) =
         (learner(&objects), Reported::default(), Leadership::lacking());
-    learner.learn(FailedImage {
-        digest: Digest::of_text("a"),
-        architecture: "arm64".to_owned(),
-        evidence: failed_images::Evidence::ExecFormatError,
-        namespace: "team".to_owned(),
-        is_for_all: true,
-    });
+    learner.learn(failed_image("a"));
     let steps = async {
         let until = async |what: &dyn Fn() -> bool| {
             while !what() {
@@ -391,13 +390,6 @@ async fn what_is_learned_as_the_lease_ends_is_written_when_it_is_won_back() {
 async fn what_could_not_be_written_is_written_later() {
     let objects = Objects::start().await;
     let (learner, state, leadership) = (learner(&objects), Reported::default(), Leadership::held());
-    let failed = |digest: &str| FailedImage {
-        digest: Digest::of_text(digest),
-        architecture: "arm64".to_owned(),
-        evidence: failed_images::Evidence::ExecFormatError,
-        namespace: "team".to_owned(),
-        is_for_all: true,
-    };
     let until = async |what: &dyn Fn() -> bool| {
         while !what() {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -407,23 +399,23 @@ async fn what_could_not_be_written_is_written_later() {
         for (at, status) in [403, 409].into_iter().enumerate() {
             objects.refuse(Some((http::Method::PATCH, "configmaps", status)));
             let before = objects.requests();
-            learner.learn(failed(&at.to_string()));
+            learner.learn(failed_image(&at.to_string()));
             until(&|| objects.requests() > before + 2).await;
             assert_eq!(
                 state.has("the ConfigMap of images that failed cannot be read or written"),
                 status == 403
             );
             objects.refuse(None);
-            until(&|| recorded(&objects).count(SystemTime::now()) == at + 1).await;
+            until(&|| recorded(&objects).count(SystemTime::now()) == [at + 1, 0]).await;
             until(&|| !state.has("the ConfigMap of images that failed cannot be read or written")).await;
         }
         // Many that come one by one are written once a second at most.
         let (before, begun) = (objects.requests(), tokio::time::Instant::now());
         for at in 0..40 {
-            learner.learn(failed(&format!("more {at}")));
+            learner.learn(failed_image(&format!("more {at}")));
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        until(&|| recorded(&objects).count(SystemTime::now()) == 42).await;
+        until(&|| recorded(&objects).count(SystemTime::now()) == [42, 0]).await;
         assert!(
             objects.requests() - before <= 10,
             "{} in {:?}",

@@ -3,7 +3,7 @@ use testregistry::Fault;
 use tokio::sync::watch;
 
 use super::*;
-use crate::testing::PATIENCE;
+use crate::testing::{PATIENCE, learner};
 use crate::{ControllerSettings, Elector, EventLoop, Leadership, Recorder};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_images::credentials::Credentials;
@@ -125,6 +125,7 @@ impl World {
             },
             discovered: None,
             recorder: recorder.clone(),
+            learner: learner(&self.objects),
             metrics: self.counts.clone(),
             state: Reported::default(),
         };
@@ -260,7 +261,8 @@ async fn what_is_off_does_nothing() {
     let world = World::new().await;
     let (both, one) = (world.bench.image("both", &BOTH), world.bench.image("one", &["linux/amd64"]));
     let (opened, closed) = (world.pod("team", "opened", &both), world.pod("team", "closed", &one));
-    let only = |repair, events| ControllerSettings { repair, events, ..ControllerSettings::default() };
+    let only =
+        |repair, events| ControllerSettings { repair, events, learn: false, ..ControllerSettings::default() };
     world.until_with(only(true, false), || world.is_repaired(&opened)).await;
     assert_eq!(world.objects.creations(), 0);
     let other = world.pod("team", "zz-other", &both);
@@ -271,6 +273,15 @@ async fn what_is_off_does_nothing() {
     let begun = Instant::now();
     world.until_with(only(false, false), || begun.elapsed() > Duration::from_millis(500)).await;
     assert_eq!(world.lists.queries().len(), asked, "nothing is followed");
+    // What is only learned from is followed, and not decided on.
+    let [pods, requests] = [asked, world.bench.remote.requests().len()];
+    let unknown = world.bench.image("unknown", &BOTH);
+    world.pod("team", "unknown", &unknown);
+    let learns = ControllerSettings { learn: true, ..only(false, false) };
+    let begun = Instant::now();
+    let is_over = || world.lists.queries().len() > pods && begun.elapsed() > Duration::from_millis(1000);
+    world.until_with(learns, is_over).await;
+    assert_eq!(world.bench.remote.requests().len(), requests);
 }
 
 /// Each right by itself: that the others are there hides nothing, however long it takes.
@@ -290,6 +301,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         },
         discovered: None,
         recorder: Recorder::new(world.counts.clone()),
+        learner: learner(&world.objects),
         metrics: world.counts.clone(),
         state: Reported::default(),
     };

@@ -6,7 +6,7 @@ use crate::Elector;
 use crate::note::POOL_CLOSED;
 use crate::testing::PATIENCE;
 use tolerarch_kubernetes::cluster::testing::Objects;
-use tolerarch_kubernetes::cluster::{ObjectName, OwnedName};
+use tolerarch_kubernetes::cluster::{ObjectName, OwnedName, StoredPod};
 use tolerarch_support::metrics::Metrics;
 
 fn pod(namespace: &str, name: &str) -> StoredPod {
@@ -29,7 +29,7 @@ impl World {
     }
 
     fn record(&self, namespace: &str, name: &str) {
-        self.recorder.record(POOL_CLOSED, &pod(namespace, name), || "closed".to_owned());
+        self.recorder.record(ObjectEvent::on(&pod(namespace, name), POOL_CLOSED), || "closed".to_owned());
     }
 
     fn written(&self, namespace: &str) -> usize {

@@ -45,14 +45,14 @@ impl Bench {
             budget,
             credentials: Credentials::default(),
             resolver,
-            failed: Arc::default(),
+            lessons: Arc::default(),
         });
     }
 
-    /// Decides by these images that failed from now on.
-    pub fn fail(&self, failed: FailedImages) {
+    /// Decides by these lessons from now on.
+    pub fn learn(&self, lessons: Lessons) {
         let before = Snapshot::clone(&self.current.get());
-        self.current.publish(Snapshot { failed: Arc::new(failed), ..before });
+        self.current.publish(Snapshot { lessons: Arc::new(lessons), ..before });
     }
 
     /// The reference of an image with these platforms.
@@ -99,6 +99,6 @@ pub fn in_front_of(
         budget,
         credentials,
         resolver,
-        failed: Arc::default(),
+        lessons: Arc::default(),
     })
 }

@@ -3,7 +3,7 @@ use testregistry::Fault;
 
 use super::testing::{BOTH, Bench, pod};
 use super::*;
-use crate::failed_images::{Evidence, FailedImage};
+use crate::lessons::{Evidence, FailedImage, Lesson, RecreatingOwner};
 use tolerarch_core::policy::Override;
 use tolerarch_images::credentials::testing::with_cluster;
 use tolerarch_images::registry::Digest;
@@ -144,7 +144,7 @@ async fn an_image_that_failed_is_kept_from_where_it_did() {
     let digest = bench.remote.repo("lies").digest_of("v1").unwrap();
     let pinned = bench.remote.repo("lies").reference(&digest);
     let fails = |namespace: &str, is_for_all: bool| {
-        let mut failed = FailedImages::default();
+        let mut failed = Lessons::default();
         let image = FailedImage {
             digest: Digest::of_text(&digest),
             architecture: "arm64".to_owned(),
@@ -152,8 +152,8 @@ async fn an_image_that_failed_is_kept_from_where_it_did() {
             namespace: namespace.to_owned(),
             is_for_all,
         };
-        failed.record(image, SystemTime::now());
-        bench.fail(failed);
+        failed.record(Lesson::Image(image), SystemTime::now());
+        bench.learn(failed);
     };
     assert_eq!(bench.reason(&[&lies]).await, "tolerated");
     for (namespace, is_for_all, reason) in
@@ -190,4 +190,30 @@ async fn an_image_that_failed_is_kept_from_where_it_did() {
     bench.decide_by(policy);
     fails("shop", true);
     assert_eq!(bench.reason(&[&lies]).await, "tolerated");
+}
+
+#[tokio::test]
+async fn pods_of_an_owner_that_deletes_changed_ones_stay_unchanged() {
+    let bench = Bench::new().await;
+    let image = bench.image("app", &BOTH);
+    let owned = |kind: &str, controller: bool| {
+        let mut pod = pod(&[&image]);
+        pod["metadata"]["ownerReferences"] = json!([{"kind": kind, "name": "one", "controller": controller}]);
+        pod
+    };
+    let [kind, name, namespace] = ["Broker", "one", "shop"].map(str::to_owned);
+    let mut lessons = Lessons::default();
+    lessons.record(Lesson::Owner(RecreatingOwner { kind, name, namespace }), SystemTime::now());
+    assert_eq!(bench.decide(&owned("Broker", true)).await, "tolerated");
+    bench.learn(lessons);
+    assert_eq!(bench.decide(&owned("Broker", true)).await, "owner-recreates");
+    for other in [owned("Broker", false), owned("Other", true), pod(&[&image])] {
+        assert_eq!(bench.decide(&other).await, "tolerated", "{other}");
+    }
+    // The command line looks at the images as well.
+    let (created, snapshot) = (owned("Broker", true), bench.current.get());
+    let (pod, limits) = (Pod::of_value(&created).unwrap(), BatchLimits::new(&LookupSettings::default()));
+    let (decision, images) = snapshot.examine(&snapshot.policy, "shop", &pod, &limits).await;
+    assert_eq!((decision.reason, images.len()), (Reason::OwnerRecreates, 1));
+    assert!(decision.edits.is_empty());
 }

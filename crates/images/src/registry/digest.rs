@@ -5,7 +5,7 @@ use aws_lc_rs::digest::{SHA256, SHA512, digest};
 use tolerarch_core::image::ImageRef;
 
 /// SHA-256 of a manifest, which identifies all content here, whatever algorithm a reference names.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub(crate) [u8; 32]);
 
 impl Digest {

@@ -1,9 +1,9 @@
-//! Events (`events.k8s.io/v1`) on Pods, as `kubectl describe pod` shows them.
+//! Events (`events.k8s.io/v1`) on Pods and their owners, as `kubectl describe` shows them.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::json;
 
-use super::{Cluster, ClusterError, StoredPod, micro_time};
+use super::{Cluster, ClusterError, Owner, StoredPod, micro_time};
 
 /// Maximal bytes of a note, by the API server's validation.
 const NOTE: usize = 1024;
@@ -21,31 +21,36 @@ pub struct EventKind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodEvent {
+pub struct ObjectEvent {
     pub namespace: String,
-    pub pod: String,
-    uid: String,
+    pub object: Owner,
     pub kind: EventKind,
     /// A message for people, truncated to 1 KiB.
     pub note: String,
 }
 
-impl PodEvent {
+impl ObjectEvent {
     pub fn on(pod: &StoredPod, kind: EventKind) -> Self {
-        let [namespace, name, uid] = [pod.namespace(), pod.name(), pod.uid()].map(str::to_owned);
-        Self { namespace, pod: name, uid, kind, note: String::new() }
+        let [api_version, of, name, uid] = ["v1", "Pod", pod.name(), pod.uid()].map(str::to_owned);
+        Self::on_owner(pod, Owner { api_version, kind: of, name, uid, controller: false }, kind)
     }
 
-    /// Name shared by events of one reason on one Pod, so that replicas write one. The API server deletes it after 1 h.
+    /// Makes an event on the Pod's owner, in the Pod's namespace.
+    pub fn on_owner(pod: &StoredPod, object: Owner, kind: EventKind) -> Self {
+        Self { namespace: pod.namespace().to_owned(), object, kind, note: String::new() }
+    }
+
+    /// Name shared by events of one reason on one object, so that replicas write one. The API server deletes it after 1 h.
     pub fn name(&self) -> String {
-        let hash = digest(&SHA256, [&self.uid, self.kind.reason].join("\0").as_bytes());
+        let hash = digest(&SHA256, [&self.object.uid, self.kind.reason].join("\0").as_bytes());
         let half = hash.as_ref().first_chunk().copied().unwrap_or_default();
         format!("tolerarch-{:032x}", u128::from_be_bytes(half))
     }
 
     /// Creates the event. `instance` names the reporting process.
     pub async fn write(&self, cluster: &Cluster, instance: &str) -> Result<(), ClusterError> {
-        let Self { namespace, pod, uid, kind: EventKind { r#type, reason, action }, note } = self;
+        let Self { namespace, object, kind: EventKind { r#type, reason, action }, note } = self;
+        let Owner { api_version, kind, name, uid, .. } = object;
         let event = json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -57,7 +62,7 @@ impl PodEvent {
             "reason": reason,
             "action": action,
             "note": beginning(note, NOTE),
-            "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod, "uid": uid},
+            "regarding": {"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name, "uid": uid},
         });
         cluster.create(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"), &event).await
     }

@@ -11,6 +11,8 @@ use serde_json::Value;
 
 use tolerarch_text::json::First;
 
+/// Maximal bytes of each text of an owner that is used: the author of an object chooses them.
+const TEXT: usize = 253;
 /// Maximal number of an object's labels: nodes have up to some hundreds.
 const LABELS: usize = 1024;
 /// Maximal items of a list that are read. No Pod has as many containers.
@@ -26,7 +28,9 @@ pub(super) struct Metadata {
     resource_version: Option<String>,
     #[serde(deserialize_with = "labels")]
     pub(super) labels: Option<BTreeMap<String, String>>,
+    creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
     #[serde(deserialize_with = "first")]
     pub(super) owner_references: Vec<Owner>,
 }
@@ -42,6 +46,12 @@ pub struct Owner {
     pub controller: bool,
 }
 
+impl Owner {
+    pub fn is_small(&self) -> bool {
+        [&self.api_version, &self.kind, &self.name, &self.uid].iter().all(|text| text.len() <= TEXT)
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Condition {
@@ -55,8 +65,17 @@ pub(super) fn holds(conditions: &[Condition], r#type: &str) -> Option<bool> {
 
 impl From<Metadata> for ObjectMeta {
     fn from(read: Metadata) -> Self {
-        let Metadata { name, namespace, uid, resource_version, labels, deletion_timestamp, .. } = read;
-        Self { name, namespace, uid, resource_version, labels, deletion_timestamp, ..Self::default() }
+        Self {
+            name: read.name,
+            namespace: read.namespace,
+            uid: read.uid,
+            resource_version: read.resource_version,
+            labels: read.labels,
+            creation_timestamp: read.creation_timestamp,
+            deletion_timestamp: read.deletion_timestamp,
+            deletion_grace_period_seconds: read.deletion_grace_period_seconds,
+            ..Self::default()
+        }
     }
 }
 

@@ -32,6 +32,8 @@ pub struct StoredPod {
     pub is_scheduled: Option<bool>,
     /// Set if other Pods are evicted from a node to make room for this one (preemption).
     pub is_nominated: bool,
+    /// Set if the Pod ends for the sake of its node: by an eviction, a preemption or a taint.
+    pub is_disrupted: bool,
     /// Status of the containers, init containers first, as far as a kubelet has reported it.
     pub containers: Vec<ContainerStatus>,
     pub requests: Requests,
@@ -159,6 +161,7 @@ impl StoredPod {
             node: Some(spec.node_name).filter(|name| !name.is_empty()),
             phase: status.phase,
             is_scheduled,
+            is_disrupted: holds(&status.conditions, "DisruptionTarget") == Some(true),
             is_nominated: !status.nominated_node_name.is_empty(),
             containers,
             requests,

@@ -12,27 +12,36 @@ fn digest(of: usize) -> Digest {
     Digest::of_content(of.to_string().as_bytes())
 }
 
-fn failed(of: usize, namespace: &str) -> FailedImage {
-    FailedImage {
+fn image(of: usize, namespace: &str, architecture: &str, is_for_all: bool) -> Lesson {
+    Lesson::Image(FailedImage {
         digest: digest(of),
-        architecture: "arm64".to_owned(),
+        architecture: architecture.to_owned(),
         evidence: Evidence::ExecFormatError,
         namespace: namespace.to_owned(),
-        is_for_all: false,
-    }
+        is_for_all,
+    })
 }
 
-fn for_all(of: usize, namespace: &str) -> FailedImage {
-    FailedImage { is_for_all: true, ..failed(of, namespace) }
+fn failed(of: usize, namespace: &str) -> Lesson {
+    image(of, namespace, "arm64", false)
 }
 
-fn is_closed(record: &FailedImages, of: usize, namespace: &str, now: SystemTime) -> bool {
+fn for_all(of: usize, namespace: &str) -> Lesson {
+    image(of, namespace, "arm64", true)
+}
+
+fn owner(name: &str, namespace: &str) -> Lesson {
+    let [kind, name, namespace] = ["Broker", name, namespace].map(str::to_owned);
+    Lesson::Owner(RecreatingOwner { kind, name, namespace })
+}
+
+fn is_closed(record: &Lessons, of: usize, namespace: &str, now: SystemTime) -> bool {
     record.failure(&digest(of), namespace, now).is_some()
 }
 
 #[test]
 fn a_failure_counts_for_a_day_and_longer_each_time_that_it_is_tried_again() {
-    let mut record = FailedImages::default();
+    let mut record = Lessons::default();
     let mut at = now();
     for hours in [24, 48, 96, 168, 168] {
         assert!(record.record(failed(0, "team"), at));
@@ -43,7 +52,7 @@ fn a_failure_counts_for_a_day_and_longer_each_time_that_it_is_tried_again() {
         assert!(!record.record(failed(0, "team"), end - HOUR));
         assert!(is_closed(&record, 0, "team", end - HOUR / 60));
         assert!(!is_closed(&record, 0, "team", end), "{hours}");
-        assert_eq!((record.count(end - HOUR), record.count(end)), (1, 0));
+        assert_eq!((record.count(end - HOUR), record.count(end)), ([1, 0], [0, 0]));
         at = end;
     }
     // What has not failed for long begins anew.
@@ -54,7 +63,7 @@ fn a_failure_counts_for_a_day_and_longer_each_time_that_it_is_tried_again() {
 
 #[test]
 fn what_a_pod_could_have_made_up_counts_for_its_namespace_only() {
-    let mut record = FailedImages::default();
+    let mut record = Lessons::default();
     record.record(failed(0, "team"), now());
     assert!(is_closed(&record, 0, "team", now()));
     assert!(!is_closed(&record, 0, "other", now()));
@@ -67,15 +76,56 @@ fn what_a_pod_could_have_made_up_counts_for_its_namespace_only() {
     assert!(is_closed(&record, 0, "team", now() + FIRST));
     assert!(!is_closed(&record, 0, "other", now() + FIRST));
     // Failures on several architectures are one failure with all of them.
-    record.record(FailedImage { architecture: "s390x".to_owned(), ..for_all(0, "third") }, now() + 30 * HOUR);
+    record.record(image(0, "third", "s390x", true), now() + 30 * HOUR);
     let failure = record.failure(&digest(0), "team", now() + 31 * HOUR).unwrap();
     assert_eq!(failure.platforms.to_string(), "linux/arm64, linux/s390x");
     assert_eq!(failure.since, now() + FIRST);
 }
 
 #[test]
+fn an_owner_that_deletes_changed_pods_is_one_of_its_namespace() {
+    let mut record = Lessons::default();
+    assert!(record.record(owner("one", "team"), now()) && !record.record(owner("one", "team"), now() + HOUR));
+    record.record(for_all(0, "team"), now());
+    let counts = |record: &Lessons, kind: &str, name: &str, namespace: &str, at| {
+        record.recreates(namespace, kind, name, at)
+    };
+    let read = Lessons::of_text(&record.to_text(), now() + HOUR);
+    assert_eq!(read, record);
+    assert!(counts(&read, "Broker", "one", "team", now() + HOUR));
+    assert!(!counts(&read, "Broker", "one", "team", now() + FIRST), "its Pods are changed once more");
+    assert_eq!((read.count(now()), read.count(now() + FIRST)), ([1, 1], [0, 0]));
+    for (kind, name, namespace) in
+        [("Broker", "two", "team"), ("Other", "one", "team"), ("Broker", "one", "x")]
+    {
+        assert!(!counts(&read, kind, name, namespace, now()), "{kind} {name} {namespace}");
+    }
+    assert!(record.record(owner("one", "team"), now() + FIRST));
+    assert!(counts(&record, "Broker", "one", "team", now() + 3 * FIRST - HOUR), "longer the second time");
+    // What no API server has, or would make the record too large.
+    let forged = |key: &str, value: &str| {
+        let mut entries: Value = serde_json::from_str(&read.to_text()).unwrap();
+        let entries = entries.as_array_mut().unwrap();
+        entries.iter_mut().find(|entry| entry["owner"].is_string()).unwrap()[key] = value.into();
+        Lessons::of_text(&json!(entries).to_string(), now()).count(now())
+    };
+    let long = "x".repeat(300);
+    assert_eq!(forged("name", "other"), [1, 1]);
+    for (key, lie) in [
+        ("owner", ""),
+        ("owner", "a b"),
+        ("name", ""),
+        ("name", &long),
+        ("name", "\u{1b}"),
+        ("namespace", ""),
+    ] {
+        assert_eq!(forged(key, lie), [1, 0], "{key}: {lie}");
+    }
+}
+
+#[test]
 fn no_namespace_puts_out_what_others_have() {
-    let mut record = FailedImages::default();
+    let mut record = Lessons::default();
     for of in 0..10 {
         record.record(for_all(of, "victim"), now());
     }
@@ -95,12 +145,12 @@ fn no_namespace_puts_out_what_others_have() {
     assert!((0..10).all(|of| is_closed(&record, of, "team", now() + HOUR)));
     let text = record.to_text();
     assert!(text.len() < TEXT / 2, "{}", text.len());
-    assert_eq!(FailedImages::of_text(&text, now() + 8 * HOUR), record);
+    assert_eq!(Lessons::of_text(&text, now() + 8 * HOUR), record);
 }
 
 #[test]
 fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
-    let mut record = FailedImages::default();
+    let mut record = Lessons::default();
     record.record(for_all(0, "team"), now());
     let good: Value = serde_json::from_str(&record.to_text()).unwrap();
     assert_eq!(
@@ -111,7 +161,7 @@ fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
             "since": "2027-01-15T08:00:00Z", "until": "2027-01-16T08:00:00Z",
         }])
     );
-    let read = |value: &Value| FailedImages::of_text(&value.to_string(), now());
+    let read = |value: &Value| Lessons::of_text(&value.to_string(), now());
     assert_eq!(read(&good), record);
     for (key, lie) in [
         ("digest", json!("sha256:zz")),
@@ -144,11 +194,11 @@ fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
         &"[".repeat(100_000),
         &(" ".repeat(TEXT) + &good.to_string()),
     ] {
-        assert!(FailedImages::of_text(text, now()).is_empty(), "{text:.80}");
+        assert!(Lessons::of_text(text, now()).is_empty(), "{text:.80}");
     }
     // The same again and again is one.
     let mut many = good.clone();
     *many.as_array_mut().unwrap() = vec![good[0].clone(); 2000];
     assert_eq!(read(&many), record);
-    assert!(FailedImages::of_text(&good.to_string(), now() + 30 * FIRST).is_empty());
+    assert!(Lessons::of_text(&good.to_string(), now() + 30 * FIRST).is_empty());
 }

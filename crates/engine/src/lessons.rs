@@ -1,4 +1,5 @@
-//! Images that failed on an architecture, whatever their manifests say: recorded by the controller, heeded by replicas.
+//! Lessons of the controller, heeded by replicas: images that failed on an architecture whatever their manifests say,
+//! and owners that delete changed Pods.
 //!
 //! The record is a text in the cluster. It is bounded in all and for each namespace, so that no tenant evicts entries
 //! of others. Entries of other authors than the controller count as far as the controller could have written them.
@@ -16,18 +17,25 @@ use tolerarch_core::image::{Failure, PlatformSet, is_digest};
 use tolerarch_core::pod::is_name;
 use tolerarch_images::registry::Digest;
 
-/// Maximal number of recorded failures, in all and of the Pods of one namespace. The oldest one is evicted.
+/// Maximal number of recorded lessons, in all and of the Pods of one namespace. The oldest one is evicted.
 const ALL: usize = 1000;
 const OF_NAMESPACE: usize = 50;
 /// Maximal bytes of a text that is read; a full record has half of that.
 const TEXT: usize = 1 << 20;
-/// Time for which an image is kept from an architecture: first, and at most. The time doubles with each new failure.
+/// Time for which a lesson counts: first, and at most. The time doubles with each new failure.
 const FIRST: Duration = Duration::from_secs(24 * 3600);
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time after that for which failures are remembered.
 const REMEMBERED: Duration = LONGEST;
 /// Maximal difference between the clocks of replicas.
 const SKEW: Duration = Duration::from_secs(3600);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Lesson {
+    Image(FailedImage),
+    Owner(RecreatingOwner),
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedImage {
@@ -50,14 +58,36 @@ pub enum Evidence {
     NoMatchForPlatform,
 }
 
-/// The images that failed, by their digests.
+/// A controller of Pods that deletes changed Pods, and creates them again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RecreatingOwner {
+    #[serde(rename = "owner")]
+    pub kind: String,
+    pub name: String,
+    pub namespace: String,
+}
+
+/// All lessons, by [`Lesson::key`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FailedImages(HashMap<Digest, Vec<Entry>>);
+pub struct Lessons(HashMap<Key, Vec<Entry>>);
+
+/// Digest of an image, or names of an owner.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key {
+    Image(Digest),
+    Owner(String),
+}
+
+impl Key {
+    fn of_owner(kind: &str, name: &str, namespace: &str) -> Self {
+        Self::Owner([kind, name, namespace].join("/"))
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     #[serde(flatten)]
-    image: FailedImage,
+    lesson: Lesson,
     #[serde(deserialize_with = "read_time", serialize_with = "write_time")]
     since: SystemTime,
     #[serde(deserialize_with = "read_time", serialize_with = "write_time")]
@@ -65,7 +95,7 @@ struct Entry {
     failures: u32,
 }
 
-impl FailedImages {
+impl Lessons {
     /// Parses a record, and skips whatever is no valid entry.
     pub fn of_text(text: &str, now: SystemTime) -> Self {
         let items = Some(text).filter(|text| text.len() <= TEXT);
@@ -77,19 +107,19 @@ impl FailedImages {
         entries.sort_by_key(|entry| Reverse(entry.since));
         let (mut read, mut all, mut counts) = (Self::default(), 0, HashMap::<String, usize>::new());
         for entry in entries {
-            let count = counts.entry(entry.image.namespace.clone()).or_default();
-            if all < ALL && *count < OF_NAMESPACE && read.find(&entry.image).is_none() {
+            let count = counts.entry(entry.lesson.namespace().to_owned()).or_default();
+            if all < ALL && *count < OF_NAMESPACE && read.find(&entry.lesson).is_none() {
                 (all, *count) = (all + 1, *count + 1);
-                read.0.entry(entry.image.digest).or_default().push(entry);
+                read.0.entry(entry.lesson.key()).or_default().push(entry);
             }
         }
         read
     }
 
-    /// Writes a text for [`FailedImages::of_text`], the oldest entry first.
+    /// Writes a text for [`Lessons::of_text`], the oldest entry first.
     pub fn to_text(&self) -> String {
         let mut entries: Vec<&Entry> = self.0.values().flatten().collect();
-        entries.sort_by_cached_key(|entry| (entry.since, entry.image.digest.to_string()));
+        entries.sort_by_cached_key(|entry| (entry.since, entry.lesson.key()));
         serde_json::to_string(&entries).unwrap_or_default()
     }
 
@@ -98,11 +128,12 @@ impl FailedImages {
     }
 
     pub fn failure(&self, digest: &Digest, namespace: &str, now: SystemTime) -> Option<Failure> {
-        let counts = |entry: &&Entry| {
-            now < entry.until && (entry.image.is_for_all || entry.image.namespace == namespace)
-        };
-        let counting = self.0.get(digest)?.iter().filter(counts);
-        counting.fold(None, |known: Option<Failure>, Entry { image, since, .. }| {
+        let counting = self.0.get(&Key::Image(*digest))?.iter().filter(|entry| now < entry.until);
+        counting.fold(None, |known: Option<Failure>, Entry { lesson, since, .. }| {
+            let Lesson::Image(image) = lesson else { return known };
+            if !image.is_for_all && image.namespace != namespace {
+                return known;
+            }
             let platforms = PlatformSet::of_architecture(&image.architecture);
             Some(known.map_or(Failure { platforms, since: *since }, |known| Failure {
                 platforms: known.platforms.union(platforms),
@@ -111,47 +142,60 @@ impl FailedImages {
         })
     }
 
-    /// Counts the images that are kept from an architecture now.
-    pub fn count(&self, now: SystemTime) -> usize {
-        self.0.values().filter(|entries| entries.iter().any(|entry| now < entry.until)).count()
+    pub fn recreates(&self, namespace: &str, kind: &str, name: &str, now: SystemTime) -> bool {
+        let entries = self.0.get(&Key::of_owner(kind, name, namespace));
+        entries.is_some_and(|entries| entries.iter().any(|entry| now < entry.until))
     }
 
-    /// Records that an image has failed just now. Returns whether that changes anything.
-    pub fn record(&mut self, image: FailedImage, now: SystemTime) -> bool {
+    /// Counts the images that are kept from an architecture now, and the owners whose Pods stay unchanged.
+    pub fn count(&self, now: SystemTime) -> [usize; 2] {
+        let is_counting = |entries: &[Entry]| entries.iter().any(|entry| now < entry.until);
+        let counting = self.0.iter().filter(|(_, entries)| is_counting(entries));
+        counting.fold([0, 0], |[images, owners], (key, _)| match key {
+            Key::Image(_) => [images + 1, owners],
+            Key::Owner(_) => [images, owners + 1],
+        })
+    }
+
+    /// Records a lesson of just now. Returns whether that changes anything.
+    pub fn record(&mut self, lesson: Lesson, now: SystemTime) -> bool {
         let now = whole(now);
         self.forget(now);
-        let Some(known) = self.find(&image) else {
-            self.make_room(&image.namespace);
-            let new = Entry { image, since: now, until: now + FIRST, failures: 1 };
-            self.0.entry(new.image.digest).or_default().push(new);
+        let Some(known) = self.find(&lesson) else {
+            self.make_room(lesson.namespace());
+            let key = lesson.key();
+            self.0.entry(key).or_default().push(Entry {
+                lesson,
+                since: now,
+                until: now + FIRST,
+                failures: 1,
+            });
             return true;
         };
         if now >= known.until {
             // The image was tried again. Whoever prolongs an entry needs evidence as good as the first.
             let failures = known.failures.saturating_add(1);
             let life = FIRST.saturating_mul(1 << (failures - 1).min(8)).min(LONGEST);
-            *known = Entry { image, since: now, until: now + life, failures };
+            *known = Entry { lesson, since: now, until: now + life, failures };
             return true;
         }
-        let is_wider = image.is_for_all && !known.image.is_for_all;
+        let is_wider = lesson.is_for_all() && !known.lesson.is_for_all();
         if is_wider {
-            known.image = image;
+            known.lesson = lesson;
         }
         is_wider
     }
 
-    fn find(&mut self, image: &FailedImage) -> Option<&mut Entry> {
-        let known = self.0.get_mut(&image.digest)?;
-        known.iter_mut().find(|known| {
-            (&known.image.architecture, &known.image.namespace) == (&image.architecture, &image.namespace)
-        })
+    fn find(&mut self, lesson: &Lesson) -> Option<&mut Entry> {
+        let known = self.0.get_mut(&lesson.key())?;
+        known.iter_mut().find(|known| known.lesson.place() == lesson.place())
     }
 
     /// Evicts the oldest entry of the namespace if it has its share, else, if all are too many, of the one with most.
     fn make_room(&mut self, namespace: &str) {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         for entry in self.0.values().flatten() {
-            *counts.entry(&entry.image.namespace).or_default() += 1;
+            *counts.entry(entry.lesson.namespace()).or_default() += 1;
         }
         let full = if counts.get(namespace).is_some_and(|count| *count >= OF_NAMESPACE) {
             Some(namespace)
@@ -160,10 +204,10 @@ impl FailedImages {
         } else {
             None
         };
-        let of_it = |entry: &&Entry| full == Some(&entry.image.namespace);
+        let of_it = |entry: &&Entry| full == Some(entry.lesson.namespace());
         let oldest = self.0.values().flatten().filter(of_it).min_by_key(|entry| entry.since);
-        if let Some(oldest) = oldest.map(|entry| entry.image.clone()) {
-            self.retain(|entry| entry.image != oldest);
+        if let Some(oldest) = oldest.map(|entry| entry.lesson.clone()) {
+            self.retain(|entry| entry.lesson != oldest);
         }
     }
 
@@ -179,12 +223,57 @@ impl FailedImages {
     }
 }
 
+impl RecreatingOwner {
+    /// Returns whether the API server could have such an owner: the author of a Pod chooses the names.
+    pub fn is_plausible(&self) -> bool {
+        let is_short = |text: &str, most| {
+            (1..=most).contains(&text.len())
+                && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.:".contains(&b))
+        };
+        is_short(&self.kind, 63) && is_short(&self.name, 253)
+    }
+}
+
+impl Lesson {
+    fn key(&self) -> Key {
+        match self {
+            Self::Image(image) => Key::Image(image.digest),
+            Self::Owner(RecreatingOwner { kind, name, namespace }) => Key::of_owner(kind, name, namespace),
+        }
+    }
+
+    fn namespace(&self) -> &str {
+        match self {
+            Self::Image(FailedImage { namespace, .. }) | Self::Owner(RecreatingOwner { namespace, .. }) => {
+                namespace
+            }
+        }
+    }
+
+    /// Returns the architecture, which owners lack, and the namespace: one key has one entry of each.
+    fn place(&self) -> (Option<&str>, &str) {
+        let architecture = match self {
+            Self::Image(image) => Some(&*image.architecture),
+            Self::Owner(_) => None,
+        };
+        (architecture, self.namespace())
+    }
+
+    fn is_for_all(&self) -> bool {
+        matches!(self, Self::Image(FailedImage { is_for_all: true, .. }))
+    }
+}
+
 impl Entry {
     /// Returns whether the controller could have written the entry.
     fn is_plausible(&self, now: SystemTime) -> bool {
-        let Self { image, since, until, failures } = self;
-        !PlatformSet::of_architecture(&image.architecture).is_empty()
-            && is_name(&image.namespace)
+        let Self { lesson, since, until, failures } = self;
+        let is_possible = match lesson {
+            Lesson::Image(image) => !PlatformSet::of_architecture(&image.architecture).is_empty(),
+            Lesson::Owner(owner) => owner.is_plausible(),
+        };
+        is_possible
+            && is_name(lesson.namespace())
             && *failures > 0
             && *since <= now + SKEW
             && (*since..=*since + LONGEST).contains(until)

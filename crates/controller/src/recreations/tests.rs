@@ -1,0 +1,115 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A Pod of the owner `one` that is deleted so many seconds after the beginning, and so many after its creation.
+fn pod(uid: usize, deleted: i64, age: i64) -> Value {
+    let at = |seconds: i64| {
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000);
+        let time = time + std::time::Duration::from_secs(seconds.unsigned_abs());
+        humantime::format_rfc3339_seconds(time).to_string()
+    };
+    json!({
+        "metadata": {
+            "name": "one-0", "namespace": "team", "uid": uid.to_string(),
+            "annotations": {"tolerarch.io/pools": "multi-arch"},
+            // It ends by itself at the latest after the grace period.
+            "creationTimestamp": at(deleted - age), "deletionTimestamp": at(deleted + 30),
+            "deletionGracePeriodSeconds": 30,
+            "ownerReferences": [{
+                "apiVersion": "brokers.test/v1", "kind": "Broker", "name": "one", "uid": "u", "controller": true,
+            }],
+        },
+        "spec": {"containers": [{"name": "app", "image": "app"}]},
+        "status": {"phase": "Pending"},
+    })
+}
+
+fn take(recreations: &mut Recreations, pod: &Value) -> Option<String> {
+    recreations.take(&StoredPod::of_value(pod).unwrap()).map(|owner| format!("{} {}", owner.kind, owner.name))
+}
+
+/// How many Pods it takes until the owner is known, each of them changed so.
+fn known_after(pods: usize, change: impl Fn(usize, &mut Value)) -> Option<usize> {
+    let mut recreations = Recreations::default();
+    (1..=pods).find(|of| {
+        let mut pod = pod(*of, 100 + 2 * i64::try_from(*of).unwrap(), 1);
+        change(*of, &mut pod);
+        take(&mut recreations, &pod).is_some_and(|owner| owner == "Broker one")
+    })
+}
+
+#[test]
+fn an_owner_that_deletes_five_changed_pods_in_a_row_is_known() {
+    assert_eq!(known_after(10, |_, _| {}), Some(5));
+    // A toleration, a requirement or a preference: whatever was added.
+    let required = json!({"tolerarch.io/required": "amd64"});
+    assert_eq!(known_after(10, |_, pod| pod["metadata"]["annotations"] = required.clone()), Some(5));
+    let mut recreations = Recreations::default();
+    let seen: Vec<bool> =
+        (1..=10).map(|of| take(&mut recreations, &pod(1, 100 + 2 * of, 1)).is_some()).collect();
+    assert_eq!(seen.iter().filter(|seen| **seen).count(), 2, "and again when it goes on: {seen:?}");
+}
+
+#[test]
+fn other_ends_of_pods_show_nothing() {
+    let none = |why: &str, change: &dyn Fn(usize, &mut Value)| {
+        assert_eq!(known_after(1000, change), None, "{why}");
+    };
+    for kind in ["apps/v1", "batch/v1", "v1", "apps/v1/x", ""] {
+        none("a kind of Kubernetes", &|_, pod| {
+            pod["metadata"]["ownerReferences"][0]["apiVersion"] = kind.into();
+        });
+    }
+    none("no owner", &|_, pod| pod["metadata"]["ownerReferences"] = json!([]));
+    none("another owner controls it", &|_, pod| {
+        pod["metadata"]["ownerReferences"][0]["controller"] = false.into();
+    });
+    none("nothing was changed", &|_, pod| pod["metadata"]["annotations"] = json!({"own": "x"}));
+    none("it is not deleted", &|_, pod| pod["metadata"]["deletionTimestamp"] = Value::Null);
+    none("it has run", &|_, pod| pod["status"]["phase"] = "Running".into());
+    none("it was evicted, or had to make room", &|_, pod| {
+        pod["status"]["conditions"] = json!([{"type": "DisruptionTarget", "status": "True"}]);
+    });
+    none("it was pending for long", &|of, own| {
+        *own = pod(of, 1000 * i64::try_from(of).unwrap(), YOUNG + 1);
+    });
+    none("it happens now and then", &|of, own| *own = pod(of, 200 * i64::try_from(of).unwrap(), 1));
+    // As when the owner is deleted itself, or scaled down.
+    none("all at once", &|of, own| *own = pod(of, 100 + i64::try_from(of % 50).unwrap(), 55));
+    none("one that changes often while it ends", &|_, own| *own = pod(1, 100, 0));
+    none("names that no object has", &|_, pod| {
+        pod["metadata"]["ownerReferences"][0]["kind"] = "\u{1b}".into();
+    });
+    none("or too long ones", &|_, pod| {
+        pod["metadata"]["ownerReferences"][0]["apiVersion"] = "x.y/".repeat(100).into();
+    });
+}
+
+#[test]
+fn no_namespace_takes_the_room_of_others() {
+    let mut recreations = Recreations::default();
+    let of = |namespace: &str, name: usize, deleted: i64| {
+        let mut pod = pod(name, deleted, 1);
+        pod["metadata"]["namespace"] = namespace.into();
+        pod["metadata"]["ownerReferences"][0]["name"] = name.to_string().into();
+        pod
+    };
+    for name in 0..1000 {
+        take(&mut recreations, &of("hostile", name, 100));
+    }
+    assert_eq!(recreations.0.len(), OF_NAMESPACE);
+    for turn in 0..PODS {
+        let known = take(&mut recreations, &of("team", 7, 100 + 2 * i64::try_from(turn).unwrap()));
+        assert_eq!(known.is_some(), turn == PODS - 1);
+    }
+    for namespace in 0..100 {
+        for name in 0..OF_NAMESPACE {
+            take(&mut recreations, &of(&format!("hostile-{namespace}"), name, 100));
+        }
+    }
+    assert_eq!(recreations.0.len(), OWNERS);
+    // What is long ago makes room.
+    take(&mut recreations, &of("team", 8, 100 + WITHIN + 1));
+    assert_eq!(recreations.0.len(), 1);
+}
