@@ -58,6 +58,13 @@ fn check_pool(known: &KnownPool<'_>, shown: &Shown, discover: Discover, findings
         Verdict::Unusable { .. } => findings.unknown("pools", format!("pool {name}: {verdict}")),
         Verdict::NoNodePool | Verdict::Own(_) => {}
     }
+    for stuck in node_pools.iter().filter(|known| known.is_stuck).map(|known| known.name()) {
+        findings.failed(
+            "pools",
+            format!("pool {name}: Karpenter gets no nodes of NodePool {stuck}, and Pods that fit there wait for them"),
+            format!("see its NodeRegistrationHealthy: kubectl describe nodepool {stuck}; a limit of cpu 0 makes Karpenter take others"),
+        );
+    }
     if findings.0.len() == before {
         let names = some_of(node_pools.iter().map(|known| known.name()));
         let and = if names.is_empty() { String::new() } else { format!(", and NodePool {names}") };
@@ -114,5 +121,28 @@ mod tests {
         let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
         check_pool(&discovery.pools[0], &shown, config.discover, &mut findings);
         assert_eq!(findings.0[0].message, "pool multi-arch opens 1 node");
+    }
+
+    #[test]
+    fn a_node_pool_that_gets_no_nodes_is_named() {
+        let taint = json!({"key": "tolerarch.io/multi-arch", "value": "true", "effect": "NoSchedule"});
+        let messages = |healthy: &str| {
+            let pool = json!({
+                "metadata": {"name": "arm"}, "spec": {"template": {"spec": {"taints": [taint]}}},
+                "status": {"conditions": [{"type": "NodeRegistrationHealthy", "status": healthy}]},
+            });
+            let inventory = Inventory::of(vec![serde_json::from_value(pool).unwrap()], &[]);
+            let shown = Shown { inventory, nodes: Vec::new(), notes: Vec::new() };
+            let (config, mut findings) = (Config::default(), Findings::default());
+            let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
+            check_pool(&discovery.pools[0], &shown, config.discover, &mut findings);
+            findings.0.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
+        };
+        let stuck =
+            "pool multi-arch: Karpenter gets no nodes of NodePool arm, and Pods that fit there wait for them";
+        assert!(messages("False").contains(&stuck.to_owned()), "{:?}", messages("False"));
+        for healthy in ["True", "Unknown"] {
+            assert!(!messages(healthy).contains(&stuck.to_owned()));
+        }
     }
 }

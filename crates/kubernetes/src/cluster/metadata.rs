@@ -63,6 +63,11 @@ pub(super) fn holds(conditions: &[Condition], r#type: &str) -> Option<bool> {
     conditions.iter().find(|condition| condition.r#type == r#type).map(|condition| condition.status == "True")
 }
 
+/// Returns whether the condition is known not to hold.
+pub(super) fn fails(conditions: &[Condition], r#type: &str) -> bool {
+    conditions.iter().any(|condition| condition.r#type == r#type && condition.status == "False")
+}
+
 impl From<Metadata> for ObjectMeta {
     fn from(read: Metadata) -> Self {
         Self {

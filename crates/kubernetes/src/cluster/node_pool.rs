@@ -6,7 +6,7 @@ use kube::api::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::metadata::{Condition, Metadata, holds, or_default, take};
+use super::metadata::{Condition, Metadata, fails, holds, or_default, take};
 use super::node::Taint;
 use super::watch::Followed;
 
@@ -31,6 +31,8 @@ pub struct NodePool {
     pub resources: BTreeMap<String, String>,
     /// Readiness as Karpenter reports it; `None` before the first report.
     pub is_ready: Option<bool>,
+    /// Set if the NodePool's last nodes could not be launched, or did not register, by the same reports.
+    pub is_stuck: bool,
 }
 
 impl Followed for NodePool {
@@ -70,6 +72,7 @@ impl TryFrom<Value> for NodePool {
 
     fn try_from(mut pool: Value) -> Result<Self, serde_json::Error> {
         let pool = &mut pool;
+        let conditions: Vec<Condition> = take(pool, "/status/conditions")?;
         Ok(Self {
             metadata: take::<Metadata>(pool, "/metadata")?.into(),
             weight: take(pool, "/spec/weight")?,
@@ -80,7 +83,8 @@ impl TryFrom<Value> for NodePool {
             requirements: take(pool, "/spec/template/spec/requirements")?,
             limits: quantities(take(pool, "/spec/limits")?),
             resources: quantities(take(pool, "/status/resources")?),
-            is_ready: holds(&take::<Vec<Condition>>(pool, "/status/conditions")?, "Ready"),
+            is_ready: holds(&conditions, "Ready"),
+            is_stuck: fails(&conditions, "NodeRegistrationHealthy"),
         })
     }
 }
