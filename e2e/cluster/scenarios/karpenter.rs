@@ -1,7 +1,8 @@
 //! A real autoscaler makes the nodes that the tolerations ask for.
 
-use e2e::{Cluster, Karpenter, Namespace, PodExt, deployment, pod};
+use e2e::{Cluster, Karpenter, Namespace, POOL, PodExt, deployment, node_pool, pod};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 pub(crate) async fn nodes_appear_in_the_pool_that_the_images_allow(cluster: &Cluster) {
     let cluster = &cluster.another().await;
@@ -36,6 +37,43 @@ pub(crate) async fn nodes_go_with_their_pods_and_come_again(cluster: &Cluster) {
     runs_on(&karpenter, &namespace, "amd64", ("plain", "amd64")).await;
     // A toleration allows, and does not attract: these may take the place of others on a plain node.
     namespace.until_pods("multi", 2, |pod| pod.node().is_some()).await;
+}
+
+/// Where no machine for arm64 is to be had, Pods that may run there, or prefer to, run on amd64 all the same.
+pub(crate) async fn a_preference_stays_a_preference(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
+    let karpenter = Karpenter::start_without(cluster, "arm64").await;
+    // Karpenter tries it first: of the heaviest it has the last name.
+    let taint = json!([{"key": POOL, "value": "true", "effect": "NoSchedule"}]);
+    karpenter.apply(&node_pool("only-arm64", &["arm64"], taint, 100)).await;
+    let namespace = cluster.namespace("karpenter").await;
+    let pool = json!({"key": "karpenter.sh/nodepool", "operator": "In", "values": ["only-arm64"]});
+    let prefers_pool = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 50, "preference": {"matchExpressions": [pool]}},
+    ]}});
+    // The first one finds out; for three minutes Karpenter knows.
+    for (app, label, affinity) in [
+        ("prefers-arm64", ("tolerarch.io/prefer", "arm64"), Value::Null),
+        ("prefers-a-pool", ("app", "prefers-a-pool"), prefers_pool),
+        ("tolerated", ("app", "tolerated"), Value::Null),
+        ("left-out", ("tolerarch.io/mode", "off"), Value::Null),
+    ] {
+        let begun = Instant::now();
+        let mut pod = machine_pod(&cluster.images.tag("multi"));
+        pod["spec"]["affinity"] = affinity;
+        let mut deployment = deployment(app, 2, &pod);
+        deployment["spec"]["template"]["metadata"]["labels"][label.0] = label.1.into();
+        namespace.apply(&deployment).await;
+        for pod in namespace.until_pods(app, 2, |pod| pod.node().is_some()).await {
+            let (pool, architecture) = karpenter.node(pod.node().unwrap()).await;
+            assert_eq!(
+                (architecture.as_str(), pod.tolerates_pool()),
+                ("amd64", app != "left-out"),
+                "{app} {pool}"
+            );
+        }
+        print!("{app}: on a node after {:.1?}; ", begun.elapsed());
+    }
 }
 
 async fn scale(cluster: &Cluster, namespace: &Namespace, tag: &str, replicas: u32) {

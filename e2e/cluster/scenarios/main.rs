@@ -237,6 +237,7 @@ fn here() -> Vec<Scenario> {
         report::two_thousand_pods_are_added_up_and_explained,
         karpenter::nodes_appear_in_the_pool_that_the_images_allow,
         karpenter::nodes_go_with_their_pods_and_come_again,
+        karpenter::a_preference_stays_a_preference,
         controller::karpenter_makes_nodes_for_repaired_pods,
         node_taints::nodes_get_their_taints_and_lose_only_these,
         discovery::pools_follow_the_node_pools,

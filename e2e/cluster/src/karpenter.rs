@@ -31,6 +31,15 @@ pub struct Karpenter {
 impl Karpenter {
     /// Installs and starts it, in a cluster where it is alone: it makes nodes for whatever Pods there are, and removes its own.
     pub async fn start(cluster: &Cluster) -> Self {
+        Self::start_with(cluster, &[]).await
+    }
+
+    /// Starts it where machines for this architecture are out of stock.
+    pub async fn start_without(cluster: &Cluster, architecture: &str) -> Self {
+        Self::start_with(cluster, &[("FAILING_ARCHITECTURE", architecture), ("FAILING_BY", "capacity")]).await
+    }
+
+    async fn start_with(cluster: &Cluster, fault: &[(&'static str, &str)]) -> Self {
         let local = cluster.local();
         let karpenter = programs::karpenter().await;
         let module = programs::go_module("controlplane", "sigs.k8s.io/karpenter").await;
@@ -48,7 +57,7 @@ impl Karpenter {
         let types = local.directory().join("instance-types.json");
         fs::write(&types, instance_types().to_string()).unwrap();
         let health = free_port();
-        let environment = [
+        let mut environment = vec![
             ("KUBECONFIG", kubeconfig),
             ("SYSTEM_NAMESPACE", "kube-system".to_owned()),
             ("DISABLE_LEADER_ELECTION", "true".to_owned()),
@@ -58,6 +67,7 @@ impl Karpenter {
             ("BATCH_IDLE_DURATION", "200ms".to_owned()),
             ("BATCH_MAX_DURATION", "1s".to_owned()),
         ];
+        environment.extend(fault.iter().map(|(name, value)| (*name, (*value).to_owned())));
         let mut karpenter =
             Process::start_with("karpenter", &karpenter, &[], &environment, local.directory()).await;
         let listens = async || tokio::net::TcpStream::connect(("127.0.0.1", health)).await.ok().map(drop);
