@@ -142,10 +142,10 @@ async fn check_all(exam: &mut Exam<'_>) {
     }
     exam.findings.0.extend(probed);
     for (entry, backend) in backends.iter().filter(|(entry, _)| entry.is_for_pods()) {
-        let Some(config) = configuration::check(exam, backend).await else { continue };
-        check_mode(&config, &mut exam.findings);
-        // The entries of one installation are in one configuration.
-        let own = ours.iter().filter(|other| other.configuration == entry.configuration).copied();
+        let Some((config, has_arrived)) = configuration::check(exam, backend).await else { continue };
+        check_mode(&config, has_arrived, &mut exam.findings);
+        // The entries of one installation are in one configuration, whether or not a namespace selects each.
+        let own = all.iter().filter(|other| other.is_ours() && other.configuration == entry.configuration);
         let profiles: Vec<String> = config.profiles.keys().cloned().collect();
         webhooks::check_profiles(&own.collect::<Vec<_>>(), &profiles, &mut exam.findings);
         let selected = by_preference(client.namespace(), entry, &namespaces);
@@ -208,12 +208,13 @@ fn each(entries: &[&Entry], findings: &mut Findings, mut check: impl FnMut(&Entr
     }));
 }
 
-fn check_mode(config: &Config, findings: &mut Findings) {
+fn check_mode(config: &Config, has_arrived: bool, findings: &mut Findings) {
     let profiles = config.profiles.iter().map(|(name, profile)| (name.as_str(), profile.mode));
     let observe = [("the default profile", config.policy.mode)].into_iter().chain(profiles);
     let observe = observe.filter(|(_, mode)| *mode == Mode::Observe).map(|(name, _)| name);
     match some_of(observe).as_str() {
-        "" => findings.ok("mode", "enforce: Pods are changed"),
+        "" if has_arrived => findings.ok("mode", "enforce: Pods are changed"),
+        "" => findings.unknown("mode", "enforce: Pods are changed once all replicas have the configuration"),
         names => findings.add(
             Status::Unknown,
             "mode",

@@ -23,9 +23,11 @@ pub(in crate::cli) struct Installed {
     pub(in crate::cli) reviewed: Vec<Selector>,
 }
 
-/// Reads the configuration of the Pods: from the file if one is named, otherwise from the mounted ConfigMap.
-pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<Config> {
+/// Reads the configuration of the Pods: from the file if one is named, otherwise from the mounted ConfigMap. Returns also
+/// whether all of them have it by now.
+pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<(Config, bool)> {
     let Exam { client, config, findings, .. } = exam;
+    let mut has_arrived = true;
     let read = match config {
         Some(file) => match std::fs::read_to_string(*file) {
             Ok(text) => Ok((file.display().to_string(), text)),
@@ -34,7 +36,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<Conf
         None => {
             let found = mounted(client, &backend.namespace, &backend.pods).await;
             if let Ok((source, _, Some(changed))) = &found {
-                check_arrival(source, *changed, &backend.pods, findings);
+                has_arrived = check_arrival(source, *changed, &backend.pods, findings);
             }
             found.map(|(source, text, _)| (source, text))
         }
@@ -43,7 +45,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<Conf
     match Config::parse(&text) {
         Ok(config) => {
             findings.ok("configuration", format!("{source} is valid"));
-            Some(config)
+            Some((config, has_arrived))
         }
         Err(faults) => {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
@@ -57,13 +59,14 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<Conf
     }
 }
 
-/// Reports a change that kubelets may not have brought to all Pods yet.
-fn check_arrival(source: &str, changed: Timestamp, pods: &[Pod], findings: &mut Findings) {
+/// Reports a change that kubelets may not have brought to all Pods yet. Returns whether there is none.
+fn check_arrival(source: &str, changed: Timestamp, pods: &[Pod], findings: &mut Findings) -> bool {
     let started = |pod: &Pod| Some(pod.status.as_ref()?.start_time.as_ref()?.0);
     let since = Timestamp::now().duration_since(changed);
     // Where the clock here is behind, nothing is said.
     let is_recent = !since.is_negative() && since < ARRIVAL;
-    if is_recent && pods.iter().filter_map(started).any(|started| started < changed) {
+    let is_under_way = is_recent && pods.iter().filter_map(started).any(|started| started < changed);
+    if is_under_way {
         findings.add(
             Status::Unknown,
             "configuration",
@@ -74,6 +77,7 @@ fn check_arrival(source: &str, changed: Timestamp, pods: &[Pod], findings: &mut 
             "kubelets bring it to them within two minutes; then run this again",
         );
     }
+    !is_under_way
 }
 
 /// Reads the ConfigMap of the first Pod that has one, and when it was changed; fails with the reason why there is none.

@@ -6,9 +6,10 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::findings::Exam;
+use super::findings::{Exam, Status};
 use super::installation::Backend;
 use super::rights::{Account, Process};
 use super::webhooks::covers;
@@ -23,9 +24,8 @@ const RENEWED: Duration = Duration::from_secs(60);
 
 /// Runs all checks of the controller; none if it is not installed.
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend, config: &Config) -> Option<()> {
-    let pod = backend.component(exam.client, "controller");
-    let pod = exam.read("controller", "the Pods of the controller", pod).await?;
-    let Some(pod) = pod else {
+    let pods = backend.component(exam, "controller", "controller").await?;
+    let Some(pod) = pods.first() else {
         let (namespace, name) = (&backend.namespace, backend.deployment(exam.client, "controller").await?);
         exam.findings.failed(
             "controller",
@@ -34,8 +34,8 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend, config: &Confi
         );
         return None;
     };
-    let account = Account::of(&backend.namespace, &pod);
-    check_lease(exam, account.namespace, config.controller.lease.as_str()).await;
+    let account = Account::of(&backend.namespace, pod);
+    check_lease(exam, account.namespace, config.controller.lease.as_str(), &pods).await;
     account.check(exam, Process::Controller, config).await;
     if config.controller.repair {
         check_fence(exam, &account.user(), "pods", FENCE_PODS).await;
@@ -46,7 +46,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend, config: &Confi
     Some(())
 }
 
-async fn check_lease(exam: &mut Exam<'_>, namespace: &str, name: &str) -> Option<()> {
+async fn check_lease(exam: &mut Exam<'_>, namespace: &str, name: &str, pods: &[Pod]) -> Option<()> {
     let lease = async {
         match get::<Lease>(exam.client, Some(namespace), name).await {
             Err(error) if error.is_missing() => Ok(Lease::default()),
@@ -58,7 +58,18 @@ async fn check_lease(exam: &mut Exam<'_>, namespace: &str, name: &str) -> Option
     let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
     let why = match holder.zip(spec.renew_time.map(age)) {
         Some((holder, age)) if age <= RENEWED => {
-            exam.findings.ok("controller", format!("{holder} leads, by the Lease {name}"));
+            // A Pod that was killed holds the Lease until another one takes it over.
+            if pods.iter().any(|pod| holder.starts_with(name_of(pod))) {
+                exam.findings.ok("controller", format!("{holder} leads, by the Lease {name}"));
+            } else {
+                let gone = format!("{holder} holds the Lease {name}, and no Pod has that name");
+                exam.findings.add(
+                    Status::Unknown,
+                    "controller",
+                    gone,
+                    "another one leads within 20 s; then run this again",
+                );
+            }
             return Some(());
         }
         Some((_, age)) => format!("was renewed {} s ago", age.as_secs()),

@@ -8,7 +8,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 
-use super::findings::{Exam, Status, some_of};
+use super::findings::{Exam, Findings, Status, some_of};
 use super::webhooks::Entry;
 use crate::cli::kubernetes::{get, list, name_of};
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
@@ -16,6 +16,8 @@ use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 /// Default admin port.
 const ADMIN: i32 = 8080;
 const COMPONENT: &str = "app.kubernetes.io/component";
+/// Labels that all Pods of one installation have in common.
+const NAMES: [&str; 2] = ["app.kubernetes.io/name", "app.kubernetes.io/instance"];
 const ROOM: &str = "make room, or let it on more nodes: nodeSelector, affinity and tolerations of the chart";
 
 pub(super) async fn namespaces(exam: &mut Exam<'_>) -> Vec<Namespace> {
@@ -97,19 +99,25 @@ impl Backend {
         Self { namespace: namespace.to_owned(), pods, leads, admin }
     }
 
-    /// Finds a Pod of another process of this installation; `None` if that process is not installed.
+    /// Finds the Pods of another process of this installation, and reports those that do not start.
     pub(super) async fn component(
         &self,
-        client: &UserClient,
+        exam: &mut Exam<'_>,
+        check: &'static str,
         component: &str,
-    ) -> Result<Option<Pod>, RequestError> {
-        let pods = list::<Pod>(client, Some(&self.namespace), &format!("{COMPONENT}={component}")).await?;
-        // Other programs in the namespace may use the same label.
-        let is_ours = |pod: &Pod| {
+    ) -> Option<Vec<Pod>> {
+        let labelled = format!("{COMPONENT}={component}");
+        let pods = list::<Pod>(exam.client, Some(&self.namespace), &labelled);
+        let mut pods = exam.read(check, &format!("the Pods of tolerarch {component}"), pods).await?;
+        // Other programs in the namespace may use the same label. An image that cannot be pulled is another one.
+        let names = |pod: &Pod| NAMES.map(|label| pod.labels().get(label).cloned());
+        let is_named = |pod: &Pod, own: &Pod| pod.labels().contains_key(NAMES[0]) && names(pod) == names(own);
+        pods.retain(|pod| {
             pod.labels().get(COMPONENT).is_some_and(|own| own == component)
-                && self.pods.iter().any(|own| image(own) == image(pod))
-        };
-        Ok(pods.into_iter().find(is_ours))
+                && self.pods.iter().any(|own| image(own) == image(pod) || is_named(pod, own))
+        });
+        check_start(&pods, &mut exam.findings);
+        Some(pods)
     }
 
     /// Names the Deployment of another process of this installation; `None` if there is none, or it cannot be read.
@@ -253,8 +261,13 @@ async fn pods(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &Sele
         let (why, fix) = absence(client, service, namespace, labels).await;
         findings.failed("pods", why, fix);
     }
+    check_start(&pods, findings);
+    pods
+}
+
+fn check_start(pods: &[Pod], findings: &mut Findings) {
     let mut found: BTreeMap<(String, &str), Vec<&str>> = BTreeMap::new();
-    for pod in &pods {
+    for pod in pods {
         if let Some(trouble) = trouble(pod) {
             found.entry(trouble).or_default().push(name_of(pod));
         }
@@ -266,7 +279,6 @@ async fn pods(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &Sele
         let status = Status::failed_if(fix != ROOM || !one_serves);
         findings.add(status, "pods", format!("{} cannot start: {why}", some_of(names)), fix);
     }
-    pods
 }
 
 /// Returns why a Service has no Pods, and advice.

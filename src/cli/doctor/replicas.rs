@@ -78,7 +78,7 @@ fn check_certificates(metrics: &[(&str, String)], findings: &mut Findings) {
 /// Checks whether registries answer the replicas, by the replicas' metrics: from here the network path is another one.
 fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
     let mut failing: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    let mut denied = 0.0;
+    let (mut denied, mut is_asked) = (0.0, false);
     for (name, text) in metrics {
         let mut fails = |registry: &str, why: &str| {
             let registry = if registry == "other" {
@@ -88,13 +88,22 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
             };
             failing.entry(format!("{registry} {why}")).or_default().push(*name);
         };
-        for (labels, _) in samples(text, "tolerarch_registry_circuit_open").filter(|(_, open)| *open > 0.0) {
-            fails(label(labels, "registry"), "keeps failing: its circuit is open");
+        let named = |metric| {
+            let samples = samples(text, metric).filter(|(_, count)| *count > 0.0);
+            samples.map(|(labels, _)| label(labels, "registry")).collect::<BTreeSet<_>>()
+        };
+        let open = named("tolerarch_registry_circuit_open");
+        for registry in &open {
+            fails(registry, "keeps failing: its circuit is open");
+        }
+        for registry in named("tolerarch_registry_failing").difference(&open) {
+            fails(registry, "did not answer the last time that it was asked");
         }
         let mut codes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (labels, _) in samples(text, "tolerarch_registry_requests_total") {
             codes.entry(label(labels, "registry")).or_default().insert(label(labels, "code"));
         }
+        is_asked |= !codes.is_empty();
         for (registry, codes) in codes {
             let is_answered = codes.iter().any(|code| code.ends_with("xx"));
             let failure =
@@ -106,7 +115,10 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
         denied += sum(text, "tolerarch_reviews_total", "reason", Reason::Denied.as_str());
     }
     if !metrics.is_empty() && failing.is_empty() && denied == 0.0 {
-        findings.ok("registries", "every registry that was asked answers");
+        match is_asked {
+            true => findings.ok("registries", "every registry that was asked answers"),
+            false => findings.unknown("registries", "no registry has been asked yet"),
+        }
     }
     for (why, names) in failing {
         findings.failed(

@@ -10,8 +10,8 @@ use serde_json::json;
 use super::findings::{Finding, Status, Verdict};
 use super::*;
 use world::{
-    BINDINGS, CONFIG, Call, LEASE, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, POLICIES, SERVICE,
-    SLICES, WEBHOOKS, World, namespace,
+    BINDINGS, CONFIG, Call, ISSUERS, LEASE, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, POLICIES,
+    SERVICE, SLICES, WEBHOOKS, World, namespace,
 };
 
 fn failed(findings: &Findings) -> Vec<&Finding> {
@@ -211,6 +211,9 @@ async fn what_replicas_count_of_registries_is_told_apart() {
         "tolerarch_registry_circuit_open{registry=\"docker.io\"} 0\n".to_owned(),
         "tolerarch_registry_circuit_open{registry=\"registry.k8s.io\"} 1\n".to_owned(),
         "tolerarch_registry_circuit_open{registry=\"other\"} 2\n".to_owned(),
+        "tolerarch_registry_failing{registry=\"docker.io\"} 0\n".to_owned(),
+        "tolerarch_registry_failing{registry=\"registry.k8s.io\"} 1\n".to_owned(),
+        "tolerarch_registry_failing{registry=\"quay.io\"} 1\n".to_owned(),
         // The registry was away for a moment.
         request("docker.io", "2xx", 3),
         request("docker.io", "unreachable", 7),
@@ -223,8 +226,9 @@ async fn what_replicas_count_of_registries_is_told_apart() {
     *world.at(POD_METRICS) = json!(metrics.concat());
     let findings = world.examine(None).await;
     let told: Vec<_> = findings.0.iter().filter(|finding| finding.check == "registries").collect();
-    assert_eq!(told.len(), 5, "{told:#?}");
+    assert_eq!(told.len(), 6, "{told:#?}");
     for (message, fix) in [
+        ("quay.io did not answer the last time that it was asked (Pod tolerarch-1)", "let the replicas out"),
         ("registry.k8s.io keeps failing: its circuit is open (Pod tolerarch-1)", "inspect --explain"),
         (
             "that the configuration does not name keeps failing: its circuit is open (Pod tolerarch-1)",
@@ -349,6 +353,68 @@ async fn what_the_controller_takes_is_checked_where_it_is_installed() {
     let findings = world.examine(None).await;
     let failed = failed(&findings);
     assert!(failed.len() == 1 && !failed[0].message.contains("events"), "{failed:#?}");
+}
+
+#[tokio::test]
+async fn what_is_not_so_yet_gets_no_tick() {
+    type Change = fn(&mut World);
+    let cases: [(&str, Change); 3] = [
+        ("mode", |world| {
+            let now = tolerarch_kubernetes::cluster::micro_time();
+            world.at(CONFIG)["metadata"] = json!({"managedFields": [{"time": now}]});
+            world.at(PODS)[0]["status"] = json!({"startTime": "2026-01-01T00:00:00Z"});
+        }),
+        ("controller", |world| world.at(LEASE)["spec"]["holderIdentity"] = "tolerarch-0_0123".into()),
+        ("registries", |world| {
+            *world.at(POD_METRICS) = "tolerarch_certificate_expiry_timestamp_seconds 4000000000\n".into();
+        }),
+    ];
+    for (check, change) in cases {
+        let mut world = World::healthy().with_controller();
+        // Of the controller only the Lease.
+        world.config("mode: enforce\ncontroller: {repair: false}\n");
+        world.allowed = |_| false;
+        change(&mut world);
+        let findings = world.examine(None).await;
+        let ticks: Vec<_> = findings.0.iter().filter(|finding| finding.check == check).collect();
+        assert!(ticks.iter().any(|finding| finding.status == Status::Unknown), "{ticks:#?}");
+        assert!(ticks.iter().all(|finding| finding.status != Status::Ok), "{ticks:#?}");
+    }
+}
+
+#[tokio::test]
+async fn the_pod_of_another_process_that_cannot_start_is_named() {
+    let mut world = World::healthy();
+    world.config("mode: enforce\ntls: {mode: managed}\n");
+    let labels =
+        json!({"app.kubernetes.io/name": "tolerarch", "app.kubernetes.io/component": "certificates"});
+    world.at(PODS)[0]["metadata"]["labels"] = json!({"app.kubernetes.io/name": "tolerarch"});
+    let issuer = &mut world.at(ISSUERS)[0];
+    issuer["metadata"]["labels"] = labels;
+    issuer["spec"]["containers"][0]["image"] = "nosuch".into();
+    let waiting = json!({"reason": "ErrImagePull", "message": "not found"});
+    issuer["status"] = json!({"containerStatuses": [{
+        "name": "tolerarch", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"waiting": waiting},
+    }]});
+    let findings = world.examine(None).await;
+    let failed = failed(&findings);
+    assert_eq!(failed.len(), 1, "{:#?}", findings.0);
+    assert!(
+        failed[0].check == "pods" && failed[0].message.contains("cannot start: ErrImagePull"),
+        "{failed:#?}"
+    );
+}
+
+#[tokio::test]
+async fn a_namespace_of_one_profile_shows_no_fault_of_others() {
+    let mut world = World::healthy();
+    world.config("mode: enforce\nprofiles: {batch: {}}\n");
+    let mut entry = world.webhook().clone();
+    entry["name"] = "batch.tolerarch.io".into();
+    entry["clientConfig"]["service"]["path"] = "/mutate/batch".into();
+    entry["namespaceSelector"] = json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
+    world.at(WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
+    assert!(failed(&world.examine(Some("team")).await).is_empty());
 }
 
 #[tokio::test]

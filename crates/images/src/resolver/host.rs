@@ -55,6 +55,8 @@ struct State {
     probes: HashMap<(u64, Scope), Weak<()>>,
     /// Set while the registry's own circuit is open.
     open: Option<Counted>,
+    /// Set from a failure until the registry's next answer.
+    failing: Option<Counted>,
     /// Task that closes the circuit if no Pod needs the registry any more.
     unused: Option<AbortOnDropHandle<()>>,
     /// Ends of the pauses of a registry that throttles: limits are per account, or per address for anonymous access.
@@ -156,7 +158,7 @@ impl Host {
         state.silent.clear();
         state.faults.answered(access);
         state.probes.retain(|(_, scope), _| scope.is_some_and(|scope| scope != access.repository));
-        state.unused = None;
+        (state.unused, state.failing) = (None, None);
         if state.open.take().is_some() {
             tracing::info!(registry = &*self.name, "circuit closed");
         }
@@ -165,6 +167,7 @@ impl Host {
     /// Records that the registry failed: no answer in time, no connection, a status of 500 or above.
     pub(super) fn failed(self: &Arc<Self>, access: Access, is_probe: bool) {
         let mut state = self.state.lock();
+        state.failing.get_or_insert_with(|| self.metrics.failing(&self.name));
         // Lookups that began before the circuit opened do not keep it open.
         if !is_probe && state.open_until(access).is_some() {
             return;

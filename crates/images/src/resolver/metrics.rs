@@ -19,6 +19,7 @@ struct Families {
 struct Host {
     lookups: [IntCounter; RESULTS.len()],
     circuits_open: IntGauge,
+    failing: IntGauge,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,11 @@ impl ResolverMetrics {
             "Whether the circuit of a registry that keeps failing is open; of others, how many are.",
             &["registry"],
         )?;
+        let failing = metrics.gauges(
+            "tolerarch_registry_failing",
+            "Whether the last lookup at a registry had no answer; of others, of how many that holds.",
+            &["registry"],
+        )?;
         let entries = metrics.gauges("tolerarch_cache_entries", "Entries of the cache.", &["level"])?;
         let evictions = metrics.counters(
             "tolerarch_cache_evictions_total",
@@ -71,6 +77,7 @@ impl ResolverMetrics {
         let hosts = metrics.per_host(|host| Host {
             lookups: RESULTS.map(|result| lookups.with_label_values(&[host, result])),
             circuits_open: circuits.with_label_values(&[host]),
+            failing: failing.with_label_values(&[host]),
         });
         Ok(Self(Arc::new(Families {
             hosts,
@@ -92,6 +99,11 @@ impl ResolverMetrics {
     /// Counts the circuit of the registry `host` as open until the value is dropped.
     pub(super) fn circuit_open(&self, host: &str) -> Counted {
         Counted::by(&self.0.hosts.get(host).circuits_open)
+    }
+
+    /// Counts the registry `host` as failing until the value is dropped.
+    pub(super) fn failing(&self, host: &str) -> Counted {
+        Counted::by(&self.0.hosts.get(host).failing)
     }
 
     /// Sets the number of entries of a level of the cache, and counts evicted ones.

@@ -166,7 +166,13 @@ impl World {
                 NODE_POOLS,
                 json!([node_pool("default", 0, &json!([])), node_pool("multi-arch", 1, &our_taint())]),
             ),
-            (POD_METRICS, json!("tolerarch_certificate_expiry_timestamp_seconds 4000000000\n")),
+            (
+                POD_METRICS,
+                json!(
+                    "tolerarch_certificate_expiry_timestamp_seconds 4000000000\n\
+                     tolerarch_registry_requests_total{code=\"2xx\",kind=\"manifest\",registry=\"docker.io\"} 1\n"
+                ),
+            ),
         ];
         Self {
             objects: objects.map(|(path, object)| (path.to_owned(), object)).into(),
@@ -184,7 +190,7 @@ impl World {
     pub(super) fn with_controller(mut self) -> Self {
         self.at(PODS)[0]["metadata"]["labels"] = json!({"app.kubernetes.io/component": "controller"});
         let user = "request.userInfo.username == 'system:serviceaccount:tolerarch:tolerarch'";
-        let lease = json!({"spec": {"holderIdentity": "tolerarch-controller-1", "renewTime": tolerarch_kubernetes::cluster::micro_time()}});
+        let lease = json!({"spec": {"holderIdentity": "tolerarch-1_0123456789abcdef", "renewTime": tolerarch_kubernetes::cluster::micro_time()}});
         let policy = |resource: &str| {
             let rule = json!({"apiGroups": [""], "operations": ["*"], "resources": [resource]});
             json!({"metadata": {"name": format!("fence-{resource}")}, "spec": {

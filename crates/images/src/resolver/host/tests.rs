@@ -48,6 +48,20 @@ const CIRCUIT_OPEN: Permission = Err(LookupError::CircuitOpen);
 const THROTTLED: Permission = Err(LookupError::Throttled);
 
 #[tokio::test(start_paused = true)]
+async fn shows_that_it_fails_from_its_first_failure_to_its_next_answer() {
+    let (host, metrics) = host();
+    let fails = || metrics.render().unwrap().contains(r#"tolerarch_registry_failing{registry="a.test"} 1"#);
+    assert!(!fails());
+    failed(&host, repository(1));
+    failed(&host, repository(1));
+    assert!(fails() && !open(&metrics));
+    tokio::time::advance(2 * FORGOTTEN).await;
+    assert!(fails(), "nobody has asked it since");
+    host.answered(repository(2));
+    assert!(!fails());
+}
+
+#[tokio::test(start_paused = true)]
 async fn opens_after_failures_of_several_repositories_in_a_row_and_lets_one_probe_decide() {
     let (host, metrics) = host();
     for _ in 0..2 {
