@@ -267,6 +267,9 @@ pub(super) async fn check(
     account.check(exam, Process::Webhook, config).await?;
     if config.tls.mode == TlsMode::Managed {
         account.check_issuer(exam, backend, config).await?;
+    } else {
+        // One that is there all the same does not start.
+        backend.component(exam, "rights", "certificates").await?;
     }
     if pull_secrets {
         account.check_pull_secrets(exam, namespaces).await?;
