@@ -140,7 +140,6 @@ async fn check_all(exam: &mut Exam<'_>) {
     for (_, backend) in &backends {
         replicas::check(exam, backend).await;
     }
-    exam.findings.0.extend(probed);
     for (entry, backend) in backends.iter().filter(|(entry, _)| entry.is_for_pods()) {
         let Some((config, has_arrived)) = configuration::check(exam, backend).await else { continue };
         check_mode(&config, has_arrived, &mut exam.findings);
@@ -154,6 +153,7 @@ async fn check_all(exam: &mut Exam<'_>) {
         rights::check_restrictions(exam, &config.policy.pools, &selected).await;
         pools::check(exam, &config).await;
     }
+    exam.findings.0.extend(probed);
 }
 
 /// Proves by dry runs that the webhooks answer. Returns the caBundles of those that did.

@@ -219,9 +219,9 @@ async fn diagnose(
 /// Returns why the API server's call of a Service failed, and advice. Calls the Service through the API server as a
 /// proxy, too, which does not verify the certificate.
 async fn failed_call(client: &UserClient, service: &ServiceReference) -> (String, &'static str) {
-    let ServiceReference { name, namespace, port, .. } = service;
-    let port = port.unwrap_or(443);
-    let path = format!("/api/v1/namespaces/{namespace}/services/https:{name}:{port}/proxy/mutate");
+    let ServiceReference { name, namespace, port, path } = service;
+    let (port, path) = (port.unwrap_or(443), path.as_deref().unwrap_or_default());
+    let path = format!("/api/v1/namespaces/{namespace}/services/https:{name}:{port}/proxy{path}");
     match client.text(&path).await {
         Err(RequestError::Refused { status: 500..=599, message, .. }) => (
             format!("the API server cannot reach the Service: {message}"),
@@ -230,6 +230,10 @@ async fn failed_call(client: &UserClient, service: &ServiceReference) -> (String
         Err(RequestError::Refused { status: 401 | 403, .. } | RequestError::Timeout(..)) => (
             "the call failed".to_owned(),
             "compare the caBundle with the certificate, and see that Pods listen; the API server's log names the error",
+        ),
+        Err(RequestError::Refused { status: 404, .. }) => (
+            "the Pods answer no reviews at its path".to_owned(),
+            "set the path to /mutate, or to /mutate/PROFILE (helm upgrade with the values of the release)",
         ),
         _ => (
             "the API server reaches the Pods and refuses their certificate".to_owned(),

@@ -60,6 +60,17 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             &[("dry-run", "refuses their certificate", "caBundle")],
         ),
         (
+            "the path is another one",
+            |world| {
+                world.webhook()["clientConfig"]["service"]["path"] = "/other".into();
+                world.call = Call::Fails;
+            },
+            &[
+                ("webhook", "calls the path \"/other\"", "/mutate"),
+                ("dry-run", "the Pods answer no reviews at its path", "/mutate"),
+            ],
+        ),
+        (
             "the caBundle holds garbage",
             |world| world.webhook()["clientConfig"]["caBundle"] = BASE64_STANDARD.encode("garbage").into(),
             &[("ca-bundle", "holds no certificate", "cainjector")],

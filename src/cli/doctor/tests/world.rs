@@ -244,10 +244,12 @@ impl World {
                 READYZ => self.ready,
                 _ => 200,
             };
+            // A review is asked for by POST only.
+            let missing = if asked.path.contains("/proxy/mutate") { 405 } else { 404 };
             let issuers = asked.path == PODS && asked.query.contains("component%3Dcertificates");
             let known = self.objects.get(if issuers { ISSUERS } else { &asked.path }).cloned();
             return known
-                .map_or_else(|| Reply::refused(404, "not found"), |object| Reply::of(status, object));
+                .map_or_else(|| Reply::refused(missing, "not found"), |object| Reply::of(status, object));
         }
         if asked.path.ends_with("/subjectaccessreviews") {
             let namespace = asked.body["spec"]["resourceAttributes"]["namespace"].as_str().unwrap();
