@@ -67,7 +67,7 @@ pub struct RecreatingOwner {
     pub namespace: String,
 }
 
-/// All lessons, by [`Lesson::key`].
+/// Everything that the controller has learned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lessons(HashMap<Key, Vec<Entry>>);
 

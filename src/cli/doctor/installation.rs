@@ -190,7 +190,7 @@ async fn check_endpoints(
         findings.failed(
             "endpoints",
             format!("Service {namespace}/{name} leads to port {targets} of its Pods, which answer reviews at {wanted}"),
-            "set its targetPort to the name of the container's port, webhook in the chart",
+            "set its targetPort to the name of the container's port (helm upgrade --force-conflicts puts the chart's back)",
         );
         return false;
     }
@@ -221,7 +221,7 @@ fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
             }
             _ if reason.contains("Image") => Some((
                 why,
-                "correct image.registry, image.repository, image.tag or image.pullSecrets of the chart",
+                "correct image.registry, image.repository, image.tag or image.pullSecrets of the chart (helm upgrade --force-conflicts where it was set by hand)",
             )),
             _ => Some((why, "kubectl describe pod says more")),
         }
