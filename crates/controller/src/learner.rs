@@ -1,4 +1,4 @@
-//! Records lessons in a ConfigMap, by which all replicas decide: images that failed, owners that delete changed Pods. The ConfigMap is read and changed as a whole, so
+//! Records lessons in a ConfigMap, by which all replicas decide. The ConfigMap is read and changed as a whole, so
 //! that no record is lost with a leader, and an entry that people delete stays deleted.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::{Duration, sleep};
 
 use super::loops::Context;
-use super::note::{self, OWNER_RECREATES};
+use super::note::{OWNER_RECREATES, RECREATES};
 use super::recreations::Recreations;
 use super::{Leadership, Recorder};
 use tolerarch_engine::lessons::{Lesson, Lessons};
@@ -57,7 +57,7 @@ impl Learner {
         if learn && let Some(owner) = self.recreations.lock().take(pod) {
             self.learn(Lesson::Owner(owner));
             if events && let Some(owner) = pod.controller().cloned() {
-                recorder.record(ObjectEvent::on_owner(pod, owner, OWNER_RECREATES), note::recreates);
+                recorder.record(ObjectEvent::on_owner(pod, owner, OWNER_RECREATES), || RECREATES.to_owned());
             }
         }
     }

@@ -103,10 +103,8 @@ pub(super) fn kept(FailedImage { architecture, is_for_all, .. }: &FailedImage) -
     format!("; for a day or longer no more {pods} with it get tolerations for {architecture}")
 }
 
-pub(super) fn recreates() -> String {
-    "its Pods were deleted and created again five times after tolerarch had changed them; for a day or longer they stay unchanged"
-        .to_owned()
-}
+/// Note of the event on an owner that deletes changed Pods.
+pub(super) const RECREATES: &str = "its Pods were deleted and created again five times after tolerarch had changed them; for a day or longer they stay unchanged";
 
 fn names<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
     let pools: Vec<&Pool> = pools.into_iter().collect();

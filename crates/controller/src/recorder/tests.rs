@@ -80,6 +80,18 @@ async fn a_namespace_that_floods_keeps_none_waiting() {
     assert!(world.written("many") < 50, "{}", world.written("many"));
 }
 
+/// The author of a Pod may name the owner of another namespace's Pods, by its uid.
+#[tokio::test]
+async fn no_namespace_tells_what_is_to_be_told_of_another() {
+    let world = World::new().await;
+    let owner = tolerarch_kubernetes::cluster::Owner { uid: "victim".into(), ..Default::default() };
+    for namespace in ["hostile", "team"] {
+        let event = ObjectEvent::on_owner(&pod(namespace, "web"), owner.clone(), POOL_CLOSED);
+        world.recorder.record(event, || "told".to_owned());
+    }
+    world.until(|| world.written("hostile") == 1 && world.written("team") == 1).await;
+}
+
 #[tokio::test]
 async fn an_event_is_told_once_and_one_that_was_dropped_again() {
     let world = World::new().await;

@@ -40,9 +40,10 @@ impl ObjectEvent {
         Self { namespace: pod.namespace().to_owned(), object, kind, note: String::new() }
     }
 
-    /// Name shared by events of one reason on one object, so that replicas write one. The API server deletes it after 1 h.
+    /// Name shared by replicas' events of one reason on one object, of one namespace: a Pod may name a foreign owner's uid.
     pub fn name(&self) -> String {
-        let hash = digest(&SHA256, [&self.object.uid, self.kind.reason].join("\0").as_bytes());
+        let hash =
+            digest(&SHA256, [&self.namespace, &*self.object.uid, self.kind.reason].join("\0").as_bytes());
         let half = hash.as_ref().first_chunk().copied().unwrap_or_default();
         format!("tolerarch-{:032x}", u128::from_be_bytes(half))
     }
