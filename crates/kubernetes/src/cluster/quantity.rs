@@ -5,12 +5,8 @@ use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// Maximal digits before the suffix; more are the largest amount. Kubernetes stores numbers of any length.
-const DIGITS: usize = 27;
 /// Maximal digits after the point that are read.
 const FRACTION: usize = 12;
-/// Bound of exponents: those beyond it are zero, or the largest amount.
-const EXPONENT: i32 = 60;
 const NANO: i128 = 1_000_000_000;
 
 /// An amount of a resource, to the billionth, as in Kubernetes.
@@ -55,13 +51,12 @@ impl FromStr for Quantity {
         if whole.len() + fraction.len() == 0 || fraction.contains('.') {
             return Err(QuantityError);
         }
-        let (whole, fraction) = (whole.trim_start_matches('0'), &fraction[..fraction.len().min(FRACTION)]);
-        let digits = ["0", whole, fraction].concat();
-        let is_large = whole.len() + fraction.len() > DIGITS;
-        let amount = if is_large { i128::MAX } else { digits.parse().map_err(|_| QuantityError)? };
+        let fraction = &fraction[..fraction.len().min(FRACTION)];
+        // Digits alone fail by their number only: Kubernetes stores any.
+        let amount = ["0", whole, fraction].concat().parse().unwrap_or(i128::MAX);
         let (factor, exponent) = scale(suffix).ok_or(QuantityError)?;
         let fraction = i32::try_from(fraction.len()).map_err(|_| QuantityError)?;
-        let nanos = scaled(amount.saturating_mul(factor), exponent + 9 - fraction);
+        let nanos = scaled(amount.saturating_mul(factor), exponent.saturating_add(9 - fraction));
         Ok(Self(if is_negative { -nanos } else { nanos }))
     }
 }
@@ -78,8 +73,7 @@ fn scale(suffix: &str) -> Option<(i128, i32)> {
     if let Some((exponent, _)) = decimal.find(|(_, known)| *known == suffix) {
         return Some((1, exponent));
     }
-    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    Some((1, exponent.clamp(-EXPONENT, EXPONENT)))
+    Some((1, suffix.strip_prefix(['e', 'E'])?.parse().ok()?))
 }
 
 /// Multiplies by a power of ten; a remainder below a billionth counts as one.
