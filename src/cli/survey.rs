@@ -119,8 +119,7 @@ async fn namespaces(
         Some(name) => vec![client.get(&format!("/api/v1/namespaces/{name}")).await?],
         None => client.list("/api/v1/namespaces").await?,
     };
-    let labels = |one: Namespace| Some((one.metadata.name?, one.metadata.labels.unwrap_or_default()));
-    Ok(all.into_iter().filter_map(labels).collect())
+    Ok(all.into_iter().map(|one| (one.metadata.name, one.metadata.labels)).collect())
 }
 
 /// Returns the platform of a node, if it is one of the known platforms.

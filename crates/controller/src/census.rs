@@ -90,7 +90,7 @@ async fn count(
     let mut namespaces = BTreeMap::new();
     let of_namespaces = listed(watcher.follow::<Namespace>(None), |namespace| match namespace {
         Some(Namespace { metadata }) => {
-            namespaces.insert(metadata.name.unwrap_or_default(), metadata.labels.unwrap_or_default());
+            namespaces.insert(metadata.name, metadata.labels);
         }
         None => namespaces.clear(),
     });
@@ -99,8 +99,8 @@ async fn count(
     let pods =
         listed(watcher.follow::<StoredPod>(Some(StoredPod::LIVE)), |pod: Option<StoredPod>| match pod {
             Some(pod) => {
-                let labels = pod.metadata.labels.as_ref().unwrap_or(&no_labels);
-                match scope.called(namespaces.get(pod.namespace()).unwrap_or(&no_labels), labels) {
+                let of_namespace = namespaces.get(pod.namespace()).unwrap_or(&no_labels);
+                match scope.called(of_namespace, &pod.metadata.labels) {
                     Called::For(profile) => added.add(pod, true, profile),
                     Called::Unknown => added.add(pod, true, None),
                     Called::No => added.add(pod, false, None),

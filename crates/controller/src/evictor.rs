@@ -63,7 +63,7 @@ impl Evictor {
 
 /// Drops the owners that do not matter here.
 pub(super) fn drop_owners(pod: &mut StoredPod) {
-    pod.owners.retain(|owner| owner.controller && owner.is_small());
+    pod.metadata.owner_references.retain(|owner| owner.controller && owner.is_small());
 }
 
 /// Tries an eviction of no Pod, which shows whether the right is there.

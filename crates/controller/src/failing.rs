@@ -152,7 +152,7 @@ impl FailingPods {
         // Only fields that are still needed are kept.
         pod.containers.clear();
         evictor::drop_owners(&mut pod);
-        pod.metadata.labels = None;
+        pod.metadata.labels.clear();
         let is_small = pod.facts.as_ref().is_some_and(|facts| facts.held() <= POD);
         (is_small && !failures.is_empty()).then_some((pod, failures))
     }
@@ -175,7 +175,7 @@ impl FailingPods {
         let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else { return Ok(look) };
         let path = format!("/api/v1/namespaces/{}", pod.namespace());
         let namespace = self.learn(NO_NAMESPACES, self.context.cluster.get::<Namespace>(&path).await)?.object;
-        let terms = NamespaceSettings::of(namespace.metadata.labels.as_ref(), false);
+        let terms = NamespaceSettings::of(Some(&namespace.metadata.labels), false);
         if terms.is_opted_out {
             return Ok(look);
         }

@@ -4,7 +4,6 @@
 
 mod pods;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -75,7 +74,7 @@ impl PendingPods {
         let mut changes = self.context.watcher.follow::<StoredPod>(Some(WITHOUT_NODE));
         let mut listed = Instant::now();
         let mut of_namespaces = self.context.watcher.follow::<Namespace>(None);
-        let (mut pods, mut namespaces, no_labels) = (Pods::default(), Known::default(), Labels::new());
+        let (mut pods, mut namespaces) = (Pods::default(), Known::default());
         let (mut scope, mut scope_due) = (None, Instant::now());
         let mut looks = FuturesUnordered::new();
         let mut ticks = interval(PERIOD);
@@ -89,7 +88,7 @@ impl PendingPods {
                 }
                 Some(change) = of_namespaces.next() => {
                     tell(&self.state, NAMESPACES_UNREAD, &change);
-                    namespaces.take(change, |namespace| namespace.metadata.labels.unwrap_or_default());
+                    namespaces.take(change, |namespace| namespace.metadata.labels);
                 }
                 Some(looked) = looks.next() => {
                     let (uid, look): (String, Look) = looked;
@@ -117,7 +116,7 @@ impl PendingPods {
                         continue;
                     }
                     for (pod, since) in pods.due(DECIDING.saturating_sub(looks.len())) {
-                        let labels = pod.metadata.labels.as_ref().unwrap_or(&no_labels);
+                        let labels = &pod.metadata.labels;
                         let called = namespaces.get(pod.namespace()).map(|of| scope.called(of, labels));
                         let uid = pod.uid().to_owned();
                         match called {
@@ -212,8 +211,6 @@ fn is_temporary(reason: Reason) -> bool {
             | Reason::Internal
     )
 }
-
-type Labels = BTreeMap<String, String>;
 
 #[cfg(test)]
 mod tests;

@@ -37,7 +37,7 @@ pub use error::{ClusterError, ConnectError, RequestError};
 pub use event::{EventKind, ObjectEvent};
 pub use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 pub use kubeconfig::Caller;
-pub use metadata::{Owner, or_default};
+pub use metadata::{Metadata, Owner, or_default};
 pub use namespace::Namespace;
 pub use node::{Node, TAINTS_KEY, Taint};
 pub use node_pool::{NodePool, Requirement};

@@ -74,15 +74,12 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Entry, namespaces: &
     let (what, path) = (format!("whether any Pod has {needed}: the Pods"), Pod::url_path(&(), exam.only));
     let Some(pods) = exam.read("scope", &what, exam.client.list::<Labelled>(&path)).await else { return };
     let in_scope = |pod: &&Labelled| {
-        let is_its =
-            |known: &Namespace| known.metadata.name == pod.metadata.namespace && entry.selects(known);
-        let mode = pod.metadata.labels.as_ref().and_then(|labels| labels.get(MODE_KEY));
+        let is_its = |known: &Namespace| name_of(known) == pod.metadata.namespace && entry.selects(known);
+        let mode = pod.metadata.labels.get(MODE_KEY);
         mode.is_none_or(|mode| mode != "off") && (namespaces.is_empty() || namespaces.iter().any(is_its))
     };
     let pods: Vec<&Labelled> = pods.iter().filter(in_scope).collect();
-    let none = Labels::new();
-    let is_called = |pod: &&&Labelled| selector.matches(pod.metadata.labels.as_ref().unwrap_or(&none));
-    let called = pods.iter().filter(is_called).count();
+    let called = pods.iter().filter(|pod| selector.matches(&pod.metadata.labels)).count();
     match (called, pods.len()) {
         (0, all) if all > 0 || !selector.matches(&ordinary()) => exam.findings.failed(
             "scope",

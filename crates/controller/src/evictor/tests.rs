@@ -69,7 +69,7 @@ fn what_a_tenant_writes_of_an_owner_takes_no_memory() {
     for (uid, kept) in [("a".repeat(253), 1), ("a".repeat(254), 0)] {
         let mut pod = pod(POOLS_KEY, &owner("ReplicaSet", &uid, true));
         drop_owners(&mut pod);
-        assert_eq!(pod.owners.len(), kept);
+        assert_eq!(pod.metadata.owner_references.len(), kept);
     }
 }
 

@@ -20,10 +20,10 @@ pub(super) struct Plan {
 /// Plans to give the node exactly these entries' taints as ours; of two for the same key and effect the first counts.
 pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
     // Without a version the patch could undo concurrent changes. The API server always sets one.
-    let version = node.metadata.resource_version.as_deref().filter(|version| !version.is_empty());
-    let Some(version) = version.filter(|_| node.metadata.deletion_timestamp.is_none()) else {
+    let version = &node.metadata.resource_version;
+    if version.is_empty() || node.metadata.deletion_timestamp.is_some() {
         return Plan::default();
-    };
+    }
     let was_ours: Vec<&str> = node.own_taints.split(',').filter(|taint| !taint.is_empty()).collect();
     let is_marked =
         |taint: &Taint| !is_reserved_taint(&taint.key) && was_ours.contains(&taint.to_string().as_str());
@@ -67,9 +67,8 @@ pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
 
 /// Returns the taints that the node should have, one for each key and effect.
 fn wanted<'e>(node: &Node, entries: &'e [NodeTaint]) -> Vec<&'e Taint> {
-    let Some(labels) = &node.metadata.labels else { return Vec::new() };
     let selected = |entry: &&NodeTaint| {
-        let has = |(key, value)| labels.get(key) == Some(value);
+        let has = |(key, value)| node.metadata.labels.get(key) == Some(value);
         !entry.selector.is_empty() && entry.selector.iter().all(has)
     };
     let mut wanted: Vec<&Taint> = Vec::new();

@@ -99,11 +99,11 @@ impl Queue {
                 return (is_in_the_way && !was_in_the_way).then_some(News { node, result: IN_THE_WAY });
             }
             Change::Unread(node) => {
-                let known = self.nodes.entry(node.name.unwrap_or_default()).or_default();
+                let known = self.nodes.entry(node.name).or_default();
                 (known.wanted, known.is_listed) = (None, true);
             }
             Change::Deleted(node) => {
-                self.nodes.remove(&node.name.unwrap_or_default());
+                self.nodes.remove(&node.name);
             }
             Change::Failed(_) => {}
         }

@@ -80,7 +80,7 @@ impl Pods {
                 }
             }
             Change::Unread(pod) | Change::Deleted(pod) => {
-                self.detach(&pod.uid.unwrap_or_default());
+                self.detach(&pod.uid);
             }
             Change::Failed(_) => {}
         }
@@ -99,7 +99,7 @@ impl Pods {
             return;
         }
         // These fields are no longer needed, and as large as a tenant made them.
-        pod.owners.clear();
+        pod.metadata.owner_references.clear();
         pod.containers.clear();
         if !self.make_room(&pod) {
             self.has_dropped = true;
@@ -215,7 +215,7 @@ impl Pods {
 }
 
 fn size(pod: &StoredPod) -> usize {
-    let labels = pod.metadata.labels.iter().flatten();
+    let labels = pod.metadata.labels.iter();
     let labels: usize = labels.map(|(key, value)| LABEL + key.len() + value.len()).sum();
     POD + labels + pod.facts.as_ref().map_or(0, |facts| facts.held())
 }

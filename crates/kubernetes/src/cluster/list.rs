@@ -6,13 +6,13 @@ use std::fmt;
 
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use kube::api::ObjectMeta;
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::api::{Api, JSON, read, success, with_query};
 use super::error::{ClusterError, RequestError};
+use super::metadata::Metadata;
 
 /// Maximal bytes of an object's JSON: etcd takes 1.5 MiB, a byte may be six here (`\u003c` is `<`), and names add up.
 pub(super) const OBJECT: usize = 10 << 20;
@@ -39,7 +39,7 @@ pub(super) struct Pages {
 }
 
 /// An object, or the identity of one that cannot be read, and the reason.
-pub(super) type Read<T> = Result<T, Box<(ObjectMeta, ClusterError)>>;
+pub(super) type Read<T> = Result<T, Box<(Metadata, ClusterError)>>;
 
 /// A page, of which each object is read by itself.
 pub(super) struct Page<T> {
@@ -117,9 +117,9 @@ impl<T: DeserializeOwned> Page<T> {
 }
 
 /// Identifies the first object of a truncated JSON: the API server writes metadata first, and no text has a bare quote.
-pub(super) fn identity(json: &[u8]) -> ObjectMeta {
+pub(super) fn identity(json: &[u8]) -> Metadata {
     const METADATA: &[u8] = b"\"metadata\":";
-    let mut found = ObjectMeta::default();
+    let mut found = Metadata::default();
     if let Some(at) = place(json, METADATA) {
         let mut metadata = serde_json::Deserializer::from_slice(&json[at + METADATA.len()..]);
         // An error at the end does not matter.
@@ -132,7 +132,7 @@ fn place(json: &[u8], wanted: &[u8]) -> Option<usize> {
     json.windows(wanted.len()).position(|window| window == wanted)
 }
 
-struct Identity<'f>(&'f mut ObjectMeta);
+struct Identity<'f>(&'f mut Metadata);
 
 impl<'de> Visitor<'de> for Identity<'_> {
     type Value = ();

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::ObjectMeta;
 use serde::de::{DeserializeOwned, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -19,20 +18,31 @@ const LABELS: usize = 1024;
 const ITEMS: usize = 4096;
 
 /// Metadata without other annotations and managed fields, which may be most of an object and are not needed.
-#[derive(Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Metadata {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
+pub struct Metadata {
+    pub name: String,
+    /// Empty for an object of the cluster.
+    pub namespace: String,
+    pub uid: String,
+    pub resource_version: String,
     #[serde(deserialize_with = "labels")]
-    pub(super) labels: Option<BTreeMap<String, String>>,
-    creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<Time>,
-    deletion_grace_period_seconds: Option<i64>,
+    pub labels: BTreeMap<String, String>,
+    pub creation_timestamp: Option<Time>,
+    pub deletion_timestamp: Option<Time>,
+    pub deletion_grace_period_seconds: Option<i64>,
     #[serde(deserialize_with = "first")]
-    pub(super) owner_references: Vec<Owner>,
+    pub owner_references: Vec<Owner>,
+}
+
+impl Metadata {
+    /// Returns the key of an object among those of its kind.
+    pub(super) fn key(&self) -> String {
+        match &*self.namespace {
+            "" => self.name.clone(),
+            namespace => format!("{namespace}/{}", self.name),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -68,22 +78,6 @@ pub(super) fn fails(conditions: &[Condition], r#type: &str) -> bool {
     conditions.iter().any(|condition| condition.r#type == r#type && condition.status == "False")
 }
 
-impl From<Metadata> for ObjectMeta {
-    fn from(read: Metadata) -> Self {
-        Self {
-            name: read.name,
-            namespace: read.namespace,
-            uid: read.uid,
-            resource_version: read.resource_version,
-            labels: read.labels,
-            creation_timestamp: read.creation_timestamp,
-            deletion_timestamp: read.deletion_timestamp,
-            deletion_grace_period_seconds: read.deletion_grace_period_seconds,
-            ..Self::default()
-        }
-    }
-}
-
 /// Reads `null` as absent, as Kubernetes does.
 pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
@@ -99,15 +93,15 @@ pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 /// Reads labels, unless there are too many for any object: as many as fit into a Pod take twenty times its bytes.
-fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     struct Few;
     impl<'de> Visitor<'de> for Few {
-        type Value = Option<BTreeMap<String, String>>;
+        type Value = BTreeMap<String, String>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("labels")
         }
         fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
+            Ok(BTreeMap::new())
         }
         fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
             let mut labels = BTreeMap::new();
@@ -117,7 +111,7 @@ fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<
                 }
                 labels.insert(key, value);
             }
-            Ok(Some(labels))
+            Ok(labels)
         }
     }
     deserializer.deserialize_any(Few)
@@ -142,7 +136,7 @@ mod tests {
             let all: String = (0..count).map(|label| format!("\"l{label}\":\"\",")).collect();
             serde_json::from_str::<Metadata>(&format!("{{\"labels\":{{{all}\"last\":{last}}}}}"))
         };
-        assert_eq!(labels(LABELS - 1, "\"\"").unwrap().labels.unwrap().len(), LABELS);
+        assert_eq!(labels(LABELS - 1, "\"\"").unwrap().labels.len(), LABELS);
         for (count, last) in [(LABELS, "\"\""), (LABELS + 1, "7")] {
             let error = labels(count, last).err().unwrap().to_string();
             assert!(error.contains("too many labels"), "{error}");

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use kube::api::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -17,8 +16,7 @@ pub const TAINTS_KEY: &str = "tolerarch.io/node-taints";
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Node {
-    /// Name, labels and identity of the node only.
-    pub metadata: ObjectMeta,
+    pub metadata: Metadata,
     pub taints: Vec<Taint>,
     /// The taints as JSON, with fields that are unknown here.
     pub raw_taints: Vec<Value>,
@@ -33,8 +31,8 @@ pub struct Node {
 impl Followed for Node {
     const LIST: &'static str = Self::PATH;
 
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
+    fn key(&self) -> String {
+        self.metadata.key()
     }
 }
 
@@ -42,11 +40,11 @@ impl Node {
     pub const PATH: &'static str = "/api/v1/nodes";
 
     pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
+        &self.metadata.name
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+        self.metadata.labels.get(key).map(String::as_str)
     }
 }
 
@@ -55,13 +53,12 @@ impl TryFrom<Value> for Node {
 
     fn try_from(mut node: Value) -> Result<Self, serde_json::Error> {
         let own_taints = take(&mut node, "/metadata/annotations/tolerarch.io~1node-taints")?;
-        let metadata = ObjectMeta::from(take::<Metadata>(&mut node, "/metadata")?);
+        let metadata: Metadata = take(&mut node, "/metadata")?;
         let raw_taints: Vec<Value> = take(&mut node, "/spec/taints")?;
-        let mut labelled =
-            |key: &str, reported: &str| match metadata.labels.as_ref().and_then(|all| all.get(key)) {
-                Some(value) => Ok(value.clone()),
-                None => take(&mut node, reported),
-            };
+        let mut labelled = |key: &str, reported: &str| match metadata.labels.get(key) {
+            Some(value) => Ok(value.clone()),
+            None => take(&mut node, reported),
+        };
         let architecture = labelled(ARCH_KEY, "/status/nodeInfo/architecture")?;
         let os = labelled("kubernetes.io/os", "/status/nodeInfo/operatingSystem")?;
         let taints = raw_taints.iter().map(Taint::deserialize).collect::<Result<_, _>>()?;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use kube::api::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,8 +12,7 @@ use super::watch::Followed;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct NodePool {
-    /// Name, labels and identity of the NodePool only, and whether it is being deleted.
-    pub metadata: ObjectMeta,
+    pub metadata: Metadata,
     /// Weight, of which Karpenter tries the heaviest first; 0 if it is absent.
     pub weight: u32,
     /// Set if the NodePool keeps a number of nodes, whatever Pods there are.
@@ -38,8 +36,8 @@ pub struct NodePool {
 impl Followed for NodePool {
     const LIST: &'static str = Self::PATH;
 
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
+    fn key(&self) -> String {
+        self.metadata.key()
     }
 }
 
@@ -48,11 +46,11 @@ impl NodePool {
     pub const PATH: &'static str = "/apis/karpenter.sh/v1/nodepools";
 
     pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
+        &self.metadata.name
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+        self.metadata.labels.get(key).map(String::as_str)
     }
 }
 
@@ -74,7 +72,7 @@ impl TryFrom<Value> for NodePool {
         let pool = &mut pool;
         let conditions: Vec<Condition> = take(pool, "/status/conditions")?;
         Ok(Self {
-            metadata: take::<Metadata>(pool, "/metadata")?.into(),
+            metadata: take(pool, "/metadata")?,
             weight: take(pool, "/spec/weight")?,
             is_static: take::<Option<u64>>(pool, "/spec/replicas")?.is_some(),
             template_labels: take(pool, "/spec/template/metadata/labels")?,

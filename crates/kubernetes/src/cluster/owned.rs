@@ -64,8 +64,10 @@ impl OwnedName {
 impl Followed for ConfigMap {
     const LIST: &'static str = "/api/v1/configmaps";
 
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
+    fn key(&self) -> String {
+        [&self.metadata.namespace, &self.metadata.name]
+            .map(|text| text.as_deref().unwrap_or_default())
+            .join("/")
     }
 }
 

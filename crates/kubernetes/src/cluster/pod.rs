@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStateWaiting};
-use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
@@ -22,9 +21,7 @@ const IMAGE: usize = 1024;
 /// A stored Pod. Clones share the facts.
 #[derive(Clone, Debug)]
 pub struct StoredPod {
-    /// Name, labels and identity of the Pod only.
-    pub metadata: ObjectMeta,
-    pub owners: Vec<Owner>,
+    pub metadata: Metadata,
     /// Node on which the Pod runs, or is about to.
     pub node: Option<String>,
     pub phase: Phase,
@@ -44,8 +41,8 @@ pub struct StoredPod {
 impl Followed for StoredPod {
     const LIST: &'static str = Self::PATH;
 
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
+    fn key(&self) -> String {
+        self.metadata.key()
     }
 }
 
@@ -111,15 +108,15 @@ impl StoredPod {
     pub const LIVE: &'static str = "status.phase!=Succeeded,status.phase!=Failed";
 
     pub fn namespace(&self) -> &str {
-        self.metadata.namespace.as_deref().unwrap_or_default()
+        &self.metadata.namespace
     }
 
     pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
+        &self.metadata.name
     }
 
     pub fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
+        &self.metadata.uid
     }
 
     pub fn has_ended(&self) -> bool {
@@ -131,7 +128,7 @@ impl StoredPod {
     }
 
     pub fn controller(&self) -> Option<&Owner> {
-        self.owners.iter().find(|owner| owner.controller)
+        self.metadata.owner_references.iter().find(|owner| owner.controller)
     }
 
     /// Returns whether the scheduler found no node for the Pod, or may not look for one yet.
@@ -140,7 +137,7 @@ impl StoredPod {
     }
 
     fn read(json: &str) -> Result<Self, serde_json::Error> {
-        let Object { mut metadata, spec, status } = serde_json::from_str(json)?;
+        let Object { metadata, spec, status } = serde_json::from_str(json)?;
         let requests = spec.requests();
         // A status may name one container repeatedly.
         let named = spec.init_containers.iter().chain(&spec.containers);
@@ -156,8 +153,7 @@ impl StoredPod {
             }
         }
         Ok(Self {
-            owners: std::mem::take(&mut metadata.owner_references),
-            metadata: metadata.into(),
+            metadata,
             node: Some(spec.node_name).filter(|name| !name.is_empty()),
             phase: status.phase,
             is_scheduled,

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use http::header::WARNING;
 use http::{Method, Response};
-use kube::api::ObjectMeta;
 use kube::client::Body;
 use kube::config::Config;
 use serde::de::DeserializeOwned;
@@ -16,6 +15,7 @@ use tokio::time::{Duration, sleep};
 use super::api::{Api, JSON, read_all, success};
 use super::error::RequestError;
 use super::list::{Bounds, Page, Pages};
+use super::metadata::Metadata;
 use super::{ConnectError, kubeconfig};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
@@ -126,7 +126,7 @@ impl UserClient {
             for object in page.objects {
                 match object {
                     Ok(object) => items.push(object),
-                    Err(unread) => self.leave_out(path, unread.0),
+                    Err(unread) => self.leave_out(path, &unread.0),
                 }
             }
             take(is_first, items);
@@ -155,11 +155,10 @@ impl UserClient {
         }
     }
 
-    fn leave_out(&self, path: &str, ObjectMeta { name, namespace, .. }: ObjectMeta) {
+    fn leave_out(&self, path: &str, object: &Metadata) {
         let path = path.split_once('?').map_or(path, |(path, _)| path);
         let kind = path.rsplit_once('/').map_or(path, |(_, kind)| kind);
-        let name = namespace.into_iter().chain(name).collect::<Vec<String>>().join("/");
-        self.left_out.lock().entry(kind.to_owned()).or_default().insert(name);
+        self.left_out.lock().entry(kind.to_owned()).or_default().insert(object.key());
     }
 
     /// Returns, once, a note for each kind with skipped objects: `2 of the pods cannot be read, and are left out: …`.

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use kube::api::ObjectMeta;
 use kube::config::Config;
 use prometheus::IntCounterVec;
 use serde::Deserialize;
@@ -31,6 +30,7 @@ use self::lines::Lines;
 use self::pauses::{FIRST_PAUSE, Pauses};
 use super::api::{Api, JSON, success, with_query};
 use super::list::{Bounds, OBJECT, Page, Pages, identity};
+use super::metadata::Metadata;
 use super::{Caller, ClusterError, ConnectError, ObjectName};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::metrics::Metrics;
@@ -61,7 +61,8 @@ pub trait Followed: DeserializeOwned + Send + 'static {
     /// Path of the list in all namespaces.
     const LIST: &'static str;
 
-    fn metadata(&self) -> &ObjectMeta;
+    /// Returns the key of the object among those of its kind.
+    fn key(&self) -> String;
 }
 
 /// Counter of unreadable objects. Clones share it.
@@ -104,8 +105,8 @@ pub enum Change<K> {
     Complete,
     Applied(K),
     /// An object exists, but cannot be read: only its identity is known.
-    Unread(ObjectMeta),
-    Deleted(ObjectMeta),
+    Unread(Metadata),
+    Deleted(Metadata),
     /// The objects cannot be read now; [`ClusterError::NotFound`] if the cluster has no such kind. Known objects may be
     /// out of date. After a pause another list begins with [`Change::Begins`].
     Failed(ClusterError),
@@ -160,13 +161,13 @@ impl Watcher {
     }
 
     /// Counts an unreadable object, and logs it at most once an hour.
-    fn unread<K: Followed>(&self, (meta, error): (ObjectMeta, ClusterError)) -> Change<K> {
+    fn unread<K: Followed>(&self, (meta, error): (Metadata, ClusterError)) -> Change<K> {
         let resource = K::LIST.rsplit('/').next().unwrap_or_default();
         if let Some(UnreadMetrics(counted)) = &self.unread {
             counted.with_label_values(&[resource]).inc();
         }
-        let name = name(&meta);
-        let id = format!("{resource} {name} {}", meta.uid.as_deref().unwrap_or_default());
+        let name = meta.key();
+        let id = format!("{resource} {name} {}", meta.uid);
         if self.named.lock().insert(&id) {
             tracing::warn!(resource, name, %error, "an object of the cluster cannot be read, and is left out");
         }
@@ -286,8 +287,8 @@ impl<K: Followed> Watch<K> {
             return Ok(Some(self.watcher.unread((meta, ClusterError::TooLarge))));
         }
         let Event { r#type, object } = serde_json::from_slice(&line).map_err(malformed)?;
-        if let Some(now) = meta.resource_version.as_ref().filter(|now| !now.is_empty()) {
-            now.clone_into(version);
+        if !meta.resource_version.is_empty() {
+            version.clone_from(&meta.resource_version);
         }
         Ok(match &*r#type {
             "ADDED" | "MODIFIED" => Some(match serde_json::from_str(object.get()) {
@@ -302,15 +303,6 @@ impl<K: Followed> Watch<K> {
             }
             _ => None,
         })
-    }
-}
-
-/// Returns the key of an object among those of its kind.
-fn name(meta: &ObjectMeta) -> String {
-    let name = meta.name.as_deref().unwrap_or_default();
-    match &meta.namespace {
-        Some(namespace) => format!("{namespace}/{name}"),
-        None => name.to_owned(),
     }
 }
 

@@ -49,7 +49,7 @@ fn a_node_gets_its_taints_beside_those_of_others() {
     let gone = settled(after.clone(), &[]);
     assert_eq!((gone.raw_taints.as_slice(), gone.own_taints.as_str()), ([startup.clone()].as_slice(), ""));
     let mut other = after;
-    other.metadata.labels = Some([("arch".to_owned(), "riscv64".to_owned())].into());
+    other.metadata.labels = [("arch".to_owned(), "riscv64".to_owned())].into();
     assert_eq!(settled(other, &entries).raw_taints, [startup], "it is not meant any more");
 }
 
@@ -103,7 +103,7 @@ fn nodes_that_go_or_have_no_labels_are_left_alone() {
     let mut going = node(&json!({"arch": "arm64"}), &json!([]), "");
     going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     let mut unversioned = node(&json!({"arch": "arm64"}), &json!([]), "");
-    unversioned.metadata.resource_version = None;
+    unversioned.metadata.resource_version.clear();
     assert_eq!(plan(&unversioned, &entries), Plan::default());
     let bare: Node = serde_json::from_value(json!({"metadata": {"labels": null}})).unwrap();
     let all = NodeTaint::default();

@@ -23,7 +23,7 @@ async fn listed(api: &Lists) -> Vec<String> {
         match changes.next().await.unwrap() {
             Change::Listed(node) => names.push(node.name().to_owned()),
             Change::Complete => return names,
-            Change::Unread(meta) => names.push(format!("unread: {}", meta.name.unwrap())),
+            Change::Unread(meta) => names.push(format!("unread: {}", meta.name)),
             Change::Begins => {}
             other => panic!("{other:?}"),
         }
@@ -79,7 +79,7 @@ fn takes_only_what_is_whole() {
     let page = br#"{"kind":"List","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"metadata":{"name":"a","#;
     let rest = Page::<Node>::behind(page).unwrap();
     assert_eq!((&*rest.resource_version, rest.next.as_deref()), ("7", Some("t")));
-    let unread = rest.objects.into_iter().map(|object| object.unwrap_err().0.name.unwrap());
+    let unread = rest.objects.into_iter().map(|object| object.unwrap_err().0.name);
     assert_eq!(unread.collect::<Vec<_>>(), ["a"]);
     for none in
         [&br#"{"apiVersion":"v1","items":[{"a"#[..], b"", b"\"items\":", br#"{"metadata":{},"items":["#]
@@ -95,8 +95,8 @@ fn an_object_is_known_by_as_much_as_there_is() {
         r#"{{"metadata":{{"name":"web","managedFields":[{{"fieldsV1":{deep}}}],"namespace":"team","uid":"u"}}}}"#
     );
     let of = |json: &str| {
-        let ObjectMeta { name, namespace, uid, .. } = identity(json.as_bytes());
-        (name.unwrap_or_default(), namespace.unwrap_or_default(), uid.unwrap_or_default())
+        let Metadata { name, namespace, uid, .. } = identity(json.as_bytes());
+        (name, namespace, uid)
     };
     let all = ("web".to_owned(), "team".to_owned(), "u".to_owned());
     assert_eq!(of(&object), all);

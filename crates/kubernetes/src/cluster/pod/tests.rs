@@ -39,8 +39,7 @@ fn what_a_decision_takes_outlives_the_text() {
     assert_eq!(facts.workload(), ("ReplicaSet", "web"));
     assert_eq!(facts.skipped(), None);
     assert_eq!((pod.namespace(), pod.name(), pod.uid()), ("team", "web-1", "u-1"));
-    assert_eq!(pod.metadata.resource_version.as_deref(), Some("42"));
-    assert_eq!(pod.metadata.managed_fields, None);
+    assert_eq!(pod.metadata.resource_version, "42");
     assert_eq!(pod.controller().unwrap().kind, "ReplicaSet");
     assert!(pod.is_waiting_for_a_node());
     assert_eq!(pod.phase, Phase::Pending);

@@ -99,7 +99,7 @@ async fn large_objects_come_in_smaller_pages_and_what_cannot_be_read_is_told() {
     .await;
     let client = api.client();
     let pods: Vec<crate::cluster::Namespace> = client.list("/api/v1/pods?fieldSelector=a").await.unwrap();
-    let names: Vec<&str> = pods.iter().map(|pod| pod.metadata.name.as_deref().unwrap()).collect();
+    let names: Vec<&str> = pods.iter().map(|pod| &*pod.metadata.name).collect();
     let expected: Vec<String> = (0..16).map(|at| format!("p-{at}")).chain(["last".to_owned()]).collect();
     assert_eq!(names, expected);
     let again: Vec<crate::cluster::Namespace> = client.list("/api/v1/pods").await.unwrap();

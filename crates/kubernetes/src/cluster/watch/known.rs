@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Change, Followed, name};
+use super::{Change, Followed};
 use crate::cluster::ClusterError;
 
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl<V: Clone + PartialEq> Known<V> {
                 false
             }
             Change::Listed(object) => {
-                self.listed.insert(name(object.metadata()), keep(object));
+                self.listed.insert(object.key(), keep(object));
                 false
             }
             Change::Complete => {
@@ -31,20 +31,20 @@ impl<V: Clone + PartialEq> Known<V> {
                 is_new
             }
             Change::Applied(object) => {
-                let (name, value) = (name(object.metadata()), keep(object));
-                let is_new = self.objects.get(&name) != Some(&value);
-                self.objects.insert(name, value);
+                let (key, value) = (object.key(), keep(object));
+                let is_new = self.objects.get(&key) != Some(&value);
+                self.objects.insert(key, value);
                 is_new
             }
             // The last readable version of the object counts.
             Change::Unread(meta) => {
-                let name = name(&meta);
-                if let Some(value) = self.objects.get(&name) {
-                    self.listed.insert(name, value.clone());
+                let key = meta.key();
+                if let Some(value) = self.objects.get(&key) {
+                    self.listed.insert(key, value.clone());
                 }
                 false
             }
-            Change::Deleted(meta) => self.objects.remove(&name(&meta)).is_some(),
+            Change::Deleted(meta) => self.objects.remove(&meta.key()).is_some(),
             // A kind that the cluster does not have has no objects. Those that were known stay nevertheless.
             Change::Failed(ClusterError::NotFound) => !std::mem::replace(&mut self.is_complete, true),
             Change::Failed(_) => false,

@@ -1,5 +1,4 @@
 use futures_util::FutureExt;
-use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::pauses::{CALM, LONGEST_PAUSE};
@@ -47,7 +46,7 @@ impl<K: super::Followed> Followed<K> {
     async fn until(&mut self, names: &[&str]) {
         while !self.known.is_complete() || self.known.values().ne(names) {
             let change = self.next().await;
-            self.known.take(change, |object| name(object.metadata()));
+            self.known.take(change, |object| object.key());
         }
     }
 
@@ -56,7 +55,7 @@ impl<K: super::Followed> Followed<K> {
         loop {
             match self.next().await {
                 Change::Failed(error) => return error,
-                change => self.known.take(change, |object| name(object.metadata())),
+                change => self.known.take(change, |object| object.key()),
             };
         }
     }
@@ -94,8 +93,17 @@ async fn keeps_only_what_identifies_an_object() {
         }
     };
     assert_eq!((node.name(), node.architecture.as_str()), ("a", "amd64"));
-    let ObjectMeta { annotations, managed_fields, uid, .. } = node.metadata;
-    assert_eq!((annotations, managed_fields, uid), (None, None, Some("u".into())));
+    let labels = [("kubernetes.io/arch".to_owned(), "amd64".to_owned())].into();
+    assert_eq!(
+        node.metadata,
+        Metadata {
+            name: "a".into(),
+            uid: "u".into(),
+            labels,
+            resource_version: node.metadata.resource_version.clone(),
+            ..Metadata::default()
+        }
+    );
 }
 
 /// An object with labels that are no texts, or with a text beyond the bound, is unread but for its identity.
@@ -117,8 +125,8 @@ async fn an_object_that_cannot_be_read_costs_that_object_only() {
             seen.push(match nodes.next().await.unwrap() {
                 Change::Listed(node) => format!("listed {}", node.name()),
                 Change::Applied(node) => format!("applied {}", node.name()),
-                Change::Unread(meta) => format!("unread {}", meta.uid.unwrap()),
-                Change::Deleted(meta) => format!("deleted {}", meta.name.unwrap()),
+                Change::Unread(meta) => format!("unread {}", meta.uid),
+                Change::Deleted(meta) => format!("deleted {}", meta.name),
                 Change::Begins | Change::Complete => continue,
                 Change::Failed(error) => panic!("{error}"),
             });
@@ -310,7 +318,7 @@ async fn pauses_grow_and_begin_anew_after_a_while() {
 #[test]
 fn tells_what_is_new() {
     let object = |name: &str, weight: u32| NodePool {
-        metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
+        metadata: Metadata { name: name.into(), ..Metadata::default() },
         weight,
         ..NodePool::default()
     };

@@ -100,7 +100,7 @@ proptest! {
         };
         let before = platforms(&Inventory::of(node_pools.clone(), &nodes));
         // Names are unique, and a pool's taints of the start belong to its nodes.
-        node_pools.push(NodePool { metadata: kube::api::ObjectMeta { name: Some("new".into()), ..pool.metadata.clone() }, ..pool });
+        node_pools.push(NodePool { metadata: crate::cluster::Metadata { name: "new".into(), ..pool.metadata.clone() }, ..pool });
         nodes.push(node);
         let after = platforms(&Inventory::of(node_pools, &nodes));
         for (before, after) in before.into_iter().zip(after) {
