@@ -61,9 +61,9 @@ impl Evictor {
     }
 }
 
-/// Drops the owners that do not matter here.
-pub(super) fn drop_owners(pod: &mut StoredPod) {
-    pod.metadata.owner_references.retain(|owner| owner.controller && owner.is_small());
+/// Drops an owner whose texts are too large to be kept.
+pub(super) fn drop_large_owner(pod: &mut StoredPod) {
+    pod.metadata.controller.take_if(|owner| !owner.is_small());
 }
 
 /// Tries an eviction of no Pod, which shows whether the right is there.

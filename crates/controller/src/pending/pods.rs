@@ -99,8 +99,8 @@ impl Pods {
             return;
         }
         // These fields are no longer needed, and as large as a tenant made them.
-        pod.metadata.owner_references.clear();
-        pod.containers.clear();
+        pod.metadata.controller = None;
+        pod.containers = Vec::new();
         if !self.make_room(&pod) {
             self.has_dropped = true;
             return;

@@ -32,7 +32,7 @@ pub struct ObjectEvent {
 impl ObjectEvent {
     pub fn on(pod: &StoredPod, kind: EventKind) -> Self {
         let [api_version, of, name, uid] = ["v1", "Pod", pod.name(), pod.uid()].map(str::to_owned);
-        Self::on_owner(pod, Owner { api_version, kind: of, name, uid, controller: false }, kind)
+        Self::on_owner(pod, Owner { api_version, kind: of, name, uid, ..Owner::default() }, kind)
     }
 
     /// Makes an event on the Pod's owner, in the Pod's namespace.

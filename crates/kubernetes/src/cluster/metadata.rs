@@ -31,8 +31,9 @@ pub struct Metadata {
     pub creation_timestamp: Option<Time>,
     pub deletion_timestamp: Option<Time>,
     pub deletion_grace_period_seconds: Option<i64>,
-    #[serde(deserialize_with = "first")]
-    pub owner_references: Vec<Owner>,
+    /// Owner that manages the object. An author may name thousands of others.
+    #[serde(rename = "ownerReferences", deserialize_with = "controller")]
+    pub controller: Option<Owner>,
 }
 
 impl Metadata {
@@ -52,7 +53,6 @@ pub struct Owner {
     pub kind: String,
     pub name: String,
     pub uid: String,
-    /// Set if the owner manages the object; at most one owner does.
     pub controller: bool,
 }
 
@@ -90,6 +90,11 @@ pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
     Ok(Option::<First<T, ITEMS>>::deserialize(deserializer)?.map_or_else(Vec::new, |first| first.0))
+}
+
+/// Reads the owner that manages an object; at most one does.
+fn controller<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Owner>, D::Error> {
+    Ok(first(deserializer)?.into_iter().find(|owner: &Owner| owner.controller))
 }
 
 /// Reads labels, unless there are too many for any object: as many as fit into a Pod take twenty times its bytes.

@@ -128,7 +128,7 @@ impl StoredPod {
     }
 
     pub fn controller(&self) -> Option<&Owner> {
-        self.metadata.owner_references.iter().find(|owner| owner.controller)
+        self.metadata.controller.as_ref()
     }
 
     /// Returns whether the scheduler found no node for the Pod, or may not look for one yet.

@@ -84,7 +84,7 @@ fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
     unreadable.facts = None;
     for at in 0..17 {
         let mut pod = unreadable.clone();
-        pod.metadata.owner_references[0].name = format!("other-{at}");
+        pod.metadata.controller.as_mut().unwrap().name = format!("other-{at}");
         count.add(pod, true, None);
     }
     assert_eq!((count.sums.len(), count.totals(&[]).other.pods), (30, 24));
