@@ -1,6 +1,6 @@
 //! Settings of a Pod, beside its images, that influence whether the first program of a container starts.
 
-use crate::cluster::or_default;
+use k8s_openapi::api::core::v1::SeccompProfile;
 
 /// Mount path of the tokens of service accounts in most containers.
 const TOKENS: &str = "/var/run/secrets/";
@@ -20,20 +20,13 @@ pub(super) struct Mount {
 #[derive(Default, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Security {
-    #[serde(deserialize_with = "or_default")]
-    seccomp_profile: Seccomp,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(default)]
-struct Seccomp {
-    r#type: String,
+    seccomp_profile: Option<SeccompProfile>,
 }
 
 impl Security {
     /// Returns whether the seccomp profile is not one that a tenant may have written, which could fail in any way.
     pub(super) fn is_plain(&self) -> bool {
-        self.seccomp_profile.r#type != "Localhost"
+        self.seccomp_profile.as_ref().is_none_or(|profile| profile.type_ != "Localhost")
     }
 }
 
