@@ -123,7 +123,7 @@ impl Cluster {
     }
 
     pub(crate) fn new(config: Config, time: Duration) -> Result<Self, ConnectError> {
-        let api = Mutex::new(Api::new(config.clone(), time, None)?);
+        let api = Mutex::new(Api::new(config.clone(), time)?);
         Ok(Self { config, api, time, silent: Mutex::default() })
     }
 
@@ -210,7 +210,7 @@ impl Cluster {
             let mut answer = success(known.send(method.clone(), path, accept, change).await?).await;
             // kube reads the token once a minute; a token that was replaced earlier is refused until then.
             if matches!(answer, Err(RequestError::Refused { status: 401, .. }))
-                && let Ok(new) = Api::new(self.config.clone(), self.time, None)
+                && let Ok(new) = Api::new(self.config.clone(), self.time)
             {
                 *self.api.lock() = new.clone();
                 answer = success(new.send(method, path, accept, change).await?).await;

@@ -27,16 +27,12 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// Connects without retries. `silence` is the read and write timeout: `None` if each request has a deadline.
-    pub(super) fn new(
-        mut config: Config,
-        connect: Duration,
-        silence: Option<Duration>,
-    ) -> Result<Self, ConnectError> {
+    /// Connects without retries. Each request has its own deadline.
+    pub(super) fn new(mut config: Config, connect: Duration) -> Result<Self, ConnectError> {
         config.default_retry = false;
         config.connect_timeout = Some(connect);
-        config.read_timeout = silence;
-        config.write_timeout = silence;
+        config.read_timeout = None;
+        config.write_timeout = None;
         trim_token(&mut config.auth_info);
         let server = config.cluster_url.to_string().trim_end_matches('/').into();
         let client = Client::try_from(config).map_err(ConnectError::Client)?;

@@ -63,7 +63,7 @@ impl UserClient {
     pub(crate) fn new(config: Config) -> Result<Self, ConnectError> {
         let namespace = config.default_namespace.clone();
         let is_local = config.cluster_url.host().is_some_and(is_loopback);
-        let api = Api::new(config, CONNECT_TIME, None)?;
+        let api = Api::new(config, CONNECT_TIME)?;
         Ok(Self { api, namespace, is_local, pauses: PAUSES, left_out: Mutex::default() })
     }
 

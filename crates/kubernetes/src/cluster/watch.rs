@@ -44,10 +44,8 @@ const WATCH_IDLE: Duration = Duration::from_secs(125);
 /// Time for which resuming a watch is retried before all objects are listed again. A resumed watch delivers the events
 /// in between; an API server that is away for longer is reported as a failure.
 const RESUMING: Duration = Duration::from_secs(30);
-/// Read timeout of a connection; longer than a watch lasts.
-const READ_TIME: Duration = Duration::from_secs(150);
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// Timeout of a page, for which other lists wait.
+/// Timeout of a page, for which other lists wait, and of the beginning of a watch.
 const PAGE_TIME: Duration = Duration::from_secs(60);
 /// Pages of 2 MiB take little more memory than their size. Most objects have some kilobytes.
 const PAGES: Bounds = Bounds { first: 50, most: 500, bytes: 2 << 20, object: OBJECT };
@@ -118,7 +116,7 @@ impl Watcher {
     }
 
     pub(crate) fn new(config: Config, first_pause: Duration) -> Result<Self, ConnectError> {
-        let api = Api::new(config, CONNECT_TIME, Some(READ_TIME))?;
+        let api = Api::new(config, CONNECT_TIME)?;
         let page = Arc::new(Semaphore::new(1));
         let named = Arc::new(Mutex::new(Recently::new(NAMED.0, NAMED.1)));
         Ok(Self { api, first_pause, bounds: PAGES, page, named, unread: None })
@@ -245,7 +243,7 @@ impl<K: Followed> Watch<K> {
                     sleep(self.watcher.first_pause).await;
                 }
                 // Resumed at the last version, as in client-go: a new list costs an overloaded API server most.
-                Err(ClusterError::Unreachable | ClusterError::Status)
+                Err(ClusterError::Unreachable | ClusterError::Timeout | ClusterError::Status)
                     if failing_since.get_or_insert_with(Instant::now).elapsed() < RESUMING =>
                 {
                     sleep(self.pauses.next()).await;
@@ -263,8 +261,10 @@ impl<K: Followed> Watch<K> {
             ("timeoutSeconds", WATCH_TIME),
             ("resourceVersion", version),
         ];
-        let answer = api.send(Method::GET, &with_query(&self.path, watch), JSON, None).await?;
-        Ok(Lines::of(success(answer).await?.into_body(), bounds.object + AROUND))
+        let path = with_query(&self.path, watch);
+        let answer = async { success(api.send(Method::GET, &path, JSON, None).await?).await };
+        let answer = api.within(PAGE_TIME, answer).await?;
+        Ok(Lines::of(answer.into_body(), bounds.object + AROUND))
     }
 
     /// Reads an event, and sets `version` to the object's.

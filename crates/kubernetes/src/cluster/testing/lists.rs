@@ -129,7 +129,8 @@ impl Lists {
         self.change(|store| store.cuts += 1);
     }
 
-    /// Refuses requests for this list from now on, and ends its watches; `None` allows requests again.
+    /// Refuses requests for this list from now on, or does not answer them (0), and ends its watches; `None` allows
+    /// requests again.
     pub fn refuse(&self, list: &str, status: Option<u16>) {
         self.change(|store| {
             store.cuts += 1;
@@ -191,9 +192,18 @@ impl Store {
     }
 }
 
+impl Api {
+    fn is_silent(&self, path: &str) -> bool {
+        self.store.lock().unwrap().refused.get(path) == Some(&0)
+    }
+}
+
 async fn answer(State(api): State<Api>, method: Method, uri: Uri, body: Bytes) -> Response {
+    api.store.lock().unwrap().queries.push(uri.to_string());
+    if api.is_silent(uri.path()) {
+        return std::future::pending().await;
+    }
     let mut store = api.store.lock().unwrap();
-    store.queries.push(uri.to_string());
     if method == Method::PATCH {
         let status = store.patch(uri.path(), &body);
         drop(store);

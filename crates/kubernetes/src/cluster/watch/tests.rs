@@ -6,6 +6,7 @@ use super::*;
 use crate::cluster::testing::Lists;
 use crate::cluster::{Node, NodePool};
 use tolerarch_support::metrics::Metrics;
+use tolerarch_support::testing::StoppedClock;
 
 impl Watcher {
     /// Sets smaller bounds of pages and objects.
@@ -235,6 +236,30 @@ async fn a_watch_that_cannot_be_begun_is_tried_again_before_all_is_listed_anew()
     api.refuse(Node::PATH, Some(503));
     tokio::time::pause();
     assert_eq!(nodes.failure().await, ClusterError::Status);
+}
+
+#[tokio::test]
+async fn a_watch_that_gets_no_answer_is_tried_again_before_all_is_listed_anew() {
+    let api = Lists::start().await;
+    api.put(Node::PATH, node("a", "amd64"));
+    let mut nodes = Followed::<Node>::of(&api, None);
+    nodes.until(&["a"]).await;
+    let requests = async |count: usize| {
+        while api.queries().len() < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    requests(2).await;
+    api.refuse(Node::PATH, Some(0));
+    requests(3).await;
+    let clock = StoppedClock::stop();
+    tokio::time::advance(PAGE_TIME).await;
+    api.refuse(Node::PATH, None);
+    api.put(Node::PATH, node("b", "amd64"));
+    drop(clock);
+    nodes.until(&["a", "b"]).await;
+    let lists = api.queries().iter().filter(|query| query.contains("limit")).count();
+    assert_eq!(lists, 1);
 }
 
 /// Objects that were deleted meanwhile are noticed although there is no event.
