@@ -19,7 +19,7 @@ use super::pace::Pace;
 use super::{ControllerMetrics, ControllerSettings, Learner, Recorder};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Kept, Pod, Purpose};
-use tolerarch_core::policy::{ImageSupport, Mode};
+use tolerarch_core::policy::{ImageSupport, Mode, Policy};
 use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, BatchLimits};
 use tolerarch_engine::lessons::{self, FailedImage, Lesson};
@@ -185,15 +185,9 @@ impl FailingPods {
             return Ok(look);
         }
         let images = self.platforms(pod, failures, facts, terms, limits).await;
-        let (events, learn) = {
-            let settings = self.context.settings.borrow();
-            (settings.events, settings.learn)
-        };
-        let is_enforced = {
-            let snapshot = self.context.current.get();
-            let policy = snapshot.policy_for(terms.profile);
-            policy.is_some_and(|policy| policy.mode_for(facts) == Mode::Enforce)
-        };
+        let ControllerSettings { events, learn, .. } = *self.context.settings.borrow();
+        let enforces = |policy: &Policy| policy.mode_for(facts) == Mode::Enforce;
+        let is_enforced = self.context.current.get().policy_for(terms.profile).is_some_and(enforces);
         for failure in failures {
             let ContainerFailure { container, image, evidence, .. } = failure;
             let known = images.iter().find(|(given, _)| given == image);
@@ -239,10 +233,8 @@ impl FailingPods {
 
     /// Finds out which missing rights have been granted, even if no Pod needs them any more.
     async fn try_again(&self) {
-        let (logs, evictions) = {
-            let settings = self.context.settings.borrow();
-            (settings.pod_logs, settings.evict_failed)
-        };
+        let ControllerSettings { pod_logs: logs, evict_failed: evictions, .. } =
+            *self.context.settings.borrow();
         for what in [(!logs).then_some(NO_LOGS), (!evictions).then_some(NO_EVICTIONS)].into_iter().flatten() {
             self.state.set_fault(what, false);
         }

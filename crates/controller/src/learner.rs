@@ -11,7 +11,7 @@ use tokio::time::{Duration, sleep};
 use super::loops::Context;
 use super::note::{OWNER_RECREATES, RECREATES};
 use super::recreations::Recreations;
-use super::{Leadership, Recorder};
+use super::{ControllerSettings, Leadership, Recorder};
 use tolerarch_engine::lessons::{Lesson, Lessons};
 use tolerarch_kubernetes::cluster::{
     Change, Cluster, ClusterError, ConfigMap, ObjectEvent, OwnedName, RECORD, StoredPod, record,
@@ -50,10 +50,7 @@ impl Learner {
     /// Learns from a change of a Pod whether its owner deletes changed Pods.
     pub(super) fn see(&self, change: &Change<StoredPod>, context: &Context, recorder: &Recorder) {
         let Change::Applied(pod) = change else { return };
-        let (learn, events) = {
-            let settings = context.settings.borrow();
-            (settings.learn, settings.events)
-        };
+        let ControllerSettings { learn, events, .. } = *context.settings.borrow();
         if learn && let Some(owner) = self.recreations.lock().take(pod) {
             self.learn(Lesson::Owner(owner));
             if events && let Some(owner) = pod.controller().cloned() {
@@ -70,16 +67,12 @@ impl Learner {
                 self.more.notified().await;
             }
             sleep(pause).await;
-            let written = self.write(leadership).await;
-            let is_wrong = written.is_err_and(|error| error != ClusterError::Conflict);
-            if let Err(error) = written
-                && is_wrong
-                && !state.has(NOT_WRITTEN)
-            {
+            let fault = self.write(leadership).await.err().filter(|error| *error != ClusterError::Conflict);
+            if let Some(error) = fault.filter(|_| !state.has(NOT_WRITTEN)) {
                 tracing::error!(%error, "{NOT_WRITTEN}");
             }
-            state.set_fault(NOT_WRITTEN, is_wrong);
-            pause = if is_wrong { (2 * pause).min(LONGEST) } else { TOGETHER };
+            state.set_fault(NOT_WRITTEN, fault.is_some());
+            pause = if fault.is_some() { (2 * pause).min(LONGEST) } else { TOGETHER };
         }
     }
 

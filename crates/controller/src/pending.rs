@@ -104,11 +104,8 @@ impl PendingPods {
                         scope_due = Instant::now() + SCOPE;
                     }
                     self.state.set_fault(FORBIDDEN, pods.any_forbidden());
-                    let decides = {
-                        let settings = self.context.settings.borrow();
-                        settings.repair || settings.events
-                    };
-                    if !decides {
+                    let ControllerSettings { repair, events, .. } = *self.context.settings.borrow();
+                    if !repair && !events {
                         continue;
                     }
                     let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete()) else { continue };
