@@ -11,7 +11,6 @@ use tolerarch_engine::lessons::FailedImage;
 use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError, StoredPod};
 use tolerarch_support::recently::Recently;
-use tolerarch_support::sync::Mutex;
 
 /// Delay of an eviction: by then every replica of the webhook has read the record of the failure.
 const KNOWN: Duration = Duration::from_secs(10);
@@ -21,11 +20,8 @@ const TRIES: usize = 60;
 /// Maximal number of evictions in an hour: of a workload's Pods, and of a namespace's, a tenth of those that can wait.
 const OF_WORKLOAD: usize = 5;
 const OF_NAMESPACE: usize = 50;
-const HOUR: Duration = Duration::from_secs(3600);
-/// Number of evictions that are remembered.
-const REMEMBERED: usize = 1 << 14;
-
-pub(super) struct Evictor(Mutex<Recently>);
+/// That hour, and the number of evictions that are remembered.
+pub(super) const REMEMBERED: (Duration, usize) = (Duration::from_secs(3600), 1 << 14);
 
 pub(super) struct FailedPod {
     pub(super) namespace: String,
@@ -34,31 +30,24 @@ pub(super) struct FailedPod {
     digest: Digest,
 }
 
-impl Evictor {
-    pub(super) fn new() -> Self {
-        Self(Mutex::new(Recently::new(HOUR, REMEMBERED)))
-    }
-
-    /// Returns the Pod if its eviction helps and its workload has evictions left: a controller creates another one, and
-    /// tolerarch has let this one onto the node.
-    pub(super) fn candidate(&self, pod: &StoredPod, failed: &FailedImage) -> Option<FailedPod> {
-        let owner = pod.controller()?;
-        let facts = pod.facts.as_ref()?;
-        let is_changed = facts.has_any(&[POOLS_KEY, REQUIRED_KEY]);
-        let mut recently = self.0.lock();
-        let mut has_turn =
-            |whose: &str, most: usize| (0..most).any(|turn| recently.insert(&format!("{whose} {turn}")));
-        let is_candidate = is_changed
-            && owner.kind != "DaemonSet"
-            && has_turn(&owner.uid, OF_WORKLOAD)
-            && has_turn(pod.namespace(), OF_NAMESPACE);
-        is_candidate.then(|| FailedPod {
-            namespace: pod.namespace().to_owned(),
-            name: pod.name().to_owned(),
-            uid: pod.uid().to_owned(),
-            digest: failed.digest,
-        })
-    }
+/// Returns the Pod if its eviction helps and its workload has evictions left: a controller creates another one, and
+/// tolerarch has let this one onto the node.
+pub(super) fn candidate(evicted: &mut Recently, pod: &StoredPod, failed: &FailedImage) -> Option<FailedPod> {
+    let owner = pod.controller()?;
+    let facts = pod.facts.as_ref()?;
+    let is_changed = facts.has_any(&[POOLS_KEY, REQUIRED_KEY]);
+    let mut has_turn =
+        |whose: &str, most: usize| (0..most).any(|turn| evicted.insert(&format!("{whose} {turn}")));
+    let is_candidate = is_changed
+        && owner.kind != "DaemonSet"
+        && has_turn(&owner.uid, OF_WORKLOAD)
+        && has_turn(pod.namespace(), OF_NAMESPACE);
+    is_candidate.then(|| FailedPod {
+        namespace: pod.namespace().to_owned(),
+        name: pod.name().to_owned(),
+        uid: pod.uid().to_owned(),
+        digest: failed.digest,
+    })
 }
 
 /// Drops an owner whose texts are too large to be kept.

@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::container_failure::{ContainerFailure, Evidence, failures, is_exec_format};
-use super::evictor::{self, Evictor, FailedPod};
+use super::evictor::{self, FailedPod};
 use super::fair_queue::FairQueue;
 use super::loops::{Context, lookup_limits, tell, while_on};
 use super::note::{Place, WRONG_ARCHITECTURE, kept};
@@ -88,7 +88,8 @@ impl FailingPods {
         let mut changes = self.context.watcher.follow::<StoredPod>(Some(PODS));
         let mut waiting = FairQueue::new(QUEUE);
         let mut looked = Recently::new(LOOKED.0, LOOKED.1);
-        let (evictor, mut evictions) = (Evictor::new(), FuturesUnordered::new());
+        let mut evicted = Recently::new(evictor::REMEMBERED.0, evictor::REMEMBERED.1);
+        let mut evictions = FuturesUnordered::new();
         let pace = Pace::new(PER_SECOND, BURST);
         let limits = lookup_limits(LOOKS);
         let (pace, limits) = (&pace, &limits);
@@ -123,7 +124,7 @@ impl FailingPods {
                     if let Some(failed) = look.failed
                         && self.context.settings.borrow().evict_failed
                         && evictions.len() < EVICTIONS
-                        && let Some(failed) = evictor.candidate(&pod, &failed)
+                        && let Some(failed) = evictor::candidate(&mut evicted, &pod, &failed)
                     {
                         evictions.push(self.evict(failed));
                     }

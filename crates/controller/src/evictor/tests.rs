@@ -40,8 +40,8 @@ fn owner(kind: &str, uid: &str, controller: bool) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn only_pods_that_others_replace_are_evicted_and_few_of_a_workload() {
-    let evictor = Evictor::new();
-    let is_candidate = |pod: &StoredPod| evictor.candidate(pod, &failed()).is_some();
+    let mut evicted = Recently::new(REMEMBERED.0, REMEMBERED.1);
+    let mut is_candidate = |pod: &StoredPod| candidate(&mut evicted, pod, &failed()).is_some();
     let own = pod(POOLS_KEY, &owner("ReplicaSet", "a", true));
     for (why, pod) in [
         ("nobody creates another one", pod(POOLS_KEY, &json!([]))),
@@ -56,11 +56,11 @@ async fn only_pods_that_others_replace_are_evicted_and_few_of_a_workload() {
     }
     assert!(!is_candidate(&own));
     let of_many = (0..100).map(|at| pod(POOLS_KEY, &owner("ReplicaSet", &at.to_string(), true)));
-    let more = of_many.filter(is_candidate).count();
+    let more = of_many.filter(&mut is_candidate).count();
     assert_eq!(more + OF_WORKLOAD, OF_NAMESPACE, "a namespace does not take the turns of all");
-    tokio::time::advance(HOUR).await;
+    tokio::time::advance(REMEMBERED.0).await;
     assert!(is_candidate(&pod(REQUIRED_KEY, &owner("ReplicaSet", "e", true))), "another workload");
-    tokio::time::advance(HOUR).await;
+    tokio::time::advance(REMEMBERED.0).await;
     assert!(is_candidate(&own));
 }
 
@@ -85,9 +85,9 @@ async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
         current: bench.current.clone(),
         settings,
     };
-    let evictor = Evictor::new();
-    let candidate =
-        || evictor.candidate(&pod(POOLS_KEY, &owner("ReplicaSet", "a", true)), &failed()).unwrap();
+    let mut evicted = Recently::new(REMEMBERED.0, REMEMBERED.1);
+    let own = pod(POOLS_KEY, &owner("ReplicaSet", "a", true));
+    let mut candidate = || candidate(&mut evicted, &own, &failed()).unwrap();
     assert_eq!(candidate().evict(&context).await, None, "nothing is recorded");
 
     let mut record = Lessons::default();
