@@ -83,7 +83,7 @@ impl NodeTaints {
                     }
                     self.notice(queue.end(node, patch, written));
                 }
-                () = at(due) => {
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     for (node, patch) in queue.begin(WRITING - writes.len()) {
                         writes.push(async move {
                             let written = self.write(writer, &node, &patch).await;
@@ -124,13 +124,6 @@ impl NodeTaints {
             };
             tracing::warn!(node, "{what}");
         }
-    }
-}
-
-async fn at(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }
 
