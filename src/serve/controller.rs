@@ -50,7 +50,7 @@ async fn control(
     let own = ControllerMetrics::register(&process.metrics)?;
     let elector = Elector::new(Arc::clone(&cluster), lease, identity(environment), &own);
     let (leadership, resignation) = (elector.leadership(), elector.resignation());
-    process.keep("election", elector.state(), elector, |task| Box::pin(task.run()));
+    process.keep("election", elector.state.clone(), elector, |task| Box::pin(task.run()));
     let recorder = Recorder::new(own.clone());
     let context = Context { leadership, cluster, watcher, current: live.current().clone(), settings };
     let learner = Arc::new(Learner::new(Arc::clone(&context.cluster), failed_images));

@@ -4,6 +4,7 @@
 //! Lease was last seen to change; a leader stops earlier after it has begun its last renewal. So the former leader has
 //! stopped before the next one begins, however both clocks are set.
 
+use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 
 use tolerarch_kubernetes::cluster::{LeaseSpec, MicroTime};
@@ -20,12 +21,12 @@ pub(super) struct Election {
     /// Last known content of the Lease, and the time since when it has had this content.
     seen: Option<(LeaseSpec, Instant)>,
     /// Time until which this replica leads.
-    pub(super) leads_until: Option<Instant>,
+    pub(super) until: watch::Sender<Option<Instant>>,
 }
 
 impl Election {
     pub(super) fn new(identity: String) -> Self {
-        Self { identity, seen: None, leads_until: None }
+        Self { identity, seen: None, until: watch::Sender::default() }
     }
 
     /// Takes over the Lease's content. Returns the content to write, with this time, if this replica may lead.
@@ -38,7 +39,7 @@ impl Election {
         let holder = lease.holder_identity.as_deref().unwrap_or_default();
         let own = holder == self.identity;
         if !own {
-            self.leads_until = None;
+            self.until.send_replace(None);
             let seconds = lease.lease_duration_seconds.and_then(|seconds| seconds.try_into().ok());
             if !holder.is_empty() && now < since + Duration::from_secs(seconds.unwrap_or_default()) {
                 return None;
@@ -57,12 +58,12 @@ impl Election {
 
     /// Takes over that the Lease was written, by a request that began at this time.
     pub(super) fn wrote(&mut self, begun: Instant) {
-        self.leads_until = Some(begun + RENEW);
+        self.until.send_replace(Some(begun + RENEW));
     }
 
     /// Returns the pause before the next look, which is random for candidates, so that they do not all look at once.
     pub(super) fn pause(&self, now: Instant) -> Duration {
-        let leads = self.leads_until.is_some_and(|until| now < until);
+        let leads = self.until.borrow().is_some_and(|until| now < until);
         if leads { RETRY } else { RETRY.mul_f64(1.0 + 1.2 * fastrand::f64()) }
     }
 }
@@ -113,7 +114,7 @@ mod tests {
         let wanted = look(&mut election, &LeaseSpec::default(), Instant::now()).unwrap();
         let (lease_transitions, acquire_time) = (Some(1), Some(time(NOW)));
         assert_eq!(wanted, LeaseSpec { lease_transitions, acquire_time, ..lease("a", NOW) });
-        assert_eq!(election.leads_until, None, "not before it was written");
+        assert_eq!(*election.until.borrow(), None, "not before it was written");
     }
 
     #[test]
@@ -136,12 +137,12 @@ mod tests {
         let (mut election, start) = (Election::new("a".into()), Instant::now());
         look(&mut election, &LeaseSpec::default(), start).unwrap();
         election.wrote(start);
-        assert_eq!(election.leads_until, Some(start + RENEW));
+        assert_eq!(*election.until.borrow(), Some(start + RENEW));
         const { assert!(RENEW.as_secs() + 3 < LEASE as u64, "a request may take another 3 s") };
         let renewed = look(&mut election, &lease("a", 1), start + 2 * SECOND).unwrap();
         assert_eq!((renewed.lease_transitions, renewed.acquire_time), (Some(7), Some(time(THEN))));
         election.wrote(start + 2 * SECOND);
-        assert_eq!(election.leads_until, Some(start + 2 * SECOND + RENEW));
+        assert_eq!(*election.until.borrow(), Some(start + 2 * SECOND + RENEW));
     }
 
     #[test]
@@ -149,7 +150,7 @@ mod tests {
         let (mut election, start) = (Election::new("a".into()), Instant::now());
         election.wrote(start);
         assert_eq!(look(&mut election, &lease("b", 1), start), None);
-        assert_eq!(election.leads_until, None);
+        assert_eq!(*election.until.borrow(), None);
     }
 
     #[test]

@@ -19,9 +19,9 @@ pub struct Elector {
     cluster: Arc<Cluster>,
     lease: OwnedName,
     election: Election,
-    until: watch::Sender<Option<Instant>>,
     leads: IntGauge,
-    state: Reported,
+    /// Degraded if the Lease cannot be read or written.
+    pub state: Reported,
     failing: Option<ClusterError>,
 }
 
@@ -37,13 +37,12 @@ impl Elector {
         identity: String,
         metrics: &ControllerMetrics,
     ) -> Self {
-        let (until, _) = watch::channel(None);
         let (state, election) = (Reported::default(), Election::new(identity));
-        Self { cluster, lease, election, until, leads: metrics.leads.clone(), state, failing: None }
+        Self { cluster, lease, election, leads: metrics.leads.clone(), state, failing: None }
     }
 
     pub fn leadership(&self) -> Leadership {
-        Leadership(self.until.subscribe())
+        Leadership(self.election.until.subscribe())
     }
 
     /// Releases the Lease if this replica holds it, so that another one leads at once. To be awaited when all loops
@@ -71,11 +70,6 @@ impl Elector {
         }
     }
 
-    /// Returns the state, degraded if the Lease cannot be read or written.
-    pub fn state(&self) -> Reported {
-        self.state.clone()
-    }
-
     pub async fn run(&mut self) {
         let (mut leadership, leads) = (self.leadership(), self.leads.clone());
         let shown = async {
@@ -100,10 +94,6 @@ impl Elector {
 
     async fn attempt(&mut self) {
         let tried = timeout(ATTEMPT, self.renew()).await.unwrap_or(Err(ClusterError::Timeout));
-        self.until.send_if_modified(|until| {
-            let new = self.election.leads_until;
-            std::mem::replace(until, new) != new
-        });
         match tried {
             // After a conflict another replica has written the Lease first.
             Ok(()) | Err(ClusterError::Conflict) => {
@@ -136,7 +126,7 @@ impl Elector {
 impl Leadership {
     /// Returns whether this replica leads right now. Checked before each change, as a process may have been suspended.
     pub fn holds(&self) -> bool {
-        self.0.borrow().is_some_and(|until| Instant::now() < until)
+        lasts(&self.0.borrow())
     }
 
     /// Runs `work` once this replica leads; `None` if the replica stops leading first.
@@ -151,10 +141,8 @@ impl Leadership {
     }
 
     async fn gained(&mut self) {
-        while !self.holds() {
-            if self.0.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+        if self.0.wait_for(lasts).await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 
@@ -166,6 +154,10 @@ impl Leadership {
             let _ = timeout_at(until, self.0.changed()).await;
         }
     }
+}
+
+fn lasts(until: &Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() < until)
 }
 
 #[cfg(test)]
