@@ -25,12 +25,11 @@ const BURST: u32 = 100;
 /// remembered: a namespace is being deleted, has a quota of events, or the API server does not answer.
 const FAILED: (Duration, usize) = (Duration::from_secs(60), 4096);
 
+/// Queue of events; clones share it.
 #[derive(Clone)]
-pub struct Recorder(Arc<Shared>);
-
-struct Shared {
-    book: Mutex<Book>,
-    more: Notify,
+pub struct Recorder {
+    book: Arc<Mutex<Book>>,
+    more: Arc<Notify>,
     metrics: ControllerMetrics,
 }
 
@@ -52,12 +51,12 @@ impl Default for Book {
 
 impl Recorder {
     pub fn new(metrics: ControllerMetrics) -> Self {
-        Self(Arc::new(Shared { book: Mutex::default(), more: Notify::new(), metrics }))
+        Self { book: Arc::default(), more: Arc::default(), metrics }
     }
 
     /// Queues an event, unless one for the same object and reason was queued within the hour and not dropped.
     pub(super) fn record(&self, mut event: ObjectEvent, note: impl FnOnce() -> String) {
-        let mut book = self.0.book.lock();
+        let mut book = self.book.lock();
         // The name of an event does not depend on its note.
         if book.failed.contains(&event.namespace) || !book.told.insert(&event.name()) {
             return;
@@ -65,10 +64,10 @@ impl Recorder {
         event.note = note();
         if let Some(dropped) = book.waiting.push(&event.namespace.clone(), event) {
             book.told.remove(&dropped.name());
-            self.0.metrics.dropped.inc();
+            self.metrics.dropped.inc();
         }
         drop(book);
-        self.0.more.notify_one();
+        self.more.notify_one();
     }
 }
 
@@ -85,7 +84,7 @@ impl EventLoop {
         loop {
             self.leadership.lead(self.work()).await;
             // The next leader finds the events out by itself.
-            *self.recorder.0.book.lock() = Book::default();
+            *self.recorder.book.lock() = Book::default();
             self.state.set(State::Healthy);
         }
     }
@@ -93,12 +92,12 @@ impl EventLoop {
     async fn work(&self) {
         let pace = Pace::new(PER_SECOND, BURST);
         loop {
-            let next = self.recorder.0.book.lock().waiting.pop();
+            let next = self.recorder.book.lock().waiting.pop();
             let Some(event) = next else {
-                self.recorder.0.more.notified().await;
+                self.recorder.more.notified().await;
                 continue;
             };
-            let is_failing = self.recorder.0.book.lock().failed.contains(&event.namespace);
+            let is_failing = self.recorder.book.lock().failed.contains(&event.namespace);
             if !is_failing {
                 pace.turn().await;
                 if !self.leadership.holds() {
@@ -107,7 +106,7 @@ impl EventLoop {
             }
             if is_failing || !self.is_written(&event).await {
                 // The event may be recorded again.
-                self.recorder.0.book.lock().told.remove(&event.name());
+                self.recorder.book.lock().told.remove(&event.name());
             }
         }
     }
@@ -116,7 +115,7 @@ impl EventLoop {
     async fn is_written(&self, event: &ObjectEvent) -> bool {
         match event.write(&self.cluster, &self.instance).await {
             Ok(()) => {
-                self.recorder.0.metrics.wrote(event.kind);
+                self.recorder.metrics.wrote(event.kind);
                 self.state.set(State::Healthy);
                 true
             }
@@ -125,7 +124,7 @@ impl EventLoop {
             Err(error) => {
                 let (namespace, name, reason) = (&*event.namespace, &*event.object.name, event.kind.reason);
                 tracing::warn!(namespace, name, reason, %error, "an event cannot be written");
-                self.recorder.0.book.lock().failed.insert(namespace);
+                self.recorder.book.lock().failed.insert(namespace);
                 // The namespace may have been deleted.
                 if error != ClusterError::NotFound {
                     self.state.set(State::Degraded("events cannot be written"));
