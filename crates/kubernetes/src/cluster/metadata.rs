@@ -69,13 +69,9 @@ pub(super) struct Condition {
     status: String,
 }
 
-pub(super) fn holds(conditions: &[Condition], r#type: &str) -> Option<bool> {
-    conditions.iter().find(|condition| condition.r#type == r#type).map(|condition| condition.status == "True")
-}
-
-/// Returns whether the condition is known not to hold.
-pub(super) fn fails(conditions: &[Condition], r#type: &str) -> bool {
-    conditions.iter().any(|condition| condition.r#type == r#type && condition.status == "False")
+/// Returns the status of a condition: `True`, `False` or `Unknown`.
+pub(super) fn status_of<'c>(conditions: &'c [Condition], r#type: &str) -> Option<&'c str> {
+    conditions.iter().find(|condition| condition.r#type == r#type).map(|condition| &*condition.status)
 }
 
 /// Reads `null` as absent, as Kubernetes does.

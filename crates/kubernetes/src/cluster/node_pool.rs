@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::metadata::{Condition, Metadata, fails, holds, or_default, take};
+use super::metadata::{Condition, Metadata, or_default, status_of, take};
 use super::node::Taint;
 use super::watch::Followed;
 
@@ -81,8 +81,8 @@ impl TryFrom<Value> for NodePool {
             requirements: take(pool, "/spec/template/spec/requirements")?,
             limits: quantities(take(pool, "/spec/limits")?),
             resources: quantities(take(pool, "/status/resources")?),
-            is_ready: holds(&conditions, "Ready"),
-            is_stuck: fails(&conditions, "NodeRegistrationHealthy"),
+            is_ready: status_of(&conditions, "Ready").map(|status| status == "True"),
+            is_stuck: status_of(&conditions, "NodeRegistrationHealthy") == Some("False"),
         })
     }
 }

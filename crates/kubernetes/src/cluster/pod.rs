@@ -10,7 +10,7 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
 use self::plain::{Mount, Security, Variable};
-use super::metadata::{Condition, Metadata, Owner, first, holds, or_default};
+use super::metadata::{Condition, Metadata, Owner, first, or_default, status_of};
 use super::quantity::Quantity;
 use super::watch::Followed;
 use tolerarch_core::pod::Pod;
@@ -143,7 +143,7 @@ impl StoredPod {
         let named = spec.init_containers.iter().chain(&spec.containers);
         let named = named.filter(|container| container.image.len() <= IMAGE);
         let named: HashMap<&str, &Container> = named.map(|own| (&*own.name, own)).collect();
-        let is_scheduled = holds(&status.conditions, "PodScheduled");
+        let is_scheduled = status_of(&status.conditions, "PodScheduled").map(|status| status == "True");
         let mut containers = status.init_container_statuses;
         containers.extend(status.container_statuses);
         for container in &mut containers {
@@ -157,7 +157,7 @@ impl StoredPod {
             node: Some(spec.node_name).filter(|name| !name.is_empty()),
             phase: status.phase,
             is_scheduled,
-            is_disrupted: holds(&status.conditions, "DisruptionTarget") == Some(true),
+            is_disrupted: status_of(&status.conditions, "DisruptionTarget") == Some("True"),
             is_nominated: !status.nominated_node_name.is_empty(),
             containers,
             requests,
