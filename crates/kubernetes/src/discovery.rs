@@ -103,7 +103,8 @@ impl<'a> Discovery<'a> {
 fn found(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>) {
     let (mut pools, mut warnings) = (BTreeMap::<&str, Pool>::new(), Vec::new());
     for node_pool in &inventory.node_pools {
-        let (own, Some(name)) = (node_pool.name(), node_pool.label(POOL_LABEL)) else { continue };
+        let name = node_pool.metadata.labels.get(POOL_LABEL).map(String::as_str);
+        let (own, Some(name)) = (node_pool.name(), name) else { continue };
         if configured.iter().any(|pool| pool.name == name) {
             continue;
         }
@@ -164,7 +165,7 @@ impl Inventory {
                 nodes += count;
             }
             if opens(&pool, together, taints) {
-                platforms = platforms.union(kind.platforms());
+                platforms = platforms.union(kind.platforms);
             }
         }
         node_pools.sort_by(|a, b| (b.weight, b.name()).cmp(&(a.weight, a.name())));

@@ -42,10 +42,6 @@ impl Node {
     pub fn name(&self) -> &str {
         &self.metadata.name
     }
-
-    pub fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.get(key).map(String::as_str)
-    }
 }
 
 impl TryFrom<Value> for Node {

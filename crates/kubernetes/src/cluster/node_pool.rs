@@ -48,10 +48,6 @@ impl NodePool {
     pub fn name(&self) -> &str {
         &self.metadata.name
     }
-
-    pub fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.get(key).map(String::as_str)
-    }
 }
 
 /// Requirement on a label of nodes.

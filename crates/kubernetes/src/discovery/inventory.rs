@@ -21,7 +21,8 @@ pub struct Inventory {
 pub struct NodeKind {
     /// Taints without those that come and go with the state of a node.
     taints: Vec<Taint>,
-    platforms: PlatformSet,
+    /// Platform; none for a node that does not run linux, or has not reported its architecture yet.
+    pub(super) platforms: PlatformSet,
     node_pool: Option<String>,
 }
 
@@ -30,12 +31,7 @@ impl NodeKind {
         let mut taints = node.taints.clone();
         taints.retain(|taint| !is_passing(taint) && !is_wish(taint));
         taints.sort_unstable();
-        Self { taints, platforms: of_node(node), node_pool: node.label(NODE_POOL).map(str::to_owned) }
-    }
-
-    /// Returns the platform; none for a node that does not run linux, or has not reported its architecture yet.
-    pub fn platforms(&self) -> PlatformSet {
-        self.platforms
+        Self { taints, platforms: of_node(node), node_pool: node.metadata.labels.get(NODE_POOL).cloned() }
     }
 }
 

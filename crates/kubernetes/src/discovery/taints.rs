@@ -16,12 +16,9 @@ pub(super) fn is_wish(taint: &Taint) -> bool {
     taint.effect == "PreferNoSchedule"
 }
 
-pub(super) fn is_tolerated<'a, 't: 'a>(
-    taint: &Taint,
-    tolerations: impl IntoIterator<Item = &'a Toleration<'t>>,
-) -> bool {
+pub(super) fn is_tolerated(taint: &Taint, tolerations: &[Toleration<'_>]) -> bool {
     let Taint { key, value, effect } = taint;
-    tolerations.into_iter().any(|toleration| toleration.tolerates(key, value, effect))
+    tolerations.iter().any(|toleration| toleration.tolerates(key, value, effect))
 }
 
 /// Effect of a pool's tolerations on the taints of some nodes.

@@ -383,7 +383,7 @@ fn reads_nodes() {
             "nodeInfo": {"architecture": "arm64", "operatingSystem": "windows"},
         },
     }));
-    assert_eq!((node.name(), node.label("kubernetes.io/os")), ("n", Some("linux")));
+    assert_eq!((node.name(), &*node.metadata.labels["kubernetes.io/os"]), ("n", "linux"));
     assert_eq!((node.architecture.as_str(), node.os.as_str()), ("arm64", "linux"), "labels count first");
     assert_eq!(
         node.taints,
@@ -413,7 +413,10 @@ fn reads_node_pools() {
         },
         "status": {"resources": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "False"}]},
     }));
-    assert_eq!((pool.name(), pool.label("tolerarch.io/pool"), pool.weight), ("p", Some("multi-arch"), 5));
+    assert_eq!(
+        (pool.name(), &*pool.metadata.labels["tolerarch.io/pool"], pool.weight),
+        ("p", "multi-arch", 5)
+    );
     assert_eq!((pool.limits["cpu"].as_str(), pool.resources["cpu"].as_str()), ("1000", "4"));
     assert_eq!((pool.taints.len(), pool.startup_taints.len()), (1, 1));
     assert_eq!(pool.requirements[0].values, [""; 0]);
