@@ -1,4 +1,4 @@
-//! Parts that several types read from the Kubernetes API share.
+//! Parts that several types read from the Kubernetes API share; namespaces, of which nothing else is read.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,6 +8,7 @@ use serde::de::{DeserializeOwned, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::watch::Followed;
 use tolerarch_text::json::First;
 
 /// Maximal bytes of each text of an owner that is used: the author of an object chooses them.
@@ -43,6 +44,19 @@ impl Metadata {
             "" => self.name.clone(),
             namespace => format!("{namespace}/{}", self.name),
         }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Namespace {
+    pub metadata: Metadata,
+}
+
+impl Followed for Namespace {
+    const LIST: &'static str = "/api/v1/namespaces";
+
+    fn key(&self) -> String {
+        self.metadata.key()
     }
 }
 
