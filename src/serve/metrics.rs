@@ -1,11 +1,11 @@
 //! Metrics of all parts, and those of reloads.
 
-use prometheus::{IntCounter, IntGauge};
+use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
 use tolerarch_images::credentials::CredentialMetrics;
 use tolerarch_images::registry::RegistryMetrics;
 use tolerarch_images::resolver::ResolverMetrics;
-use tolerarch_kubernetes::cluster::UnreadMetrics;
+use tolerarch_kubernetes::cluster::unread_objects;
 use tolerarch_kubernetes::discovery::DiscoveryMetrics;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::ReviewMetrics;
@@ -18,7 +18,7 @@ pub(super) struct Families {
     pub(super) registry: RegistryMetrics,
     pub(super) credentials: CredentialMetrics,
     pub(super) discovery: DiscoveryMetrics,
-    pub(super) unread: UnreadMetrics,
+    pub(super) unread: IntCounterVec,
     /// Images that are kept from an architecture, and owners whose Pods stay unchanged.
     pub(super) lessons: [IntGauge; 2],
     pub(super) reload: ReloadMetrics,
@@ -33,7 +33,7 @@ impl Families {
             registry: RegistryMetrics::register(metrics)?,
             credentials: CredentialMetrics::register(metrics)?,
             discovery: DiscoveryMetrics::register(metrics)?,
-            unread: UnreadMetrics::register(metrics)?,
+            unread: unread_objects(metrics)?,
             lessons: [
                 metrics.gauge(
                     "tolerarch_failed_images",

@@ -45,7 +45,7 @@ pub use quantity::{Quantity, QuantityError};
 pub use selector::Selector;
 pub use tolerarch_core::pod::is_name;
 pub use user::UserClient;
-pub use watch::{Change, Followed, Known, UnreadMetrics, Watcher};
+pub use watch::{Change, Followed, Known, Watcher, unread_objects};
 
 /// Timeout of a whole request.
 const TIME: Duration = Duration::from_secs(3);

@@ -63,22 +63,17 @@ pub trait Followed: DeserializeOwned + Send + 'static {
     fn key(&self) -> String;
 }
 
-/// Counter of unreadable objects. Clones share it.
-#[derive(Clone)]
-pub struct UnreadMetrics(IntCounterVec);
-
-impl UnreadMetrics {
-    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let unread = metrics.counters(
-            "tolerarch_cluster_unread_objects_total",
-            "Objects of the cluster that could not be read and were left out, at each list and watch.",
-            &["resource"],
-        )?;
-        for resource in ["namespaces", "nodepools", "nodes", "pods"] {
-            let _ = unread.with_label_values(&[resource]);
-        }
-        Ok(Self(unread))
+/// Registers the counter of unreadable objects.
+pub fn unread_objects(metrics: &Metrics) -> Result<IntCounterVec, prometheus::Error> {
+    let unread = metrics.counters(
+        "tolerarch_cluster_unread_objects_total",
+        "Objects of the cluster that could not be read and were left out, at each list and watch.",
+        &["resource"],
+    )?;
+    for resource in ["namespaces", "nodepools", "nodes", "pods"] {
+        let _ = unread.with_label_values(&[resource]);
     }
+    Ok(unread)
 }
 
 /// A client that follows objects. Clones share state.
@@ -91,7 +86,7 @@ pub struct Watcher {
     page: Arc<Semaphore>,
     /// Unreadable objects that were logged.
     named: Arc<Mutex<Recently>>,
-    unread: Option<UnreadMetrics>,
+    unread: Option<IntCounterVec>,
 }
 
 #[derive(Debug)]
@@ -123,7 +118,7 @@ impl Watcher {
     }
 
     #[must_use]
-    pub fn counting(self, unread: &UnreadMetrics) -> Self {
+    pub fn counting(self, unread: &IntCounterVec) -> Self {
         Self { unread: Some(unread.clone()), ..self }
     }
 
@@ -161,7 +156,7 @@ impl Watcher {
     /// Counts an unreadable object, and logs it at most once an hour.
     fn unread<K: Followed>(&self, (meta, error): (Metadata, ClusterError)) -> Change<K> {
         let resource = K::LIST.rsplit('/').next().unwrap_or_default();
-        if let Some(UnreadMetrics(counted)) = &self.unread {
+        if let Some(counted) = &self.unread {
             counted.with_label_values(&[resource]).inc();
         }
         let name = meta.key();

@@ -118,7 +118,7 @@ async fn an_object_that_cannot_be_read_costs_that_object_only() {
     for object in [node("a", "amd64"), odd("b"), huge("c"), node("d", "amd64")] {
         api.put(Node::PATH, object);
     }
-    let watcher = api.watcher().bounded(LARGE, LARGE).counting(&UnreadMetrics::register(&metrics).unwrap());
+    let watcher = api.watcher().bounded(LARGE, LARGE).counting(&unread_objects(&metrics).unwrap());
     let mut nodes = watcher.follow::<Node>(None);
     let mut next = async |count: usize| {
         let mut seen = Vec::new();
