@@ -18,8 +18,8 @@ use super::note::{Place, WRONG_ARCHITECTURE, kept};
 use super::pace::Pace;
 use super::{ControllerMetrics, ControllerSettings, Learner, Recorder};
 use tolerarch_core::image::PlatformSet;
-use tolerarch_core::pod::{Kept, Pod, Purpose};
-use tolerarch_core::policy::{ImageSupport, Mode, Policy};
+use tolerarch_core::pod::{Kept, Purpose};
+use tolerarch_core::policy::Mode;
 use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, BatchLimits};
 use tolerarch_engine::lessons::{self, FailedImage, Lesson};
@@ -185,14 +185,21 @@ impl FailingPods {
         if found.os == "windows" {
             return Ok(look);
         }
-        let images = self.platforms(pod, failures, facts, terms, limits).await;
+        let snapshot = self.context.current.get();
+        let policy = snapshot.policy_for(terms.profile);
+        let is_enforced = policy.is_some_and(|policy| policy.mode_for(facts) == Mode::Enforce);
+        // Other images are not looked up: a Pod may name 64.
+        let is_wanted = |given: &str| failures.iter().any(|failure| failure.image == given);
+        let policy = policy.unwrap_or(&snapshot.policy);
+        let supports = snapshot.supports(policy, pod.namespace(), facts, is_wanted, limits);
+        let mut images = decide::caught(supports).await.unwrap_or_default();
+        images.retain(|image| image.purpose == Purpose::Run);
         let ControllerSettings { events, learn, .. } = *self.context.settings.borrow();
-        let enforces = |policy: &Policy| policy.mode_for(facts) == Mode::Enforce;
-        let is_enforced = self.context.current.get().policy_for(terms.profile).is_some_and(enforces);
         for failure in failures {
             let ContainerFailure { container, image, evidence, .. } = failure;
-            let known = images.iter().find(|(given, _)| given == image);
-            let platforms = known.map(|(_, platforms)| *platforms);
+            // Platforms by the manifest, whether or not the image has failed there.
+            let mut known = images.iter().filter(|known| known.given == image);
+            let platforms = known.find_map(|known| known.support.ok()?.runs_on());
             let architecture = &*found.architecture;
             let place = Place { container, image, node, architecture, platforms };
             // Without the image's platforms the message could not name the cause.
@@ -248,27 +255,6 @@ impl FailingPods {
         if self.state.has(NO_EVICTIONS) {
             let _ = self.learn(NO_EVICTIONS, evictor::try_one(&self.context.cluster).await);
         }
-    }
-
-    /// Returns the platforms of the failing images, as far as they are known.
-    async fn platforms(
-        &self,
-        pod: &StoredPod,
-        failures: &[ContainerFailure],
-        facts: &Pod<'_>,
-        terms: NamespaceSettings<'_>,
-        limits: &BatchLimits,
-    ) -> Vec<(String, PlatformSet)> {
-        let snapshot = self.context.current.get();
-        let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
-        // Other images are not looked up: a Pod may name 64.
-        let is_wanted = |given: &str| failures.iter().any(|failure| failure.image == given);
-        let supports = snapshot.supports(policy, pod.namespace(), facts, is_wanted, limits);
-        let Some(images) = decide::caught(supports).await else { return Vec::new() };
-        let run = images.iter().filter(|image| image.purpose == Purpose::Run);
-        // Platforms by the manifest, whether or not the image has failed there.
-        let by_manifest = |image: &ImageSupport<'_>| image.support.ok()?.runs_on();
-        run.filter_map(|image| Some((image.given.to_owned(), by_manifest(image)?))).collect()
     }
 }
 
