@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use crate::tls::TlsMetrics;
-use activity::{Arriving, Watched};
+use activity::{Arriving, watched};
 pub use slots::Limits;
 use slots::{Slot, Slots};
 
@@ -162,7 +162,7 @@ impl Connection {
     {
         let Self { router, mut phase, slot, first, idle } = self;
         let activity = &slot.activity;
-        let io = TokioIo::new(Watched { stream, activity: Arc::clone(activity) });
+        let io = TokioIo::new(watched(stream, Arc::clone(activity)));
         let draining = phase.clone();
         let service = service_fn(|request: Request<Incoming>| {
             activity.head_complete();

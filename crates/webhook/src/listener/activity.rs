@@ -1,15 +1,16 @@
 //! State of a connection, and the time since it has been in it: this distinguishes stalled connections from idle ones.
 
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
+use tokio_io_timeout::TimeoutWriter;
+use tokio_util::io::InspectReader;
 
 use tolerarch_support::sync::Mutex;
 
@@ -26,8 +27,6 @@ struct State {
     /// Start of the stage, or of the head of the same request.
     since: Instant,
     served: bool,
-    /// Time since which the client has not taken what is written. Further requests do not reset it.
-    untaken: Option<Instant>,
     cut_off: bool,
 }
 
@@ -55,7 +54,7 @@ impl State {
 impl Activity {
     pub(super) fn new() -> Arc<Self> {
         let (stage, since) = (Stage::Resting, Instant::now());
-        let state = State { stage, since, served: false, untaken: None, cut_off: false };
+        let state = State { stage, since, served: false, cut_off: false };
         Arc::new(Self { state: Mutex::new(state), leave: Notify::new() })
     }
 
@@ -101,21 +100,11 @@ impl Activity {
         state.cut_off || state.waiting().is_some()
     }
 
-    /// Returns the outcome of a write, and records since when the write has been waiting for the client.
-    fn written<T>(&self, outcome: Poll<T>) -> Poll<T> {
-        let mut state = self.state.lock();
-        if outcome.is_pending() != state.untaken.is_some() {
-            state.untaken = outcome.is_pending().then(Instant::now);
-        }
-        outcome
-    }
-
     /// Returns `Some` if the connection has to close because its client does not go on, true if at once. `first` is the
     /// maximal time until the first request, `idle` until each further one.
     pub(super) fn overdue(&self, first: Duration, idle: Duration) -> Option<bool> {
         let state = self.state.lock();
-        let is_stalled = |since: Instant| since.elapsed() > CLIENT_TIME;
-        if state.untaken.is_some_and(is_stalled) || state.stage == Stage::Head && is_stalled(state.since) {
+        if state.stage == Stage::Head && state.since.elapsed() > CLIENT_TIME {
             return Some(true);
         }
         let rest = if state.served { idle } else { first };
@@ -123,54 +112,18 @@ impl Activity {
     }
 }
 
-/// Stream that records in the [`Activity`] when bytes arrive and when writes wait.
-pub(super) struct Watched<S> {
-    pub(super) stream: S,
-    pub(super) activity: Arc<Activity>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.activity.bytes_arrived();
+/// Returns a stream that records arriving bytes in the activity, and fails if the client does not take what is written.
+pub(super) fn watched<S: AsyncRead + AsyncWrite>(
+    stream: S,
+    activity: Arc<Activity>,
+) -> impl AsyncRead + AsyncWrite + Unpin {
+    let mut stream = TimeoutWriter::new(stream);
+    stream.set_timeout(Some(CLIENT_TIME));
+    InspectReader::new(Box::pin(stream), move |bytes: &[u8]| {
+        if !bytes.is_empty() {
+            activity.bytes_arrived();
         }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, data);
-        self.activity.written(written)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let written = Pin::new(&mut self.stream).poll_flush(cx);
-        self.activity.written(written)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
-        self.activity.written(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
+    })
 }
 
 /// The body of a request, which tells when all of it has arrived.

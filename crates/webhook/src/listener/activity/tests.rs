@@ -1,4 +1,8 @@
-use tokio::time::advance;
+use std::io::ErrorKind;
+
+use futures_util::FutureExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::{advance, sleep};
 
 use super::*;
 
@@ -6,42 +10,51 @@ const SECOND: Duration = Duration::from_secs(1);
 const FIRST: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(180);
 
+/// A stream to a client, one byte of which is on the way at most.
+fn stream_to_client(activity: &Arc<Activity>) -> (impl AsyncRead + AsyncWrite + Unpin + use<>, DuplexStream) {
+    let (server, client) = duplex(1);
+    (watched(server, Arc::clone(activity)), client)
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_client_has_to_take_its_answer_and_a_resting_one_does_not_count_as_stalled() {
+async fn a_resting_client_does_not_count_as_stalled() {
     let activity = Activity::new();
     let overdue = || activity.overdue(FIRST, IDLE);
-    let write = |outcome: Poll<()>| {
-        let _ = activity.written(outcome);
-    };
     activity.bytes_arrived();
     activity.head_complete();
     activity.body_complete();
-    // A further request is in hand, which is not answered before this is taken.
-    write(Poll::Pending);
-    advance(CLIENT_TIME).await;
-    write(Poll::Pending);
-    assert_eq!((overdue(), activity.waiting()), (None, None));
-    advance(SECOND).await;
-    assert_eq!(overdue(), Some(true));
-    write(Poll::Ready(()));
+    advance(CLIENT_TIME + SECOND).await;
     assert_eq!((overdue(), activity.waiting()), (None, None), "it is still being answered");
 
     activity.at_rest();
-    let rests_since = Instant::now();
-    write(Poll::Pending);
-    advance(CLIENT_TIME + SECOND).await;
-    assert_eq!(overdue(), Some(true));
-    write(Poll::Ready(()));
-    assert_eq!((overdue(), activity.waiting()), (None, Some((true, rests_since))));
-    advance(IDLE - rests_since.elapsed()).await;
+    assert_eq!((overdue(), activity.waiting()), (None, Some((true, Instant::now()))));
+    advance(IDLE).await;
     assert_eq!(overdue(), None);
     advance(SECOND).await;
     assert_eq!(overdue(), Some(false));
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_has_to_take_its_answer() {
+    let (mut server, mut client) = stream_to_client(&Activity::new());
+    for _ in 0..3 {
+        // It takes each part in time, and all of them later.
+        let takes = async {
+            sleep(CLIENT_TIME - SECOND).await;
+            client.read_u8().await.unwrap();
+        };
+        tokio::join!(async { server.write_all(b"x").await.unwrap() }, takes);
+    }
+    server.write_all(b"x").await.unwrap();
+    let begun = Instant::now();
+    assert_eq!(server.write_all(b"x").await.unwrap_err().kind(), ErrorKind::TimedOut);
+    assert!(begun.elapsed() >= CLIENT_TIME && begun.elapsed() < CLIENT_TIME + SECOND);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_head_has_to_be_complete_in_time_whatever_is_written() {
     let activity = Activity::new();
+    let (mut server, mut client) = stream_to_client(&activity);
     let overdue = || activity.overdue(FIRST, IDLE);
     advance(FIRST).await;
     assert_eq!(overdue(), None);
@@ -51,9 +64,10 @@ async fn a_head_has_to_be_complete_in_time_whatever_is_written() {
     for _ in 0..5 {
         assert_eq!(overdue(), None);
         advance(2 * SECOND).await;
-        activity.bytes_arrived();
-        let _ = activity.written(Poll::<()>::Pending);
-        let _ = activity.written(Poll::Ready(()));
+        client.write_all(b"x").await.unwrap();
+        server.read_u8().await.unwrap();
+        server.write_all(b"x").await.unwrap();
+        client.read_u8().await.unwrap();
     }
     advance(SECOND).await;
     assert_eq!(overdue(), Some(true));
@@ -70,14 +84,17 @@ async fn a_head_has_to_be_complete_in_time_whatever_is_written() {
 #[tokio::test(start_paused = true)]
 async fn further_requests_give_no_time_to_take_the_answers() {
     let activity = Activity::new();
-    for _ in 0..11 {
-        assert_eq!(activity.overdue(FIRST, IDLE), None);
-        activity.bytes_arrived();
+    let (mut server, mut client) = stream_to_client(&activity);
+    server.write_all(b"x").await.unwrap();
+    for _ in 0..10 {
+        client.write_all(b"x").await.unwrap();
+        server.read_u8().await.unwrap();
         activity.head_complete();
         activity.body_complete();
         activity.at_rest();
-        let _ = activity.written(Poll::<()>::Pending);
+        assert!(server.write_all(b"x").now_or_never().is_none());
         advance(SECOND).await;
     }
-    assert_eq!(activity.overdue(FIRST, IDLE), Some(true));
+    let written = server.write_all(b"x").now_or_never().unwrap();
+    assert_eq!(written.unwrap_err().kind(), ErrorKind::TimedOut);
 }
