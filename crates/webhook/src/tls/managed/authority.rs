@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+    KeyPair, KeyUsagePurpose,
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -24,7 +24,7 @@ pub(super) struct Authority {
 
 impl Authority {
     pub(super) fn new(now: Time, lifetime: Duration) -> Result<Self, rcgen::Error> {
-        let key = key()?;
+        let key = KeyPair::generate()?;
         let mut params = params(&[], now, now + lifetime)?;
         // A name of its own: verifiers look for issuers by name, and try each key of that name.
         let name = format!("tolerarch CA {:016x}", fastrand::u64(..));
@@ -59,7 +59,7 @@ impl Authority {
         now: Time,
         lifetime: Duration,
     ) -> Result<(Zeroizing<String>, Zeroizing<String>), rcgen::Error> {
-        let key = key()?;
+        let key = KeyPair::generate()?;
         let expires = self.ca.expires.min(now + lifetime);
         let mut params = params(names, now, expires)?;
         params.distinguished_name.push(DnType::CommonName, "tolerarch");
@@ -119,10 +119,6 @@ pub(super) fn read_bundle(text: &[u8]) -> Vec<Ca> {
 
 pub(super) fn write_bundle(certificates: &[Der]) -> String {
     certificates.iter().map(pem).collect()
-}
-
-fn key() -> Result<KeyPair, rcgen::Error> {
-    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
 }
 
 fn params(names: &[String], now: Time, expires: Time) -> Result<CertificateParams, rcgen::Error> {

@@ -141,11 +141,24 @@ impl Configuration {
     }
 }
 
-/// Returns the host of a webhook's URL, as a certificate names it.
+/// Returns the host of a webhook's URL, as a certificate names it: an IPv6 address without brackets.
 fn host(url: &str) -> Option<String> {
-    match Url::parse(url).ok()?.host()? {
-        url::Host::Domain(name) => Some(name.to_owned()),
-        url::Host::Ipv4(address) => Some(address.to_string()),
-        url::Host::Ipv6(address) => Some(address.to_string()),
+    Some(Url::parse(url).ok()?.host_str()?.trim_matches(['[', ']']).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_written_as_in_certificates() {
+        for (url, name) in [
+            ("https://Hook.example:8443/mutate", Some("hook.example")),
+            ("https://10.1.2.3/", Some("10.1.2.3")),
+            ("https://[FD00:0::7]:8443/", Some("fd00::7")),
+            ("hook.example", None),
+        ] {
+            assert_eq!(host(url).as_deref(), name);
+        }
     }
 }
