@@ -95,13 +95,13 @@ impl Server {
         process.components.push(certificate);
         let live = process.decide(config, environment, families, None).await?;
         let current = live.current().clone();
-        let own = current.clone();
-        let credentials = Component::new("credentials")
-            .checked(move || match current.get().credentials.faults() {
+        let credentials = Component::new("credentials").checked(move || {
+            let credentials = &current.get().credentials;
+            credentials.is_configured().then(|| match credentials.faults() {
                 [] => State::Healthy,
                 _ => State::Degraded("a source cannot be used; the log names it, and the others are in use"),
             })
-            .enabled_if(move || own.get().credentials.is_configured());
+        });
         process.components.insert(1, credentials);
         process.components.extend(warm(&live));
         let (phase, seen) = watch::channel(Phase::Serving);

@@ -87,7 +87,7 @@ mod tests {
     use tolerarch_images::registry::RequestKind;
     use tolerarch_images::shared_cache::SharedCacheMetrics;
     use tolerarch_kubernetes::discovery::{Discovery, Inventory};
-    use tolerarch_support::health::{Component, Health};
+    use tolerarch_support::health::{Component, Health, Reported};
     use tolerarch_webhook::tls::{ManagedMetrics, TlsMetrics};
 
     /// All metrics there are.
@@ -106,7 +106,7 @@ mod tests {
         supervisor::restarts(&metrics).unwrap().with_label_values(&["reload"]);
         ControllerMetrics::register(&metrics).unwrap();
         CensusMetrics::register(&metrics).unwrap().show(&Count::default().totals(&[]), [0, 0]);
-        Health::register(&metrics, vec![Component::new("serving")]).unwrap().check();
+        Health::register(&metrics, vec![Component::new("serving").reported(Reported::default())]).unwrap().check();
         metrics.render().unwrap()
     }
 

@@ -117,14 +117,14 @@ impl Process {
 
     /// Follows changes of the files since `seen`, which was read before their use. The component is listed first.
     pub(super) fn follow(&mut self, live: &Live, sources: Sources, levels: Levels, seen: FileVersions) {
-        let mut configuration = Component::new("configuration");
+        let state = Reported::default();
+        let mut configuration = Component::new("configuration").reported(state.clone());
         if let Some(follower) = Follower::new(live.clone(), sources, levels, seen) {
-            let state = Reported::default();
-            let task = (Arc::new(Mutex::new(follower)), state.clone());
+            let task = (Arc::new(Mutex::new(follower)), state);
             let kept = self
                 .supervisor
                 .keep("reload", task, |(follower, state)| Box::pin(Follower::run(follower, state.clone())));
-            configuration = configuration.reported(state).reported(kept);
+            configuration = configuration.reported(kept);
         }
         self.components.insert(0, configuration);
     }

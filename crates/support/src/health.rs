@@ -16,6 +16,7 @@ use crate::sync::Mutex;
 
 /// Time after which a look at files is reported: on a network file system it may never end.
 const STALLED: Duration = Duration::from_secs(30);
+const UNREAD: &str = "its files cannot be read in time";
 
 /// State of a component. Reasons are fixed texts, so that they hold nothing secret or untrusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,44 +66,39 @@ impl Reported {
         if let Ok(done) = timeout(STALLED, &mut look).await {
             return done;
         }
-        let before = self.0.lock().clone();
-        self.set(State::Degraded("its files cannot be read in time"));
+        self.set_fault(UNREAD, true);
         let done = look.await;
-        *self.0.lock() = before;
+        self.set_fault(UNREAD, false);
         done
     }
 }
 
 type Check = Box<dyn Fn() -> BTreeSet<State> + Send + Sync>;
 
-/// A part of the process, which is healthy if all its checks are.
+/// A part of the process, which is healthy if all its checks are, and listed if a check has a state.
 pub struct Component {
     name: &'static str,
     checks: Vec<Check>,
-    is_enabled: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Component {
     pub fn new(name: &'static str) -> Self {
-        Self { name, checks: Vec::new(), is_enabled: Box::new(|| true) }
+        Self { name, checks: Vec::new() }
     }
 
     #[must_use]
-    pub fn checked(mut self, check: impl Fn() -> State + Send + Sync + 'static) -> Self {
-        self.checks.push(Box::new(move || BTreeSet::from([check()])));
+    pub fn checked<S: Into<Option<State>>>(mut self, check: impl Fn() -> S + Send + Sync + 'static) -> Self {
+        self.checks.push(Box::new(move || check().into().into_iter().collect()));
         self
     }
 
     #[must_use]
     pub fn reported(mut self, states: Reported) -> Self {
-        self.checks.push(Box::new(move || states.0.lock().clone()));
+        self.checks.push(Box::new(move || {
+            let states = states.0.lock();
+            states.iter().copied().chain([State::Healthy]).collect()
+        }));
         self
-    }
-
-    /// Lists the component only while this returns true.
-    #[must_use]
-    pub fn enabled_if(self, is_enabled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { is_enabled: Box::new(is_enabled), ..self }
     }
 }
 
@@ -124,17 +120,18 @@ impl Health {
 
     /// Returns the states of each component, all its faults or that it is healthy, and sets the metric by them.
     pub fn check(&self) -> Vec<(&'static str, State)> {
-        let check = |Component { name, checks, .. }: &Component| {
-            let mut states: Vec<State> = checks.iter().flat_map(|check| check()).collect();
-            states.retain(|state| *state != State::Healthy);
-            self.healthy.with_label_values(&[name]).set(states.is_empty().into());
-            if states.is_empty() {
-                states.push(State::Healthy);
+        let check = |Component { name, checks }: &Component| {
+            let mut states: BTreeSet<State> = checks.iter().flat_map(|check| check()).collect();
+            if states.len() > 1 {
+                states.remove(&State::Healthy);
+            }
+            if let Some(worst) = states.last() {
+                self.healthy.with_label_values(&[name]).set((*worst == State::Healthy).into());
             }
             let name = *name;
             states.into_iter().map(move |state| (name, state))
         };
-        self.components.iter().filter(|component| (component.is_enabled)()).flat_map(check).collect()
+        self.components.iter().flat_map(check).collect()
     }
 }
 
