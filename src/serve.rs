@@ -89,7 +89,8 @@ impl Server {
         let mut process = Process::bind(server.admin, metrics).await?;
         let (certificate, watch) =
             ServingCertificate::load(server.files, tls.mode, tls.server_name, counts.clone())?;
-        let kept = process.supervisor.keep("certificate-watch", watch, |task| Box::pin(task.run()));
+        let kept = Reported::default();
+        process.supervisor.keep("certificate-watch", kept.clone(), watch, |task| Box::pin(task.run()));
         let tls = (Arc::new(certificate.server_config()?), counts);
         let certificate = Component::new("certificate").checked(move || certificate.state()).reported(kept);
         process.components.push(certificate);

@@ -24,8 +24,8 @@ pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), Serv
         let mut process = Process::bind(config.server.admin, metrics).await?;
         process.count_panics();
         let state = issuer.state();
-        let kept = process.supervisor.keep("certificate-manager", issuer, |issuer| Box::pin(issuer.run()));
-        process.components.push(Component::new("certificates").reported(state).reported(kept));
+        process.supervisor.keep("certificate-manager", state.clone(), issuer, |task| Box::pin(task.run()));
+        process.components.push(Component::new("certificates").reported(state));
         let admin = address(&process.admin);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, "issuing certificates");
         process.run_until(shutdown).await

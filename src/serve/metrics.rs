@@ -81,7 +81,8 @@ impl ReloadMetrics {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::serve::{process, supervisor};
+    use crate::serve::process;
+    use crate::serve::supervisor::Supervisor;
     use tolerarch_controller::{CensusMetrics, ControllerMetrics};
     use tolerarch_engine::census::Count;
     use tolerarch_images::registry::RequestKind;
@@ -103,10 +104,12 @@ mod tests {
         TlsMetrics::register(&metrics).unwrap();
         ManagedMetrics::register(&metrics).unwrap();
         process::panics(&metrics).unwrap();
-        supervisor::restarts(&metrics).unwrap().with_label_values(&["reload"]);
+        Supervisor::register(&metrics).unwrap().restarts.with_label_values(&["reload"]);
         ControllerMetrics::register(&metrics).unwrap();
         CensusMetrics::register(&metrics).unwrap().show(&Count::default().totals(&[]), [0, 0]);
-        Health::register(&metrics, vec![Component::new("serving").reported(Reported::default())]).unwrap().check();
+        Health::register(&metrics, vec![Component::new("serving").reported(Reported::default())])
+            .unwrap()
+            .check();
         metrics.render().unwrap()
     }
 

@@ -16,7 +16,7 @@ use super::failed_images::Record;
 use super::metrics::Families;
 use super::reload::{FileVersions, Follower};
 use super::snapshot::Live;
-use super::supervisor::{Run, Supervisor, restarts};
+use super::supervisor::{Run, Supervisor};
 use crate::config::{Config, Sources};
 use tolerarch_controller::ControllerSettings;
 use tolerarch_images::shared_cache::{SharedCacheKeeper, SharedCacheMetrics};
@@ -49,7 +49,7 @@ impl Process {
     /// Makes a process without tasks. The port of metrics and probes is bound, and served once the process runs.
     pub(super) async fn bind(admin: SocketAddr, metrics: Metrics) -> Result<Self, ServeError> {
         let panics = panics(&metrics)?;
-        let supervisor = Supervisor::new(restarts(&metrics)?);
+        let supervisor = Supervisor::register(&metrics)?;
         let admin = listen("admin.listen", admin).await?;
         Ok(Self { admin, metrics, supervisor, components: Vec::new(), panics })
     }
@@ -63,12 +63,12 @@ impl Process {
     pub(super) fn keep<T: Send + 'static>(
         &mut self,
         name: &'static str,
-        report: Reported,
+        state: Reported,
         task: T,
         run: Run<T>,
     ) {
-        let kept = self.supervisor.keep(name, task, run);
-        self.components.push(Component::new(name).reported(report).reported(kept));
+        self.supervisor.keep(name, state.clone(), task, run);
+        self.components.push(Component::new(name).reported(state));
     }
 
     /// Builds the snapshot and starts the tasks that keep it current. `controller` publishes the controller's settings.
@@ -98,7 +98,8 @@ impl Process {
             let watcher = live.watcher().map_err(|cause| ServeError::Cluster("discover", cause))?;
             let discoverer = Discoverer::new(discover, watcher, live.clone());
             let component = Component::new("discovery").checked(discoverer.readiness());
-            let kept = self.supervisor.keep("discovery", discoverer, |task| Box::pin(task.run()));
+            let kept = Reported::default();
+            self.supervisor.keep("discovery", kept.clone(), discoverer, |task| Box::pin(task.run()));
             self.components.push(component.reported(kept));
         }
         if learns {
@@ -118,15 +119,13 @@ impl Process {
     /// Follows changes of the files since `seen`, which was read before their use. The component is listed first.
     pub(super) fn follow(&mut self, live: &Live, sources: Sources, levels: Levels, seen: FileVersions) {
         let state = Reported::default();
-        let mut configuration = Component::new("configuration").reported(state.clone());
         if let Some(follower) = Follower::new(live.clone(), sources, levels, seen) {
-            let task = (Arc::new(Mutex::new(follower)), state);
-            let kept = self
-                .supervisor
-                .keep("reload", task, |(follower, state)| Box::pin(Follower::run(follower, state.clone())));
-            configuration = configuration.reported(kept);
+            let task = (Arc::new(Mutex::new(follower)), state.clone());
+            self.supervisor.keep("reload", state.clone(), task, |(follower, state)| {
+                Box::pin(Follower::run(follower, state.clone()))
+            });
         }
-        self.components.insert(0, configuration);
+        self.components.insert(0, Component::new("configuration").reported(state));
     }
 
     /// Answers readers of metrics and probes until `shutdown` is done and the tasks have ended.

@@ -8,43 +8,41 @@ use prometheus::IntCounterVec;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep};
 
-use tolerarch_support::health::{Reported, State};
+use tolerarch_support::health::Reported;
 use tolerarch_support::metrics::Metrics;
 
 /// Pause before a task is started again, doubled each time until it is the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const ENDED: &str = "its background task ended and is being started again";
 
 /// Function of a task, which does not end except by an internal error. The task's state outlives a run.
 pub(super) type Run<T> = fn(&mut T) -> BoxFuture<'_, ()>;
 
-pub(super) fn restarts(metrics: &Metrics) -> Result<IntCounterVec, prometheus::Error> {
-    metrics.counters(
-        "tolerarch_background_task_restarts_total",
-        "Background tasks that ended unexpectedly and were started again.",
-        &["task"],
-    )
-}
-
 pub(super) struct Supervisor {
-    restarts: IntCounterVec,
+    pub(super) restarts: IntCounterVec,
     tasks: JoinSet<()>,
 }
 
 impl Supervisor {
-    pub(super) fn new(restarts: IntCounterVec) -> Self {
-        Self { restarts, tasks: JoinSet::new() }
+    pub(super) fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        let restarts = metrics.counters(
+            "tolerarch_background_task_restarts_total",
+            "Background tasks that ended unexpectedly and were started again.",
+            &["task"],
+        )?;
+        Ok(Self { restarts, tasks: JoinSet::new() })
     }
 
-    /// Keeps this task running, and returns its health: degraded while the task waits to be started again.
+    /// Keeps this task running. The state has a fault while the task waits to be started again.
     pub(super) fn keep<T: Send + 'static>(
         &mut self,
         name: &'static str,
+        state: Reported,
         mut task: T,
         run: Run<T>,
-    ) -> Reported {
-        let state = Reported::default();
-        let (own, restarts) = (state.clone(), self.restarts.with_label_values(&[name]));
+    ) {
+        let restarts = self.restarts.with_label_values(&[name]);
         self.tasks.spawn(async move {
             let mut pause = FIRST_PAUSE;
             loop {
@@ -59,14 +57,13 @@ impl Supervisor {
                     pause = pause.as_secs(),
                     "internal error: a background task ended; it is started again"
                 );
-                own.set(State::Degraded("its background task ended and is being started again"));
+                state.set_fault(ENDED, true);
                 sleep(pause).await;
                 restarts.inc();
-                own.set(State::Healthy);
+                state.set_fault(ENDED, false);
                 pause = (2 * pause).min(LONGEST_PAUSE);
             }
         });
-        state
     }
 
     pub(super) async fn stop(mut self) {

@@ -19,15 +19,17 @@ impl Fragile {
 #[tokio::test(start_paused = true)]
 async fn a_task_that_dies_shows_and_is_started_again_ever_more_slowly() {
     let metrics = Metrics::new([]).unwrap();
-    let mut supervisor = Supervisor::new(restarts(&metrics).unwrap());
+    let mut supervisor = Supervisor::register(&metrics).unwrap();
     let runs = Arc::new(AtomicU64::new(0));
-    let state = supervisor.keep("fragile", Fragile(Arc::clone(&runs)), |task| Box::pin(task.run()));
+    let (state, task) = (Reported::default(), Fragile(Arc::clone(&runs)));
+    state.set_fault("its own", true);
+    supervisor.keep("fragile", state.clone(), task, |task| Box::pin(task.run()));
     let restarted = || supervisor.restarts.with_label_values(&["fragile"]).get();
     let begun = Instant::now();
     for (run, pause) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
         sleep(Duration::from_millis(100)).await;
         assert_eq!((runs.load(Ordering::SeqCst), restarted()), (run, run - 1));
-        assert!(matches!(state.get(), State::Degraded(_)), "{run}");
+        assert!(state.has(ENDED), "{run}");
         sleep(Duration::from_secs(pause) - Duration::from_millis(100)).await;
         // The pause of the supervisor ends at the same time.
         tokio::task::yield_now().await;
@@ -35,13 +37,13 @@ async fn a_task_that_dies_shows_and_is_started_again_ever_more_slowly() {
     sleep(Duration::from_millis(100)).await;
     assert_eq!(begun.elapsed().as_secs(), 15);
     assert_eq!((runs.load(Ordering::SeqCst), restarted()), (5, 4));
-    assert_eq!(state.get(), State::Healthy);
+    assert!(!state.has(ENDED) && state.has("its own"));
     assert!(supervisor.ended().now_or_never().is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_supervisor_that_dies_is_noticed() {
-    let mut supervisor = Supervisor::new(restarts(&Metrics::new([]).unwrap()).unwrap());
+    let mut supervisor = Supervisor::register(&Metrics::new([]).unwrap()).unwrap();
     assert!(supervisor.ended().now_or_never().is_none(), "without tasks");
     supervisor.tasks.spawn(async {});
     supervisor.ended().await;
