@@ -6,9 +6,11 @@
 
 use std::io::{self, Write};
 use std::mem::take;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Condvar;
 
 use super::line::Format;
 use crate::sync::Mutex;
@@ -55,12 +57,12 @@ impl Queue {
     /// Writes queued lines until the end. Lines that cannot be written are lost.
     fn empty(&self, format: Format, out: &mut impl Write) {
         loop {
-            let idle = |state: &mut State| state.waiting.is_empty() && !state.ended;
-            let state = self.more.wait_while(self.state.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock();
+            self.more.wait_while(&mut state, |state| state.waiting.is_empty() && !state.ended);
             let filling = |state: &mut State| state.waiting.len() < LIMIT / 2 && !state.ended;
-            let waited = self.more.wait_timeout_while(state, PAUSE, filling);
-            let State { waiting, dropped, ended } =
-                take(&mut *waited.unwrap_or_else(PoisonError::into_inner).0);
+            self.more.wait_while_for(&mut state, filling, PAUSE);
+            let State { waiting, dropped, ended } = take(&mut *state);
+            drop(state);
             let _ = out.write_all(&waiting);
             if dropped > 0 {
                 let _ = match format {
