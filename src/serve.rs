@@ -95,9 +95,9 @@ impl Server {
         let certificate = Component::new("certificate").checked(move || certificate.state()).reported(kept);
         process.components.push(certificate);
         let live = process.decide(config, environment, families, None).await?;
-        let current = live.current().clone();
+        let current = Arc::clone(&live.current);
         let credentials = Component::new("credentials").checked(move || {
-            let credentials = &current.get().credentials;
+            let credentials = &current.load_full().credentials;
             credentials.is_configured().then(|| match credentials.faults() {
                 [] => State::Healthy,
                 _ => State::Degraded("a source cannot be used; the log names it, and the others are in use"),
@@ -115,7 +115,7 @@ impl Server {
         let listener = Listener {
             tcp,
             tls: Some(tls),
-            router: Webhook::new(live.current().clone(), reviews).router(),
+            router: Webhook::new(Arc::clone(&live.current), reviews).router(),
             // API servers may share one address.
             limits: Limits { connections, per_peer: connections, spared: SPARED },
             // Go's client opens connections ahead of need.
@@ -191,7 +191,7 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
 fn warm(live: &Live) -> Option<Component> {
     let settings = live.config().warm;
     let watcher = settings.from_pods.then(|| live.watcher())?;
-    let (current, state) = (live.current().clone(), Reported::default());
+    let (current, state) = (Arc::clone(&live.current), Reported::default());
     let reported = state.clone();
     tokio::spawn(async move {
         match watcher {

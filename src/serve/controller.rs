@@ -52,7 +52,7 @@ async fn control(
     let (leadership, resignation) = (elector.leadership(), elector.resignation());
     process.keep("election", elector.state.clone(), elector, |task| Box::pin(task.run()));
     let recorder = Recorder::new(own.clone());
-    let context = Context { leadership, cluster, watcher, current: live.current().clone(), settings };
+    let context = Context { leadership, cluster, watcher, current: Arc::clone(&live.current), settings };
     let learner = Arc::new(Learner::new(Arc::clone(&context.cluster), failed_images));
     let pending = PendingPods {
         context: context.clone(),

@@ -49,7 +49,7 @@ impl Record {
                 }
                 _ = counts.tick() => {}
             }
-            let counts = self.live.current().get().lessons.count(SystemTime::now());
+            let counts = self.live.current.load_full().lessons.count(SystemTime::now());
             for (gauge, count) in self.live.metrics.lessons.iter().zip(counts) {
                 gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
             }

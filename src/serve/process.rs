@@ -85,9 +85,9 @@ impl Process {
         let learns = settings.learn && (server.failed_images || controller.is_some());
         let discover = config.discover;
         let live = Live::begin(config, shared, families, environment.clone(), controller)?;
-        let current = live.current().clone();
+        let current = Arc::clone(&live.current);
         self.components.push(Component::new("registry-tls").checked(move || {
-            match current.get().resolver.tls_faults() {
+            match current.load_full().resolver.tls_faults() {
                 [] => State::Healthy,
                 _ => State::Degraded(
                     "a file of a host cannot be used; the log names it, and other hosts are not affected",

@@ -147,7 +147,7 @@ impl Follower {
     /// Takes over sources of credentials that can be used by now, although no file of the configuration has changed: a
     /// helper that has been installed, or a file that could not be read for a while.
     fn mend(&self) {
-        let (config, current) = (self.live.config(), self.live.current().get());
+        let (config, current) = (self.live.config(), self.live.current.load_full());
         let (credentials, environment) = (&current.credentials, &self.live.environment);
         if credentials.faults().is_empty()
             || credentials.faults_now(&config.credentials, environment) == credentials.faults()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use super::metrics::Families;
@@ -111,7 +112,7 @@ pub(super) fn policies(
 /// Current snapshot of this process, and the sources it is built from. Clones share them.
 #[derive(Clone)]
 pub(super) struct Live {
-    current: Current,
+    pub(super) current: Current,
     pub(super) metrics: Families,
     pub(super) environment: Environment,
     /// True once all kinds that are discovered have been read.
@@ -140,17 +141,13 @@ impl Live {
         let parts = parts(&config, controller.is_some());
         let snapshot = load(&parts, &metrics, shared, None, Caller::Service, &environment, None)?;
         let sources = Arc::new(Mutex::new(Sources { config, discovered: None, warned: Vec::new() }));
-        let current = Current::new(snapshot);
+        let current = Arc::new(ArcSwap::from_pointee(snapshot));
         Ok(Self { current, metrics, environment, is_discovered: Arc::default(), controller, sources })
     }
 
     /// Returns a watcher with the rights of this process, which counts objects that cannot be read.
     pub(super) fn watcher(&self) -> Result<Watcher, ConnectError> {
         Ok(Watcher::of(Caller::Service, &self.environment)?.counting(&self.metrics.unread))
-    }
-
-    pub(super) fn current(&self) -> &Current {
-        &self.current
     }
 
     pub(super) fn config(&self) -> Config {
@@ -161,7 +158,7 @@ impl Live {
     /// keys that need a restart. Blocks the thread while it reads files.
     pub(super) fn take(&self, mut config: Config) -> Result<Vec<String>, SnapshotError> {
         let kept = config.keep(&self.config());
-        let (parts, before) = (parts(&config, self.controller.is_some()), self.current.get());
+        let (parts, before) = (parts(&config, self.controller.is_some()), self.current.load_full());
         let (caller, environment) = (Caller::Service, &self.environment);
         let mut loaded = load(&parts, &self.metrics, None, None, caller, environment, Some(&before))?;
         let mut sources = self.sources.lock();
@@ -169,8 +166,8 @@ impl Live {
         if let Some(policies) = self.merge(&mut sources) {
             (loaded.policy, loaded.profiles) = policies;
         }
-        loaded.lessons = Arc::clone(&self.current.get().lessons);
-        self.current.publish(loaded);
+        loaded.lessons = Arc::clone(&self.current.load_full().lessons);
+        self.current.store(Arc::new(loaded));
         if let Some(controller) = &self.controller {
             controller.send_replace(sources.config.controller.clone());
         }
@@ -182,21 +179,21 @@ impl Live {
         let mut sources = self.sources.lock();
         sources.discovered = Some(discovered);
         let Some((policy, profiles)) = self.merge(&mut sources) else { return };
-        let before = self.current.get();
+        let before = self.current.load_full();
         if policy == before.policy && profiles == before.profiles {
             return;
         }
         let pools: Vec<String> =
             policy.pools.iter().map(|pool| format!("{} ({})", pool.name, pool.platforms)).collect();
         tracing::info!(pools = pools.join("; "), "pools as the cluster shows them");
-        self.current.publish(Snapshot { policy, profiles, ..Snapshot::clone(&before) });
+        self.current.store(Arc::new(Snapshot { policy, profiles, ..Snapshot::clone(&before) }));
     }
 
     /// Publishes a snapshot with the controller's lessons.
     pub(super) fn learned(&self, lessons: Lessons) {
         let _sources = self.sources.lock();
-        let before = Snapshot::clone(&self.current.get());
-        self.current.publish(Snapshot { lessons: Arc::new(lessons), ..before });
+        let before = Snapshot::clone(&self.current.load_full());
+        self.current.store(Arc::new(Snapshot { lessons: Arc::new(lessons), ..before }));
     }
 
     /// Returns the policies with the state of the cluster; `None` if it has not been read.

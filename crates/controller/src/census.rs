@@ -110,7 +110,7 @@ async fn count(
         });
     pods.await?;
 
-    let snapshot = current.get();
+    let snapshot = current.load_full();
     let limits = &lookup_limits(LOOKUPS);
     // Indexes, as a closure over references to the shapes would not be general enough for a task.
     let (added, snapshot) = (&added, &snapshot);

@@ -84,7 +84,7 @@ impl FailedPod {
             if !context.settings.borrow().evict_failed {
                 break;
             }
-            let snapshot = context.current.get();
+            let snapshot = context.current.load_full();
             let failure = snapshot.lessons.failure(digest, namespace, SystemTime::now());
             if failure.is_none() || !context.leadership.holds() {
                 continue;

@@ -185,7 +185,7 @@ impl FailingPods {
         if found.os == "windows" {
             return Ok(look);
         }
-        let snapshot = self.context.current.get();
+        let snapshot = self.context.current.load_full();
         let policy = snapshot.policy_for(terms.profile);
         let is_enforced = policy.is_some_and(|policy| policy.mode_for(facts) == Mode::Enforce);
         // Other images are not looked up: a Pod may name 64.

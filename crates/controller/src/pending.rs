@@ -161,7 +161,7 @@ impl PendingPods {
         since: Instant,
         profile: Option<String>,
     ) -> Look {
-        let snapshot = self.context.current.get();
+        let snapshot = self.context.current.load_full();
         let (Some(facts), Some(policy)) = (&pod.facts, snapshot.policy_for(profile.as_deref())) else {
             return Look::Settled;
         };

@@ -47,24 +47,8 @@ pub struct Snapshot {
     pub lessons: Arc<Lessons>,
 }
 
-/// The current snapshot. Clones share it.
-#[derive(Clone)]
-pub struct Current(Arc<ArcSwap<Snapshot>>);
-
-impl Current {
-    pub fn new(snapshot: Snapshot) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(snapshot)))
-    }
-
-    /// Replaces the snapshot. Decisions that have begun end by the one that they began with.
-    pub fn publish(&self, snapshot: Snapshot) {
-        self.0.store(Arc::new(snapshot));
-    }
-
-    pub fn get(&self) -> Arc<Snapshot> {
-        self.0.load_full()
-    }
-}
+/// The current snapshot. Decisions that have begun end by the one that they began with.
+pub type Current = Arc<ArcSwap<Snapshot>>;
 
 /// Time for which a Pod waits for its images.
 #[derive(Clone, Copy)]

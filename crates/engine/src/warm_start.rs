@@ -83,7 +83,7 @@ pub async fn run(watcher: Watcher, current: Current, settings: WarmSettings, sta
 /// Returns the images of running Pods, as soon as they can be listed; `None` without the right to.
 async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<Found> {
     let mut changes = watcher.follow::<StoredPod>(Some("status.phase=Running"));
-    let with_secrets = current.get().credentials.reads_pull_secrets();
+    let with_secrets = current.load_full().credentials.reads_pull_secrets();
     let mut found = Found::default();
     while let Some(change) = changes.next().await {
         match change {
@@ -114,7 +114,7 @@ async fn look_up(found: Found, current: &Current, per_second: usize) -> usize {
     let (ticks, left_out) = (&Mutex::new(ticks), &Mutex::new(HashSet::<String>::new()));
     let one = async |wanted: Wanted| {
         let Wanted { image, namespace, pull_secrets } = &wanted;
-        let snapshot = current.get();
+        let snapshot = current.load_full();
         let shared = snapshot.credentials.shared_keyring();
         if snapshot.resolver.is_settled(image, &shared.candidates(image)) {
             return true;

@@ -114,7 +114,7 @@ impl Webhook {
             // Where it does not fit, `evicted` ends at once.
             let _ = room.hold(held);
         }
-        let snapshot = self.current.get();
+        let snapshot = self.current.load_full();
         let policy = snapshot.policy_for(profile);
         let budget =
             timeout.map_or(snapshot.budget, |timeout| snapshot.budget.min(timeout.saturating_sub(MARGIN)));

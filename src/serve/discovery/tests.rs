@@ -44,7 +44,7 @@ impl Webhook {
     }
 
     fn policy(&self) -> Policy {
-        self.live.current().get().policy.clone()
+        self.live.current.load_full().policy.clone()
     }
 
     /// Waits until this is decided by.
@@ -156,7 +156,7 @@ async fn a_labelled_node_pool_is_opened_while_it_is_there() {
     assert_eq!(found.tolerations[0].key.as_str(), "spot");
     assert_eq!(webhook.mismatch("found"), Some("0".into()));
     let names = |profile: &str| -> Vec<String> {
-        let snapshot = webhook.live.current().get();
+        let snapshot = webhook.live.current.load_full();
         snapshot.profiles[profile].pools.iter().map(|pool| pool.name.clone()).collect()
     };
     assert_eq!(names("all"), ["own", "found"]);
@@ -181,7 +181,7 @@ async fn placement_follows_the_cluster() {
     webhook.until("nodes only", |policy| policy.placement.platforms == all).await;
     webhook.api.refuse(NodePool::PATH, None);
     webhook.until("both", |policy| policy.placement.platforms == platforms(&["linux/s390x"])).await;
-    let snapshot = webhook.live.current().get();
+    let snapshot = webhook.live.current.load_full();
     assert_eq!(snapshot.profiles["p"].placement.platforms, platforms(&["linux/s390x"]));
     assert_eq!(snapshot.profiles["q"].placement.platforms, platforms(&["linux/amd64"]));
     webhook.api.delete(Node::PATH, "a");
@@ -211,7 +211,7 @@ async fn what_is_known_of_images_stays_known() {
     let webhook = Webhook::start(Lists::start().await, &config(&more)).await;
     webhook.until_state(|state| state == State::Healthy).await;
     let decide = async || {
-        let snapshot = webhook.live.current().get();
+        let snapshot = webhook.live.current.load_full();
         let pod = Pod::of_value(&pod).unwrap();
         let deadline = Wait::Until(Instant::now() + Duration::from_secs(120));
         snapshot.decide(&snapshot.policy, "", &pod, deadline).await.reason.as_str()
@@ -234,10 +234,10 @@ async fn many_changes_are_one() {
         let label = json!({"tolerarch.io/pool": format!("p{round}")});
         webhook.api.put(NodePool::PATH, node_pool("spot", EITHER, label));
     }
-    let (mut last, mut snapshots) = (webhook.live.current().get(), 0);
+    let (mut last, mut snapshots) = (webhook.live.current.load_full(), 0);
     while last.policy.pools.last().unwrap().name != "p499" {
         tokio::task::yield_now().await;
-        let now = webhook.live.current().get();
+        let now = webhook.live.current.load_full();
         snapshots += u32::from(!Arc::ptr_eq(&last, &now));
         last = now;
     }

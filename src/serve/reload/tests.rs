@@ -105,7 +105,7 @@ async fn no_review_fails_while_it_changes() {
     let metrics = Families::register(&metrics, &metrics).unwrap();
     let webhook_metrics = metrics.reviews.clone();
     let live = Live::begin(config("a"), None, metrics, Environment::default(), None).unwrap();
-    let webhook = Webhook::new(live.current().clone(), webhook_metrics).router();
+    let webhook = Webhook::new(Arc::clone(&live.current), webhook_metrics).router();
     let change = async {
         for round in 0..50 {
             let (live, next) = (live.clone(), config(if round % 2 == 0 { "b" } else { "a" }));
@@ -166,13 +166,13 @@ async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
     let metrics = Families::register(&metrics, &metrics).unwrap();
     let environment = Environment::default();
     let live = Live::begin(config("a", true), None, metrics, environment, None).unwrap();
-    let current = live.current().clone();
-    let begun = current.get();
+    let current = Arc::clone(&live.current);
+    let begun = current.load_full();
     let (one, other) = (pod("one"), pod("other"));
     assert_eq!(decide(&begun, &one).await, ("tolerated", "a".to_owned()));
     live.take(config("b", false)).unwrap();
     assert_eq!(decide(&begun, &pod("late")).await, ("tolerated", "a".to_owned()));
-    let now = current.get();
+    let now = current.load_full();
     assert_eq!(decide(&now, &other).await, ("unreachable", String::new()), "it is asked by TLS");
     assert_eq!(decide(&now, &one).await, ("tolerated", "b".to_owned()), "what is known stays known");
 }
@@ -252,7 +252,7 @@ impl Followed {
     }
 
     fn mode(&self) -> Mode {
-        self.follower.live.current().get().policy.mode
+        self.follower.live.current.load_full().policy.mode
     }
 
     fn metric(&self, name: &str) -> u64 {
@@ -320,12 +320,12 @@ async fn a_ca_file_that_cannot_be_read_is_the_fault_of_its_host_until_it_is_mend
     let live = followed.follower.live.clone();
     let good = fs::read(&ca).unwrap();
     for (what, make) in NO_FILES {
-        assert_eq!(live.current().get().resolver.tls_faults(), [""; 0], "{what}: before");
+        assert_eq!(live.current.load_full().resolver.tls_faults(), [""; 0], "{what}: before");
         remove(&ca);
         make(&ca);
         fs::write(root.join("config.yaml"), Followed::config(&root, "observe")).unwrap();
         followed.look();
-        let now = live.current().get();
+        let now = live.current.load_full();
         let [fault] = now.resolver.tls_faults() else { panic!("{what}: {:?}", now.resolver.tls_faults()) };
         let begin = format!("a.test: {}: cannot be read: ", ca.display());
         assert!(fault.starts_with(&begin), "{what}: {fault}");
@@ -341,10 +341,10 @@ async fn a_ca_file_that_cannot_be_read_is_the_fault_of_its_host_until_it_is_mend
     }
     fs::write(&ca, "no PEM").unwrap();
     followed.look();
-    assert!(live.current().get().resolver.tls_faults()[0].contains("holds no certificate authority"));
+    assert!(live.current.load_full().resolver.tls_faults()[0].contains("holds no certificate authority"));
     fs::write(&ca, &good).unwrap();
     followed.look();
-    assert_eq!(live.current().get().resolver.tls_faults(), [""; 0]);
+    assert_eq!(live.current.load_full().resolver.tls_faults(), [""; 0]);
     assert_eq!(followed.metric(FAILED), 0);
 }
 
@@ -388,11 +388,11 @@ async fn images_that_failed_are_known_after_a_reload() {
     let mut followed = Followed::start().await;
     let live = followed.follower.live.clone();
     live.learned(Lessons::default());
-    let before = live.current().get();
+    let before = live.current.load_full();
     fs::write(followed.root.path().join("config.yaml"), Followed::config(followed.root.path(), "observe"))
         .unwrap();
     followed.look();
-    let now = live.current().get();
+    let now = live.current.load_full();
     assert!(!Arc::ptr_eq(&before, &now), "it is reloaded");
     assert!(Arc::ptr_eq(&before.lessons, &now.lessons));
 }
@@ -407,16 +407,16 @@ async fn a_helper_that_is_installed_later_is_taken() {
     let config = json!({"credentials": {"dockerConfigs": [docker]}}).to_string();
     let mut followed = Followed::with(root, &config).await;
     let live = followed.follower.live.clone();
-    live.metrics.credentials.show(live.current().get().credentials.faults());
+    live.metrics.credentials.show(live.current.load_full().credentials.faults());
     followed.look();
     assert_eq!(followed.metric(FAULTS), 1);
-    let before = live.current().get();
+    let before = live.current.load_full();
     followed.look();
-    assert!(Arc::ptr_eq(&before, &live.current().get()), "nothing has changed");
+    assert!(Arc::ptr_eq(&before, &live.current.load_full()), "nothing has changed");
 
     let helper = bin.join("docker-credential-late");
     fs::write(&helper, "").unwrap();
     fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
     followed.look();
-    assert_eq!((followed.metric(FAULTS), live.current().get().credentials.faults().len()), (0, 0));
+    assert_eq!((followed.metric(FAULTS), live.current.load_full().credentials.faults().len()), (0, 0));
 }

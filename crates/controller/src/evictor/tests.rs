@@ -92,8 +92,8 @@ async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
 
     let mut record = Lessons::default();
     record.record(Lesson::Image(failed()), SystemTime::now());
-    let before = Snapshot::clone(&bench.current.get());
-    bench.current.publish(Snapshot { lessons: Arc::new(record), ..before });
+    let before = Snapshot::clone(&bench.current.load_full());
+    bench.current.store(Arc::new(Snapshot { lessons: Arc::new(record), ..before }));
     objects.refuse(Some((Method::POST, "/eviction", 429)));
     let budget = async {
         while objects.requests() < 3 {

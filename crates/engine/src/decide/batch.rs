@@ -62,7 +62,7 @@ mod tests {
     async fn only_what_is_wanted_is_asked() {
         let bench = Bench::new().await;
         let (wanted, other) = (bench.image("wanted", &BOTH), bench.image("other", &BOTH));
-        let snapshot = bench.current.get();
+        let snapshot = bench.current.load_full();
         let limits = BatchLimits::new(&LookupSettings::default());
         let mut pod = pod(&[&wanted, &other]);
         pod["spec"]["initContainers"] = json!([{"image": wanted}]);

@@ -38,21 +38,21 @@ impl Bench {
 
     /// Decides by another policy from now on.
     pub fn decide_by(&self, policy: Policy) {
-        let (budget, resolver) = (self.current.get().budget, self.current.get().resolver.clone());
-        self.current.publish(Snapshot {
+        let (budget, resolver) = (self.current.load_full().budget, self.current.load_full().resolver.clone());
+        self.current.store(Arc::new(Snapshot {
             policy,
             profiles: BTreeMap::new(),
             budget,
             credentials: Credentials::default(),
             resolver,
             lessons: Arc::default(),
-        });
+        }));
     }
 
     /// Decides by these lessons from now on.
     pub fn learn(&self, lessons: Lessons) {
-        let before = Snapshot::clone(&self.current.get());
-        self.current.publish(Snapshot { lessons: Arc::new(lessons), ..before });
+        let before = Snapshot::clone(&self.current.load_full());
+        self.current.store(Arc::new(Snapshot { lessons: Arc::new(lessons), ..before }));
     }
 
     /// The reference of an image with these platforms.
@@ -63,7 +63,7 @@ impl Bench {
     }
 
     pub async fn decide(&self, pod: &Value) -> &'static str {
-        let snapshot = self.current.get();
+        let snapshot = self.current.load_full();
         let until = Wait::Until(Instant::now() + snapshot.budget);
         snapshot.decide(&snapshot.policy, "shop", &Pod::of_value(pod).unwrap(), until).await.reason.as_str()
     }
@@ -93,12 +93,12 @@ pub fn in_front_of(
     let lookup = LookupSettings { budget, timeout: 2 * budget, ..LookupSettings::default() };
     let counts = ResolverMetrics::register(metrics).unwrap();
     let resolver = Resolver::new(registry, lookup, cache, counts, None);
-    Current::new(Snapshot {
+    Arc::new(ArcSwap::from_pointee(Snapshot {
         policy: Policy::default(),
         profiles: BTreeMap::new(),
         budget,
         credentials,
         resolver,
         lessons: Arc::default(),
-    })
+    }))
 }

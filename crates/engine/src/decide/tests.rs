@@ -36,7 +36,7 @@ async fn a_pull_secret_is_waited_for_no_longer_than_the_pod_waits() {
     let bench = Bench::with(with_cluster(&api, &[])).await;
     let mut created = pod(&[&bench.image("fresh", &BOTH)]);
     created["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
-    let (pod, snapshot) = (Pod::of_value(&created).unwrap(), bench.current.get());
+    let (pod, snapshot) = (Pod::of_value(&created).unwrap(), bench.current.load_full());
     let _clock = StoppedClock::stop();
     let (image, second) = (pod.images().remove(0).image.unwrap(), Duration::from_secs(1));
     let images = [&image];
@@ -95,7 +95,7 @@ async fn what_is_lost_anyway_is_not_waited_for() {
 async fn an_override_is_believed_and_nobody_is_asked() {
     let api = ApiServer::start().await;
     let bench = Bench::with(with_cluster(&api, &[])).await;
-    let snapshot = bench.current.get();
+    let snapshot = bench.current.load_full();
     let host = bench.remote.address().to_string();
     let known = |images: &str, platforms: &[&str]| Override {
         images: format!("{host}/{images}").parse().unwrap(),
@@ -103,7 +103,7 @@ async fn an_override_is_believed_and_nobody_is_asked() {
     };
     let overrides = vec![known("team/legacy*", &["linux/amd64"]), known("team", &BOTH)];
     let policy = Policy { overrides, ..snapshot.policy.clone() };
-    bench.current.publish(Snapshot { policy, ..Snapshot::clone(&snapshot) });
+    bench.current.store(Arc::new(Snapshot { policy, ..Snapshot::clone(&snapshot) }));
     let image = |name: &str| format!("{host}/team/{name}");
     let (app, legacy) = (image("app:1"), image("legacy-app"));
     assert_eq!(bench.reason(&[&app]).await, "tolerated");
@@ -175,7 +175,7 @@ async fn an_image_that_failed_is_kept_from_where_it_did() {
     policy.placement.require = tolerarch_core::policy::Require::Affinity;
     bench.decide_by(policy.clone());
     fails("shop", true);
-    let snapshot = bench.current.get();
+    let snapshot = bench.current.load_full();
     let own = pod(&[&lies]);
     let own = Pod::of_value(&own).unwrap();
     let limits = BatchLimits::new(&LookupSettings::default());
@@ -211,7 +211,7 @@ async fn pods_of_an_owner_that_deletes_changed_ones_stay_unchanged() {
         assert_eq!(bench.decide(&other).await, "tolerated", "{other}");
     }
     // The command line looks at the images as well.
-    let (created, snapshot) = (owned("Broker", true), bench.current.get());
+    let (created, snapshot) = (owned("Broker", true), bench.current.load_full());
     let (pod, limits) = (Pod::of_value(&created).unwrap(), BatchLimits::new(&LookupSettings::default()));
     let (decision, images) = snapshot.examine(&snapshot.policy, "shop", &pod, &limits).await;
     assert_eq!((decision.reason, images.len()), (Reason::OwnerRecreates, 1));

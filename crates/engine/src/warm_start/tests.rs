@@ -58,7 +58,7 @@ impl World {
 
     fn is_known(&self, current: &Current, name: &str) -> bool {
         let image = format!("{}/{name}:v1", self.remote.address()).parse().unwrap();
-        let snapshot = current.get();
+        let snapshot = current.load_full();
         snapshot.resolver.is_settled(&image, &snapshot.credentials.shared_keyring().candidates(&image))
     }
 }

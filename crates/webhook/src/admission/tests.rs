@@ -64,13 +64,13 @@ fn review(pod: Value) -> Value {
 #[tokio::test]
 async fn a_path_chooses_a_profile() {
     let bench = Bench::new().await;
-    let snapshot = bench.deciding.current.get();
+    let snapshot = bench.deciding.current.load_full();
     let policy = &snapshot.policy;
     let none = Policy { pools: Vec::new(), ..policy.clone() };
-    bench.deciding.current.publish(Snapshot {
+    bench.deciding.current.store(Arc::new(Snapshot {
         profiles: [("none".to_owned(), none), ("all".to_owned(), policy.clone())].into(),
         ..Snapshot::clone(&snapshot)
-    });
+    }));
     let multi = bench.image("multi", &BOTH);
     for (path, reason) in [
         ("/mutate?timeout=10s", "tolerated"),

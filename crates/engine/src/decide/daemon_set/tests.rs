@@ -45,7 +45,7 @@ async fn decide_object(
     let body = body(after, before);
     let review = review::decode(body.as_bytes()).unwrap();
     let Subject::DaemonSet(set) = &review.subject else { panic!("{body}") };
-    let snapshot = bench.current.get();
+    let snapshot = bench.current.load_full();
     let until = Wait::Until(Instant::now() + snapshot.budget);
     let decision = snapshot.decide_daemon_set(policy, "ops", set, until).await;
     let patch = patch::build(DaemonSet::TEMPLATE, &set.template.pod, &decision.edits);
