@@ -17,8 +17,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::unconstrained;
 
@@ -108,7 +108,9 @@ impl ConcurrencyLimit {
         }
         scopes.extend([Scope::Host(host), Scope::All]);
         let shares: Vec<_> = scopes.into_iter().map(|scope| self.share(scope)).collect();
-        let mut permit = acquire(shares).boxed();
+        // One after the other. No semaphore is ever closed.
+        let held = stream::iter(shares).filter_map(|share| share.acquire_owned().map(Result::ok));
+        let mut permit = held.collect().map(Permit).boxed();
         // Polled outside of tokio's coop budget, so that work that need not wait never takes a place.
         if let Some(permit) = unconstrained(&mut permit).now_or_never() {
             return Some(std::future::ready(permit).boxed());
@@ -144,15 +146,6 @@ impl ConcurrencyLimit {
         shares.insert(scope, Arc::downgrade(&share));
         share
     }
-}
-
-async fn acquire(shares: Vec<Arc<Semaphore>>) -> Permit {
-    let mut held = Vec::with_capacity(shares.len());
-    for share in shares {
-        // No semaphore is ever closed.
-        held.extend(share.acquire_owned().await.ok());
-    }
-    Permit(held)
 }
 
 #[cfg(test)]
