@@ -1,4 +1,4 @@
-//! Metrics of all parts, and those of reloads.
+//! Metrics of all parts, and those of reloads and lessons.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
@@ -21,12 +21,24 @@ pub(super) struct Families {
     pub(super) unread: IntCounterVec,
     /// Images that are kept from an architecture, and owners whose Pods stay unchanged.
     pub(super) lessons: [IntGauge; 2],
-    pub(super) reload: ReloadMetrics,
+    /// Reloads of the configuration that failed, and that succeeded.
+    reloads: [IntCounter; 2],
+    last_reload: IntGauge,
 }
 
 impl Families {
     /// Registers all. `admission` gets the metrics of reviews, which elsewhere would look like a webhook that fails.
     pub(super) fn register(metrics: &Metrics, admission: &Metrics) -> Result<Self, prometheus::Error> {
+        let reloads = metrics.counters(
+            "tolerarch_config_reloads_total",
+            "Changes of the configuration's files, by whether the new configuration could be used.",
+            &["result"],
+        )?;
+        let last_reload = metrics.gauge(
+            "tolerarch_config_last_reload_successful",
+            "Whether the configuration's files are in use as they are now.",
+        )?;
+        last_reload.set(1);
         Ok(Self {
             reviews: ReviewMetrics::register(admission)?,
             resolver: ResolverMetrics::register(metrics)?,
@@ -44,36 +56,14 @@ impl Families {
                     "Owners whose Pods stay unchanged because they delete changed Pods and create them again.",
                 )?,
             ],
-            reload: ReloadMetrics::register(metrics)?,
+            reloads: ["failure", "success"].map(|result| reloads.with_label_values(&[result])),
+            last_reload,
         })
-    }
-}
-
-#[derive(Clone)]
-pub(super) struct ReloadMetrics {
-    reloads: [IntCounter; 2],
-    successful: IntGauge,
-}
-
-impl ReloadMetrics {
-    fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let reloads = metrics.counters(
-            "tolerarch_config_reloads_total",
-            "Changes of the configuration's files, by whether the new configuration could be used.",
-            &["result"],
-        )?;
-        let successful = metrics.gauge(
-            "tolerarch_config_last_reload_successful",
-            "Whether the configuration's files are in use as they are now.",
-        )?;
-        successful.set(1);
-        let reloads = ["failure", "success"].map(|result| reloads.with_label_values(&[result]));
-        Ok(Self { reloads, successful })
     }
 
     pub(super) fn reloaded(&self, success: bool) {
         self.reloads[usize::from(success)].inc();
-        self.successful.set(success.into());
+        self.last_reload.set(success.into());
     }
 }
 

@@ -123,7 +123,7 @@ impl Follower {
         (self.seen, self.due) = (now, false);
         let old = self.live.config();
         let reloaded = self.reload();
-        self.live.metrics.reload.reloaded(reloaded.is_ok());
+        self.live.metrics.reloaded(reloaded.is_ok());
         match reloaded {
             Ok(kept) => {
                 let config = self.live.config();
