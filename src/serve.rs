@@ -168,7 +168,6 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
         let seen = reload::FileVersions::now(&sources, &config).await;
         let mut server = Server::bind(config, &sources.environment).await?;
         let Server { listener, live, process, .. } = &mut server;
-        process.count_panics();
         let Config { policy, credentials, .. } = live.config();
         let pools: Vec<&str> = policy.pools.iter().map(|pool| &*pool.name).collect();
         tracing::info!(

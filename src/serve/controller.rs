@@ -39,7 +39,6 @@ async fn control(
     let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
     let families = Families::register(&metrics, &Metrics::new([])?)?;
     let mut process = Process::bind(config.server.admin, metrics).await?;
-    process.count_panics();
     let (sender, settings) = watch::channel(config.controller.clone());
     let live = process.decide(config.clone(), environment, families, Some(sender)).await?;
     let watcher = live.watcher().map_err(connected)?;

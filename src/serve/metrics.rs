@@ -71,7 +71,6 @@ impl Families {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::serve::process;
     use crate::serve::supervisor::Supervisor;
     use tolerarch_controller::{CensusMetrics, ControllerMetrics};
     use tolerarch_engine::census::Count;
@@ -79,6 +78,7 @@ mod tests {
     use tolerarch_images::shared_cache::SharedCacheMetrics;
     use tolerarch_kubernetes::discovery::{Discovery, Inventory};
     use tolerarch_support::health::{Component, Health, Reported};
+    use tolerarch_support::logging;
     use tolerarch_webhook::tls::{ManagedMetrics, TlsMetrics};
 
     /// All metrics there are.
@@ -93,7 +93,7 @@ mod tests {
         SharedCacheMetrics::register(&metrics).unwrap();
         TlsMetrics::register(&metrics).unwrap();
         ManagedMetrics::register(&metrics).unwrap();
-        process::panics(&metrics).unwrap();
+        logging::count_panics(&metrics).unwrap();
         Supervisor::register(&metrics).unwrap().restarts.with_label_values(&["reload"]);
         ControllerMetrics::register(&metrics).unwrap();
         CensusMetrics::register(&metrics).unwrap().show(&Count::default().totals(&[]), [0, 0]);

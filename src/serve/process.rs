@@ -5,7 +5,6 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use prometheus::IntCounter;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{Duration, timeout};
@@ -42,21 +41,15 @@ pub(super) struct Process {
     pub(super) metrics: Metrics,
     pub(super) supervisor: Supervisor,
     pub(super) components: Vec<Component>,
-    panics: IntCounter,
 }
 
 impl Process {
     /// Makes a process without tasks. The port of metrics and probes is bound, and served once the process runs.
     pub(super) async fn bind(admin: SocketAddr, metrics: Metrics) -> Result<Self, ServeError> {
-        let panics = panics(&metrics)?;
+        logging::count_panics(&metrics)?;
         let supervisor = Supervisor::register(&metrics)?;
         let admin = listen("admin.listen", admin).await?;
-        Ok(Self { admin, metrics, supervisor, components: Vec::new(), panics })
-    }
-
-    /// Counts the panics of the whole operating system process, which must run no other service.
-    pub(super) fn count_panics(&self) {
-        logging::count_panics(self.panics.clone());
+        Ok(Self { admin, metrics, supervisor, components: Vec::new() })
     }
 
     /// Supervises a task that is a component by itself, with the health that it reports.
@@ -170,10 +163,6 @@ impl Process {
         }
         Ok(())
     }
-}
-
-pub(super) fn panics(metrics: &Metrics) -> Result<IntCounter, prometheus::Error> {
-    metrics.counter("tolerarch_panics_total", "Panics of any task or review; each is an internal error.")
 }
 
 /// Returns the address of the socket, for a log line.

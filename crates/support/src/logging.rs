@@ -4,6 +4,7 @@ mod line;
 mod queue;
 
 use std::panic::PanicHookInfo;
+use std::sync::OnceLock;
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::ValueEnum;
@@ -14,6 +15,7 @@ use tracing_subscriber::layer::{Filter, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
+use crate::metrics::Metrics;
 pub use line::Format;
 use line::Line;
 pub use queue::Flush;
@@ -97,11 +99,14 @@ where
     std::panic::set_hook(Box::new(log_panic));
 }
 
-pub fn count_panics(panics: IntCounter) {
-    std::panic::set_hook(Box::new(move |panic| {
-        panics.inc();
-        log_panic(panic);
-    }));
+static PANICS: OnceLock<IntCounter> = OnceLock::new();
+
+/// Counts the panics of the whole operating system process, for the first service in it.
+pub fn count_panics(metrics: &Metrics) -> Result<(), prometheus::Error> {
+    let help = "Panics of any task or review; each is an internal error.";
+    let panics = metrics.counter("tolerarch_panics_total", help)?;
+    PANICS.get_or_init(|| panics);
+    Ok(())
 }
 
 /// The last second of the year 9999, beyond which no time can be written.
@@ -115,6 +120,9 @@ pub fn date(seconds: i64) -> String {
 
 /// A panic's message may quote untrusted input, so only its location is logged.
 fn log_panic(panic: &PanicHookInfo<'_>) {
+    if let Some(panics) = PANICS.get() {
+        panics.inc();
+    }
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     tracing::error!(place, "internal error: panic");
 }

@@ -57,6 +57,18 @@ fn a_date_is_as_people_read_it() {
 }
 
 #[test]
+fn panics_are_counted() {
+    let metrics = Metrics::new([]).unwrap();
+    count_panics(&metrics).unwrap();
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(log_panic));
+    assert!(std::panic::catch_unwind(|| panic!("expected in this test")).is_err());
+    std::panic::set_hook(hook);
+    // Other tests may panic at the same time.
+    assert!(!metrics.render().unwrap().contains("\ntolerarch_panics_total 0\n"));
+}
+
+#[test]
 fn a_line_of_text_is_for_people() {
     let line = logged(Format::Text, || tracing::warn!(host = "a.b", error = %"no route", n = 1, "said"));
     let (time, rest) = line.split_once(' ').unwrap();
