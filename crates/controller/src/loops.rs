@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Duration;
 
 use super::pace::Pace;
@@ -24,8 +24,7 @@ pub struct Context {
 
 impl Context {
     pub(super) fn writer(&self, per_second: u32, burst: u32) -> Writer<'_> {
-        let Self { cluster, leadership, .. } = self;
-        Writer { cluster, leadership, pace: Pace::new(per_second, burst) }
+        Writer::new(&self.cluster, &self.leadership, Pace::new(per_second, burst))
     }
 }
 
@@ -76,19 +75,53 @@ pub(super) const fn word(written: Result<(), ClusterError>) -> &'static str {
     }
 }
 
+/// Maximal number of concurrent changes: an API server that is slow gets fewer, so that other clients do not wait.
+const AT_ONCE: usize = 4;
+
 /// Client that changes objects while this replica leads, at a limited rate.
 pub(super) struct Writer<'a> {
-    pub(super) cluster: &'a Cluster,
-    pub(super) leadership: &'a Leadership,
-    pub(super) pace: Pace,
+    cluster: &'a Cluster,
+    leadership: &'a Leadership,
+    pace: Pace,
+    free: Semaphore,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    pub(super) fn new(cluster: &'a Cluster, leadership: &'a Leadership, pace: Pace) -> Self {
+        Self { cluster, leadership, pace, free: Semaphore::new(AT_ONCE) }
+    }
+
     pub(super) async fn patch(&self, path: &str, r#type: PatchType, patch: &Value) -> Written {
+        // The semaphore is never closed.
+        let _permit = self.free.acquire().await;
         self.pace.turn().await;
         match self.leadership.holds() {
             true => Some(self.cluster.patch(path, r#type, patch).await),
             false => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+    use futures_util::stream::{FuturesUnordered, StreamExt};
+    use serde_json::json;
+
+    use super::*;
+    use tolerarch_kubernetes::cluster::testing::Objects;
+
+    #[tokio::test]
+    async fn few_changes_are_under_way_at_a_time() {
+        let (objects, leadership) = (Objects::start().await, Leadership::held());
+        let cluster = objects.cluster();
+        let writer = Writer::new(&cluster, &leadership, Pace::new(1000, 1000));
+        let patch = json!({});
+        let all = (0..3 * AT_ONCE).map(|_| writer.patch("/api/v1/pods", PatchType::Json, &patch));
+        let mut all: FuturesUnordered<_> = all.collect();
+        assert!(poll!(all.next()).is_pending());
+        assert_eq!(writer.free.available_permits(), 0, "the others wait");
+        while all.next().await.is_some() {}
+        assert_eq!((objects.requests(), writer.free.available_permits()), (3 * AT_ONCE, AT_ONCE));
     }
 }

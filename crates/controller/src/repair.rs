@@ -71,8 +71,7 @@ mod tests {
         let pod = StoredPod::of_value(&pod).unwrap();
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
         let (cluster, leadership) = (objects.cluster(), Leadership::held());
-        let writer =
-            Writer { cluster: &cluster, leadership: &leadership, pace: Pace::new(PER_SECOND, BURST) };
+        let writer = Writer::new(&cluster, &leadership, Pace::new(PER_SECOND, BURST));
         repair(&writer, &metrics, &pod, &json!([])).await;
         objects.refuse(Some((Method::PATCH, "/pods/", 403)));
         repair(&writer, &metrics, &pod, &json!([])).await;
