@@ -182,7 +182,7 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
 }
 
 /// Makes a kind whose objects own Pods.
-async fn brokers_are_known(cluster: &Cluster) {
+pub(crate) async fn brokers_are_known(cluster: &Cluster) {
     let version = json!({
         "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}},
     });

@@ -1,6 +1,7 @@
 //! A real autoscaler makes the nodes that the tolerations ask for.
 
 use e2e::{Cluster, Karpenter, Namespace, POOL, PodExt, deployment, node_pool, pod};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -41,38 +42,37 @@ pub(crate) async fn nodes_go_with_their_pods_and_come_again(cluster: &Cluster) {
 
 /// Where no machine for arm64 is to be had, Pods that may run there, or prefer to, run on amd64 all the same.
 pub(crate) async fn a_preference_stays_a_preference(cluster: &Cluster) {
-    let cluster = &cluster.another().await;
-    let karpenter = Karpenter::start_without(cluster, "arm64").await;
-    // Karpenter tries it first: of the heaviest it has the last name.
-    let taint = json!([{"key": POOL, "value": "true", "effect": "NoSchedule"}]);
-    karpenter.apply(&node_pool("only-arm64", &["arm64"], taint, 100)).await;
-    let namespace = cluster.namespace("karpenter").await;
-    let pool = json!({"key": "karpenter.sh/nodepool", "operator": "In", "values": ["only-arm64"]});
-    let prefers_pool = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-        {"weight": 50, "preference": {"matchExpressions": [pool]}},
-    ]}});
-    // The first one finds out; for three minutes Karpenter knows.
-    for (app, label, affinity) in [
-        ("prefers-arm64", ("tolerarch.io/prefer", "arm64"), Value::Null),
-        ("prefers-a-pool", ("app", "prefers-a-pool"), prefers_pool),
-        ("tolerated", ("app", "tolerated"), Value::Null),
-        ("left-out", ("tolerarch.io/mode", "off"), Value::Null),
-    ] {
-        let begun = Instant::now();
-        let mut pod = machine_pod(&cluster.images.tag("multi"));
-        pod["spec"]["affinity"] = affinity;
-        let mut deployment = deployment(app, 2, &pod);
-        deployment["spec"]["template"]["metadata"]["labels"][label.0] = label.1.into();
-        namespace.apply(&deployment).await;
-        for pod in namespace.until_pods(app, 2, |pod| pod.node().is_some()).await {
-            let (pool, architecture) = karpenter.node(pod.node().unwrap()).await;
-            assert_eq!(
-                (architecture.as_str(), pod.tolerates_pool()),
-                ("amd64", app != "left-out"),
-                "{app} {pool}"
-            );
+    let arm64 = json!({"prefer": [{"platform": "linux/arm64", "weight": 80}]});
+    let pool = json!({
+        "name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"],
+        "tolerations": [{"key": POOL, "operator": "Exists", "effect": "NoSchedule"}],
+        "prefer": {"weight": 50, "labels": {"karpenter.sh/nodepool": "only-arm64"}},
+    });
+    for (what, settings) in
+        [("placement.prefer", json!({"placement": arm64})), ("pools[].prefer", json!({"pools": [pool]}))]
+    {
+        let cluster = &cluster.another().await;
+        let karpenter = Karpenter::start_without(cluster, "arm64").await;
+        // Karpenter tries it first: of the heaviest it has the last name.
+        let taint = json!([{"key": POOL, "value": "true", "effect": "NoSchedule"}]);
+        karpenter.apply(&node_pool("only-arm64", &["arm64"], taint, 100)).await;
+        let tolerarch = cluster.local().tolerarch(settings).await;
+        let namespace = cluster.namespace_with("karpenter", &tolerarch.url).await;
+        cluster.until_called(&namespace).await;
+        // The first one finds out; for three minutes Karpenter knows.
+        for (app, mode) in [("first", "enforce"), ("second", "enforce"), ("left-out", "off")] {
+            let begun = Instant::now();
+            let mut deployment = deployment(app, 2, &machine_pod(&cluster.images.tag("multi")));
+            deployment["spec"]["template"]["metadata"]["labels"]["tolerarch.io/mode"] = mode.into();
+            namespace.apply(&deployment).await;
+            for pod in namespace.until_pods(app, 2, |pod| pod.node().is_some()).await {
+                let (pool, architecture) = karpenter.node(pod.node().unwrap()).await;
+                let is_preferred = pod.annotations().contains_key("tolerarch.io/preferred");
+                let seen = (architecture.as_str(), pod.tolerates_pool(), is_preferred);
+                assert_eq!(seen, ("amd64", mode != "off", mode != "off"), "{what}: {app} {pool}");
+            }
+            print!("{what}, {app}: on a node after {:.1?}; ", begun.elapsed());
         }
-        print!("{app}: on a node after {:.1?}; ", begun.elapsed());
     }
 }
 

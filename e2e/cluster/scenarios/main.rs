@@ -10,6 +10,7 @@ mod at_scale;
 mod breakages;
 mod certificates;
 mod chart;
+mod churn;
 mod controller;
 mod creations;
 mod daemonsets;
@@ -229,6 +230,7 @@ fn here() -> Vec<Scenario> {
         controller::another_controller_takes_over_from_one_that_was_killed,
         controller::pods_show_by_events_what_is_wrong_with_their_images,
         failed_images::what_failed_on_an_architecture_is_kept_from_it_and_no_tenant_closes_what_others_run,
+        churn::only_an_operator_that_deletes_its_pods_is_recorded,
         tenants::pods_of_any_size_and_depth_stop_nothing_for_others,
         monitoring::alerts_fire_while_the_api_server_goes_on_without_tolerarch,
         monitoring::every_panel_of_the_dashboard_shows_something,
