@@ -71,7 +71,8 @@ impl Access {
         }
         let found = doctor::configured(client).await;
         let mut configured = self.load(shared, Some(found.as_ref().map_err(String::as_str)))?;
-        if let Ok(Installed { namespace, reviewed, .. }) = found {
+        if let Ok(Installed { namespace, reviewed, change, .. }) = found {
+            configured.notes.extend(change);
             configured.read_failures(client, &namespace).await;
             configured.reviewed = Some(reviewed);
         }
@@ -140,6 +141,16 @@ impl Configured {
                 "ConfigMap {namespace}/{name} cannot be read, so images that failed count as others: {error}"
             )),
         }
+    }
+
+    /// Returns notes on labels of a namespace that are ignored.
+    pub(super) fn ignored(&self, labels: Option<&BTreeMap<String, String>>) -> Vec<String> {
+        let known = self.reviewed.as_ref().zip(labels);
+        let ignored =
+            known.map(|(selectors, labels)| doctor::ignored_labels(labels, selectors.iter().collect()));
+        let note =
+            |(key, value)| format!("{key}={value} means nothing as a label of a namespace: it is ignored");
+        ignored.into_iter().flatten().map(note).collect()
     }
 
     /// Returns whether the Pods of a namespace with these labels are reviewed, as far as that is known.

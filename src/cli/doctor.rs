@@ -28,6 +28,7 @@ pub(super) use configuration::{Installed, configured};
 use findings::{Exam, Finding, Findings, Status, some_of};
 use installation::Backend;
 use probe::Outcome;
+pub(super) use scope::ignored_labels;
 use tolerarch_core::policy::Mode;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 use webhooks::{Entry, by_service};
@@ -136,7 +137,6 @@ async fn check_all(exam: &mut Exam<'_>) {
     let before = exam.findings.0.len();
     let proven = probe_all(exam, &entries, &backends, &namespaces).await;
     let probed = exam.findings.0.split_off(before);
-    each(&ours, &mut exam.findings, |entry, findings| webhooks::check_bundle(entry, &proven, findings));
     for (_, backend) in &backends {
         replicas::check(exam, backend).await;
     }
@@ -153,6 +153,8 @@ async fn check_all(exam: &mut Exam<'_>) {
         rights::check_restrictions(exam, &config.policy.pools, &selected).await;
         pools::check(exam, &config).await;
     }
+    // A bundle may lack what nothing issues.
+    each(&ours, &mut exam.findings, |entry, findings| webhooks::check_bundle(entry, &proven, findings));
     exam.findings.0.extend(probed);
 }
 
@@ -213,8 +215,8 @@ fn check_mode(config: &Config, has_arrived: bool, findings: &mut Findings) {
     let observe = [("the default profile", config.policy.mode)].into_iter().chain(profiles);
     let observe = observe.filter(|(_, mode)| *mode == Mode::Observe).map(|(name, _)| name);
     match some_of(observe).as_str() {
-        "" if has_arrived => findings.ok("mode", "enforce: Pods are changed"),
-        "" => findings.unknown("mode", "enforce: Pods are changed once all replicas have the configuration"),
+        "" if has_arrived => findings.ok("mode", "the configuration says enforce"),
+        "" => findings.unknown("mode", "enforce, once all replicas have the configuration"),
         names => findings.add(
             Status::Unknown,
             "mode",
@@ -236,7 +238,7 @@ fn nothing(installed: bool, only: Option<&str>, findings: &mut Findings) {
         None => findings.failed(
             "webhook",
             "no MutatingWebhookConfiguration calls tolerarch",
-            "install it: helm upgrade --install, or kubectl apply -k manifests",
+            "install it: helm upgrade --install tolerarch manifests/helm/tolerarch --namespace tolerarch, or kubectl apply -k of your overlay",
         ),
     }
 }

@@ -8,7 +8,8 @@ use tolerarch_kubernetes::discovery::{Discovery, Inventory, NodeKind};
 
 pub(super) struct Shown {
     pub(super) inventory: Inventory,
-    pub(super) nodes: Vec<Node>,
+    /// `None` without the right to read them.
+    pub(super) nodes: Option<Vec<Node>>,
     /// Messages about lists that could not be read.
     pub(super) notes: Vec<String>,
 }
@@ -16,15 +17,15 @@ pub(super) struct Shown {
 impl Shown {
     /// Reads the NodePools and nodes that `discover` switches on. A list without the right to read it is left out.
     pub(super) async fn read(client: &UserClient, discover: Discover) -> Result<Self, RequestError> {
-        let (mut node_pools, mut nodes, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut node_pools, mut nodes, mut notes) = (None, Some(Vec::new()), Vec::new());
         if discover.node_pools {
             node_pools = lenient("NodePools", client.list::<NodePool>(NodePool::PATH).await, &mut notes)?;
         }
         if discover.nodes {
             nodes = lenient("nodes", client.list::<Node>(Node::PATH).await, &mut notes)?;
         }
-        let kinds: Vec<NodeKind> = nodes.iter().map(NodeKind::of).collect();
-        Ok(Self { inventory: Inventory::of(node_pools, &kinds), nodes, notes })
+        let kinds: Vec<NodeKind> = nodes.iter().flatten().map(NodeKind::of).collect();
+        Ok(Self { inventory: Inventory::of(node_pools.unwrap_or_default(), &kinds), nodes, notes })
     }
 
     /// Returns discovered pools and platforms, and notes: unread lists, mismatches with the configured pools, warnings.
@@ -39,18 +40,18 @@ impl Shown {
     }
 }
 
-/// Returns the items of a list; none without Karpenter, or without the right to read the list.
+/// Returns the items of a list, of which there are none without Karpenter; `None` without the right to read the list.
 fn lenient<T>(
     what: &str,
     list: Result<Vec<T>, RequestError>,
     notes: &mut Vec<String>,
-) -> Result<Vec<T>, RequestError> {
+) -> Result<Option<Vec<T>>, RequestError> {
     match list {
-        Err(error) if error.is_missing() => Ok(Vec::new()),
+        Err(error) if error.is_missing() => Ok(Some(Vec::new())),
         Err(error) if error.is_forbidden() => {
             notes.push(format!("{what} cannot be read, and are left out: {error}"));
-            Ok(Vec::new())
+            Ok(None)
         }
-        list => list,
+        list => list.map(Some),
     }
 }

@@ -55,8 +55,8 @@ impl Shown {
     fn written(&self, configured: &[Pool], output: Output, look: Look) -> serde_json::Result<String> {
         let discovery = Discovery::of(configured, &self.inventory);
         Ok(match output {
-            Output::Table => table(&discovery, &self.inventory, &self.notes, look),
-            Output::Json => output::json(&document(&discovery, &self.notes))?,
+            Output::Table => table(&discovery, self, look),
+            Output::Json => output::json(&document(&discovery, self))?,
             Output::Yaml => yaml(&discovery)?,
         })
     }
@@ -70,8 +70,8 @@ const fn source(source: Source) -> &'static str {
 }
 
 /// Renders a table, and below it the verdict on each pool, warnings and notes.
-fn table(discovery: &Discovery<'_>, inventory: &Inventory, notes: &[String], look: Look) -> String {
-    let rows = discovery.pools.iter().map(row).collect::<Vec<Row>>();
+fn table(discovery: &Discovery<'_>, Shown { inventory, nodes, notes }: &Shown, look: Look) -> String {
+    let rows = discovery.pools.iter().map(|known| row(known, nodes.is_some())).collect::<Vec<Row>>();
     let mut text = output::table(&["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"], &rows, "", look);
     let mut line = |colour: Colour, line: &str| {
         text += &colour.paint(&wrapped(&shown(line), "  ", look), look);
@@ -99,7 +99,7 @@ fn architectures(platforms: PlatformSet) -> String {
     platforms.names().collect::<Vec<_>>().join(", ").replace("linux/", "")
 }
 
-fn row(known: &KnownPool<'_>) -> Row {
+fn row(known: &KnownPool<'_>, are_nodes_read: bool) -> Row {
     let node_pools: Vec<String> =
         known.node_pools.iter().map(|pool| format!("{} ({})", pool.name(), pool.weight)).collect();
     let cells = vec![
@@ -107,7 +107,7 @@ fn row(known: &KnownPool<'_>) -> Row {
         source(known.source).to_owned(),
         architectures(known.pool.platforms),
         shown(&node_pools.join(", ")),
-        known.nodes.to_string(),
+        if are_nodes_read { known.nodes.to_string() } else { "?".to_owned() },
     ];
     Row { colour: Colour::Plain, cells }
 }
@@ -119,7 +119,7 @@ fn closed_row(pool: &NodePool, inventory: &Inventory) -> Row {
     Row { colour: Colour::Faint, cells }
 }
 
-fn document(discovery: &Discovery<'_>, notes: &[String]) -> Value {
+fn document(discovery: &Discovery<'_>, shown: &Shown) -> Value {
     let pools = discovery.pools.iter().map(|known| {
         let node_pools =
             known.node_pools.iter().map(|pool| json!({"name": pool.name(), "weight": pool.weight}));
@@ -128,7 +128,7 @@ fn document(discovery: &Discovery<'_>, notes: &[String]) -> Value {
             "source": source(known.source),
             "platforms": known.pool.platforms,
             "nodePools": node_pools.collect::<Vec<Value>>(),
-            "nodes": known.nodes,
+            "nodes": shown.nodes.as_ref().map(|_| known.nodes),
             "mismatch": known.mismatch(),
             "verdict": known.verdict.to_string(),
         })
@@ -137,7 +137,7 @@ fn document(discovery: &Discovery<'_>, notes: &[String]) -> Value {
         "pools": pools.collect::<Vec<Value>>(),
         "closed": discovery.closed.iter().map(|pool| pool.name()).collect::<Vec<&str>>(),
         "warnings": discovery.warnings,
-        "notes": notes,
+        "notes": shown.notes,
     })
 }
 

@@ -44,7 +44,9 @@ impl Why {
             let namespace = self.access.namespace.as_deref().unwrap_or(client.namespace());
             let (objects, mut survey, faults) = self.find(&client, namespace, &progress).await;
             let is_reviewed = configured.reviews(survey.labels(namespace));
-            if !is_reviewed {
+            if is_reviewed {
+                survey.notes.extend(configured.ignored(survey.labels(namespace)));
+            } else {
                 survey.notes.push(format!(
                     "no webhook of tolerarch selects the namespace {namespace}, so its Pods are not decided on"
                 ));

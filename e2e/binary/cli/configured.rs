@@ -172,6 +172,7 @@ async fn a_namespace_for_which_the_webhook_is_not_called_is_told() {
         (json!({}), "tolerated", false),
         (json!({"own": "1"}), "unchanged: not-applicable", true),
         (json!({"own": "1", "tolerarch.io/mode": "off"}), "unchanged: opted-out", true),
+        (json!({"tolerarch.io/mode": "disabled"}), "tolerated", false),
     ] {
         let namespace = json!({"metadata": {"name": "shop", "labels": labels}});
         cluster.objects.insert("/api/v1/namespaces/shop".to_owned(), namespace);
@@ -180,6 +181,8 @@ async fn a_namespace_for_which_the_webhook_is_not_called_is_told() {
         assert!(ran.stdout.contains(&format!("\n  today      {today}\n")), "{}", ran.stdout);
         let told = "no webhook of tolerarch selects the namespace shop, so its Pods are not decided on";
         assert_eq!(ran.stderr.contains(told), is_told, "{}", ran.stderr);
+        let ignored = "tolerarch.io/mode=disabled means nothing as a label of a namespace: it is ignored";
+        assert_eq!(ran.stderr.contains(ignored), labels["tolerarch.io/mode"] == "disabled", "{}", ran.stderr);
     }
 }
 

@@ -1,15 +1,15 @@
 //! The configuration of an installation, as its Pods have it.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec, Service};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use super::findings::{Exam, Findings, Status};
-use super::installation::{Backend, labels, serving};
+use super::findings::{Exam, Status};
+use super::installation::{Backend, deployments, labels, serving};
 use super::webhooks::{Entry, by_service};
 use crate::cli::kubernetes::get;
 use crate::config::Config;
-use tolerarch_kubernetes::cluster::{Selector, UserClient};
+use tolerarch_kubernetes::cluster::{RequestError, Selector, UserClient};
 
 /// Time until a changed ConfigMap is in all Pods: the kubelet's sync period (60 s), the age of its cache, and a margin.
 const ARRIVAL: SignedDuration = SignedDuration::from_secs(120);
@@ -19,6 +19,8 @@ pub(in crate::cli) struct Installed {
     /// Name of the ConfigMap, for the user.
     pub(in crate::cli) source: String,
     pub(in crate::cli) text: String,
+    /// Note that replicas may still decide by an earlier text.
+    pub(in crate::cli) change: Option<String>,
     /// Namespaces of which the Pods are reviewed.
     pub(in crate::cli) reviewed: Vec<Selector>,
 }
@@ -34,11 +36,16 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<(Con
             Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
         },
         None => {
-            let found = mounted(client, &backend.namespace, &backend.pods).await;
-            if let Ok((source, _, Some(changed))) = &found {
-                has_arrived = check_arrival(source, *changed, &backend.pods, findings);
-            }
-            found.map(|(source, text, _)| (source, text))
+            let specs = backend.pods.iter().filter_map(|pod| pod.spec.as_ref());
+            let found = mounted(client, &backend.namespace, specs).await;
+            found.map(|(source, text, changed)| {
+                if let Some(change) = on_its_way(&source, changed, &backend.pods) {
+                    has_arrived = false;
+                    let fix = "kubelets bring it to them within two minutes; then run this again";
+                    findings.add(Status::Unknown, "configuration", change, fix);
+                }
+                (source, text)
+            })
         }
     };
     let (source, text) = read.map_err(|message| findings.unknown("configuration", message)).ok()?;
@@ -59,35 +66,27 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<(Con
     }
 }
 
-/// Reports a change that kubelets may not have brought to all Pods yet. Returns whether there is none.
-fn check_arrival(source: &str, changed: Timestamp, pods: &[Pod], findings: &mut Findings) -> bool {
-    let started = |pod: &Pod| Some(pod.status.as_ref()?.start_time.as_ref()?.0);
+/// Returns a note on a change that kubelets may not have brought to all Pods yet.
+fn on_its_way(source: &str, changed: Option<Timestamp>, pods: &[Pod]) -> Option<String> {
+    let changed = changed?;
     let since = Timestamp::now().duration_since(changed);
+    let mut started =
+        pods.iter().filter_map(|pod| Some(pod.status.as_ref()?.start_time.as_ref()?.0 < changed));
     // Where the clock here is behind, nothing is said.
-    let is_recent = !since.is_negative() && since < ARRIVAL;
-    let is_under_way = is_recent && pods.iter().filter_map(started).any(|started| started < changed);
-    if is_under_way {
-        findings.add(
-            Status::Unknown,
-            "configuration",
-            format!(
-                "{source} was changed {} s ago: replicas may still decide by what it was",
-                since.as_secs()
-            ),
-            "kubelets bring it to them within two minutes; then run this again",
-        );
-    }
-    !is_under_way
+    let is_on_its_way = !since.is_negative() && since < ARRIVAL && started.any(|is_older| is_older);
+    let since = since.as_secs();
+    is_on_its_way
+        .then(|| format!("{source} was changed {since} s ago: replicas may still decide by what it was"))
 }
 
-/// Reads the ConfigMap of the first Pod that has one, and when it was changed; fails with the reason why there is none.
+/// Reads the ConfigMap of the first of these that has one, and when it was changed; fails with the reason why there is
+/// none.
 async fn mounted(
     client: &UserClient,
     namespace: &str,
-    pods: &[Pod],
+    specs: impl Iterator<Item = &PodSpec>,
 ) -> Result<(String, String, Option<Timestamp>), String> {
-    let mut volumes =
-        pods.iter().filter_map(|pod| pod.spec.as_ref()).flat_map(|spec| spec.volumes.iter().flatten());
+    let mut volumes = specs.flat_map(|spec| spec.volumes.iter().flatten());
     let Some(volume) = volumes.find(|volume| volume.name == "config" && volume.config_map.is_some()) else {
         return Err("no Pod shows which ConfigMap it uses; name the file with --config".to_owned());
     };
@@ -111,15 +110,23 @@ pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed,
     let entry = installed.first().ok_or("the cluster has no webhook of tolerarch")?;
     let (namespace, service, _) =
         entry.service().ok_or("its webhook calls a URL, so its Pods are not known")?;
-    let pods = async {
+    let read = async {
         let found = get::<Service>(client, Some(namespace), service).await?;
-        serving(client, namespace, &labels(found.spec.unwrap_or_default())).await
+        let labels = labels(found.spec.unwrap_or_default());
+        Ok((serving(client, namespace, &labels).await?, labels))
     };
-    let unread = |error| format!("the Pods of Service {namespace}/{service} cannot be read: {error}");
-    let (mut source, text, _) = mounted(client, namespace, &pods.await.map_err(unread)?).await?;
+    let unread =
+        |error: RequestError| format!("the Pods of Service {namespace}/{service} cannot be read: {error}");
+    let (pods, labels) = read.await.map_err(unread)?;
+    // Without a Pod, the template shows what the next one will mount.
+    let templates = if pods.is_empty() { deployments(client, namespace, &labels).await } else { Vec::new() };
+    let templates = templates.iter().filter_map(|known| known.spec.as_ref()?.template.spec.as_ref());
+    let specs = pods.iter().filter_map(|pod| pod.spec.as_ref()).chain(templates);
+    let (mut source, text, changed) = mounted(client, namespace, specs).await?;
+    let change = on_its_way(&source, changed, &pods);
     if installed.len() > 1 {
         source += &format!(", the first of {} installations", installed.len());
     }
     let reviewed = ours.iter().map(|entry| entry.namespaces.clone()).collect();
-    Ok(Installed { namespace: namespace.to_owned(), source, text, reviewed })
+    Ok(Installed { namespace: namespace.to_owned(), source, text, change, reviewed })
 }

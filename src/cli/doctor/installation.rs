@@ -75,7 +75,8 @@ impl Backend {
             findings.failed(
                 "service",
                 format!("{entry} calls port {port} of {called}, which has no such port, only {ports}"),
-                "set clientConfig.service.port to the port of the Service that leads to the webhook, 443 in the chart",
+                "where the Service was changed by hand, delete it and run helm upgrade: its port is 443; otherwise correct \
+                 clientConfig.service.port",
             );
         }
         let labels = labels(spec);
@@ -89,8 +90,7 @@ impl Backend {
             let is_shown = ports.contains(&ADMIN);
             is_shown.then(|| (called, admin("services", name, ADMIN))).into_iter().collect()
         } else {
-            let started = pods.iter().filter(|pod| trouble(pod).is_none() && !waits(pod));
-            let admin = started.map(|pod| {
+            let admin = pods.iter().filter(|pod| has_started(pod)).map(|pod| {
                 let name = name_of(pod);
                 (format!("Pod {name}"), admin("pods", name, admin_port(pod)))
             });
@@ -171,9 +171,7 @@ async fn check_endpoints(
     match ready {
         0 => findings.failed(
             "endpoints",
-            format!(
-                "Service {namespace}/{name} has no endpoint that is ready: every Pod is admitted undecided"
-            ),
+            format!("Service {namespace}/{name} has no endpoint that is ready: Pods are admitted undecided"),
             format!("find out why its Pods are not ready: kubectl -n {namespace} describe pods -l {labels}"),
         ),
         1 => findings.ok("endpoints", "1 endpoint is ready"),
@@ -189,7 +187,7 @@ async fn check_endpoints(
         let targets = targets.join(", ");
         findings.failed(
             "endpoints",
-            format!("Service {namespace}/{name} leads to port {targets} of its Pods, which answer reviews at {wanted}"),
+            format!("Service {namespace}/{name} leads to port {targets} of its Pods; the webhook listens at {wanted}"),
             "set its targetPort to the name of the container's port (helm upgrade --force-conflicts puts the chart's back)",
         );
         return false;
@@ -228,11 +226,10 @@ fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
     })
 }
 
-/// Returns whether a Pod still waits for a volume, such as its first certificate, and so does not answer yet.
-fn waits(pod: &Pod) -> bool {
-    let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-    let mut states = containers.into_iter().flatten().filter_map(|container| container.state.as_ref());
-    states.any(|state| state.waiting.is_some())
+/// Returns whether a Pod waits for nothing: a node, an image or a volume, such as its first certificate.
+pub(super) fn has_started(pod: &Pod) -> bool {
+    let waits = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Pending"));
+    !waits && trouble(pod).is_none()
 }
 
 /// Lists the Pods with these labels that serve or will, as others keep labels until deleted; none without a label.
@@ -281,15 +278,23 @@ fn check_start(pods: &[Pod], findings: &mut Findings) {
     }
 }
 
+/// Lists the Deployments whose Pods these labels select; none where they cannot be read.
+pub(super) async fn deployments(client: &UserClient, namespace: &str, labels: &Selector) -> Vec<Deployment> {
+    let mut found = list::<Deployment>(client, Some(namespace), "").await.unwrap_or_default();
+    found.retain(|deployment| {
+        let template =
+            deployment.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref()?.labels.as_ref());
+        !labels.selects_all() && template.is_some_and(|own| labels.matches(own))
+    });
+    found
+}
+
 /// Returns why a Service has no Pods, and advice.
 async fn absence(client: &UserClient, service: &str, namespace: &str, labels: &Selector) -> (String, String) {
-    let deployments = list::<Deployment>(client, Some(namespace), "").await.unwrap_or_default();
-    let is_at_zero = |deployment: &&Deployment| {
-        let Some(spec) = &deployment.spec else { return false };
-        let own = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
-        spec.replicas == Some(0) && own.is_some_and(|own| labels.matches(own))
-    };
-    match deployments.iter().find(is_at_zero).map(name_of) {
+    let deployments = deployments(client, namespace, labels).await;
+    let at_zero =
+        |deployment: &&Deployment| deployment.spec.as_ref().is_some_and(|spec| spec.replicas == Some(0));
+    match deployments.iter().find(at_zero).map(name_of) {
         Some(name) => (
             format!("the Deployment {namespace}/{name} has 0 replicas"),
             format!("kubectl -n {namespace} scale deployment {name} --replicas=2"),

@@ -78,7 +78,7 @@ fn check_empty(pool: &Pool, shown: &Shown, findings: &mut Findings) {
     if !shown.notes.is_empty() {
         return findings.unknown("pools", format!("no node that can be read has a taint of pool {name}"));
     }
-    let nodes = shown.nodes.iter().map(|node| (node.name(), &node.taints));
+    let nodes = shown.nodes.iter().flatten().map(|node| (node.name(), &node.taints));
     let node_pools = shown.inventory.node_pools.iter().map(|known| (known.name(), &known.taints));
     let lacking = nodes.chain(node_pools).find_map(|(name, taints)| match fit(&pool.tolerations, taints) {
         Fit::Lacking(taint) => Some((name, &taint.key)),
@@ -116,7 +116,7 @@ mod tests {
         let node = json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": [taint]}});
         let node: Node = serde_json::from_value(node).unwrap();
         let inventory = Inventory::of(Vec::new(), &[NodeKind::of(&node)]);
-        let shown = Shown { inventory, nodes: vec![node], notes: Vec::new() };
+        let shown = Shown { inventory, nodes: Some(vec![node]), notes: Vec::new() };
         let (config, mut findings) = (Config::default(), Findings::default());
         let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
         check_pool(&discovery.pools[0], &shown, config.discover, &mut findings);
@@ -132,7 +132,7 @@ mod tests {
                 "status": {"conditions": [{"type": "NodeRegistrationHealthy", "status": healthy}]},
             });
             let inventory = Inventory::of(vec![serde_json::from_value(pool).unwrap()], &[]);
-            let shown = Shown { inventory, nodes: Vec::new(), notes: Vec::new() };
+            let shown = Shown { inventory, nodes: Some(Vec::new()), notes: Vec::new() };
             let (config, mut findings) = (Config::default(), Findings::default());
             let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
             check_pool(&discovery.pools[0], &shown, config.discover, &mut findings);

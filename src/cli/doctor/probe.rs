@@ -187,13 +187,14 @@ async fn diagnose(
              NetworkPolicy or a security group drops what it sends; with an overlay network set hostNetwork",
         ),
         (Some(true), _) => (
-            "it was called, so that an old version runs, or something else answers there".to_owned(),
-            "upgrade tolerarch to the version of this command",
+            "it was called, and did not answer as tolerarch of this version does".to_owned(),
+            "where no other finding says why, upgrade tolerarch to the version of this command",
         ),
         (Some(false), _) => {
             let own = webhook.match_conditions.iter().flatten();
-            let own: Vec<_> =
-                own.map(|own| format!("; a Pod needs {}: {}", own.name, own.expression)).collect();
+            let own: Vec<_> = own
+                .map(|own| format!("; its matchCondition {} wants `{}`", own.name, own.expression))
+                .collect();
             (
                 format!("the API server did not call it{}", own.concat()),
                 "correct its rules, selectors or matchConditions (webhook.matchConditions in the chart); \

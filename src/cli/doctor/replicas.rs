@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use x509_parser::time::ASN1Time;
 
 use super::findings::{Exam, Findings, Status, some_of};
-use super::installation::{Backend, image};
+use super::installation::{Backend, has_started, image};
 use crate::cli::advice::fix;
 use tolerarch_core::reason::Reason;
 use tolerarch_kubernetes::cluster::RequestError;
@@ -125,7 +125,7 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
             "registries",
             format!("{why} ({})", some_of(names)),
             "let the replicas out to it: docs/runbooks/TolerarchRegistryUnreachable.md finds host and error in their log, and \
-             tolerarch inspect --explain IMAGE shows each request",
+             tolerarch inspect --explain IMAGE shows each request; one that is back counts once a Pod has asked it",
         );
     }
     if denied > 0.0 {
@@ -138,7 +138,8 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
 
 fn check_versions(backend: &Backend, findings: &mut Findings) {
     let own = env!("CARGO_PKG_VERSION");
-    let tags: BTreeSet<&str> = backend.pods.iter().filter_map(|pod| tag(image(pod)?)).collect();
+    let started = backend.pods.iter().filter(|pod| has_started(pod));
+    let tags: BTreeSet<&str> = started.filter_map(|pod| tag(image(pod)?)).collect();
     for tag in tags {
         match parse(tag).map(|theirs| Some(theirs).cmp(&parse(own))) {
             Some(Ordering::Less) => findings.failed(

@@ -293,7 +293,8 @@ pub(super) async fn check_restrictions(exam: &mut Exam<'_>, pools: &[Pool], name
         }
     }
     if refusing.is_empty() {
-        findings.ok("toleration-restriction", "no namespace refuses the tolerations of the pools");
+        findings
+            .ok("toleration-restriction", "no namespace that was read refuses the tolerations of the pools");
     } else {
         let refusing = some_of(refusing);
         findings.failed(

@@ -31,7 +31,7 @@ pub(super) fn check_namespaces(entry: &Entry, namespaces: &[Namespace], findings
             "correct it (webhook.namespaceSelector in the chart), or label a namespace for it; docs/runbooks/TolerarchNotCalled.md \
              takes out what your values do not have",
         ),
-        _ => findings.ok("scope", format!("{name} selects {selected} of {all} namespaces")),
+        _ => findings.ok("scope", format!("{name} selects {selected} of {all} namespaces that were read")),
     }
 }
 
@@ -40,12 +40,10 @@ pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Entry], namespaces: 
     let Exam { only, findings, .. } = exam;
     let mut ignored: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     let selected = namespaces.iter().filter(|namespace| entries.iter().any(|entry| entry.selects(namespace)));
-    for (namespace, key) in selected.flat_map(|namespace| [(namespace, MODE_KEY), (namespace, PROFILE_KEY)]) {
-        let Some(value) = namespace.labels().get(key) else { continue };
-        // A custom selector may ignore `off`; the finding on selected namespaces shows that already.
-        let is_off = key == MODE_KEY && value == "off";
-        if !is_off && !entries.iter().any(|entry| entry.namespaces.names(key, value)) {
-            ignored.entry((key, value)).or_default().push(name_of(namespace));
+    for namespace in selected {
+        let selectors = entries.iter().map(|entry| &entry.namespaces).collect();
+        for label in ignored_labels(namespace.labels(), selectors) {
+            ignored.entry(label).or_default().push(name_of(namespace));
         }
     }
     let fix = "label it tolerarch.io/mode=off, or with a profile that has an entry: docs/placement.md has all that labels can say";
@@ -53,6 +51,18 @@ pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Entry], namespaces: 
         let message = format!("{key}={value} means nothing as a label of {}: it is ignored", some_of(names));
         findings.add(Status::failed_if(only.is_some()), "scope", message, fix);
     }
+}
+
+/// Returns the labels of a selected namespace that look like settings, and make no difference to any of the selectors.
+pub(in crate::cli) fn ignored_labels<'a>(
+    labels: &'a Labels,
+    selectors: Vec<&Selector>,
+) -> Vec<(&'static str, &'a str)> {
+    let set = [MODE_KEY, PROFILE_KEY].map(|key| Some((key, labels.get(key)?.as_str())));
+    let set = set.into_iter().flatten();
+    // A custom selector may ignore `off`; that the namespace is selected shows that already.
+    let set = set.filter(|label| *label != (MODE_KEY, "off"));
+    set.filter(|(key, value)| !selectors.iter().any(|selector| selector.names(key, value))).collect()
 }
 
 /// Checks whether a webhook is called for any existing Pod, or, without any, for one as a Deployment makes it.

@@ -10,8 +10,8 @@ use serde_json::json;
 use super::findings::{Finding, Status, Verdict};
 use super::*;
 use world::{
-    BINDINGS, CONFIG, Call, ISSUERS, LEASE, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, POLICIES,
-    SERVICE, SLICES, WEBHOOKS, World, namespace,
+    BINDINGS, CONFIG, Call, DEPLOYMENTS, ISSUERS, LEASE, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS,
+    POLICIES, SERVICE, SLICES, WEBHOOKS, World, namespace,
 };
 
 fn failed(findings: &Findings) -> Vec<&Finding> {
@@ -157,6 +157,11 @@ async fn with_a_namespace_only_what_is_called_for_it() {
             failed.iter().all(|finding| finding.message.contains("selects namespace closed")),
             "{failed:#?}"
         );
+        // Nothing is claimed of namespaces that were not read.
+        for finding in findings.0.iter().filter(|finding| finding.status == Status::Ok) {
+            let Finding { message, .. } = finding;
+            assert!(!message.contains(" namespace") || message.contains("read"), "{message}");
+        }
     }
 }
 
@@ -428,4 +433,19 @@ async fn the_configuration_is_found_without_the_checks() {
     world.forbidden.push(PODS);
     let why = world.configured().await.0.err().unwrap();
     assert!(why.starts_with("the Pods of Service tolerarch/tolerarch cannot be read: "), "{why}");
+}
+
+#[tokio::test]
+async fn without_pods_the_deployment_shows_the_configuration() {
+    for (app, is_found) in [("tolerarch", true), ("other", false)] {
+        let mut world = World::healthy();
+        let template =
+            json!({"metadata": {"labels": {"app": app}}, "spec": world.at(PODS)[0]["spec"].clone()});
+        let deployment =
+            json!({"metadata": {"name": "tolerarch"}, "spec": {"replicas": 0, "template": template}});
+        world.objects.insert(DEPLOYMENTS.to_owned(), json!([deployment]));
+        *world.at(PODS) = json!([]);
+        let found = world.configured().await.0;
+        assert_eq!(found.is_ok_and(|found| found.text == "mode: enforce\n"), is_found, "{app}");
+    }
 }

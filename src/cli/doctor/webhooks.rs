@@ -128,6 +128,13 @@ pub(super) fn check_calls(entry: &Entry, findings: &mut Findings) {
             "set failurePolicy to Ignore",
         );
     }
+    if webhook.timeout_seconds == Some(1) {
+        findings.failed(
+            "webhook",
+            format!("{name} has timeoutSeconds 1: no time is left to look images up"),
+            "set timeoutSeconds to 5 (webhook.timeoutSeconds in the chart)",
+        );
+    }
     // `namespaceObject` is declared for expressions and never passed to them: each fails, and the webhook is skipped.
     let mut conditions = webhook.match_conditions.iter().flatten();
     if let Some(condition) = conditions.find(|known| known.expression.contains("namespaceObject")) {
@@ -194,7 +201,7 @@ pub(super) fn check_overlaps(entries: &[&Entry], namespaces: &[Namespace], findi
         }
     }
     if !overlaps {
-        findings.ok("installations", "no namespace has two webhooks of tolerarch");
+        findings.ok("installations", "no namespace that was read has two webhooks of tolerarch");
     }
 }
 

@@ -131,6 +131,11 @@ async fn what_cannot_be_read_is_left_out() {
     assert_eq!(forbidden.notes.len(), 1);
     let text = forbidden.written(&configured(), Output::Table, PLAIN).unwrap();
     assert!(text.contains("NodePools cannot be read") && !text.contains("it opens no NodePool"), "{text}");
+    let forbidden = cluster(nodes(), Reply::refused(403, "forbidden to you")).await;
+    let text = forbidden.written(&configured(), Output::Table, PLAIN).unwrap();
+    assert!(text.lines().nth(1).unwrap().ends_with("  ?"), "{text}");
+    let text = forbidden.written(&configured(), Output::Json, PLAIN).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["pools"][0]["nodes"], Value::Null);
     let odd = json!([{"metadata": {"name": "odd", "labels": 7}}, node("arm64", "multi")]);
     let (partly, left_out) = read(Reply::of(200, json!([])), Reply::of(200, odd)).await.unwrap();
     assert_eq!(left_out, ["1 of the nodes cannot be read, and are left out: odd"]);

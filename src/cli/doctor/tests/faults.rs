@@ -109,7 +109,6 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 ("pods", "tolerarch-1 cannot start: ImagePullBackOff: Back-off", "image.tag"),
                 ("endpoints", "no endpoint", ""),
                 ("ca-bundle", "is empty", ""),
-                ("version", "older", ""),
                 ("dry-run", "", ""),
             ],
         ),
@@ -124,7 +123,6 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 ("pods", "tolerarch-1 cannot start: no node has room: 0/3 nodes", "make room"),
                 ("endpoints", "no endpoint", ""),
                 ("ca-bundle", "is empty", ""),
-                ("version", "older", ""),
                 ("dry-run", "", ""),
             ],
         ),
@@ -143,7 +141,6 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 ("pods", "tolerarch-1 cannot start: it ends with exit code 2: Error", "logs --previous"),
                 ("endpoints", "no endpoint", ""),
                 ("ca-bundle", "is empty", ""),
-                ("version", "older", ""),
                 ("dry-run", "", ""),
             ],
         ),
@@ -208,7 +205,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             |world| world.at(SLICES)[0]["ports"] = json!([{"port": 9999}, {"port": 8080}]),
             &[(
                 "endpoints",
-                "leads to port 8080, 9999 of its Pods, which answer reviews at 8443",
+                "leads to port 8080, 9999 of its Pods; the webhook listens at 8443",
                 "targetPort",
             )],
         ),
@@ -287,7 +284,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             },
             &[(
                 "dry-run",
-                "did not call it; a Pod needs only-mine: false",
+                "did not call it; its matchCondition only-mine wants `false`",
                 "matchConditions (webhook.matchConditions in the chart); docs/runbooks/TolerarchNotCalled.md",
             )],
         ),
@@ -471,7 +468,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "an old version, by its answer",
             |world| world.call = Call::AnswersOtherwise,
-            &[("dry-run", "an old version runs", "upgrade")],
+            &[("dry-run", "not answer as tolerarch of this version", "upgrade")],
         ),
         (
             "an old cluster",
@@ -482,6 +479,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             "Pods would fail with it",
             |world| world.webhook()["failurePolicy"] = "Fail".into(),
             &[("webhook", "failurePolicy Fail", "Ignore")],
+        ),
+        (
+            "no time for lookups",
+            |world| world.webhook()["timeoutSeconds"] = 1.into(),
+            &[("webhook", "timeoutSeconds 1: no time", "5")],
         ),
         (
             "no Pod is reviewed",

@@ -98,6 +98,9 @@ async fn a_configuration_that_kubelets_may_not_have_brought_yet_is_said() {
         world.at(CONFIG)["metadata"] =
             json!({"managedFields": [{"time": ago(9000)}, {"time": ago(changed)}]});
         world.at(PODS)[0]["status"] = json!({"startTime": ago(started)});
+        let World { objects, .. } = &world;
+        let other = World { objects: objects.clone(), ..World::healthy() };
+        assert_eq!(other.configured().await.0.unwrap().change.is_some(), is_said);
         let findings = world.examine(None).await;
         let said = findings.0.iter().any(|finding| {
             finding.status == Status::Unknown
