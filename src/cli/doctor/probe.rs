@@ -257,10 +257,10 @@ async fn check_fail_open(exam: &mut Exam<'_>, entry: &Entry, before: Calls) {
     } else if failed_open > 0.0 {
         findings.unknown(
             "fail-open",
-            format!("{failed_open} of {made} calls have failed since this API server started; none does now"),
+            format!("{failed_open} of {made} calls of {webhook} have failed since this API server started; none does now"),
         );
     } else {
-        findings.ok("fail-open", "this API server has failed no call since it started");
+        findings.ok("fail-open", format!("no call of {webhook} has failed since this API server started"));
     }
 }
 
