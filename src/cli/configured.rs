@@ -12,10 +12,13 @@ use super::doctor::{self, Installed};
 use super::kubernetes::{Access, get};
 use super::{Shared, personal, warn};
 use crate::config::{Config, ConfigError, Sources};
+use tolerarch_controller::{Called, Scope};
 use tolerarch_engine::lessons::Lessons;
 use tolerarch_images::credentials::{CredentialSettings, ProviderSettings};
 use tolerarch_images::registry::HostSettings;
-use tolerarch_kubernetes::cluster::{ConfigMap, Selector, UserClient, record};
+use tolerarch_kubernetes::cluster::{ConfigMap, UserClient, record};
+
+type Labels = BTreeMap<String, String>;
 
 /// Maximal wait of a command that needs no cluster for the configuration of one.
 const WAIT: Duration = Duration::from_secs(5);
@@ -33,17 +36,18 @@ pub(super) struct Configured {
     pub(super) config: Config,
     /// Images that the controller has recorded; none without a cluster, or with a file in place of its configuration.
     pub(super) lessons: Lessons,
-    /// Namespaces of which the Pods are reviewed; `None` where no installation has been found.
-    pub(super) reviewed: Option<Vec<Selector>>,
+    /// Pods that are reviewed; `None` where no installation has been found.
+    pub(super) reviewed: Option<Scope>,
     pub(super) notes: Vec<String>,
 }
 
 impl Shared {
     /// Loads the configuration of this text, else of the named file, else the defaults; warnings go to standard error.
     pub(super) fn load(&self, of_cluster: Option<&Installed>) -> Result<Configured, ConfigError> {
-        let sources = Sources { tolerant: true, ..self.sources([]) };
+        let mut sources = Sources { tolerant: true, ..self.sources([]) };
         let loaded = match of_cluster {
-            Some(Installed { source, text, .. }) => {
+            Some(Installed { source, text, environment, .. }) => {
+                sources.environment = environment.texts().chain(sources.environment.texts()).collect();
                 let faulty = |faults| ConfigError::Faults { file: Some(source.into()), faults };
                 sources.read(text).map_err(faulty)?
             }
@@ -144,19 +148,18 @@ impl Configured {
     }
 
     /// Returns notes on labels of a namespace that are ignored.
-    pub(super) fn ignored(&self, labels: Option<&BTreeMap<String, String>>) -> Vec<String> {
+    pub(super) fn ignored(&self, labels: Option<&Labels>) -> Vec<String> {
         let known = self.reviewed.as_ref().zip(labels);
-        let ignored =
-            known.map(|(selectors, labels)| doctor::ignored_labels(labels, selectors.iter().collect()));
+        let ignored = known.map(|(called, labels)| doctor::ignored_labels(called, labels));
         let note =
             |(key, value)| format!("{key}={value} means nothing as a label of a namespace: it is ignored");
         ignored.into_iter().flatten().map(note).collect()
     }
 
-    /// Returns whether the Pods of a namespace with these labels are reviewed, as far as that is known.
-    pub(super) fn reviews(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
+    /// Returns whether Pods with the labels `pod` in a namespace with these labels are reviewed, as far as is known.
+    pub(super) fn called(&self, labels: Option<&Labels>, pod: &Labels) -> Called<'_> {
         let known = self.reviewed.as_ref().zip(labels);
-        known.is_none_or(|(selectors, labels)| selectors.iter().any(|selector| selector.matches(labels)))
+        known.map_or(Called::For(None), |(called, labels)| called.called(labels, pod))
     }
 }
 

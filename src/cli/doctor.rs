@@ -169,7 +169,7 @@ async fn probe_all<'a>(
         probe::check_unseen(exam).await;
     }
     // A Service that cannot be called costs one time-out, not one for each webhook that calls it.
-    let (mut broken, mut proven) = (Vec::new(), Vec::new());
+    let (mut broken, mut proven, mut disproven) = (Vec::new(), Vec::new(), Vec::new());
     for entry in entries {
         let service = entry.service();
         let selected = by_preference(exam.client.namespace(), entry, namespaces);
@@ -181,9 +181,14 @@ async fn probe_all<'a>(
         match probe::check(exam, entry, &selected, leads).await {
             Outcome::Answered => proven.push(entry.bundle()),
             Outcome::Unproven => {}
-            Outcome::Broken => broken.push(service),
+            Outcome::Broken => {
+                broken.push(service);
+                disproven.push(entry.bundle());
+            }
         }
     }
+    // An answer may have come by a connection from before.
+    proven.retain(|bundle| !disproven.contains(bundle));
     proven
 }
 

@@ -15,6 +15,7 @@ use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
 use explained::Explained;
+use tolerarch_controller::Called;
 use tolerarch_core::image::ImageRef;
 use tolerarch_kubernetes::cluster::UserClient;
 use types::Target;
@@ -43,19 +44,28 @@ impl Why {
             let configured = self.access.configured(shared, &client).await?;
             let namespace = self.access.namespace.as_deref().unwrap_or(client.namespace());
             let (objects, mut survey, faults) = self.find(&client, namespace, &progress).await;
-            let is_reviewed = configured.reviews(survey.labels(namespace));
-            if is_reviewed {
-                survey.notes.extend(configured.ignored(survey.labels(namespace)));
-            } else {
-                survey.notes.push(format!(
-                    "no webhook of tolerarch selects the namespace {namespace}, so its Pods are not decided on"
-                ));
-            }
+            let labels = survey.labels(namespace);
+            let mut notes = configured.ignored(labels);
+            let reviewed = objects.iter().map(|object| {
+                let (called, label) = (configured.called(labels, &object.labels()), object.label());
+                notes.extend(match called {
+                    Called::For(_) => None,
+                    Called::No => Some(format!(
+                        "no webhook of tolerarch selects the labels of {label} and of the namespace {namespace}, so it is not decided on"
+                    )),
+                    Called::Unknown => Some(format!(
+                        "a matchCondition of the webhook, which is not evaluated here, says whether {label} is decided on"
+                    )),
+                });
+                called != Called::No
+            });
+            let reviewed: Vec<bool> = reviewed.collect();
+            survey.notes.extend(notes);
             let images: Vec<ImageRef> = objects.iter().flat_map(Object::images).collect();
             let session = Session::in_cluster(shared, configured, progress, &client, &images).await?;
             session.progress.show("looking up images");
             let mut all = Vec::new();
-            for object in &objects {
+            for (object, is_reviewed) in objects.iter().zip(reviewed) {
                 all.push(Explained::of(&session, &survey, namespace, is_reviewed, object).await);
             }
             survey.notes.extend(session.notes);

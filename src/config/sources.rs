@@ -12,8 +12,6 @@ use super::{Config, ConfigError, placement, print, profiles};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::file;
 
-const PREFIX: &str = "TOLERARCH_";
-
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     pub file: Option<PathBuf>,
@@ -42,6 +40,9 @@ pub struct Loaded {
 }
 
 impl Sources {
+    /// Prefix of the variables that set keys.
+    pub const PREFIX: &str = "TOLERARCH_";
+
     /// Reads all sources. The file may be a pipe, such as a shell's `<(…)`.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         self.load_by(file::read_or_stream)
@@ -88,9 +89,9 @@ impl Sources {
             Content::Entries(_) => scattered.push(variable(path)),
             Content::Value(_) => drop(keys.insert(variable(path), path.to_owned())),
         });
-        let own = |(name, text): (String, String)| Some((name.strip_prefix(PREFIX)?.to_owned(), text));
+        let own = |(name, text): (String, String)| Some((name.strip_prefix(Self::PREFIX)?.to_owned(), text));
         for (own, text) in self.environment.texts().filter_map(own).collect::<BTreeMap<_, _>>() {
-            let name = format!("{PREFIX}{own}");
+            let name = format!("{}{own}", Self::PREFIX);
             let place = Location::Variable(name.clone());
             if let Some(path) = keys.get(&own) {
                 reader.set(config, path, &text, place);
@@ -98,7 +99,7 @@ impl Sources {
                 let of = |key: &String| own == *key || own.starts_with(&format!("{key}_"));
                 let hint = nearest(&own, keys.keys().map(String::as_str));
                 let message = match hint.strip_prefix("did you mean ").filter(|_| !scattered.iter().any(of)) {
-                    Some(near) => format!("no key has this variable; did you mean {PREFIX}{near}"),
+                    Some(near) => format!("no key has this variable; did you mean {}{near}", Self::PREFIX),
                     None => "no key has this variable; pools and hosts are set in the file".to_owned(),
                 };
                 if self.tolerant {

@@ -34,4 +34,5 @@ pub use metrics::ControllerMetrics;
 pub use node_taints::NodeTaints;
 pub use pending::PendingPods;
 pub use recorder::{EventLoop, Recorder};
+pub use scope::{Called, Scope};
 pub use settings::{ControllerSettings, NodeTaint, is_reserved_taint};

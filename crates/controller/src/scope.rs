@@ -21,7 +21,7 @@ const CONDITIONS: [&str; 5] = [
 
 /// Webhooks that are called for Pods.
 #[derive(Debug, Default)]
-pub(super) struct Scope(Vec<Entry>);
+pub struct Scope(Vec<Entry>);
 
 #[derive(Debug)]
 struct Entry {
@@ -32,7 +32,7 @@ struct Entry {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Called<'s> {
+pub enum Called<'s> {
     /// Called with this profile, or without one.
     For(Option<&'s str>),
     No,
@@ -43,22 +43,24 @@ pub(super) enum Called<'s> {
 impl Scope {
     /// Reads these configurations; one that is missing calls no webhook.
     pub(super) async fn read(cluster: &Cluster, names: &[ObjectName]) -> Result<Self, ClusterError> {
-        let mut entries = Vec::new();
+        let mut webhooks = Vec::new();
         for name in names {
             let path = format!("{PATH}/{}", name.as_str());
             match cluster.get::<MutatingWebhookConfiguration>(&path).await {
-                Ok(answer) => {
-                    entries.extend(answer.object.webhooks.into_iter().flatten().filter_map(Entry::of));
-                }
+                Ok(answer) => webhooks.extend(answer.object.webhooks.into_iter().flatten()),
                 Err(ClusterError::NotFound) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self(entries))
+        Ok(Self::of(webhooks))
+    }
+
+    pub fn of(webhooks: impl IntoIterator<Item = MutatingWebhook>) -> Self {
+        Self(webhooks.into_iter().filter_map(Entry::of).collect())
     }
 
     /// Returns whether the webhook is called for Pods with the labels `pod` in a namespace with the labels `namespace`.
-    pub(super) fn called(&self, namespace: &Labels, pod: &Labels) -> Called<'_> {
+    pub fn called(&self, namespace: &Labels, pod: &Labels) -> Called<'_> {
         let selects = |entry: &&Entry| entry.namespaces.matches(namespace) && entry.objects.matches(pod);
         match self.0.iter().find(selects) {
             None => Called::No,
@@ -68,7 +70,7 @@ impl Scope {
     }
 
     /// Returns whether a selected namespace has this label with a value that makes no difference.
-    pub(super) fn ignores(&self, namespace: &Labels, key: &str) -> bool {
+    pub fn ignores(&self, namespace: &Labels, key: &str) -> bool {
         let is_named = |value: &String| self.0.iter().any(|entry| entry.namespaces.names(key, value));
         namespace.get(key).is_some_and(|value| !is_named(value))
             && self.0.iter().any(|entry| entry.namespaces.matches(namespace))
@@ -125,7 +127,7 @@ mod tests {
     fn scope(webhooks: &Value) -> Scope {
         let configuration = json!({"webhooks": webhooks});
         let configuration: MutatingWebhookConfiguration = serde_json::from_value(configuration).unwrap();
-        Scope(configuration.webhooks.into_iter().flatten().filter_map(Entry::of).collect())
+        Scope::of(configuration.webhooks.into_iter().flatten())
     }
 
     fn shipped() -> Value {

@@ -179,10 +179,36 @@ async fn a_namespace_for_which_the_webhook_is_not_called_is_told() {
         let served = FakeCluster { objects: cluster.objects.clone(), ..FakeCluster::default() }.serve().await;
         let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
         assert!(ran.stdout.contains(&format!("\n  today      {today}\n")), "{}", ran.stdout);
-        let told = "no webhook of tolerarch selects the namespace shop, so its Pods are not decided on";
+        let told = "no webhook of tolerarch selects the labels of Deployment/web and of the namespace shop";
         assert_eq!(ran.stderr.contains(told), is_told, "{}", ran.stderr);
         let ignored = "tolerarch.io/mode=disabled means nothing as a label of a namespace: it is ignored";
         assert_eq!(ran.stderr.contains(ignored), labels["tolerarch.io/mode"] == "disabled", "{}", ran.stderr);
+    }
+}
+
+#[tokio::test]
+async fn pods_for_which_the_webhook_is_not_called_are_told() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("shop/web", &BOTH);
+    for (own, today, told) in [
+        (
+            json!({"objectSelector": {"matchLabels": {"team": "x"}}}),
+            "unchanged: not-applicable",
+            "selects the labels",
+        ),
+        (
+            json!({"matchConditions": [{"name": "own", "expression": "false"}]}),
+            "tolerated",
+            "a matchCondition of the webhook, which is not evaluated here, says whether Deployment/web is decided on",
+        ),
+    ] {
+        let mut cluster = cluster(&image, &settings(&desk));
+        let webhook = &mut cluster.objects.get_mut(WEBHOOKS).unwrap()[0]["webhooks"][0];
+        webhook.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+        let served = cluster.serve().await;
+        let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+        assert!(ran.stdout.contains(&format!("\n  today      {today}\n")), "{}", ran.stdout);
+        assert!(ran.stderr.contains(told), "{}", ran.stderr);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Finds the Pods to decide on in a document: its Pods, and templates from which controllers would create Pods.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::kinds::{self, CustomKind, Pods, is_of_kubernetes, is_templateless};
@@ -45,12 +47,21 @@ impl Object {
         if self.is_one_of_several { format!("{kind}/{name}{path}") } else { format!("{kind}/{name}") }
     }
 
+    fn value(&self) -> &Value {
+        let (Given::Pod(value) | Given::Template { value, .. } | Given::Review(value)) = &self.given;
+        value
+    }
+
     /// Returns every image that is named anywhere in the object.
     pub(in crate::cli) fn images(&self) -> Vec<ImageRef> {
         let mut images = Vec::new();
-        let (Given::Pod(value) | Given::Template { value, .. } | Given::Review(value)) = &self.given;
-        named(value, &mut images);
+        named(self.value(), &mut images);
         images
+    }
+
+    /// Returns the labels that the Pod would have.
+    pub(in crate::cli) fn labels(&self) -> BTreeMap<String, String> {
+        BTreeMap::deserialize(&self.value()["metadata"]["labels"]).unwrap_or_default()
     }
 
     /// Returns the Pod as it would be created.

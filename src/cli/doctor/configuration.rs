@@ -8,8 +8,10 @@ use super::findings::{Exam, Status};
 use super::installation::{Backend, deployments, labels, serving};
 use super::webhooks::{Entry, by_service};
 use crate::cli::kubernetes::get;
-use crate::config::Config;
-use tolerarch_kubernetes::cluster::{RequestError, Selector, UserClient};
+use crate::config::{Config, Sources};
+use tolerarch_controller::Scope;
+use tolerarch_kubernetes::cluster::{RequestError, UserClient};
+use tolerarch_support::environment::Environment;
 
 /// Time until a changed ConfigMap is in all Pods: the kubelet's sync period (60 s), the age of its cache, and a margin.
 const ARRIVAL: SignedDuration = SignedDuration::from_secs(120);
@@ -19,10 +21,20 @@ pub(in crate::cli) struct Installed {
     /// Name of the ConfigMap, for the user.
     pub(in crate::cli) source: String,
     pub(in crate::cli) text: String,
+    /// Environment of the Pods, which beats the text.
+    pub(in crate::cli) environment: Environment,
     /// Note that replicas may still decide by an earlier text.
     pub(in crate::cli) change: Option<String>,
-    /// Namespaces of which the Pods are reviewed.
-    pub(in crate::cli) reviewed: Vec<Selector>,
+    /// Pods that are reviewed.
+    pub(in crate::cli) reviewed: Scope,
+}
+
+/// ConfigMap of Pods, and their environment.
+struct Mounted {
+    source: String,
+    text: String,
+    environment: Environment,
+    changed: Option<Timestamp>,
 }
 
 /// Reads the configuration of the Pods: from the file if one is named, otherwise from the mounted ConfigMap. Returns also
@@ -32,27 +44,28 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<(Con
     let mut has_arrived = true;
     let read = match config {
         Some(file) => match std::fs::read_to_string(*file) {
-            Ok(text) => Ok((file.display().to_string(), text)),
+            Ok(text) => Ok((file.display().to_string(), text, Environment::default())),
             Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
         },
         None => {
             let specs = backend.pods.iter().filter_map(|pod| pod.spec.as_ref());
             let found = mounted(client, &backend.namespace, specs).await;
-            found.map(|(source, text, changed)| {
+            found.map(|Mounted { source, text, environment, changed }| {
                 if let Some(change) = on_its_way(&source, changed, &backend.pods) {
                     has_arrived = false;
                     let fix = "kubelets bring it to them within two minutes; then run this again";
                     findings.add(Status::Unknown, "configuration", change, fix);
                 }
-                (source, text)
+                (source, text, environment)
             })
         }
     };
-    let (source, text) = read.map_err(|message| findings.unknown("configuration", message)).ok()?;
-    match Config::parse(&text) {
-        Ok(config) => {
+    let read = read.map_err(|message| findings.unknown("configuration", message));
+    let (source, text, environment) = read.ok()?;
+    match (Sources { environment, ..Sources::default() }).read(&text) {
+        Ok(loaded) => {
             findings.ok("configuration", format!("{source} is valid"));
-            Some((config, has_arrived))
+            Some((loaded.config, has_arrived))
         }
         Err(faults) => {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
@@ -79,26 +92,32 @@ fn on_its_way(source: &str, changed: Option<Timestamp>, pods: &[Pod]) -> Option<
         .then(|| format!("{source} was changed {since} s ago: replicas may still decide by what it was"))
 }
 
-/// Reads the ConfigMap of the first of these that has one, and when it was changed; fails with the reason why there is
-/// none.
+/// Reads the ConfigMap of the first of these that has one; fails with the reason why there is none.
 async fn mounted(
     client: &UserClient,
     namespace: &str,
     specs: impl Iterator<Item = &PodSpec>,
-) -> Result<(String, String, Option<Timestamp>), String> {
-    let mut volumes = specs.flat_map(|spec| spec.volumes.iter().flatten());
-    let Some(volume) = volumes.find(|volume| volume.name == "config" && volume.config_map.is_some()) else {
+) -> Result<Mounted, String> {
+    let mut mounting = specs.filter_map(|spec| {
+        let volume = spec.volumes.iter().flatten().find(|volume| volume.name == "config");
+        Some((spec, &volume?.config_map.as_ref()?.name))
+    });
+    let Some((spec, name)) = mounting.next() else {
         return Err("no Pod shows which ConfigMap it uses; name the file with --config".to_owned());
     };
-    let name = volume.config_map.as_ref().map_or("", |found| &found.name);
-    let source = format!("ConfigMap {namespace}/{name}");
+    let variables = spec.containers.iter().take(1).flat_map(|container| container.env.iter().flatten());
+    let variables = variables.filter_map(|variable| Some((&variable.name, variable.value.as_ref()?)));
+    let environment: Environment = variables.filter(|(name, _)| name.starts_with(Sources::PREFIX)).collect();
+    let mut source = format!("ConfigMap {namespace}/{name}");
     let found = get::<ConfigMap>(client, Some(namespace), name).await;
     let found = found.map_err(|error| format!("{source} cannot be read: {error}"))?;
     let changed = found.managed_fields().iter().filter_map(|fields| Some(fields.time.as_ref()?.0)).max();
-    match found.data.and_then(|mut data| data.remove("config.yaml")) {
-        Some(text) => Ok((source, text, changed)),
-        None => Err(format!("{source} has no config.yaml")),
+    let text = found.data.and_then(|mut data| data.remove("config.yaml"));
+    let text = text.ok_or_else(|| format!("{source} has no config.yaml"))?;
+    if environment != Environment::default() {
+        source += " with the environment of its Pods";
     }
+    Ok(Mounted { source, text, environment, changed })
 }
 
 /// Reads the configuration of the first installation.
@@ -122,11 +141,11 @@ pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed,
     let templates = if pods.is_empty() { deployments(client, namespace, &labels).await } else { Vec::new() };
     let templates = templates.iter().filter_map(|known| known.spec.as_ref()?.template.spec.as_ref());
     let specs = pods.iter().filter_map(|pod| pod.spec.as_ref()).chain(templates);
-    let (mut source, text, changed) = mounted(client, namespace, specs).await?;
+    let Mounted { mut source, text, environment, changed } = mounted(client, namespace, specs).await?;
     let change = on_its_way(&source, changed, &pods);
     if installed.len() > 1 {
         source += &format!(", the first of {} installations", installed.len());
     }
-    let reviewed = ours.iter().map(|entry| entry.namespaces.clone()).collect();
-    Ok(Installed { namespace: namespace.to_owned(), source, text, change, reviewed })
+    let reviewed = Scope::of(ours.iter().map(|entry| entry.webhook.clone()));
+    Ok(Installed { namespace: namespace.to_owned(), source, text, environment, change, reviewed })
 }

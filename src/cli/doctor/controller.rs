@@ -17,8 +17,8 @@ use crate::cli::kubernetes::{get, list, name_of};
 use crate::config::Config;
 
 /// Advice if no policy restricts the changes of the controller.
-const FENCE_PODS: &str = "apply manifests/controller/validatingadmissionpolicy.yaml with this account in it, or set controller.repair to false";
-const FENCE_NODES: &str = "apply the policies of manifests/node-taints/nodetaints.yaml with this account in them, or take its right to patch nodes away";
+const FENCE_PODS: &str = "put the policy and its binding back by helm upgrade, apply manifests/controller/validatingadmissionpolicy.yaml with this account in it, or set controller.repair to false";
+const FENCE_NODES: &str = "put the policies and their bindings back by helm upgrade, apply those of manifests/node-taints/nodetaints.yaml with this account in them, or take its right to patch nodes away";
 /// Maximal age of a leader's Lease: renewed every 2 s, taken over after 15 s; the rest is for clocks that differ.
 const RENEWED: Duration = Duration::from_secs(60);
 

@@ -302,7 +302,8 @@ async fn absence(client: &UserClient, service: &str, namespace: &str, labels: &S
         None => (
             format!("the selector of {service} matches no Pod"),
             format!(
-                "compare it with the labels of the Pods, or see what refuses them: kubectl -n {namespace} get events"
+                "compare it with the labels of the Pods (helm upgrade --force-conflicts puts the chart's back), or see what refuses \
+                 them: kubectl -n {namespace} get events"
             ),
         ),
     }

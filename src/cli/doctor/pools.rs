@@ -29,6 +29,13 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) -> Option<()> {
 fn check_pool(known: &KnownPool<'_>, shown: &Shown, discover: Discover, findings: &mut Findings) {
     let KnownPool { pool, node_pools, nodes, verdict, .. } = known;
     let name = &pool.name;
+    if pool.share < Pool::ALL {
+        let share = pool.share;
+        findings.unknown(
+            "pools",
+            format!("pool {name} is open to {share} % of the workloads that could use it (share)"),
+        );
+    }
     if *nodes == 0 && node_pools.is_empty() {
         return check_empty(pool, shown, findings);
     }
@@ -121,6 +128,17 @@ mod tests {
         let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
         check_pool(&discovery.pools[0], &shown, config.discover, &mut findings);
         assert_eq!(findings.0[0].message, "pool multi-arch opens 1 node");
+    }
+
+    #[test]
+    fn a_pool_that_is_open_to_some_workloads_is_named() {
+        let config = Config::parse("pools: [{preset: karpenter, share: 10}]\n").unwrap();
+        let shown =
+            Shown { inventory: Inventory::of(Vec::new(), &[]), nodes: Some(Vec::new()), notes: Vec::new() };
+        let mut findings = Findings::default();
+        let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
+        check_pool(&discovery.pools[0], &shown, config.discover, &mut findings);
+        assert!(findings.0[0].message.contains("is open to 10 % of the workloads"), "{:?}", findings.0);
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn check_certificates(metrics: &[(&str, String)], findings: &mut Findings) {
 /// Checks whether registries answer the replicas, by the replicas' metrics: from here the network path is another one.
 fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
     let mut failing: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    let (mut denied, mut is_asked) = (0.0, false);
+    let (mut denied, mut is_asked, mut asks) = (0.0, false, false);
     for (name, text) in metrics {
         let mut fails = |registry: &str, why: &str| {
             let registry = if registry == "other" {
@@ -92,11 +92,11 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
             let samples = samples(text, metric).filter(|(_, count)| *count > 0.0);
             samples.map(|(labels, _)| label(labels, "registry")).collect::<BTreeSet<_>>()
         };
-        let open = named("tolerarch_registry_circuit_open");
+        let (open, silent) = (named("tolerarch_registry_circuit_open"), named("tolerarch_registry_failing"));
         for registry in &open {
             fails(registry, "keeps failing: its circuit is open");
         }
-        for registry in named("tolerarch_registry_failing").difference(&open) {
+        for registry in silent.difference(&open) {
             fails(registry, "did not answer the last time that it was asked");
         }
         let mut codes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -108,14 +108,16 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
             let is_answered = codes.iter().any(|code| code.ends_with("xx"));
             let failure =
                 codes.into_iter().find(|code| ["unreachable", "address-not-allowed"].contains(code));
-            if let Some(failure) = failure.filter(|_| !is_answered) {
+            if let Some(failure) = failure.filter(|_| !is_answered && !silent.contains(registry)) {
                 fails(registry, &format!("has answered no request so far: {failure}"));
             }
         }
+        asks |= samples(text, "tolerarch_lookups_in_flight").any(|(_, count)| count > 0.0);
         denied += sum(text, "tolerarch_reviews_total", "reason", Reason::Denied.as_str());
     }
     if !metrics.is_empty() && failing.is_empty() && denied == 0.0 {
         match is_asked {
+            _ if asks => findings.unknown("registries", "lookups are under way: run this again"),
             true => findings.ok("registries", "every registry that was asked answers"),
             false => findings.unknown("registries", "no registry has been asked yet"),
         }

@@ -8,6 +8,7 @@ use kube::{Resource, ResourceExt};
 use super::findings::{Exam, Findings, Status, some_of};
 use super::webhooks::Entry;
 use crate::cli::kubernetes::name_of;
+use tolerarch_controller::Scope;
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 // Of Pods, too, nothing but the name and labels is read.
 use tolerarch_kubernetes::cluster::{Namespace as Labelled, Selector};
@@ -39,10 +40,9 @@ pub(super) fn check_namespaces(entry: &Entry, namespaces: &[Namespace], findings
 pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Entry], namespaces: &[Namespace]) {
     let Exam { only, findings, .. } = exam;
     let mut ignored: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    let selected = namespaces.iter().filter(|namespace| entries.iter().any(|entry| entry.selects(namespace)));
-    for namespace in selected {
-        let selectors = entries.iter().map(|entry| &entry.namespaces).collect();
-        for label in ignored_labels(namespace.labels(), selectors) {
+    let called = Scope::of(entries.iter().map(|entry| entry.webhook.clone()));
+    for namespace in namespaces {
+        for label in ignored_labels(&called, namespace.labels()) {
             ignored.entry(label).or_default().push(name_of(namespace));
         }
     }
@@ -53,16 +53,12 @@ pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Entry], namespaces: 
     }
 }
 
-/// Returns the labels of a selected namespace that look like settings, and make no difference to any of the selectors.
-pub(in crate::cli) fn ignored_labels<'a>(
-    labels: &'a Labels,
-    selectors: Vec<&Selector>,
-) -> Vec<(&'static str, &'a str)> {
-    let set = [MODE_KEY, PROFILE_KEY].map(|key| Some((key, labels.get(key)?.as_str())));
-    let set = set.into_iter().flatten();
+/// Returns the labels of a namespace that look like settings, and make no difference to the calls for its Pods.
+pub(in crate::cli) fn ignored_labels<'a>(called: &Scope, labels: &'a Labels) -> Vec<(&'static str, &'a str)> {
+    let ignored = [MODE_KEY, PROFILE_KEY].into_iter().filter(|key| called.ignores(labels, key));
+    let ignored = ignored.filter_map(|key| Some((key, labels.get(key)?.as_str())));
     // A custom selector may ignore `off`; that the namespace is selected shows that already.
-    let set = set.filter(|label| *label != (MODE_KEY, "off"));
-    set.filter(|(key, value)| !selectors.iter().any(|selector| selector.names(key, value))).collect()
+    ignored.filter(|label| *label != (MODE_KEY, "off")).collect()
 }
 
 /// Checks whether a webhook is called for any existing Pod, or, without any, for one as a Deployment makes it.

@@ -225,6 +225,7 @@ async fn what_replicas_count_of_registries_is_told_apart() {
         request("docker.io", "4xx", 2),
         request("a.b", "unreachable", 4),
         request("c.d", "address-not-allowed", 1),
+        request("quay.io", "unreachable", 1),
         "tolerarch_reviews_total{decision=\"unchanged\",profile=\"\",reason=\"denied\"} 5\n".to_owned(),
         "tolerarch_reviews_total{decision=\"unchanged\",profile=\"\",reason=\"not-found\"} 6\n".to_owned(),
     ];
@@ -248,6 +249,17 @@ async fn what_replicas_count_of_registries_is_told_apart() {
     let denied = told.iter().find(|finding| finding.message.contains("wants a login")).unwrap();
     assert!(denied.status == Status::Unknown && denied.fix.contains("credentials"), "{denied:?}");
     assert!(denied.message.starts_with("5 reviews"), "{denied:?}");
+}
+
+/// A registry that does not answer has failed no request yet while lookups wait for it.
+#[tokio::test]
+async fn no_registry_is_praised_while_lookups_wait() {
+    let mut world = World::healthy();
+    let metrics = world.at(POD_METRICS).as_str().unwrap().to_owned() + "tolerarch_lookups_in_flight 1\n";
+    *world.at(POD_METRICS) = json!(metrics);
+    let findings = world.examine(None).await;
+    let told = findings.0.iter().find(|finding| finding.check == "registries").unwrap();
+    assert!(told.status == Status::Unknown && told.message.contains("under way"), "{told:?}");
 }
 
 #[tokio::test]
@@ -433,6 +445,51 @@ async fn the_configuration_is_found_without_the_checks() {
     world.forbidden.push(PODS);
     let why = world.configured().await.0.err().unwrap();
     assert!(why.starts_with("the Pods of Service tolerarch/tolerarch cannot be read: "), "{why}");
+}
+
+#[tokio::test]
+async fn variables_of_the_pods_beat_their_file() {
+    let mut world = World::healthy();
+    world.at(PODS)[0]["spec"]["containers"][0]["env"] =
+        json!([{"name": "TOLERARCH_MODE", "value": "observe"}, {"name": "OTHER", "value": "x"}]);
+    let other = World { objects: world.objects.clone(), ..World::healthy() };
+    let Installed { source, environment, .. } = other.configured().await.0.unwrap();
+    assert_eq!(source, "ConfigMap tolerarch/tolerarch with the environment of its Pods");
+    assert_eq!(
+        environment.texts().collect::<Vec<_>>(),
+        [("TOLERARCH_MODE".to_owned(), "observe".to_owned())]
+    );
+    let findings = world.examine(None).await;
+    let mode = findings.0.iter().find(|finding| finding.check == "mode").unwrap();
+    assert!(mode.status == Status::Unknown && mode.message.starts_with("observe"), "{mode:?}");
+}
+
+/// The API server keeps connections, so one answer says nothing about a certificate that it refuses by now.
+#[tokio::test]
+async fn a_bundle_by_which_a_call_failed_is_not_proven() {
+    let mut world = World::healthy();
+    world.config("mode: enforce\nprofiles: {batch: {}}\n");
+    let mut entry = world.webhook().clone();
+    entry["name"] = "batch.profiles.tolerarch.io".into();
+    entry["clientConfig"]["service"]["path"] = "/mutate/batch".into();
+    entry["namespaceSelector"] = json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
+    world.at(WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
+    world
+        .at(NAMESPACES)
+        .as_array_mut()
+        .unwrap()
+        .push(namespace("trial", &json!({"tolerarch.io/profile": "batch"})));
+    world.webhook()["namespaceSelector"] = json!({"matchLabels": {"kubernetes.io/metadata.name": "team"}});
+    world.refusing = Some("/api/v1/namespaces/trial/pods");
+    // Without the counts of calls it is taken for a failed one.
+    world.forbidden.push("/metrics");
+    let findings = world.examine(None).await;
+    let of = |check: &str| {
+        let all = findings.0.iter().filter(|finding| finding.check == check);
+        all.map(|finding| finding.status).collect::<Vec<_>>()
+    };
+    assert_eq!(of("dry-run"), [Status::Ok, Status::Failed], "{:#?}", findings.0);
+    assert_eq!(of("ca-bundle"), [Status::Unknown]);
 }
 
 #[tokio::test]

@@ -31,9 +31,9 @@ impl Entry {
         Ok(list(client, None, "").await?.into_iter().flat_map(entries).collect())
     }
 
-    pub(super) fn new(configuration: String, mut webhook: MutatingWebhook) -> Self {
-        let namespaces = Selector(webhook.namespace_selector.take().unwrap_or_default());
-        let objects = Selector(webhook.object_selector.take().unwrap_or_default());
+    pub(super) fn new(configuration: String, webhook: MutatingWebhook) -> Self {
+        let namespaces = Selector(webhook.namespace_selector.clone().unwrap_or_default());
+        let objects = Selector(webhook.object_selector.clone().unwrap_or_default());
         Self { configuration, webhook, namespaces, objects }
     }
 
@@ -220,7 +220,7 @@ pub(super) fn check_profiles(entries: &[&Entry], profiles: &[String], findings: 
         findings.failed(
             "profiles",
             format!("/mutate/{profile} is called, and there is no such profile: Pods are left unchanged (profile-unknown)"),
-            format!("add {profile} to profiles in the configuration, or remove the entry"),
+            format!("add {profile} to profiles in the configuration, or correct the path: /mutate is that of no profile"),
         );
     }
     if !profiles.is_empty() && profiles.iter().all(|profile| called.contains(profile)) {
@@ -261,7 +261,8 @@ pub(super) fn check_bundle(entry: &Entry, proven: &[&[u8]], findings: &mut Findi
     findings.failed(
         "ca-bundle",
         fault,
-        "with tls.mode managed `tolerarch certificates` writes it: look at the log of its Pod for missing rights; with \
+        "with tls.mode managed `tolerarch certificates` writes it within half a minute of its start: after that look at the \
+         log of its Pod for missing rights; with \
          cert-manager its cainjector does, from the annotation cert-manager.io/inject-ca-from; otherwise write it yourself",
     );
 }

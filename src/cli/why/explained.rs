@@ -75,7 +75,7 @@ impl Marks {
 }
 
 impl Explained {
-    /// Explains an object of a namespace, of which the Pods are reviewed or not.
+    /// Explains an object of a namespace, whose Pods are reviewed or not.
     pub(super) async fn of(
         session: &Session,
         survey: &Survey,

@@ -45,6 +45,8 @@ pub(super) struct World {
     pub(super) excess: bool,
     /// True if the namespace's whitelist makes the admission plugin refuse our toleration.
     pub(super) restricted: bool,
+    /// Path of Pods for which calls of the webhook fail, whatever `call` says.
+    pub(super) refusing: Option<&'static str>,
     /// Status of requests through the API server as a proxy to the Service.
     pub(super) proxied: u16,
     /// Status of `/readyz?verbose` of the webhook's Pod.
@@ -181,6 +183,7 @@ impl World {
             allowed: |_| true,
             excess: false,
             restricted: false,
+            refusing: None,
             proxied: 200,
             ready: 200,
         }
@@ -277,6 +280,7 @@ impl World {
         made.fetch_add(1, Ordering::SeqCst);
         let created = Reply::of(201, asked.body.clone());
         match self.call {
+            Call::Answers if self.refusing == Some(&asked.path) => created,
             Call::Answers => {
                 Reply { warning: Some(format!("tolerarch.io/mode: {mode} is not known")), ..created }
             }
