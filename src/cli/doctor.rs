@@ -147,7 +147,7 @@ async fn check_all(exam: &mut Exam<'_>) {
         let own = all.iter().filter(|other| other.is_ours() && other.configuration == entry.configuration);
         let profiles: Vec<String> = config.profiles.keys().cloned().collect();
         webhooks::check_profiles(&own.collect::<Vec<_>>(), &profiles, &mut exam.findings);
-        let selected = by_preference(client.namespace(), entry, &namespaces);
+        let selected = by_preference(&client.namespace, entry, &namespaces);
         rights::check(exam, backend, &config, &selected).await;
         controller::check(exam, backend, &config).await;
         rights::check_restrictions(exam, &config.policy.pools, &selected).await;
@@ -172,7 +172,7 @@ async fn probe_all<'a>(
     let (mut broken, mut proven, mut disproven) = (Vec::new(), Vec::new(), Vec::new());
     for entry in entries {
         let service = entry.service();
-        let selected = by_preference(exam.client.namespace(), entry, namespaces);
+        let selected = by_preference(&exam.client.namespace, entry, namespaces);
         if selected.is_empty() || (service.is_some() && broken.contains(&service)) {
             continue;
         }

@@ -132,7 +132,7 @@ impl Session {
         }
         notes.extend(client.take_left_out());
         // Loopback names in a remote cluster do not mean this machine.
-        let images = if client.is_local() { images } else { &[] };
+        let images = if client.is_local { images } else { &[] };
         Self::new(shared, configured, progress, images, discovered.as_ref())
     }
 

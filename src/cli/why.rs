@@ -42,7 +42,7 @@ impl Why {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let configured = self.access.configured(shared, &client).await?;
-            let namespace = self.access.namespace.as_deref().unwrap_or(client.namespace());
+            let namespace = self.access.namespace.as_deref().unwrap_or(&client.namespace);
             let (objects, mut survey, faults) = self.find(&client, namespace, &progress).await;
             let labels = survey.labels(namespace);
             let mut notes = configured.ignored(labels);

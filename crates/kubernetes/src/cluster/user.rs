@@ -38,8 +38,9 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2
 /// A client with the rights of the person who runs the command.
 pub struct UserClient {
     api: Api,
-    namespace: String,
-    is_local: bool,
+    pub namespace: String,
+    /// Set if the cluster is on this very machine (kind, minikube), as its registries may then be, too.
+    pub is_local: bool,
     pub(super) pauses: [Duration; 2],
     /// Names of objects of lists that could not be read, by kind. A list may be read twice.
     left_out: Mutex<BTreeMap<String, BTreeSet<String>>>,
@@ -65,15 +66,6 @@ impl UserClient {
         let is_local = config.cluster_url.host().is_some_and(is_loopback);
         let api = Api::new(config, CONNECT_TIME)?;
         Ok(Self { api, namespace, is_local, pauses: PAUSES, left_out: Mutex::default() })
-    }
-
-    pub fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    /// Returns whether the cluster is on this very machine (kind, minikube), as its registries may then be, too.
-    pub fn is_local(&self) -> bool {
-        self.is_local
     }
 
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {

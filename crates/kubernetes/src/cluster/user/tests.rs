@@ -140,7 +140,7 @@ fn a_cluster_on_this_machine_is_known() {
     ] {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _guard = runtime.enter();
-        assert_eq!(UserClient::new(Config::new(url.parse().unwrap())).unwrap().is_local(), is_local, "{url}");
+        assert_eq!(UserClient::new(Config::new(url.parse().unwrap())).unwrap().is_local, is_local, "{url}");
     }
 }
 
@@ -198,7 +198,7 @@ async fn an_exec_plugin_gives_the_token_of_the_context_that_is_named() {
     for (context, name) in [(None, "one"), (Some("two"), "two")] {
         let client = UserClient::connect(Some(&file), context, &Environment::default()).unwrap();
         assert_eq!(client.text("/").await.unwrap(), format!("Bearer token-of-{name}"));
-        assert_eq!(client.namespace(), format!("ns-{name}"));
+        assert_eq!(client.namespace, format!("ns-{name}"));
     }
     assert!(UserClient::connect(Some(&file), Some("three"), &Environment::default()).is_err());
     assert!(
