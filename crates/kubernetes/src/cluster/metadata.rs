@@ -1,20 +1,20 @@
 //! Parts that several types read from the Kubernetes API share; namespaces, of which nothing else is read.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::de::{DeserializeOwned, Error, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::watch::Followed;
 use tolerarch_text::json::First;
 
 /// Maximal bytes of each text of an owner that is used: the author of an object chooses them.
 const TEXT: usize = 253;
-/// Maximal number of an object's labels: nodes have up to some hundreds.
-const LABELS: usize = 1024;
+/// Maximal bytes of an object's labels: nodes have up to some hundreds.
+const LABELS: usize = 64 << 10;
 /// Maximal items of a list that are read. No Pod has as many containers.
 const ITEMS: usize = 4096;
 
@@ -109,27 +109,12 @@ fn controller<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Owner
 
 /// Reads labels, unless there are too many for any object: as many as fit into a Pod take twenty times its bytes.
 fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
-    struct Few;
-    impl<'de> Visitor<'de> for Few {
-        type Value = BTreeMap<String, String>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("labels")
-        }
-        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-            Ok(BTreeMap::new())
-        }
-        fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-            let mut labels = BTreeMap::new();
-            while let Some((key, value)) = members.next_entry()? {
-                if labels.len() == LABELS {
-                    return Err(A::Error::custom("too many labels"));
-                }
-                labels.insert(key, value);
-            }
-            Ok(labels)
-        }
+    let text = Option::<Box<RawValue>>::deserialize(deserializer)?;
+    let text = text.as_deref().map_or("{}", RawValue::get);
+    if text.len() > LABELS {
+        return Err(D::Error::custom("too many labels"));
     }
-    deserializer.deserialize_any(Few)
+    serde_json::from_str(text).map_err(D::Error::custom)
 }
 
 /// Takes the value at a JSON pointer out of an object that only kubelets and administrators write.
@@ -144,17 +129,21 @@ pub(super) fn take<T: Default + DeserializeOwned>(
 mod tests {
     use super::*;
 
-    /// Text behind the labels is not read, so it takes no memory.
+    /// Labels beyond the bound are not even looked at, so they take no more memory than their text.
     #[test]
-    fn reading_ends_at_the_first_label_too_many() {
-        let labels = |count: usize, last: &str| {
-            let all: String = (0..count).map(|label| format!("\"l{label}\":\"\",")).collect();
-            serde_json::from_str::<Metadata>(&format!("{{\"labels\":{{{all}\"last\":{last}}}}}"))
+    fn too_many_labels_are_not_read() {
+        let labels = |bytes: usize, last: &str| {
+            let before = r#"{"a":"","last":"#.len() + last.len() + "}".len();
+            let padding = " ".repeat(bytes - before);
+            serde_json::from_str::<Metadata>(&format!(r#"{{"labels":{{"a":"",{padding}"last":{last}}}}}"#))
         };
-        assert_eq!(labels(LABELS - 1, "\"\"").unwrap().labels.len(), LABELS);
-        for (count, last) in [(LABELS, "\"\""), (LABELS + 1, "7")] {
-            let error = labels(count, last).err().unwrap().to_string();
+        assert_eq!(labels(LABELS, "\"\"").unwrap().labels.len(), 2);
+        assert!(labels(LABELS, "7").is_err());
+        for last in ["\"\"", "7"] {
+            let error = labels(LABELS + 1, last).err().unwrap().to_string();
             assert!(error.contains("too many labels"), "{error}");
         }
+        let none = [r#"{"labels":null}"#, "{}"].map(|text| serde_json::from_str::<Metadata>(text).unwrap());
+        assert!(none.iter().all(|metadata| metadata.labels.is_empty()));
     }
 }

@@ -152,7 +152,8 @@ fn what_is_kept_of_lists_is_bounded() {
     assert!(read_pod.containers.len() <= 4097);
     assert!(read_pod.containers.iter().all(|container| container.image.is_empty()));
     let mut labelled = pod();
-    let labels: serde_json::Map<String, Value> = (0..2000).map(|at| (format!("l-{at}"), "".into())).collect();
+    let labels: serde_json::Map<String, Value> =
+        (0..10_000).map(|at| (format!("l-{at}"), "".into())).collect();
     labelled["metadata"]["labels"] = labels.into();
     assert!(serde_json::from_str::<StoredPod>(&labelled.to_string()).is_err());
 }
