@@ -4,7 +4,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
 use super::loops::word;
 use super::note::EVENTS;
-use tolerarch_kubernetes::cluster::{ClusterError, EventKind};
+use tolerarch_kubernetes::cluster::ClusterError;
 use tolerarch_support::metrics::Metrics;
 
 /// Result if another controller keeps undoing the changes of a node.
@@ -17,7 +17,7 @@ pub struct ControllerMetrics {
     pub(super) leads: IntGauge,
     repairs: IntCounterVec,
     evictions: IntCounterVec,
-    events: IntCounterVec,
+    pub(super) events: IntCounterVec,
     /// Events dropped because the queue was full.
     pub(super) dropped: IntCounter,
     node_taints: IntCounterVec,
@@ -66,10 +66,6 @@ impl ControllerMetrics {
             events.with_label_values(&[event.reason]);
         }
         Ok(Self { leads, repairs, evictions, events, dropped, node_taints })
-    }
-
-    pub(super) fn wrote(&self, event: EventKind) {
-        self.events.with_label_values(&[event.reason]).inc();
     }
 
     /// Counts a tried repair of a Pod, and returns its result in a word.

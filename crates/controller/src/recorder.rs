@@ -115,7 +115,7 @@ impl EventLoop {
     async fn is_written(&self, event: &ObjectEvent) -> bool {
         match event.write(&self.cluster, &self.instance).await {
             Ok(()) => {
-                self.recorder.metrics.wrote(event.kind);
+                self.recorder.metrics.events.with_label_values(&[event.kind.reason]).inc();
                 self.state.set(State::Healthy);
                 true
             }
