@@ -67,6 +67,7 @@ pub struct Owner {
     pub kind: String,
     pub name: String,
     pub uid: String,
+    /// Set if the owner manages the object.
     pub controller: bool,
 }
 

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use tolerarch_kubernetes::cluster::{ContainerStatus, Owner};
 
 fn stored(name: &str, namespace: &str) -> StoredPod {
     let pod = json!({
@@ -64,6 +65,17 @@ async fn what_is_kept_is_bounded_and_goes_with_the_pods() {
     pods.take(Change::Deleted(stored("1", "team").metadata));
     pods.take(Change::Deleted(stored("2", "team").metadata));
     assert_eq!(pods.bytes, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_of_a_kept_pod_take_no_memory() {
+    let mut pod = stored("a", "team");
+    pod.containers = vec![ContainerStatus::default(); 4096];
+    pod.metadata.controller = Some(Owner::default());
+    let mut pods = Pods::default();
+    pods.take(Change::Applied(pod));
+    let kept = &pods.known["a"].pod;
+    assert_eq!((kept.containers.capacity(), &kept.metadata.controller), (0, &None));
 }
 
 #[tokio::test(start_paused = true)]
