@@ -14,15 +14,13 @@ mod supervisor;
 
 use std::io;
 use std::net::SocketAddr;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::time::Duration;
 
 use crate::config::{Config, Sources};
-use tolerarch_engine::decide::Snapshot;
+use tolerarch_engine::decide::{Snapshot, caught};
 use tolerarch_engine::warm_start;
 use tolerarch_images::registry::Traces;
 use tolerarch_kubernetes::cluster::Caller;
@@ -197,7 +195,7 @@ fn warm(live: &Live) -> Option<Component> {
             Ok(watcher) => {
                 let warmed = warm_start::run(watcher, current, settings, state.clone());
                 // The panic itself has been logged with its location.
-                if AssertUnwindSafe(warmed).catch_unwind().await.is_err() {
+                if caught(warmed).await.is_none() {
                     state.set(State::Degraded("internal error: it ended by a panic"));
                 }
             }

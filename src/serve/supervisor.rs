@@ -1,13 +1,11 @@
 //! Keeps background tasks running: one that ends, by a panic or otherwise, is started again, and that shows.
 
-use std::panic::AssertUnwindSafe;
-
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use prometheus::IntCounterVec;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep};
 
+use tolerarch_engine::decide::caught;
 use tolerarch_support::health::Reported;
 use tolerarch_support::metrics::Metrics;
 
@@ -48,7 +46,7 @@ impl Supervisor {
             loop {
                 let begun = Instant::now();
                 // The panic itself has been logged with its location.
-                let _ = AssertUnwindSafe(run(&mut task)).catch_unwind().await;
+                let _ = caught(run(&mut task)).await;
                 if begun.elapsed() > LONGEST_PAUSE {
                     pause = FIRST_PAUSE;
                 }

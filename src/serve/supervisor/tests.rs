@@ -1,6 +1,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::FutureExt;
+
 use super::*;
 
 /// Panics, then returns, then panics again, always at once; its fifth run goes on.
