@@ -22,7 +22,7 @@ pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), Serv
         let metrics = Metrics::new([])?;
         let issuer = CertificateIssuer::new(cluster, config.tls.managed, ManagedMetrics::register(&metrics)?);
         let mut process = Process::bind(config.server.admin, metrics).await?;
-        let state = issuer.state();
+        let state = issuer.state.clone();
         process.supervisor.keep("certificate-manager", state.clone(), issuer, |task| Box::pin(task.run()));
         process.components.push(Component::new("certificates").reported(state));
         let admin = address(&process.admin);

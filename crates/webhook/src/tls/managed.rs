@@ -57,7 +57,7 @@ pub struct CertificateIssuer {
     cluster: Cluster,
     settings: ManagedSettings,
     metrics: ManagedMetrics,
-    state: Reported,
+    pub state: Reported,
     seen: History,
     pause: Duration,
     failing: Option<String>,
@@ -78,10 +78,6 @@ impl CertificateIssuer {
             failing: None,
             absent: None,
         }
-    }
-
-    pub fn state(&self) -> Reported {
-        self.state.clone()
     }
 
     pub async fn run(&mut self) {

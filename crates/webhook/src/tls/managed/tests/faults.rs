@@ -159,7 +159,7 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
         issuer.look().await;
         assert_eq!(failures(&issuer.metrics, operation), 2, "{operation}");
         assert!(issuer.issuer.failing.as_ref().unwrap().contains("forbidden"));
-        assert!(matches!(issuer.issuer.state().get(), State::Degraded(_)));
+        assert!(matches!(issuer.issuer.state.get(), State::Degraded(_)));
     }
     replica.look(&api).await;
     assert!(replica.leaf().is_none());
@@ -167,7 +167,7 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
     issuer.settle(&api, START).await;
     replica.look(&api).await;
     assert!(replica.is_trusted(&api, START + 6) && issuer.issuer.failing.is_none());
-    assert_eq!(issuer.issuer.state().get(), State::Healthy);
+    assert_eq!(issuer.issuer.state.get(), State::Healthy);
 
     // The rights to change anything are lost later, then those to read, and then there is no API server at all.
     let now = START + 16 * DAY;
