@@ -30,7 +30,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend, config: &Confi
         exam.findings.failed(
             "controller",
             format!("the Deployment {namespace}/{name} has no Pod: nothing is repaired, and nothing is learned"),
-            format!("kubectl -n {namespace} scale deployment {name} --replicas=1, if it has none; otherwise its events say why"),
+            format!("kubectl -n {namespace} scale deployment {name} --replicas=2, if it has none; otherwise its events say why"),
         );
         return None;
     };

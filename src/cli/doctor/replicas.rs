@@ -126,7 +126,7 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
         findings.failed(
             "registries",
             format!("{why} ({})", some_of(names)),
-            "let the replicas out to it: docs/runbooks/TolerarchRegistryUnreachable.md finds host and error in their log, and \
+            "see that it runs, and let the replicas out to it: docs/runbooks/TolerarchRegistryUnreachable.md finds host and error in their log, and \
              tolerarch inspect --explain IMAGE shows each request; one that is back counts once a Pod has asked it",
         );
     }

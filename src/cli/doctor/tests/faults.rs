@@ -415,7 +415,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             &[(
                 "controller",
                 "the Deployment tolerarch/tolerarch-controller has no Pod",
-                "scale deployment tolerarch-controller --replicas=1",
+                "scale deployment tolerarch-controller --replicas=2",
             )],
         ),
         (
