@@ -130,7 +130,8 @@ async fn a_webhook_that_hangs_is_told_from_one_that_answers_otherwise(cluster: &
     let old = Stub::start(pki, |_| Reaction::Patch(json!([]))).await;
     let namespace = cluster.namespace_with("doctor-old", &old.url).await;
     cluster.until_called_in_vain(&namespace).await;
-    until_found(cluster, &namespace, &[("dry-run", "did not answer as tolerarch of this version does")]).await;
+    until_found(cluster, &namespace, &[("dry-run", "did not answer as tolerarch of this version does")])
+        .await;
 }
 
 /// Replaces it whatever its version.
