@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Duration;
 
 use super::pace::Pace;
@@ -11,6 +11,7 @@ use super::{ControllerSettings, Leadership};
 use tolerarch_engine::decide::{BatchLimits, Current};
 use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, PatchType, Watcher};
+use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Tenant};
 use tolerarch_support::health::Reported;
 
 #[derive(Clone)]
@@ -61,7 +62,7 @@ pub(super) fn tell<K>(state: &Reported, what: &'static str, change: &Change<K>) 
     }
 }
 
-/// Result of a change of an object; `None` if it was not tried because another replica leads.
+/// Result of a change of an object; `None` if it was not tried, as another replica leads or too many wait.
 pub(super) type Written = Option<Result<(), ClusterError>>;
 
 pub(super) const fn word(written: Result<(), ClusterError>) -> &'static str {
@@ -75,25 +76,32 @@ pub(super) const fn word(written: Result<(), ClusterError>) -> &'static str {
     }
 }
 
-/// Maximal number of concurrent changes: an API server that is slow gets fewer, so that other clients do not wait.
-const AT_ONCE: usize = 4;
+/// Concurrent changes: four in one namespace. An API server that is slow gets fewer in a second, so that other clients do
+/// not wait; and one namespace whose changes are slow leaves more than half to the others.
+const AT_ONCE: Capacity = Capacity { all: 10, per_host: 10, waiting: 1024 };
 
 /// Client that changes objects while this replica leads, at a limited rate.
 pub(super) struct Writer<'a> {
     cluster: &'a Cluster,
     leadership: &'a Leadership,
     pace: Pace,
-    free: Semaphore,
+    limit: ConcurrencyLimit,
 }
 
 impl<'a> Writer<'a> {
     pub(super) fn new(cluster: &'a Cluster, leadership: &'a Leadership, pace: Pace) -> Self {
-        Self { cluster, leadership, pace, free: Semaphore::new(AT_ONCE) }
+        Self { cluster, leadership, pace, limit: ConcurrencyLimit::new(AT_ONCE) }
     }
 
-    pub(super) async fn patch(&self, path: &str, r#type: PatchType, patch: &Value) -> Written {
-        // The semaphore is never closed.
-        let _permit = self.free.acquire().await;
+    /// Changes an object on behalf of a tenant.
+    pub(super) async fn patch(
+        &self,
+        tenant: &Tenant,
+        path: &str,
+        r#type: PatchType,
+        patch: &Value,
+    ) -> Written {
+        let _permit = self.limit.queue(tenant, "")?.await;
         self.pace.turn().await;
         match self.leadership.holds() {
             true => Some(self.cluster.patch(path, r#type, patch).await),
@@ -104,24 +112,27 @@ impl<'a> Writer<'a> {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::poll;
     use futures_util::stream::{FuturesUnordered, StreamExt};
+    use futures_util::{FutureExt, poll};
     use serde_json::json;
 
     use super::*;
     use tolerarch_kubernetes::cluster::testing::Objects;
 
     #[tokio::test]
-    async fn few_changes_are_under_way_at_a_time() {
+    async fn few_changes_are_under_way_and_one_namespace_holds_up_no_other() {
         let (objects, leadership) = (Objects::start().await, Leadership::held());
         let cluster = objects.cluster();
         let writer = Writer::new(&cluster, &leadership, Pace::new(1000, 1000));
-        let patch = json!({});
-        let all = (0..3 * AT_ONCE).map(|_| writer.patch("/api/v1/pods", PatchType::Json, &patch));
-        let mut all: FuturesUnordered<_> = all.collect();
+        let (path, kind, patch) = ("/api/v1/pods", PatchType::Json, &json!({}));
+        let [busy, other] = ["busy", "other"].map(Tenant::of);
+        let mut all: FuturesUnordered<_> = (0..64).map(|_| writer.patch(&busy, path, kind, patch)).collect();
         assert!(poll!(all.next()).is_pending());
-        assert_eq!(writer.free.available_permits(), 0, "the others wait");
+        assert!(writer.limit.queue(&busy, "").unwrap().now_or_never().is_none(), "the others wait");
+        // Those of the first namespace hold what they have.
+        assert!(writer.patch(&other, path, kind, patch).await.is_some());
+        assert!(objects.requests() <= 1 + 4, "{}", objects.requests());
         while all.next().await.is_some() {}
-        assert_eq!((objects.requests(), writer.free.available_permits()), (3 * AT_ONCE, AT_ONCE));
+        assert_eq!(objects.requests(), 1 + 64);
     }
 }

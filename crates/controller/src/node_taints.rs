@@ -12,6 +12,7 @@ use super::loops::{Context, Writer, Written, tell, word};
 use super::metrics::CONTESTED;
 use super::{ControllerMetrics, NodeTaint};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Node, PatchType, TAINTS_KEY};
+use tolerarch_support::concurrency::Tenant;
 use tolerarch_support::health::{Reported, State};
 
 /// Changes per second, so that a large cluster is no load for the API server, and their burst.
@@ -96,7 +97,8 @@ impl NodeTaints {
     }
 
     async fn write(&self, writer: &Writer<'_>, node: &str, patch: &Value) -> Written {
-        let written = writer.patch(&format!("{}/{node}", Node::PATH), PatchType::Merge, patch).await?;
+        let path = format!("{}/{node}", Node::PATH);
+        let written = writer.patch(&Tenant::Operator, &path, PatchType::Merge, patch).await?;
         let result = word(written);
         self.metrics.tainted(result);
         // Our taints that the node has after the change.

@@ -13,6 +13,7 @@ use tolerarch_core::placement::Edits;
 use tolerarch_core::pod::{POOLS_KEY, Pod, REASON_KEY};
 use tolerarch_core::reason::Reason;
 use tolerarch_kubernetes::cluster::{PatchType, StoredPod};
+use tolerarch_support::concurrency::Tenant;
 
 /// Patches per second, so that a large cluster is no load for the API server, and their burst.
 pub(super) const PER_SECOND: u32 = 200;
@@ -26,7 +27,7 @@ pub(super) async fn repair(
 ) -> Written {
     let (namespace, name) = (pod.namespace(), pod.name());
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-    let written = writer.patch(&path, PatchType::Json, patch).await?;
+    let written = writer.patch(&Tenant::of(namespace), &path, PatchType::Json, patch).await?;
     let result = metrics.repaired(written);
     let error = written.err().map(tracing::field::display);
     tracing::info!(namespace, pod = name, result, error, "repaired");

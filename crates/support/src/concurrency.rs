@@ -1,4 +1,5 @@
-//! A concurrency limit that tenants share: for lookups of images, runs of credential programs and reads of Secrets.
+//! A concurrency limit that tenants share: for lookups of images, runs of credential programs, reads of Secrets and changes
+//! of Pods.
 //!
 //! Work takes four permits in this order: its namespace's at the host, its namespace's, the host's, and one of all. So
 //! no work holds a shared permit while it waits for its tenant's. Each of the four is granted in the order of requests.
