@@ -97,21 +97,10 @@ impl Webhook {
             review
         };
         drop(room);
-        Ok(self.decide(review, profile, begun, timeout).await)
-    }
-
-    /// Decides in time. A review for which there is no memory any more is answered at once, with the Pod unchanged.
-    async fn decide(
-        &self,
-        review: Review<'_>,
-        profile: Option<&str>,
-        begun: Instant,
-        timeout: Option<Duration>,
-    ) -> Vec<u8> {
         let mut room = self.waiting.room(begun);
         let held = review.held();
         if held > FREE {
-            // Where it does not fit, `evicted` ends at once.
+            // Where it does not fit, `evicted` ends at once, and the Pod is left unchanged.
             let _ = room.hold(held);
         }
         let snapshot = self.current.load_full();
@@ -139,7 +128,7 @@ impl Webhook {
             }
         };
         let profile = profile.map(|name| if policy.is_some() { name } else { UNKNOWN_PROFILE });
-        self.answer_with(&review, profile, begun, decision).await
+        Ok(self.answer_with(&review, profile, begun, decision).await)
     }
 
     /// Counts and logs the decision, and returns the answer. After a panic in `decision` the Pod is left unchanged.
@@ -205,7 +194,10 @@ fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<
             return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json");
         }
         let body = match webhook.uploads.read(&mut body, BODY_LIMIT, begun, Some(PACE)).await {
-            Ok(body) => body,
+            Ok(read) => {
+                drop(body);
+                read
+            }
             Err(error) => {
                 let (status, why) = match error {
                     ReadError::TooLarge => {

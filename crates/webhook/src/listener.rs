@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use crate::tls::TlsMetrics;
-use activity::{Arriving, watched};
+use activity::{arriving, watched};
 pub use slots::Limits;
 use slots::{Slot, Slots};
 
@@ -166,8 +166,7 @@ impl Connection {
         let draining = phase.clone();
         let service = service_fn(|request: Request<Incoming>| {
             activity.head_complete();
-            let arriving = |body| Arriving { body, activity: Arc::clone(activity) };
-            let answer = router.clone().call(request.map(arriving));
+            let answer = router.clone().call(request.map(|body| arriving(body, Arc::clone(activity))));
             let (draining, activity) = (draining.clone(), Arc::clone(activity));
             async move {
                 let mut answer = answer.await;

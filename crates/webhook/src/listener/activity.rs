@@ -1,11 +1,9 @@
 //! State of a connection, and the time since it has been in it: this distinguishes stalled connections from idle ones.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Body;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
@@ -126,33 +124,23 @@ pub(super) fn watched<S: AsyncRead + AsyncWrite>(
     })
 }
 
-/// The body of a request, which tells when all of it has arrived.
-pub(super) struct Arriving {
-    pub(super) body: Incoming,
-    pub(super) activity: Arc<Activity>,
+/// Returns the body of a request, which its reader drops as soon as all of it has arrived.
+pub(super) fn arriving<B: Body>(
+    body: B,
+    activity: Arc<Activity>,
+) -> impl Body<Data = B::Data, Error = B::Error> {
+    let kept = Arriving(activity);
+    body.map_frame(move |frame| {
+        let _ = &kept;
+        frame
+    })
 }
 
-impl Body for Arriving {
-    type Data = Bytes;
-    type Error = hyper::Error;
+struct Arriving(Arc<Activity>);
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if frame.is_none() || self.body.is_end_stream() {
-            self.activity.body_complete();
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.0.body_complete();
     }
 }
 

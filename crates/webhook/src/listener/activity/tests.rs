@@ -1,6 +1,8 @@
 use std::io::ErrorKind;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
+use http_body_util::Full;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::{advance, sleep};
 
@@ -77,6 +79,18 @@ async fn a_head_has_to_be_complete_in_time_whatever_is_written() {
     assert_eq!(overdue(), None, "how fast a body arrives is its reader's business");
     assert_eq!(activity.waiting(), Some((false, begun)), "but it makes room for others");
     activity.body_complete();
+    assert_eq!(activity.waiting(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_has_arrived_when_its_reader_drops_it() {
+    let activity = Activity::new();
+    activity.bytes_arrived();
+    activity.head_complete();
+    let mut body = arriving(Full::new(Bytes::from_static(b"x")), Arc::clone(&activity));
+    body.frame().await.unwrap().unwrap();
+    assert!(activity.waiting().is_some());
+    drop(body);
     assert_eq!(activity.waiting(), None);
 }
 
