@@ -87,11 +87,9 @@ impl Server {
         let mut process = Process::bind(server.admin, metrics).await?;
         let (certificate, watch) =
             ServingCertificate::load(server.files, tls.mode, tls.server_name, counts.clone())?;
-        let kept = Reported::default();
-        process.supervisor.keep("certificate-watch", kept.clone(), watch, |task| Box::pin(task.run()));
+        process.components.push(Component::new("certificate").reported(watch.state.clone()));
+        process.supervisor.keep("certificate-watch", watch.state.clone(), watch, |task| Box::pin(task.run()));
         let tls = (Arc::new(certificate.server_config()?), counts);
-        let certificate = Component::new("certificate").checked(move || certificate.state()).reported(kept);
-        process.components.push(certificate);
         let live = process.decide(config, environment, families, None).await?;
         let current = Arc::clone(&live.current);
         let credentials = Component::new("credentials").checked(move || {

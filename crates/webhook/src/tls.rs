@@ -31,6 +31,7 @@ use validity::{Invalid, Validity, now, seconds};
 const POLL: Duration = Duration::from_secs(5);
 /// Number of failed readings in a row after which files that cannot be read are reported.
 const MISSING: u32 = 3;
+const AWAITED: &str = "its files are not there yet; `tolerarch certificates` issues it";
 
 /// Provider of the files of the serving certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -70,17 +71,9 @@ pub enum CertificateError {
     },
 }
 
-/// Certificate in use. Clones share it.
-#[derive(Clone)]
-pub struct ServingCertificate(Arc<Inner>);
-
-struct Inner {
-    metrics: TlsMetrics,
-    /// Pair in use; `None` before the issuer has written the first one.
-    current: Mutex<Option<Pair>>,
-    /// Health of the renewal: whether the next pair will be served, too.
-    renewal: Reported,
-}
+/// Certificate in use; `None` before the issuer has written the first one. Clones share it.
+#[derive(Clone, Default)]
+pub struct ServingCertificate(Arc<Mutex<Option<Pair>>>);
 
 #[derive(Clone)]
 struct Pair {
@@ -103,13 +96,14 @@ impl ServingCertificate {
         name: Option<ObjectName>,
         metrics: TlsMetrics,
     ) -> Result<(Self, CertificateWatch), CertificateError> {
-        let (current, renewal) = (Mutex::default(), Reported::default());
-        let served = Self(Arc::new(Inner { metrics, current, renewal }));
+        let served = Self::default();
         let mut watch = CertificateWatch {
             served: served.clone(),
             files,
             mode,
             name,
+            metrics,
+            state: Reported::default(),
             seen: None,
             missing: 0,
             invalid: None,
@@ -117,6 +111,7 @@ impl ServingCertificate {
         match read(&watch.files).and_then(|content| watch.take(content)) {
             Ok(_) => {}
             Err(error) if mode == TlsMode::Managed => {
+                watch.state.set(State::Starting(AWAITED));
                 tracing::info!(%error, "waiting for the serving certificate, which `tolerarch certificates` issues");
             }
             Err(error) => return Err(error),
@@ -125,25 +120,8 @@ impl ServingCertificate {
         Ok((served, watch))
     }
 
-    /// Returns whether the certificate can be served, and whether the next one will be. Only API servers, with their
-    /// clock and their caBundle, know whether they refuse it.
-    pub fn state(&self) -> State {
-        match self.current() {
-            None => State::Starting("its files are not there yet; `tolerarch certificates` issues it"),
-            Some(pair) => match pair.validity.invalid(now()) {
-                Some(invalid) => State::Degraded(invalid.reason),
-                None => self.0.renewal.get(),
-            },
-        }
-    }
-
-    fn replace(&self, pair: Pair) {
-        self.0.metrics.expiry.set(seconds(pair.validity.end));
-        *self.0.current.lock() = Some(pair);
-    }
-
     fn current(&self) -> Option<Pair> {
-        self.0.current.lock().clone()
+        self.0.lock().clone()
     }
 
     /// Returns TLS settings that serve whatever certificate is current at each handshake.
@@ -180,6 +158,10 @@ pub struct CertificateWatch {
     files: CertificateFiles,
     mode: TlsMode,
     name: Option<ObjectName>,
+    metrics: TlsMetrics,
+    /// Whether the certificate can be served, and whether the next one will be. Only API servers, with their clock and
+    /// their caBundle, know whether they refuse it.
+    pub state: Reported,
     /// Content at the last reading; `None` before the first one.
     seen: Option<Content>,
     /// Number of readings in a row that failed.
@@ -202,7 +184,10 @@ impl CertificateWatch {
     /// Checks the certificate in use, and reports if API servers will refuse it.
     fn verify(&mut self) {
         let invalid = self.served.current().and_then(|pair| pair.validity.invalid(now()));
-        self.served.0.metrics.invalid(invalid);
+        self.metrics.invalid(invalid);
+        for known in Invalid::ALL {
+            self.state.set_fault(known.reason, invalid == Some(known));
+        }
         if let Some(invalid) = invalid.filter(|_| invalid != self.invalid) {
             let (file, name) = (self.files.certificate.display(), self.name.as_ref().map(ObjectName::as_str));
             let error = invalid.label;
@@ -223,15 +208,14 @@ impl CertificateWatch {
             let file = self.files.certificate.clone();
             return Err(CertificateError::Content { file, fault: "it has expired" });
         }
-        self.served.replace(pair);
+        self.metrics.expiry.set(seconds(end));
+        *self.served.0.lock() = Some(pair);
         Ok(end)
     }
 
     async fn look(&mut self) {
-        let served = self.served.clone();
-        let Inner { metrics, renewal, .. } = &*served.0;
         let files = self.files.clone();
-        let taken = match renewal.looking(spawn_blocking(move || read(&files))).await {
+        let taken = match self.state.looking(spawn_blocking(move || read(&files))).await {
             // The panic itself has been logged with its location.
             Err(_) => return,
             Ok(Ok(content)) => {
@@ -244,7 +228,7 @@ impl CertificateWatch {
             Ok(Err(error)) => {
                 // Files that are gone for a moment are being swapped, and the first ones may come late.
                 self.missing = self.missing.saturating_add(1);
-                if self.missing != MISSING || served.current().is_none() {
+                if self.missing != MISSING || self.served.current().is_none() {
                     return;
                 }
                 // Looked at anew once they can be read, if only to say that they are good again.
@@ -254,18 +238,20 @@ impl CertificateWatch {
         };
         match taken {
             Ok(expiry) => {
-                metrics.reloaded(true);
-                renewal.set(State::Healthy);
+                self.metrics.reloaded(true);
+                self.state.set(State::Healthy);
                 tracing::info!(expiry = date(seconds(expiry)), "serving certificate reloaded");
             }
             Err(error) => {
-                metrics.reloaded(false);
-                renewal.set(State::Degraded(match error {
-                    CertificateError::Read { .. } => "its files cannot be read; the one in use goes on",
-                    CertificateError::Content { .. } | CertificateError::Pair { .. } => {
-                        "its files are not valid; the one in use goes on"
-                    }
-                }));
+                self.metrics.reloaded(false);
+                if self.served.current().is_some() {
+                    self.state.set(State::Degraded(match error {
+                        CertificateError::Read { .. } => "its files cannot be read; the one in use goes on",
+                        CertificateError::Content { .. } | CertificateError::Pair { .. } => {
+                            "its files are not valid; the one in use goes on"
+                        }
+                    }));
+                }
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::error!(%error, cause, "new serving certificate cannot be used; the old one stays");
             }

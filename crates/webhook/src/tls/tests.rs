@@ -12,17 +12,20 @@ fn files(dir: &Path) -> CertificateFiles {
     CertificateFiles { certificate: dir.join("tls.crt"), key: dir.join("tls.key") }
 }
 
-async fn load(dir: &Path) -> Result<(ServingCertificate, Metrics), CertificateError> {
+type Loaded = (ServingCertificate, Reported, Metrics);
+
+async fn load(dir: &Path) -> Result<Loaded, CertificateError> {
     load_for(dir, None).await
 }
 
-async fn load_for(dir: &Path, name: Option<&str>) -> Result<(ServingCertificate, Metrics), CertificateError> {
+async fn load_for(dir: &Path, name: Option<&str>) -> Result<Loaded, CertificateError> {
     let metrics = Metrics::new([]).unwrap();
     let counts = TlsMetrics::register(&metrics).unwrap();
     let name = name.map(|name| ObjectName::new(name).unwrap());
     let (certificate, mut watch) = ServingCertificate::load(files(dir), TlsMode::Files, name, counts)?;
+    let state = watch.state.clone();
     tokio::spawn(async move { watch.run().await });
-    Ok((certificate, metrics))
+    Ok((certificate, state, metrics))
 }
 
 /// Lets readings of the files come due until something is so. They run on other threads and may meet files half written,
@@ -53,7 +56,7 @@ async fn follows_its_files_and_keeps_the_old_pair_when_the_new_one_is_broken() {
     let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
     let [first, second, third] = ["a.test", "b.test", "c.test"].map(|name| pki.leaf(&[name]));
     first.write(dir.path()).unwrap();
-    let (certificate, metrics) = load(dir.path()).await.unwrap();
+    let (certificate, _, metrics) = load(dir.path()).await.unwrap();
     serves(&certificate, &first).await;
     second.write(dir.path()).unwrap();
     serves(&certificate, &second).await;
@@ -113,7 +116,7 @@ async fn tells_when_the_certificate_expires() {
     let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
     let expiry = std::time::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
     pki.leaf_until(&["a.test"], expiry).write(dir.path()).unwrap();
-    let (_certificate, metrics) = load(dir.path()).await.unwrap();
+    let (.., metrics) = load(dir.path()).await.unwrap();
     let text = metrics.render().unwrap();
     assert!(text.contains("tolerarch_certificate_expiry_timestamp_seconds 4000000000"), "{text}");
 }
@@ -122,7 +125,7 @@ async fn tells_when_the_certificate_expires() {
 async fn each_connection_shakes_hands_in_full() {
     let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
     pki.leaf(&["a.test"]).write(dir.path()).unwrap();
-    let (certificate, _) = load(dir.path()).await.unwrap();
+    let (certificate, ..) = load(dir.path()).await.unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config().unwrap()));
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
         // It would resume what it can.
@@ -148,7 +151,7 @@ async fn what_is_no_file_does_not_end_reloading() {
     let [dir, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let pki = Pki::new();
     pki.leaf(&["a.test"]).write(dir.path()).unwrap();
-    let (certificate, metrics) = load(dir.path()).await.unwrap();
+    let (certificate, state, metrics) = load(dir.path()).await.unwrap();
     let file = dir.path().join("tls.crt");
     let makes: [fn(&Path); 3] = [
         |path| assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success()),
@@ -160,14 +163,14 @@ async fn what_is_no_file_does_not_end_reloading() {
         std::fs::remove_file(&file).unwrap();
         make(&file);
         until(|| reloads(&metrics, "failure") > failures).await;
-        assert!(matches!(certificate.state(), State::Degraded(_)), "{round}");
+        assert!(matches!(state.get(), State::Degraded(_)), "{round}");
         let next = pki.leaf(&["b.test"]);
         next.write(other.path()).unwrap();
         std::fs::copy(other.path().join("tls.key"), dir.path().join("tls.key")).unwrap();
         let _ = std::fs::remove_dir(&file);
         std::fs::rename(other.path().join("tls.crt"), &file).unwrap();
         serves(&certificate, &next).await;
-        until(|| certificate.state() == State::Healthy).await;
+        until(|| state.get() == State::Healthy).await;
     }
 }
 
@@ -183,17 +186,17 @@ async fn only_a_managed_first_pair_may_come_later() {
         ServingCertificate::load(files(dir.path()), TlsMode::Managed, None, counts).unwrap();
     for _ in 0..2 * MISSING {
         watch.look().await;
-        assert!(matches!(certificate.state(), State::Starting(_)));
+        assert!(matches!(watch.state.get(), State::Starting(_)));
     }
     assert_eq!(reloads(&metrics, "failure"), 0, "waiting is no failure");
     std::fs::write(dir.path().join("tls.crt"), &leaf.cert_pem).unwrap();
     std::fs::write(dir.path().join("tls.key"), &other.key_pem).unwrap();
     watch.look().await;
     assert_eq!(reloads(&metrics, "failure"), 1);
-    assert!(matches!(certificate.state(), State::Starting(_)));
+    assert!(matches!(watch.state.get(), State::Starting(_)));
     leaf.write(dir.path()).unwrap();
     watch.look().await;
-    assert_eq!(certificate.state(), State::Healthy);
+    assert_eq!(watch.state.get(), State::Healthy);
     serves(&certificate, &leaf).await;
 }
 
@@ -219,14 +222,14 @@ async fn a_certificate_that_api_servers_refuse_shows_and_is_served() {
         })
     };
     good.write(dir.path()).unwrap();
-    let (reloaded, metrics) = load_for(dir.path(), Some(NAME)).await.unwrap();
+    let (reloaded, reloaded_state, metrics) = load_for(dir.path(), Some(NAME)).await.unwrap();
     for (leaf, expected) in leaves {
         let state = expected.map_or(State::Healthy, |invalid| State::Degraded(invalid.reason));
         leaf.write(dir.path()).unwrap();
-        let (first, counts) = load_for(dir.path(), Some(NAME)).await.unwrap();
-        assert_eq!(first.state(), state);
+        let (_, first, counts) = load_for(dir.path(), Some(NAME)).await.unwrap();
+        assert_eq!(first.get(), state);
         assert!(shows(&counts, expected), "{expected:?}");
         serves(&reloaded, &leaf).await;
-        until(|| reloaded.state() == state && shows(&metrics, expected)).await;
+        until(|| reloaded_state.get() == state && shows(&metrics, expected)).await;
     }
 }

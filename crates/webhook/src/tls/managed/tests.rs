@@ -103,7 +103,7 @@ impl Replica {
 
     /// Whether what the kubelet has written last can be served.
     fn is_well(&self) -> bool {
-        self.served.0.renewal.get() == State::Healthy
+        self.watch.state.get() == State::Healthy
     }
 
     fn leaf(&self) -> Option<CertificateDer<'static>> {
@@ -185,7 +185,7 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     issuer.look().await;
     replica.look(&api).await;
     assert!(replica.leaf().is_none(), "API servers may not know the CA yet");
-    assert!(matches!(replica.served.state(), State::Starting(_)), "not ready");
+    assert!(matches!(replica.watch.state.get(), State::Starting(_)), "not ready");
     api.set_time(START + 6);
     issuer.look().await;
     replica.look(&api).await;

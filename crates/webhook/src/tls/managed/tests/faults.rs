@@ -112,11 +112,11 @@ async fn a_replica_takes_nothing_that_has_expired() {
     api.put(SERVING, older);
     replica.look(&api).await;
     assert_eq!(replica.leaf(), current);
-    assert!(matches!(replica.served.state(), State::Degraded(_)));
+    assert!(matches!(replica.watch.state.get(), State::Degraded(_)));
     issuer.settle(&api, today).await;
     replica.look(&api).await;
     assert!(replica.leaf() != current && replica.is_trusted(&api, today + 6));
-    assert_eq!(replica.served.state(), State::Healthy);
+    assert_eq!(replica.watch.state.get(), State::Healthy);
     // One from the future, by a clock that was wrong, gives way to what is valid.
     issuer.settle(&api, today + 400 * DAY).await;
     replica.look(&api).await;
