@@ -123,14 +123,11 @@ impl ConcurrencyLimit {
 
     /// Returns whether nothing waits, and more than half of all permits and of the host's are free.
     pub fn has_spare(&self, host: &str) -> bool {
-        let taken = |scope: Scope| {
-            let limit = self.capacity.of(&scope);
-            (limit - self.share(scope).available_permits(), limit)
-        };
-        let is_spare = |(taken, limit)| taken * 2 < limit;
-        taken(Scope::Waiting).0 == 0
-            && is_spare(taken(Scope::All))
-            && is_spare(taken(Scope::Host(host.into())))
+        let Capacity { all, per_host, waiting } = self.capacity;
+        let free = |scope| self.share(scope).available_permits();
+        free(Scope::Waiting) == waiting
+            && free(Scope::All) * 2 > all
+            && free(Scope::Host(host.into())) * 2 > per_host
     }
 
     fn share(&self, scope: Scope) -> Arc<Semaphore> {
