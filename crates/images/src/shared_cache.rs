@@ -25,7 +25,6 @@ pub use url::{ParseUrlError, ServerUrl};
 
 use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::registry::{Digest, Found, Verified};
-use metrics::{Operation, OperationResult};
 use server::Server;
 use tolerarch_core::image::ImageRef;
 
@@ -76,7 +75,7 @@ pub struct SharedCache {
     tag_life: Duration,
 }
 
-type Write = (Arc<Operation>, Cmd);
+type Write = (&'static str, Cmd);
 
 impl SharedCache {
     /// Returns the cache for answers verified for nodes of these platforms, with this lifetime of answers about tags.
@@ -97,7 +96,7 @@ impl SharedCache {
         digest: Option<Digest>,
         candidates: &[CredentialCandidate],
     ) -> Vec<(CredentialId, Found, Duration)> {
-        let Some(server) = self.server(&self.metrics.get) else { return Vec::new() };
+        let Some(server) = self.server("get") else { return Vec::new() };
         let keys = candidates.iter().filter_map(|candidate| {
             let credential = candidate.held_credential()?;
             Some((candidate.id(), server.keys.of(image, digest, credential, self.verified)?))
@@ -112,14 +111,14 @@ impl SharedCache {
     /// Shares a registry's answer, if no part is missing.
     pub(crate) fn learn(&self, image: &ImageRef, candidate: &CredentialCandidate, found: Found) {
         let Some(credential) = candidate.held_credential().filter(|_| !found.lacks_parts) else { return };
-        let Some(server) = self.server(&self.metrics.set) else { return };
+        let Some(server) = self.server("set") else { return };
         let mut digests = vec![Some(found.digest), Digest::named_by(image)];
         digests.dedup();
         for digest in digests {
             let Some(key) = server.keys.of(image, digest, credential, self.verified) else { return };
             let entry = entry::encode(found, &server.keys, &key, now());
             let life = digest.map_or(self.tag_life, |_| DIGEST_LIFE).as_secs().max(1);
-            self.write(&self.metrics.set, cmd("SET").arg(key).arg(&entry).arg("EX").arg(life));
+            self.write("set", cmd("SET").arg(key).arg(&entry).arg("EX").arg(life));
         }
     }
 
@@ -127,42 +126,40 @@ impl SharedCache {
     pub(crate) fn forget(&self, image: &ImageRef, candidate: &CredentialCandidate) {
         if image.digest().is_none()
             && let Some(credential) = candidate.held_credential()
-            && let Some(server) = self.server(&self.metrics.delete)
+            && let Some(server) = self.server("delete")
             && let Some(key) = server.keys.of(image, None, credential, self.verified)
         {
-            self.write(&self.metrics.delete, cmd("DEL").arg(key));
+            self.write("delete", cmd("DEL").arg(key));
         }
     }
 
     async fn get(&self, server: &Arc<Server>, key: &str) -> Option<(Found, Duration)> {
-        let value = self.send::<Vec<u8>>(server, &self.metrics.get, &server::get(key)).await;
-        let value = value.inspect_err(|error| {
-            if OperationResult::of(error) != OperationResult::Invalid {
-                self.open_circuit(server);
-            }
-        });
-        let value = value.ok()?;
+        let sent = self.send::<Vec<u8>>(server, "get", &server::get(key)).await;
+        if sent.as_ref().is_err_and(|error| metrics::failure(error) != "invalid") {
+            self.open_circuit(server);
+        }
+        let value = sent.ok()?;
         let entry = entry::decode(&value, &server.keys, key, now());
         let result = match entry {
-            Some(_) => OperationResult::Hit,
-            None if value.is_empty() => OperationResult::Miss,
-            None => OperationResult::Invalid,
+            Some(_) => "hit",
+            None if value.is_empty() => "miss",
+            None => "invalid",
         };
-        self.metrics.get.count(result);
+        self.metrics.count("get", result);
         entry
     }
 
-    fn write(&self, operation: &Arc<Operation>, command: &Cmd) {
-        if self.writes.try_send((Arc::clone(operation), command.clone())).is_err() {
-            operation.count(OperationResult::Dropped);
+    fn write(&self, operation: &'static str, command: &Cmd) {
+        if self.writes.try_send((operation, command.clone())).is_err() {
+            self.metrics.count(operation, "dropped");
         }
     }
 
     /// Returns the server if the circuit is closed.
-    fn server(&self, operation: &Operation) -> Option<Arc<Server>> {
+    fn server(&self, operation: &'static str) -> Option<Arc<Server>> {
         let server = self.server.borrow().clone();
         if server.is_none() {
-            operation.count(OperationResult::Skipped);
+            self.metrics.count(operation, "skipped");
         }
         server
     }
@@ -171,12 +168,12 @@ impl SharedCache {
     async fn send<T: FromRedisValue>(
         &self,
         server: &Server,
-        operation: &Operation,
+        operation: &'static str,
         command: &Cmd,
     ) -> RedisResult<T> {
-        let _measured = operation.duration.start_timer();
+        let _measured = self.metrics.timer(operation);
         within(self.timeout, server.send(command)).await.inspect_err(|error| {
-            operation.count(OperationResult::of(error));
+            self.metrics.count(operation, metrics::failure(error));
             tracing::debug!(%error, "no answer of the shared cache");
         })
     }

@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError, RedisResult};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, sleep_until, timeout};
 
-use super::metrics::{OperationResult, SharedCacheMetrics};
+use super::metrics::SharedCacheMetrics;
 use super::server::Server;
 use super::url::ServerUrl;
 use super::{SharedCache, SharedCacheSettings, Write, within};
@@ -85,8 +85,8 @@ impl SharedCacheKeeper {
                 _ = self.queue.recv_many(&mut batch, BATCH) => {}
             }
             let written = batch.drain(..).map(async |(operation, command)| {
-                self.cache.send::<()>(&server, &operation, &command).await?;
-                operation.count(OperationResult::Ok);
+                self.cache.send::<()>(&server, operation, &command).await?;
+                self.cache.metrics.count(operation, "ok");
                 Ok(())
             });
             match join_all(written).await.into_iter().collect() {
@@ -111,7 +111,7 @@ impl SharedCacheKeeper {
     async fn back_off(&mut self) {
         sleep_until(self.tried + Duration::from_millis(fastrand::u64(PAUSE))).await;
         while let Ok((operation, _)) = self.queue.try_recv() {
-            operation.count(OperationResult::Skipped);
+            self.cache.metrics.count(operation, "skipped");
         }
     }
 

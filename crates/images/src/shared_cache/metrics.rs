@@ -1,56 +1,21 @@
 //! Counts of operations on the shared cache.
 
-use std::sync::Arc;
-
-use prometheus::{Histogram, IntCounter};
+use prometheus::{HistogramTimer, HistogramVec, IntCounterVec};
 use redis::RedisError;
 
 use tolerarch_support::metrics::Metrics;
 
 /// Seconds; fine below the default timeout of 50 ms.
 const BUCKETS: [f64; 9] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 1.0];
+const OPERATIONS: [&str; 3] = ["get", "set", "delete"];
+/// `ok` was written or deleted; `invalid` is a value that is no entry; `skipped` was not sent, as the server did not
+/// answer or refused writes a moment ago; `dropped` was not written, as the queue of writes is full.
+const RESULTS: [&str; 8] = ["hit", "miss", "invalid", "ok", "timeout", "error", "skipped", "dropped"];
 
 #[derive(Clone)]
 pub struct SharedCacheMetrics {
-    pub(super) get: Arc<Operation>,
-    pub(super) set: Arc<Operation>,
-    pub(super) delete: Arc<Operation>,
-}
-
-/// Counts one kind of operation.
-pub(super) struct Operation {
-    results: [IntCounter; RESULTS.len()],
-    pub(super) duration: Histogram,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OperationResult {
-    Hit,
-    Miss,
-    /// A value that is no entry.
-    Invalid,
-    /// Written or deleted.
-    Ok,
-    Timeout,
-    Error,
-    /// Not sent, as the server did not answer or refused writes a moment ago.
-    Skipped,
-    /// Not written, as the queue of writes is full.
-    Dropped,
-}
-
-/// Labels of the results, in the order of the variants.
-const RESULTS: [&str; 8] = ["hit", "miss", "invalid", "ok", "timeout", "error", "skipped", "dropped"];
-
-impl OperationResult {
-    pub(super) fn of(error: &RedisError) -> Self {
-        match error.code() {
-            // Anyone with access to the server can have stored a value of another type than text.
-            Some("WRONGTYPE") => Self::Invalid,
-            _ if error.is_timeout() => Self::Timeout,
-            _ => Self::Error,
-        }
-    }
+    requests: IntCounterVec,
+    durations: HistogramVec,
 }
 
 impl SharedCacheMetrics {
@@ -66,16 +31,28 @@ impl SharedCacheMetrics {
             &["operation"],
             &BUCKETS,
         )?;
-        let [get, set, delete] = ["get", "set", "delete"].map(|operation| {
-            let results = RESULTS.map(|result| requests.with_label_values(&[operation, result]));
-            Operation { results, duration: durations.with_label_values(&[operation]) }.into()
-        });
-        Ok(Self { get, set, delete })
+        for operation in OPERATIONS {
+            durations.with_label_values(&[operation]);
+            RESULTS.iter().for_each(|result| drop(requests.with_label_values(&[operation, result])));
+        }
+        Ok(Self { requests, durations })
+    }
+
+    pub(super) fn count(&self, operation: &'static str, result: &'static str) {
+        self.requests.with_label_values(&[operation, result]).inc();
+    }
+
+    pub(super) fn timer(&self, operation: &'static str) -> HistogramTimer {
+        self.durations.with_label_values(&[operation]).start_timer()
     }
 }
 
-impl Operation {
-    pub(super) fn count(&self, result: OperationResult) {
-        self.results[result as usize].inc();
+/// Returns the result of an operation that failed.
+pub(super) fn failure(error: &RedisError) -> &'static str {
+    match error.code() {
+        // Anyone with access to the server can have stored a value of another type than text.
+        Some("WRONGTYPE") => "invalid",
+        _ if error.is_timeout() => "timeout",
+        _ => "error",
     }
 }

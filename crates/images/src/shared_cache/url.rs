@@ -58,14 +58,11 @@ impl FromStr for ServerUrl {
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (hosts, database) = rest.split_once('/').unwrap_or((rest, "0"));
         let addresses: Option<Vec<_>> = hosts.split(',').map(address).collect();
-        match (addresses, database.parse()) {
-            (Some(addresses), Ok(database))
-                if is_cluster && database == 0 || !is_cluster && addresses.len() == 1 =>
-            {
-                Ok(Self { text: text.to_owned(), tls, is_cluster, addresses, database })
-            }
-            _ => Err(ParseUrlError::Form),
-        }
+        let addresses = addresses.ok_or(ParseUrlError::Form)?;
+        let database = database.parse().map_err(|_| ParseUrlError::Form)?;
+        let fits = if is_cluster { database == 0 } else { addresses.len() == 1 };
+        let url = || Self { text: text.to_owned(), tls, is_cluster, addresses, database };
+        fits.then(url).ok_or(ParseUrlError::Form)
     }
 }
 
