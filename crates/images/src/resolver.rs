@@ -9,6 +9,8 @@ mod host;
 mod lookup;
 mod metrics;
 mod request;
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,8 +22,8 @@ pub use cache::{CacheSettings, Outcome};
 pub use metrics::ResolverMetrics;
 pub use tolerarch_support::concurrency::Tenant;
 
-use crate::credentials::{CredentialCandidate, CredentialId};
-use crate::registry::{Digest, Found, Registry, trace};
+use crate::credentials::CredentialCandidate;
+use crate::registry::{Digest, Registry, trace};
 use crate::shared_cache::SharedCache;
 use cache::{Cache, Cached, Millis};
 use circuit::PROBE_PATIENCE;
@@ -31,6 +33,7 @@ use metrics::LookupResult;
 use request::{FlightKey, Request};
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, QUEUE, Queued};
+use tolerarch_support::metrics::Counted;
 use tolerarch_support::single_flight::{Flight, SingleFlight};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,11 +222,6 @@ impl Resolver {
         &self.0.fetcher.registry.tls_faults
     }
 
-    /// Caches what anonymous access found for an image, to fill the cache before Pods need it.
-    pub fn learn(&self, image: &ImageRef, found: &Found) {
-        self.0.fetcher.cache.learn(image, CredentialId::ANONYMOUS, found);
-    }
-
     /// Returns the outcome that is known now, or the lookup that will give one.
     fn find(&self, request: Request<'_>, now: Millis, tenant: &Tenant) -> Lookup {
         let Fetcher { registry, cache, metrics, .. } = &self.0.fetcher;
@@ -294,7 +292,7 @@ impl Resolver {
         if let Some(outcome) = fetcher.unasked(&job).await {
             return outcome;
         }
-        let _in_flight = fetcher.metrics.lookup_in_flight();
+        let _in_flight = Counted::by(&fetcher.metrics.in_flight);
         let Ok(permit) = timeout(fetcher.time(&job), queued).await else {
             job.host.lookup_abandoned(job.access);
             return fetcher.stale_or(job.request(), LookupError::Overloaded);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::{Duration, Instant};
 
-use super::metrics::{CacheLevel, ResolverMetrics};
+use super::metrics::{PLATFORMS, ResolverMetrics, TAG};
 use crate::credentials::CredentialId;
 use crate::registry::{Digest, Error, Found};
 use tolerarch_core::image::{ImageRef, LookupError, Support};
@@ -296,14 +296,14 @@ impl Cache {
     }
 
     fn put_tag(&self, image: &ImageRef, access: CredentialId, tag: Tag) {
-        self.put(CacheLevel::Tag, &self.levels.tags, key(image, access).into(), tag);
+        self.put(TAG, &self.levels.tags, key(image, access).into(), tag);
     }
 
     fn put_platforms(&self, key: PlatformsKey, support: Support) {
-        self.put(CacheLevel::Platforms, &self.levels.platforms, key, support);
+        self.put(PLATFORMS, &self.levels.platforms, key, support);
     }
 
-    fn put<K, V, W>(&self, level: CacheLevel, entries: &Bounded<K, V, W>, key: K, value: V)
+    fn put<K, V, W>(&self, level: &'static str, entries: &Bounded<K, V, W>, key: K, value: V)
     where
         K: Eq + Hash,
         V: Clone,

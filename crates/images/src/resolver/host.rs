@@ -167,14 +167,14 @@ impl Host {
     /// Records that the registry failed: no answer in time, no connection, a status of 500 or above.
     pub(super) fn failed(self: &Arc<Self>, access: Access, is_probe: bool) {
         let mut state = self.state.lock();
-        state.failing.get_or_insert_with(|| self.metrics.failing(&self.name));
+        state.failing.get_or_insert_with(|| Counted::by(&self.metrics.of(&self.name).failing));
         // Lookups that began before the circuit opened do not keep it open.
         if !is_probe && state.open_until(access).is_some() {
             return;
         }
         state.faults.add(access);
         if state.open.is_none() && state.faults.open_until(None, access.namespace).is_some() {
-            state.open = Some(self.metrics.circuit_open(&self.name));
+            state.open = Some(Counted::by(&self.metrics.of(&self.name).circuits_open));
             tracing::warn!(registry = &*self.name, repositories = FAILURES, "circuit opened");
         }
         let unused = || tokio::spawn(Self::close_unused(Arc::downgrade(self)));
@@ -227,10 +227,8 @@ impl State {
 
     /// Returns the open circuit, that of the registry first, and the time at which it becomes half-open.
     fn open_until(&self, access: Access) -> Option<(Scope, Instant)> {
-        let scopes = [None, Some(access.repository)].into_iter();
-        let mut open =
-            scopes.filter_map(|scope| Some((scope, self.faults.open_until(scope, access.namespace)?)));
-        open.next()
+        let open = |scope| Some((scope, self.faults.open_until(scope, access.namespace)?));
+        [None, Some(access.repository)].into_iter().find_map(open)
     }
 }
 

@@ -2,24 +2,22 @@
 
 use std::sync::Arc;
 
-use prometheus::{IntCounter, IntGauge};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use tolerarch_support::metrics::{Counted, Metrics, PerHost};
+use tolerarch_support::metrics::{Metrics, PerHost};
 
 #[derive(Clone)]
-pub struct ResolverMetrics(Arc<Families>);
-
-struct Families {
-    hosts: PerHost<Host>,
-    in_flight: IntGauge,
-    cache_entries: [IntGauge; LEVELS.len()],
-    cache_evictions: [IntCounter; LEVELS.len()],
+pub struct ResolverMetrics {
+    hosts: Arc<PerHost<Host>>,
+    pub(super) in_flight: IntGauge,
+    cache_entries: IntGaugeVec,
+    cache_evictions: IntCounterVec,
 }
 
-struct Host {
+pub(super) struct Host {
     lookups: [IntCounter; RESULTS.len()],
-    circuits_open: IntGauge,
-    failing: IntGauge,
+    pub(super) circuits_open: IntGauge,
+    pub(super) failing: IntGauge,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +38,9 @@ pub(super) enum LookupResult {
 /// Labels of the results, in the order of the variants.
 const RESULTS: [&str; 7] = ["hit", "stale", "negative", "joined", "shared", "fetched", "failed"];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CacheLevel {
-    /// Tags with their digests, and failures.
-    Tag,
-    /// Digests with their platforms.
-    Platforms,
-}
-
-/// Labels of the levels, in the order of the variants.
-const LEVELS: [&str; 2] = ["tag", "platforms"];
+/// Levels of the cache: tags with their digests, and failures; digests with their platforms.
+pub(super) const TAG: &str = "tag";
+pub(super) const PLATFORMS: &str = "platforms";
 
 impl ResolverMetrics {
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
@@ -68,48 +59,37 @@ impl ResolverMetrics {
             "Whether the last lookup at a registry had no answer; of others, of how many that holds.",
             &["registry"],
         )?;
-        let entries = metrics.gauges("tolerarch_cache_entries", "Entries of the cache.", &["level"])?;
-        let evictions = metrics.counters(
-            "tolerarch_cache_evictions_total",
-            "Entries that had to make room for others.",
-            &["level"],
-        )?;
         let hosts = metrics.per_host(|host| Host {
             lookups: RESULTS.map(|result| lookups.with_label_values(&[host, result])),
             circuits_open: circuits.with_label_values(&[host]),
             failing: failing.with_label_values(&[host]),
         });
-        Ok(Self(Arc::new(Families {
-            hosts,
+        let own = Self {
+            hosts: Arc::new(hosts),
             in_flight: metrics.gauge("tolerarch_lookups_in_flight", "Lookups that are under way.")?,
-            cache_entries: LEVELS.map(|level| entries.with_label_values(&[level])),
-            cache_evictions: LEVELS.map(|level| evictions.with_label_values(&[level])),
-        })))
+            cache_entries: metrics.gauges("tolerarch_cache_entries", "Entries of the cache.", &["level"])?,
+            cache_evictions: metrics.counters(
+                "tolerarch_cache_evictions_total",
+                "Entries that had to make room for others.",
+                &["level"],
+            )?,
+        };
+        [TAG, PLATFORMS].into_iter().for_each(|level| own.cache_has(level, 0, 0));
+        Ok(own)
+    }
+
+    pub(super) fn of(&self, host: &str) -> &Host {
+        self.hosts.get(host)
     }
 
     pub(super) fn looked_up(&self, host: &str, result: LookupResult) {
-        self.0.hosts.get(host).lookups[result as usize].inc();
-    }
-
-    /// Counts a lookup as under way until the value is dropped.
-    pub(super) fn lookup_in_flight(&self) -> Counted {
-        Counted::by(&self.0.in_flight)
-    }
-
-    /// Counts the circuit of the registry `host` as open until the value is dropped.
-    pub(super) fn circuit_open(&self, host: &str) -> Counted {
-        Counted::by(&self.0.hosts.get(host).circuits_open)
-    }
-
-    /// Counts the registry `host` as failing until the value is dropped.
-    pub(super) fn failing(&self, host: &str) -> Counted {
-        Counted::by(&self.0.hosts.get(host).failing)
+        self.of(host).lookups[result as usize].inc();
     }
 
     /// Sets the number of entries of a level of the cache, and counts evicted ones.
-    pub(super) fn cache_has(&self, level: CacheLevel, entries: usize, evicted: usize) {
-        self.0.cache_entries[level as usize].set(i64::try_from(entries).unwrap_or(i64::MAX));
-        self.0.cache_evictions[level as usize].inc_by(evicted as u64);
+    pub(super) fn cache_has(&self, level: &'static str, entries: usize, evicted: usize) {
+        self.cache_entries.with_label_values(&[level]).set(i64::try_from(entries).unwrap_or(i64::MAX));
+        self.cache_evictions.with_label_values(&[level]).inc_by(evicted as u64);
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::credentials::CredentialId;
 use crate::registry::Verified;
 use tolerarch_core::testing::platforms;
 

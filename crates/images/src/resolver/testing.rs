@@ -1,0 +1,13 @@
+//! A cache that is full before the first lookup.
+
+use super::Resolver;
+use crate::credentials::CredentialId;
+use crate::registry::Found;
+use tolerarch_core::image::ImageRef;
+
+impl Resolver {
+    /// Caches what anonymous access found for an image.
+    pub fn learn(&self, image: &ImageRef, found: &Found) {
+        self.0.fetcher.cache.learn(image, CredentialId::ANONYMOUS, found);
+    }
+}
