@@ -17,16 +17,20 @@ const SWEEP: Duration = Duration::from_secs(60);
 const SHARDS: usize = 4;
 
 pub(crate) struct TtlCache<K, V> {
-    cached: Cache<K, (V, Instant), Weight<K, V>>,
+    cached: Cache<K, Timed<V>, Weight<K, Timed<V>>>,
     /// Set when the sweeps begin, with the first value, as that comes from inside the Tokio runtime.
     sweeps: Once,
 }
 
-#[derive(Clone)]
-struct Weight<K, V>(fn(&K, &V) -> u64);
+/// A value, and the end of its lifetime.
+pub(crate) type Timed<V> = (V, Instant);
 
-impl<K, V> Weighter<K, (V, Instant)> for Weight<K, V> {
-    fn weight(&self, key: &K, (value, _): &(V, Instant)) -> u64 {
+/// Weighs the entries of a cache.
+#[derive(Clone)]
+pub(crate) struct Weight<K, V>(pub(crate) fn(&K, &V) -> u64);
+
+impl<K, V> Weighter<K, V> for Weight<K, V> {
+    fn weight(&self, key: &K, value: &V) -> u64 {
         self.0(key, value)
     }
 }
@@ -41,7 +45,7 @@ where
     }
 
     /// Makes a cache for about `items` values, whose weights add up to `capacity` at most.
-    pub(crate) fn weighed(items: usize, capacity: u64, weight: fn(&K, &V) -> u64) -> Arc<Self> {
+    pub(crate) fn weighed(items: usize, capacity: u64, weight: fn(&K, &Timed<V>) -> u64) -> Arc<Self> {
         let (weight, hash) = (Weight(weight), DefaultHashBuilder::default());
         let options = OptionsBuilder::new()
             .estimated_items_capacity(items)

@@ -16,7 +16,7 @@ use super::docker::{BASE64, DockerConfig, Read};
 use super::docker_keyring::DockerKeyring;
 use super::pattern::ImagePattern;
 use super::settings::CredentialsError;
-use crate::ttl_cache::TtlCache;
+use crate::ttl_cache::{Timed, TtlCache};
 use tolerarch_kubernetes::cluster::{self, Caller, Cluster, ClusterError, ConnectError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Tenant};
 use tolerarch_support::recently::Recently;
@@ -252,7 +252,7 @@ pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
 }
 
 /// Estimates the bytes of a cached secret.
-fn weight(name: &Name, content: &CachedSecret) -> u64 {
+fn weight(name: &Name, (content, _): &Timed<CachedSecret>) -> u64 {
     let entries = content.keyring.iter();
     // A credential has two parts, of which the longer one is known.
     let entries = entries.map(|(key, candidate)| {

@@ -15,6 +15,7 @@ use tokio::time::{Duration, Instant};
 use super::metrics::{PLATFORMS, ResolverMetrics, TAG};
 use crate::credentials::CredentialId;
 use crate::registry::{Digest, Error, Found};
+use crate::ttl_cache::Weight;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 
 /// Longest time for which a registry's `Retry-After` is honoured.
@@ -86,7 +87,7 @@ pub(super) struct Cache {
 }
 
 struct Levels {
-    tags: Bounded<Box<str>, Tag, ByLength>,
+    tags: Bounded<Box<str>, Tag, Weight<Box<str>, Tag>>,
     platforms: Bounded<PlatformsKey, Support>,
     /// Hasher of repositories and credentials for [`PlatformsKey`]; keyed, so that nobody can choose collisions.
     repositories: std::hash::RandomState,
@@ -118,8 +119,9 @@ type PlatformsKey = (u64, Digest);
 
 impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
+        let weight: Weight<Box<str>, Tag> = Weight(|key, _| 1 + (key.len() / KEY_BYTES) as u64);
         let levels = Levels {
-            tags: Bounded::with_weighter(settings.capacity, settings.capacity as u64, ByLength),
+            tags: Bounded::with_weighter(settings.capacity, settings.capacity as u64, weight),
             platforms: Bounded::new(settings.capacity),
             repositories: std::hash::RandomState::new(),
             metrics,
@@ -147,8 +149,8 @@ impl Cache {
 
     /// Returns the state at `now`, for callers with several images: reading the clock takes longer than a hit.
     pub(super) fn get_at(&self, image: &ImageRef, access: CredentialId, now: Millis) -> Cached {
-        if let Some(support) =
-            Digest::named_by(image).and_then(|digest| self.platforms_of(image, access, digest))
+        if let Some(digest) = Digest::named_by(image)
+            && let Some(support) = self.levels.platforms.get(&self.platforms_key(image, access, digest))
         {
             return Cached::Fresh(Ok(support));
         }
@@ -186,7 +188,7 @@ impl Cache {
     pub(super) fn confirm(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> Option<Support> {
         let support = match self.levels.tags.get(&*key(image, access)) {
             Some(Tag::Points { to, support, .. }) if to == digest => support,
-            _ => self.platforms_of(image, access, digest)?,
+            _ => self.levels.platforms.get(&self.platforms_key(image, access, digest))?,
         };
         self.point(image, access, digest, support);
         Some(support)
@@ -238,8 +240,8 @@ impl Cache {
         tag.saturating_add(stale_while_revalidate.max(stale_if_error))
     }
 
-    /// Records a failed lookup. Returns the last good answer if that may be served, else the outcome of the failure.
-    pub(super) fn fail(&self, image: &ImageRef, access: CredentialId, error: &Error) -> Outcome {
+    /// Records a failed lookup, beside the last good answer if that may be served.
+    pub(super) fn fail(&self, image: &ImageRef, access: CredentialId, error: &Error) {
         let why = lookup_error(error);
         let settings = &self.settings;
         let life = match why {
@@ -251,19 +253,17 @@ impl Cache {
             _ => settings.unreachable,
         };
         let until = self.now() + jittered(life);
-        if !error.ends_older_answers()
-            && let Some(Tag::Points { to, confirmed, .. }) = self.levels.tags.get(&*key(image, access))
-            && let Some(support) = self.last_good(image, access)
-        {
-            self.put_tag(image, access, Tag::Points { to, support, confirmed, retry: until.max(1) });
-            return Ok(support);
-        }
-        let outcome = match *error {
-            Error::Partly { runs, unknown, .. } => Ok(Support::Partial { runs, unknown, why }),
-            _ => Err(why),
+        let serves = !error.ends_older_answers() && self.last_good(image, access).is_some();
+        let tag = match (self.levels.tags.get(&*key(image, access)).filter(|_| serves), error) {
+            (Some(Tag::Points { to, support, confirmed, .. }), _) => {
+                Tag::Points { to, support, confirmed, retry: until.max(1) }
+            }
+            (_, &Error::Partly { runs, unknown, .. }) => {
+                Tag::Brief { outcome: Ok(Support::Partial { runs, unknown, why }), until }
+            }
+            _ => Tag::Brief { outcome: Err(why), until },
         };
-        self.put_tag(image, access, Tag::Brief { outcome, until });
-        outcome
+        self.put_tag(image, access, tag);
     }
 
     /// Returns the time for which a registry that throttles gets no requests.
@@ -322,10 +322,6 @@ impl Cache {
         self.generation == self.levels.latest.load(Ordering::Relaxed)
     }
 
-    fn platforms_of(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> Option<Support> {
-        self.levels.platforms.get(&self.platforms_key(image, access, digest))
-    }
-
     fn platforms_key(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> PlatformsKey {
         (self.levels.repositories.hash_one((image.host(), image.repository(), access)), digest)
     }
@@ -366,15 +362,6 @@ fn millis(duration: Duration) -> Millis {
 fn jittered(life: Duration) -> Millis {
     let life = millis(life);
     life - fastrand::i64(0..=life / JITTER)
-}
-
-#[derive(Clone)]
-struct ByLength;
-
-impl Weighter<Box<str>, Tag> for ByLength {
-    fn weight(&self, key: &Box<str>, _: &Tag) -> u64 {
-        1 + (key.len() / KEY_BYTES) as u64
-    }
 }
 
 #[cfg(test)]

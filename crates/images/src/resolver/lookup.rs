@@ -166,7 +166,7 @@ impl Attempt<'_> {
         let why = lookup_error(error);
         // A refusal is cached already, for each candidate.
         if !is_refusal(why) {
-            let _ = fetcher.cache.fail(image, access.credential, error);
+            fetcher.cache.fail(image, access.credential, error);
         }
         let outcome = fetcher.stale_or(job.request(), why);
         let stale = is_stale(&outcome);
@@ -242,7 +242,7 @@ impl Attempt<'_> {
         let Self { fetcher, job: Job { image, .. }, .. } = self;
         if is_refusal(lookup_error(&error)) {
             // An older good answer may outlive the refusal (`last_good`), but first the next candidate is tried.
-            let _ = fetcher.cache.fail(image, candidate.id(), &error);
+            fetcher.cache.fail(image, candidate.id(), &error);
         }
         if error.ends_older_answers()
             && let Some(shared) = fetcher.sharing()

@@ -34,7 +34,7 @@ async fn drops_expired_values() {
 
 #[tokio::test]
 async fn holds_no_more_than_its_weight() {
-    let cache = TtlCache::weighed(100, 4000, |_, value: &Arc<[u8]>| value.len() as u64);
+    let cache = TtlCache::weighed(100, 4000, |_, (value, _): &(Arc<[u8]>, Instant)| value.len() as u64);
     let bytes: Arc<[u8]> = vec![0; 100].into();
     for key in 0..1000 {
         cache.put(key, Arc::clone(&bytes), LIFE);

@@ -261,7 +261,7 @@ async fn what_is_remembered_is_bounded_by_its_size() {
         CachedSecret { keyring, due: now + FOUND, end: now + STALE }
     };
     let name = |place: usize| name_of(&format!("s{place}"));
-    let one = weight(&name(0), &content());
+    let one = weight(&name(0), &(content(), Instant::now()));
     let all = usize::try_from(2 * CACHED / one).unwrap();
     let rings: Vec<_> = (0..all)
         .map(|place| {

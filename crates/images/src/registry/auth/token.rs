@@ -14,7 +14,7 @@ use super::realm::Realm;
 use crate::credentials::{Credential, CredentialId};
 use crate::registry::error::Error;
 use crate::registry::net::{HttpResponse, label, shown_host};
-use crate::ttl_cache::TtlCache;
+use crate::ttl_cache::{Timed, TtlCache};
 
 /// Maximal number of cached challenges (by host) and tokens (by repository and credential).
 const CHALLENGES: usize = 1000;
@@ -65,7 +65,7 @@ impl TokenKey {
     }
 
     /// Estimates the bytes of a token with its key.
-    fn weight(&self, token: &HeaderValue) -> u64 {
+    fn weight(&self, (token, _): &Timed<HeaderValue>) -> u64 {
         let Self { origin, repository, realm: Realm { url, service }, .. } = self;
         let texts =
             origin.len() + repository.len() + url.as_str().len() + service.as_ref().map_or(0, String::len);
