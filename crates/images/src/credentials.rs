@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub use candidate::CredentialCandidate;
 pub(crate) use credential::hash_parts;
 pub use credential::{Credential, CredentialId, Sensitive};
-pub use fault::{CredentialMetrics, CredentialSource, FaultCause, SourceFault};
+pub use fault::{CredentialMetrics, CredentialSource, SourceFault};
 pub use pattern::{ImagePattern, PatternError};
 pub(crate) use program::Busy;
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};

@@ -1,8 +1,9 @@
 //! Faults of the sources of credentials that the configuration names. The rest of a source is used.
 
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use prometheus::IntGauge;
+use prometheus::IntGaugeVec;
 use tolerarch_support::metrics::Metrics;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,56 +40,44 @@ impl CredentialSource {
 pub struct SourceFault {
     pub from: CredentialSource,
     pub file: PathBuf,
-    pub cause: FaultCause,
+    pub cause: String,
     /// True if the former content stays in use.
     pub kept: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FaultCause {
-    /// The file does not exist, so its former content is dropped.
-    #[error("cannot be read: {0}")]
-    Missing(String),
-    /// The file cannot be read, or its content is invalid.
-    #[error("{0}")]
-    Other(String),
+/// Makes the error of a file whose content is invalid.
+pub(super) fn invalid(fault: impl Into<String>) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, fault.into())
 }
 
-impl From<std::io::Error> for FaultCause {
-    fn from(error: std::io::Error) -> Self {
-        use std::io::ErrorKind;
-        match error.kind() {
-            ErrorKind::NotFound => Self::Missing(error.to_string()),
-            ErrorKind::InvalidInput => Self::Other("is no file".into()),
-            ErrorKind::FileTooLarge => Self::Other("is larger than 1 MiB".into()),
-            _ => Self::Other(format!("cannot be read: {error}")),
-        }
-    }
-}
-
-impl From<String> for FaultCause {
-    fn from(fault: String) -> Self {
-        Self::Other(fault)
+/// Describes why a file is not used.
+pub(super) fn describe(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::InvalidData => error.to_string(),
+        ErrorKind::InvalidInput => "is no file".into(),
+        ErrorKind::FileTooLarge => "is larger than 1 MiB".into(),
+        _ => format!("cannot be read: {error}"),
     }
 }
 
 #[derive(Clone)]
-pub struct CredentialMetrics([IntGauge; CredentialSource::ALL.len()]);
+pub struct CredentialMetrics(IntGaugeVec);
 
 impl CredentialMetrics {
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let faults = metrics.gauges(
+        let own = Self(metrics.gauges(
             "tolerarch_credentials_source_faults",
             "Files, directories and programs of credentials that cannot be used right now; the log names them.",
             &["source"],
-        )?;
-        Ok(Self(CredentialSource::ALL.map(|source| faults.with_label_values(&[source.as_str()]))))
+        )?);
+        own.show(&[]);
+        Ok(own)
     }
 
     pub fn show(&self, faults: &[SourceFault]) {
-        for (source, gauge) in CredentialSource::ALL.into_iter().zip(&self.0) {
+        for source in CredentialSource::ALL {
             let count = faults.iter().filter(|fault| fault.from == source).count();
-            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+            self.0.with_label_values(&[source.as_str()]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 }

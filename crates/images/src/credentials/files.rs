@@ -1,6 +1,7 @@
 //! The operator's files: docker configs, the directory and the plugins' configuration. Read at a start or a reload. A
 //! fault costs its file's credentials at most: a file that still exists, but is unusable, keeps its former content.
 
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use super::candidate::CredentialCandidate;
 use super::credential::{Credential, Sensitive};
 use super::docker::{self, DockerConfig};
 use super::docker_keyring::{self, DockerKeyring};
-use super::fault::{CredentialSource, FaultCause, SourceFault};
+use super::fault::{CredentialSource, SourceFault, describe, invalid};
 use super::helper::Helper;
 use super::program::Program;
 use super::provider;
@@ -80,35 +81,29 @@ impl Files {
         &mut self,
         source: CredentialSource,
         path: &Path,
-        listed: Result<Vec<PathBuf>, FaultCause>,
-        mut read: impl FnMut(&Path) -> Result<File, FaultCause>,
+        listed: io::Result<Vec<PathBuf>>,
+        mut read: impl FnMut(&Path) -> io::Result<File>,
         before: &[Loaded],
     ) {
         match listed {
             Ok(paths) => paths.iter().for_each(|path| self.add(source, path, read(path), before)),
-            Err(cause) => self.add(source, path, Err(cause), before),
+            Err(error) => self.add(source, path, Err(error), before),
         }
     }
 
     /// Adds a file. An unusable path keeps its content of `before`, unless the file is gone.
-    fn add(
-        &mut self,
-        source: CredentialSource,
-        path: &Path,
-        read: Result<File, FaultCause>,
-        before: &[Loaded],
-    ) {
+    fn add(&mut self, source: CredentialSource, path: &Path, read: io::Result<File>, before: &[Loaded]) {
         let fault = |cause, kept| SourceFault { from: source, file: path.to_owned(), cause, kept };
         match read {
             Ok(file) => {
-                self.faults.extend(file.faults.iter().map(|cause| fault(cause.clone().into(), false)));
+                self.faults.extend(file.faults.iter().map(|cause| fault(cause.clone(), false)));
                 self.files.push(Loaded { source, path: path.to_owned(), file: file.into() });
             }
-            Err(cause) => {
-                let before = if matches!(cause, FaultCause::Missing(_)) { &[][..] } else { before };
+            Err(error) => {
+                let before = if error.kind() == io::ErrorKind::NotFound { &[][..] } else { before };
                 let is_below = |known: &&Loaded| known.source == source && known.path.starts_with(path);
                 let known: Vec<_> = before.iter().filter(is_below).cloned().collect();
-                self.faults.push(fault(cause, !known.is_empty()));
+                self.faults.push(fault(describe(&error), !known.is_empty()));
                 for known in known {
                     // Settings may name a path twice.
                     if !self.files.iter().any(|file| file.source == source && file.path == known.path) {
@@ -121,9 +116,9 @@ impl Files {
 }
 
 impl File {
-    fn docker_config(path: &Path, environment: &Environment) -> Result<File, FaultCause> {
+    fn docker_config(path: &Path, environment: &Environment) -> io::Result<File> {
         let mut faults = Vec::new();
-        let config = DockerConfig::parse(text(path)?.as_bytes())?;
+        let config = DockerConfig::parse(text(path)?.as_bytes()).map_err(invalid)?;
         let mut helper = |key: &str, name: &str| {
             let helper = Helper::new(name, environment.get("PATH"));
             helper.inspect_err(|why| faults.push(format!("{key}: {why}"))).ok().map(Program::new)
@@ -142,20 +137,21 @@ impl File {
     }
 
     /// Reads a file of the directory. `hosts` are those of the directory's other files.
-    fn of_registry(path: &Path, hosts: &mut Vec<String>) -> Result<File, FaultCause> {
-        let host = host_of(path).ok_or_else(|| NAME.to_owned())?;
+    fn of_registry(path: &Path, hosts: &mut Vec<String>) -> io::Result<File> {
+        let host = host_of(path).ok_or_else(|| invalid(NAME))?;
         if hosts.contains(&host) {
-            return Err("another file is for the same registry".to_owned().into());
+            return Err(invalid("another file is for the same registry"));
         }
-        let candidate = CredentialCandidate::file(credential_of(&text(path)?)?, "credentials directory");
+        let credential = credential_of(&text(path)?).map_err(invalid)?;
+        let candidate = CredentialCandidate::file(credential, "credentials directory");
         let keyring = docker_keyring::keyring([(&host, candidate)]);
         hosts.push(host);
         Ok(Self { keyring, ..Self::default() })
     }
 
     /// Reads a file of plugins. `names` are those of the plugins of other files.
-    fn of_plugins(path: &Path, bin_dir: &Path, names: &mut Vec<String>) -> Result<File, FaultCause> {
-        let providers = provider::read(&text(path)?, bin_dir, names)?;
+    fn of_plugins(path: &Path, bin_dir: &Path, names: &mut Vec<String>) -> io::Result<File> {
+        let providers = provider::read(&text(path)?, bin_dir, names).map_err(invalid)?;
         names.extend(providers.iter().map(|provider| provider.name.clone()));
         Ok(Self { plugins: providers.into_iter().map(Program::new).collect(), ..Self::default() })
     }
@@ -170,7 +166,7 @@ struct RegistryFile {
 }
 
 /// Lists the files of the directory, without hidden ones such as the links of a mounted Secret.
-fn registry_files(directory: &Path) -> Result<Vec<PathBuf>, FaultCause> {
+fn registry_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = tolerarch_support::file::entries(directory, usize::MAX)?;
     let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
     paths.retain(|path| !is_hidden(path));
@@ -205,8 +201,8 @@ fn fault(text: &str, error: &toml::de::Error) -> String {
     format!("{place}write two lines, user = \"…\" and secret = \"…\", and nothing else")
 }
 
-fn text(path: &Path) -> Result<Zeroizing<String>, FaultCause> {
+fn text(path: &Path) -> io::Result<Zeroizing<String>> {
     let bytes = Zeroizing::new(tolerarch_support::file::read_at_most(path, SIZE)?);
-    let text = std::str::from_utf8(&bytes).map_err(|_| FaultCause::Other("is not UTF-8".into()))?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| invalid("is not UTF-8"))?;
     Ok(text.to_owned().into())
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -13,7 +14,7 @@ use tokio::time::Duration;
 
 use super::credential::{Credential, CredentialId, Sensitive};
 use super::docker_keyring;
-use super::fault::FaultCause;
+use super::fault::invalid;
 use super::pattern::ImagePattern;
 use super::process::{self, Output, ProcessError};
 use super::program::{Protocol, Response, Scope};
@@ -71,7 +72,7 @@ struct Variable {
 }
 
 /// Returns the files of a path: itself, or those of the directory that kubelet reads (since 1.36), in their order.
-pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, FaultCause> {
+pub(super) fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     let is_directory = |path: &Path| file::in_time(path, |path| Ok(path.is_dir()));
     if !is_directory(path)? {
         return Ok(vec![path.to_owned()]);
@@ -83,7 +84,7 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, FaultCause> {
     };
     files.retain(|file| is_config(file) && !is_directory(file).unwrap_or_default());
     if files.is_empty() {
-        return Err("has no file that ends in .yaml, .yml or .json".to_owned().into());
+        return Err(invalid("has no file that ends in .yaml, .yml or .json"));
     }
     Ok(files)
 }
