@@ -11,39 +11,38 @@ use tolerarch_support::concurrency::Tenant;
 #[derive(Clone)]
 pub struct CredentialCandidate {
     id: CredentialId,
-    pub(super) source: Source,
+    kind: &'static str,
+    is_of_pod: bool,
+    source: Source,
 }
 
 #[derive(Clone)]
-pub(super) enum Source {
-    Anonymous,
-    /// Pull secret.
-    Pod(Arc<Credential>),
-    /// File of the operator, and its kind.
-    File(Arc<Credential>, &'static str),
+enum Source {
+    /// A credential of a file or a pull secret; `None` for anonymous access.
+    Held(Option<Arc<Credential>>),
     /// Program with the image to run it for; a helper gets the host in place of the image.
-    Program {
-        program: Arc<Program>,
-        image: Arc<str>,
-    },
+    Program { program: Arc<Program>, image: Arc<str> },
 }
 
 impl CredentialCandidate {
     pub const fn anonymous() -> Self {
-        Self { id: CredentialId::ANONYMOUS, source: Source::Anonymous }
+        let (id, source) = (CredentialId::ANONYMOUS, Source::Held(None));
+        Self { id, kind: "anonymous", is_of_pod: false, source }
     }
 
     pub(super) fn pod(credential: Credential) -> Self {
-        Self { id: credential.id(), source: Source::Pod(credential.into()) }
+        Self { is_of_pod: true, ..Self::file(credential, "pull secret") }
     }
 
     pub(super) fn file(credential: Credential, kind: &'static str) -> Self {
-        Self { id: credential.id(), source: Source::File(credential.into(), kind) }
+        let (id, source) = (credential.id(), Source::Held(Some(credential.into())));
+        Self { id, kind, is_of_pod: false, source }
     }
 
     pub(super) fn program(program: &Arc<Program>, image: &str) -> Self {
+        let (id, kind) = (program.protocol.id(image), program.protocol.kind());
         let source = Source::Program { program: Arc::clone(program), image: image.into() };
-        Self { id: program.protocol.id(image), source }
+        Self { id, kind, is_of_pod: false, source }
     }
 
     /// Returns the id, known before the credential. The id follows the content of secrets and files, not answers.
@@ -53,19 +52,13 @@ impl CredentialCandidate {
 
     /// Returns the kind of source, for people: one of a few fixed texts.
     pub fn kind(&self) -> &'static str {
-        match &self.source {
-            Source::Anonymous => "anonymous",
-            Source::Pod(_) => "pull secret",
-            Source::File(_, kind) => kind,
-            Source::Program { program, .. } => program.protocol.kind(),
-        }
+        self.kind
     }
 
     /// Returns the credential if no program has to run for it; `Some(None)` is anonymous access.
     pub(crate) fn held_credential(&self) -> Option<Option<&Credential>> {
         match &self.source {
-            Source::Anonymous => Some(None),
-            Source::Pod(credential) | Source::File(credential, _) => Some(Some(credential)),
+            Source::Held(credential) => Some(credential.as_deref()),
             Source::Program { .. } => None,
         }
     }
@@ -76,7 +69,7 @@ impl CredentialCandidate {
     }
 
     pub(crate) fn is_of_pod(&self) -> bool {
-        matches!(self.source, Source::Pod(_))
+        self.is_of_pod
     }
 
     /// Returns the credentials to present in turn until one is accepted; `None` is anonymous. Empty if the source has
@@ -84,8 +77,7 @@ impl CredentialCandidate {
     /// is dropped.
     pub(crate) async fn credentials(&self, tenant: &Tenant) -> Result<Vec<Option<Arc<Credential>>>, Busy> {
         Ok(match &self.source {
-            Source::Anonymous => vec![None],
-            Source::Pod(credential) | Source::File(credential, _) => vec![Some(Arc::clone(credential))],
+            Source::Held(credential) => vec![credential.clone()],
             Source::Program { program, image } => {
                 program.credentials(image, tenant).await?.into_iter().map(Some).collect()
             }
