@@ -186,12 +186,8 @@ impl<'a> Target<'a> {
         let host = uri.host().ok_or(ConnectError::NoHost)?;
         let secure = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        Ok(Self { host, name: bare(host), port, secure })
+        Ok(Self { host, name: host.trim_matches(['[', ']']), port, secure })
     }
-}
-
-fn bare(host: &str) -> &str {
-    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// Returns the first connection; each address gets a head start over the next (RFC 8305, section 5).
