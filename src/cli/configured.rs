@@ -12,11 +12,10 @@ use super::doctor::{self, Installed};
 use super::kubernetes::{Access, get};
 use super::{Shared, personal, warn};
 use crate::config::{Config, ConfigError, Sources};
-use tolerarch_controller::{Called, Scope};
 use tolerarch_engine::lessons::Lessons;
 use tolerarch_images::credentials::{CredentialSettings, ProviderSettings};
 use tolerarch_images::registry::HostSettings;
-use tolerarch_kubernetes::cluster::{ConfigMap, UserClient, record};
+use tolerarch_kubernetes::cluster::{Called, ConfigMap, Scope, UserClient, record};
 
 type Labels = BTreeMap<String, String>;
 

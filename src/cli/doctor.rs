@@ -30,8 +30,8 @@ use installation::Backend;
 use probe::Outcome;
 pub(super) use scope::ignored_labels;
 use tolerarch_core::policy::Mode;
-use tolerarch_kubernetes::cluster::{RequestError, UserClient};
-use webhooks::{Entry, by_service};
+use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
+use webhooks::by_service;
 
 /// First minor version of Kubernetes with all that the manifests use (matchConditions).
 const KUBERNETES: u32 = 30;
@@ -101,20 +101,20 @@ async fn check_cluster(exam: &mut Exam<'_>) -> Result<(), RequestError> {
 async fn check_all(exam: &mut Exam<'_>) {
     let (client, only) = (exam.client, exam.only);
     let namespaces = installation::namespaces(exam).await;
-    let all = match Entry::list(client).await {
+    let all = match webhooks::all(client).await {
         Ok(all) => all,
         Err(error) => {
             exam.findings.unread("webhook", "the MutatingWebhookConfigurations", &error);
             return probe::check_unseen(exam).await;
         }
     };
-    let mut ours: Vec<&Entry> = all.iter().filter(|entry| entry.is_ours()).collect();
+    let mut ours: Vec<&Webhook> = all.iter().filter(|entry| entry.is_ours()).collect();
     let is_installed = ours.iter().any(|entry| entry.is_for_pods());
     if only.is_some() && !namespaces.is_empty() {
         ours.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
     }
     ours.sort_by_key(|entry| !entry.is_for_pods());
-    let entries: Vec<&Entry> = ours.iter().copied().filter(|entry| entry.is_for_pods()).collect();
+    let entries: Vec<&Webhook> = ours.iter().copied().filter(|entry| entry.is_for_pods()).collect();
     if entries.is_empty() {
         return nothing(is_installed, only, &mut exam.findings);
     }
@@ -161,8 +161,8 @@ async fn check_all(exam: &mut Exam<'_>) {
 /// Proves by dry runs that the webhooks answer. Returns the caBundles of those that did.
 async fn probe_all<'a>(
     exam: &mut Exam<'_>,
-    entries: &[&'a Entry],
-    backends: &[(&Entry, Backend)],
+    entries: &[&'a Webhook],
+    backends: &[(&Webhook, Backend)],
     namespaces: &[Namespace],
 ) -> Vec<&'a [u8]> {
     if namespaces.is_empty() {
@@ -193,7 +193,7 @@ async fn probe_all<'a>(
 }
 
 /// Runs a check for each webhook; findings that differ in nothing but the webhook are merged.
-fn each(entries: &[&Entry], findings: &mut Findings, mut check: impl FnMut(&Entry, &mut Findings)) {
+fn each(entries: &[&Webhook], findings: &mut Findings, mut check: impl FnMut(&Webhook, &mut Findings)) {
     let mut told: Vec<(Finding, String, Vec<String>)> = Vec::new();
     for entry in entries {
         let mut own = Findings::default();
@@ -249,7 +249,7 @@ fn nothing(installed: bool, only: Option<&str>, findings: &mut Findings) {
 }
 
 /// Returns the namespaces that a webhook selects: the user's own first, where rights are most likely.
-fn by_preference<'a>(own: &str, entry: &Entry, namespaces: &'a [Namespace]) -> Vec<&'a Namespace> {
+fn by_preference<'a>(own: &str, entry: &Webhook, namespaces: &'a [Namespace]) -> Vec<&'a Namespace> {
     let mut selected: Vec<&Namespace> =
         namespaces.iter().filter(|namespace| entry.selects(namespace)).collect();
     selected.sort_by_key(|namespace| {

@@ -15,9 +15,8 @@ use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
 use explained::Explained;
-use tolerarch_controller::Called;
 use tolerarch_core::image::ImageRef;
-use tolerarch_kubernetes::cluster::UserClient;
+use tolerarch_kubernetes::cluster::{Called, UserClient};
 use types::Target;
 
 #[derive(Debug, Args)]

@@ -8,12 +8,11 @@ use tokio::time::{Duration, sleep};
 
 use super::ControllerSettings;
 use super::loops::{Context, lookup_limits, while_on};
-use super::scope::{Called, Scope};
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 use tolerarch_engine::census::{Amount, Count, Coverage, NamespaceSettings, Totals};
 use tolerarch_engine::decide::Current;
 use tolerarch_kubernetes::cluster::{
-    Change, Cluster, ClusterError, Namespace, ObjectName, StoredPod, Watcher,
+    Called, Change, Cluster, ClusterError, Namespace, ObjectName, Scope, StoredPod, Watcher,
 };
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::metrics::{Metrics, OTHER};

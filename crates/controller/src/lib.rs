@@ -20,7 +20,6 @@ mod pending;
 mod recorder;
 mod recreations;
 mod repair;
-mod scope;
 mod settings;
 #[cfg(test)]
 mod testing;
@@ -34,5 +33,4 @@ pub use metrics::ControllerMetrics;
 pub use node_taints::NodeTaints;
 pub use pending::PendingPods;
 pub use recorder::{EventLoop, Recorder};
-pub use scope::{Called, Scope};
 pub use settings::{ControllerSettings, NodeTaint, is_reserved_taint};

@@ -14,14 +14,13 @@ use self::pods::Pods;
 use super::loops::{Context, Writer, Written, tell, while_on};
 use super::note::{self, POOL_CLOSED, POOL_OPENED};
 use super::repair::{self, patch_of, repair};
-use super::scope::{Called, Scope};
 use super::{ControllerMetrics, ControllerSettings, Learner, Recorder};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::{Mode, Policy};
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide::{self, Wait};
-use tolerarch_kubernetes::cluster::{Known, Namespace, ObjectEvent, StoredPod};
+use tolerarch_kubernetes::cluster::{Called, Known, Namespace, ObjectEvent, Scope, StoredPod};
 use tolerarch_support::health::{Reported, State};
 
 const WITHOUT_NODE: &str = "spec.nodeName=";

@@ -18,6 +18,7 @@ mod selector;
 pub mod testing;
 mod user;
 mod watch;
+mod webhook;
 
 use std::time::SystemTime;
 
@@ -34,7 +35,6 @@ use tolerarch_support::sync::Mutex;
 
 pub use error::{ClusterError, ConnectError, RequestError};
 pub use event::{EventKind, ObjectEvent};
-pub use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 pub use kubeconfig::Caller;
 pub use metadata::{Metadata, Namespace, Owner, or_default};
 pub use node::{Node, TAINTS_KEY, Taint};
@@ -46,6 +46,7 @@ pub use selector::Selector;
 pub use tolerarch_core::pod::is_name;
 pub use user::UserClient;
 pub use watch::{Change, Followed, Known, Watcher, unread_objects};
+pub use webhook::{Called, Scope, Webhook, WebhookConfiguration, covers};
 
 /// Timeout of a whole request.
 const TIME: Duration = Duration::from_secs(3);

@@ -6,11 +6,10 @@ use kube::ResourceExt;
 
 use super::findings::{Exam, Status};
 use super::installation::{Backend, deployments, labels, serving};
-use super::webhooks::{Entry, by_service};
+use super::webhooks::{self, by_service};
 use crate::cli::kubernetes::get;
 use crate::config::{Config, Sources};
-use tolerarch_controller::Scope;
-use tolerarch_kubernetes::cluster::{RequestError, UserClient};
+use tolerarch_kubernetes::cluster::{RequestError, Scope, UserClient, Webhook};
 use tolerarch_support::environment::Environment;
 
 /// Time until a changed ConfigMap is in all Pods: the kubelet's sync period (60 s), the age of its cache, and a margin.
@@ -122,9 +121,9 @@ async fn mounted(
 
 /// Reads the configuration of the first installation.
 pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed, String> {
-    let all = Entry::list(client).await;
+    let all = webhooks::all(client).await;
     let all = all.map_err(|error| format!("the MutatingWebhookConfigurations cannot be read: {error}"))?;
-    let ours: Vec<&Entry> = all.iter().filter(|entry| entry.is_ours() && entry.is_for_pods()).collect();
+    let ours: Vec<&Webhook> = all.iter().filter(|entry| entry.is_ours() && entry.is_for_pods()).collect();
     let installed = by_service(&ours);
     let entry = installed.first().ok_or("the cluster has no webhook of tolerarch")?;
     let (namespace, service, _) =
@@ -146,6 +145,6 @@ pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed,
     if installed.len() > 1 {
         source += &format!(", the first of {} installations", installed.len());
     }
-    let reviewed = Scope::of(ours.iter().map(|entry| entry.webhook.clone()));
+    let reviewed = Scope::of(ours.into_iter().cloned());
     Ok(Installed { namespace: namespace.to_owned(), source, text, environment, change, reviewed })
 }

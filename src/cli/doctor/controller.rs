@@ -12,9 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use super::findings::{Exam, Status};
 use super::installation::Backend;
 use super::rights::{Account, Process};
-use super::webhooks::covers;
 use crate::cli::kubernetes::{get, list, name_of};
 use crate::config::Config;
+use tolerarch_kubernetes::cluster::covers;
 
 /// Advice if no policy restricts the changes of the controller.
 const FENCE_PODS: &str = "put the policy and its binding back by helm upgrade, apply manifests/controller/validatingadmissionpolicy.yaml with this account in it, or set controller.repair to false";

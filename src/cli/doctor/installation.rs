@@ -9,9 +9,8 @@ use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 
 use super::findings::{Exam, Findings, Status, some_of};
-use super::webhooks::Entry;
 use crate::cli::kubernetes::{get, list, name_of};
-use tolerarch_kubernetes::cluster::{RequestError, UserClient};
+use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
 
 /// Default admin port.
 const ADMIN: i32 = 8080;
@@ -45,7 +44,7 @@ pub(super) struct Backend {
 
 impl Backend {
     /// Checks the Service of a webhook, and finds the Pods behind it.
-    pub(super) async fn of(exam: &mut Exam<'_>, entry: &Entry) -> Self {
+    pub(super) async fn of(exam: &mut Exam<'_>, entry: &Webhook) -> Self {
         let Exam { client, findings, .. } = exam;
         let Some((namespace, name, port)) = entry.service() else { return Self::default() };
         let called = format!("Service {namespace}/{name}");

@@ -12,10 +12,9 @@ use tokio::time::{Duration, Instant};
 use super::findings::{Exam, Findings, Status};
 use super::replicas::sum;
 use super::scope::{Labels, ordinary};
-use super::webhooks::Entry;
 use crate::cli::kubernetes::name_of;
 use tolerarch_core::pod::MODE_KEY;
-use tolerarch_kubernetes::cluster::{RequestError, UserClient};
+use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
 
 /// Maximal number of namespaces to try, as other webhooks and quotas may refuse the Pod.
 const TRIES: usize = 3;
@@ -127,7 +126,7 @@ pub(super) async fn check_unseen(exam: &mut Exam<'_>) {
 /// Creates the Pod in a namespace that the webhook selects, and reports the fault if there is no answer.
 pub(super) async fn check(
     exam: &mut Exam<'_>,
-    entry: &Entry,
+    entry: &Webhook,
     namespaces: &[&Namespace],
     leads: bool,
 ) -> Outcome {
@@ -137,7 +136,7 @@ pub(super) async fn check(
     let Some(needed) = selector.example() else { return Outcome::Unproven };
     let labels: Labels = ordinary().into_iter().chain(needed.clone()).collect();
     let labels = if selector.matches(&labels) { labels } else { needed };
-    let webhook = &entry.webhook.name;
+    let webhook = &entry.spec.name;
     let before = exam.read("fail-open", "the API server's metrics", Calls::read(client, webhook)).await;
     let mut refused = None;
     for namespace in namespaces.iter().take(TRIES).map(|namespace| name_of(*namespace)) {
@@ -168,13 +167,13 @@ pub(super) async fn check(
 /// Reports why a Pod came back without an answer of the webhook.
 async fn diagnose(
     exam: &mut Exam<'_>,
-    entry: &Entry,
+    entry: &Webhook,
     namespace: &str,
     took: Duration,
     calls: Option<(Calls, Calls)>,
 ) -> Outcome {
     let Exam { client, findings, .. } = exam;
-    let webhook = &entry.webhook;
+    let webhook = &entry.spec;
     let patience =
         Duration::from_secs(webhook.timeout_seconds.and_then(|time| time.try_into().ok()).unwrap_or(10));
     let made = calls.filter(|(before, after)| after.failed_open <= before.failed_open);
@@ -245,8 +244,8 @@ async fn failed_call(client: &UserClient, service: &ServiceReference) -> (String
 }
 
 /// Reports how many Pods were admitted undecided since the API server started.
-async fn check_fail_open(exam: &mut Exam<'_>, entry: &Entry, before: Calls) {
-    let (findings, webhook) = (&mut exam.findings, &entry.webhook.name);
+async fn check_fail_open(exam: &mut Exam<'_>, entry: &Webhook, before: Calls) {
+    let (findings, webhook) = (&mut exam.findings, &entry.spec.name);
     let Calls { made, failed_open } = Calls::read(exam.client, webhook).await.unwrap_or(before);
     if failed_open > before.failed_open {
         findings.failed(

@@ -6,17 +6,15 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Resource, ResourceExt};
 
 use super::findings::{Exam, Findings, Status, some_of};
-use super::webhooks::Entry;
 use crate::cli::kubernetes::name_of;
-use tolerarch_controller::Scope;
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 // Of Pods, too, nothing but the name and labels is read.
-use tolerarch_kubernetes::cluster::{Namespace as Labelled, Selector};
+use tolerarch_kubernetes::cluster::{Namespace as Labelled, Scope, Selector, Webhook};
 
 pub(super) type Labels = BTreeMap<String, String>;
 
 /// Checks whether a webhook is called in any namespace.
-pub(super) fn check_namespaces(entry: &Entry, namespaces: &[Namespace], findings: &mut Findings) {
+pub(super) fn check_namespaces(entry: &Webhook, namespaces: &[Namespace], findings: &mut Findings) {
     if namespaces.is_empty() {
         return;
     }
@@ -37,10 +35,10 @@ pub(super) fn check_namespaces(entry: &Entry, namespaces: &[Namespace], findings
 }
 
 /// Checks that labels of namespaces take effect: a tenant's mistake is a fault only in checks limited to the namespace.
-pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Entry], namespaces: &[Namespace]) {
+pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Webhook], namespaces: &[Namespace]) {
     let Exam { only, findings, .. } = exam;
     let mut ignored: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    let called = Scope::of(entries.iter().map(|entry| entry.webhook.clone()));
+    let called = Scope::of(entries.iter().copied().cloned());
     for namespace in namespaces {
         for label in ignored_labels(&called, namespace.labels()) {
             ignored.entry(label).or_default().push(name_of(namespace));
@@ -62,7 +60,7 @@ pub(in crate::cli) fn ignored_labels<'a>(called: &Scope, labels: &'a Labels) -> 
 }
 
 /// Checks whether a webhook is called for any existing Pod, or, without any, for one as a Deployment makes it.
-pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Entry, namespaces: &[Namespace]) {
+pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces: &[Namespace]) {
     let (name, selector) = (entry.name(), &entry.objects);
     if selector.example().is_none() {
         return exam.findings.failed(

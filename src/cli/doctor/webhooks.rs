@@ -2,108 +2,30 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::ResourceExt;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use x509_parser::time::ASN1Time;
 
 use super::findings::{Findings, some_of};
 use crate::cli::kubernetes::{list, name_of};
-use tolerarch_kubernetes::cluster::{RequestError, Selector, UserClient};
+use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
 use tolerarch_support::logging::date;
 
-pub(super) struct Entry {
-    /// Name of the MutatingWebhookConfiguration.
-    pub(super) configuration: String,
-    pub(super) webhook: MutatingWebhook,
-    pub(super) namespaces: Selector,
-    pub(super) objects: Selector,
-}
-
-impl Entry {
-    pub(super) async fn list(client: &UserClient) -> Result<Vec<Self>, RequestError> {
-        let entries = |configuration: MutatingWebhookConfiguration| {
-            let name = configuration.metadata.name.unwrap_or_default();
-            configuration.webhooks.into_iter().flatten().map(move |webhook| Self::new(name.clone(), webhook))
-        };
-        Ok(list(client, None, "").await?.into_iter().flat_map(entries).collect())
-    }
-
-    pub(super) fn new(configuration: String, webhook: MutatingWebhook) -> Self {
-        let namespaces = Selector(webhook.namespace_selector.clone().unwrap_or_default());
-        let objects = Selector(webhook.object_selector.clone().unwrap_or_default());
-        Self { configuration, webhook, namespaces, objects }
-    }
-
-    /// Returns whether the webhook is one of tolerarch, which have names below its domain.
-    pub(super) fn is_ours(&self) -> bool {
-        self.webhook.name.ends_with(".tolerarch.io")
-    }
-
-    /// Returns the name as in the API server's log.
-    pub(super) fn name(&self) -> String {
-        format!("{}/{}", self.configuration, self.webhook.name)
-    }
-
-    pub(super) fn bundle(&self) -> &[u8] {
-        self.webhook.client_config.ca_bundle.as_ref().map_or(&[], |bundle| &bundle.0)
-    }
-
-    pub(super) fn path(&self) -> Option<String> {
-        let config = &self.webhook.client_config;
-        match (&config.service, &config.url) {
-            (Some(service), _) => service.path.clone(),
-            (None, Some(url)) => Some(url::Url::parse(url).ok()?.path().to_owned()),
-            (None, None) => None,
-        }
-    }
-
-    pub(super) fn profile(&self) -> Option<String> {
-        self.path()?.strip_prefix("/mutate/").filter(|profile| !profile.is_empty()).map(ToOwned::to_owned)
-    }
-
-    /// Returns the Service that the webhook calls: namespace, name and port.
-    pub(super) fn service(&self) -> Option<(&str, &str, i32)> {
-        let service = self.webhook.client_config.service.as_ref()?;
-        Some((&service.namespace, &service.name, service.port.unwrap_or(443)))
-    }
-
-    /// Returns whether a rule covers the creation of Pods.
-    pub(super) fn has_pods(&self) -> bool {
-        let rules = self.webhook.rules.iter().flatten();
-        let mut rules = rules.map(|rule| [&rule.operations, &rule.api_groups, &rule.resources]);
-        rules.any(|rule| covers(rule, ["CREATE", "", "pods"]))
-    }
-
-    /// Returns whether the webhook is not for DaemonSets only.
-    pub(super) fn is_for_pods(&self) -> bool {
-        let mut resources = self.webhook.rules.iter().flatten().filter_map(|rule| rule.resources.as_ref());
-        self.has_pods() || !resources.any(|resources| resources.iter().any(|one| one == "daemonsets"))
-    }
-
-    pub(super) fn selects(&self, namespace: &Namespace) -> bool {
-        self.namespaces.matches(namespace.labels())
-    }
-}
-
-/// Returns whether operations, API groups and resources of a rule include these.
-pub(super) fn covers(rule: [&Option<Vec<String>>; 3], wanted: [&str; 3]) -> bool {
-    rule.iter().zip(wanted).all(|(listed, wanted)| {
-        listed.iter().flatten().any(|one| one == wanted || one == "*" || one == "*/*")
-    })
+/// Lists the webhooks of the cluster.
+pub(super) async fn all(client: &UserClient) -> Result<Vec<Webhook>, RequestError> {
+    Ok(list(client, None, "").await?.into_iter().flat_map(Webhook::all_of).collect())
 }
 
 /// Returns one entry for each called Service: profiles are entries of one installation.
-pub(super) fn by_service<'a>(entries: &[&'a Entry]) -> Vec<&'a Entry> {
+pub(super) fn by_service<'a>(entries: &[&'a Webhook]) -> Vec<&'a Webhook> {
     let mut seen = HashSet::new();
     entries.iter().filter(|entry| seen.insert(entry.service())).copied().collect()
 }
 
 /// Checks that Pods are reviewed, and that no failure of tolerarch keeps them from starting.
-pub(super) fn check_calls(entry: &Entry, findings: &mut Findings) {
-    let (name, webhook) = (entry.name(), &entry.webhook);
+pub(super) fn check_calls(entry: &Webhook, findings: &mut Findings) {
+    let (name, webhook) = (entry.name(), &entry.spec);
     let before = findings.0.len();
     if !entry.has_pods() && entry.is_for_pods() {
         findings.failed(
@@ -112,11 +34,10 @@ pub(super) fn check_calls(entry: &Entry, findings: &mut Findings) {
             "add a rule with operations [CREATE], apiGroups [\"\"], apiVersions [v1] and resources [pods]",
         );
     }
-    let path = entry.path().unwrap_or_default();
-    if path != "/mutate" && entry.profile().is_none() {
+    if entry.path != "/mutate" && entry.profile().is_none() {
         findings.failed(
             "webhook",
-            format!("{name} calls the path {path:?}, where tolerarch does not answer"),
+            format!("{name} calls the path {:?}, where tolerarch does not answer", entry.path),
             "set the path in its clientConfig to /mutate, or /mutate/<profile>",
         );
     }
@@ -154,9 +75,14 @@ pub(super) fn check_calls(entry: &Entry, findings: &mut Findings) {
 }
 
 /// Checks whether other webhooks may add containers after tolerarch has decided.
-pub(super) fn check_order(entry: &Entry, all: &[Entry], namespaces: &[Namespace], findings: &mut Findings) {
+pub(super) fn check_order(
+    entry: &Webhook,
+    all: &[Webhook],
+    namespaces: &[Namespace],
+    findings: &mut Findings,
+) {
     // If no namespace can be read, any may be selected by both.
-    let meets = |other: &Entry| {
+    let meets = |other: &Webhook| {
         namespaces.is_empty() || namespaces.iter().any(|known| entry.selects(known) && other.selects(known))
     };
     let later = all.iter().filter(|other| {
@@ -166,7 +92,7 @@ pub(super) fn check_order(entry: &Entry, all: &[Entry], namespaces: &[Namespace]
     let later = some_of(later);
     if later.is_empty() {
         findings.ok("order", format!("{} is called after all other webhooks for Pods", entry.name()));
-    } else if entry.webhook.reinvocation_policy.as_deref() == Some("IfNeeded") {
+    } else if entry.spec.reinvocation_policy.as_deref() == Some("IfNeeded") {
         findings.ok("order", format!("{} is called again after {later}", entry.name()));
     } else {
         findings.failed(
@@ -178,7 +104,7 @@ pub(super) fn check_order(entry: &Entry, all: &[Entry], namespaces: &[Namespace]
 }
 
 /// Checks whether two webhooks of tolerarch are called for the same Pods.
-pub(super) fn check_overlaps(entries: &[&Entry], namespaces: &[Namespace], findings: &mut Findings) {
+pub(super) fn check_overlaps(entries: &[&Webhook], namespaces: &[Namespace], findings: &mut Findings) {
     let mut overlaps = false;
     for (at, one) in entries.iter().enumerate() {
         for other in &entries[at + 1..] {
@@ -205,9 +131,9 @@ pub(super) fn check_overlaps(entries: &[&Entry], namespaces: &[Namespace], findi
     }
 }
 
-pub(super) fn check_profiles(entries: &[&Entry], profiles: &[String], findings: &mut Findings) {
-    let called: Vec<String> = entries.iter().filter_map(|entry| entry.profile()).collect();
-    for profile in profiles.iter().filter(|profile| !called.contains(profile)) {
+pub(super) fn check_profiles(entries: &[&Webhook], profiles: &[String], findings: &mut Findings) {
+    let called: Vec<&str> = entries.iter().filter_map(|entry| entry.profile()).collect();
+    for profile in profiles.iter().filter(|profile| !called.contains(&profile.as_str())) {
         findings.failed(
             "profiles",
             format!("profile {profile} is never used: no webhook calls /mutate/{profile}"),
@@ -216,22 +142,22 @@ pub(super) fn check_profiles(entries: &[&Entry], profiles: &[String], findings: 
             ),
         );
     }
-    for profile in called.iter().filter(|profile| !profiles.contains(profile)) {
+    for profile in called.iter().filter(|called| !profiles.iter().any(|profile| profile == *called)) {
         findings.failed(
             "profiles",
             format!("/mutate/{profile} is called, and there is no such profile: Pods are left unchanged (profile-unknown)"),
             format!("add {profile} to profiles in the configuration, or correct the path: /mutate is that of no profile"),
         );
     }
-    if !profiles.is_empty() && profiles.iter().all(|profile| called.contains(profile)) {
+    if !profiles.is_empty() && profiles.iter().all(|profile| called.contains(&profile.as_str())) {
         findings.ok("profiles", format!("each has its entry: {}", profiles.join(", ")));
     }
 }
 
 /// Checks whether the caBundle holds a certificate that is valid. Whether it is that of the CA, only a dry run shows:
 /// `proven` are the bundles of webhooks that have answered.
-pub(super) fn check_bundle(entry: &Entry, proven: &[&[u8]], findings: &mut Findings) {
-    let (name, config, pem) = (entry.name(), &entry.webhook.client_config, entry.bundle());
+pub(super) fn check_bundle(entry: &Webhook, proven: &[&[u8]], findings: &mut Findings) {
+    let (name, config, pem) = (entry.name(), &entry.spec.client_config, entry.bundle());
     let certificates = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
     let end = |certificate: CertificateDer<'_>| {
         let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;

@@ -13,15 +13,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Duration, sleep};
 
-use authority::{Authority, read_leaf};
+use authority::{Authority, read_bundle, read_leaf};
 pub use failure::ManagedMetrics;
 use failure::{Cause, Failure, Operation};
-use objects::{CA, CERTIFICATE, Configuration, Entry, KEY, Secret, values};
+use objects::{CA, CERTIFICATE, Entry, KEY, Secret, values, write_bundles};
 pub use plan::Lifetimes;
 use plan::{Der, History, Time, View, Write, plan};
 
 use super::validity::{now, seconds};
-use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION};
+use tolerarch_kubernetes::cluster::{
+    Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION, Webhook, WebhookConfiguration,
+};
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging;
 
@@ -154,7 +156,7 @@ impl CertificateIssuer {
             }
             Write::Bundles(bundle) => {
                 for configuration in &configurations {
-                    let written = configuration.write(&self.cluster, &bundle).await;
+                    let written = write_bundles(&self.cluster, configuration, &bundle).await;
                     written.map_err(Operation::WRITE_WEBHOOKS.failed())?;
                 }
                 tracing::info!(certificates = bundle.len(), "wrote the caBundle of the webhooks");
@@ -186,10 +188,10 @@ impl CertificateIssuer {
     }
 
     /// Reads the configurations that exist: a missing one must not keep the others without a certificate.
-    async fn read_configurations(&mut self) -> Result<Vec<Configuration>, Failure> {
+    async fn read_configurations(&mut self) -> Result<Vec<WebhookConfiguration>, Failure> {
         let (mut found, mut absent) = (Vec::new(), None);
         for name in &self.settings.webhook_configurations {
-            match Configuration::read(&self.cluster, name).await {
+            match WebhookConfiguration::read(&self.cluster, name).await {
                 Ok(configuration) => found.push(configuration),
                 Err(ClusterError::NotFound) => absent = Some(name.clone()),
                 Err(error) => return Err(Operation::READ_WEBHOOKS.failed()(error)),
@@ -218,13 +220,14 @@ impl CertificateIssuer {
     }
 }
 
-fn view(configurations: &[Configuration], authorities: &[Authority], serving: &Secret) -> View {
-    let mut names: Vec<String> = configurations.iter().flat_map(|known| known.names.clone()).collect();
+fn view(configurations: &[WebhookConfiguration], authorities: &[Authority], serving: &Secret) -> View {
+    let webhooks = || configurations.iter().flat_map(|known| &known.webhooks);
+    let mut names: Vec<String> = webhooks().filter_map(Webhook::server_name).collect();
     names.sort();
     names.dedup();
     View {
         cas: authorities.iter().map(|authority| authority.ca.clone()).collect(),
-        bundles: configurations.iter().flat_map(|known| known.bundles.clone()).collect(),
+        bundles: webhooks().map(|webhook| read_bundle(webhook.bundle())).collect(),
         names,
         leaf: read_leaf(serving.value(CERTIFICATE), serving.value(KEY), authorities),
     }

@@ -1,4 +1,4 @@
-//! Kubernetes objects of the issuer: Secrets, and the webhook configurations.
+//! Kubernetes objects of the issuer: Secrets, and the bundles of webhooks.
 //!
 //! Every write names the object's version that it was planned for, and gets 409 if another came first. RBAC can limit
 //! all of it to these names: creating too, as a patch of a missing object is authorised by name, and a POST is not.
@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, WebhookClientConfig};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use url::Url;
 use zeroize::Zeroizing;
 
 use super::authority::{Authority, read_bundle, write_bundle};
-use super::plan::{Ca, Der};
-use tolerarch_kubernetes::cluster::{Answer, Cluster, ClusterError, ObjectName, PatchType};
+use super::plan::Der;
+use tolerarch_kubernetes::cluster::{
+    Answer, Cluster, ClusterError, ObjectName, PatchType, Webhook, WebhookConfiguration,
+};
 
 /// Keys of the CAs in their Secret: of the newest one, and of the one that was in use before.
 const CAS: [[&str; 2]; 2] = [["ca.crt", "ca.key"], ["previous.crt", "previous.key"]];
@@ -97,68 +97,23 @@ pub(super) fn values(authorities: &[&Authority]) -> Vec<Entry> {
     pairs.flat_map(|([certificate, key], (signed, secret))| [(certificate, signed), (key, secret)]).collect()
 }
 
-pub(super) struct Configuration {
-    path: String,
-    version: String,
-    pub(super) bundles: Vec<Vec<Ca>>,
-    /// Names or addresses by which the API server calls the webhooks.
-    pub(super) names: Vec<String>,
-}
-
-impl Configuration {
-    pub(super) async fn read(cluster: &Cluster, name: &ObjectName) -> Result<Self, ClusterError> {
-        let path =
-            format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{}", name.as_str());
-        let object: MutatingWebhookConfiguration = cluster.get(&path).await?.object;
-        let (mut bundles, mut names) = (Vec::new(), Vec::new());
-        for WebhookClientConfig { ca_bundle, service, url } in
-            object.webhooks.into_iter().flatten().map(|webhook| webhook.client_config)
-        {
-            bundles.push(ca_bundle.map_or_else(Vec::new, |bundle| read_bundle(&bundle.0)));
-            // As the API server's ServerName: pkg/util/webhook/client.go.
-            let service = service.map(|service| format!("{}.{}.svc", service.name, service.namespace));
-            names.extend(service.or_else(|| host(&url?)));
-        }
-        let version = object.metadata.resource_version.unwrap_or_default();
-        Ok(Self { path, version, bundles, names })
+/// Writes this bundle into each webhook that has another.
+pub(super) async fn write_bundles(
+    cluster: &Cluster,
+    WebhookConfiguration { path, version, webhooks }: &WebhookConfiguration,
+    bundle: &[Der],
+) -> Result<(), ClusterError> {
+    let text = BASE64_STANDARD.encode(write_bundle(bundle));
+    let is_other = |webhook: &Webhook| read_bundle(webhook.bundle()).iter().map(|ca| &ca.der).ne(bundle);
+    let others = webhooks.iter().enumerate().filter(|(_, webhook)| is_other(webhook));
+    // With the version the webhooks are known by their places.
+    let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version});
+    let bundles = others.map(
+        |(at, _)| json!({"op": "add", "path": format!("/webhooks/{at}/clientConfig/caBundle"), "value": text}),
+    );
+    let patch: Vec<Value> = std::iter::once(version).chain(bundles).collect();
+    if patch.len() == 1 {
+        return Ok(());
     }
-
-    /// Writes this bundle into each webhook that has another.
-    pub(super) async fn write(&self, cluster: &Cluster, bundle: &[Der]) -> Result<(), ClusterError> {
-        let text = BASE64_STANDARD.encode(write_bundle(bundle));
-        let other = |(at, old): (usize, &Vec<Ca>)| old.iter().map(|ca| &ca.der).ne(bundle).then_some(at);
-        let others = self.bundles.iter().enumerate().filter_map(other);
-        // With the version the webhooks are known by their places.
-        let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": self.version});
-        let bundles = others.map(
-            |at| json!({"op": "add", "path": format!("/webhooks/{at}/clientConfig/caBundle"), "value": text}),
-        );
-        let patch: Vec<Value> = std::iter::once(version).chain(bundles).collect();
-        if patch.len() == 1 {
-            return Ok(());
-        }
-        cluster.patch(&self.path, PatchType::Json, &patch.into()).await
-    }
-}
-
-/// Returns the host of a webhook's URL, as a certificate names it: an IPv6 address without brackets.
-fn host(url: &str) -> Option<String> {
-    Some(Url::parse(url).ok()?.host_str()?.trim_matches(['[', ']']).to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_is_written_as_in_certificates() {
-        for (url, name) in [
-            ("https://Hook.example:8443/mutate", Some("hook.example")),
-            ("https://10.1.2.3/", Some("10.1.2.3")),
-            ("https://[FD00:0::7]:8443/", Some("fd00::7")),
-            ("hook.example", None),
-        ] {
-            assert_eq!(host(url).as_deref(), name);
-        }
-    }
+    cluster.patch(path, PatchType::Json, &patch.into()).await
 }
