@@ -7,10 +7,9 @@ mod keeper;
 mod key;
 mod metrics;
 mod server;
-mod url;
+mod settings;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -21,7 +20,7 @@ use tokio::time::{Duration, timeout};
 
 pub use keeper::SharedCacheKeeper;
 pub use metrics::SharedCacheMetrics;
-pub use url::{ParseUrlError, ServerUrl};
+pub use settings::{ParseUrlError, ServerUrl, SharedCacheSettings};
 
 use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::registry::{Digest, Found, Verified};
@@ -32,35 +31,6 @@ use tolerarch_core::image::ImageRef;
 const CANDIDATES: usize = 8;
 /// Lifetime of the platforms of a digest: they never change, but those that nobody uses have to go.
 const DIGEST_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedCacheSettings {
-    /// Servers; `None` if no cache is shared.
-    pub url: Option<ServerUrl>,
-    pub username_file: Option<PathBuf>,
-    pub password_file: Option<PathBuf>,
-    /// Certificate authorities that are trusted in place of the system's.
-    pub ca_file: Option<PathBuf>,
-    /// Secret of all replicas, which authenticates their entries.
-    pub key_file: Option<PathBuf>,
-    /// Timeout of one operation.
-    pub timeout: Duration,
-    pub prefix: String,
-}
-
-impl Default for SharedCacheSettings {
-    fn default() -> Self {
-        Self {
-            url: None,
-            username_file: None,
-            password_file: None,
-            ca_file: None,
-            key_file: None,
-            timeout: Duration::from_millis(50),
-            prefix: "tolerarch:".to_owned(),
-        }
-    }
-}
 
 /// Client of the cache that replicas share. Clones share the connection, under several configurations.
 #[derive(Clone)]

@@ -9,8 +9,8 @@ use tokio::time::{Duration, Instant, sleep_until, timeout};
 
 use super::metrics::SharedCacheMetrics;
 use super::server::Server;
-use super::url::ServerUrl;
-use super::{SharedCache, SharedCacheSettings, Write, within};
+use super::settings::{ServerUrl, SharedCacheSettings};
+use super::{SharedCache, Write, within};
 use tolerarch_support::health::{Reported, State};
 
 /// Timeout of connecting, in all.

@@ -24,10 +24,9 @@ use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 use zeroize::Zeroizing;
 
-use super::SharedCacheSettings;
 use super::entry::LENGTH;
 use super::key::Keys;
-use super::url::ServerUrl;
+use super::settings::{ServerUrl, SharedCacheSettings};
 use crate::meter::{Meter, Metered};
 use tolerarch_support::file;
 

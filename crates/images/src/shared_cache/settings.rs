@@ -1,8 +1,39 @@
-//! Address of one server, or of the first nodes of a cluster.
+//! Settings of the shared cache, and the address of one server, or of the first nodes of a cluster.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
+use tokio::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedCacheSettings {
+    /// Servers; `None` if no cache is shared.
+    pub url: Option<ServerUrl>,
+    pub username_file: Option<PathBuf>,
+    pub password_file: Option<PathBuf>,
+    /// Certificate authorities that are trusted in place of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Secret of all replicas, which authenticates their entries.
+    pub key_file: Option<PathBuf>,
+    /// Timeout of one operation.
+    pub timeout: Duration,
+    pub prefix: String,
+}
+
+impl Default for SharedCacheSettings {
+    fn default() -> Self {
+        Self {
+            url: None,
+            username_file: None,
+            password_file: None,
+            ca_file: None,
+            key_file: None,
+            timeout: Duration::from_millis(50),
+            prefix: "tolerarch:".to_owned(),
+        }
+    }
+}
 
 /// URL of a Valkey or Redis, without a user or a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
