@@ -84,9 +84,11 @@ impl Replica {
     }
 
     fn counted(&self, operation: &str, result: &str) -> u64 {
-        self.metric(&format!(
-            "tolerarch_shared_cache_requests_total{{operation=\"{operation}\",result=\"{result}\"}} "
-        ))
+        const NAME: &str = "tolerarch_shared_cache_requests_total";
+        let all = self.metrics.render().unwrap();
+        let all = all.lines().filter(|line| line.starts_with(&format!("{NAME}{{")));
+        assert_eq!(all.count(), 3 * 8, "operations and results are closed sets");
+        self.metric(&format!("{NAME}{{operation=\"{operation}\",result=\"{result}\"}} "))
     }
 
     /// Waits until so many entries have been written.
