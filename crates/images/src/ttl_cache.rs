@@ -40,12 +40,8 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    pub(crate) fn new(capacity: usize) -> Arc<Self> {
-        Self::weighed(capacity, capacity as u64, |_, _| 1)
-    }
-
     /// Makes a cache for about `items` values, whose weights add up to `capacity` at most.
-    pub(crate) fn weighed(items: usize, capacity: u64, weight: fn(&K, &Timed<V>) -> u64) -> Arc<Self> {
+    pub(crate) fn new(items: usize, capacity: u64, weight: fn(&K, &Timed<V>) -> u64) -> Arc<Self> {
         let (weight, hash) = (Weight(weight), DefaultHashBuilder::default());
         let options = OptionsBuilder::new()
             .estimated_items_capacity(items)

@@ -114,7 +114,7 @@ impl Program {
             limit: ConcurrencyLimit::new(Capacity { all: RUNS, per_host: RUNS, waiting: QUEUE * RUNS }),
             // Scope until the first answer: a program that fails must not be run for every image.
             scope: Mutex::new(Scope::Registry),
-            answers: TtlCache::new(CAPACITY),
+            answers: TtlCache::new(CAPACITY, CAPACITY as u64, |_, _| 1),
             runs: SingleFlight::default(),
         })
     }

@@ -129,7 +129,7 @@ impl PullSecrets {
 
     /// Makes a reader whose callers wait at most `wait` for a secret that is not cached.
     pub(super) fn new(cluster: Cluster, wait: Duration) -> Arc<Self> {
-        let cached = TtlCache::weighed(ITEMS, CACHED, weight);
+        let cached = TtlCache::new(ITEMS, CACHED, weight);
         let capacity = Capacity { all: READS, per_host: READS, waiting: READS_WAITING };
         let limit = ConcurrencyLimit::new(capacity);
         let logged = Mutex::new(Recently::new(LOG_INTERVAL, REASONS));

@@ -2,7 +2,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn keeps_values_for_their_lifetime() {
-    let cache = TtlCache::new(10);
+    let cache = TtlCache::new(10, 10, |_, _| 1);
     cache.put("a", 1, Duration::from_secs(60));
     assert_eq!(cache.get(&"a"), Some(1));
     tokio::time::advance(Duration::from_secs(59)).await;
@@ -16,7 +16,7 @@ async fn keeps_values_for_their_lifetime() {
 
 #[tokio::test(start_paused = true)]
 async fn drops_expired_values() {
-    let cache = TtlCache::new(10);
+    let cache = TtlCache::new(10, 10, |_, _| 1);
     let (short, long) = (Arc::new(()), Arc::new(()));
     for _ in 0..2 {
         cache.put("short", Arc::clone(&short), Duration::from_secs(10));
@@ -34,7 +34,7 @@ async fn drops_expired_values() {
 
 #[tokio::test]
 async fn holds_no_more_than_its_weight() {
-    let cache = TtlCache::weighed(100, 4000, |_, (value, _): &(Arc<[u8]>, Instant)| value.len() as u64);
+    let cache = TtlCache::new(100, 4000, |_, (value, _): &(Arc<[u8]>, Instant)| value.len() as u64);
     let bytes: Arc<[u8]> = vec![0; 100].into();
     for key in 0..1000 {
         cache.put(key, Arc::clone(&bytes), LIFE);

@@ -77,7 +77,7 @@ impl Tokens {
     pub(crate) fn new() -> Self {
         Self {
             schemes: Cache::new(CHALLENGES),
-            tokens: TtlCache::weighed(TOKENS, TOKENS_BYTES, TokenKey::weight),
+            tokens: TtlCache::new(TOKENS, TOKENS_BYTES, TokenKey::weight),
             fetches: Cache::new(TOKENS),
         }
     }
