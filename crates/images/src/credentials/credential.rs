@@ -59,10 +59,8 @@ impl Credential {
 
     /// Returns the bytes of the longer part.
     pub(super) fn longest(&self) -> usize {
-        match self {
-            Self::Basic { user, password } => user.len().max(password.reveal().len()),
-            Self::Identity(token) | Self::Bearer(token) => token.reveal().len(),
-        }
+        let [_, user, secret] = self.parts();
+        user.len().max(secret.len())
     }
 }
 
