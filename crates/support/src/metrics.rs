@@ -1,7 +1,7 @@
 //! The registry in which all parts register their metrics, and its rendering. Each part has its metrics in a file.
 //!
-//! Labels are closed sets: enums of the program, and the registry hosts that the configuration names. All other hosts
-//! are untrusted and counted together as `other`; an image is never a label. Metrics on the path of a lookup are
+//! Labels are closed sets: those of the program, and the registry hosts that the configuration names. All other hosts
+//! are untrusted and counted together as `other`; an image is never a label. Metrics on the path of a warm review are
 //! resolved at start, so that an event is an atomic addition.
 
 use std::collections::BTreeMap;
