@@ -91,7 +91,7 @@ impl Session {
             platforms: pool.platforms,
             is_open: verdicts.is_open(pool),
             is_tolerated: is_tolerated(pod, pool),
-            lacks: verdicts.shared.map(|shared| pool.platforms.difference(shared)),
+            lacks: verdicts.shared().map(|shared| pool.platforms.difference(shared)),
         };
         let wanted = policy.pools.iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));
         let mut images: Vec<ImageState> = Vec::new();

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
 
-use serde::ser::{Error, SerializeSeq};
+use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -40,54 +40,47 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
     if edits.is_empty() {
         return String::new();
     }
-    let mut json = Vec::with_capacity(PATCH);
-    let patch = serde_json::Serializer::new(&mut json).serialize_seq(None).and_then(|mut patch| {
-        write(&mut patch, root, pod, edits)?;
-        patch.end()
-    });
     // No patch is better than a part of one; writing to memory does not fail, however.
-    patch.ok().and_then(|()| String::from_utf8(json).ok()).unwrap_or_default()
+    write(root, pod, edits).ok().and_then(|json| String::from_utf8(json).ok()).unwrap_or_default()
 }
 
-fn write<S: SerializeSeq>(
-    patch: &mut S,
-    root: &str,
-    pod: &Pod<'_>,
-    edits: &Edits<'_>,
-) -> Result<(), S::Error> {
+fn write(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> serde_json::Result<Vec<u8>> {
+    let mut json = Vec::with_capacity(PATCH);
+    let mut serializer = serde_json::Serializer::new(&mut json);
+    let mut patch = serializer.serialize_seq(None)?;
     for place in edits.remove.iter().rev() {
-        edit(patch, format_args!("{root}/spec/tolerations/{place}"), None::<()>)?;
+        edit(&mut patch, format_args!("{root}/spec/tolerations/{place}"), None::<()>)?;
     }
     // Absent, null and empty are treated alike: adding a member that exists replaces it.
     if pod.tolerations().is_empty() && !edits.add.is_empty() {
-        edit(patch, format_args!("{root}/spec/tolerations"), Some(&edits.add))?;
+        edit(&mut patch, format_args!("{root}/spec/tolerations"), Some(&edits.add))?;
     } else {
         for toleration in &edits.add {
-            edit(patch, format_args!("{root}/spec/tolerations/-"), Some(toleration))?;
+            edit(&mut patch, format_args!("{root}/spec/tolerations/-"), Some(toleration))?;
         }
     }
     for (name, json) in &edits.spec {
         // Only a member that exists can be removed.
-        let value = (!json.is_empty()).then(|| serde_json::from_str::<&RawValue>(json));
-        let value = value.transpose().map_err(S::Error::custom)?;
-        edit(patch, format_args!("{root}/spec/{name}"), value)?;
+        let value: Option<&RawValue> = serde_json::from_str(json)?;
+        edit(&mut patch, format_args!("{root}/spec/{name}"), value)?;
     }
     if pod.has_annotations() {
         for (key, value) in &edits.annotations {
             let (prefix, name) = key.split_once('/').unwrap_or_default();
             let value = Some(value).filter(|value| !value.is_empty());
-            edit(patch, format_args!("{root}/metadata/annotations/{prefix}~1{name}"), value)?;
+            edit(&mut patch, format_args!("{root}/metadata/annotations/{prefix}~1{name}"), value)?;
         }
     } else if !edits.annotations.is_empty() {
         // The Pod has none, so that none is to be removed.
         if pod.has_metadata() {
-            edit(patch, format_args!("{root}/metadata/annotations"), Some(&edits.annotations))?;
+            edit(&mut patch, format_args!("{root}/metadata/annotations"), Some(&edits.annotations))?;
         } else {
             let metadata = BTreeMap::from([("annotations", &edits.annotations)]);
-            edit(patch, format_args!("{root}/metadata"), Some(metadata))?;
+            edit(&mut patch, format_args!("{root}/metadata"), Some(metadata))?;
         }
     }
-    Ok(())
+    patch.end()?;
+    Ok(json)
 }
 
 #[cfg(test)]

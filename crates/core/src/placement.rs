@@ -20,7 +20,7 @@ pub struct Edits<'a> {
     /// Places in the Pod's list of tolerations, ascending: additions of an earlier pass that no longer hold.
     pub remove: Vec<usize>,
     pub add: Vec<&'a Toleration<'static>>,
-    /// Members of the Pod's spec that are replaced as a whole, as JSON; an empty text removes the member.
+    /// Members of the Pod's spec that are replaced as a whole, as JSON; `null` removes the member.
     pub spec: BTreeMap<&'static str, String>,
     /// Set if a member is replaced to add something that steers the Pod, rather than only to remove it.
     pub steers: bool,

@@ -28,13 +28,13 @@ pub use labels::{is_label_key, is_label_value, is_name};
 pub use mode::PodMode;
 pub use preference::PodPreference;
 pub use scheduling::{ARCH_KEY, BETA_ARCH_KEY, names_architecture};
-pub(crate) use scheduling::{Expression, Scheduling, Term, WeightedTerm};
+pub(crate) use scheduling::{Affinity, Expression, NodeSelector, Scheduling, Term, WeightedTerm};
 pub(crate) use stored::size_of_json;
 pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
 use crate::reason::Reason;
-use json::{Texts, first, list, object, object_or_default, read_small};
+use json::{ITEMS, Texts, first, list, object, object_or_default, read_small};
 use keys::{Labels, MIRROR_KEY, Picked};
 use tolerarch_text::json::{Object, Unread};
 
@@ -77,7 +77,7 @@ pub struct PodError {
 struct Metadata<'a> {
     name: Text<'a>,
     generate_name: Text<'a>,
-    #[serde(deserialize_with = "list")]
+    #[serde(deserialize_with = "list::<_, _, ITEMS>")]
     owner_references: Vec<Owner<'a>>,
     labels: Option<Labels<'a>>,
     annotations: Option<Picked<'a>>,
@@ -98,15 +98,15 @@ struct Spec<'a> {
     os: Option<Named<'a>>,
     node_selector: Option<Unread<'a>>,
     affinity: Option<Unread<'a>>,
-    #[serde(deserialize_with = "list")]
+    #[serde(deserialize_with = "list::<_, _, ITEMS>")]
     containers: Vec<Container<'a>>,
-    #[serde(deserialize_with = "list")]
+    #[serde(deserialize_with = "list::<_, _, ITEMS>")]
     init_containers: Vec<Container<'a>>,
-    #[serde(deserialize_with = "list")]
+    #[serde(deserialize_with = "list::<_, _, ITEMS>")]
     volumes: Vec<Volume<'a>>,
     #[serde(deserialize_with = "first::<_, _, PULL_SECRETS>")]
     image_pull_secrets: Vec<Named<'a>>,
-    #[serde(deserialize_with = "list")]
+    #[serde(deserialize_with = "list::<_, _, ITEMS>")]
     tolerations: Vec<Toleration<'a>>,
 }
 
@@ -248,11 +248,6 @@ impl Pod<'_> {
 
     pub fn tolerations(&self) -> &[Toleration<'_>] {
         &self.spec.tolerations
-    }
-
-    /// Returns the Pod's constraints on nodes; `None` if they cannot be parsed.
-    pub(crate) fn scheduling(&self) -> Option<Scheduling<'_>> {
-        Scheduling::of(self.spec.node_selector.as_ref(), self.spec.affinity.as_ref())
     }
 
     /// Returns an annotation that tolerarch reads or writes; empty if the Pod lacks it.

@@ -7,7 +7,7 @@ mod share;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-pub use rules::{NodeFit, PlacementRules, Preference, Require};
+pub use rules::{PlacementRules, Preference, Require};
 pub use share::Rank;
 
 use crate::image::{Failure, LookupError, NamePattern, PlatformSet, Support};
@@ -211,8 +211,6 @@ impl Blocker<'_> {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Verdicts<'a, 'i> {
-    /// The platforms on which every image runs; `None` if one is unknown, or without images.
-    pub shared: Option<PlatformSet>,
     pub(crate) policy: &'a Policy,
     rank: Rank,
     images: &'i [ImageSupport<'a>],
@@ -221,10 +219,7 @@ pub struct Verdicts<'a, 'i> {
 impl Policy {
     /// Judges `images`, one for each image of the Pod that counts. Some may be missing if one image closes every pool.
     pub fn verdicts<'a, 'i>(&'a self, rank: Rank, images: &'i [ImageSupport<'a>]) -> Verdicts<'a, 'i> {
-        let mut nodes = images.iter().map(ImageSupport::nodes);
-        let shared = nodes.try_fold(PlatformSet::ALL, |shared, nodes| Some(shared.intersection(nodes.ok()?)));
-        let shared = shared.filter(|_| !images.is_empty());
-        Verdicts { shared, policy: self, rank, images }
+        Verdicts { policy: self, rank, images }
     }
 
     pub fn override_for(&self, usage: &Usage<'_>) -> Option<PlatformSet> {
@@ -264,6 +259,11 @@ impl<'a> Verdicts<'a, '_> {
     /// Returns whether every image runs on every platform of the pool, and the pool is open to the Pod's workload.
     pub fn is_open(&self, pool: &Pool) -> bool {
         self.fit(pool) && pool.takes(self.rank)
+    }
+
+    /// Returns the platforms on which every image runs; `None` if one is unknown, or without images.
+    pub fn shared(&self) -> Option<PlatformSet> {
+        (!self.images.is_empty() && self.unknown().is_none()).then(|| self.known())
     }
 
     /// Returns the platforms on which every image runs, as far as is known.
@@ -306,18 +306,14 @@ impl<'a> Verdicts<'a, '_> {
 
     /// Returns every image that keeps the Pod closed, each once and in the Pod's order, with all that it lacks.
     pub fn blockers(&self) -> Vec<Blocker<'a>> {
-        // A Pod may name one image under thousands of tags that its digest overrides.
-        let (mut blockers, mut told) = (Vec::new(), HashSet::new());
         if self.policy.pools.iter().any(|pool| self.fit(pool)) {
-            return blockers;
+            return Vec::new();
         }
         let wanted = self.policy.pools.iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));
-        for blocker in self.images.iter().filter_map(|image| image.blocker(wanted)) {
-            if told.insert(blocker) {
-                blockers.push(blocker);
-            }
-        }
-        blockers
+        // A Pod may name one image under thousands of tags that its digest overrides.
+        let mut told = HashSet::new();
+        let blockers = self.images.iter().filter_map(|image| image.blocker(wanted));
+        blockers.filter(|blocker| told.insert(*blocker)).collect()
     }
 }
 

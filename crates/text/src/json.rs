@@ -7,9 +7,8 @@ mod unread;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::Serialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 pub use reader::read;
 pub use unread::Unread;
@@ -66,26 +65,6 @@ impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for First<T, N> 
             }
         }
         deserializer.deserialize_seq(Some::<T, N>(PhantomData)).map(Self)
-    }
-}
-
-/// A list of at most `N` items; a longer one is an error.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(transparent)]
-pub struct List<T, const N: usize>(pub Vec<T>);
-
-impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for List<T, N> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let first = First::<T, N>::deserialize(deserializer)?;
-        if first.is_cut() { Err(D::Error::custom("too many items")) } else { Ok(Self(first.0)) }
-    }
-}
-
-impl<T, const N: usize> std::ops::Deref for List<T, N> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        &self.0
     }
 }
 

@@ -2,7 +2,7 @@
 //! alternatives, so a managed term would bypass the user's: each gets the requirements; one is added if there is none.
 
 use super::preference::Preferred;
-use crate::pod::{ARCH_KEY, Expression, Scheduling, Term, WeightedTerm, names_architecture};
+use crate::pod::{ARCH_KEY, Expression, NodeSelector, Scheduling, Term, names_architecture};
 
 #[derive(Default, PartialEq)]
 pub(super) struct Managed {
@@ -32,15 +32,15 @@ impl Managed {
     /// Drops what contradicts the user's own constraints: everything, and returns false, if these constrain the
     /// architecture or match no node.
     pub(super) fn restrict(&mut self, users: &Scheduling<'_>) -> bool {
-        let matches_nothing = users.required.as_ref().is_some_and(|terms| terms.iter().all(Term::is_empty));
+        let matches_nothing = users.required().is_some_and(|terms| terms.iter().all(Term::is_empty));
         if matches_nothing || users.keys().any(names_architecture) {
             *self = Self::default();
             return false;
         }
         self.required.retain(|own| users.keys().all(|key| key != own.key()));
-        let preferred = || users.preferred.iter().flatten().flat_map(WeightedTerm::expressions);
+        let preferred = || users.affinity.nodes.preferred.iter().flat_map(|own| &own.preference.expressions);
         self.preferred.retain(|own| {
-            let own = own.term.expressions();
+            let own = &own.term.preference.expressions;
             !preferred().any(|users| own.iter().any(|own| own.is_about_the_same(users)))
         });
         true
@@ -50,11 +50,11 @@ impl Managed {
     pub(super) fn additions(&self, before: &Scheduling<'_>, after: &Scheduling<'_>) -> [bool; 3] {
         let (was, is) = (before.terms(), after.terms());
         let with = |terms: &[Term<'_>], own: &Expression<'_>| {
-            terms.iter().filter(|term| term.expressions().contains(own)).count()
+            terms.iter().filter(|term| term.expressions.contains(own)).count()
         };
         // If a managed term gives way to others, these get its requirements.
         let requires = |own: &Expression<'_>| with(is, own) > with(was, own) || is.len() < was.len();
-        let prefers = |own: &Preferred| !before.preferred.iter().flatten().any(|there| *there == own.term);
+        let prefers = |own: &Preferred| !before.affinity.nodes.preferred.contains(&own.term);
         [
             self.selected.is_some_and(|architecture| before.architecture() != Some(architecture)),
             self.required.iter().any(requires),
@@ -80,13 +80,13 @@ impl Managed {
     pub(super) fn taken_out<'p>(&self, there: &Scheduling<'p>) -> Scheduling<'p> {
         let mut users = there.clone();
         if self.selected.is_some() {
-            users.selector.iter_mut().for_each(|selector| drop(selector.remove(ARCH_KEY)));
-            users.selector.take_if(|selector| selector.is_empty());
+            users.selector.remove(ARCH_KEY);
         }
-        users.required = there.required.as_deref().and_then(|terms| self.users_terms(terms));
-        if let Some(terms) = &mut users.preferred {
-            let ours = self.preferred.iter().filter(|own| remove_last(terms, &own.term)).count();
-            users.preferred.take_if(|terms| ours > 0 && terms.is_empty());
+        let nodes = &mut users.affinity.nodes;
+        let terms = there.required().and_then(|terms| self.users_terms(terms));
+        nodes.required = terms.map(|terms| NodeSelector { terms });
+        for own in &self.preferred {
+            remove_last(&mut nodes.preferred, &own.term);
         }
         users
     }
@@ -94,12 +94,9 @@ impl Managed {
     /// Returns the terms without the managed expressions; `None` if nothing else was required.
     pub(super) fn users_terms<'p>(&self, terms: &[Term<'p>]) -> Option<Vec<Term<'p>>> {
         let users_term = |term: &Term<'p>| {
-            let mut expressions = term.expressions().to_vec();
-            let ours = self.required.iter().filter(|own| remove_last(&mut expressions, own)).count();
-            if ours == 0 {
-                return Some(term.clone());
-            }
-            Some(term.with(expressions)).filter(|users| !users.is_empty())
+            let mut users = term.clone();
+            let ours = self.required.iter().filter(|own| remove_last(&mut users.expressions, own)).count();
+            Some(users).filter(|users| ours == 0 || !users.is_empty())
         };
         let users: Vec<Term<'p>> = terms.iter().filter_map(users_term).collect();
         (!users.is_empty() || terms.is_empty()).then_some(users)
@@ -107,28 +104,25 @@ impl Managed {
 
     /// Returns whether any of the constraints is in `there`.
     pub(super) fn stands_in(&self, there: &Scheduling<'_>) -> bool {
-        let has_ours = |terms: &Vec<Term<'_>>| self.users_terms(terms).as_ref() != Some(terms);
-        self.selected.is_some() || there.required.as_ref().is_some_and(has_ours)
+        let has_ours = |terms: &[Term<'_>]| self.users_terms(terms).as_deref() != Some(terms);
+        self.selected.is_some() || there.required().is_some_and(has_ours)
     }
 
     /// Adds all managed parts to the user's constraints. An empty term matches no node, so it stays.
     pub(super) fn put_in<'p>(&self, mut users: Scheduling<'p>) -> Scheduling<'p> {
         if let Some(architecture) = self.selected {
-            users.selector.get_or_insert_default().insert(ARCH_KEY.into(), architecture.into());
+            users.selector.insert(ARCH_KEY.into(), architecture.into());
         }
-        if !self.required.is_empty() {
-            let with_ours = |term: &Term<'p>| term.with([term.expressions(), &self.required].concat());
-            match &mut users.required {
-                None => users.required = Some(vec![with_ours(&Term::default())]),
-                Some(terms) => {
-                    terms.iter_mut().filter(|term| !term.is_empty()).for_each(|term| *term = with_ours(term));
-                }
+        let nodes = &mut users.affinity.nodes;
+        match &mut nodes.required {
+            _ if self.required.is_empty() => {}
+            None => nodes.required = Some(NodeSelector { terms: vec![self.required.clone().into()] }),
+            Some(NodeSelector { terms }) => {
+                let terms = terms.iter_mut().filter(|term| !term.is_empty());
+                terms.for_each(|term| term.expressions.extend_from_slice(&self.required));
             }
         }
-        if !self.preferred.is_empty() {
-            let terms = self.preferred.iter().map(|own| own.term.clone());
-            users.preferred.get_or_insert_default().extend(terms);
-        }
+        nodes.preferred.extend(self.preferred.iter().map(|own| own.term.clone()));
         users
     }
 }

@@ -5,7 +5,7 @@ use crate::pod::{ARCH_KEY, Expression, PodPreference, WeightedTerm};
 use crate::policy::{Pool, Verdicts};
 
 /// A managed weighted term.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Preferred {
     pub(super) term: WeightedTerm<'static>,
     /// The name in the annotation: `arm64=80`, `pool/multi-arch=50`.
@@ -14,17 +14,16 @@ pub(super) struct Preferred {
 
 impl Preferred {
     fn of_architecture(name: &'static str, weight: u8) -> Self {
-        let term = WeightedTerm::new(weight, vec![Expression::is_in(ARCH_KEY, [name])]);
+        let preference = vec![Expression::is_in(ARCH_KEY, [name])].into();
+        let term = WeightedTerm { weight: weight.into(), preference };
         Self { term, name: format!("{name}={weight}") }
     }
 
     fn of_pool(pool: &Pool, weight: u8) -> Option<Self> {
         let labels = pool.prefer.as_ref()?.labels.clone().into_iter();
-        let expressions = labels.map(|(key, value)| Expression::is_in(key, [value])).collect();
-        Some(Self {
-            term: WeightedTerm::new(weight, expressions),
-            name: format!("pool/{}={weight}", pool.name),
-        })
+        let expressions: Vec<_> = labels.map(|(key, value)| Expression::is_in(key, [value])).collect();
+        let term = WeightedTerm { weight: weight.into(), preference: expressions.into() };
+        Some(Self { term, name: format!("pool/{}={weight}", pool.name) })
     }
 
     /// Parses a name of the annotation; `None` if it is no managed preference.
@@ -45,7 +44,7 @@ pub(super) fn possible(
     verdicts: &Verdicts<'_, '_>,
     opened: &[&Pool],
 ) -> Vec<Preferred> {
-    let Some(shared) = verdicts.shared else { return Vec::new() };
+    let Some(shared) = verdicts.shared() else { return Vec::new() };
     let rules = &verdicts.policy.placement;
     let runs_on = |platforms: PlatformSet| {
         let there = platforms.intersection(rules.platforms);

@@ -2,17 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use super::managed::Managed;
 use super::preference::{self, Preferred};
 use super::{Placement, names};
 use crate::image::PlatformSet;
 use crate::pod::{
-    ARCH_KEY, Applied, AppliedLists, Expression, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY, Scheduling,
-    is_label_value,
+    ARCH_KEY, Affinity, Applied, AppliedLists, Expression, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY,
+    Scheduling, is_label_value,
 };
-use crate::policy::{NodeFit, PlacementRules, Require, Verdicts};
+use crate::policy::{PlacementRules, Require, Verdicts};
 
 /// Maximal number of preferences read from an annotation; tolerarch writes one for each architecture and pool.
 const MARKED: usize = 128;
@@ -34,11 +32,11 @@ pub(super) fn steer(
         return;
     }
     let (nodes, labels) = match before.and_then(|before| kept(before, verdicts)) {
-        _ if !rules.requires() => (NodeFit::Unknown, false),
+        _ if !rules.requires() => (None, false),
         Some(kept) => kept,
         None => allowed(verdicts),
     };
-    let is_nowhere = nodes == NodeFit::Nowhere && rules.require != Require::Off;
+    let is_nowhere = nodes == Some(PlatformSet::EMPTY);
     let mut wanted = required(pod, rules, nodes, labels);
     if !is_nowhere && prefers {
         wanted.preferred = preference::possible(preference, verdicts, &placement.opened);
@@ -54,9 +52,9 @@ pub(super) fn steer(
     if wanted == Managed::default() && !is_marked && !is_nowhere {
         return;
     }
-    let Some(there) = pod.scheduling() else { return };
+    let Some(there) = Scheduling::of(pod) else { return };
     let was = before.and_then(|before| {
-        let scheduling = before.scheduling()?;
+        let scheduling = Scheduling::of(before)?;
         let own = required_before(&scheduling, rules, before.annotation(REQUIRED_KEY), before.applied, None);
         Some((scheduling, own))
     });
@@ -77,62 +75,57 @@ pub(super) fn steer(
     placement.is_nowhere = is_free && is_nowhere;
 }
 
-/// Returns the members of the spec that change, as JSON; expressions and preferences have no order.
+/// Returns the members of the spec that change, as JSON, `null` if nothing is left; preferences have no order.
 fn changes(
     before: &Scheduling<'_>,
     after: &Scheduling<'_>,
     prefers: bool,
 ) -> serde_json::Result<BTreeMap<&'static str, String>> {
-    fn json(value: Option<impl Serialize>) -> serde_json::Result<String> {
-        value.map_or(Ok(String::new()), |value| serde_json::to_string(&value))
-    }
-    let count = |scheduling: &Scheduling<'_>| scheduling.preferred.as_ref().map(Vec::len);
-    let is_same = before.required == after.required && !prefers && count(before) == count(after);
+    let (was, is) = (&before.affinity.nodes, &after.affinity.nodes);
     let mut members = BTreeMap::new();
     if before.selector != after.selector {
-        members.insert("nodeSelector", json(after.selector.as_ref())?);
+        let selector = Some(&after.selector).filter(|selector| !selector.is_empty());
+        members.insert("nodeSelector", serde_json::to_string(&selector)?);
     }
-    if !is_same {
-        members.insert("affinity", json(after.affinity())?);
+    if was.required != is.required || prefers || was.preferred.len() != is.preferred.len() {
+        let affinity = Some(&after.affinity).filter(|affinity| **affinity != Affinity::default());
+        members.insert("affinity", serde_json::to_string(&affinity)?);
     }
     Ok(members)
 }
 
-/// Returns the nodes that the images allow, and whether the Pod's labels are required of its nodes.
-fn allowed(verdicts: &Verdicts<'_, '_>) -> (NodeFit, bool) {
-    let nodes = verdicts.node_fit();
-    let labels = match verdicts.policy.placement.require {
-        Require::Off => verdicts.shared.is_some(),
-        _ => matches!(nodes, NodeFit::Everywhere | NodeFit::Only(_)),
-    };
-    (nodes, labels)
+/// Returns the nodes to which the images confine the Pod, and whether its labels are required of its nodes.
+fn allowed(verdicts: &Verdicts<'_, '_>) -> (Option<PlatformSet>, bool) {
+    let rules = &verdicts.policy.placement;
+    if rules.require == Require::Off {
+        return (None, verdicts.shared().is_some());
+    }
+    let nodes = verdicts.nodes();
+    (nodes.filter(|nodes| *nodes != rules.platforms), nodes.is_some_and(|nodes| !nodes.is_empty()))
 }
 
 /// Returns what was required before an update, if the known images run there and not every image is known.
-fn kept(before: &Pod<'_>, verdicts: &Verdicts<'_, '_>) -> Option<(NodeFit, bool)> {
+fn kept(before: &Pod<'_>, verdicts: &Verdicts<'_, '_>) -> Option<(Option<PlatformSet>, bool)> {
     let possible = verdicts.possible()?;
     let written = before.annotation(REQUIRED_KEY);
     let labels = names(written).any(|name| name.contains('='));
     let marked = platforms(written);
     if marked.is_empty() {
-        return Some((NodeFit::Unknown, labels));
+        return Some((None, labels));
     }
     let lacking = verdicts.policy.placement.platforms.intersection(marked).difference(possible);
     let kept = marked.without_architectures_of(lacking);
-    (!kept.is_empty()).then_some((NodeFit::Only(kept), labels))
+    (!kept.is_empty()).then_some((Some(kept), labels))
 }
 
 /// Returns what the images allow to require, whatever the Pod says of its nodes.
-fn required(pod: &Pod<'_>, rules: &PlacementRules, nodes: NodeFit, labels: bool) -> Managed {
-    let architectures = match nodes {
-        NodeFit::Only(platforms) if rules.require != Require::Off => platforms.architectures(),
-        _ => Vec::new(),
-    };
+fn required(pod: &Pod<'_>, rules: &PlacementRules, nodes: Option<PlatformSet>, labels: bool) -> Managed {
+    let nodes = nodes.filter(|_| rules.require != Require::Off).unwrap_or_default();
     // A Pod with a label that is no valid value is no valid Pod, either.
     let label = |key: &String| Some((key.clone(), pod.label(key).filter(|value| is_label_value(value))?));
     let mut labels: Vec<_> = rules.pod_labels.iter().filter(|_| labels).filter_map(label).collect();
     labels.sort_unstable();
-    Managed::requiring(&architectures, rules.require == Require::NodeSelector, labels)
+    Managed::requiring(&nodes.architectures(), rules.require == Require::NodeSelector, labels)
 }
 
 /// Returns what an earlier pass required: `written` is the annotation that says so, and `was` the node constraints
@@ -150,7 +143,7 @@ fn required_before(
         Some((key.clone(), labels.find(|(own, _)| own == key)?.1.to_owned()))
     });
     let expression = Expression::is_in(ARCH_KEY, architectures.iter().copied());
-    let is_required = || there.terms().iter().any(|term| term.expressions().contains(&expression));
+    let is_required = || there.terms().iter().any(|term| term.expressions.contains(&expression));
     let was_selected = was.is_some_and(|(_, own)| own.selected.is_some());
     let is_selected = applied.node_selector != Applied::Now
         && matches!(&*architectures, [one] if there.architecture() == Some(one))
@@ -163,7 +156,7 @@ fn required_before(
     let sought: &[&'static str] = if was_selected && !is_selected { &[] } else { &architectures };
     let mut own = Managed::requiring(sought, is_selected, labels);
     // An owner who applies a required affinity applies a term: if all terms look managed, that one is among them.
-    let is_alone = || there.required.as_deref().is_some_and(|terms| own.users_terms(terms).is_none());
+    let is_alone = || there.required().is_some_and(|terms| own.users_terms(terms).is_none());
     if applied.required == Applied::Now || applied.required == Applied::Before && is_alone() {
         own.required.clear();
     }

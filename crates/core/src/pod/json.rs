@@ -3,9 +3,10 @@
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
 
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use tolerarch_text::json::{self, First, List, Object, Unread};
+use tolerarch_text::json::{self, First, Object, Unread};
 
 /// Maximal items of one list that are read. No Pod has as many: etcd takes 1.5 MB, and the API server 3 MiB.
 pub(super) const ITEMS: usize = 4096;
@@ -90,8 +91,17 @@ pub(super) fn object_or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> +
     Ok(object(json)?.unwrap_or_default())
 }
 
-pub(super) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Vec<T>, D::Error> {
-    Ok(Option::deserialize(json)?.map(|List::<T, ITEMS>(items)| items).unwrap_or_default())
+pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    json: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(json)?.unwrap_or_default())
+}
+
+pub(super) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(
+    json: D,
+) -> Result<Vec<T>, D::Error> {
+    let items = first::<D, T, N>(json)?;
+    if items.len() > N { Err(D::Error::custom("too many items")) } else { Ok(items) }
 }
 
 pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(

@@ -1,9 +1,11 @@
 //! Node selector and node affinity, read only if a placement needs them. One that cannot be parsed is not edited.
+//! Absent, null and empty mean the same, except for a list of terms.
 
 use serde::{Deserialize, Serialize};
 
-use super::json::{Text, Texts, read_small};
-use tolerarch_text::json::{List, Unread};
+use super::Pod;
+use super::json::{Text, Texts, list, or_default, read_small};
+use tolerarch_text::json::Unread;
 
 pub const ARCH_KEY: &str = "kubernetes.io/arch";
 /// The deprecated label of nodes for their architecture.
@@ -11,72 +13,72 @@ pub const BETA_ARCH_KEY: &str = "beta.kubernetes.io/arch";
 /// Maximal items of a list.
 const ITEMS: usize = 128;
 
-/// A Pod's constraints on nodes; `None` for a part that is absent or null.
+/// A Pod's constraints on nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scheduling<'p> {
-    pub(crate) selector: Option<Texts<'p>>,
-    /// Alternatives: a node has to match one of these terms.
-    pub(crate) required: Option<Vec<Term<'p>>>,
-    pub(crate) preferred: Option<Vec<WeightedTerm<'p>>>,
-    /// The affinity without the terms.
-    others: Affinity<'p>,
+    pub(crate) selector: Texts<'p>,
+    pub(crate) affinity: Affinity<'p>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
-struct Affinity<'p> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node_affinity: Option<NodeAffinity<'p>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields, bound(deserialize = "'de: 'p"))]
+pub(crate) struct Affinity<'p> {
+    #[serde(rename = "nodeAffinity", deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub(crate) nodes: NodeAffinity<'p>,
+    #[serde(skip_serializing_if = "is_default")]
     pod_affinity: Option<Unread<'p>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "is_default")]
     pod_anti_affinity: Option<Unread<'p>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
-struct NodeAffinity<'p> {
-    #[serde(
-        rename = "requiredDuringSchedulingIgnoredDuringExecution",
-        skip_serializing_if = "Option::is_none"
-    )]
-    required: Option<NodeSelector<'p>>,
+#[serde(default, deny_unknown_fields, bound(deserialize = "'de: 'p"))]
+pub(crate) struct NodeAffinity<'p> {
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution", skip_serializing_if = "is_default")]
+    pub(crate) required: Option<NodeSelector<'p>>,
     #[serde(
         rename = "preferredDuringSchedulingIgnoredDuringExecution",
-        skip_serializing_if = "Option::is_none"
+        deserialize_with = "list::<_, _, ITEMS>",
+        skip_serializing_if = "is_default"
     )]
-    preferred: Option<List<WeightedTerm<'p>, ITEMS>>,
+    pub(crate) preferred: Vec<WeightedTerm<'p>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
-struct NodeSelector<'p> {
-    node_selector_terms: Option<List<Term<'p>, ITEMS>>,
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
+pub(crate) struct NodeSelector<'p> {
+    /// Alternatives: a node has to match one of these terms.
+    #[serde(rename = "nodeSelectorTerms", default, deserialize_with = "list::<_, _, ITEMS>")]
+    pub(crate) terms: Vec<Term<'p>>,
 }
 
 /// Type `v1.PreferredSchedulingTerm`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub(crate) struct WeightedTerm<'p> {
     /// A number from 1 to 100.
     #[serde(default)]
-    weight: i64,
+    pub(crate) weight: i64,
     #[serde(default)]
-    preference: Term<'p>,
+    pub(crate) preference: Term<'p>,
 }
 
 /// Type `v1.NodeSelectorTerm`: a node has to match all of a term; an empty term matches none.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub(crate) struct Term<'p> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    match_expressions: Option<List<Expression<'p>, ITEMS>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    match_fields: Option<List<Unread<'p>, ITEMS>>,
+    #[serde(
+        rename = "matchExpressions",
+        deserialize_with = "list::<_, _, ITEMS>",
+        skip_serializing_if = "is_default"
+    )]
+    pub(crate) expressions: Vec<Expression<'p>>,
+    #[serde(deserialize_with = "list::<_, _, ITEMS>", skip_serializing_if = "is_default")]
+    match_fields: Vec<Unread<'p>>,
 }
 
 /// Type `v1.NodeSelectorRequirement`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub(crate) struct Expression<'p> {
     key: Text<'p>,
@@ -86,77 +88,53 @@ pub(crate) struct Expression<'p> {
 }
 
 impl<'p> Scheduling<'p> {
-    pub(super) fn of(selector: Option<&'p Unread<'_>>, affinity: Option<&'p Unread<'_>>) -> Option<Self> {
-        fn read<'p, T: Deserialize<'p>>(json: Option<&'p Unread<'_>>) -> Option<Option<T>> {
-            json.map_or(Some(None), |json| read_small(json).map(Some))
+    /// Returns the Pod's constraints on nodes; `None` if they cannot be parsed.
+    pub(crate) fn of(pod: &'p Pod<'_>) -> Option<Self> {
+        fn read<'p, T: Deserialize<'p> + Default>(json: Option<&'p Unread<'_>>) -> Option<T> {
+            json.map_or_else(|| Some(T::default()), read_small)
         }
-        let selector = read(selector)?;
-        let mut others: Affinity<'p> = read(affinity)?.unwrap_or_default();
-        let NodeAffinity { required, preferred } = others.node_affinity.take().unwrap_or_default();
-        let terms =
-            |required: NodeSelector<'p>| required.node_selector_terms.map_or_else(Vec::new, |list| list.0);
         Some(Self {
-            selector,
-            required: required.map(terms),
-            preferred: preferred.map(|list| list.0),
-            others,
+            selector: read(pod.spec.node_selector.as_ref())?,
+            affinity: read(pod.spec.affinity.as_ref())?,
         })
     }
 
-    /// Returns the affinity, if anything is left of it.
-    pub(crate) fn affinity(&self) -> Option<impl Serialize> {
-        let required =
-            self.required.clone().map(|terms| NodeSelector { node_selector_terms: Some(List(terms)) });
-        let nodes = NodeAffinity { required, preferred: self.preferred.clone().map(List) };
-        let node_affinity = Some(nodes).filter(|nodes| *nodes != NodeAffinity::default());
-        let affinity = Affinity { node_affinity, ..self.others.clone() };
-        Some(affinity).filter(|affinity| *affinity != Affinity::default())
+    /// Returns the terms of which a node has to match one; `None` if nothing is required.
+    pub(crate) fn required(&self) -> Option<&[Term<'p>]> {
+        self.affinity.nodes.required.as_ref().map(|required| &*required.terms)
     }
 
     pub(crate) fn terms(&self) -> &[Term<'p>] {
-        self.required.as_deref().unwrap_or_default()
+        self.required().unwrap_or_default()
     }
 
     pub(crate) fn architecture(&self) -> Option<&str> {
-        self.selector.as_ref()?.get(ARCH_KEY).map(Text::as_str)
+        self.selector.get(ARCH_KEY).map(Text::as_str)
     }
 
     /// Returns the labels of nodes that selector and required terms constrain.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> + Clone {
-        let expressions = self.terms().iter().flat_map(Term::expressions);
-        self.selector.iter().flatten().map(|(key, _)| key.as_str()).chain(expressions.map(Expression::key))
+        let expressions = self.terms().iter().flat_map(|term| &term.expressions);
+        self.selector.keys().map(Text::as_str).chain(expressions.map(Expression::key))
     }
 }
 
-impl<'p> WeightedTerm<'p> {
-    pub(crate) fn new(weight: u8, expressions: Vec<Expression<'p>>) -> Self {
-        Self { weight: weight.into(), preference: Term::default().with(expressions) }
-    }
-
-    pub(crate) fn expressions(&self) -> &[Expression<'p>] {
-        self.preference.expressions()
+impl<'p> From<Vec<Expression<'p>>> for Term<'p> {
+    fn from(expressions: Vec<Expression<'p>>) -> Self {
+        Self { expressions, match_fields: Vec::new() }
     }
 }
 
-impl<'p> Term<'p> {
-    pub(crate) fn with(&self, expressions: Vec<Expression<'p>>) -> Self {
-        let match_expressions = (!expressions.is_empty()).then_some(List(expressions));
-        Self { match_expressions, match_fields: self.match_fields.clone() }
-    }
-
-    pub(crate) fn expressions(&self) -> &[Expression<'p>] {
-        self.match_expressions.as_deref().unwrap_or_default()
-    }
-
+impl Term<'_> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.expressions().is_empty() && self.match_fields.as_deref().is_none_or(<[_]>::is_empty)
+        self.expressions.is_empty() && self.match_fields.is_empty()
     }
 }
 
 /// Compares regardless of the order of expressions, which does not matter.
 impl PartialEq for Term<'_> {
     fn eq(&self, other: &Self) -> bool {
-        let (own, others) = (self.expressions(), other.expressions());
+        let (own, others) = (&self.expressions, &other.expressions);
         let is_same_set = || {
             own.iter().all(|there| others.contains(there)) && others.iter().all(|there| own.contains(there))
         };
@@ -165,8 +143,6 @@ impl PartialEq for Term<'_> {
             && (own == others || is_same_set())
     }
 }
-
-impl Eq for Term<'_> {}
 
 impl<'p> Expression<'p> {
     pub(crate) fn is_in(
@@ -195,4 +171,9 @@ impl<'p> Expression<'p> {
 
 pub fn names_architecture(key: &str) -> bool {
     key == ARCH_KEY || key == BETA_ARCH_KEY
+}
+
+/// Returns whether a member is left out of the JSON.
+pub(crate) fn is_default<T: Default + PartialEq>(member: &T) -> bool {
+    *member == T::default()
 }

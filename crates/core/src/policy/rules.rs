@@ -37,15 +37,6 @@ pub enum Require {
     NodeSelector,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeFit {
-    Everywhere,
-    /// Nodes with these platforms: all that the cluster has of their architectures.
-    Only(PlatformSet),
-    Nowhere,
-    Unknown,
-}
-
 impl Default for PlacementRules {
     fn default() -> Self {
         Self {
@@ -87,23 +78,18 @@ impl PlacementRules {
 }
 
 impl<'a> Verdicts<'a, '_> {
-    /// Applies the rules. If known images leave no nodes, unknown ones change nothing.
-    pub(crate) fn node_fit(&self) -> NodeFit {
-        let rules = &self.policy.placement;
-        let known = self.known();
-        let allowed = match self.shared {
-            _ if self.images.is_empty() => return NodeFit::Unknown,
-            _ if rules.within(known).is_empty() => return NodeFit::Nowhere,
-            Some(shared) => rules.within(shared),
-            None => rules.within(known.intersection(rules.when_unknown)),
-        };
-        if allowed.is_empty() {
-            NodeFit::Unknown
-        } else if allowed == rules.platforms {
-            NodeFit::Everywhere
-        } else {
-            NodeFit::Only(allowed)
+    /// Returns the platforms of the cluster's nodes that the images allow, none of them if the set is empty; `None` if
+    /// they are unknown. If known images leave no nodes, unknown ones change nothing.
+    pub(crate) fn nodes(&self) -> Option<PlatformSet> {
+        let (rules, known) = (&self.policy.placement, self.known());
+        let allowed = rules.within(known);
+        if self.images.is_empty() {
+            return None;
         }
+        if allowed.is_empty() || self.unknown().is_none() {
+            return Some(allowed);
+        }
+        Some(rules.within(known.intersection(rules.when_unknown))).filter(|allowed| !allowed.is_empty())
     }
 
     /// Returns the first image that lacks some of the cluster's platforms, or else the first that is unknown.

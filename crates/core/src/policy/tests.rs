@@ -55,7 +55,7 @@ fn a_pool_is_open_to_what_all_images_share() {
     let of = |images: &[ImageSupport<'static>]| {
         let verdicts = policy.verdicts(Rank::FIRST, images);
         let open: Vec<bool> = policy.pools.iter().map(|pool| verdicts.is_open(pool)).collect();
-        (verdicts.shared, [open[0], open[1]])
+        (verdicts.shared(), [open[0], open[1]])
     };
     let arm = runs("arm", &["linux/arm64", "linux/s390x"]);
     assert_eq!(of(&[both()]), (Some(set(&["linux/amd64", "linux/arm64"])), [true, true]));
@@ -111,7 +111,7 @@ fn what_failed_is_told_apart_from_what_is_lacking() {
     let (policy, images) = (two_pools(), [lies]);
     let verdicts = policy.verdicts(Rank::FIRST, &images);
     assert!(policy.pools.iter().all(|pool| !verdicts.is_open(pool)));
-    assert_eq!(verdicts.shared, Some(set(&["linux/amd64"])));
+    assert_eq!(verdicts.shared(), Some(set(&["linux/amd64"])));
     assert_eq!(verdicts.decisive().map(|blocker| blocker.cause.into()), Some(Reason::FailedThere));
 }
 

@@ -89,7 +89,7 @@ impl Change {
         for name in MEMBERS {
             let was = &was["spec"][name];
             if there["spec"][name] != *was {
-                edits.spec.insert(name, if was.is_null() { String::new() } else { was.to_string() });
+                edits.spec.insert(name, was.to_string());
                 edits.steers |= name != TOLERATIONS;
             }
         }

@@ -154,7 +154,7 @@ fn requires_it_in_each_term_that_matches_something() {
     assert_eq!(seen, "placed placed first");
     let expected = json!({"nodeSelectorTerms": [
         {"matchExpressions": [zone, arch(&["amd64"])]}, {},
-        {"matchExpressions": [arch(&["amd64"])], "matchFields": [name]}, {"matchExpressions": []},
+        {"matchExpressions": [arch(&["amd64"])], "matchFields": [name]}, {},
     ]});
     let whole = add("/spec/affinity", json!({"nodeAffinity": {}}));
     assert_eq!(patch, json!([whole, add(REQUIRED, expected), required("amd64")]));
@@ -310,7 +310,6 @@ fn what_is_all_its_own_goes_as_a_whole() {
     let others = json!([{"matchExpressions": [arch(&["amd64"])]}, {"matchExpressions": [{"key": "a", "operator": "Exists"}]}]);
     let gone = |path: &str| json!({"op": "remove", "path": path});
     let left = terms(json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]));
-    let preferred = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}});
     for (policy, spec, operation) in [
         (&affinity, json!({"affinity": terms(own.clone())}), gone("/spec/affinity")),
         (
@@ -318,7 +317,8 @@ fn what_is_all_its_own_goes_as_a_whole() {
             json!({"affinity": beside}),
             add("/spec/affinity", json!({"podAntiAffinity": {"x": []}})),
         ),
-        (&affinity, json!({"affinity": preferring}), add("/spec/affinity", preferred)),
+        // A list that is empty says as much as none.
+        (&affinity, json!({"affinity": preferring}), gone("/spec/affinity")),
         (&affinity, json!({"affinity": terms(others)}), add("/spec/affinity", left)),
         (&selector, json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}), gone("/spec/nodeSelector")),
         (
