@@ -70,7 +70,9 @@ pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a,
         ownership.was_open(pool) && possible.is_some_and(|known| known.contains_all(pool.platforms))
     };
     let covered_by_others = |own: &Toleration<'_>| {
-        (0..).zip(tolerations).any(|(place, there)| there.covers(own) && !ownership.holds(place))
+        (0..)
+            .zip(tolerations)
+            .any(|(place, there)| there.covers(own) && !ownership.tolerations.contains(&place))
     };
     // A pool is opened with all its tolerations or not at all: the annotation names pools, so a later removal must
     // cover a whole pool, and nothing that was there before.

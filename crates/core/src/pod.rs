@@ -17,7 +17,7 @@ mod workload;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub(crate) use applied::{Applied, AppliedLists};
+pub(crate) use applied::{AppliedLists, member};
 pub use json::Text;
 pub(crate) use json::read;
 pub use kept::Kept;
@@ -34,7 +34,7 @@ pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
 use crate::reason::Reason;
-use json::{ITEMS, Texts, first, list, object, object_or_default, read_small};
+use json::{ITEMS, Texts, first, list, object_or_default, or_default, read_small};
 use keys::{Labels, MIRROR_KEY, Picked};
 use tolerarch_text::json::{Object, Unread};
 
@@ -49,8 +49,8 @@ const PULL_SECRETS: usize = 16;
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Pod<'a> {
-    #[serde(deserialize_with = "object")]
-    metadata: Option<Metadata<'a>>,
+    #[serde(deserialize_with = "object_or_default")]
+    metadata: Metadata<'a>,
     #[serde(deserialize_with = "object_or_default")]
     spec: Spec<'a>,
     /// Upper bound of the bytes that the Pod takes in etcd.
@@ -79,8 +79,17 @@ struct Metadata<'a> {
     generate_name: Text<'a>,
     #[serde(deserialize_with = "list::<_, _, ITEMS>")]
     owner_references: Vec<Owner<'a>>,
-    labels: Option<Labels<'a>>,
-    annotations: Option<Picked<'a>>,
+    #[serde(deserialize_with = "or_default")]
+    labels: Labels<'a>,
+    #[serde(deserialize_with = "or_default")]
+    annotations: Picked<'a>,
+    /// Unset if the metadata is absent or null.
+    #[serde(skip, default = "is_there")]
+    is_there: bool,
+}
+
+fn is_there() -> bool {
+    true
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -218,12 +227,8 @@ impl Pod<'_> {
 
     /// Returns the values of the label and of the annotation with this key.
     fn said(&self, key: &str) -> impl Iterator<Item = &str> {
-        let labels = self.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
-        labels
-            .map(|labels| &labels.own)
-            .into_iter()
-            .chain(self.annotations())
-            .filter_map(move |own| own.get(key))
+        let Metadata { labels, annotations, .. } = &self.metadata;
+        [&labels.own, annotations].into_iter().filter_map(move |own| own.get(key))
     }
 
     /// Returns every image that counts, in the order of the Pod: init containers, containers, image volumes.
@@ -252,11 +257,11 @@ impl Pod<'_> {
 
     /// Returns an annotation that tolerarch reads or writes; empty if the Pod lacks it.
     pub fn annotation(&self, key: &str) -> &str {
-        self.annotations().and_then(|annotations| annotations.get(key)).unwrap_or_default()
+        self.metadata.annotations.get(key).unwrap_or_default()
     }
 
     pub(crate) fn has_annotation(&self, key: &str) -> bool {
-        self.annotations().is_some_and(|annotations| annotations.get(key).is_some())
+        self.metadata.annotations.get(key).is_some()
     }
 
     pub fn has_any(&self, annotations: &[&str]) -> bool {
@@ -264,19 +269,19 @@ impl Pod<'_> {
     }
 
     pub fn label(&self, key: &str) -> Option<String> {
-        self.metadata.as_ref()?.labels.as_ref()?.get(key)
+        self.metadata.labels.get(key)
     }
 
     pub fn has_annotations(&self) -> bool {
-        self.annotations().is_some_and(|annotations| annotations.count > 0)
+        self.metadata.annotations.count > 0
     }
 
     pub(crate) fn annotation_bytes(&self) -> usize {
-        self.annotations().map_or(0, |annotations| annotations.bytes)
+        self.metadata.annotations.bytes
     }
 
     pub(crate) fn has_metadata(&self) -> bool {
-        self.metadata.is_some()
+        self.metadata.is_there
     }
 
     /// Returns the name by which people know the Pod: its controller as `Kind/name`, else its name or name's prefix.
@@ -288,22 +293,15 @@ impl Pod<'_> {
     }
 
     fn name(&self) -> &str {
-        match &self.metadata {
-            Some(Metadata { name, .. }) if !name.is_empty() => name.as_str(),
-            Some(Metadata { generate_name, .. }) => generate_name.as_str(),
-            None => "",
-        }
-    }
-
-    fn annotations(&self) -> Option<&Picked<'_>> {
-        self.metadata.as_ref()?.annotations.as_ref()
+        let Metadata { name, generate_name, .. } = &self.metadata;
+        if name.is_empty() { generate_name.as_str() } else { name.as_str() }
     }
 
     /// Returns the kind and the name of the Pod's controller.
     pub fn controller(&self) -> Option<(&str, &str)> {
         let owner = match &self.template_of {
             Some(owner) => Some(owner).filter(|owner| !owner.kind.is_empty()),
-            None => self.metadata.as_ref()?.owner_references.iter().find(|own| own.controller == Some(true)),
+            None => self.metadata.owner_references.iter().find(|owner| owner.controller == Some(true)),
         };
         owner.map(|owner| (owner.kind.as_str(), owner.name.as_str()))
     }

@@ -4,6 +4,7 @@
 mod rules;
 mod share;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
@@ -118,10 +119,8 @@ pub struct ImageSupport<'a> {
 impl<'a> ImageSupport<'a> {
     /// Returns the nodes on which the Pod could use this image; an error if that is unknown of some.
     pub fn nodes(&self) -> Result<PlatformSet, LookupError> {
-        match self.parts() {
-            (nodes, None) => Ok(nodes),
-            (_, Some((_, why))) => Err(why),
-        }
+        let (nodes, unknown) = self.parts();
+        unknown.map_or(Ok(nodes), |(_, why)| Err(why))
     }
 
     /// Returns the nodes on which the Pod could use this image, and those of which that is unknown.
@@ -226,17 +225,13 @@ impl Policy {
         if self.overrides.is_empty() {
             return None;
         }
-        let parsed;
         let image = match &usage.image {
-            Ok(image) => image,
+            Ok(image) => Cow::Borrowed(image),
             // The node has the image already; the operator knows on which platforms it runs.
-            Err(LookupError::PullNever) => {
-                parsed = usage.given.parse().ok()?;
-                &parsed
-            }
+            Err(LookupError::PullNever) => Cow::Owned(usage.given.parse().ok()?),
             Err(_) => return None,
         };
-        let found = self.overrides.iter().find(|known| known.images.covers(image))?;
+        let found = self.overrides.iter().find(|known| known.images.covers(&image))?;
         Some(found.platforms)
     }
 

@@ -109,16 +109,16 @@ pub(crate) type Decoded<'a> = Object<Envelope<'a, Object<Box<Pod<'a>>>>>;
 type Podless<'a> = Object<Envelope<'a, IgnoredAny>>;
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>, P: Deserialize<'de>"))]
-pub(crate) struct Envelope<'a, O, P = IgnoredAny> {
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
+pub(crate) struct Envelope<'a, O> {
     api_version: Text<'a>,
     kind: Text<'a>,
-    request: Option<Request<'a, O, P>>,
+    request: Option<Request<'a, O>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>, P: Deserialize<'de>"))]
-struct Request<'a, O, P> {
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
+struct Request<'a, O> {
     uid: Text<'a>,
     kind: Option<Type<'a>>,
     resource: Option<Type<'a>>,
@@ -126,8 +126,6 @@ struct Request<'a, O, P> {
     operation: Text<'a>,
     namespace: Text<'a>,
     object: Option<O>,
-    /// The object before an update, skipped unless that is a DaemonSet.
-    old_object: Option<P>,
 }
 
 /// A kind or a resource, each in its API group.
@@ -180,7 +178,7 @@ fn read<'a, O>(
     Ok(Review { uid: request.uid, namespace: request.namespace, subject })
 }
 
-impl<O, P> Request<'_, O, P> {
+impl<O> Request<'_, O> {
     /// Returns whether the request is one of these operations on objects of this kind, and not on a subresource.
     fn is(&self, operations: &[&str], group: &str, resource: &str, kind: &str) -> bool {
         operations.contains(&self.operation.as_str())

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::pod::{Applied, POOLS_KEY, Pod, Toleration};
+use crate::pod::{POOLS_KEY, Pod, Toleration};
 use crate::policy::Pool;
 
 /// Additions of an earlier pass to a Pod.
@@ -22,18 +22,16 @@ impl<'p> Ownership<'p> {
     pub fn of(pod: &'p Pod<'_>, before: Option<&'p Pod<'_>>, pools: &[Pool]) -> Self {
         let written = pod.annotation(POOLS_KEY);
         let pools_before = before.map_or("", |before| before.annotation(POOLS_KEY));
-        let is_named = |pool: &&Pool| names(written).chain(names(pools_before)).any(|name| name == pool.name);
         let opened_before = before.map_or_else(Vec::new, |before| Self::opened(before, pools));
         // Of equal tolerations the last is managed: it was appended.
         let place = |own: &&Toleration<'_>| {
             let place = pod.tolerations().iter().rposition(|there| there.same(own))?;
-            let is_managed =
-                before.is_none_or(|before| count(pod, own) > of_user(before, own, &opened_before));
-            is_managed.then_some(place)
+            let users = before.map_or(0, |before| of_user(before, own, &opened_before));
+            (count(pod, own) > users).then_some(place)
         };
-        let named = distinct(pools.iter().filter(is_named));
-        let may_be_ours = pod.applied.tolerations != Applied::Now;
-        let mut tolerations: Vec<usize> = named.iter().filter(|_| may_be_ours).filter_map(place).collect();
+        let opened = Self::opened(pod, pools).into_iter().chain(opened_before.iter().copied());
+        let own = distinct(opened.filter(|_| !pod.applied.tolerations));
+        let mut tolerations: Vec<usize> = own.iter().filter_map(place).collect();
         tolerations.sort_unstable();
         Self { pools: written, pools_before, tolerations }
     }
@@ -49,30 +47,20 @@ impl<'p> Ownership<'p> {
         names(pod.annotation(POOLS_KEY)).next().is_some()
     }
 
-    pub(crate) fn was_open(&self, pool: &Pool) -> bool {
+    pub(super) fn was_open(&self, pool: &Pool) -> bool {
         names(self.pools_before).any(|name| name == pool.name)
-    }
-
-    pub fn holds(&self, place: usize) -> bool {
-        self.tolerations.contains(&place)
     }
 
     /// Edits the annotation to name these pools; `None` if it does already. Pools that only another version of the
     /// configuration knows stay named, as the tolerations that were added for them are unknown here.
     pub fn record(&self, pools: &[Pool], opened: &[&Pool]) -> Option<(&'static str, String)> {
-        let before: Vec<&str> = names(self.pools).collect();
-        let there: HashSet<&str> = before.iter().copied().collect();
-        let dropped = names(self.pools_before).filter(|name| !there.contains(name));
-        let all = before.iter().copied().chain(dropped);
+        let all = names(self.pools).chain(names(self.pools_before));
         let others = all.filter(|name| !pools.iter().any(|pool| pool.name == *name));
-        let after: Vec<&str> = others.chain(opened.iter().map(|pool| pool.name.as_str())).collect();
-        let value = after.join(",");
-        // Sorted, as the annotation is untrusted input and may be long.
-        let sorted = |mut names: Vec<_>| {
-            names.sort_unstable();
-            names
-        };
-        (sorted(before) != sorted(after)).then_some((POOLS_KEY, value))
+        // The annotation is untrusted input and may be long.
+        let mut named = HashSet::new();
+        let after = others.chain(opened.iter().map(|pool| pool.name.as_str()));
+        let after: Vec<&str> = after.filter(|name| named.insert(*name)).collect();
+        (names(self.pools).collect::<HashSet<_>>() != named).then(|| (POOLS_KEY, after.join(",")))
     }
 }
 

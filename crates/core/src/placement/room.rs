@@ -1,7 +1,7 @@
 //! Limits on the size of a Pod: the API server would refuse one that managed additions make too large.
 
 use super::Edits;
-use crate::pod::{Pod, REASON_KEY, Toleration};
+use crate::pod::{Kept, Pod, REASON_KEY};
 
 /// Maximal bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
 pub(super) const ANNOTATIONS: usize = 256 << 10;
@@ -29,13 +29,8 @@ impl Edits<'_> {
         let count = self.add.len() + annotations.count();
         // JSON is longer than the stored form.
         let steering: usize = if self.steers { self.spec.values().map(String::len).sum() } else { 0 };
-        let added = self.add.iter().map(|toleration| length(toleration)).sum::<usize>() + steering;
+        let added = self.add.iter().map(|toleration| toleration.held()).sum::<usize>() + steering;
         let after = pod.bytes.saturating_add(added + written + count * AROUND);
         count == 0 && steering == 0 || after <= OBJECT
     }
-}
-
-fn length(toleration: &Toleration<'_>) -> usize {
-    let Toleration { key, operator, value, effect, .. } = toleration;
-    [key, operator, value, effect].iter().map(|text| text.as_str().len()).sum()
 }

@@ -7,7 +7,7 @@ use super::preference::{self, Preferred};
 use super::{Placement, names};
 use crate::image::PlatformSet;
 use crate::pod::{
-    ARCH_KEY, Affinity, Applied, AppliedLists, Expression, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY,
+    ARCH_KEY, Affinity, AppliedLists, Expression, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY,
     Scheduling, is_label_value,
 };
 use crate::policy::{PlacementRules, Require, Verdicts};
@@ -53,12 +53,12 @@ pub(super) fn steer(
         return;
     }
     let Some(there) = Scheduling::of(pod) else { return };
-    let was = before.and_then(|before| {
-        let scheduling = Scheduling::of(before)?;
-        let own = required_before(&scheduling, rules, before.annotation(REQUIRED_KEY), before.applied, None);
-        Some((scheduling, own))
+    let was_selected = before.and_then(|before| {
+        let there = Scheduling::of(before)?;
+        let own = required_before(&there, rules, before.annotation(REQUIRED_KEY), before.applied, None);
+        own.stands_in(&there).then_some(own.selected.is_some())
     });
-    let mut own = required_before(&there, rules, marked, pod.applied, was.as_ref());
+    let mut own = required_before(&there, rules, marked, pod.applied, was_selected);
     let preferences = names(preferred).filter_map(|name| Preferred::named(name, &verdicts.policy.pools));
     own.preferred = preferences.take(MARKED).collect();
     let users = own.taken_out(&there);
@@ -128,14 +128,14 @@ fn required(pod: &Pod<'_>, rules: &PlacementRules, nodes: Option<PlatformSet>, l
     Managed::requiring(&nodes.architectures(), rules.require == Require::NodeSelector, labels)
 }
 
-/// Returns what an earlier pass required: `written` is the annotation that says so, and `was` the node constraints
-/// before an update, all of them and the managed ones.
+/// Returns what an earlier pass required: `written` is the annotation that says so, and `was_selected` whether the node
+/// selector had it before an update, rather than the affinity.
 fn required_before(
     there: &Scheduling<'_>,
     rules: &PlacementRules,
     written: &str,
     applied: AppliedLists,
-    was: Option<&(Scheduling<'_>, Managed)>,
+    was_selected: Option<bool>,
 ) -> Managed {
     let architectures = platforms(written).architectures();
     let labels = rules.pod_labels.iter().filter_map(|key| {
@@ -144,20 +144,17 @@ fn required_before(
     });
     let expression = Expression::is_in(ARCH_KEY, architectures.iter().copied());
     let is_required = || there.terms().iter().any(|term| term.expressions.contains(&expression));
-    let was_selected = was.is_some_and(|(_, own)| own.selected.is_some());
-    let is_selected = applied.node_selector != Applied::Now
+    let is_selected = !applied.node_selector
         && matches!(&*architectures, [one] if there.architecture() == Some(one))
-        && match was {
-            // A constraint that an update has in another place than before is the user's.
-            Some((there, own)) if own.stands_in(there) => was_selected,
-            // The node selector may be the user's if the affinity has the managed constraint.
-            _ => rules.require == Require::NodeSelector || !is_required(),
-        };
-    let sought: &[&'static str] = if was_selected && !is_selected { &[] } else { &architectures };
+        // A constraint that an update has in another place than before is the user's. Otherwise the node selector may
+        // be the user's if the affinity has the managed constraint.
+        && was_selected.unwrap_or_else(|| rules.require == Require::NodeSelector || !is_required());
+    let is_moved = was_selected == Some(true) && !is_selected;
+    let sought: &[&'static str] = if is_moved { &[] } else { &architectures };
     let mut own = Managed::requiring(sought, is_selected, labels);
     // An owner who applies a required affinity applies a term: if all terms look managed, that one is among them.
     let is_alone = || there.required().is_some_and(|terms| own.users_terms(terms).is_none());
-    if applied.required == Applied::Now || applied.required == Applied::Before && is_alone() {
+    if applied.required || applied.required_before && is_alone() {
         own.required.clear();
     }
     own

@@ -10,30 +10,15 @@ use serde_json::value::RawValue;
 
 use super::Text;
 
-/// Paths of the lists in `fieldsV1`, below the template's spec.
-const TOLERATIONS: [&str; 1] = ["f:tolerations"];
-const NODE_SELECTOR: [&str; 1] = ["f:nodeSelector"];
-const REQUIRED: [&str; 3] =
-    ["f:affinity", "f:nodeAffinity", "f:requiredDuringSchedulingIgnoredDuringExecution"];
-const TEMPLATE: [&str; 3] = ["f:spec", "f:template", "f:spec"];
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Applied {
-    #[default]
-    Never,
-    /// An earlier request applied the list. Since then tolerarch may have added to it, even if it was empty.
-    Before,
-    /// The request under review applied the list with this content.
-    Now,
-}
-
-/// Time at which each list that can hold managed items was last applied.
+/// Lists that can hold managed items, each set if the request under review has applied it with its content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct AppliedLists {
-    pub(crate) tolerations: Applied,
-    pub(crate) node_selector: Applied,
+    pub(crate) tolerations: bool,
+    pub(crate) node_selector: bool,
     /// The terms of the required node affinity.
-    pub(crate) required: Applied,
+    pub(crate) required: bool,
+    /// Set if an earlier request has applied these terms. Since then tolerarch may have added to them, even to none.
+    pub(crate) required_before: bool,
 }
 
 #[derive(Deserialize)]
@@ -54,15 +39,19 @@ impl AppliedLists {
         let times: HashMap<_, _> = before.iter().map(|entry| (&entry.manager, &entry.time)).collect();
         let specs = after.iter().filter_map(|entry| {
             let is_new = times.get(&entry.manager) != Some(&&entry.time);
-            let applied = if is_new { Applied::Now } else { Applied::Before };
-            Some((applied, inner(entry.fields?, &TEMPLATE)?))
+            Some((is_new, member(entry.fields?, &["f:spec", "f:template", "f:spec"])?))
         });
         let specs: Vec<_> = specs.collect();
-        let of = |path: &[&str]| {
-            let applied = specs.iter().filter(|(_, spec)| inner(spec, path).is_some());
-            applied.map(|(applied, _)| *applied).max().unwrap_or_default()
+        let has = |applied: bool, path: &[&str]| {
+            specs.iter().any(|(is_new, spec)| *is_new == applied && member(spec, path).is_some())
         };
-        Self { tolerations: of(&TOLERATIONS), node_selector: of(&NODE_SELECTOR), required: of(&REQUIRED) }
+        let required = ["f:affinity", "f:nodeAffinity", "f:requiredDuringSchedulingIgnoredDuringExecution"];
+        Self {
+            tolerations: has(true, &["f:tolerations"]),
+            node_selector: has(true, &["f:nodeSelector"]),
+            required: has(true, &required),
+            required_before: has(false, &required),
+        }
     }
 }
 
@@ -72,9 +61,10 @@ fn applies(entries: Option<&RawValue>) -> Vec<Entry<'_>> {
     entries.into_iter().flatten().filter(is_apply).collect()
 }
 
-fn inner<'a>(fields: &'a RawValue, path: &[&str]) -> Option<&'a RawValue> {
-    path.iter().try_fold(fields, |fields, name| {
-        let members: HashMap<Cow<'_, str>, &RawValue> = serde_json::from_str(fields.get()).ok()?;
+/// Returns the member at a path of names, if there are objects on the way.
+pub(crate) fn member<'a>(json: &'a RawValue, path: &[&str]) -> Option<&'a RawValue> {
+    path.iter().try_fold(json, |json, name| {
+        let members: HashMap<Cow<'_, str>, &RawValue> = serde_json::from_str(json.get()).ok()?;
         members.get(*name).copied()
     })
 }
@@ -103,27 +93,36 @@ mod tests {
             (json!({"f:containers": {"k:{\"name\":\"c0\"}": {".": {}}}}), json!({"f:tolerations": {}}));
         let required = json!({"f:affinity": {"f:nodeAffinity": {"f:requiredDuringSchedulingIgnoredDuringExecution": {}}}});
         let flux = |time: &str, spec: &Value| entry("flux", "Apply", time, spec);
-        let before = json!([flux("2026-01-01T00:00:00Z", &tolerations)]);
-        let (never, earlier, now) = (Applied::Never, Applied::Before, Applied::Now);
+        let mut both = tolerations.clone();
+        both["f:affinity"] = required["f:affinity"].clone();
+        let before = json!([flux("2026-01-01T00:00:00Z", &both)]);
+        let none: &[&str] = &[];
         for (after, expected) in [
-            (before.clone(), [earlier, never, never]),
-            (json!([]), [never; 3]),
-            (json!("none"), [never; 3]),
-            (json!([flux("2026-01-01T00:00:01Z", &tolerations)]), [now, never, never]),
-            (json!([flux("2026-01-01T00:00:01Z", &containers)]), [never; 3]),
-            (json!([flux("2026-01-01T00:00:01Z", &required)]), [never, never, now]),
-            (json!([flux("2026-01-01T00:00:01Z", &json!({"f:affinity": {}}))]), [never; 3]),
-            (json!([entry("edit", "Update", "2026-01-01T00:00:01Z", &tolerations)]), [never; 3]),
+            (before.clone(), &["required before"][..]),
+            (json!([]), none),
+            (json!("none"), none),
+            (json!([flux("2026-01-01T00:00:01Z", &tolerations)]), &["tolerations"]),
+            (json!([flux("2026-01-01T00:00:01Z", &containers)]), none),
+            (json!([flux("2026-01-01T00:00:01Z", &required)]), &["required"]),
+            (json!([flux("2026-01-01T00:00:01Z", &json!({"f:affinity": {}}))]), none),
+            (json!([entry("edit", "Update", "2026-01-01T00:00:01Z", &both)]), none),
             (
                 json!([
                     before[0],
                     entry("argo", "Apply", "2026-01-01T00:00:01Z", &json!({"f:nodeSelector": {}}))
                 ]),
-                [earlier, now, never],
+                &["selector", "required before"],
             ),
         ] {
-            let lists = of(&after, &before);
-            assert_eq!([lists.tolerations, lists.node_selector, lists.required], expected, "{after}");
+            let AppliedLists { tolerations, node_selector, required, required_before } = of(&after, &before);
+            let all = [
+                ("tolerations", tolerations),
+                ("selector", node_selector),
+                ("required", required),
+                ("required before", required_before),
+            ];
+            let seen: Vec<&str> = all.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| *name).collect();
+            assert_eq!(seen, expected, "{after}");
         }
         let mut status = flux("2026-01-01T00:00:01Z", &tolerations);
         status["subresource"] = json!("status");
@@ -136,9 +135,13 @@ mod tests {
         let deep = format!("{}{{}}{}", r#"{"f:spec":"#.repeat(50_000), "}".repeat(50_000));
         let deep = RawValue::from_string(format!(r#"[{{"operation":"Apply","fieldsV1":{deep}}}]"#)).unwrap();
         assert_eq!(AppliedLists::of(Some(&deep), None), AppliedLists::default());
-        let many: Vec<Value> = (0..20_000)
-            .map(|at| entry(&at.to_string(), "Apply", "t", &json!({"f:tolerations": {}})))
-            .collect();
-        assert_eq!(of(&json!(many), &json!(many)).tolerations, Applied::Before);
+        let required = json!({"f:affinity": {"f:nodeAffinity": {"f:requiredDuringSchedulingIgnoredDuringExecution": {}}}});
+        let many: Vec<Value> =
+            (0..20_000).map(|at| entry(&at.to_string(), "Apply", "t", &required)).collect();
+        let required_before = true;
+        assert_eq!(
+            of(&json!(many), &json!(many)),
+            AppliedLists { required_before, ..AppliedLists::default() }
+        );
     }
 }

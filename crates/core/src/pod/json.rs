@@ -81,14 +81,10 @@ pub(super) fn read_small<'p, T: Deserialize<'p>>(json: &'p Unread<'_>) -> Option
     if json.size() > SMALL { None } else { json.read() }
 }
 
-pub(super) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Option<T>, D::Error> {
-    Ok(Option::deserialize(json)?.map(|Object(members)| members))
-}
-
 pub(super) fn object_or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     json: D,
 ) -> Result<T, D::Error> {
-    Ok(object(json)?.unwrap_or_default())
+    Ok(Option::deserialize(json)?.map(|Object(members)| members).unwrap_or_default())
 }
 
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(

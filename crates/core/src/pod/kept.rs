@@ -75,7 +75,7 @@ pub(crate) use kept;
 
 kept! {
     Pod { metadata, spec, template_of; bytes, applied }
-    Metadata { name, generate_name, owner_references, labels, annotations }
+    Metadata { name, generate_name, owner_references, labels, annotations; is_there }
     Owner { kind, name; controller }
     Labels { own, all }
     Picked { members; count, bytes }

@@ -12,9 +12,8 @@ impl Pod<'_> {
     /// Returns the Pod as at its creation: on no node, not stored, and without its own name if it has a controller.
     #[must_use]
     pub fn as_created(mut self) -> Self {
-        let is_controlled = self.controller().is_some();
-        if let Some(metadata) = self.metadata.as_mut().filter(|_| is_controlled) {
-            metadata.name = Text::default();
+        if self.controller().is_some() {
+            self.metadata.name = Text::default();
         }
         self.spec.node_name = Text::default();
         // The Pod's size now says nothing of its size at its creation.
