@@ -329,9 +329,8 @@ impl Failure {
                 (causes.join(": "), ExitCode::FAILURE)
             }
         };
-        // Messages of an API server are untrusted; faults of a configuration have lines of their own.
-        let lines: Vec<String> = text.lines().map(output::shown).collect();
-        output::tell(&format!("tolerarch: {}", lines.join("\n")));
+        // Faults of a configuration have lines of their own.
+        format!("tolerarch: {text}").lines().for_each(output::tell);
         status
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::examined::{Examined, ImageState, PoolState, failure};
-use super::output::{self, Colour, Look, Output, Row, count, print, shown, table};
+use super::output::{self, Colour, Look, Output, Row, count, paragraphs, print, shown, table};
 use super::session::{FailOn, Session, cause, run_alone};
 use super::{Failure, Shared};
 use tolerarch_core::image::{ImageRef, PlatformSet, ReferenceError, Support};
@@ -53,8 +53,7 @@ impl Inspect {
         print(&match self.output {
             Output::Table => {
                 let look = Look::of_stdout(&shared.environment);
-                let all: Vec<String> = inspected.iter().map(|one| one.table(self.explain, look)).collect();
-                all.join("\n")
+                paragraphs(inspected.iter().map(|one| one.table(self.explain, look)))
             }
             Output::Json => {
                 let images: Value = inspected.iter().map(Inspected::json).collect();
@@ -164,15 +163,11 @@ impl Inspected {
         let asked = count(trace.requests.len() as u64, "request");
         let source = self.source.as_ref().map(|source| format!("{source}, ")).unwrap_or_default();
         line("from", &format!("{source}{asked}, {milliseconds} ms"));
-        if !trace.entries.is_empty() {
-            let rows: Vec<Row> = trace.entries.iter().map(entry_row).collect();
-            text += &format!("\n{}", table(&["ENTRY", "COUNTS", "AS", "DIGEST"], &rows, "  ", look));
-        }
-        if explain && !trace.requests.is_empty() {
-            let rows: Vec<Row> = trace.requests.iter().map(request_row).collect();
-            text += &format!("\n{}", table(&["ASKED", "SHOWN", "ANSWER", "MS", "URL"], &rows, "  ", look));
-        }
-        text
+        let entries = trace.entries.iter().map(entry_row);
+        let entries = table(&["ENTRY", "COUNTS", "AS", "DIGEST"], entries, "  ", look);
+        let requests = trace.requests.iter().filter(|_| explain).map(request_row);
+        let requests = table(&["ASKED", "SHOWN", "ANSWER", "MS", "URL"], requests, "  ", look);
+        paragraphs([text, entries, requests])
     }
 }
 
@@ -228,8 +223,7 @@ fn entry_row(entry: &TracedEntry) -> Row {
         _ => ("no", Colour::Faint),
     };
     let digest: String = digest.chars().take(DIGEST).collect();
-    let cells = vec![format!("{nested}{}", shown(platform)), counts.to_owned(), shown(&meaning), digest];
-    Row { colour, cells }
+    Row { colour, cells: vec![format!("{nested}{platform}"), counts.to_owned(), meaning, digest] }
 }
 
 /// Returns the status, or the kind of failure.
@@ -257,5 +251,5 @@ fn request_row(request: &TracedRequest) -> Row {
         _ => "-".to_owned(),
     };
     let (asked, took) = (format!("{method} {}", kind.as_str()), milliseconds(*took).to_string());
-    Row { colour: Colour::Plain, cells: vec![asked, credential, answer(request), took, shown(url.as_str())] }
+    Row { colour: Colour::Plain, cells: vec![asked, credential, answer(request), took, url.to_string()] }
 }

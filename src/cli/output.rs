@@ -25,9 +25,9 @@ pub(super) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a line to standard error; drops the line if standard error is closed.
+/// Writes a line to standard error, with untrusted texts escaped; drops the line if standard error is closed.
 pub(super) fn tell(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let _ = writeln!(io::stderr().lock(), "{}", shown(line));
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -82,6 +82,7 @@ impl Colour {
 
 pub(super) struct Row {
     pub(super) colour: Colour,
+    /// Texts, which may be untrusted.
     pub(super) cells: Vec<String>,
 }
 
@@ -90,10 +91,24 @@ const VERDICT: &[&str] = &["REASON", "DECISION"];
 /// Minimal width of all other columns.
 const LEAST: usize = 4;
 
-/// Renders aligned columns. A narrow terminal cuts the widest one, whose texts keep their ends, where images differ.
-pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> String {
+/// Renders aligned columns; nothing without rows. A narrow terminal cuts the widest column, whose texts keep their ends,
+/// where images differ.
+pub(super) fn table(
+    header: &[&str],
+    rows: impl IntoIterator<Item = Row>,
+    indent: &str,
+    look: Look,
+) -> String {
+    let escaped = |Row { colour, cells }| Row {
+        colour,
+        cells: cells.iter().map(|cell: &String| shown(cell)).collect(),
+    };
+    let rows: Vec<Row> = rows.into_iter().map(escaped).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
     let top = Row { colour: Colour::Plain, cells: header.iter().map(ToString::to_string).collect() };
-    let rows = || once(&top).chain(rows);
+    let rows = || once(&top).chain(&rows);
     let mut widths = vec![0; header.len()];
     for row in rows() {
         for (width, cell) in widths.iter_mut().zip(&row.cells) {
@@ -127,11 +142,18 @@ fn cut(cell: &str, width: usize) -> String {
     format!("…{kept}")
 }
 
-/// Wraps a sentence between words at the width of the terminal; all lines but the first get `indent`.
+/// Joins the texts that are not empty, with an empty line between them.
+pub(super) fn paragraphs(texts: impl IntoIterator<Item = String>) -> String {
+    let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+    texts.join("\n")
+}
+
+/// Wraps a sentence, which may be untrusted, between words at the width of the terminal; all lines but the first get
+/// `indent`.
 pub(super) fn wrapped(text: &str, indent: &str, look: Look) -> String {
     let width = look.width.unwrap_or(usize::MAX);
     let (mut wrapped, mut column) = (String::new(), 0);
-    for word in text.split_inclusive(' ') {
+    for word in shown(text).split_inclusive(' ') {
         let length = word.trim_end().chars().count();
         if column + length > width && column > indent.len() {
             wrapped.truncate(wrapped.trim_end().len());

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::configured::Configured;
 use super::inventory::Shown;
-use super::output::{self, Colour, Look, Row, print, shown, wrapped};
+use super::output::{self, Colour, Look, Row, print, wrapped};
 use super::session::run;
 use super::{Failure, Shared};
 use crate::config::Discover;
@@ -71,10 +71,10 @@ const fn source(source: Source) -> &'static str {
 
 /// Renders a table, and below it the verdict on each pool, warnings and notes.
 fn table(discovery: &Discovery<'_>, Shown { inventory, nodes, notes }: &Shown, look: Look) -> String {
-    let rows = discovery.pools.iter().map(|known| row(known, nodes.is_some())).collect::<Vec<Row>>();
-    let mut text = output::table(&["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"], &rows, "", look);
+    let rows = discovery.pools.iter().map(|known| row(known, nodes.is_some()));
+    let mut text = output::table(&["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"], rows, "", look);
     let mut line = |colour: Colour, line: &str| {
-        text += &colour.paint(&wrapped(&shown(line), "  ", look), look);
+        text += &colour.paint(&wrapped(line, "  ", look), look);
     };
     // Without any NodePool there is no verdict on the source of new nodes.
     let told = discovery.pools.iter().filter(|_| !inventory.node_pools.is_empty());
@@ -87,9 +87,9 @@ fn table(discovery: &Discovery<'_>, Shown { inventory, nodes, notes }: &Shown, l
         line(Colour::Yellow, &warning);
     }
     if !discovery.closed.is_empty() {
-        let closed = discovery.closed.iter().map(|pool| closed_row(pool, inventory)).collect::<Vec<Row>>();
+        let closed = discovery.closed.iter().map(|pool| closed_row(pool, inventory));
         text += "\nNodePools with taints that no pool opens:\n";
-        text += &output::table(&["NODEPOOL", "PLATFORMS", "TAINTS"], &closed, "", look);
+        text += &output::table(&["NODEPOOL", "PLATFORMS", "TAINTS"], closed, "", look);
     }
     text
 }
@@ -106,7 +106,7 @@ fn row(known: &KnownPool<'_>, are_nodes_read: bool) -> Row {
         known.pool.name.clone(),
         source(known.source).to_owned(),
         architectures(known.pool.platforms),
-        shown(&node_pools.join(", ")),
+        node_pools.join(", "),
         if are_nodes_read { known.nodes.to_string() } else { "?".to_owned() },
     ];
     Row { colour: Colour::Plain, cells }
@@ -115,8 +115,7 @@ fn row(known: &KnownPool<'_>, are_nodes_read: bool) -> Row {
 fn closed_row(pool: &NodePool, inventory: &Inventory) -> Row {
     let taints: Vec<&str> = pool.taints.iter().map(|taint| taint.key.as_str()).collect();
     let platforms = architectures(inventory.platforms_of(pool));
-    let cells = vec![shown(pool.name()), platforms, shown(&taints.join(", "))];
-    Row { colour: Colour::Faint, cells }
+    Row { colour: Colour::Faint, cells: vec![pool.name().to_owned(), platforms, taints.join(", ")] }
 }
 
 fn document(discovery: &Discovery<'_>, shown: &Shown) -> Value {

@@ -12,7 +12,7 @@ use super::advice::{fix, placeholder};
 use super::configured::Configured;
 use super::inventory::Shown;
 use super::kubernetes::Access;
-use super::output::{Colour, Progress, shown, tell};
+use super::output::{Colour, Progress, tell};
 use super::{Failure, Shared};
 use crate::config::Config;
 use crate::serve::{self, Discovered};
@@ -108,7 +108,7 @@ pub(super) fn run_alone<T>(
         if configured.config.discover.is_on() {
             configured.notes.push("this command asks no cluster for pools: they are those of the configuration, whatever `discover` finds".to_owned());
         }
-        configured.notes.iter().for_each(|note| tell(&format!("tolerarch: note: {}", shown(note))));
+        configured.notes.iter().for_each(|note| tell(&format!("tolerarch: note: {note}")));
         Ok(work(Session::new(shared, configured, progress, images, None)?.under(profile)?).await)
     })
 }

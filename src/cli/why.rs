@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::advice::unread_pull_secrets;
 use super::check::{Object, objects_of};
-use super::output::{Look, Output, Progress, json, print, shown, tell};
+use super::output::{Look, Output, Progress, json, paragraphs, print, tell};
 use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
@@ -72,12 +72,12 @@ impl Why {
             survey.notes.extend(unread_pull_secrets(unread, "these objects"));
             Ok((all, survey.notes, faults))
         })?;
-        faults.iter().for_each(|fault| tell(&format!("tolerarch: {}", shown(fault))));
+        faults.iter().for_each(|fault| tell(&format!("tolerarch: {fault}")));
         let text = match self.output {
             Output::Table => {
-                notes.iter().for_each(|note| tell(&format!("tolerarch: note: {}", shown(note))));
+                notes.iter().for_each(|note| tell(&format!("tolerarch: note: {note}")));
                 let look = Look::of_stdout(&shared.environment);
-                explained.iter().map(|one| one.table(look)).collect::<Vec<_>>().join("\n")
+                paragraphs(explained.iter().map(|one| one.table(look)))
             }
             Output::Json => json(&json!({"objects": explained, "notes": notes}))?,
         };

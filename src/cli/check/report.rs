@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::super::advice::{EXCLUDED, placeholder, unread_pull_secrets};
-use super::super::output::{Look, Row, document, print, shown, table, tell};
+use super::super::output::{Look, Row, document, paragraphs, print, shown, table, tell};
 use super::super::session::{BlockingImage, Decided, colour};
 use super::workload::{Object, Place, UnseenImage};
 
@@ -61,7 +61,7 @@ impl InputError {
         let file = if file == "-" { "standard input" } else { file };
         let place =
             if *document == 0 { String::new() } else { format!(": document {document}, line {line}") };
-        shown(&format!("{file}{place}: {message}"))
+        format!("{file}{place}: {message}")
     }
 }
 
@@ -76,35 +76,28 @@ impl Report {
         let rows_of = |verdict: &Verdict| {
             let Verdict { object, decided } = verdict;
             let mut cells = vec![
-                shown(&object.place.namespace),
-                shown(&object.label()),
+                object.place.namespace.clone(),
+                object.label(),
                 decided.decision.to_owned(),
-                shown(&decided.pools.join(",")),
-                decided.reason.as_str().to_owned(),
-                decided.image.as_deref().map(shown).unwrap_or_default(),
+                decided.pools.join(","),
+                decided.reason.to_string(),
+                decided.image.clone().unwrap_or_default(),
             ];
             if files {
-                cells.insert(0, format!("{}:{}", shown(&object.place.file), object.place.line));
+                cells.insert(0, format!("{}:{}", object.place.file, object.place.line));
             }
             let mut rows = vec![Row { colour: colour(decided.reason), cells }];
             for other in decided.blockers.iter().filter(|other| decided.image.as_ref() != Some(&other.image))
             {
                 let mut cells = vec![String::new(); header.len()];
-                cells[header.len() - 2] = other.reason.as_str().to_owned();
-                cells[header.len() - 1] = shown(&other.image);
+                cells[header.len() - 2] = other.reason.to_string();
+                cells[header.len() - 1] = other.image.clone();
                 rows.push(Row { colour: colour(other.reason), cells });
             }
             rows
         };
-        let rows: Vec<Row> = self.results.iter().flat_map(rows_of).collect();
-        let table = if rows.is_empty() { String::new() } else { table(&header, &rows, "", look) };
-        let mut text = String::new();
-        for part in [table, self.warnings()].into_iter().chain(self.notes()) {
-            if !part.is_empty() {
-                text += &format!("{part}\n");
-            }
-        }
-        text + &self.footer()
+        let table = table(&header, self.results.iter().flat_map(rows_of), "", look);
+        paragraphs([table, self.warnings()].into_iter().chain(self.notes()).chain([self.footer()]))
     }
 
     /// Returns the warnings that the API server would send to the creator of the Pod.
@@ -177,7 +170,7 @@ impl Report {
             if let Some(patch) = &verdict.decided.patch {
                 let Place { kind, namespace, name, .. } = &verdict.object.place;
                 let namespace = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
-                tell(&shown(&format!("# {}/{name}{namespace}", kind.to_lowercase())));
+                tell(&format!("# {}/{name}{namespace}", kind.to_lowercase()));
                 print(&document(patch.get()))?;
             }
         }

@@ -12,30 +12,30 @@ fn rows() -> Vec<Row> {
 fn columns_are_aligned() {
     let look = Look { colour: false, width: None };
     let expected = "NAME           IMAGE\nweb            registry.example.com/team/app:1\na-longer-name\n";
-    assert_eq!(table(&["NAME", "IMAGE"], &rows(), "", look), expected);
-    let coloured = table(&["NAME", "IMAGE"], &rows(), "", Look { colour: true, width: None });
+    assert_eq!(table(&["NAME", "IMAGE"], rows(), "", look), expected);
+    let coloured = table(&["NAME", "IMAGE"], rows(), "", Look { colour: true, width: None });
     assert_eq!(coloured.matches("\x1b[32mweb").count(), 1);
     assert_eq!(coloured.matches("\x1b[0m").count(), 1);
 }
 
 #[test]
 fn a_narrow_terminal_gets_the_ends_of_long_texts() {
-    let table = table(&["NAME", "IMAGE"], &rows(), "", Look { colour: false, width: Some(30) });
+    let table = table(&["NAME", "IMAGE"], rows(), "", Look { colour: false, width: Some(30) });
     assert!(table.lines().all(|line| line.chars().count() <= 30), "{table}");
     assert!(table.contains("…com/team/app:1"), "{table}");
-    let tiny = super::table(&["NAME", "IMAGE"], &rows(), "", Look { colour: false, width: Some(3) });
+    let tiny = super::table(&["NAME", "IMAGE"], rows(), "", Look { colour: false, width: Some(3) });
     assert_eq!(tiny.lines().count(), 3);
 }
 
 #[test]
 fn words_of_short_lists_are_cut_last() {
     let cells = ["Deployment/a-long-name", "platform-missing", "registry.example.com/team/app:1"];
-    let rows = [Row { colour: Colour::Plain, cells: cells.map(str::to_owned).to_vec() }];
+    let rows = || [Row { colour: Colour::Plain, cells: cells.map(str::to_owned).to_vec() }];
     let look = |width| Look { colour: false, width: Some(width) };
-    let narrow = table(&["OBJECT", "REASON", "IMAGE"], &rows, "", look(44));
+    let narrow = table(&["OBJECT", "REASON", "IMAGE"], rows(), "", look(44));
     assert!(narrow.contains(" platform-missing ") && narrow.contains("…/team/app:1"), "{narrow}");
     assert!(narrow.lines().all(|line| line.chars().count() <= 44), "{narrow}");
-    let tiny = table(&["OBJECT", "REASON", "IMAGE"], &rows, "", look(40));
+    let tiny = table(&["OBJECT", "REASON", "IMAGE"], rows(), "", look(40));
     assert!(tiny.lines().all(|line| line.chars().count() <= 40), "{tiny}");
 }
 
@@ -45,7 +45,7 @@ fn the_reason_is_whole_in_80_columns() {
     let mut cells = vec!["x".repeat(63); header.len()];
     (cells[3], cells[5]) = ("tolerated".into(), "registry-not-allowed".into());
     let table =
-        table(&header, &[Row { colour: Colour::Plain, cells }], "", Look { colour: false, width: Some(80) });
+        table(&header, [Row { colour: Colour::Plain, cells }], "", Look { colour: false, width: Some(80) });
     assert!(table.contains(" tolerated ") && table.contains(" registry-not-allowed "), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
 }
@@ -65,7 +65,12 @@ fn colours_are_for_terminals_that_want_them() {
 
 #[test]
 fn nothing_steers_a_terminal() {
-    assert_eq!(shown("a\x1b[31m\n\u{202e}ü"), "a\\u{1b}[31m\\n\\u{202e}ü");
+    let (text, escaped) = ("a\x1b[31m\n\u{202e}ü", "a\\u{1b}[31m\\n\\u{202e}ü");
+    assert_eq!(shown(text), escaped);
+    let look = Look { colour: false, width: None };
+    assert_eq!(wrapped(text, "", look), format!("{escaped}\n"));
+    let row = Row { colour: Colour::Plain, cells: vec![text.to_owned()] };
+    assert_eq!(table(&["A"], [row], "", look), format!("A\n{escaped}\n"));
 }
 
 #[test]

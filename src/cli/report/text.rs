@@ -1,6 +1,6 @@
 //! Report for a terminal.
 
-use super::super::output::{Colour, Look, Row, shown, table, wrapped};
+use super::super::output::{Colour, Look, Row, paragraphs, table, wrapped};
 use super::Report;
 use super::sections::{Cell, Section};
 use tolerarch_engine::census::Coverage;
@@ -10,18 +10,9 @@ const ROWS: usize = 20;
 
 impl Report {
     pub(super) fn text(&self, look: Look) -> String {
-        let mut text = String::new();
-        for section in &self.sections(&[self.by]) {
-            if !text.is_empty() {
-                text.push('\n');
-            }
-            text += &lines(section, look);
-        }
-        if !self.notes.is_empty() {
-            text.push('\n');
-            text.extend(self.notes.iter().map(|note| wrapped(&format!("note: {}", shown(note)), "  ", look)));
-        }
-        text
+        let sections = self.sections(&[self.by]);
+        let notes = self.notes.iter().map(|note| wrapped(&format!("note: {note}"), "  ", look));
+        paragraphs(sections.iter().map(|section| lines(section, look)).chain([notes.collect()]))
     }
 }
 
@@ -38,29 +29,21 @@ fn lines(section: &Section, look: Look) -> String {
             Some(Coverage::Skipped) => Colour::Faint,
             None => Colour::Plain,
         };
-        Row { colour, cells: cells.iter().map(|cell| shown(cell.text())).collect() }
+        Row { colour, cells: cells.iter().map(|cell| cell.text().to_owned()).collect() }
     };
     // Sentences are below their table, as they would make it too wide.
     let sentences = columns.iter().position(|name| matches!(*name, "DO" | "CAUSE"));
     let kept = sentences.unwrap_or(columns.len());
-    let mut text = format!("{title}\n\n");
-    if kept > 1 {
-        let rows: Vec<Row> = rows.iter().take(ROWS).map(|cells| row(&cells[..kept])).collect();
-        text += &table(&columns[..kept], &rows, "  ", look);
-    }
-    if let Some(sentences) = sentences {
-        if kept > 1 {
-            text.push('\n');
-        }
-        for cells in rows.iter().take(ROWS) {
-            let sentence = format!("  {}: {}", shown(cells[0].text()), shown(cells[sentences].text()));
-            text += &wrapped(&sentence, "    ", look);
-        }
-    }
-    if let Some(more) = rows.len().checked_sub(ROWS).filter(|more| *more > 0) {
-        text += &format!("  and {more} more; -o json has them all\n");
-    }
-    text
+    let most = || rows.iter().take(ROWS);
+    let table =
+        table(&columns[..kept], most().filter(|_| kept > 1).map(|cells| row(&cells[..kept])), "  ", look);
+    let sentence = |cells: &Vec<Cell>| {
+        let sentence = format!("  {}: {}", cells[0].text(), cells[sentences?].text());
+        Some(wrapped(&sentence, "    ", look))
+    };
+    let more = rows.len().checked_sub(ROWS).filter(|more| *more > 0);
+    let more = more.map(|more| format!("  and {more} more; -o json has them all\n")).unwrap_or_default();
+    paragraphs([format!("{title}\n"), table, most().filter_map(sentence).collect()]) + &more
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::super::advice::fix;
 use super::super::check::{Object, Place};
 use super::super::examined::{Examined, ImageState, PoolState};
-use super::super::output::{Colour, Look, Row, shown, table, wrapped};
+use super::super::output::{Colour, Look, Row, paragraphs, shown, table, wrapped};
 use super::super::session::{Session, colour};
 use super::super::survey::{Survey, SurveyedPod};
 use tolerarch_core::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REASON_KEY, REQUIRED_KEY, Usage};
@@ -67,7 +67,7 @@ impl Marks {
     fn text(&self) -> String {
         let said = MARKS.iter().filter_map(|(member, _, what)| {
             let text = self.0.get(member).filter(|text| !text.is_empty())?;
-            Some(format!("{what} {}", shown(text)))
+            Some(format!("{what} {text}"))
         });
         let said: Vec<String> = said.collect();
         if said.is_empty() { "-".to_owned() } else { said.join(", ") }
@@ -107,7 +107,7 @@ impl Explained {
         let title = format!("{} in {}", self.label, self.namespace);
         let mut text = colour(self.today.reason).paint(&shown(&title), look) + "\n";
         let mut line = |name: &str, value: &str| {
-            text += &wrapped(&format!("  {name:<10} {}", shown(value)), "             ", look);
+            text += &wrapped(&format!("  {name:<10} {value}"), "             ", look);
         };
         if let Some(marks) = &self.decided {
             line("decided", &marks.text());
@@ -121,31 +121,21 @@ impl Explained {
         for warning in warnings {
             line("warning", warning);
         }
-        let rows: Vec<Row> = images.iter().map(row).collect();
-        if !rows.is_empty() {
-            text += &format!("\n{}", table(&["PLATFORMS", "REASON", "IMAGE"], &rows, "  ", look));
-        }
+        let shown_images = table(&["PLATFORMS", "REASON", "IMAGE"], images.iter().map(row), "  ", look);
         let unknown = images.iter().filter_map(|image| Some((image, image.unknown?)));
         let advice = unknown.map(|(image, reason)| {
             let cause = image.cause.as_deref().unwrap_or(reason.as_str());
             // The cause of a failed connection includes advice already.
             let fix = fix(reason).filter(|_| reason != Reason::Unreachable || image.cause.is_none());
-            let said = [Some(shown(cause)), fix.map(ToOwned::to_owned)];
-            let said = said.into_iter().flatten().collect::<Vec<_>>().join("; ");
-            wrapped(&format!("  {}: {said}", shown(&image.image)), "    ", look)
+            let fix = fix.map(|fix| format!("; {fix}")).unwrap_or_default();
+            wrapped(&format!("  {}: {cause}{fix}", image.image), "    ", look)
         });
-        let advice: String = advice.collect();
-        if !advice.is_empty() {
-            text += &format!("\n{advice}");
-        }
-        let rows: Vec<Row> = self.pods.iter().take(PODS).map(PodState::row).collect();
-        if !rows.is_empty() {
-            text += &format!("\n{}", table(&["POD", "NODE", "PLATFORM", "DECIDED"], &rows, "  ", look));
-        }
+        let rows = self.pods.iter().take(PODS).map(PodState::row);
+        let mut pods = table(&["POD", "NODE", "PLATFORM", "DECIDED"], rows, "  ", look);
         if let Some(more) = self.pods.len().checked_sub(PODS).filter(|more| *more > 0) {
-            text += &format!("  and {more} more; -o json has them all\n");
+            pods += &format!("  and {more} more; -o json has them all\n");
         }
-        text
+        paragraphs([text, shown_images, advice.collect(), pods])
     }
 }
 
@@ -169,7 +159,7 @@ fn row(image: &ImageState) -> Row {
         None => (format!("lacks {}", image.lacks), Colour::Red),
     };
     let platforms = image.platforms.map_or_else(|| "unknown".to_owned(), |set| set.to_string());
-    Row { colour, cells: vec![platforms, reason, shown(&image.image)] }
+    Row { colour, cells: vec![platforms, reason, image.image.clone()] }
 }
 
 impl PodState {
@@ -195,7 +185,7 @@ impl PodState {
         let platform = self.platform.as_deref().unwrap_or("-");
         let wrong = if self.misplaced.is_empty() { "" } else { " (misplaced)" };
         let colour = if self.misplaced.is_empty() { Colour::Plain } else { Colour::Red };
-        let node = self.node.as_deref().map_or_else(|| "-".to_owned(), shown);
-        Row { colour, cells: vec![shown(&self.name), node, format!("{platform}{wrong}"), self.marks.text()] }
+        let node = self.node.as_deref().unwrap_or("-").to_owned();
+        Row { colour, cells: vec![self.name.clone(), node, format!("{platform}{wrong}"), self.marks.text()] }
     }
 }
