@@ -9,12 +9,11 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource as _;
-use kube::api::ObjectMeta;
-use serde::Deserialize;
 
 use super::output::Progress;
 use tolerarch_core::image::{ImageRef, PlatformSet};
 use tolerarch_engine::census::{IndexedPod, NamespaceSettings, PodIndex, Shape, Workload};
+// Of controllers, too, nothing but the metadata is read.
 use tolerarch_kubernetes::cluster::{Namespace, Node, RequestError, StoredPod, UserClient};
 
 #[derive(Default)]
@@ -128,11 +127,6 @@ fn platform(node: &Node) -> Option<PlatformSet> {
     format!("{os}/{}", node.architecture).parse().ok()
 }
 
-#[derive(Deserialize)]
-struct Owned {
-    metadata: ObjectMeta,
-}
-
 /// Returns the owners of the Pods' controllers, from the API server; from the controllers' names if those may not be
 /// listed.
 async fn owners(
@@ -153,9 +147,12 @@ async fn owners(
         if wanted.is_empty() {
             continue;
         }
-        let read = client.pages(&path, |_, items: Vec<Owned>| {
-            owners.extend(items.into_iter().filter_map(|Owned { metadata }| entry(kind, metadata, &wanted)));
-        });
+        let entry = |Namespace { metadata }| {
+            let above = metadata.controller?;
+            let controller = wanted.get(&workload(&metadata.namespace.into(), kind, &metadata.name))?;
+            Some((Arc::clone(controller), workload(&controller.namespace, &above.kind, &above.name).into()))
+        };
+        let read = client.pages(&path, |_, items| owners.extend(items.into_iter().filter_map(entry)));
         let Err(error) = read.await else { continue };
         notes.push(format!("{plural} cannot be listed, so workloads are named after their Pods: {error}"));
         for pod in pods() {
@@ -170,16 +167,4 @@ async fn owners(
 
 fn workload(namespace: &Arc<str>, kind: &str, name: &str) -> Workload {
     Workload { namespace: Arc::clone(namespace), kind: kind.into(), name: name.into() }
-}
-
-/// Returns this object with its owner, if the object is the controller of a Pod.
-fn entry(
-    kind: &str,
-    metadata: ObjectMeta,
-    controllers: &HashSet<Arc<Workload>>,
-) -> Option<(Arc<Workload>, Arc<Workload>)> {
-    let owner = metadata.owner_references?.into_iter().find(|owner| owner.controller == Some(true))?;
-    let controller = controllers.get(&workload(&metadata.namespace?.into(), kind, &metadata.name?))?;
-    let above = workload(&controller.namespace, &owner.kind, &owner.name);
-    Some((Arc::clone(controller), above.into()))
 }
