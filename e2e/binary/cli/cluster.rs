@@ -50,14 +50,35 @@ impl FakeCluster {
             let status = json!({"kind": "Status", "message": format!("{} is forbidden", uri.path())});
             return (StatusCode::FORBIDDEN, status.to_string()).into_response();
         }
-        match self.objects.get(uri.path()) {
+        match self.objects.get(uri.path()).cloned().or_else(|| own_kinds(uri.path())) {
             Some(Value::Array(items)) => {
-                page(items, uri.query().unwrap_or_default()).to_string().into_response()
+                page(&items, uri.query().unwrap_or_default()).to_string().into_response()
             }
             Some(object) => object.to_string().into_response(),
             None => StatusCode::NOT_FOUND.into_response(),
         }
     }
+}
+
+/// What every API server says of kinds of its own.
+fn own_kinds(path: &str) -> Option<Value> {
+    let resource = |name: &str, kind: &str, short: &str| json!({"name": name, "kind": kind, "singularName": "", "namespaced": true, "shortNames": [short]});
+    let group =
+        |name: &str| json!({"name": name, "preferredVersion": {"groupVersion": format!("{name}/v1")}});
+    Some(match path {
+        "/api/v1" => json!({"resources": [
+            {"name": "nodes", "kind": "Node", "singularName": "", "namespaced": false},
+            resource("pods", "Pod", "po"),
+        ]}),
+        "/apis" => json!({"groups": [group("apps"), group("batch")]}),
+        "/apis/apps" => group("apps"),
+        "/apis/apps/v1" => json!({"resources": [
+            resource("deployments", "Deployment", "deploy"),
+            resource("deployments/scale", "Scale", ""),
+        ]}),
+        "/apis/batch/v1" => json!({"resources": [resource("cronjobs", "CronJob", "cj")]}),
+        _ => return None,
+    })
 }
 
 fn page(items: &[Value], query: &str) -> Value {

@@ -67,13 +67,17 @@ fn shop_of(desk: &Desk) -> FakeCluster {
         .with(&format!("{DEPLOYMENTS}/legacy"), deployment("legacy", &legacy))
         .with(&format!("{PODS}/web-1"), opened)
         .with("/apis/argoproj.io/v1alpha1/namespaces/shop/rollouts/canary", rollout)
-        .with("/apis", json!({"groups": [{"name": "gone.example.com", "preferredVersion": {"groupVersion": "gone.example.com/v1"}}, group]}))
+        .with("/apis", json!({"groups": [
+            {"name": "gone.example.com", "preferredVersion": {"groupVersion": "gone.example.com/v1"}},
+            {"name": "apps", "preferredVersion": {"groupVersion": "apps/v1"}},
+            group,
+        ]}))
         .with("/apis/argoproj.io", group.clone())
         .with(
             "/apis/argoproj.io/v1alpha1",
             json!({"resources": [
-                {"name": "rollouts/status", "kind": "Rollout"},
-                {"name": "rollouts", "kind": "Rollout", "singularName": "rollout", "shortNames": ["ro"]},
+                {"name": "rollouts/status", "kind": "Rollout", "namespaced": true},
+                {"name": "rollouts", "kind": "Rollout", "singularName": "rollout", "namespaced": true, "shortNames": ["ro"]},
             ]}),
         )
         .with(PODS, json!(pods))
@@ -195,8 +199,15 @@ async fn pools_are_those_that_the_cluster_shows() {
 async fn what_is_not_there_is_a_failure_and_the_rest_is_done() {
     let desk = Desk::new(json!({})).await;
     let cluster = shop(&desk).await;
-    let ran = why(&desk, &cluster, &["deploy/gone", "widget.example.com/x", "deploy/web"]).await;
+    let arguments = ["deploy/gone", "widget.example.com/x", "node/x", "deploy/web"];
+    let ran = why(&desk, &cluster, &arguments).await;
     assert_eq!(ran.status, Some(1));
+    // Nodes are in no namespace.
+    let asked = cluster.asked();
+    assert!(
+        ran.stderr.contains("tolerarch: node/x: ") && !asked.iter().any(|path| path.ends_with("/x")),
+        "{asked:?}"
+    );
     assert!(ran.stdout.starts_with("Deployment/web in shop\n"), "{}", ran.stdout);
     assert!(ran.stderr.contains("tolerarch: deploy/gone: "), "{}", ran.stderr);
     assert!(ran.stderr.contains("widget.example.com/x: the API server has no such kind"), "{}", ran.stderr);

@@ -6,18 +6,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, API
 
 use tolerarch_kubernetes::cluster::{RequestError, UserClient, is_name};
 
-/// Kubernetes' own kinds that bring Pods: group, version, plural, kind, and kubectl's abbreviation.
-const KINDS: [(&str, &str, &str, &str, &str); 8] = [
-    ("", "v1", "pods", "Pod", "po"),
-    ("", "v1", "replicationcontrollers", "ReplicationController", "rc"),
-    ("apps", "v1", "deployments", "Deployment", "deploy"),
-    ("apps", "v1", "replicasets", "ReplicaSet", "rs"),
-    ("apps", "v1", "statefulsets", "StatefulSet", "sts"),
-    ("apps", "v1", "daemonsets", "DaemonSet", "ds"),
-    ("batch", "v1", "jobs", "Job", "job"),
-    ("batch", "v1", "cronjobs", "CronJob", "cj"),
-];
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// Target as the user wrote it.
@@ -63,15 +51,6 @@ impl Target {
         client: &UserClient,
         namespace: &str,
     ) -> Result<Option<String>, RequestError> {
-        let name = &self.name;
-        let own = |&&(group, _, plural, kind, short): &&(&str, &str, &str, &str, &str)| {
-            let is_group = self.group.as_deref().is_none_or(|wanted| wanted == group);
-            is_group && [plural, kind, short].iter().any(|known| known.eq_ignore_ascii_case(&self.kind))
-        };
-        if let Some((group, version, plural, ..)) = KINDS.iter().find(own) {
-            let api = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
-            return Ok(Some(format!("{api}/{version}/namespaces/{namespace}/{plural}/{name}")));
-        }
         let groups = match &self.group {
             None => client.get::<APIGroupList>("/apis").await?.groups,
             Some(group) => match client.get::<APIGroup>(&format!("/apis/{group}")).await {
@@ -79,14 +58,17 @@ impl Target {
                 found => vec![found?],
             },
         };
+        let core = self.group.is_none().then(|| "/api/v1".to_owned());
+        let preferred = groups.into_iter().filter_map(|group| group.preferred_version);
+        let preferred = preferred.map(|version| format!("/apis/{}", version.group_version));
         // An aggregated API may be unavailable; another API may have the kind.
         let mut found = Ok(None);
-        for version in groups.into_iter().filter_map(|group| Some(group.preferred_version?.group_version)) {
-            match client.get::<APIResourceList>(&format!("/apis/{version}")).await {
+        for api in core.into_iter().chain(preferred) {
+            match client.get::<APIResourceList>(&api).await {
                 Ok(list) => {
-                    if let Some(resource) = list.resources.iter().find(|resource| self.names(resource)) {
-                        let plural = &resource.name;
-                        return Ok(Some(format!("/apis/{version}/namespaces/{namespace}/{plural}/{name}")));
+                    if let Some(APIResource { name, .. }) = list.resources.iter().find(|one| self.names(one))
+                    {
+                        return Ok(Some(format!("{api}/namespaces/{namespace}/{name}/{}", self.name)));
                     }
                 }
                 Err(error) => found = Err(error),
@@ -97,9 +79,9 @@ impl Target {
 
     /// Returns whether a resource is of this kind; subresources, with a slash in their names, are not.
     fn names(&self, resource: &APIResource) -> bool {
-        let APIResource { name, kind, singular_name, short_names, .. } = resource;
+        let APIResource { name, namespaced, kind, singular_name, short_names, .. } = resource;
         let mut names = [name, kind, singular_name].into_iter().chain(short_names.iter().flatten());
-        !name.contains('/') && names.any(|known| known.eq_ignore_ascii_case(&self.kind))
+        *namespaced && !name.contains('/') && names.any(|known| known.eq_ignore_ascii_case(&self.kind))
     }
 }
 
