@@ -252,12 +252,25 @@ pub(super) async fn serving(
 async fn pods(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &Selector) -> Vec<Pod> {
     let read = serving(exam.client, namespace, labels);
     let Some(pods) = exam.read("version", "the Pods of tolerarch", read).await else { return Vec::new() };
-    let Exam { client, findings, .. } = exam;
     if pods.is_empty() && !labels.selects_all() {
-        let (why, fix) = absence(client, service, namespace, labels).await;
-        findings.failed("pods", why, fix);
+        let deployments = deployments(exam.client, namespace, labels).await;
+        let at_zero = |known: &&Deployment| known.spec.as_ref().is_some_and(|spec| spec.replicas == Some(0));
+        let (why, fix) = match deployments.iter().find(at_zero).map(name_of) {
+            Some(name) => (
+                format!("the Deployment {namespace}/{name} has 0 replicas"),
+                format!("kubectl -n {namespace} scale deployment {name} --replicas=2"),
+            ),
+            None => (
+                format!("the selector of {service} matches no Pod"),
+                format!(
+                    "compare it with the labels of the Pods (helm upgrade --force-conflicts puts the chart's back), or see \
+                     what refuses them: kubectl -n {namespace} get events"
+                ),
+            ),
+        };
+        exam.findings.failed("pods", why, fix);
     }
-    check_start(&pods, findings);
+    check_start(&pods, &mut exam.findings);
     pods
 }
 
@@ -286,24 +299,4 @@ pub(super) async fn deployments(client: &UserClient, namespace: &str, labels: &S
         !labels.selects_all() && template.is_some_and(|own| labels.matches(own))
     });
     found
-}
-
-/// Returns why a Service has no Pods, and advice.
-async fn absence(client: &UserClient, service: &str, namespace: &str, labels: &Selector) -> (String, String) {
-    let deployments = deployments(client, namespace, labels).await;
-    let at_zero =
-        |deployment: &&Deployment| deployment.spec.as_ref().is_some_and(|spec| spec.replicas == Some(0));
-    match deployments.iter().find(at_zero).map(name_of) {
-        Some(name) => (
-            format!("the Deployment {namespace}/{name} has 0 replicas"),
-            format!("kubectl -n {namespace} scale deployment {name} --replicas=2"),
-        ),
-        None => (
-            format!("the selector of {service} matches no Pod"),
-            format!(
-                "compare it with the labels of the Pods (helm upgrade --force-conflicts puts the chart's back), or see what refuses \
-                 them: kubectl -n {namespace} get events"
-            ),
-        ),
-    }
 }
