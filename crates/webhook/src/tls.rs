@@ -184,9 +184,10 @@ impl CertificateWatch {
     /// Checks the certificate in use, and reports if API servers will refuse it.
     fn verify(&mut self) {
         let invalid = self.served.current().and_then(|pair| pair.validity.invalid(now()));
-        self.metrics.invalid(invalid);
-        for known in Invalid::ALL {
-            self.state.set_fault(known.reason, invalid == Some(known));
+        for (known, gauge) in Invalid::ALL.into_iter().zip(&self.metrics.invalid) {
+            let is_so = invalid == Some(known);
+            gauge.set(is_so.into());
+            self.state.set_fault(known.reason, is_so);
         }
         if let Some(invalid) = invalid.filter(|_| invalid != self.invalid) {
             let (file, name) = (self.files.certificate.display(), self.name.as_ref().map(ObjectName::as_str));
@@ -236,14 +237,13 @@ impl CertificateWatch {
                 Err(error)
             }
         };
+        self.metrics.reloaded(taken.is_ok());
         match taken {
             Ok(expiry) => {
-                self.metrics.reloaded(true);
                 self.state.set(State::Healthy);
                 tracing::info!(expiry = date(seconds(expiry)), "serving certificate reloaded");
             }
             Err(error) => {
-                self.metrics.reloaded(false);
                 if self.served.current().is_some() {
                     self.state.set(State::Degraded(match error {
                         CertificateError::Read { .. } => "its files cannot be read; the one in use goes on",

@@ -9,20 +9,20 @@ mod failure;
 mod objects;
 mod plan;
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use tokio::time::{Duration, sleep};
 
 use authority::{Authority, read_bundle, read_leaf};
 pub use failure::ManagedMetrics;
 use failure::{Cause, Failure, Operation};
-use objects::{CA, CERTIFICATE, Entry, KEY, Secret, values, write_bundles};
+use objects::{CA, CERTIFICATE, KEY, Secret, values, write_bundles};
 pub use plan::Lifetimes;
 use plan::{Der, History, Time, View, Write, plan};
 
 use super::validity::{now, seconds};
 use tolerarch_kubernetes::cluster::{
-    Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION, Webhook, WebhookConfiguration,
+    Answer, Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION, Webhook, WebhookConfiguration,
 };
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging;
@@ -125,11 +125,12 @@ impl CertificateIssuer {
         let configurations = self.read_configurations().await?;
         // After the webhooks, see `plan`.
         let ManagedSettings { secret, serving_secret, .. } = &self.settings;
-        let Some((authorities_secret, _)) = self.read_secret(secret).await? else { return Ok(true) };
-        let Some((serving, date)) = self.read_secret(serving_secret).await? else { return Ok(true) };
+        let Some(stored) = Secret::read(&self.cluster, secret).await? else { return Ok(true) };
+        let Some(serving) = Secret::read(&self.cluster, serving_secret).await? else { return Ok(true) };
+        let (stored, Answer { object: serving, date }) = (stored.object, serving);
         // The API server's clock: it verifies, and the one of this machine may be wrong or set at any time.
         let now = date.and_then(|date| date.duration_since(UNIX_EPOCH).ok()).unwrap_or_else(now);
-        let authorities = authorities_secret.authorities();
+        let authorities = stored.authorities();
         let view = view(&configurations, &authorities, &serving);
         if view.names.is_empty() {
             return Err(Operation::READ_WEBHOOKS.failed()(Cause::NoWebhook));
@@ -145,19 +146,18 @@ impl CertificateIssuer {
                 let new = Authority::new(now, lifetimes.ca).map_err(Operation::SIGN.failed())?;
                 let both: Vec<&Authority> =
                     std::iter::once(&new).chain(beside.as_ref().and_then(known)).collect();
-                self.write_secret(secret, &authorities_secret, values(&both)).await?;
+                stored.write(&self.cluster, secret, values(&both)).await?;
                 let expires = logging::date(seconds(new.ca.expires));
                 tracing::info!(expires, "a new CA for the webhook's certificates");
             }
             Write::OnlyCa(der) => {
                 let only: Vec<&Authority> = known(&der).into_iter().collect();
-                self.write_secret(secret, &authorities_secret, values(&only)).await?;
+                stored.write(&self.cluster, secret, values(&only)).await?;
                 tracing::info!("the former CA of the webhook's certificates is taken away");
             }
             Write::Bundles(bundle) => {
                 for configuration in &configurations {
-                    let written = write_bundles(&self.cluster, configuration, &bundle).await;
-                    written.map_err(Operation::WRITE_WEBHOOKS.failed())?;
+                    write_bundles(&self.cluster, configuration, &bundle).await?;
                 }
                 tracing::info!(certificates = bundle.len(), "wrote the caBundle of the webhooks");
             }
@@ -167,24 +167,11 @@ impl CertificateIssuer {
                 let (certificate, key) = signed.map_err(Operation::SIGN.failed())?;
                 let (ca, _) = authority.written();
                 let values = vec![(CERTIFICATE, Some(certificate)), (KEY, Some(key)), (CA, Some(ca))];
-                self.write_secret(serving_secret, &serving, values).await?;
+                serving.write(&self.cluster, serving_secret, values).await?;
                 tracing::info!(names = view.names.join(","), "issued a new serving certificate");
             }
         }
         Ok(true)
-    }
-
-    /// Reads the Secret and the API server's time. Creates a Secret that is missing, and returns `None`.
-    async fn read_secret(&self, name: &ObjectName) -> Result<Option<(Secret, Option<SystemTime>)>, Failure> {
-        match Secret::read(&self.cluster, name).await {
-            Err(ClusterError::NotFound) => {
-                let created = Secret::create(&self.cluster, name).await;
-                created.map_err(Operation::CREATE_SECRET.failed())?;
-                Ok(None)
-            }
-            Ok(answer) => Ok(Some((answer.object, answer.date))),
-            Err(error) => Err(Operation::READ_SECRET.failed()(error)),
-        }
     }
 
     /// Reads the configurations that exist: a missing one must not keep the others without a certificate.
@@ -208,15 +195,6 @@ impl CertificateIssuer {
             self.absent = absent;
         }
         Ok(found)
-    }
-
-    async fn write_secret(
-        &self,
-        name: &ObjectName,
-        seen: &Secret,
-        values: Vec<Entry>,
-    ) -> Result<(), Failure> {
-        seen.write(&self.cluster, name, values).await.map_err(Operation::WRITE_SECRET.failed())
     }
 }
 

@@ -11,7 +11,8 @@ pub struct TlsMetrics {
     pub(crate) handshake_errors: IntCounter,
     pub(super) expiry: IntGauge,
     reloads: [IntCounter; 2],
-    invalid: [IntGauge; Invalid::ALL.len()],
+    /// One for each of [`Invalid::ALL`].
+    pub(super) invalid: [IntGauge; Invalid::ALL.len()],
 }
 
 impl TlsMetrics {
@@ -40,12 +41,6 @@ impl TlsMetrics {
             )?,
             reloads: ["failure", "success"].map(|result| reloads.with_label_values(&[result])),
         })
-    }
-
-    pub(super) fn invalid(&self, error: Option<Invalid>) {
-        for (known, gauge) in Invalid::ALL.into_iter().zip(&self.invalid) {
-            gauge.set((error == Some(known)).into());
-        }
     }
 
     pub(super) fn reloaded(&self, success: bool) {

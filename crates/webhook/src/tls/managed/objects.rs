@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::authority::{Authority, read_bundle, write_bundle};
+use super::failure::{Failure, Operation};
 use super::plan::Der;
 use tolerarch_kubernetes::cluster::{
     Answer, Cluster, ClusterError, ObjectName, PatchType, Webhook, WebhookConfiguration,
@@ -52,15 +53,17 @@ impl Secret {
         format!("/api/v1/namespaces/{}/secrets/{}", cluster.namespace(), name.as_str())
     }
 
-    /// Reads the Secret of this name, in the namespace of the service account.
-    pub(super) async fn read(cluster: &Cluster, name: &ObjectName) -> Result<Answer<Self>, ClusterError> {
-        cluster.get(&Self::path(cluster, name)).await
-    }
-
-    /// Creates the Secret without content, if it is missing. Content is a second write, which can name a version.
-    pub(super) async fn create(cluster: &Cluster, name: &ObjectName) -> Result<(), ClusterError> {
+    /// Reads the Secret of this name, in the namespace of the service account. Creates one that is missing, and returns
+    /// `None`: it has no content, as that is a second write, which can name a version.
+    pub(super) async fn read(cluster: &Cluster, name: &ObjectName) -> Result<Option<Answer<Self>>, Failure> {
+        let path = Self::path(cluster, name);
+        let read = cluster.get(&path).await;
+        if !matches!(read, Err(ClusterError::NotFound)) {
+            return read.map(Some).map_err(Operation::READ_SECRET.failed());
+        }
         let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name.as_str()}, "type": "Opaque"});
-        cluster.patch(&Self::path(cluster, name), PatchType::Apply, &object).await
+        let created = cluster.patch(&path, PatchType::Apply, &object).await;
+        created.map(|()| None).map_err(Operation::CREATE_SECRET.failed())
     }
 
     /// Returns the value of this key, empty if there is none.
@@ -80,13 +83,14 @@ impl Secret {
         cluster: &Cluster,
         name: &ObjectName,
         values: Vec<Entry>,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), Failure> {
         let encoded = |text: Zeroizing<String>| Value::from(BASE64_STANDARD.encode(text.as_bytes()));
         let data = values.into_iter().map(|(key, text)| (key.to_owned(), text.map_or(Value::Null, encoded)));
         let data: serde_json::Map<String, Value> = data.collect();
         let version = self.metadata.resource_version.as_deref().unwrap_or_default();
         let patch = json!({"metadata": {"resourceVersion": version}, "data": data});
-        cluster.patch(&Self::path(cluster, name), PatchType::Merge, &patch).await
+        let written = cluster.patch(&Self::path(cluster, name), PatchType::Merge, &patch).await;
+        written.map_err(Operation::WRITE_SECRET.failed())
     }
 }
 
@@ -102,7 +106,7 @@ pub(super) async fn write_bundles(
     cluster: &Cluster,
     WebhookConfiguration { path, version, webhooks }: &WebhookConfiguration,
     bundle: &[Der],
-) -> Result<(), ClusterError> {
+) -> Result<(), Failure> {
     let text = BASE64_STANDARD.encode(write_bundle(bundle));
     let is_other = |webhook: &Webhook| read_bundle(webhook.bundle()).iter().map(|ca| &ca.der).ne(bundle);
     let others = webhooks.iter().enumerate().filter(|(_, webhook)| is_other(webhook));
@@ -115,5 +119,6 @@ pub(super) async fn write_bundles(
     if patch.len() == 1 {
         return Ok(());
     }
-    cluster.patch(path, PatchType::Json, &patch.into()).await
+    let written = cluster.patch(path, PatchType::Json, &patch.into()).await;
+    written.map_err(Operation::WRITE_WEBHOOKS.failed())
 }
