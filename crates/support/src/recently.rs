@@ -1,25 +1,27 @@
 //! Work that was done lately, and is not to be repeated so soon.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
+use std::mem::take;
 
 use tokio::time::{Duration, Instant};
 
-/// Names of work that was done, each for the same time. If there are too many, the oldest is forgotten first.
+/// Names of work that was done, each for the same time. There are up to twice as many as the capacity, of which the older
+/// half is then forgotten.
 pub struct Recently {
     time: Duration,
     capacity: usize,
-    done: HashMap<String, Instant>,
-    /// All current names, and some that were removed.
-    order: VecDeque<(Instant, String)>,
+    newer: HashMap<String, Instant>,
+    older: HashMap<String, Instant>,
 }
 
 impl Recently {
     pub fn new(time: Duration, capacity: usize) -> Self {
-        Self { time, capacity, done: HashMap::new(), order: VecDeque::new() }
+        Self { time, capacity, newer: HashMap::new(), older: HashMap::new() }
     }
 
     pub fn contains(&self, name: &str) -> bool {
-        self.done.get(name).is_some_and(|since| since.elapsed() < self.time)
+        let done = self.newer.get(name).or_else(|| self.older.get(name));
+        done.is_some_and(|since| since.elapsed() < self.time)
     }
 
     /// Records the name as done now. Returns whether it was not done lately.
@@ -27,22 +29,16 @@ impl Recently {
         if self.contains(name) {
             return false;
         }
-        let now = Instant::now();
-        while let Some((since, oldest)) = self.order.front()
-            && (self.order.len() >= self.capacity || since.elapsed() >= self.time)
-        {
-            if self.done.get(oldest) == Some(since) {
-                self.done.remove(oldest);
-            }
-            self.order.pop_front();
+        if self.newer.len() >= self.capacity {
+            self.older = take(&mut self.newer);
         }
-        self.done.insert(name.to_owned(), now);
-        self.order.push_back((now, name.to_owned()));
+        self.newer.insert(name.to_owned(), Instant::now());
         true
     }
 
     pub fn remove(&mut self, name: &str) {
-        self.done.remove(name);
+        self.newer.remove(name);
+        self.older.remove(name);
     }
 }
 
@@ -60,15 +56,16 @@ mod tests {
         assert!(!recently.contains("a") && recently.insert("a"));
         recently.remove("a");
         assert!(recently.insert("a"));
-        for name in ["b", "c", "d", "e"] {
+        for name in ["b", "c", "d", "e", "f", "g"] {
             assert!(recently.insert(name));
-            assert!(recently.order.len() <= 3 && recently.done.len() <= 3);
+            assert!(recently.newer.len() <= 3 && recently.older.len() <= 3);
         }
-        assert!(!recently.contains("a") && recently.contains("e"));
+        let last = ["e", "f", "g"];
+        assert!(!recently.contains("a") && last.iter().all(|name| recently.contains(name)));
         // What was taken back and done again is not forgotten with its first time.
         recently.remove("e");
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(recently.insert("e") && recently.insert("f") && recently.insert("g"));
+        assert!(recently.insert("e") && recently.insert("h") && recently.insert("i"));
         assert!(recently.contains("e"));
     }
 }
