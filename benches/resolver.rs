@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Policy;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide::{Snapshot, Wait};
-use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, Lessons};
+use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, Lessons, Timestamp};
 use tolerarch_images::credentials::{Credentials, Keyring};
 use tolerarch_images::registry::{AddressGuard, Digest, Found, Registry, RegistryMetrics};
 use tolerarch_images::resolver::{CacheSettings, Resolver, ResolverMetrics, Tenant};
@@ -154,7 +153,7 @@ async fn records() -> Outcome<()> {
             namespace: format!("team-{}", number % 100),
             is_for_all: true,
         };
-        record.record(Lesson::Image(failed), SystemTime::now());
+        record.record(Lesson::Image(failed), Timestamp::now());
     }
     let mut without = 0.0;
     for failed in [Lessons::default(), record.clone(), Lessons::default(), record] {

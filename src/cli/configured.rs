@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use tokio::time::{Duration, timeout};
 
@@ -12,7 +11,7 @@ use super::doctor::{self, Installed};
 use super::kubernetes::{Access, get};
 use super::{Shared, personal, warn};
 use crate::config::{Config, ConfigError, Sources};
-use tolerarch_engine::lessons::Lessons;
+use tolerarch_engine::lessons::{Lessons, Timestamp};
 use tolerarch_images::credentials::{CredentialSettings, ProviderSettings};
 use tolerarch_images::registry::HostSettings;
 use tolerarch_kubernetes::cluster::{Called, ConfigMap, Scope, UserClient, record};
@@ -138,7 +137,7 @@ impl Configured {
         let name = controller.failed_images();
         let name = name.as_str();
         match get::<ConfigMap>(client, Some(namespace), name).await {
-            Ok(map) => self.lessons = Lessons::of_text(record(&map), SystemTime::now()),
+            Ok(map) => self.lessons = Lessons::of_text(record(&map), Timestamp::now()),
             Err(error) if error.is_missing() => {}
             Err(error) => self.notes.push(format!(
                 "ConfigMap {namespace}/{name} cannot be read, so images that failed count as others: {error}"

@@ -1,12 +1,10 @@
 //! Follows the ConfigMap in which the controller records its lessons, in the webhook and in the controller.
 
-use std::time::SystemTime;
-
 use futures_util::StreamExt;
 use tokio::time::{Duration, interval};
 
 use super::snapshot::Live;
-use tolerarch_engine::lessons::Lessons;
+use tolerarch_engine::lessons::{Lessons, Timestamp};
 use tolerarch_kubernetes::cluster::{Change, ConfigMap, Known, OwnedName, Watcher, record};
 use tolerarch_support::health::{Reported, State};
 
@@ -44,12 +42,12 @@ impl Record {
                     }
                     if known.take(change, |map: ConfigMap| record(&map).to_owned()) {
                         let text = known.values().next().map_or("", String::as_str);
-                        self.live.learned(Lessons::of_text(text, SystemTime::now()));
+                        self.live.learned(Lessons::of_text(text, Timestamp::now()));
                     }
                 }
                 _ = counts.tick() => {}
             }
-            let counts = self.live.current.load_full().lessons.count(SystemTime::now());
+            let counts = self.live.current.load_full().lessons.count(Timestamp::now());
             for (gauge, count) in self.live.metrics.lessons.iter().zip(counts) {
                 gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
             }

@@ -1,13 +1,11 @@
 //! Evicts Pods that failed on their node's architecture, within disruption budgets: successors are kept from there.
 
-use std::time::SystemTime;
-
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
 use super::loops::Context;
 use tolerarch_core::pod::{POOLS_KEY, REQUIRED_KEY};
-use tolerarch_engine::lessons::FailedImage;
+use tolerarch_engine::lessons::{FailedImage, Timestamp};
 use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError, StoredPod};
 use tolerarch_support::recently::Recently;
@@ -85,7 +83,7 @@ impl FailedPod {
                 break;
             }
             let snapshot = context.current.load_full();
-            let failure = snapshot.lessons.failure(digest, namespace, SystemTime::now());
+            let failure = snapshot.lessons.failure(digest, namespace, Timestamp::now());
             if failure.is_none() || !context.leadership.holds() {
                 continue;
             }

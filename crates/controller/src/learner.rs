@@ -2,7 +2,6 @@
 //! that no record is lost with a leader, and an entry that people delete stays deleted.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use serde_json::json;
 use tokio::sync::Notify;
@@ -12,7 +11,7 @@ use super::loops::Context;
 use super::note::{OWNER_RECREATES, RECREATES};
 use super::recreations::Recreations;
 use super::{ControllerSettings, Leadership, Recorder};
-use tolerarch_engine::lessons::{Lesson, Lessons};
+use tolerarch_engine::lessons::{Lesson, Lessons, Timestamp};
 use tolerarch_kubernetes::cluster::{
     Change, Cluster, ClusterError, ConfigMap, ObjectEvent, OwnedName, RECORD, StoredPod, record,
 };
@@ -86,7 +85,7 @@ impl Learner {
             }
             stored => stored?,
         };
-        let (now, news) = (SystemTime::now(), waiting.lock().clone());
+        let (now, news) = (Timestamp::now(), waiting.lock().clone());
         let mut lessons = Lessons::of_text(record(&stored), now);
         let changes = news.iter().filter(|lesson| lessons.record((*lesson).clone(), now)).count();
         if changes > 0 {

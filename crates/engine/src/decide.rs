@@ -11,7 +11,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
@@ -19,7 +18,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 pub use batch::BatchLimits;
 
-use crate::lessons::Lessons;
+use crate::lessons::{Lessons, Timestamp};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::image::{Failure, ImageRef, LookupError, Support};
 use tolerarch_core::pod::{Pod, Usage};
@@ -99,7 +98,7 @@ impl Snapshot {
     fn without_images(&self, policy: &Policy, namespace: &str, pod: &Pod<'_>) -> Option<Decision<'static>> {
         let is_recreated = || {
             let (kind, name) = pod.controller().filter(|_| !self.lessons.is_empty())?;
-            let is_known = self.lessons.recreates(namespace, kind, name, SystemTime::now());
+            let is_known = self.lessons.recreates(namespace, kind, name, Timestamp::now());
             is_known.then(|| Decision::unchanged(Reason::OwnerRecreates))
         };
         Decision::without_images(policy, pod).or_else(is_recreated)
@@ -216,7 +215,7 @@ impl Snapshot {
             return None;
         }
         let digest = self.resolver.digest(image, &candidates(image))?;
-        self.lessons.failure(&digest, namespace, SystemTime::now())
+        self.lessons.failure(&digest, namespace, Timestamp::now())
     }
 }
 

@@ -6,9 +6,9 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use humantime::{format_rfc3339_seconds, parse_rfc3339};
+pub use k8s_openapi::jiff::Timestamp;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -88,16 +88,14 @@ impl Key {
 struct Entry {
     #[serde(flatten)]
     lesson: Lesson,
-    #[serde(deserialize_with = "read_time", serialize_with = "write_time")]
-    since: SystemTime,
-    #[serde(deserialize_with = "read_time", serialize_with = "write_time")]
-    until: SystemTime,
+    since: Timestamp,
+    until: Timestamp,
     failures: u32,
 }
 
 impl Lessons {
     /// Parses a record, and skips whatever is no valid entry.
-    pub fn of_text(text: &str, now: SystemTime) -> Self {
+    pub fn of_text(text: &str, now: Timestamp) -> Self {
         let items = Some(text).filter(|text| text.len() <= TEXT);
         let items: Vec<&RawValue> =
             items.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
@@ -127,28 +125,28 @@ impl Lessons {
         self.0.is_empty()
     }
 
-    pub fn failure(&self, digest: &Digest, namespace: &str, now: SystemTime) -> Option<Failure> {
+    pub fn failure(&self, digest: &Digest, namespace: &str, now: Timestamp) -> Option<Failure> {
         let counting = self.0.get(&Key::Image(*digest))?.iter().filter(|entry| now < entry.until);
         counting.fold(None, |known: Option<Failure>, Entry { lesson, since, .. }| {
             let Lesson::Image(image) = lesson else { return known };
             if !image.is_for_all && image.namespace != namespace {
                 return known;
             }
-            let platforms = PlatformSet::of_architecture(&image.architecture);
-            Some(known.map_or(Failure { platforms, since: *since }, |known| Failure {
+            let (platforms, since) = (PlatformSet::of_architecture(&image.architecture), (*since).into());
+            Some(known.map_or(Failure { platforms, since }, |known| Failure {
                 platforms: known.platforms.union(platforms),
-                since: known.since.min(*since),
+                since: known.since.min(since),
             }))
         })
     }
 
-    pub fn recreates(&self, namespace: &str, kind: &str, name: &str, now: SystemTime) -> bool {
+    pub fn recreates(&self, namespace: &str, kind: &str, name: &str, now: Timestamp) -> bool {
         let entries = self.0.get(&Key::of_owner(kind, name, namespace));
         entries.is_some_and(|entries| entries.iter().any(|entry| now < entry.until))
     }
 
     /// Counts the images that are kept from an architecture now, and the owners whose Pods stay unchanged.
-    pub fn count(&self, now: SystemTime) -> [usize; 2] {
+    pub fn count(&self, now: Timestamp) -> [usize; 2] {
         let is_counting = |entries: &[Entry]| entries.iter().any(|entry| now < entry.until);
         let counting = self.0.iter().filter(|(_, entries)| is_counting(entries));
         counting.fold([0, 0], |[images, owners], (key, _)| match key {
@@ -158,8 +156,9 @@ impl Lessons {
     }
 
     /// Records a lesson of just now. Returns whether that changes anything.
-    pub fn record(&mut self, lesson: Lesson, now: SystemTime) -> bool {
-        let now = whole(now);
+    pub fn record(&mut self, lesson: Lesson, now: Timestamp) -> bool {
+        // As in the record.
+        let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         self.forget(now);
         let Some(known) = self.find(&lesson) else {
             self.make_room(lesson.namespace());
@@ -211,7 +210,7 @@ impl Lessons {
         }
     }
 
-    fn forget(&mut self, now: SystemTime) {
+    fn forget(&mut self, now: Timestamp) {
         self.retain(|entry| now < entry.until + REMEMBERED);
     }
 
@@ -266,7 +265,7 @@ impl Lesson {
 
 impl Entry {
     /// Returns whether the controller could have written the entry.
-    fn is_plausible(&self, now: SystemTime) -> bool {
+    fn is_plausible(&self, now: Timestamp) -> bool {
         let Self { lesson, since, until, failures } = self;
         let is_possible = match lesson {
             Lesson::Image(image) => !PlatformSet::of_architecture(&image.architecture).is_empty(),
@@ -286,22 +285,8 @@ fn read_digest<'de, D: Deserializer<'de>>(from: D) -> Result<Digest, D::Error> {
     text.map(|text| Digest::of_text(&text)).ok_or_else(|| D::Error::custom("not a SHA-256 digest"))
 }
 
-fn read_time<'de, D: Deserializer<'de>>(from: D) -> Result<SystemTime, D::Error> {
-    parse_rfc3339(&String::deserialize(from)?).map(whole).map_err(D::Error::custom)
-}
-
 fn write_digest<S: Serializer>(digest: &Digest, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(digest)
-}
-
-fn write_time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&format_rfc3339_seconds(*time))
-}
-
-/// Truncates the time to whole seconds, as in the record.
-fn whole(time: SystemTime) -> SystemTime {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    UNIX_EPOCH + Duration::from_secs(since.as_secs())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::*;
 use crate::{ControllerSettings, Leadership};
 use tolerarch_engine::decide::Snapshot;
 use tolerarch_engine::decide::testing::Bench;
-use tolerarch_engine::lessons::{Evidence, Lesson, Lessons};
+use tolerarch_engine::lessons::{Evidence, Lesson, Lessons, Timestamp};
 use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
 
 const EVICTION: &str = "/api/v1/namespaces/team/pods/web-1/eviction";
@@ -91,7 +91,7 @@ async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
     assert_eq!(candidate().evict(&context).await, None, "nothing is recorded");
 
     let mut record = Lessons::default();
-    record.record(Lesson::Image(failed()), SystemTime::now());
+    record.record(Lesson::Image(failed()), Timestamp::now());
     let before = Snapshot::clone(&bench.current.load_full());
     bench.current.store(Arc::new(Snapshot { lessons: Arc::new(record), ..before }));
     objects.refuse(Some((Method::POST, "/eviction", 429)));

@@ -8,7 +8,7 @@ use crate::testing::{PATIENCE, learner};
 use crate::{ControllerMetrics, Elector, EventLoop, Leadership};
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::testing::{BOTH, Bench};
-use tolerarch_engine::lessons::Lessons;
+use tolerarch_engine::lessons::{Lessons, Timestamp};
 use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
@@ -269,7 +269,7 @@ const RECORD: &str = "/api/v1/namespaces/team/configmaps/tolerarch-controller-fa
 /// What is recorded, by now.
 fn recorded(objects: &Objects) -> Lessons {
     let text = objects.get(RECORD).and_then(|map| Some(map["data"]["record.json"].as_str()?.to_owned()));
-    Lessons::of_text(&text.unwrap_or_default(), SystemTime::now())
+    Lessons::of_text(&text.unwrap_or_default(), Timestamp::now())
 }
 
 impl World {
@@ -298,7 +298,7 @@ impl World {
     /// Where the image of this name is kept from in a namespace.
     fn kept(&self, name: &str, namespace: &str) -> String {
         let record = recorded(&self.objects);
-        let failure = record.failure(&Digest::of_text(&self.digest(name)), namespace, SystemTime::now());
+        let failure = record.failure(&Digest::of_text(&self.digest(name)), namespace, Timestamp::now());
         failure.map_or_else(String::new, |failure| failure.platforms.to_string())
     }
 }
@@ -406,7 +406,7 @@ async fn what_could_not_be_written_is_written_later() {
                 status == 403
             );
             objects.refuse(None);
-            until(&|| recorded(&objects).count(SystemTime::now()) == [at + 1, 0]).await;
+            until(&|| recorded(&objects).count(Timestamp::now()) == [at + 1, 0]).await;
             until(&|| !state.has("the ConfigMap of images that failed cannot be read or written")).await;
         }
         // Many that come one by one are written once a second at most.
@@ -415,7 +415,7 @@ async fn what_could_not_be_written_is_written_later() {
             learner.learn(failed_image(&format!("more {at}")));
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        until(&|| recorded(&objects).count(SystemTime::now()) == [42, 0]).await;
+        until(&|| recorded(&objects).count(Timestamp::now()) == [42, 0]).await;
         assert!(
             objects.requests() - before <= 10,
             "{} in {:?}",

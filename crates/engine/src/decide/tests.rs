@@ -152,7 +152,7 @@ async fn an_image_that_failed_is_kept_from_where_it_did() {
             namespace: namespace.to_owned(),
             is_for_all,
         };
-        failed.record(Lesson::Image(image), SystemTime::now());
+        failed.record(Lesson::Image(image), Timestamp::now());
         bench.learn(failed);
     };
     assert_eq!(bench.reason(&[&lies]).await, "tolerated");
@@ -203,7 +203,7 @@ async fn pods_of_an_owner_that_deletes_changed_ones_stay_unchanged() {
     };
     let [kind, name, namespace] = ["Broker", "one", "shop"].map(str::to_owned);
     let mut lessons = Lessons::default();
-    lessons.record(Lesson::Owner(RecreatingOwner { kind, name, namespace }), SystemTime::now());
+    lessons.record(Lesson::Owner(RecreatingOwner { kind, name, namespace }), Timestamp::now());
     assert_eq!(bench.decide(&owned("Broker", true)).await, "tolerated");
     bench.learn(lessons);
     assert_eq!(bench.decide(&owned("Broker", true)).await, "owner-recreates");
