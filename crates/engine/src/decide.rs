@@ -128,16 +128,14 @@ impl Snapshot {
         wait: Wait<'_>,
         is_enough: impl Fn(&ImageSupport<'_>) -> bool,
     ) -> Vec<ImageSupport<'a>> {
-        let known = |usage: &Usage<'a>, support| ImageSupport {
-            given: usage.given,
-            purpose: usage.purpose,
-            support,
-            failure: None,
+        let support = |usage: &Usage<'a>, support, failure| {
+            let Usage { given, purpose, .. } = *usage;
+            ImageSupport { given, purpose, support, failure }
         };
         let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());
-        let mut not_asked = Vec::new();
-        for usage in usages {
-            let support = match (policy.override_for(usage), &usage.image) {
+        let mut supports: Vec<Option<ImageSupport<'a>>> = vec![None; usages.len()];
+        for (usage, place) in usages.iter().zip(&mut supports) {
+            let known = match (policy.override_for(usage), &usage.image) {
                 (Some(platforms), _) => Ok(Support::Index(platforms)),
                 (None, Ok(image)) if images.contains(&image) => continue,
                 (None, Ok(image)) if images.len() < IMAGES => {
@@ -147,10 +145,8 @@ impl Snapshot {
                 (None, Ok(_)) => Err(LookupError::TooMany),
                 (None, Err(error)) => Err(*error),
             };
-            let image = known(usage, support);
-            not_asked.push(image);
-            if is_enough(&image) {
-                return not_asked;
+            if is_enough(place.insert(support(usage, known, None))) {
+                return supports.into_iter().flatten().collect();
             }
         }
         let deadline = match wait {
@@ -158,29 +154,32 @@ impl Snapshot {
             Wait::ForAll(limits) => Instant::now() + limits.time,
         };
         let keyring = self.keyring(namespace, pod, &images, deadline).await;
-        let uses =
-            |usage: &&Usage<'a>, image: &ImageRef| usage.image.as_ref().is_ok_and(|used| used == image);
         let candidates = |image: &ImageRef| keyring.candidates(image);
-        let found = |usage: &Usage<'a>, image: &ImageRef, outcome: Outcome| ImageSupport {
-            failure: self.failure(namespace, image, candidates, outcome),
-            ..known(usage, outcome)
+        let mut enough = |image: &ImageRef, outcome: Outcome| {
+            let failure = self.failure(namespace, image, candidates, outcome);
+            let mut is_settled = false;
+            for (usage, place) in usages.iter().zip(&mut supports) {
+                if place.is_none() && usage.image.as_ref() == Ok(image) {
+                    is_settled |= is_enough(place.insert(support(usage, outcome, failure)));
+                }
+            }
+            is_settled
         };
-        let enough = |image: &ImageRef, outcome: Outcome| {
-            let mut of_it = usages.iter().filter(|usage| uses(usage, image));
-            of_it.any(|usage| is_enough(&found(usage, image, outcome)))
-        };
-        let outcomes = match wait {
+        match wait {
             Wait::Until(_) => {
                 let tenant = Tenant::of(namespace);
-                self.resolver.resolve(tenant, &images, candidates, deadline, enough).await
+                self.resolver.resolve(tenant, &images, candidates, deadline, enough).await;
             }
-            Wait::ForAll(limits) => Box::pin(limits.resolve(&self.resolver, &images, candidates)).await,
-        };
-        let asked = usages.iter().filter_map(|usage| {
-            let place = images.iter().position(|image| uses(&usage, image))?;
-            Some(found(usage, images[place], outcomes[place]?))
-        });
-        asked.chain(not_asked).collect()
+            Wait::ForAll(limits) => {
+                let outcomes = Box::pin(limits.resolve(&self.resolver, &images, candidates)).await;
+                for (image, outcome) in images.iter().zip(outcomes) {
+                    if let Some(outcome) = outcome {
+                        enough(image, outcome);
+                    }
+                }
+            }
+        }
+        supports.into_iter().flatten().collect()
     }
 
     /// Returns the credentials that the Pod may use. Its pull secrets are read only if an image is unknown without

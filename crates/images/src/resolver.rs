@@ -151,7 +151,7 @@ impl Resolver {
         images: &[&ImageRef],
         candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
         deadline: Instant,
-        enough: impl Fn(&ImageRef, Outcome) -> bool,
+        mut enough: impl FnMut(&ImageRef, Outcome) -> bool,
     ) -> Vec<Option<Outcome>> {
         let (mut settled, mut pending) = (false, Vec::new());
         let now = self.0.fetcher.cache.now();
