@@ -53,22 +53,25 @@ mod tests {
     use super::*;
     use crate::cli::report::By;
     use tolerarch_core::image::LookupError;
-    use tolerarch_core::pod::Pod;
-    use tolerarch_engine::census::{Amount, Census, Judgement, Member, Workload};
+    use tolerarch_core::policy::Cause;
+    use tolerarch_engine::census::{Amount, BlockingImage, Census, Judgement, Member, Workload};
 
     #[test]
     fn a_terminal_of_80_columns_shows_every_reason() {
         let long = |name: &str| format!("{}-{name}", "very-long".repeat(6));
         let image = format!("registry.example.com/{}:v1", long("image"));
-        let pod = serde_json::json!({"spec": {"containers": [{"image": image}]}});
-        let facts = Pod::of_value(&pod).unwrap();
         let mut census = Census::default();
         for (number, error) in
             [LookupError::AddressNotAllowed, LookupError::NotAllowed].into_iter().enumerate()
         {
-            let mut judgement = Judgement::not_known(&facts, error);
-            judgement.nodes = vec![(image.as_str().into(), "linux/amd64".parse().unwrap())];
-            judgement.usable = vec!["multi-arch".into()];
+            let (name, cause): (Arc<str>, _) = (image.as_str().into(), Cause::Unknown(error));
+            let judgement = Judgement {
+                coverage: Coverage::Unknown,
+                reason: error.into(),
+                blockers: vec![BlockingImage { image: Arc::clone(&name), cause }],
+                nodes: vec![(name, "linux/amd64".parse().unwrap())],
+                usable: vec!["multi-arch".into()],
+            };
             let name = long(&number.to_string());
             let workload = Workload {
                 namespace: long("namespace").into(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::coverage::Coverage;
 use tolerarch_core::decision::Decision;
-use tolerarch_core::image::{LookupError, PlatformSet};
+use tolerarch_core::image::PlatformSet;
 use tolerarch_core::placement::is_tolerated;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::{Cause, ImageSupport, Policy};
@@ -62,22 +62,6 @@ impl Judgement {
     pub fn skipped(reason: Reason, images: &[ImageSupport<'_>]) -> Self {
         let (coverage, nodes) = (Coverage::Skipped, nodes(images));
         Self { coverage, reason, blockers: Vec::new(), nodes, usable: Vec::new() }
-    }
-
-    pub fn not_known(pod: &Pod<'_>, error: LookupError) -> Self {
-        if let Some(reason) = pod.skipped() {
-            return Self::skipped(reason, &[]);
-        }
-        let mut blockers: Vec<BlockingImage> = Vec::new();
-        for usage in pod.images() {
-            let cause = Cause::Unknown(usage.image.err().unwrap_or(error));
-            let blocker = BlockingImage { image: name(usage.given), cause };
-            if !blockers.contains(&blocker) {
-                blockers.push(blocker);
-            }
-        }
-        let (nodes, usable) = (Vec::new(), Vec::new());
-        Self { coverage: Coverage::Unknown, reason: error.into(), blockers, nodes, usable }
     }
 
     pub(crate) fn images_without(&self, platform: PlatformSet) -> Vec<Arc<str>> {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::coverage::Coverage;
 use super::judgement::Judgement;
 use crate::decide::{self, BatchLimits, Snapshot};
-use tolerarch_core::image::LookupError;
 use tolerarch_core::pod::{Kept, MODE_KEY, PROFILE_KEY, Pod};
 use tolerarch_core::reason::Reason;
 use tolerarch_kubernetes::cluster::StoredPod;
@@ -77,7 +77,10 @@ impl Shape {
                 None => Judgement::of(policy, namespace, pod, &decision, &images),
             }
         };
-        decide::caught(judged).await.unwrap_or_else(|| Judgement::not_known(pod, LookupError::Internal))
+        decide::caught(judged).await.unwrap_or_else(|| {
+            let coverage = if skipped.is_some() { Coverage::Skipped } else { Coverage::Unknown };
+            Judgement { coverage, ..Judgement::skipped(skipped.unwrap_or(Reason::Internal), &[]) }
+        })
     }
 }
 
