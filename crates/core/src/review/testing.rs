@@ -11,7 +11,7 @@ use super::Decoded;
 use crate::pod::Pod;
 use tolerarch_text::json::{self, Object};
 
-/// What the fast reader reads, serde_json reads to the same value; so it is never asked twice.
+/// What the fast reader reads of JSON, serde_json reads to the same value; so it is never asked twice.
 pub fn json(data: &[u8]) -> bool {
     let any = agrees::<IgnoredAny>(data);
     agrees::<Object<Pod<'_>>>(data);
@@ -19,9 +19,12 @@ pub fn json(data: &[u8]) -> bool {
     any
 }
 
-/// Asserts that, and says whether the fast reader read it at all.
+/// Asserts that, and says whether it is JSON that the fast reader reads. It may read more: of what it skips it finds the end.
 pub fn agrees<'a, T: Deserialize<'a> + Debug>(json: &'a [u8]) -> bool {
     let Ok(read) = json::read::<T>(json) else { return false };
+    if serde_json::from_slice::<IgnoredAny>(json).is_err() {
+        return false;
+    }
     let expected = serde_json::from_slice::<T>(json);
     let text = || String::from_utf8_lossy(json);
     let expected = expected.unwrap_or_else(|error| panic!("{error}: {}", text()));

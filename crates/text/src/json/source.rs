@@ -1,30 +1,37 @@
 //! A scanner of JSON (RFC 8259) that also skips values that are not needed.
 
-use serde::de::IgnoredAny;
 use wide::u8x16;
 
-/// Error for a text that is not read here: it may be malformed, or only unusual, with blanks or nested deeply, which
-/// the API server never sends. The scanner cannot be used after this error.
+/// Error for a text that is not read here: it may be malformed, or only unusual, with blanks, which the API server never
+/// sends. The scanner cannot be used after this error.
 #[derive(Debug, thiserror::Error)]
 #[error("not read here")]
 pub struct NotRead;
 
-/// Maximal levels of a skipped value: the bits beside the first one; Kubernetes' own objects have about twenty.
-const DEPTH: u32 = u64::BITS - 1;
 const BLOCK: usize = u64::BITS as usize;
+type Block = [u8; BLOCK];
 
 /// A JSON text, and the position of the scanner.
 pub(super) struct Source<'a> {
     pub(super) text: &'a str,
     /// Position behind the part that has been passed.
     pub(super) at: usize,
-    /// A bit for each quote and backslash, and all positions behind the end. Finding all at once, many bytes at a time,
-    /// is much faster: the processor need not know where one string ends to begin with the next one.
-    special: Vec<u64>,
-    /// The block of the next bit, unless the block is over. `left` has the block's bits that have not been passed: all
-    /// before `at` have been, as neither character may be outside of a string.
+    /// Finding all marks at once, many bytes at a time, is much faster: the processor need not know where one string ends
+    /// to begin with the next one.
+    marks: Vec<Marks>,
+    /// The block of the next special character, unless the block is over. `left` has those of the block that have not been
+    /// passed: all before `at` have been, as none may be outside of a string.
     block: usize,
     left: u64,
+}
+
+/// Marks of a block of the text: a bit for each, the lowest for the first byte.
+struct Marks {
+    /// Quotes and backslashes that no backslash escapes, and all positions behind the end of the text.
+    special: u64,
+    /// Brackets outside of strings.
+    opening: u64,
+    closing: u64,
 }
 
 /// Position of a string, without its quotes.
@@ -35,17 +42,27 @@ pub(super) struct Characters {
 }
 
 impl<'a> Source<'a> {
-    /// Scans the text. [`NotRead`] if there are control characters: to be escaped in a string, and blanks elsewhere.
+    /// Scans the text. [`NotRead`] if there are blanks outside of strings, or control characters anywhere.
     pub(super) fn new(text: &'a str) -> Result<Self, NotRead> {
         let (blocks, rest) = text.as_bytes().as_chunks();
         let mut last = [b'"'; BLOCK];
         last[..rest.len()].copy_from_slice(rest);
-        let mut least = u8x16::splat(u8::MAX);
-        let special: Vec<u64> =
-            blocks.iter().chain([&last]).map(|block| special(block, &mut least)).collect();
-        let left = special[0];
-        let fits = least.to_array().iter().all(|&byte| byte >= b' ');
-        if fits { Ok(Self { text, at: 0, special, block: 0, left }) } else { Err(NotRead) }
+        let (mut least, mut blanks) = (u8x16::splat(u8::MAX), 0);
+        let (mut is_escaped, mut in_string) = (false, 0);
+        let marks = |block: &Block| {
+            least = parts(block).fold(least, u8x16::min);
+            let (quotes, backslashes) = (places(block, b'"'), places(block, b'\\'));
+            let special = (quotes | backslashes) & !escaped(backslashes, &mut is_escaped);
+            let strings = parity(quotes & special) ^ in_string;
+            in_string = if strings >> (BLOCK - 1) == 0 { 0 } else { u64::MAX };
+            blanks |= places(block, b' ') & !strings;
+            let [opening, closing] = [b'{', b'}'].map(|brace| brackets(block, brace) & !strings);
+            Marks { special, opening, closing }
+        };
+        let marks: Vec<Marks> = blocks.iter().chain([&last]).map(marks).collect();
+        let left = marks[0].special;
+        let fits = blanks == 0 && least.to_array().iter().all(|&byte| byte >= b' ');
+        if fits { Ok(Self { text, at: 0, marks, block: 0, left }) } else { Err(NotRead) }
     }
 
     #[inline]
@@ -67,73 +84,38 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
+    /// Passes a value, of which only the end is looked for: what is between its brackets may be no JSON.
     pub(super) fn value(&mut self) -> Result<(), NotRead> {
-        // Open collections below the highest set bit: lists (0) and objects (1), the innermost in the lowest bit.
-        let mut open = 1u64;
-        loop {
-            match self.next()? {
-                b'"' => {
-                    self.string()?;
-                }
-                bracket @ (b'{' | b'[') => {
-                    self.at += 1;
-                    if self.next()? == bracket + 2 {
-                        self.at += 1;
-                    } else {
-                        open = within(open, bracket == b'{')?;
-                        if bracket == b'[' || !self.members(&mut open)? {
-                            continue;
-                        }
-                    }
-                }
-                _ => self.scalar()?,
-            }
-            // After a value, either its collection ends as well, or the next value follows.
-            loop {
-                if open == 1 {
-                    return Ok(());
-                }
-                let closing = if open & 1 == 1 { b'}' } else { b']' };
-                let byte = self.next()?;
-                self.at += 1;
-                if byte == closing {
-                    open >>= 1;
-                } else if byte != b',' {
-                    return Err(NotRead);
-                } else if open & 1 == 0 || !self.members(&mut open)? {
-                    break;
-                }
-            }
+        match self.next()? {
+            b'"' => self.string().map(|_| ()),
+            b'{' | b'[' => self.collection(),
+            _ if self.token()?.is_empty() => Err(NotRead),
+            _ => Ok(()),
         }
     }
 
-    /// Passes members, and enters objects, until the last member of one has been passed (true), or a value of another
-    /// kind than most in `managedFields` and in specs begins (false).
-    #[inline(always)]
-    fn members(&mut self, open: &mut u64) -> Result<bool, NotRead> {
+    fn collection(&mut self) -> Result<(), NotRead> {
+        let (mut block, mut depth) = (self.at / BLOCK, 0);
+        let mut rest = u64::MAX << (self.at % BLOCK);
         loop {
-            self.string()?;
-            match self.text.as_bytes().get(self.at..).unwrap_or_default() {
-                [b':', b'{', b'}', ..] => self.at += 3,
-                [b':', b'{', b'"', ..] => {
-                    *open = within(*open, true)?;
-                    self.at += 2;
-                    continue;
+            let Marks { special, opening, closing } = *self.marks.get(block).ok_or(NotRead)?;
+            let (opening, closing) = (opening & rest, closing & rest);
+            if closing.count_ones() < depth {
+                depth = depth + opening.count_ones() - closing.count_ones();
+            } else {
+                let mut brackets = opening | closing;
+                while brackets != 0 {
+                    let place = brackets.trailing_zeros();
+                    depth = if opening >> place & 1 == 1 { depth + 1 } else { depth - 1 };
+                    brackets &= brackets - 1;
+                    if depth == 0 {
+                        (self.at, self.block) = (block * BLOCK + place as usize + 1, block);
+                        self.left = special & (u64::MAX << place);
+                        return Ok(());
+                    }
                 }
-                [b':', b'"', ..] => {
-                    self.at += 1;
-                    self.string()?;
-                }
-                [b':', ..] => {
-                    self.at += 1;
-                    return Ok(false);
-                }
-                _ => return Err(NotRead),
             }
-            if self.next()? != b',' {
-                return Ok(true);
-            }
-            self.at += 1;
+            (block, rest) = (block + 1, u64::MAX);
         }
     }
 
@@ -143,76 +125,76 @@ impl<'a> Source<'a> {
         let begin = self.at;
         let opening = self.next_special()?;
         debug_assert_eq!(opening + 1, begin, "none has been forgotten");
-        self.at = self.next_special()? + 1;
-        let has_escapes = self.text.as_bytes().get(self.at - 1) != Some(&b'"');
-        if has_escapes {
-            self.escapes()?;
+        let (mut end, mut has_escapes) = (self.next_special()?, false);
+        while self.byte_at(end)? == b'\\' {
+            (end, has_escapes) = (self.next_special()?, true);
         }
-        Ok(Characters { begin, end: self.at - 1, has_escapes })
+        self.at = end + 1;
+        Ok(Characters { begin, end, has_escapes })
     }
 
-    /// Passes the rest of a string, from behind a backslash.
-    #[inline(never)]
-    fn escapes(&mut self) -> Result<(), NotRead> {
-        while self.byte_at(self.at - 1)? == b'\\' {
-            let digits = self.text.as_bytes().get(self.at + 1..self.at + 5);
-            match self.next()? {
-                b'"' | b'\\' => {
-                    self.next_special()?;
-                }
-                b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {}
-                b'u' if digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) => {}
-                _ => return Err(NotRead),
-            }
-            self.at = self.next_special()? + 1;
-        }
-        Ok(())
-    }
-
-    /// Returns the position of the next quote or backslash, or one behind the end.
+    /// Returns the position of the next special character, or one behind the end.
     #[inline(always)]
     fn next_special(&mut self) -> Result<usize, NotRead> {
         while self.left == 0 {
             self.block += 1;
-            self.left = *self.special.get(self.block).ok_or(NotRead)?;
+            self.left = self.marks.get(self.block).ok_or(NotRead)?.special;
         }
         let place = self.block * BLOCK + self.left.trailing_zeros() as usize;
         self.left &= self.left - 1;
         Ok(place)
     }
 
-    #[inline(never)]
-    fn scalar(&mut self) -> Result<(), NotRead> {
-        match self.token()?.as_bytes() {
-            b"true" | b"false" | b"null" | b"0" => Ok(()),
-            [b'1'..=b'9', rest @ ..] if rest.iter().all(u8::is_ascii_digit) => Ok(()),
-            other => serde_json::from_slice(other).map(|IgnoredAny| ()).map_err(|_| NotRead),
-        }
-    }
-
     /// Passes a candidate for a number or a word.
     pub(super) fn token(&mut self) -> Result<&'a str, NotRead> {
         let rest = self.text.get(self.at..).ok_or(NotRead)?;
-        let is_part = |b: &u8| b.is_ascii_alphanumeric() || b"+-.".contains(b);
+        let is_part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
         let token = &rest[..rest.bytes().take_while(is_part).count()];
         self.at += token.len();
         Ok(token)
     }
 }
 
-/// Returns the open collections within another object or list; [`NotRead`] if they are too deep.
+/// Returns the parts of a block, the last one first.
 #[inline(always)]
-fn within(open: u64, is_object: bool) -> Result<u64, NotRead> {
-    if open >> DEPTH == 0 { Ok(open << 1 | u64::from(is_object)) } else { Err(NotRead) }
+fn parts(block: &Block) -> impl Iterator<Item = u8x16> {
+    let (parts, _) = block.as_chunks();
+    parts.iter().rev().map(|part| u8x16::new(*part))
 }
 
-/// Returns a bit for each quote and each backslash, the lowest for the first byte, and lowers `least`.
-fn special(block: &[u8; BLOCK], least: &mut u8x16) -> u64 {
-    let (parts, _) = block.as_chunks();
-    parts.iter().rev().fold(0, |bits, part| {
-        let part = u8x16::new(*part);
-        *least = least.min(part);
-        let special = part.simd_eq(u8x16::splat(b'"')) | part.simd_eq(u8x16::splat(b'\\'));
-        bits << 16 | u64::from(special.to_bitmask())
-    })
+#[inline(always)]
+fn bits(block: &Block, find: impl Fn(u8x16) -> u8x16) -> u64 {
+    parts(block).fold(0, |bits, part| bits << 16 | u64::from(find(part).to_bitmask()))
+}
+
+#[inline(always)]
+fn places(block: &Block, byte: u8) -> u64 {
+    bits(block, |part| part.simd_eq(u8x16::splat(byte)))
+}
+
+/// Returns the places of a brace and of the bracket of lists that corresponds to it: one bit less.
+#[inline(always)]
+fn brackets(block: &Block, brace: u8) -> u64 {
+    bits(block, |part| (part | u8x16::splat(b'{' ^ b'[')).simd_eq(u8x16::splat(brace)))
+}
+
+/// Returns a bit for each character that a backslash escapes; `is_escaped` tells it of the first one of a block.
+#[inline(always)]
+fn escaped(backslashes: u64, is_escaped: &mut bool) -> u64 {
+    let mut escaped = u64::from(*is_escaped);
+    let mut left = backslashes & !escaped;
+    *is_escaped = false;
+    while left != 0 {
+        let next = (left & left.wrapping_neg()) << 1;
+        *is_escaped = next == 0;
+        escaped |= next;
+        left &= (left - 1) & !next;
+    }
+    escaped
+}
+
+/// Returns for each bit whether the number of set bits up to there, itself included, is odd.
+#[inline(always)]
+fn parity(bits: u64) -> u64 {
+    (0..6).fold(bits, |bits, power| bits ^ bits << (1 << power))
 }

@@ -96,8 +96,8 @@ fn leaves_blanks_to_serde_json() {
 }
 
 #[test]
-fn is_in_doubt_over_what_is_no_json() {
-    for json in [
+fn is_in_doubt_over_what_is_no_json_where_it_is_read() {
+    for value in [
         "",
         " ",
         "tru",
@@ -157,34 +157,78 @@ fn is_in_doubt_over_what_is_no_json() {
         "{}\0",
         "\u{a0}1",
     ] {
-        assert!(json::read::<IgnoredAny>(json.as_bytes()).is_err(), "{json:?}");
-        assert!(serde_json::from_str::<IgnoredAny>(json).is_err(), "{json:?}");
-        let within = format!("{{\"skipped\":{json}}}");
-        assert!(json::read::<Object<Pod<'_>>>(within.as_bytes()).is_err(), "{within}");
+        assert!(serde_json::from_str::<IgnoredAny>(value).is_err(), "{value:?}");
+        for json in [
+            format!("{{\"metadata\":{value}}}"),
+            format!("{{\"metadata\":{{\"name\":{value}}}}}"),
+            format!("{{\"spec\":{{\"containers\":{value}}}}}"),
+            format!("{{\"spec\":{{\"tolerations\":[{{\"tolerationSeconds\":{value}}}]}}}}"),
+        ] {
+            assert!(json::read::<Object<Pod<'_>>>(json.as_bytes()).is_err(), "{json}");
+        }
     }
     assert!(json::read::<IgnoredAny>(b"\"\xff\"").is_err());
 }
 
+/// Nobody but the API server, which writes JSON, says which Pod is created.
 #[test]
-fn nesting_has_an_end() {
-    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-    assert!(agrees::<IgnoredAny>(nested(64).as_bytes()));
-    assert!(json::read::<IgnoredAny>(nested(65).as_bytes()).is_err());
-    assert!(json::read::<IgnoredAny>("[".repeat(100_000).as_bytes()).is_err());
-    let objects = format!("{}1{}", "{\"a\":".repeat(63), "}".repeat(63));
-    assert!(agrees::<IgnoredAny>(objects.as_bytes()));
-    // What is nested too deep is not taken for something that ends earlier.
-    for (open, opened, closed) in [
-        ("{\"a\":", 64, 63),
-        ("{\"a\":", 64, 64),
-        ("{\"a\":", 65, 64),
-        ("{\"b\":0,\"a\":", 64, 63),
-        ("{\"b\":[0],\"a\":", 64, 63),
-    ] {
-        let text = format!("{}1{}", open.repeat(opened), "}".repeat(closed));
-        assert!(json::read::<IgnoredAny>(text.as_bytes()).is_err(), "{text}");
+fn what_is_skipped_only_has_to_end() {
+    for value in ["tru", "nulll", "-", "01", "1.", "+1", "\"\\x\"", "{\"a\"}", "{\"a\"::1}", "[,1]", "[1}"] {
+        let json = format!("{{\"skipped\":{value},\"metadata\":{{\"name\":\"a\"}}}}");
+        let pod = json::read::<Object<Pod<'_>>>(json.as_bytes());
+        assert_eq!(pod.unwrap().0.described(), "a", "{json}");
     }
-    assert!(json::read::<IgnoredAny>(format!("{}{{\"a\":1", "[".repeat(63)).as_bytes()).is_err());
+    for value in [
+        "",
+        " ",
+        "1 2",
+        "[1 2]",
+        "[1, 2]",
+        "\"",
+        "\"\\\"",
+        "\"a\nb\"",
+        "\"\0\"",
+        "{",
+        "[",
+        "{\"a\":1",
+        "[\"]",
+        "[[]",
+        "[]]",
+        "{}}",
+        "{}\0",
+        "{\"a\":{},",
+        "'a'",
+        "\u{feff}{}",
+        "\u{a0}1",
+        ":1",
+        "{}1",
+        "1{}",
+    ] {
+        let json = format!("{{\"skipped\":{value},\"metadata\":{{\"name\":\"a\"}}}}");
+        assert!(json::read::<Object<Pod<'_>>>(json.as_bytes()).is_err(), "{json}");
+    }
+}
+
+#[test]
+fn nesting_has_no_limit_but_ends() {
+    let nested =
+        |depth: usize, open: &str, close: &str| format!("{}1{}", open.repeat(depth), close.repeat(depth));
+    for (open, close) in [("[", "]"), ("{\"a\":", "}"), ("[{\"a\":", "}]"), ("{\"b\":[0],\"a\":", "}")] {
+        for depth in [1, 30, 60] {
+            assert!(agrees::<IgnoredAny>(nested(depth, open, close).as_bytes()));
+        }
+        for depth in [1, 63, 64, 65, 129, 50_000] {
+            let text = nested(depth, open, close);
+            assert!(json::read::<IgnoredAny>(text.as_bytes()).is_ok());
+            for wrong in [&text[..text.len() - 1], &text[1..], &format!("{text}{close}")] {
+                assert!(json::read::<IgnoredAny>(wrong.as_bytes()).is_err());
+            }
+            let owner = format!("{{\"managedFields\":{text},\"name\":\"a\"}}");
+            let pod = format!("{{\"metadata\":{owner}}}");
+            let pod = json::read::<Object<Pod<'_>>>(pod.as_bytes());
+            assert_eq!(pod.unwrap().0.described(), "a");
+        }
+    }
 }
 
 #[test]
