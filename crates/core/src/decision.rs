@@ -40,6 +40,7 @@ impl<'a> Decision<'a> {
         }
     }
 
+    /// Returns the outcome: `tolerated`, `placed`, `retracted` or `unchanged`.
     pub fn done(&self) -> &'static str {
         match self.reason {
             Reason::Tolerated => "tolerated",

@@ -11,7 +11,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use crate::decision::Decision;
 use crate::pod::{self, DAEMON_SET, Kept, Pod, Text, kept};
+use tolerarch_text::escape::shortened;
 use tolerarch_text::json::{Object, push_text};
 
 pub use daemon_set::{DaemonSet, Template};
@@ -191,19 +193,9 @@ impl<O> Request<'_, O> {
     }
 }
 
-/// Audit annotations of the review (`<webhook name>/decision`, …).
-#[derive(Debug, Default)]
-pub struct Audit<'a> {
-    /// The outcome: `tolerated`, `placed`, `retracted` or `unchanged`.
-    pub decision: &'static str,
-    /// The name of a [`Reason`](crate::reason::Reason).
-    pub reason: &'static str,
-    /// The image that decided, truncated.
-    pub image: Option<&'a str>,
-}
-
-/// Encodes the answer to the review with this uid: always allowed, with warnings, and with a patch that is not empty.
-pub fn encode(uid: &str, patch: &str, warnings: &[String], audit: &Audit<'_>) -> Vec<u8> {
+/// Encodes the answer to the review with this uid: always allowed, with a patch that is not empty, with warnings, and with
+/// audit annotations (`<webhook name>/decision`, …).
+pub fn encode(uid: &str, patch: &str, decision: &Decision<'_>) -> Vec<u8> {
     let mut answer = String::with_capacity(ANSWER + patch.len() * 4 / 3);
     answer.push_str(
         r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"allowed":true,"uid":"#,
@@ -214,25 +206,17 @@ pub fn encode(uid: &str, patch: &str, warnings: &[String], audit: &Audit<'_>) ->
         BASE64.encode_string(patch, &mut answer);
         answer.push('"');
     }
-    let mut before = r#","warnings":["#;
-    for warning in warnings {
-        answer.push_str(before);
-        push_text(&mut answer, warning);
-        before = ",";
+    if !decision.warnings.is_empty() {
+        answer.push_str(r#","warnings":"#);
+        answer.push_str(&Value::from(&*decision.warnings).to_string());
     }
-    if !warnings.is_empty() {
-        answer.push(']');
-    }
-    let Audit { decision, reason, image } = audit;
-    let annotations = [("decision", Some(*decision)), ("reason", Some(*reason)), ("image", *image)];
-    let mut before = r#","auditAnnotations":{"#;
-    for (name, text) in annotations {
-        let Some(text) = text else { continue };
-        for part in [before, "\"", name, "\":"] {
-            answer.push_str(part);
-        }
-        push_text(&mut answer, text);
-        before = ",";
+    answer.push_str(r#","auditAnnotations":{"decision":"#);
+    push_text(&mut answer, decision.done());
+    answer.push_str(r#","reason":"#);
+    push_text(&mut answer, decision.reason.as_str());
+    if let Some(image) = decision.image {
+        answer.push_str(r#","image":"#);
+        push_text(&mut answer, shortened(image));
     }
     answer.push_str("}}}");
     answer.into_bytes()

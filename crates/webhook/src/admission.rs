@@ -25,7 +25,7 @@ use tolerarch_core::patch;
 use tolerarch_core::pod::Kept;
 use tolerarch_core::policy::UNKNOWN_PROFILE;
 use tolerarch_core::reason::Reason;
-use tolerarch_core::review::{self, Audit, DaemonSet, Review, ReviewError, Subject};
+use tolerarch_core::review::{self, DaemonSet, Review, ReviewError, Subject};
 use tolerarch_engine::decide::{self, Current, Wait};
 use tolerarch_support::body::{Budget, FREE, Pace, Read, ReadError};
 use tolerarch_text::escape::shortened;
@@ -155,12 +155,7 @@ impl Webhook {
             let took = begun.elapsed();
             self.metrics.reviewed(&decision, profile, took);
             log(review, profile, &decision, took);
-            let audit = Audit {
-                decision: decision.done(),
-                reason: decision.reason.as_str(),
-                image: decision.image.map(shortened),
-            };
-            review::encode(review.uid.as_str(), &patch, &decision.warnings, &audit)
+            review::encode(review.uid.as_str(), &patch, &decision)
         })
     }
 }

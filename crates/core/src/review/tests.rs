@@ -1,6 +1,7 @@
 mod reader;
 
 use super::*;
+use crate::reason::Reason;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -98,8 +99,8 @@ fn refuses_what_cannot_be_answered_and_quotes_nothing() {
 
 #[test]
 fn answers_with_patch_and_type_together_or_not_at_all() {
-    let audit = Audit { decision: "tolerated", reason: "tolerated", image: None };
-    let answer: Value = serde_json::from_slice(&encode("u-1", "[]", &[], &audit)).unwrap();
+    let decision = Decision::unchanged(Reason::Tolerated);
+    let answer: Value = serde_json::from_slice(&encode("u-1", "[]", &decision)).unwrap();
     assert_eq!(
         answer,
         json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {
@@ -107,20 +108,22 @@ fn answers_with_patch_and_type_together_or_not_at_all() {
             "auditAnnotations": {"decision": "tolerated", "reason": "tolerated"},
         }})
     );
-    let answer: Value = serde_json::from_slice(&encode("u-1", "", &[], &audit)).unwrap();
+    let answer: Value = serde_json::from_slice(&encode("u-1", "", &decision)).unwrap();
     assert!(answer["response"].get("patch").is_none() && answer["response"].get("patchType").is_none());
 }
 
 proptest! {
     #[test]
     fn any_answer_reads_back(uid in any::<String>(), image in any::<Option<String>>(), patch in any::<String>(), warnings in any::<Vec<String>>()) {
-        let audit = Audit { decision: "tolerated", reason: "tolerated", image: image.as_deref() };
-        let answer: Value = serde_json::from_slice(&encode(&uid, &patch, &warnings, &audit)).unwrap();
+        let decision = Decision { image: image.as_deref(), warnings, ..Decision::unchanged(Reason::NotFound) };
+        let answer: Value = serde_json::from_slice(&encode(&uid, &patch, &decision)).unwrap();
         let response = &answer["response"];
         let sent: Option<Vec<String>> = serde_json::from_value(response["warnings"].clone()).unwrap();
-        prop_assert_eq!(sent.unwrap_or_default(), warnings);
+        prop_assert_eq!(sent.unwrap_or_default(), decision.warnings);
         prop_assert_eq!(response["uid"].as_str(), Some(uid.as_str()));
-        prop_assert_eq!(response["auditAnnotations"]["image"].as_str(), image.as_deref());
+        let audit = &response["auditAnnotations"];
+        prop_assert_eq!((&audit["decision"], &audit["reason"]), (&json!("unchanged"), &json!("not-found")));
+        prop_assert_eq!(audit["image"].as_str(), image.as_deref().map(shortened));
         let sent = response["patch"].as_str().map(|text| BASE64.decode(text).unwrap());
         prop_assert_eq!(sent.unwrap_or_default(), patch.into_bytes());
     }
