@@ -17,16 +17,7 @@ pub enum Context {
 }
 
 /// Writes a value so that it cannot break out of its context.
-pub fn escaped(writer: &mut impl Write, context: Context, value: fmt::Arguments<'_>) -> fmt::Result {
-    within(writer, context, |escaped| escaped.write_fmt(value))
-}
-
-/// Writes a text like [`escaped`], but without formatting: most values of a review's line are texts.
-pub fn escaped_text(writer: &mut impl Write, context: Context, value: &str) -> fmt::Result {
-    within(writer, context, |escaped| escaped.write_str(value))
-}
-
-fn within<W: Write>(
+pub fn escaped<W: Write>(
     writer: &mut W,
     context: Context,
     write: impl FnOnce(&mut Escaped<'_, W>) -> fmt::Result,
@@ -39,7 +30,8 @@ fn within<W: Write>(
     }
 }
 
-struct Escaped<'w, W> {
+/// A writer of one value.
+pub struct Escaped<'w, W> {
     writer: &'w mut W,
     context: Context,
     left: usize,
@@ -107,7 +99,7 @@ mod tests {
 
     fn write(context: Context, text: &str) -> String {
         let mut line = String::new();
-        escaped(&mut line, context, format_args!("{text}")).unwrap();
+        escaped(&mut line, context, |value| value.write_str(text)).unwrap();
         line
     }
 

@@ -1,6 +1,6 @@
 //! Formats log lines: one JSON object; or, for people, time, level, message, and the other fields as `name=value`.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::time::SystemTime;
 
 use clap::ValueEnum;
@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::format::{FormatEvent, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use tolerarch_text::escape::{Context, escaped, escaped_text};
+use tolerarch_text::escape::{Context, escaped};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -79,7 +79,8 @@ impl Fields<'_> {
 impl Visit for Fields<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         let context = if self.format == Format::Json { Context::Json } else { Context::Quoted };
-        self.field(field, "\"", |writer| escaped_text(writer, context, value));
+        // Without formatting: most values of a review's line are texts.
+        self.field(field, "\"", |writer| escaped(writer, context, |escaped| escaped.write_str(value)));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
@@ -102,6 +103,6 @@ impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let (quote, context) =
             if self.format == Format::Json { ("\"", Context::Json) } else { ("", Context::Bare) };
-        self.field(field, quote, |writer| escaped(writer, context, format_args!("{value:?}")));
+        self.field(field, quote, |writer| escaped(writer, context, |escaped| write!(escaped, "{value:?}")));
     }
 }
