@@ -2,10 +2,11 @@
 //! server stores it in place of the one before, so nothing in the list is managed, even if it looks so. Source:
 //! `managedFields` of k8s.io/apimachinery meta/v1, and the lists that k8s.io/api core/v1 marks as atomic.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::Text;
@@ -39,18 +40,18 @@ impl AppliedLists {
         let times: HashMap<_, _> = before.iter().map(|entry| (&entry.manager, &entry.time)).collect();
         let specs = after.iter().filter_map(|entry| {
             let is_new = times.get(&entry.manager) != Some(&&entry.time);
-            Some((is_new, member(entry.fields?, &["f:spec", "f:template", "f:spec"])?))
+            Some((is_new, member(entry.fields?, "/f:spec/f:template/f:spec")?))
         });
         let specs: Vec<_> = specs.collect();
-        let has = |applied: bool, path: &[&str]| {
-            specs.iter().any(|(is_new, spec)| *is_new == applied && member(spec, path).is_some())
+        let has = |applied: bool, pointer: &str| {
+            specs.iter().any(|(is_new, spec)| *is_new == applied && member(spec, pointer).is_some())
         };
-        let required = ["f:affinity", "f:nodeAffinity", "f:requiredDuringSchedulingIgnoredDuringExecution"];
+        let required = "/f:affinity/f:nodeAffinity/f:requiredDuringSchedulingIgnoredDuringExecution";
         Self {
-            tolerations: has(true, &["f:tolerations"]),
-            node_selector: has(true, &["f:nodeSelector"]),
-            required: has(true, &required),
-            required_before: has(false, &required),
+            tolerations: has(true, "/f:tolerations"),
+            node_selector: has(true, "/f:nodeSelector"),
+            required: has(true, required),
+            required_before: has(false, required),
         }
     }
 }
@@ -61,12 +62,34 @@ fn applies(entries: Option<&RawValue>) -> Vec<Entry<'_>> {
     entries.into_iter().flatten().filter(is_apply).collect()
 }
 
-/// Returns the member at a path of names, if there are objects on the way.
-pub(crate) fn member<'a>(json: &'a RawValue, path: &[&str]) -> Option<&'a RawValue> {
-    path.iter().try_fold(json, |json, name| {
-        let members: HashMap<Cow<'_, str>, &RawValue> = serde_json::from_str(json.get()).ok()?;
-        members.get(*name).copied()
+/// Returns the member at a JSON pointer, if there are objects on the way.
+pub(crate) fn member<'a>(json: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
+    pointer.split('/').skip(1).try_fold(json, |json, name| {
+        serde_json::Deserializer::from_str(json.get()).deserialize_map(Named(name)).ok()?
     })
+}
+
+/// Reads one member of an object. The others are skipped, as a hostile object may have a million.
+struct Named<'n>(&'n str);
+
+impl<'de> Visitor<'de> for Named<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(name) = members.next_key::<Text<'de>>()? {
+            if name == *self.0 {
+                found = Some(members.next_value()?);
+            } else {
+                members.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
 }
 
 #[cfg(test)]

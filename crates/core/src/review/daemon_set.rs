@@ -6,8 +6,6 @@ use serde_json::value::RawValue;
 use crate::pod::{self, AppliedLists, DAEMON_SET, Pod, Text, member};
 use tolerarch_text::json::Object;
 
-/// Path of the template.
-const TEMPLATE: [&str; 2] = ["spec", "template"];
 /// Maximal bytes of a template that is read as a value, which takes some sixteen times as much for a moment.
 const VALUE: usize = 256 << 10;
 
@@ -39,8 +37,8 @@ impl Template<'_> {
 
 /// Reads the template of a DaemonSet that takes `bytes` in etcd; `None` if it is no template.
 fn template(set: &RawValue, bytes: usize, applied: AppliedLists) -> Option<Template<'_>> {
-    let name = member(set, &["metadata", "name"]).map_or("null", RawValue::get);
-    let json = member(set, &TEMPLATE)?.get();
+    let name = member(set, "/metadata/name").map_or("null", RawValue::get);
+    let json = member(set, DaemonSet::TEMPLATE)?.get();
     let Object(pod) = pod::read::<Object<Pod<'_>>>(json.as_bytes()).ok()?;
     let mut pod = pod.created_by(DAEMON_SET.into(), serde_json::from_str(name).ok()?);
     (pod.bytes, pod.applied) = (bytes, applied);
@@ -51,13 +49,14 @@ fn template(set: &RawValue, bytes: usize, applied: AppliedLists) -> Option<Templ
 /// several times, which is fine as such reviews are rare.
 pub(super) fn read(body: &[u8]) -> Option<DaemonSet<'_>> {
     let review: &RawValue = serde_json::from_slice(body).ok()?;
-    let object = |name| member(review, &["request", name]).filter(|object| object.get() != "null");
-    let (new, old, bytes) = (object("object")?, object("oldObject"), pod::size_of_json(body));
-    if old.is_some_and(|old| member(old, &TEMPLATE).is_none()) {
+    let object = |pointer| member(review, pointer).filter(|object| object.get() != "null");
+    let (new, old) = (object("/request/object")?, object("/request/oldObject"));
+    let bytes = pod::size_of_json(body);
+    if old.is_some_and(|old| member(old, DaemonSet::TEMPLATE).is_none()) {
         return None;
     }
     let lists = |after, before| {
-        let [after, before] = [after, before].map(|set| member(set, &["metadata", "managedFields"]));
+        let [after, before] = [after, before].map(|set| member(set, "/metadata/managedFields"));
         AppliedLists::of(after, before)
     };
     // A new DaemonSet that is applied with tolerarch's annotations is a copy of a managed one.
