@@ -38,8 +38,8 @@ pub use controller::run as run_controller;
 pub use error::ServeError;
 use metrics::Families;
 use process::{Process, address, listen};
+pub use snapshot::Discovered;
 use snapshot::Live;
-pub use snapshot::{Discovered, SnapshotError};
 
 /// Builds the snapshot by which `serve` would decide, for the commands. `traces` records the requests to registries.
 pub fn snapshot(

@@ -1,9 +1,10 @@
-//! Reasons why a service does not start, or ends.
+//! Reasons why a service does not start, or ends, or does not take over a configuration.
 
 use std::io;
 use std::net::SocketAddr;
 
-use super::snapshot::SnapshotError;
+use tolerarch_images::credentials::CredentialsError;
+use tolerarch_images::registry::{ProxyError, TrustError};
 use tolerarch_kubernetes::cluster::ConnectError;
 use tolerarch_webhook::tls::CertificateError;
 
@@ -21,7 +22,11 @@ pub enum ServeError {
     )]
     Certificate(#[from] CertificateError),
     #[error(transparent)]
-    Access(#[from] SnapshotError),
+    Trust(#[from] TrustError),
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
     #[error("{0} needs the Kubernetes API")]
     Cluster(&'static str, #[source] ConnectError),
     #[error("tls.mode is not managed: there are no certificates to issue")]

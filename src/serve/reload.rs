@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
-use super::snapshot::{Live, SnapshotError, files};
+use super::snapshot::{Live, files};
 use crate::config::{Config, ConfigError, Sources};
 use tolerarch_support::file;
 use tolerarch_support::health::{Reported, State};
@@ -25,27 +25,12 @@ const POLL: Duration = Duration::from_secs(2);
 const DEPTH: usize = 3;
 const FILES: usize = 4096;
 
-#[derive(Debug, thiserror::Error)]
-enum Refused {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    Access(#[from] SnapshotError),
-}
-
-impl Refused {
-    /// Returns the text for probes, which show no content of files.
-    fn summary(&self) -> &'static str {
-        match self {
-            Self::Config(ConfigError::Read { .. }) => "its file cannot be read; the old one goes on",
-            Self::Config(ConfigError::Faults { .. }) => "its file is not valid; the old one goes on",
-            Self::Access(_) => "a file that it names cannot be used; the old one goes on",
-        }
-    }
-}
+const UNREADABLE: &str = "its file cannot be read; the old one goes on";
+const INVALID: &str = "its file is not valid; the old one goes on";
+const UNUSABLE: &str = "a file that it names cannot be used; the old one goes on";
 
 /// Fingerprints that change with the files of a configuration.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct FileVersions {
     file: u64,
     /// Fingerprint of the files that the configuration names.
@@ -57,7 +42,7 @@ impl FileVersions {
         let (sources, config) = (sources.clone(), config.clone());
         let read = spawn_blocking(move || Self::read(&sources, &files(&config, &sources.environment)));
         // Where reading broke off nothing was seen.
-        read.await.unwrap_or(Self { file: 0, named: 0 })
+        read.await.unwrap_or_default()
     }
 
     fn read(sources: &Sources, named: &[PathBuf]) -> Self {
@@ -75,22 +60,22 @@ pub(super) struct Follower {
     seen: FileVersions,
     /// Versions of the files at the last look.
     before: FileVersions,
-    /// Set if the files are to be read even if they have not changed.
-    due: bool,
 }
 
 impl Follower {
     /// Makes a follower. `seen` was read before the files were used. `None` if the configuration cannot be read again.
-    pub(super) fn new(live: Live, sources: Sources, levels: Levels, seen: FileVersions) -> Option<Self> {
+    pub(super) fn new(live: Live, sources: Sources, levels: Levels, mut seen: FileVersions) -> Option<Self> {
         if sources.file.as_deref().is_some_and(is_stream) {
             tracing::info!("the configuration comes from a stream, so it is not followed");
             return None;
         }
         let (config, before) = (live.config(), seen.clone());
         // The file may have changed between its first reading and `seen`.
-        let due = sources.load_again().is_ok_and(|loaded| loaded.config != config);
+        if sources.load_again().is_ok_and(|loaded| loaded.config != config) {
+            seen = FileVersions::default();
+        }
         let files = files(&config, &sources.environment);
-        Some(Self { live, sources, levels, files, seen, before, due })
+        Some(Self { live, sources, levels, files, seen, before })
     }
 
     /// Reports whether the files are in use as they are now. Each look has a thread, as it may wait for files.
@@ -116,11 +101,11 @@ impl Follower {
             self.before = now;
             return None;
         }
-        if now == self.seen && !self.due {
+        if now == self.seen {
             self.mend();
             return None;
         }
-        (self.seen, self.due) = (now, false);
+        self.seen = now;
         let old = self.live.config();
         let reloaded = self.reload();
         self.live.metrics.reloaded(reloaded.is_ok());
@@ -137,10 +122,7 @@ impl Follower {
                 }
                 Some(State::Healthy)
             }
-            Err(error) => {
-                tracing::error!(%error, "the changed configuration cannot be used; the old one goes on");
-                Some(State::Degraded(error.summary()))
-            }
+            Err(why) => Some(State::Degraded(why)),
         }
     }
 
@@ -160,14 +142,22 @@ impl Follower {
         }
     }
 
-    /// Takes over the configuration as it is now. Returns the keys that need a restart.
-    fn reload(&mut self) -> Result<Vec<String>, Refused> {
-        let loaded = self.sources.load_again()?;
+    /// Takes over the configuration as it is now. Returns the keys that need a restart, or after logging why it cannot
+    /// be used the text for probes, which show no content of files.
+    fn reload(&mut self) -> Result<Vec<String>, &'static str> {
+        let refuse = |error: &dyn std::error::Error, why| {
+            tracing::error!(%error, "the changed configuration cannot be used; the old one goes on");
+            why
+        };
+        let loaded = self.sources.load_again().map_err(|error| match error {
+            ConfigError::Read { .. } => refuse(&error, UNREADABLE),
+            ConfigError::Faults { .. } => refuse(&error, INVALID),
+        })?;
         // First what the files are, then their use: a change in between is seen the next time.
         self.files = files(&loaded.config, &self.sources.environment);
         self.seen.named = fingerprint(&self.files);
         self.before = self.seen.clone();
-        let kept = self.live.take(loaded.config.clone())?;
+        let kept = self.live.take(loaded.config.clone()).map_err(|error| refuse(&error, UNUSABLE))?;
         loaded.log_warnings();
         Ok(kept)
     }

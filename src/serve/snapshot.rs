@@ -9,14 +9,15 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
+use super::error::ServeError;
 use super::metrics::Families;
 use crate::config::Config;
 use tolerarch_controller::ControllerSettings;
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::{Current, Snapshot};
 use tolerarch_engine::lessons::Lessons;
-use tolerarch_images::credentials::{Credentials, CredentialsError, SourceFault};
-use tolerarch_images::registry::{ProxyError, Registry, Settings, Traces, TrustError};
+use tolerarch_images::credentials::{Credentials, SourceFault};
+use tolerarch_images::registry::{Registry, Settings, Traces};
 use tolerarch_images::resolver::Resolver;
 use tolerarch_images::shared_cache::SharedCache;
 use tolerarch_kubernetes::cluster::{Caller, ConnectError, Watcher};
@@ -30,17 +31,6 @@ const LOGGED_FAULTS: usize = 20;
 /// known, and a circuit breaker spares a registry that fails.
 const FAILURE: Duration = Duration::from_secs(1);
 
-/// Reason why the registries cannot be used as configured.
-#[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
-    #[error(transparent)]
-    Trust(#[from] TrustError),
-    #[error(transparent)]
-    Proxy(#[from] ProxyError),
-    #[error(transparent)]
-    Credentials(#[from] CredentialsError),
-}
-
 /// Builds the snapshot of this configuration. Blocks the thread while it reads the named files. Keeps the caches of
 /// `before`, else begins with the `shared` cache; `traces` record lookups; `caller` is the account for the cluster.
 pub(super) fn load(
@@ -51,7 +41,7 @@ pub(super) fn load(
     caller: Caller,
     environment: &Environment,
     before: Option<&Snapshot>,
-) -> Result<Snapshot, SnapshotError> {
+) -> Result<Snapshot, ServeError> {
     let credentials = Credentials::load(
         &config.credentials,
         config.registries.private.clone(),
@@ -137,7 +127,7 @@ impl Live {
         metrics: Families,
         environment: Environment,
         controller: Option<watch::Sender<ControllerSettings>>,
-    ) -> Result<Self, SnapshotError> {
+    ) -> Result<Self, ServeError> {
         let parts = parts(&config, controller.is_some());
         let snapshot = load(&parts, &metrics, shared, None, Caller::Service, &environment, None)?;
         let sources = Arc::new(Mutex::new(Sources { config, discovered: None, warned: Vec::new() }));
@@ -156,7 +146,7 @@ impl Live {
 
     /// Takes over another configuration, as a whole or not at all, with the known state of the cluster. Returns the
     /// keys that need a restart. Blocks the thread while it reads files.
-    pub(super) fn take(&self, mut config: Config) -> Result<Vec<String>, SnapshotError> {
+    pub(super) fn take(&self, mut config: Config) -> Result<Vec<String>, ServeError> {
         let kept = config.keep(&self.config());
         let (parts, before) = (parts(&config, self.controller.is_some()), self.current.load_full());
         let (caller, environment) = (Caller::Service, &self.environment);
