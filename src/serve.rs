@@ -79,18 +79,16 @@ impl Server {
     /// Fails if anything is missing: it is better not to start than to start half.
     pub async fn bind(config: Config, environment: &Environment) -> Result<Self, ServeError> {
         let Config { server, tls, .. } = config.clone();
-        let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
-        let families = Families::register(&metrics, &metrics)?;
-        let (counts, reviews) = (TlsMetrics::register(&metrics)?, families.reviews.clone());
         // First, so that where the port of probes is open this one is, too.
         let tcp = listen("server.listen", server.listen).await?;
-        let mut process = Process::bind(server.admin, metrics).await?;
+        let mut process = Process::bind(&config).await?;
+        let counts = TlsMetrics::register(&process.metrics)?;
         let (certificate, watch) =
             ServingCertificate::load(server.files, tls.mode, tls.server_name, counts.clone())?;
         process.components.push(Component::new("certificate").reported(watch.state.clone()));
         process.supervisor.keep("certificate-watch", watch.state.clone(), watch, |task| Box::pin(task.run()));
         let tls = (Arc::new(certificate.server_config()?), counts);
-        let live = process.decide(config, environment, families, None).await?;
+        let live = process.decide(config, environment, None).await?;
         let current = Arc::clone(&live.current);
         let credentials = Component::new("credentials").checked(move || {
             let credentials = &current.load_full().credentials;
@@ -111,7 +109,7 @@ impl Server {
         let listener = Listener {
             tcp,
             tls: Some(tls),
-            router: Webhook::new(Arc::clone(&live.current), reviews).router(),
+            router: Webhook::new(Arc::clone(&live.current), live.metrics.reviews.clone()).router(),
             // API servers may share one address.
             limits: Limits { connections, per_peer: connections, spared: SPARED },
             // Go's client opens connections ahead of need.
@@ -185,23 +183,20 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
 /// Looks up the images of running Pods beside the start of the webhook; returns the component that shows the state.
 fn warm(live: &Live) -> Option<Component> {
     let settings = live.config().warm;
-    let watcher = settings.from_pods.then(|| live.watcher())?;
     let (current, state) = (Arc::clone(&live.current), Reported::default());
-    let reported = state.clone();
-    tokio::spawn(async move {
-        match watcher {
-            Ok(watcher) => {
-                let warmed = warm_start::run(watcher, current, settings, state.clone());
-                // The panic itself has been logged with its location.
-                if caught(warmed).await.is_none() {
-                    state.set(State::Degraded("internal error: it ended by a panic"));
-                }
+    let component = Component::new("warm-start").reported(state.clone());
+    match settings.from_pods.then(|| live.watcher())? {
+        Ok(watcher) => drop(tokio::spawn(async move {
+            let warmed = warm_start::run(watcher, current, settings, state.clone());
+            // The panic itself has been logged with its location.
+            if caught(warmed).await.is_none() {
+                state.set(State::Degraded("internal error: it ended by a panic"));
             }
-            Err(error) => {
-                tracing::warn!(%error, "cache.warm.fromPods: Pods cannot be listed");
-                state.set(State::Degraded(warm_start::NOT_LISTED));
-            }
+        })),
+        Err(error) => {
+            tracing::warn!(%error, "cache.warm.fromPods: Pods cannot be listed");
+            state.set(State::Degraded(warm_start::NOT_LISTED));
         }
-    });
-    Some(Component::new("warm-start").reported(reported))
+    }
+    Some(component)
 }

@@ -1,6 +1,8 @@
 //! Wiring of `tolerarch certificates`, which issues the webhook's certificates with a separate account. The process
 //! reads nothing but the objects that it writes, and its configuration once, at its start.
 
+use futures_util::FutureExt;
+
 use super::error::ServeError;
 use super::process::{Process, address};
 use super::signals::until_signalled;
@@ -8,7 +10,6 @@ use crate::config::{Config, Sources};
 use tolerarch_kubernetes::cluster::{Caller, Cluster};
 use tolerarch_support::health::Component;
 use tolerarch_support::logging::Levels;
-use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::tls::{CertificateIssuer, ManagedMetrics, TlsMode};
 
 /// Issues certificates until SIGTERM or SIGINT, a second of which ends it at once.
@@ -19,15 +20,15 @@ pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), Serv
     until_signalled(async move |shutdown| {
         let cluster = Cluster::of(Caller::Service, &sources.environment);
         let cluster = cluster.map_err(|cause| ServeError::Cluster("tls.mode managed", cause))?;
-        let metrics = Metrics::new([])?;
-        let issuer = CertificateIssuer::new(cluster, config.tls.managed, ManagedMetrics::register(&metrics)?);
-        let mut process = Process::bind(config.server.admin, metrics).await?;
+        let mut process = Process::bind(&config).await?;
+        let metrics = ManagedMetrics::register(&process.metrics)?;
+        let issuer = CertificateIssuer::new(cluster, config.tls.managed, metrics);
         let state = issuer.state.clone();
         process.supervisor.keep("certificate-manager", state.clone(), issuer, |task| Box::pin(task.run()));
         process.components.push(Component::new("certificates").reported(state));
         let admin = address(&process.admin);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, "issuing certificates");
-        process.run_until(shutdown).await
+        process.run(shutdown.inspect(|()| tracing::info!("ending")).map(Ok)).await
     })
     .await
 }

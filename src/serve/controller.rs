@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use tokio::sync::watch;
 
 use super::error::ServeError;
-use super::metrics::Families;
 use super::process::{Process, address};
 use super::reload::FileVersions;
 use super::signals::until_signalled;
@@ -18,82 +18,74 @@ use tolerarch_kubernetes::cluster::{Caller, Cluster, OwnedName};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::health::Reported;
 use tolerarch_support::logging::Levels;
-use tolerarch_support::metrics::Metrics;
 
 /// Runs the controller until SIGTERM or SIGINT, a second of which ends it at once.
 pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(), ServeError> {
-    until_signalled(|shutdown| control(config, sources, levels, shutdown)).await
-}
+    until_signalled(async move |shutdown| {
+        // Before the files are used, so that no change after that is missed.
+        let seen = FileVersions::now(&sources, &config).await;
+        let environment = &sources.environment;
+        let connected = |cause| ServeError::Cluster("the controller", cause);
+        let cluster = Arc::new(Cluster::of(Caller::Service, environment).map_err(connected)?);
+        let mut process = Process::bind(&config).await?;
+        let (sender, settings) = watch::channel(config.controller.clone());
+        let live = process.decide(config.clone(), environment, Some(sender)).await?;
+        let watcher = live.watcher().map_err(connected)?;
 
-async fn control(
-    config: Config,
-    sources: Sources,
-    levels: Levels,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), ServeError> {
-    // Before the files are used, so that no change after that is missed.
-    let seen = FileVersions::now(&sources, &config).await;
-    let environment = &sources.environment;
-    let connected = |cause| ServeError::Cluster("the controller", cause);
-    let cluster = Arc::new(Cluster::of(Caller::Service, environment).map_err(connected)?);
-    let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
-    let families = Families::register(&metrics, &Metrics::new([])?)?;
-    let mut process = Process::bind(config.server.admin, metrics).await?;
-    let (sender, settings) = watch::channel(config.controller.clone());
-    let live = process.decide(config.clone(), environment, families, Some(sender)).await?;
-    let watcher = live.watcher().map_err(connected)?;
+        let owned = |name| OwnedName { namespace: cluster.namespace().to_owned(), name };
+        let lease = owned(config.controller.lease.clone());
+        let failed_images = owned(config.controller.failed_images());
+        let own = ControllerMetrics::register(&process.metrics)?;
+        let elector = Elector::new(Arc::clone(&cluster), lease, identity(environment), &own);
+        let (leadership, resignation) = (elector.leadership(), elector.resignation());
+        process.keep("election", elector.state.clone(), elector, |task| Box::pin(task.run()));
+        let recorder = Recorder::new(own.clone());
+        let context = Context { leadership, cluster, watcher, current: Arc::clone(&live.current), settings };
+        let learner = Arc::new(Learner::new(Arc::clone(&context.cluster), failed_images));
+        let discovering = live.clone();
+        let pending = PendingPods {
+            context: context.clone(),
+            is_discovered: Box::new(move || discovering.is_discovered()),
+            recorder: recorder.clone(),
+            learner: Arc::clone(&learner),
+            metrics: own.clone(),
+            state: Reported::default(),
+        };
+        process.keep("pending-pods", pending.state.clone(), pending, |task| Box::pin(task.run()));
+        let failing = FailingPods {
+            context: context.clone(),
+            recorder: recorder.clone(),
+            learner,
+            metrics: own.clone(),
+            state: Reported::default(),
+        };
+        process.keep("failing-pods", failing.state.clone(), failing, |task| Box::pin(task.run()));
+        let events = EventLoop {
+            leadership: context.leadership.clone(),
+            cluster: Arc::clone(&context.cluster),
+            recorder,
+            instance: name(environment),
+            state: Reported::default(),
+        };
+        process.keep("events", events.state.clone(), events, |task| Box::pin(task.run()));
+        let census = CensusLoop {
+            context: context.clone(),
+            metrics: CensusMetrics::register(&process.metrics)?,
+            state: Reported::default(),
+        };
+        process.keep("census", census.state.clone(), census, |task| Box::pin(task.run()));
+        let node_taints = NodeTaints { context, metrics: own, state: Reported::default() };
+        process.keep("node-taints", node_taints.state.clone(), node_taints, |task| Box::pin(task.run()));
 
-    let owned = |name| OwnedName { namespace: cluster.namespace().to_owned(), name };
-    let lease = owned(config.controller.lease.clone());
-    let failed_images = owned(config.controller.failed_images());
-    let own = ControllerMetrics::register(&process.metrics)?;
-    let elector = Elector::new(Arc::clone(&cluster), lease, identity(environment), &own);
-    let (leadership, resignation) = (elector.leadership(), elector.resignation());
-    process.keep("election", elector.state.clone(), elector, |task| Box::pin(task.run()));
-    let recorder = Recorder::new(own.clone());
-    let context = Context { leadership, cluster, watcher, current: Arc::clone(&live.current), settings };
-    let learner = Arc::new(Learner::new(Arc::clone(&context.cluster), failed_images));
-    let pending = PendingPods {
-        context: context.clone(),
-        discovered: config.discover.is_on().then(|| Arc::clone(&live.is_discovered)),
-        recorder: recorder.clone(),
-        learner: Arc::clone(&learner),
-        metrics: own.clone(),
-        state: Reported::default(),
-    };
-    process.keep("pending-pods", pending.state.clone(), pending, |task| Box::pin(task.run()));
-    let failing = FailingPods {
-        context: context.clone(),
-        recorder: recorder.clone(),
-        learner,
-        metrics: own.clone(),
-        state: Reported::default(),
-    };
-    process.keep("failing-pods", failing.state.clone(), failing, |task| Box::pin(task.run()));
-    let events = EventLoop {
-        leadership: context.leadership.clone(),
-        cluster: Arc::clone(&context.cluster),
-        recorder,
-        instance: name(environment),
-        state: Reported::default(),
-    };
-    process.keep("events", events.state.clone(), events, |task| Box::pin(task.run()));
-    let census = CensusLoop {
-        context: context.clone(),
-        metrics: CensusMetrics::register(&process.metrics)?,
-        state: Reported::default(),
-    };
-    process.keep("census", census.state.clone(), census, |task| Box::pin(task.run()));
-    let node_taints = NodeTaints { context, metrics: own, state: Reported::default() };
-    process.keep("node-taints", node_taints.state.clone(), node_taints, |task| Box::pin(task.run()));
-
-    let (admin, repair) = (address(&process.admin), config.controller.repair);
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, repair, "controlling");
-    process.follow(&live, sources, levels, seen);
-    process.run_until(shutdown).await?;
-    // Only after all that acts by the Lease.
-    resignation.await;
-    Ok(())
+        let (admin, repair) = (address(&process.admin), config.controller.repair);
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, repair, "controlling");
+        process.follow(&live, sources, levels, seen);
+        process.run(shutdown.inspect(|()| tracing::info!("ending")).map(Ok)).await?;
+        // Only after all that acts by the Lease.
+        resignation.await;
+        Ok(())
+    })
+    .await
 }
 
 fn name(environment: &Environment) -> String {

@@ -1,8 +1,5 @@
 //! Follows the NodePools and nodes of the cluster, from which pools are discovered.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
@@ -91,9 +88,9 @@ impl Discoverer {
 
     /// Returns a check of the health: starting until the first reading, then the outcome of the last one.
     pub(super) fn readiness(&self) -> impl Fn() -> State + Send + Sync + use<> {
-        let (state, is_read) = (self.state.clone(), Arc::clone(&self.live.is_discovered));
+        let (state, live) = (self.state.clone(), self.live.clone());
         let end = Instant::now() + FIRST_READING;
-        move || match is_read.load(Ordering::Relaxed) {
+        move || match live.is_discovered() {
             true => state.get(),
             false if Instant::now() < end => State::Starting(NOT_READ),
             false => State::Degraded(NOT_READ),
@@ -126,8 +123,6 @@ impl Discoverer {
         let is_complete = self.node_pools.is_complete() && self.nodes.is_complete();
         self.live.discovered(Discovered { inventory, is_complete });
         self.is_new = false;
-        // What is read counts from now on.
-        self.live.is_discovered.fetch_or(is_complete, Ordering::Relaxed);
     }
 }
 

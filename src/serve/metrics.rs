@@ -27,7 +27,7 @@ pub(super) struct Families {
 }
 
 impl Families {
-    /// Registers all. `admission` gets the metrics of reviews, which elsewhere would look like a webhook that fails.
+    /// Registers all. `admission` gets the metrics of reviews.
     pub(super) fn register(metrics: &Metrics, admission: &Metrics) -> Result<Self, prometheus::Error> {
         let reloads = metrics.counters(
             "tolerarch_config_reloads_total",

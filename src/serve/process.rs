@@ -45,10 +45,11 @@ pub(super) struct Process {
 
 impl Process {
     /// Makes a process without tasks. The port of metrics and probes is bound, and served once the process runs.
-    pub(super) async fn bind(admin: SocketAddr, metrics: Metrics) -> Result<Self, ServeError> {
+    pub(super) async fn bind(config: &Config) -> Result<Self, ServeError> {
+        let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
         logging::count_panics(&metrics)?;
         let supervisor = Supervisor::register(&metrics)?;
-        let admin = listen("admin.listen", admin).await?;
+        let admin = listen("admin.listen", config.server.admin).await?;
         Ok(Self { admin, metrics, supervisor, components: Vec::new() })
     }
 
@@ -69,9 +70,11 @@ impl Process {
         &mut self,
         config: Config,
         environment: &Environment,
-        families: Families,
         controller: Option<watch::Sender<ControllerSettings>>,
     ) -> Result<Live, ServeError> {
+        // In the controller the metrics of reviews would look like a webhook that fails.
+        let reviews = if controller.is_some() { &Metrics::new([])? } else { &self.metrics };
+        let families = Families::register(&self.metrics, reviews)?;
         let counts = SharedCacheMetrics::register(&self.metrics)?;
         let (shared, keeper) = SharedCacheKeeper::begin(config.shared_cache.clone(), counts).await.unzip();
         let (server, settings) = (config.server.clone(), config.controller.clone());
@@ -119,16 +122,6 @@ impl Process {
             });
         }
         self.components.insert(0, Component::new("configuration").reported(state));
-    }
-
-    /// Answers readers of metrics and probes until `shutdown` is done and the tasks have ended.
-    pub(super) async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let service = async {
-            shutdown.await;
-            tracing::info!("ending");
-            Ok(())
-        };
-        self.run(service).await
     }
 
     /// Answers readers of metrics and probes until `service` is done and the tasks have ended.

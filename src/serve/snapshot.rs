@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -105,8 +104,6 @@ pub(super) struct Live {
     pub(super) current: Current,
     pub(super) metrics: Families,
     pub(super) environment: Environment,
-    /// True once all kinds that are discovered have been read.
-    pub(super) is_discovered: Arc<AtomicBool>,
     /// Settings of the controller for the tasks that follow them; `None` in the webhook.
     pub(super) controller: Option<watch::Sender<ControllerSettings>>,
     sources: Arc<Mutex<Sources>>,
@@ -132,7 +129,7 @@ impl Live {
         let snapshot = load(&parts, &metrics, shared, None, Caller::Service, &environment, None)?;
         let sources = Arc::new(Mutex::new(Sources { config, discovered: None, warned: Vec::new() }));
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
-        Ok(Self { current, metrics, environment, is_discovered: Arc::default(), controller, sources })
+        Ok(Self { current, metrics, environment, controller, sources })
     }
 
     /// Returns a watcher with the rights of this process, which counts objects that cannot be read.
@@ -142,6 +139,12 @@ impl Live {
 
     pub(super) fn config(&self) -> Config {
         self.sources.lock().config.clone()
+    }
+
+    /// Returns whether all kinds that are discovered have been read.
+    pub(super) fn is_discovered(&self) -> bool {
+        let Sources { config, discovered, .. } = &*self.sources.lock();
+        !config.discover.is_on() || discovered.as_ref().is_some_and(|discovered| discovered.is_complete)
     }
 
     /// Takes over another configuration, as a whole or not at all, with the known state of the cluster. Returns the

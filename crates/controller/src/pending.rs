@@ -5,7 +5,6 @@
 mod pods;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
@@ -38,8 +37,8 @@ const SCOPE: Duration = Duration::from_secs(30);
 
 pub struct PendingPods {
     pub context: Context,
-    /// True once the cluster's pools have been read, if discovery is on: before, a pool may open more than is known.
-    pub discovered: Option<Arc<AtomicBool>>,
+    /// Returns whether all pools of the cluster have been read: before, a pool may open more than is known.
+    pub is_discovered: Box<dyn Fn() -> bool + Send + Sync>,
     pub recorder: Recorder,
     pub learner: Arc<Learner>,
     pub metrics: ControllerMetrics,
@@ -108,7 +107,7 @@ impl PendingPods {
                         continue;
                     }
                     let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete()) else { continue };
-                    if self.discovered.as_ref().is_some_and(|read| !read.load(Ordering::Relaxed)) {
+                    if !(self.is_discovered)() {
                         continue;
                     }
                     for (pod, since) in pods.due(DECIDING.saturating_sub(looks.len())) {
