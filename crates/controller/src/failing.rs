@@ -14,7 +14,7 @@ use super::container_failure::{ContainerFailure, Evidence, failures, is_exec_for
 use super::evictor::{self, FailedPod};
 use super::fair_queue::FairQueue;
 use super::loops::{Context, lookup_limits, tell, while_on};
-use super::note::{Place, WRONG_ARCHITECTURE, kept};
+use super::note::{WRONG_ARCHITECTURE, is_claimed, kept, wrong};
 use super::pace::Pace;
 use super::{ControllerMetrics, ControllerSettings, Learner, Recorder};
 use tolerarch_core::image::PlatformSet;
@@ -181,8 +181,8 @@ impl FailingPods {
             return Ok(look);
         }
         let path = format!("{}/{node}", Node::PATH);
-        let found = self.learn(NO_NODES, self.context.cluster.get::<Node>(&path).await)?.object;
-        if found.os == "windows" {
+        let node = self.learn(NO_NODES, self.context.cluster.get::<Node>(&path).await)?.object;
+        if node.os == "windows" {
             return Ok(look);
         }
         let snapshot = self.context.current.load_full();
@@ -200,10 +200,9 @@ impl FailingPods {
             // Platforms by the manifest, whether or not the image has failed there.
             let mut known = images.iter().filter(|known| known.given == image);
             let platforms = known.find_map(|known| known.support.ok()?.runs_on());
-            let architecture = &*found.architecture;
-            let place = Place { container, image, node, architecture, platforms };
+            let is_claimed = is_claimed(platforms, &node.architecture);
             // Without the image's platforms the message could not name the cause.
-            if *evidence != Evidence::NoMatch && place.is_claimed().is_none() {
+            if *evidence != Evidence::NoMatch && is_claimed.is_none() {
                 look.is_settled = false;
                 continue;
             }
@@ -214,12 +213,12 @@ impl FailingPods {
                 }
             }
             // An image that lacks the platform by its manifest is not eligible there anyway.
-            let failed = failed(failure, pod.namespace(), architecture);
-            let failed = failed.filter(|_| learn && place.is_claimed() != Some(false));
+            let failed = failed(failure, pod.namespace(), &node.architecture);
+            let failed = failed.filter(|_| learn && is_claimed != Some(false));
             let kept = failed.as_ref().map(kept).unwrap_or_default();
             if events {
-                self.recorder
-                    .record(ObjectEvent::on(pod, WRONG_ARCHITECTURE), || place.wrong(*evidence) + &kept);
+                let note = || wrong(failure, &node, platforms) + &kept;
+                self.recorder.record(ObjectEvent::on(pod, WRONG_ARCHITECTURE), note);
             }
             if let Some(failed) = failed {
                 self.learner.learn(Lesson::Image(failed.clone()));

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::container_failure::Evidence;
+use super::container_failure::{ContainerFailure, Evidence};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::{Blocker, Cause, Pool};
 use tolerarch_engine::lessons::FailedImage;
-use tolerarch_kubernetes::cluster::EventKind;
+use tolerarch_kubernetes::cluster::{EventKind, Node};
 use tolerarch_text::escape::is_unsafe;
 
 /// Maximal bytes of lists: a note has at most 1,024.
@@ -49,52 +49,41 @@ pub(super) fn opened<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
     format!("opened {} to this Pod after its creation", names(pools))
 }
 
-/// Container, and the node on which it was to run.
-pub(super) struct Place<'a> {
-    pub(super) container: &'a str,
-    pub(super) image: &'a str,
-    pub(super) node: &'a str,
-    /// Architecture of the node; empty if it is unknown.
-    pub(super) architecture: &'a str,
-    /// Platforms of the image, if they are known.
-    pub(super) platforms: Option<PlatformSet>,
+/// Returns whether an image of these platforms claims the architecture; `None` if either is unknown.
+pub(super) fn is_claimed(platforms: Option<PlatformSet>, architecture: &str) -> Option<bool> {
+    let own = PlatformSet::of_architecture(architecture);
+    let platforms = platforms.filter(|_| own != PlatformSet::EMPTY)?;
+    Some(platforms.intersection(own) != PlatformSet::EMPTY)
 }
 
-impl Place<'_> {
-    /// Returns whether the image claims the node's architecture; `None` if either is unknown.
-    pub(super) fn is_claimed(&self) -> Option<bool> {
-        let own = PlatformSet::of_architecture(self.architecture);
-        let platforms = self.platforms.filter(|_| own != PlatformSet::EMPTY)?;
-        Some(platforms.intersection(own) != PlatformSet::EMPTY)
-    }
-
-    pub(super) fn wrong(&self, evidence: Evidence) -> String {
-        let (container, image) = (name(self.container), image(self.image));
-        let node = match self.architecture {
-            "" => name(self.node),
-            known => format!("{} ({})", name(self.node), name(known)),
-        };
-        let claims = self.platforms.map(|platforms| platforms.to_string()).unwrap_or_default();
-        let why = match (evidence, self.is_claimed()) {
-            (Evidence::NoMatch, Some(true)) => format!(
-                "the node found nothing for its platform in {image}, which the registry says runs there ({claims})"
-            ),
-            (Evidence::NoMatch, Some(false)) => format!("{image} runs on {claims} only"),
-            (Evidence::NoMatch, None) => format!("{image} has nothing for its platform"),
-            // An index without an entry for the node would not have been pulled.
-            (_, Some(false)) => format!(
-                "{image} runs on {claims} only, and nodes pull an image of a single manifest whatever their architecture"
-            ),
-            _ => format!(
-                "{image} says that it runs there ({claims}), and has a program for another architecture"
-            ),
-        };
-        let what = match evidence {
-            Evidence::NoMatch => "cannot start",
-            Evidence::ExecFormat | Evidence::InItsLog { .. } => "ended by an exec format error",
-        };
-        format!("container {container} {what} on the node {node}: {why}")
-    }
+/// Note on a failure on this node, by the platforms of the image, if they are known.
+pub(super) fn wrong(failure: &ContainerFailure, node: &Node, platforms: Option<PlatformSet>) -> String {
+    let (container, image) = (name(&failure.container), image(&failure.image));
+    let is_claimed = is_claimed(platforms, &node.architecture);
+    let node = match &*node.architecture {
+        "" => name(node.name()),
+        known => format!("{} ({})", name(node.name()), name(known)),
+    };
+    let claims = platforms.map(|platforms| platforms.to_string()).unwrap_or_default();
+    let why = match (failure.evidence, is_claimed) {
+        (Evidence::NoMatch, Some(true)) => format!(
+            "the node found nothing for its platform in {image}, which the registry says runs there ({claims})"
+        ),
+        (Evidence::NoMatch, Some(false)) => format!("{image} runs on {claims} only"),
+        (Evidence::NoMatch, None) => format!("{image} has nothing for its platform"),
+        // An index without an entry for the node would not have been pulled.
+        (_, Some(false)) => format!(
+            "{image} runs on {claims} only, and nodes pull an image of a single manifest whatever their architecture"
+        ),
+        _ => {
+            format!("{image} says that it runs there ({claims}), and has a program for another architecture")
+        }
+    };
+    let what = match failure.evidence {
+        Evidence::NoMatch => "cannot start",
+        Evidence::ExecFormat | Evidence::InItsLog { .. } => "ended by an exec format error",
+    };
+    format!("container {container} {what} on the node {node}: {why}")
 }
 
 /// Returns the part of a note about the consequence of a recorded failure.
@@ -149,6 +138,7 @@ mod tests {
     use super::*;
     use tolerarch_core::image::LookupError;
     use tolerarch_core::testing::platforms;
+    use tolerarch_kubernetes::cluster::Metadata;
 
     #[test]
     fn a_closed_pod_is_told_by_its_images() {
@@ -181,9 +171,13 @@ mod tests {
                 (Evidence::NoMatch, None),
                 (Evidence::NoMatch, Some(PlatformSet::ALL)),
             ] {
-                let (container, image, node) = (&*evil, &*evil, &*evil);
-                for architecture in ["arm64", &*evil] {
-                    notes.push(Place { container, image, node, architecture, platforms }.wrong(evidence));
+                let [container, image, name] = [(); 3].map(|()| evil.clone());
+                let failure =
+                    ContainerFailure { container, image, evidence, digest: None, is_of_image: false };
+                let metadata = Metadata { name, ..Metadata::default() };
+                for architecture in ["arm64", &*evil].map(str::to_owned) {
+                    let node = Node { metadata: metadata.clone(), architecture, ..Node::default() };
+                    notes.push(wrong(&failure, &node, platforms));
                 }
             }
             for note in notes {
@@ -196,15 +190,12 @@ mod tests {
 
     #[test]
     fn whether_an_image_claims_to_run_on_a_node() {
-        let place = |architecture, platforms| {
-            Place { container: "app", image: "nginx", node: "n", architecture, platforms }.is_claimed()
-        };
         let amd = Some(platforms(&["linux/amd64"]));
-        assert_eq!(place("amd64", amd), Some(true));
-        assert_eq!(place("arm64", amd), Some(false));
-        assert_eq!(place("arm", Some(platforms(&["linux/arm/v6"]))), Some(true));
+        assert_eq!(is_claimed(amd, "amd64"), Some(true));
+        assert_eq!(is_claimed(amd, "arm64"), Some(false));
+        assert_eq!(is_claimed(Some(platforms(&["linux/arm/v6"])), "arm"), Some(true));
         for (architecture, platforms) in [("amd64", None), ("", amd), ("vax", amd)] {
-            assert_eq!(place(architecture, platforms), None);
+            assert_eq!(is_claimed(platforms, architecture), None);
         }
     }
 }
