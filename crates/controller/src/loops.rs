@@ -65,17 +65,6 @@ pub(super) fn tell<K>(state: &Reported, what: &'static str, change: &Change<K>) 
 /// Result of a change of an object; `None` if it was not tried, as another replica leads or too many wait.
 pub(super) type Written = Option<Result<(), ClusterError>>;
 
-pub(super) const fn word(written: Result<(), ClusterError>) -> &'static str {
-    match written {
-        Ok(()) => "changed",
-        Err(ClusterError::NotFound) => "gone",
-        Err(ClusterError::Conflict) => "conflict",
-        Err(ClusterError::Invalid) => "refused",
-        Err(ClusterError::Forbidden | ClusterError::Unauthorized) => "forbidden",
-        Err(_) => "failed",
-    }
-}
-
 /// Concurrent changes: four in one namespace. An API server that is slow gets fewer in a second, so that other clients do
 /// not wait; and one namespace whose changes are slow leaves more than half to the others.
 const AT_ONCE: Capacity = Capacity { all: 10, per_host: 10, waiting: 1024 };

@@ -2,7 +2,6 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
-use super::loops::word;
 use super::note::EVENTS;
 use tolerarch_kubernetes::cluster::ClusterError;
 use tolerarch_support::metrics::Metrics;
@@ -20,7 +19,7 @@ pub struct ControllerMetrics {
     pub(super) events: IntCounterVec,
     /// Events dropped because the queue was full.
     pub(super) dropped: IntCounter,
-    node_taints: IntCounterVec,
+    pub(super) node_taints: IntCounterVec,
 }
 
 impl ControllerMetrics {
@@ -68,30 +67,34 @@ impl ControllerMetrics {
         Ok(Self { leads, repairs, evictions, events, dropped, node_taints })
     }
 
-    /// Counts a tried repair of a Pod, and returns its result in a word.
     pub(super) fn repaired(&self, written: Result<(), ClusterError>) -> &'static str {
-        let result = match written {
-            Ok(()) => "repaired",
-            Err(ClusterError::Conflict) => "refused",
-            other => word(other),
-        };
-        self.repairs.with_label_values(&[result]).inc();
-        result
+        count(&self.repairs, written, ["repaired", "refused"])
     }
 
-    /// Counts a tried eviction, and returns its result in a word.
     pub(super) fn evicted(&self, evicted: Result<(), ClusterError>) -> &'static str {
-        let result = match evicted {
-            Ok(()) => "evicted",
-            // Another Pod has the name.
-            Err(ClusterError::Conflict) => "gone",
-            other => word(other),
-        };
-        self.evictions.with_label_values(&[result]).inc();
-        result
+        // In a conflict another Pod has the name.
+        count(&self.evictions, evicted, ["evicted", "gone"])
     }
 
-    pub(super) fn tainted(&self, result: &'static str) {
-        self.node_taints.with_label_values(&[result]).inc();
+    pub(super) fn tainted(&self, written: Result<(), ClusterError>) -> &'static str {
+        count(&self.node_taints, written, ["changed", "conflict"])
     }
+}
+
+/// Counts a try, and returns its result in a word: the first of these if it was done, the second in a conflict.
+fn count(
+    tries: &IntCounterVec,
+    written: Result<(), ClusterError>,
+    [done, conflict]: [&'static str; 2],
+) -> &'static str {
+    let result = match written {
+        Ok(()) => done,
+        Err(ClusterError::Conflict) => conflict,
+        Err(ClusterError::NotFound) => "gone",
+        Err(ClusterError::Invalid) => "refused",
+        Err(ClusterError::Forbidden | ClusterError::Unauthorized) => "forbidden",
+        Err(_) => "failed",
+    };
+    tries.with_label_values(&[result]).inc();
+    result
 }

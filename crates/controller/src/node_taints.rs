@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
 use self::queue::{News, Queue};
-use super::loops::{Context, Writer, Written, tell, word};
+use super::loops::{Context, Writer, Written, tell};
 use super::metrics::CONTESTED;
 use super::{ControllerMetrics, NodeTaint};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Node, PatchType, TAINTS_KEY};
@@ -99,8 +99,7 @@ impl NodeTaints {
     async fn write(&self, writer: &Writer<'_>, node: &str, patch: &Value) -> Written {
         let path = format!("{}/{node}", Node::PATH);
         let written = writer.patch(&Tenant::Operator, &path, PatchType::Merge, patch).await?;
-        let result = word(written);
-        self.metrics.tainted(result);
+        let result = self.metrics.tainted(written);
         // Our taints that the node has after the change.
         let taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default();
         match written {
@@ -115,7 +114,7 @@ impl NodeTaints {
 
     fn notice(&self, news: Option<News>) {
         if let Some(News { node, result }) = news {
-            self.metrics.tainted(result);
+            self.metrics.node_taints.with_label_values(&[result]).inc();
             let what = match result {
                 CONTESTED => {
                     "another controller changes the taints of a node again and again; it is tried less and less often"
