@@ -132,9 +132,8 @@ impl Live {
         Ok(Self { current, metrics, environment, controller, sources })
     }
 
-    /// Returns a watcher with the rights of this process, which counts objects that cannot be read.
     pub(super) fn watcher(&self) -> Result<Watcher, ConnectError> {
-        Ok(Watcher::of(Caller::Service, &self.environment)?.counting(&self.metrics.unread))
+        Watcher::of_service(&self.environment, &self.metrics.unread)
     }
 
     pub(super) fn config(&self) -> Config {

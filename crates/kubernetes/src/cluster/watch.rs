@@ -86,7 +86,7 @@ pub struct Watcher {
     page: Arc<Semaphore>,
     /// Unreadable objects that were logged.
     named: Arc<Mutex<Recently>>,
-    unread: Option<IntCounterVec>,
+    unread: IntCounterVec,
 }
 
 #[derive(Debug)]
@@ -106,20 +106,20 @@ pub enum Change<K> {
 }
 
 impl Watcher {
-    pub fn of(caller: Caller, environment: &Environment) -> Result<Self, ConnectError> {
-        Self::new(caller.config(environment)?, FIRST_PAUSE)
+    /// Makes a watcher with the rights of this process, which counts objects that cannot be read in `unread`.
+    pub fn of_service(environment: &Environment, unread: &IntCounterVec) -> Result<Self, ConnectError> {
+        Self::new(Caller::Service.config(environment)?, FIRST_PAUSE, unread.clone())
     }
 
-    pub(crate) fn new(config: Config, first_pause: Duration) -> Result<Self, ConnectError> {
+    pub(crate) fn new(
+        config: Config,
+        first_pause: Duration,
+        unread: IntCounterVec,
+    ) -> Result<Self, ConnectError> {
         let api = Api::new(config, CONNECT_TIME)?;
         let page = Arc::new(Semaphore::new(1));
         let named = Arc::new(Mutex::new(Recently::new(NAMED.0, NAMED.1)));
-        Ok(Self { api, first_pause, bounds: PAGES, page, named, unread: None })
-    }
-
-    #[must_use]
-    pub fn counting(self, unread: &IntCounterVec) -> Self {
-        Self { unread: Some(unread.clone()), ..self }
+        Ok(Self { api, first_pause, bounds: PAGES, page, named, unread })
     }
 
     /// Follows the objects of a kind, or those of a field selector, until the stream is dropped.
@@ -156,9 +156,7 @@ impl Watcher {
     /// Counts an unreadable object, and logs it at most once an hour.
     fn unread<K: Followed>(&self, (meta, error): (Metadata, ClusterError)) -> Change<K> {
         let resource = K::LIST.rsplit('/').next().unwrap_or_default();
-        if let Some(counted) = &self.unread {
-            counted.with_label_values(&[resource]).inc();
-        }
+        self.unread.with_label_values(&[resource]).inc();
         let name = meta.key();
         let id = format!("{resource} {name} {}", meta.uid);
         if self.named.lock().insert(&id) {

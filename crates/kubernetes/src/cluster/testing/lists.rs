@@ -17,7 +17,8 @@ use kube::config::Config;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::cluster::{Cluster, UserClient, Watcher};
+use crate::cluster::{Cluster, UserClient, Watcher, unread_objects};
+use tolerarch_support::metrics::Metrics;
 
 /// Number of objects on a page: fewer than clients ask for.
 const SMALL_PAGE: usize = 2;
@@ -75,7 +76,8 @@ impl Lists {
 
     /// Returns a watcher that waits next to nothing after a failure.
     pub fn watcher(&self) -> Watcher {
-        Watcher::new(self.config(), std::time::Duration::from_millis(1)).unwrap()
+        let unread = unread_objects(&Metrics::new([]).unwrap()).unwrap();
+        Watcher::new(self.config(), std::time::Duration::from_millis(1), unread).unwrap()
     }
 
     pub fn client(&self) -> UserClient {

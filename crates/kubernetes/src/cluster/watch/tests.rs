@@ -118,7 +118,8 @@ async fn an_object_that_cannot_be_read_costs_that_object_only() {
     for object in [node("a", "amd64"), odd("b"), huge("c"), node("d", "amd64")] {
         api.put(Node::PATH, object);
     }
-    let watcher = api.watcher().bounded(LARGE, LARGE).counting(&unread_objects(&metrics).unwrap());
+    let unread = unread_objects(&metrics).unwrap();
+    let watcher = Watcher { unread, ..api.watcher().bounded(LARGE, LARGE) };
     let mut nodes = watcher.follow::<Node>(None);
     let mut next = async |count: usize| {
         let mut seen = Vec::new();
@@ -318,7 +319,9 @@ async fn waits_for_an_api_server_that_is_not_there_yet() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let watcher = Watcher::new(Config::new(url.parse().unwrap()), Duration::from_millis(1)).unwrap();
+    let unread = unread_objects(&Metrics::new([]).unwrap()).unwrap();
+    let config = Config::new(url.parse().unwrap());
+    let watcher = Watcher::new(config, Duration::from_millis(1), unread).unwrap();
     let mut nodes = watcher.follow::<Node>(None);
     for _ in 0..3 {
         assert!(matches!(nodes.next().await, Some(Change::Begins)));
