@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::cluster::{Node, NodePool, Requirement};
+use crate::cluster::{Node, NodePool};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{ARCH_KEY, BETA_ARCH_KEY};
 
@@ -52,7 +52,8 @@ pub(super) fn contradicts_itself(pool: &NodePool) -> bool {
     };
     [ARCH_KEY, OS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE].into_iter().any(|key| {
         let mut own = pool.requirements.iter().filter(|own| is_same(&own.key, key));
-        own.any(|own| rules_out_all(key, &own.operator)) || Allowed::of(pool, key).is_empty()
+        own.any(|own| rules_out_all(key, &own.operator))
+            || matches!(Allowed::of(pool, key), Allowed::Only(values) if values.is_empty())
     })
 }
 
@@ -81,35 +82,20 @@ enum Allowed<'a> {
 
 impl<'a> Allowed<'a> {
     fn of(pool: &'a NodePool, key: &str) -> Self {
-        let is_key = |name: &str| is_same(name, key);
-        let mut allowed = Self::AllBut(BTreeSet::new());
-        for Requirement { key, operator, values } in &pool.requirements {
-            let values = || values.iter().map(String::as_str);
-            match operator.as_str() {
-                "In" if is_key(key) && !values().eq([""; 0]) => allowed.keep(values().collect()),
-                "NotIn" if is_key(key) => allowed.remove(values().collect()),
-                _ => {}
-            }
+        let values = |operator: &str| {
+            let own =
+                pool.requirements.iter().filter(|own| own.operator == operator && is_same(&own.key, key));
+            own.map(|own| own.values.iter().map(String::as_str).collect::<BTreeSet<&str>>())
+                .collect::<Vec<_>>()
+        };
+        let labels = pool.template_labels.iter().filter(|(own, _)| is_same(own, key));
+        let labels = labels.map(|(_, value)| BTreeSet::from([value.as_str()]));
+        let listed = values("In").into_iter().filter(|values| !values.is_empty()).chain(labels);
+        let excluded: BTreeSet<&str> = values("NotIn").into_iter().flatten().collect();
+        match listed.reduce(|all, own| &all & &own) {
+            Some(listed) => Self::Only(&listed - &excluded),
+            None => Self::AllBut(excluded),
         }
-        for (_, value) in pool.template_labels.iter().filter(|(key, _)| is_key(key)) {
-            allowed.keep([value.as_str()].into());
-        }
-        allowed
-    }
-
-    fn keep(&mut self, values: BTreeSet<&'a str>) {
-        *self = Self::Only(values.into_iter().filter(|value| self.has(value)).collect());
-    }
-
-    fn remove(&mut self, values: BTreeSet<&'a str>) {
-        match self {
-            Self::Only(known) => known.retain(|value| !values.contains(value)),
-            Self::AllBut(known) => known.extend(values),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::Only(known) if known.is_empty())
     }
 
     fn has(&self, value: &str) -> bool {
