@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub use inventory::{Inventory, NodeKind};
 pub use metrics::DiscoveryMetrics;
 pub use next_node::{Obstacle, Verdict, next_node_pool};
-pub use taints::{Fit, fit};
+pub use taints::lacking;
 
 use crate::cluster::{NodePool, Taint};
 use platforms::of_node_pool;

@@ -5,7 +5,7 @@ use crate::cli::inventory::Shown;
 use crate::cli::output::count;
 use crate::config::{Config, Discover};
 use tolerarch_core::policy::Pool;
-use tolerarch_kubernetes::discovery::{Discovery, Fit, KnownPool, Source, Verdict, fit};
+use tolerarch_kubernetes::discovery::{Discovery, KnownPool, Source, Verdict, lacking};
 
 /// Checks the pools of this configuration, and discovered ones if discovery is on.
 pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) -> Option<()> {
@@ -87,10 +87,9 @@ fn check_empty(pool: &Pool, shown: &Shown, findings: &mut Findings) {
     }
     let nodes = shown.nodes.iter().flatten().map(|node| (node.name(), &node.taints));
     let node_pools = shown.inventory.node_pools.iter().map(|known| (known.name(), &known.taints));
-    let lacking = nodes.chain(node_pools).find_map(|(name, taints)| match fit(&pool.tolerations, taints) {
-        Fit::Lacking(taint) => Some((name, &taint.key)),
-        Fit::Foreign | Fit::Opened => None,
-    });
+    let lacking = nodes
+        .chain(node_pools)
+        .find_map(|(name, taints)| Some((name, &lacking(&pool.tolerations, taints)?.key)));
     let (why, fix) = match lacking {
         Some((node, key)) => (
             format!("{node} also has the taint {key}, which it does not tolerate"),

@@ -21,27 +21,13 @@ pub(super) fn is_tolerated(taint: &Taint, tolerations: &[Toleration<'_>]) -> boo
     tolerations.iter().any(|toleration| toleration.tolerates(key, value, effect))
 }
 
-/// Effect of a pool's tolerations on the taints of some nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fit<'a> {
-    /// The pool tolerates none of the taints.
-    Foreign,
-    /// The pool tolerates all taints, and there are some.
-    Opened,
-    /// The pool tolerates some taints, but not this one.
-    Lacking(&'a Taint),
-}
-
-/// Matches tolerations with taints, see [`Fit`]. Taints that come and go, or are `PreferNoSchedule`, do not count.
-pub fn fit<'a>(tolerations: &[Toleration<'_>], taints: &'a [Taint]) -> Fit<'a> {
+/// Returns the first of a node's taints that these tolerations lack, if they open another one of them. Taints that come
+/// and go, or are `PreferNoSchedule`, do not count.
+pub fn lacking<'a>(tolerations: &[Toleration<'_>], taints: &'a [Taint]) -> Option<&'a Taint> {
     let lasting = taints.iter().filter(|taint| !is_wish(taint) && !is_passing(taint));
     let (open, closed): (Vec<&Taint>, Vec<&Taint>) =
         lasting.partition(|taint| is_tolerated(taint, tolerations));
-    match (open.is_empty(), closed.first()) {
-        (true, _) => Fit::Foreign,
-        (false, None) => Fit::Opened,
-        (false, Some(taint)) => Fit::Lacking(taint),
-    }
+    closed.first().copied().filter(|_| !open.is_empty())
 }
 
 /// Checks by `ValidateTolerations` of k8s.io/kubernetes. Karpenter takes other values, too, of any length.
