@@ -70,9 +70,5 @@ impl ObjectEvent {
 }
 
 fn beginning(text: &str, bytes: usize) -> &str {
-    let mut end = bytes.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    (0..=bytes).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }

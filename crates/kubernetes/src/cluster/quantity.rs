@@ -7,11 +7,13 @@ use serde::de::{Deserialize, Deserializer, Error};
 
 /// Maximal digits after the point that are read.
 const FRACTION: usize = 12;
-const NANO: i128 = 1_000_000_000;
+const NANO: u128 = 1_000_000_000;
+/// Powers of ten beyond which every amount is none, or too many.
+const POWERS: u32 = 60;
 
-/// An amount of a resource, to the billionth, as in Kubernetes.
+/// An amount of a resource, to the billionth, as in Kubernetes. A negative one counts as none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Quantity(i128);
+pub struct Quantity(u128);
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a quantity")]
@@ -31,8 +33,8 @@ impl Quantity {
         self.in_parts(NANO / 1000)
     }
 
-    fn in_parts(self, part: i128) -> u64 {
-        u64::try_from(divided_up(self.0.max(0), part)).unwrap_or(u64::MAX)
+    fn in_parts(self, part: u128) -> u64 {
+        u64::try_from(self.0.div_ceil(part)).unwrap_or(u64::MAX)
     }
 }
 
@@ -53,16 +55,16 @@ impl FromStr for Quantity {
         }
         let fraction = &fraction[..fraction.len().min(FRACTION)];
         // Digits alone fail by their number only: Kubernetes stores any.
-        let amount = ["0", whole, fraction].concat().parse().unwrap_or(i128::MAX);
+        let amount = ["0", whole, fraction].concat().parse().unwrap_or(u128::MAX);
         let (factor, exponent) = scale(suffix).ok_or(QuantityError)?;
         let fraction = i32::try_from(fraction.len()).map_err(|_| QuantityError)?;
         let nanos = scaled(amount.saturating_mul(factor), exponent.saturating_add(9 - fraction));
-        Ok(Self(if is_negative { -nanos } else { nanos }))
+        Ok(Self(if is_negative { 0 } else { nanos }))
     }
 }
 
 /// Returns the meaning of a suffix: a factor, and a power of ten.
-fn scale(suffix: &str) -> Option<(i128, i32)> {
+fn scale(suffix: &str) -> Option<(u128, i32)> {
     const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
     let mut binary = (10..).step_by(10).zip(BINARY);
@@ -77,19 +79,9 @@ fn scale(suffix: &str) -> Option<(i128, i32)> {
 }
 
 /// Multiplies by a power of ten; a remainder below a billionth counts as one.
-fn scaled(amount: i128, exponent: i32) -> i128 {
-    let power = 10_i128.checked_pow(exponent.unsigned_abs());
-    match (power, exponent >= 0) {
-        _ if amount == 0 => 0,
-        (Some(power), true) => amount.saturating_mul(power),
-        (Some(power), false) => divided_up(amount, power),
-        (None, true) => i128::MAX,
-        (None, false) => 1,
-    }
-}
-
-fn divided_up(amount: i128, by: i128) -> i128 {
-    amount / by + i128::from(amount % by != 0)
+fn scaled(amount: u128, exponent: i32) -> u128 {
+    let ten = |amount: u128| if exponent > 0 { amount.saturating_mul(10) } else { amount.div_ceil(10) };
+    (0..exponent.unsigned_abs().min(POWERS)).fold(amount, |amount, _| ten(amount))
 }
 
 impl Add for Quantity {
