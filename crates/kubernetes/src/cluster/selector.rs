@@ -17,16 +17,6 @@ impl Selector {
         kube::core::Selector::try_from(self.0.clone()).is_ok_and(|selector| selector.matches(labels))
     }
 
-    /// Returns whether this label makes a difference to the selector.
-    pub fn names(&self, key: &str, value: &str) -> bool {
-        let labels = self.0.match_labels.iter().flatten();
-        let mut expressions = self.0.match_expressions.iter().flatten();
-        let is_listed = |values: &Vec<String>| values.is_empty() || values.iter().any(|one| one == value);
-        labels.into_iter().any(|(own, wanted)| own == key && wanted == value)
-            || expressions
-                .any(|expression| expression.key == key && expression.values.as_ref().is_none_or(is_listed))
-    }
-
     /// Returns labels that are selected; `None` if there are none.
     pub fn example(&self) -> Option<BTreeMap<String, String>> {
         let mut labels = self.0.match_labels.clone().unwrap_or_default();
@@ -73,24 +63,6 @@ mod tests {
         ] {
             let read: Selector = serde_json::from_value(selector.clone()).unwrap();
             assert_eq!(read.matches(&labels), expected, "{selector}");
-        }
-    }
-
-    #[test]
-    fn names_what_makes_a_difference() {
-        let expression = |operator: &str, values: Value| json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]});
-        for (selector, expected) in [
-            (json!({}), false),
-            (json!({"matchLabels": {"a": "1"}}), true),
-            (json!({"matchLabels": {"a": "2", "b": "1"}}), false),
-            (expression("In", json!(["0", "1"])), true),
-            (expression("NotIn", json!(["1"])), true),
-            (expression("NotIn", json!(["2"])), false),
-            (expression("Exists", Value::Null), true),
-            (expression("DoesNotExist", json!([])), true),
-        ] {
-            let read: Selector = serde_json::from_value(selector.clone()).unwrap();
-            assert_eq!(read.names("a", "1"), expected, "{selector}");
         }
     }
 }

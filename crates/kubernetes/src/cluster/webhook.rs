@@ -173,11 +173,14 @@ impl Scope {
         }
     }
 
-    /// Returns whether a selected namespace has this label with a value that makes no difference.
+    /// Returns whether a selected namespace has this label, and would be selected likewise without it.
     pub fn ignores(&self, namespace: &Labels, key: &str) -> bool {
-        let is_named = |value: &String| self.0.iter().any(|webhook| webhook.namespaces.names(key, value));
-        namespace.get(key).is_some_and(|value| !is_named(value))
-            && self.0.iter().any(|webhook| webhook.namespaces.matches(namespace))
+        let mut without = namespace.clone();
+        let selects = |labels: &Labels| -> Vec<bool> {
+            self.0.iter().map(|webhook| webhook.namespaces.matches(labels)).collect()
+        };
+        let selecting = selects(namespace);
+        without.remove(key).is_some() && selecting.contains(&true) && selecting == selects(&without)
     }
 
     /// Returns whether all matchConditions can be evaluated here.
@@ -272,6 +275,39 @@ mod tests {
         let other = labels(&[("tolerarch.io/profile", "other")]);
         assert_eq!(scope.called(&other, &labels(&[])), Called::No);
     }
+    #[test]
+    fn a_label_of_a_namespace_is_ignored_if_it_makes_no_difference() {
+        let scope = |selectors: &[&Value]| {
+            let mut webhooks = shipped();
+            let webhook = webhooks[0].take();
+            let with = |selector: &&Value| {
+                let mut webhook = webhook.clone();
+                webhook["namespaceSelector"] = (*selector).clone();
+                webhook
+            };
+            scope(&selectors.iter().map(with).collect())
+        };
+        let expression = |operator: &str, values: Value| json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]});
+        let namespace = labels(&[("a", "1")]);
+        for (selector, ignored) in [
+            (json!({}), true),
+            (json!({"matchLabels": {"a": "1"}}), false),
+            (json!({"matchLabels": {"a": "2", "b": "1"}}), true),
+            (json!({"matchLabels": {"a": "1", "b": "1"}}), true),
+            (expression("In", json!(["0", "1"])), false),
+            (expression("NotIn", json!(["1"])), false),
+            (expression("NotIn", json!(["2"])), true),
+            (expression("Exists", Value::Null), false),
+            (expression("DoesNotExist", json!([])), false),
+        ] {
+            let scope = scope(&[&json!({}), &selector]);
+            assert_eq!(scope.ignores(&namespace, "a"), ignored, "{selector}");
+            assert!(!scope.ignores(&namespace, "b"), "there is none");
+        }
+        let unselected = scope(&[&expression("NotIn", json!(["1", "2"]))]);
+        assert!(!unselected.ignores(&labels(&[("a", "1"), ("b", "1")]), "b"));
+    }
+
     #[test]
     fn a_host_is_written_as_in_certificates() {
         for (config, name) in [
