@@ -3,7 +3,6 @@
 //! A taint is ours if the annotation names it and the list has it with exactly this value. Any other taint has another
 //! owner, and stays; so does one that no configuration can have set, whatever the annotation says.
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{NodeTaint, is_reserved_taint};
@@ -24,34 +23,26 @@ pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
     if version.is_empty() || node.metadata.deletion_timestamp.is_some() {
         return Plan::default();
     }
-    let was_ours: Vec<&str> = node.own_taints.split(',').filter(|taint| !taint.is_empty()).collect();
-    let is_marked =
-        |taint: &Taint| !is_reserved_taint(&taint.key) && was_ours.contains(&taint.to_string().as_str());
-    let (mut taints, mut ours, mut is_in_the_way) = (Vec::new(), Vec::new(), false);
-    let mut missing = wanted(node, entries);
-    for raw in &node.raw_taints {
-        let mut kept = raw.clone();
-        if let Ok(present) = Taint::deserialize(raw) {
-            let at_its_place = missing.iter().position(|wanted| wanted.is_at_the_place_of(&present));
-            match at_its_place.map(|at| missing.remove(at)) {
-                Some(wanted) if is_marked(&present) => {
-                    ours.push(wanted);
-                    if *wanted != present {
-                        kept = json!(wanted);
-                    }
-                }
-                Some(wanted) => is_in_the_way |= *wanted != present,
-                None if is_marked(&present) => continue,
-                None => {}
-            }
+    let was_ours: Vec<&str> = node.own_taints.split(',').collect();
+    let is_ours = |taint: &Taint| !is_reserved_taint(&taint.key) && was_ours.contains(&&*taint.to_string());
+    let (mut wanted, mut is_in_the_way) = (wanted(node, entries), false);
+    wanted.retain(|wanted| {
+        let mut others = node.taints.iter().filter(|taint| !is_ours(taint));
+        let other = others.find(|taint| taint.is_at_the_place_of(wanted));
+        is_in_the_way |= other.is_some_and(|other| other != *wanted);
+        other.is_none()
+    });
+    let kept = node.taints.iter().zip(&node.raw_taints).filter_map(|(taint, raw)| {
+        match wanted.iter().find(|wanted| wanted.is_at_the_place_of(taint)) {
+            Some(wanted) if *wanted != taint => Some(json!(wanted)),
+            None if is_ours(taint) => None,
+            _ => Some(raw.clone()),
         }
-        taints.push(kept);
-    }
-    for wanted in missing {
-        ours.push(wanted);
-        taints.push(json!(wanted));
-    }
-    let mut ours: Vec<String> = ours.into_iter().map(Taint::to_string).collect();
+    });
+    let is_missing = |wanted: &&&Taint| !node.taints.iter().any(|taint| taint.is_at_the_place_of(wanted));
+    let taints: Vec<Value> =
+        kept.chain(wanted.iter().filter(is_missing).map(|wanted| json!(wanted))).collect();
+    let mut ours: Vec<String> = wanted.iter().map(ToString::to_string).collect();
     ours.sort_unstable();
     let own = ours.join(",");
     if taints == node.raw_taints && own == node.own_taints {

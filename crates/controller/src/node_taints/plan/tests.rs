@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use serde::Deserialize;
 
 use super::*;
 
@@ -23,6 +24,7 @@ fn changed(mut node: Node, patch: &Value) -> Node {
     node.own_taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default().to_owned();
     if let Some(taints) = patch.pointer("/spec/taints") {
         node.raw_taints = taints.as_array().unwrap().clone();
+        node.taints = serde_json::from_value(taints.clone()).unwrap();
     }
     node
 }

@@ -96,6 +96,7 @@ async fn nodes_that_are_gone_since_are_forgotten() {
     let (mut queue, entries) = (Queue::default(), entries());
     let mut other = node("a", false);
     other.raw_taints = vec![json!({"key": "k", "value": "mine", "effect": "NoSchedule"})];
+    other.taints = serde_json::from_value(json!(other.raw_taints)).unwrap();
     assert!(queue.take(Change::Applied(other.clone()), &entries).is_some());
     queue.take(Change::Applied(node("b", false)), &entries);
     one(&mut queue, CHANGED).await;
