@@ -48,11 +48,6 @@ pub(super) fn candidate(evicted: &mut Recently, pod: &StoredPod, failed: &Failed
     })
 }
 
-/// Drops an owner whose texts are too large to be kept.
-pub(super) fn drop_large_owner(pod: &mut StoredPod) {
-    pod.metadata.controller.take_if(|owner| !owner.is_small());
-}
-
 /// Tries an eviction of no Pod, which shows whether the right is there.
 pub(super) async fn try_one(cluster: &Cluster) -> Result<(), ClusterError> {
     cluster

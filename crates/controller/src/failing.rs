@@ -152,7 +152,6 @@ impl FailingPods {
         }
         // Only fields that are still needed are kept.
         pod.containers = Vec::new();
-        evictor::drop_large_owner(&mut pod);
         pod.metadata.labels.clear();
         let is_small = pod.facts.as_ref().is_some_and(|facts| facts.held() <= POD);
         (is_small && !failures.is_empty()).then_some((pod, failures))

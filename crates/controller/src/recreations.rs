@@ -24,7 +24,7 @@ impl Recreations {
     /// Takes a Pod of a watch. Returns its owner if the Pod is the last of those in a row.
     pub(super) fn take(&mut self, pod: &StoredPod) -> Option<RecreatingOwner> {
         let (created, deleted) = lifetime(pod)?;
-        let owner = pod.controller().filter(|owner| owner.is_small() && is_foreign(owner))?;
+        let owner = pod.controller().filter(|owner| is_foreign(owner))?;
         let is_changed = pod.facts.as_ref()?.has_any(&ANNOTATIONS);
         if !is_changed || pod.phase != Phase::Pending || pod.is_disrupted || deleted - created > YOUNG {
             return None;

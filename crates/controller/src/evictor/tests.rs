@@ -64,15 +64,6 @@ async fn only_pods_that_others_replace_are_evicted_and_few_of_a_workload() {
     assert!(is_candidate(&own));
 }
 
-#[test]
-fn what_a_tenant_writes_of_an_owner_takes_no_memory() {
-    for (uid, is_kept) in [("a".repeat(253), true), ("a".repeat(254), false)] {
-        let mut pod = pod(POOLS_KEY, &owner("ReplicaSet", &uid, true));
-        drop_large_owner(&mut pod);
-        assert_eq!(pod.metadata.controller.is_some(), is_kept);
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
     let (bench, objects) = (Bench::new().await, Objects::start().await);

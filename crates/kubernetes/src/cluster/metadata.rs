@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::watch::Followed;
 use tolerarch_text::json::First;
 
-/// Maximal bytes of each text of an owner that is used: the author of an object chooses them.
+/// Maximal bytes of each text of an owner that is kept: the author of an object chooses them.
 const TEXT: usize = 253;
 /// Maximal bytes of an object's labels: nodes have up to some hundreds.
 const LABELS: usize = 64 << 10;
@@ -72,7 +72,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    pub fn is_small(&self) -> bool {
+    fn is_small(&self) -> bool {
         [&self.api_version, &self.kind, &self.name, &self.uid].iter().all(|text| text.len() <= TEXT)
     }
 }
@@ -103,9 +103,9 @@ pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(Option::<First<T, ITEMS>>::deserialize(deserializer)?.map_or_else(Vec::new, |first| first.0))
 }
 
-/// Reads the owner that manages an object; at most one does.
+/// Reads the owner that manages an object, at most one, unless its texts are too large to be kept.
 fn controller<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Owner>, D::Error> {
-    Ok(first(deserializer)?.into_iter().find(|owner: &Owner| owner.controller))
+    Ok(first(deserializer)?.into_iter().find(|owner: &Owner| owner.controller).filter(Owner::is_small))
 }
 
 /// Reads labels, unless there are too many for any object: as many as fit into a Pod take twenty times its bytes.
@@ -128,7 +128,18 @@ pub(super) fn take<T: Default + DeserializeOwned>(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn what_a_tenant_writes_of_an_owner_takes_no_memory() {
+        for (uid, is_kept) in [("a".repeat(253), true), ("a".repeat(254), false)] {
+            let owner = json!([{"kind": "ReplicaSet", "name": "web", "uid": uid, "controller": true}]);
+            let read: Metadata = serde_json::from_value(json!({"ownerReferences": owner})).unwrap();
+            assert_eq!(read.controller.is_some(), is_kept);
+        }
+    }
 
     /// Labels beyond the bound are not even looked at, so they take no more memory than their text.
     #[test]
