@@ -219,11 +219,7 @@ impl Cluster {
             let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
             Ok(Answer { object: read_all(answer.into_body(), BODY).await?.into(), date })
         };
-        match known.within(self.time, answer).await {
-            // This includes a token that cannot be sent: a valid one may be there in a moment.
-            Err(RequestError::Unreachable(..)) => Err(ClusterError::Unreachable),
-            answer => Ok(answer?),
-        }
+        Ok(known.within(self.time, answer).await?)
     }
 }
 

@@ -43,7 +43,7 @@ pub enum ClusterError {
     Unauthorized,
     #[error("timeout")]
     Timeout,
-    /// No connection, or a broken one.
+    /// No connection, a broken one, or no token to send: a valid one may be there in a moment.
     #[error("unreachable")]
     Unreachable,
     #[error("not asked, as it did not answer a moment ago")]
@@ -89,9 +89,6 @@ impl From<RequestError> for ClusterError {
         match error {
             RequestError::Refused { status, .. } => Self::of_status(status),
             RequestError::Timeout(..) => Self::Timeout,
-            RequestError::Unreachable(_, error) if matches!(*error, kube::Error::Auth(_)) => {
-                Self::Unauthorized
-            }
             RequestError::Unreachable(..) | RequestError::Body => Self::Unreachable,
             RequestError::Malformed(_) => Self::Malformed,
             RequestError::TooLarge => Self::TooLarge,
