@@ -50,12 +50,8 @@ pub(super) fn candidate(evicted: &mut Recently, pod: &StoredPod, failed: &Failed
 
 /// Tries an eviction of no Pod, which shows whether the right is there.
 pub(super) async fn try_one(cluster: &Cluster) -> Result<(), ClusterError> {
-    cluster
-        .create(
-            "/api/v1/namespaces/default/pods/tolerarch/eviction?dryRun=All",
-            &eviction("default", "tolerarch", ""),
-        )
-        .await
+    let path = "/api/v1/namespaces/default/pods/tolerarch/eviction?dryRun=All";
+    cluster.create(path, &eviction("default", "tolerarch", "")).await
 }
 
 fn eviction(namespace: &str, name: &str, uid: &str) -> Value {

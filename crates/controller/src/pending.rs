@@ -14,9 +14,7 @@ use super::loops::{Context, Writer, Written, tell, while_on};
 use super::note::{self, POOL_CLOSED, POOL_OPENED};
 use super::repair::{self, patch_of, repair};
 use super::{ControllerMetrics, ControllerSettings, Learner, Recorder};
-use tolerarch_core::decision::Decision;
-use tolerarch_core::pod::Pod;
-use tolerarch_core::policy::{Mode, Policy};
+use tolerarch_core::policy::Mode;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide::{self, Wait};
 use tolerarch_kubernetes::cluster::{Called, Known, Namespace, ObjectEvent, Scope, StoredPod};
@@ -168,7 +166,10 @@ impl PendingPods {
         let Some(decision) = decide::caught(decided).await else { return Look::Settled };
         let ControllerSettings { repair: repairs, events: tells, .. } = *self.context.settings.borrow();
         let is_temporary = is_temporary(decision.reason);
-        if tells && is_closed(policy, facts, &decision) && (!is_temporary || since.elapsed() >= TOLD) {
+        let is_closed = !decision.blockers.is_empty()
+            && !policy.pools.is_empty()
+            && policy.mode_for(facts) == Mode::Enforce;
+        if tells && is_closed && (!is_temporary || since.elapsed() >= TOLD) {
             let note = || note::closed(&policy.pools, &decision.blockers);
             self.recorder.record(ObjectEvent::on(pod, POOL_CLOSED), note);
         }
@@ -183,11 +184,6 @@ impl PendingPods {
         }
         Look::Tried(written)
     }
-}
-
-/// Returns whether images keep every pool closed to a Pod whose mode enforces decisions.
-fn is_closed(policy: &Policy, pod: &Pod<'_>, decision: &Decision<'_>) -> bool {
-    !decision.blockers.is_empty() && !policy.pools.is_empty() && policy.mode_for(pod) == Mode::Enforce
 }
 
 /// Returns whether the next decision may differ, as a registry may answer otherwise by then.
