@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tolerarch_core::pod::ANNOTATIONS;
 use tolerarch_engine::lessons::RecreatingOwner;
-use tolerarch_kubernetes::cluster::{Owner, Phase, StoredPod};
+use tolerarch_kubernetes::cluster::{OwnerReference, Phase, StoredPod};
 
 /// Number of Pods of one owner that are deleted in a row, each created after the deletion of the one before it, and the
 /// time in seconds in which they are: together they show that the owner deletes changed Pods.
@@ -64,7 +64,7 @@ fn lifetime(pod: &StoredPod) -> Option<(i64, i64)> {
 }
 
 /// Returns whether the owner is of a custom resource, whose group has a dot: Kubernetes' own kinds compare no Pods.
-fn is_foreign(owner: &Owner) -> bool {
+fn is_foreign(owner: &OwnerReference) -> bool {
     owner.api_version.split_once('/').is_some_and(|(group, _)| group.contains('.'))
 }
 

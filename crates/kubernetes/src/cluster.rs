@@ -35,10 +35,11 @@ use tolerarch_support::sync::Mutex;
 
 pub use error::{ClusterError, ConnectError, RequestError};
 pub use event::{EventKind, ObjectEvent};
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 pub use kubeconfig::Caller;
-pub use metadata::{Metadata, Namespace, Owner, or_default};
+pub use metadata::{Metadata, Namespace, or_default};
 pub use node::{Node, TAINTS_KEY, Taint};
-pub use node_pool::{NodePool, Requirement};
+pub use node_pool::NodePool;
 pub use owned::{ConfigMap, Lease, LeaseSpec, MicroTime, OwnedName, RECORD, micro_time, record};
 pub use pod::{ContainerStatus, Phase, StoredPod};
 pub use quantity::{Quantity, QuantityError};

@@ -84,7 +84,7 @@ async fn a_namespace_that_floods_keeps_none_waiting() {
 #[tokio::test]
 async fn no_namespace_tells_what_is_to_be_told_of_another() {
     let world = World::new().await;
-    let owner = tolerarch_kubernetes::cluster::Owner { uid: "victim".into(), ..Default::default() };
+    let owner = tolerarch_kubernetes::cluster::OwnerReference { uid: "victim".into(), ..Default::default() };
     for namespace in ["hostile", "team"] {
         let event = ObjectEvent::on_owner(&pod(namespace, "web"), owner.clone(), POOL_CLOSED);
         world.recorder.record(event, || "told".to_owned());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tolerarch_kubernetes::cluster::{Owner, StoredPod};
+use tolerarch_kubernetes::cluster::{OwnerReference, StoredPod};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Workload {
@@ -20,7 +20,7 @@ impl Workload {
 }
 
 /// Returns whether there usually is an owner above this controller.
-pub(super) fn is_between(controller: &Owner) -> bool {
+pub(super) fn is_between(controller: &OwnerReference) -> bool {
     let group = controller.api_version.split_once('/').map_or("", |(group, _)| group);
     matches!((group, &*controller.kind), ("apps", "ReplicaSet") | ("batch", "Job"))
 }

@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::json;
 
-use super::{Cluster, ClusterError, Owner, StoredPod, micro_time};
+use super::{Cluster, ClusterError, OwnerReference, StoredPod, micro_time};
 
 /// Maximal bytes of a note, by the API server's validation.
 const NOTE: usize = 1024;
@@ -20,10 +20,10 @@ pub struct EventKind {
     pub action: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ObjectEvent {
     pub namespace: String,
-    pub object: Owner,
+    pub object: OwnerReference,
     pub kind: EventKind,
     /// A message for people, truncated to 1 KiB.
     pub note: String,
@@ -32,11 +32,12 @@ pub struct ObjectEvent {
 impl ObjectEvent {
     pub fn on(pod: &StoredPod, kind: EventKind) -> Self {
         let [api_version, of, name, uid] = ["v1", "Pod", pod.name(), pod.uid()].map(str::to_owned);
-        Self::on_owner(pod, Owner { api_version, kind: of, name, uid, ..Owner::default() }, kind)
+        let object = OwnerReference { api_version, kind: of, name, uid, ..OwnerReference::default() };
+        Self::on_owner(pod, object, kind)
     }
 
     /// Makes an event on the Pod's owner, in the Pod's namespace.
-    pub fn on_owner(pod: &StoredPod, object: Owner, kind: EventKind) -> Self {
+    pub fn on_owner(pod: &StoredPod, object: OwnerReference, kind: EventKind) -> Self {
         Self { namespace: pod.namespace().to_owned(), object, kind, note: String::new() }
     }
 
@@ -51,7 +52,7 @@ impl ObjectEvent {
     /// Creates the event. `instance` names the reporting process.
     pub async fn write(&self, cluster: &Cluster, instance: &str) -> Result<(), ClusterError> {
         let Self { namespace, object, kind: EventKind { r#type, reason, action }, note } = self;
-        let Owner { api_version, kind, name, uid, .. } = object;
+        let OwnerReference { api_version, kind, name, uid, .. } = object;
         let event = json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",

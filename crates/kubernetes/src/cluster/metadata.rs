@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub struct Metadata {
     pub deletion_grace_period_seconds: Option<i64>,
     /// Owner that manages the object. An author may name thousands of others.
     #[serde(rename = "ownerReferences", deserialize_with = "controller")]
-    pub controller: Option<Owner>,
+    pub controller: Option<OwnerReference>,
 }
 
 impl Metadata {
@@ -57,23 +57,6 @@ impl Followed for Namespace {
 
     fn key(&self) -> String {
         self.metadata.key()
-    }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Owner {
-    pub api_version: String,
-    pub kind: String,
-    pub name: String,
-    pub uid: String,
-    /// Set if the owner manages the object.
-    pub controller: bool,
-}
-
-impl Owner {
-    fn is_small(&self) -> bool {
-        [&self.api_version, &self.kind, &self.name, &self.uid].iter().all(|text| text.len() <= TEXT)
     }
 }
 
@@ -104,8 +87,12 @@ pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 /// Reads the owner that manages an object, at most one, unless its texts are too large to be kept.
-fn controller<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Owner>, D::Error> {
-    Ok(first(deserializer)?.into_iter().find(|owner: &Owner| owner.controller).filter(Owner::is_small))
+fn controller<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OwnerReference>, D::Error> {
+    let is_small = |OwnerReference { api_version, kind, name, uid, .. }: &OwnerReference| {
+        [api_version, kind, name, uid].iter().all(|text| text.len() <= TEXT)
+    };
+    let owners: Vec<OwnerReference> = first(deserializer)?;
+    Ok(owners.into_iter().find(|owner| owner.controller == Some(true)).filter(is_small))
 }
 
 /// Reads labels, unless there are too many for any object: as many as fit into a Pod take twenty times its bytes.

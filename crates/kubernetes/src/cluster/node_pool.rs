@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::NodeSelectorRequirement;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::metadata::{Condition, Metadata, or_default, status_of, take};
+use super::metadata::{Condition, Metadata, status_of, take};
 use super::node::Taint;
 use super::watch::Followed;
 
@@ -22,7 +23,8 @@ pub struct NodePool {
     pub taints: Vec<Taint>,
     /// Taints of the nodes only while they start.
     pub startup_taints: Vec<Taint>,
-    pub requirements: Vec<Requirement>,
+    /// Requirements on labels of the nodes, also with operators that Kubernetes does not have.
+    pub requirements: Vec<NodeSelectorRequirement>,
     /// Limits on the resources of all nodes together, by resource, as Kubernetes' quantities.
     pub limits: BTreeMap<String, String>,
     /// Resources of all nodes together.
@@ -48,17 +50,6 @@ impl NodePool {
     pub fn name(&self) -> &str {
         &self.metadata.name
     }
-}
-
-/// Requirement on a label of nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Requirement {
-    pub key: String,
-    /// One of `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`, and operators to come.
-    pub operator: String,
-    #[serde(deserialize_with = "or_default")]
-    pub values: Vec<String>,
 }
 
 impl TryFrom<Value> for NodePool {

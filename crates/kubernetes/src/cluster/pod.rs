@@ -10,7 +10,8 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
 use self::plain::{Mount, Security, Variable};
-use super::metadata::{Condition, Metadata, Owner, first, or_default, status_of};
+use super::OwnerReference;
+use super::metadata::{Condition, Metadata, first, or_default, status_of};
 use super::quantity::Quantity;
 use super::watch::Followed;
 use tolerarch_core::pod::Pod;
@@ -127,7 +128,7 @@ impl StoredPod {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    pub fn controller(&self) -> Option<&Owner> {
+    pub fn controller(&self) -> Option<&OwnerReference> {
         self.metadata.controller.as_ref()
     }
 

@@ -85,7 +85,7 @@ impl<'a> Allowed<'a> {
         let values = |operator: &str| {
             let own =
                 pool.requirements.iter().filter(|own| own.operator == operator && is_same(&own.key, key));
-            own.map(|own| own.values.iter().map(String::as_str).collect::<BTreeSet<&str>>())
+            own.map(|own| own.values.iter().flatten().map(String::as_str).collect::<BTreeSet<&str>>())
                 .collect::<Vec<_>>()
         };
         let labels = pool.template_labels.iter().filter(|(own, _)| is_same(own, key));

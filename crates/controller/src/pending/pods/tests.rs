@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use tolerarch_kubernetes::cluster::{ContainerStatus, Owner};
+use tolerarch_kubernetes::cluster::{ContainerStatus, OwnerReference};
 
 fn stored(name: &str, namespace: &str) -> StoredPod {
     let pod = json!({
@@ -71,7 +71,7 @@ async fn what_is_kept_is_bounded_and_goes_with_the_pods() {
 async fn lists_of_a_kept_pod_take_no_memory() {
     let mut pod = stored("a", "team");
     pod.containers = vec![ContainerStatus::default(); 4096];
-    pod.metadata.controller = Some(Owner::default());
+    pod.metadata.controller = Some(OwnerReference::default());
     let mut pods = Pods::default();
     pods.take(Change::Applied(pod));
     let kept = &pods.known["a"].pod;

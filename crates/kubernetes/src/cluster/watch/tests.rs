@@ -422,7 +422,7 @@ fn reads_node_pools() {
     );
     assert_eq!((pool.limits["cpu"].as_str(), pool.resources["cpu"].as_str()), ("1000", "4"));
     assert_eq!((pool.taints.len(), pool.startup_taints.len()), (1, 1));
-    assert_eq!(pool.requirements[0].values, [""; 0]);
+    assert_eq!(pool.requirements[0].values, None);
     assert_eq!(pool.is_ready, Some(false));
     assert_eq!(pool.template_labels["team"], "a");
     assert!(!pool.is_static && read(json!({"spec": {"replicas": 0}})).is_static);

@@ -1,15 +1,15 @@
 //! Laws that hold for every cluster.
 
+use k8s_openapi::api::core::v1::NodeSelectorRequirement;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::*;
-use crate::cluster::Requirement;
 use crate::discovery::platforms::contradicts_itself;
 
 const ARCHITECTURES: [&str; 5] = ["amd64", "arm64", "s390x", "sparc", ""];
 
-fn requirement() -> impl Strategy<Value = Requirement> {
+fn requirement() -> impl Strategy<Value = NodeSelectorRequirement> {
     let keys = [
         "kubernetes.io/arch",
         "beta.kubernetes.io/arch",
@@ -21,10 +21,10 @@ fn requirement() -> impl Strategy<Value = Requirement> {
     let operators = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Near"];
     let values = ["amd64", "arm64", "s390x", "sparc", "linux", "windows", "m7g", "m7g.large"];
     (select(keys.to_vec()), select(operators.to_vec()), subsequence(values.to_vec(), 0..4)).prop_map(
-        |(key, operator, values)| Requirement {
+        |(key, operator, values)| NodeSelectorRequirement {
             key: key.into(),
             operator: operator.into(),
-            values: values.into_iter().map(str::to_owned).collect(),
+            values: Some(values.into_iter().map(str::to_owned).collect()),
         },
     )
 }
@@ -126,8 +126,8 @@ proptest! {
         let found = of_node_pool(&pool);
         prop_assume!(!found.is_empty());
         for architecture in ["amd64", "arm64"] {
-            let allows = |requirement: &Requirement| {
-                let listed = requirement.values.iter().any(|value| value == architecture);
+            let allows = |requirement: &NodeSelectorRequirement| {
+                let listed = requirement.values.iter().flatten().any(|value| value == architecture);
                 match (requirement.key.as_str(), requirement.operator.as_str()) {
                     ("kubernetes.io/arch" | "beta.kubernetes.io/arch", "In") => listed,
                     ("kubernetes.io/arch" | "beta.kubernetes.io/arch", "NotIn") => !listed,
