@@ -13,7 +13,6 @@ mod node_pool;
 mod owned;
 mod pod;
 mod quantity;
-mod selector;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod user;
@@ -43,7 +42,6 @@ pub use node_pool::NodePool;
 pub use owned::{ConfigMap, Lease, LeaseSpec, MicroTime, OwnedName, RECORD, micro_time, record};
 pub use pod::{ContainerStatus, Phase, StoredPod};
 pub use quantity::{Quantity, QuantityError};
-pub use selector::Selector;
 pub use tolerarch_core::pod::is_name;
 pub use user::UserClient;
 pub use watch::{Change, Followed, Known, Watcher, unread_objects};

@@ -6,6 +6,7 @@
 use k8s_openapi::api::admissionregistration::v1::ServiceReference;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Resource;
+use kube::core::SelectorExt;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
@@ -133,7 +134,7 @@ pub(super) async fn check(
     let client = exam.client;
     let name = entry.name();
     let selector = &entry.objects;
-    let Some(needed) = selector.example() else { return Outcome::Unproven };
+    let Some(needed) = entry.example() else { return Outcome::Unproven };
     let labels: Labels = ordinary().into_iter().chain(needed.clone()).collect();
     let labels = if selector.matches(&labels) { labels } else { needed };
     let webhook = &entry.spec.name;

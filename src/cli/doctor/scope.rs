@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::core::{Expression, Selector, SelectorExt};
 use kube::{Resource, ResourceExt};
 
 use super::findings::{Exam, Findings, Status, some_of};
 use crate::cli::kubernetes::name_of;
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 // Of Pods, too, nothing but the name and labels is read.
-use tolerarch_kubernetes::cluster::{Namespace as Labelled, Scope, Selector, Webhook};
+use tolerarch_kubernetes::cluster::{Namespace as Labelled, Scope, Webhook};
 
 pub(super) type Labels = BTreeMap<String, String>;
 
@@ -62,7 +63,7 @@ pub(in crate::cli) fn ignored_labels<'a>(called: &Scope, labels: &'a Labels) -> 
 /// Checks whether a webhook is called for any existing Pod, or, without any, for one as a Deployment makes it.
 pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces: &[Namespace]) {
     let (name, selector) = (entry.name(), &entry.objects);
-    if selector.example().is_none() {
+    if entry.example().is_none() {
         return exam.findings.failed(
             "scope",
             format!("the objectSelector of {name} contradicts itself: it selects no Pod at all"),
@@ -73,8 +74,7 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
         return;
     }
     // Selector in kubectl's syntax.
-    let needed = kube::core::Selector::try_from(selector.0.clone()).map(|selector| selector.to_string());
-    let needed = needed.unwrap_or_default();
+    let needed = selector.to_string();
     let (what, path) = (format!("whether any Pod has {needed}: the Pods"), Pod::url_path(&(), exam.only));
     let Some(pods) = exam.read("scope", &what, exam.client.list::<Labelled>(&path)).await else { return };
     let in_scope = |pod: &&Labelled| {
@@ -99,9 +99,8 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
 
 /// Returns whether a selector, like the shipped one, does nothing but let Pods opt out.
 fn only_lets_pods_opt_out(selector: &Selector) -> bool {
-    let mut expressions = selector.0.match_expressions.iter().flatten();
-    selector.0.match_labels.as_ref().is_none_or(Labels::is_empty)
-        && expressions.all(|expression| expression.key == MODE_KEY && expression.operator == "NotIn")
+    let mut expressions = selector.clone().into_iter();
+    expressions.all(|expression| matches!(expression, Expression::NotIn(key, _) if key == MODE_KEY))
 }
 
 /// Returns labels of a Pod as a Deployment makes it.

@@ -1,13 +1,15 @@
 //! Webhooks of MutatingWebhookConfigurations: how the API server calls them, and for which Pods, as the cluster has them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Expression, Selector, SelectorExt};
 use kube::{Resource, ResourceExt};
 use url::Url;
 
-use super::{Cluster, ClusterError, ObjectName, Selector};
+use super::{Cluster, ClusterError, ObjectName};
 
 type Labels = BTreeMap<String, String>;
 
@@ -56,8 +58,8 @@ impl Webhook {
     }
 
     pub fn new(configuration: String, mut spec: MutatingWebhook) -> Self {
-        let [namespaces, objects] = [spec.namespace_selector.take(), spec.object_selector.take()]
-            .map(|selector| Selector(selector.unwrap_or_default()));
+        let [namespaces, objects] =
+            [spec.namespace_selector.take(), spec.object_selector.take()].map(selector);
         let path = match &spec.client_config.service {
             Some(service) => service.path.clone(),
             None => url(&spec).map(|url| url.path().to_owned()),
@@ -102,6 +104,21 @@ impl Webhook {
         }
     }
 
+    /// Returns labels of an object for which the webhook is called; `None` if there are none.
+    pub fn example(&self) -> Option<Labels> {
+        let mut labels = Labels::new();
+        for expression in self.objects.clone() {
+            let (key, value) = match expression {
+                Expression::Equal(key, value) => (key, value),
+                Expression::In(key, values) => (key, values.into_iter().next()?),
+                Expression::Exists(key) => (key, "true".to_owned()),
+                _ => continue,
+            };
+            labels.entry(key).or_insert(value);
+        }
+        self.objects.matches(&labels).then_some(labels)
+    }
+
     pub fn selects(&self, namespace: &Namespace) -> bool {
         self.namespaces.matches(namespace.labels())
     }
@@ -118,6 +135,12 @@ impl Webhook {
         let mut resources = self.spec.rules.iter().flatten().filter_map(|rule| rule.resources.as_ref());
         self.has_pods() || !resources.any(|resources| resources.iter().any(|one| one == "daemonsets"))
     }
+}
+
+/// Reads a selector: without one everything is selected, by an unknown operator nothing.
+fn selector(read: Option<LabelSelector>) -> Selector {
+    let nothing = |_| Expression::In(String::new(), BTreeSet::new()).into();
+    read.unwrap_or_default().try_into().unwrap_or_else(nothing)
 }
 
 fn url(webhook: &MutatingWebhook) -> Option<Url> {
@@ -190,136 +213,4 @@ impl Scope {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use tolerarch_text::yaml::{self, Copies, Dialect};
-
-    fn labels(labels: &[(&str, &str)]) -> Labels {
-        labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-    }
-
-    fn scope(webhooks: &Value) -> Scope {
-        let configuration = json!({"webhooks": webhooks});
-        let configuration: MutatingWebhookConfiguration = serde_json::from_value(configuration).unwrap();
-        Scope::of(Webhook::all_of(configuration))
-    }
-
-    fn shipped() -> Value {
-        let text = include_str!("../../../../manifests/mutatingwebhookconfiguration.yaml");
-        let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap();
-        documents[0].value()["webhooks"].take()
-    }
-
-    /// As the chart renders it with conditions of its own and one of the user's, the last.
-    fn conditioned() -> Value {
-        let text = include_str!("../../../../e2e/manifests/testdata/chart/webhook.yaml");
-        let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap();
-        let mut documents = documents.iter().map(|document| document.value());
-        documents.find(|document| document["kind"] == "MutatingWebhookConfiguration").unwrap()["webhooks"]
-            .take()
-    }
-
-    #[test]
-    fn what_the_chart_renders_is_understood() {
-        let mut conditioned = conditioned();
-        let conditions = conditioned[0]["matchConditions"].as_array_mut().unwrap();
-        conditions.pop();
-        assert_eq!(conditions.len(), CONDITIONS.len());
-        assert!(scope(&conditioned).is_evaluable());
-        let scope = scope(&shipped());
-        assert!(scope.is_evaluable());
-        let name = "kubernetes.io/metadata.name";
-        let team = labels(&[(name, "team")]);
-        assert_eq!(scope.called(&team, &labels(&[])), Called::For(None));
-        for (namespace, pod) in [
-            (labels(&[(name, "kube-system")]), labels(&[])),
-            (labels(&[(name, "tolerarch")]), labels(&[])),
-            (labels(&[(name, "team"), ("tolerarch.io/mode", "off")]), labels(&[])),
-            (team.clone(), labels(&[("tolerarch.io/mode", "off")])),
-        ] {
-            assert_eq!(scope.called(&namespace, &pod), Called::No, "{namespace:?} {pod:?}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_evaluated_is_not_guessed() {
-        let mut webhooks = shipped();
-        webhooks[0]["matchConditions"] =
-            json!([{"name": "own", "expression": "object.metadata.name != 'web'"}]);
-        let scope = scope(&webhooks);
-        assert!(!scope.is_evaluable());
-        assert_eq!(scope.called(&labels(&[]), &labels(&[])), Called::Unknown);
-        assert_eq!(scope.called(&labels(&[("tolerarch.io/mode", "off")]), &labels(&[])), Called::No);
-    }
-
-    #[test]
-    fn a_profile_is_known_by_its_path() {
-        let mut webhooks = shipped();
-        let mut profile = webhooks[0].clone();
-        profile["clientConfig"] = json!({"url": "https://a.test:8443/mutate/batch?timeout=5s"});
-        profile["namespaceSelector"] = json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
-        let without = json!({"key": "tolerarch.io/profile", "operator": "DoesNotExist"});
-        webhooks[0]["namespaceSelector"]["matchExpressions"].as_array_mut().unwrap().push(without);
-        webhooks.as_array_mut().unwrap().push(profile);
-        let mut daemon_sets = webhooks[0].clone();
-        daemon_sets["rules"] =
-            json!([{"operations": ["CREATE"], "apiGroups": ["apps"], "resources": ["daemonsets"]}]);
-        daemon_sets["namespaceSelector"] = json!({});
-        webhooks.as_array_mut().unwrap().insert(0, daemon_sets);
-        let scope = scope(&webhooks);
-        let batch = labels(&[("tolerarch.io/profile", "batch")]);
-        assert_eq!(scope.called(&batch, &labels(&[])), Called::For(Some("batch")));
-        assert_eq!(scope.called(&labels(&[]), &labels(&[])), Called::For(None));
-        let other = labels(&[("tolerarch.io/profile", "other")]);
-        assert_eq!(scope.called(&other, &labels(&[])), Called::No);
-    }
-    #[test]
-    fn a_label_of_a_namespace_is_ignored_if_it_makes_no_difference() {
-        let scope = |selectors: &[&Value]| {
-            let mut webhooks = shipped();
-            let webhook = webhooks[0].take();
-            let with = |selector: &&Value| {
-                let mut webhook = webhook.clone();
-                webhook["namespaceSelector"] = (*selector).clone();
-                webhook
-            };
-            scope(&selectors.iter().map(with).collect())
-        };
-        let expression = |operator: &str, values: Value| json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]});
-        let namespace = labels(&[("a", "1")]);
-        for (selector, ignored) in [
-            (json!({}), true),
-            (json!({"matchLabels": {"a": "1"}}), false),
-            (json!({"matchLabels": {"a": "2", "b": "1"}}), true),
-            (json!({"matchLabels": {"a": "1", "b": "1"}}), true),
-            (expression("In", json!(["0", "1"])), false),
-            (expression("NotIn", json!(["1"])), false),
-            (expression("NotIn", json!(["2"])), true),
-            (expression("Exists", Value::Null), false),
-            (expression("DoesNotExist", json!([])), false),
-        ] {
-            let scope = scope(&[&json!({}), &selector]);
-            assert_eq!(scope.ignores(&namespace, "a"), ignored, "{selector}");
-            assert!(!scope.ignores(&namespace, "b"), "there is none");
-        }
-        let unselected = scope(&[&expression("NotIn", json!(["1", "2"]))]);
-        assert!(!unselected.ignores(&labels(&[("a", "1"), ("b", "1")]), "b"));
-    }
-
-    #[test]
-    fn a_host_is_written_as_in_certificates() {
-        for (config, name) in [
-            (json!({"url": "https://Hook.example:8443/mutate"}), Some("hook.example")),
-            (json!({"url": "https://10.1.2.3/"}), Some("10.1.2.3")),
-            (json!({"url": "https://[FD00:0::7]:8443/"}), Some("fd00::7")),
-            (json!({"url": "hook.example"}), None),
-            (json!({"service": {"namespace": "team", "name": "hook"}}), Some("hook.team.svc")),
-        ] {
-            let spec = json!({"name": "a.test", "clientConfig": config, "sideEffects": "None", "admissionReviewVersions": []});
-            let webhook = Webhook::new(String::new(), serde_json::from_value(spec).unwrap());
-            assert_eq!(webhook.server_name().as_deref(), name, "{config}");
-        }
-    }
-}
+mod tests;
