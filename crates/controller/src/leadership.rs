@@ -1,4 +1,8 @@
 //! The Lease in the cluster, which one task renews, and leadership, for which the loops wait.
+//!
+//! The protocol is client-go's (`leaderelection.go`). Clocks of replicas are never compared: a candidate waits, by its
+//! own clock, for the duration of the Lease after the Lease was last seen to change; a leader stops earlier after it has
+//! begun its last renewal. So the former leader has stopped before the next one begins, however both clocks are set.
 
 use std::sync::Arc;
 
@@ -8,10 +12,17 @@ use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
 
 use super::ControllerMetrics;
-use super::election::{Election, RENEW, released};
-use tolerarch_kubernetes::cluster::{Cluster, ClusterError, Lease, OwnedName, micro_time};
+use tolerarch_kubernetes::cluster::{
+    Cluster, ClusterError, Lease, LeaseSpec, MicroTime, OwnedName, micro_time,
+};
 use tolerarch_support::health::{Reported, State};
 
+/// Duration of the Lease after each renewal, in seconds, for which candidates wait.
+const LEASE: i32 = 15;
+/// Time for which a leader acts without a renewal.
+const RENEW: Duration = Duration::from_secs(10);
+/// Time between renewals by the leader, and between looks by candidates.
+const RETRY: Duration = Duration::from_secs(2);
 /// Timeout of one look at the Lease, with its renewal, as in client-go.
 const ATTEMPT: Duration = Duration::from_secs(RENEW.as_secs() / 2);
 
@@ -120,6 +131,70 @@ impl Elector {
         self.lease.write(&self.cluster, &stored, json!({"spec": wanted})).await?;
         self.election.wrote(begun);
         Ok(())
+    }
+}
+
+/// The protocol without I/O.
+struct Election {
+    identity: String,
+    /// Last known content of the Lease, and the time since when it has had this content.
+    seen: Option<(LeaseSpec, Instant)>,
+    /// Time until which this replica leads.
+    until: watch::Sender<Option<Instant>>,
+}
+
+impl Election {
+    fn new(identity: String) -> Self {
+        Self { identity, seen: None, until: watch::Sender::default() }
+    }
+
+    /// Takes over the Lease's content. Returns the content to write, with this time, if this replica may lead.
+    fn look(&mut self, lease: LeaseSpec, now: Instant, time: MicroTime) -> Option<LeaseSpec> {
+        let since = match &self.seen {
+            Some((seen, since)) if *seen == lease => *since,
+            _ => now,
+        };
+        self.seen = Some((lease.clone(), since));
+        let holder = lease.holder_identity.as_deref().unwrap_or_default();
+        let own = holder == self.identity;
+        if !own {
+            self.until.send_replace(None);
+            let seconds = lease.lease_duration_seconds.and_then(|seconds| seconds.try_into().ok());
+            if !holder.is_empty() && now < since + Duration::from_secs(seconds.unwrap_or_default()) {
+                return None;
+            }
+        }
+        let transitions = lease.lease_transitions.unwrap_or_default();
+        Some(LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: Some(LEASE),
+            lease_transitions: Some(transitions.saturating_add(i32::from(!own))),
+            acquire_time: lease.acquire_time.filter(|_| own).or_else(|| Some(time.clone())),
+            renew_time: Some(time),
+            ..lease
+        })
+    }
+
+    /// Takes over that the Lease was written, by a request that began at this time.
+    fn wrote(&mut self, begun: Instant) {
+        self.until.send_replace(Some(begun + RENEW));
+    }
+
+    /// Returns the pause before the next look, which is random for candidates, so that they do not all look at once.
+    fn pause(&self, now: Instant) -> Duration {
+        let leads = self.until.borrow().is_some_and(|until| now < until);
+        if leads { RETRY } else { RETRY.mul_f64(1.0 + 1.2 * fastrand::f64()) }
+    }
+}
+
+/// Returns the content of a Lease that its holder has released.
+fn released(lease: &LeaseSpec, time: MicroTime) -> LeaseSpec {
+    LeaseSpec {
+        holder_identity: Some(String::new()),
+        lease_duration_seconds: Some(1),
+        acquire_time: Some(time.clone()),
+        renew_time: Some(time),
+        ..lease.clone()
     }
 }
 

@@ -5,7 +5,6 @@
 
 mod census;
 mod container_failure;
-mod election;
 mod evictor;
 mod failing;
 mod fair_queue;

@@ -1,6 +1,8 @@
 //! Replicas on paused time, with an API server that can be away. Every action is recorded where it arrives, with who holds
 //! the Lease then.
 
+mod election;
+
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Mutex;
@@ -15,7 +17,6 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tower_service::Service;
 
-use super::super::election::RETRY;
 use super::*;
 use tolerarch_kubernetes::cluster::{ObjectName, PatchType};
 
@@ -37,7 +38,7 @@ impl Leadership {
 use tolerarch_support::metrics::Metrics;
 
 const SECOND: Duration = Duration::from_secs(1);
-const LEASE: Duration = Duration::from_secs(super::super::election::LEASE as u64);
+const LEASE: Duration = Duration::from_secs(super::LEASE as u64);
 const ACTION: &str = "/api/v1/action";
 /// How long those who wait need at most, once the Lease has ended: their longest pause.
 const LONGEST: Duration = RETRY.saturating_mul(23).checked_div(10).unwrap();

@@ -1,0 +1,88 @@
+use serde_json::json;
+
+use super::super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const THEN: u32 = 10;
+const NOW: u32 = 20;
+
+fn time(second: u32) -> MicroTime {
+    serde_json::from_value(json!(format!("2026-01-01T00:00:{second:02}.000000Z"))).unwrap()
+}
+
+fn lease(holder: &str, renewed: u32) -> LeaseSpec {
+    LeaseSpec {
+        holder_identity: Some(holder.into()),
+        lease_duration_seconds: Some(LEASE),
+        lease_transitions: Some(7),
+        acquire_time: Some(time(THEN)),
+        renew_time: Some(time(renewed)),
+        ..LeaseSpec::default()
+    }
+}
+
+fn look(election: &mut Election, lease: &LeaseSpec, now: Instant) -> Option<LeaseSpec> {
+    election.look(lease.clone(), now, time(NOW))
+}
+
+#[test]
+fn a_free_lease_is_taken_at_once() {
+    let mut election = Election::new("a".into());
+    let wanted = look(&mut election, &LeaseSpec::default(), Instant::now()).unwrap();
+    let (lease_transitions, acquire_time) = (Some(1), Some(time(NOW)));
+    assert_eq!(wanted, LeaseSpec { lease_transitions, acquire_time, ..lease("a", NOW) });
+    assert_eq!(*election.until.borrow(), None, "not before it was written");
+}
+
+#[test]
+fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
+    let (mut election, start) = (Election::new("a".into()), Instant::now());
+    let at = |seconds: u32| start + seconds * SECOND;
+    assert_eq!(look(&mut election, &lease("b", 1), at(0)), None);
+    assert_eq!(look(&mut election, &lease("b", 1), at(14)), None);
+    // Only that it changes counts: what its holder says of the time does not.
+    assert_eq!(look(&mut election, &lease("b", 0), at(14)), None);
+    assert_eq!(look(&mut election, &lease("b", 0), at(28)), None);
+    let wanted = look(&mut election, &lease("b", 0), at(29)).unwrap();
+    assert_eq!((wanted.lease_transitions, wanted.acquire_time), (Some(8), Some(time(NOW))));
+    // One that was never seen before may have been renewed just now.
+    assert_eq!(look(&mut Election::new("c".into()), &lease("b", 0), at(100)), None);
+}
+
+#[test]
+fn a_leader_stops_before_others_may_begin() {
+    let (mut election, start) = (Election::new("a".into()), Instant::now());
+    look(&mut election, &LeaseSpec::default(), start).unwrap();
+    election.wrote(start);
+    assert_eq!(*election.until.borrow(), Some(start + RENEW));
+    const { assert!(RENEW.as_secs() + 3 < LEASE as u64, "a request may take another 3 s") };
+    let renewed = look(&mut election, &lease("a", 1), start + 2 * SECOND).unwrap();
+    assert_eq!((renewed.lease_transitions, renewed.acquire_time), (Some(7), Some(time(THEN))));
+    election.wrote(start + 2 * SECOND);
+    assert_eq!(*election.until.borrow(), Some(start + 2 * SECOND + RENEW));
+}
+
+#[test]
+fn a_leader_that_sees_another_stops_at_once() {
+    let (mut election, start) = (Election::new("a".into()), Instant::now());
+    election.wrote(start);
+    assert_eq!(look(&mut election, &lease("b", 1), start), None);
+    assert_eq!(*election.until.borrow(), None);
+}
+
+#[test]
+fn what_was_released_is_free() {
+    let freed = released(&lease("b", 1), time(NOW));
+    assert_eq!(freed.lease_transitions, Some(7));
+    assert!(look(&mut Election::new("a".into()), &freed, Instant::now()).is_some());
+}
+
+#[test]
+fn those_who_wait_look_at_different_times() {
+    let (mut election, now) = (Election::new("a".into()), Instant::now());
+    let pauses: Vec<Duration> = (0..100).map(|_| election.pause(now)).collect();
+    assert!(pauses.iter().all(|pause| (RETRY..=RETRY * 11 / 5).contains(pause)), "{pauses:?}");
+    assert!(pauses.iter().max() > pauses.iter().min());
+    election.wrote(now);
+    assert_eq!(election.pause(now), RETRY);
+}
