@@ -90,7 +90,8 @@ impl Census {
             self.missed.push((pod(), usable.clone()));
         }
         if let Some((node, platform)) = node {
-            let images = judgement.images_without(platform);
+            let lacking = judgement.nodes.iter().filter(|(_, nodes)| !nodes.contains_all(platform));
+            let images: Vec<Arc<str>> = lacking.map(|(image, _)| Arc::clone(image)).collect();
             if !images.is_empty() {
                 total.misplaced += 1;
                 self.misplaced.push(Misplacement { pod: pod(), node: node.to_owned(), platform, images });

@@ -7,7 +7,6 @@ mod daemon_set;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -20,11 +19,11 @@ pub use batch::BatchLimits;
 
 use crate::lessons::{Lessons, Timestamp};
 use tolerarch_core::decision::Decision;
-use tolerarch_core::image::{Failure, ImageRef, LookupError, Support};
+use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_core::pod::{Pod, Usage};
 use tolerarch_core::policy::{ImageSupport, Policy};
 use tolerarch_core::reason::Reason;
-use tolerarch_images::credentials::{CredentialCandidate, Credentials, Keyring};
+use tolerarch_images::credentials::{Credentials, Keyring};
 use tolerarch_images::resolver::{Outcome, Resolver, Tenant};
 
 /// Maximal number of different images of one Pod that are looked up.
@@ -155,8 +154,13 @@ impl Snapshot {
         };
         let keyring = self.keyring(namespace, pod, &images, deadline).await;
         let candidates = |image: &ImageRef| keyring.candidates(image);
+        let failure = |image: &ImageRef| {
+            let digest = self.resolver.digest(image, &candidates(image))?;
+            self.lessons.failure(&digest, namespace, Timestamp::now())
+        };
         let mut enough = |image: &ImageRef, outcome: Outcome| {
-            let failure = self.failure(namespace, image, candidates, outcome);
+            let may_fail = outcome.is_ok() && !self.lessons.is_empty();
+            let failure = may_fail.then(|| failure(image)).flatten();
             let mut is_settled = false;
             for (usage, place) in usages.iter().zip(&mut supports) {
                 if place.is_none() && usage.image.as_ref() == Ok(image) {
@@ -200,21 +204,6 @@ impl Snapshot {
         }
         let keyring = Box::pin(credentials.keyring(namespace, pod.pull_secrets()));
         timeout_at(deadline, keyring).await.unwrap_or(shared)
-    }
-
-    /// Returns the failure of the outcome's image, as far as it counts in this namespace.
-    fn failure(
-        &self,
-        namespace: &str,
-        image: &ImageRef,
-        candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
-        outcome: Outcome,
-    ) -> Option<Failure> {
-        if self.lessons.is_empty() || outcome.is_err() {
-            return None;
-        }
-        let digest = self.resolver.digest(image, &candidates(image))?;
-        self.lessons.failure(&digest, namespace, Timestamp::now())
     }
 }
 

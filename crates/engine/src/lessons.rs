@@ -159,7 +159,7 @@ impl Lessons {
     pub fn record(&mut self, lesson: Lesson, now: Timestamp) -> bool {
         // As in the record.
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        self.forget(now);
+        self.retain(|entry| now < entry.until + REMEMBERED);
         let Some(known) = self.find(&lesson) else {
             self.make_room(lesson.namespace());
             let key = lesson.key();
@@ -208,10 +208,6 @@ impl Lessons {
         if let Some(oldest) = oldest.map(|entry| entry.lesson.clone()) {
             self.retain(|entry| entry.lesson != oldest);
         }
-    }
-
-    fn forget(&mut self, now: Timestamp) {
-        self.retain(|entry| now < entry.until + REMEMBERED);
     }
 
     fn retain(&mut self, is_kept: impl Fn(&Entry) -> bool) {

@@ -63,11 +63,6 @@ impl Judgement {
         let (coverage, nodes) = (Coverage::Skipped, nodes(images));
         Self { coverage, reason, blockers: Vec::new(), nodes, usable: Vec::new() }
     }
-
-    pub(crate) fn images_without(&self, platform: PlatformSet) -> Vec<Arc<str>> {
-        let wrong = self.nodes.iter().filter(|(_, nodes)| !nodes.contains_all(platform));
-        wrong.map(|(image, _)| Arc::clone(image)).collect()
-    }
 }
 
 fn name(image: &str) -> Arc<str> {
