@@ -113,7 +113,7 @@ mod tests {
         let (objects, leadership) = (Objects::start().await, Leadership::held());
         let cluster = objects.cluster();
         let writer = Writer::new(&cluster, &leadership, Pace::new(1000, 1000));
-        let (path, kind, patch) = ("/api/v1/pods", PatchType::Json, &json!({}));
+        let (path, kind, patch) = ("/api/v1/pods", PatchType::JSON, &json!({}));
         let [busy, other] = ["busy", "other"].map(Tenant::of);
         let mut all: FuturesUnordered<_> = (0..64).map(|_| writer.patch(&busy, path, kind, patch)).collect();
         assert!(poll!(all.next()).is_pending());

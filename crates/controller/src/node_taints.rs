@@ -98,7 +98,7 @@ impl NodeTaints {
 
     async fn write(&self, writer: &Writer<'_>, node: &str, patch: &Value) -> Written {
         let path = format!("{}/{node}", Node::PATH);
-        let written = writer.patch(&Tenant::Operator, &path, PatchType::Merge, patch).await?;
+        let written = writer.patch(&Tenant::Operator, &path, PatchType::MERGE, patch).await?;
         let result = self.metrics.tainted(written);
         // Our taints that the node has after the change.
         let taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default();

@@ -27,7 +27,7 @@ pub(super) async fn repair(
 ) -> Written {
     let (namespace, name) = (pod.namespace(), pod.name());
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-    let written = writer.patch(&Tenant::of(namespace), &path, PatchType::Json, patch).await?;
+    let written = writer.patch(&Tenant::of(namespace), &path, PatchType::JSON, patch).await?;
     let result = metrics.repaired(written);
     let error = written.err().map(tracing::field::display);
     tracing::info!(namespace, pod = name, result, error, "repaired");

@@ -66,24 +66,17 @@ pub struct Answer<T> {
     pub date: Option<SystemTime>,
 }
 
+/// Media type of a patch.
 #[derive(Clone, Copy, Debug)]
-pub enum PatchType {
-    /// JSON Patch (RFC 6902).
-    Json,
-    /// JSON Merge Patch (RFC 7386).
-    Merge,
-    /// Server-side apply, which also creates the object.
-    Apply,
-}
+pub struct PatchType(&'static str);
 
 impl PatchType {
-    const fn media_type(self) -> &'static str {
-        match self {
-            Self::Json => "application/json-patch+json",
-            Self::Merge => "application/merge-patch+json",
-            Self::Apply => "application/apply-patch+yaml",
-        }
-    }
+    /// JSON Patch (RFC 6902).
+    pub const JSON: Self = Self("application/json-patch+json");
+    /// JSON Merge Patch (RFC 7386).
+    pub const MERGE: Self = Self("application/merge-patch+json");
+    /// Server-side apply, which also creates the object.
+    pub const APPLY: Self = Self("application/apply-patch+yaml");
 }
 
 /// Valid name of an object that the configuration refers to.
@@ -160,7 +153,7 @@ impl Cluster {
         r#type: PatchType,
         patch: &serde_json::Value,
     ) -> Result<(), ClusterError> {
-        self.change(Method::PATCH, path, r#type.media_type(), patch).await
+        self.change(Method::PATCH, path, r#type.0, patch).await
     }
 
     /// Creates an object and ignores the returned one. [`ClusterError::Conflict`] if an object of this name exists.

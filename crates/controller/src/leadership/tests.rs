@@ -158,7 +158,7 @@ impl Replica {
                         loop {
                             if leadership.holds() {
                                 // What becomes of it does not matter.
-                                let _ = cluster.patch(ACTION, PatchType::Merge, &json!({})).await;
+                                let _ = cluster.patch(ACTION, PatchType::MERGE, &json!({})).await;
                             }
                             sleep(SECOND / 10).await;
                         }

@@ -38,7 +38,7 @@ impl OwnedName {
         if matches!(answer, Err(ClusterError::NotFound)) {
             let metadata = json!({"name": self.name.as_str(), "namespace": self.namespace});
             let empty = json!({"apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": metadata});
-            cluster.patch(&path, PatchType::Apply, &empty).await?;
+            cluster.patch(&path, PatchType::APPLY, &empty).await?;
             answer = cluster.get(&path).await;
         }
         Ok(answer?.object)
@@ -57,7 +57,7 @@ impl OwnedName {
     }
 
     pub async fn overwrite<K: Resource>(&self, cluster: &Cluster, patch: &Value) -> Result<(), ClusterError> {
-        cluster.patch(&self.path::<K>(), PatchType::Merge, patch).await
+        cluster.patch(&self.path::<K>(), PatchType::MERGE, patch).await
     }
 }
 

@@ -62,7 +62,7 @@ impl Secret {
             return read.map(Some).map_err(Operation::READ_SECRET.failed());
         }
         let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name.as_str()}, "type": "Opaque"});
-        let created = cluster.patch(&path, PatchType::Apply, &object).await;
+        let created = cluster.patch(&path, PatchType::APPLY, &object).await;
         created.map(|()| None).map_err(Operation::CREATE_SECRET.failed())
     }
 
@@ -89,7 +89,7 @@ impl Secret {
         let data: serde_json::Map<String, Value> = data.collect();
         let version = self.metadata.resource_version.as_deref().unwrap_or_default();
         let patch = json!({"metadata": {"resourceVersion": version}, "data": data});
-        let written = cluster.patch(&Self::path(cluster, name), PatchType::Merge, &patch).await;
+        let written = cluster.patch(&Self::path(cluster, name), PatchType::MERGE, &patch).await;
         written.map_err(Operation::WRITE_SECRET.failed())
     }
 }
@@ -119,6 +119,6 @@ pub(super) async fn write_bundles(
     if patch.len() == 1 {
         return Ok(());
     }
-    let written = cluster.patch(path, PatchType::Json, &patch.into()).await;
+    let written = cluster.patch(path, PatchType::JSON, &patch.into()).await;
     written.map_err(Operation::WRITE_WEBHOOKS.failed())
 }
