@@ -205,7 +205,7 @@ fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<
                     }
                     ReadError::Broken(_) => (StatusCode::BAD_REQUEST, "the body broke off"),
                 };
-                return closing(refuse(status, why));
+                return ([(CONNECTION, "close")], refuse(status, why)).into_response();
             }
         };
         match webhook.answer(body, profile.as_deref(), begun, timeout).await {
@@ -228,11 +228,6 @@ async fn discard(body: Body) {
 /// Refuses a request, never with `Retry-After`: client-go would wait and retry, and the Pod too (`rest/with_retry.go`).
 fn refuse(status: StatusCode, why: &str) -> Response {
     (status, format!("{why}\n")).into_response()
-}
-
-fn closing(mut response: Response) -> Response {
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -237,7 +237,7 @@ impl CertificateWatch {
                 Err(error)
             }
         };
-        self.metrics.reloaded(taken.is_ok());
+        self.metrics.reloads[usize::from(taken.is_ok())].inc();
         match taken {
             Ok(expiry) => {
                 self.state.set(State::Healthy);

@@ -10,7 +10,8 @@ pub struct TlsMetrics {
     pub(crate) handshakes: IntCounter,
     pub(crate) handshake_errors: IntCounter,
     pub(super) expiry: IntGauge,
-    reloads: [IntCounter; 2],
+    /// Reloads that failed, and that succeeded.
+    pub(super) reloads: [IntCounter; 2],
     /// One for each of [`Invalid::ALL`].
     pub(super) invalid: [IntGauge; Invalid::ALL.len()],
 }
@@ -41,9 +42,5 @@ impl TlsMetrics {
             )?,
             reloads: ["failure", "success"].map(|result| reloads.with_label_values(&[result])),
         })
-    }
-
-    pub(super) fn reloaded(&self, success: bool) {
-        self.reloads[usize::from(success)].inc();
     }
 }
