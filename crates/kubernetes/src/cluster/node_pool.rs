@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::metadata::{Condition, Metadata, status_of, take};
 use super::node::Taint;
+use super::quantity::Quantity;
 use super::watch::Followed;
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -25,10 +26,10 @@ pub struct NodePool {
     pub startup_taints: Vec<Taint>,
     /// Requirements on labels of the nodes, also with operators that Kubernetes does not have.
     pub requirements: Vec<NodeSelectorRequirement>,
-    /// Limits on the resources of all nodes together, by resource, as Kubernetes' quantities.
-    pub limits: BTreeMap<String, String>,
+    /// Limits on the resources of all nodes together, by resource.
+    pub limits: BTreeMap<String, Quantity>,
     /// Resources of all nodes together.
-    pub resources: BTreeMap<String, String>,
+    pub resources: BTreeMap<String, Quantity>,
     /// Readiness as Karpenter reports it; `None` before the first report.
     pub is_ready: Option<bool>,
     /// Set if the NodePool's last nodes could not be launched, or did not register, by the same reports.
@@ -74,11 +75,11 @@ impl TryFrom<Value> for NodePool {
     }
 }
 
-/// Returns the texts of quantities, which may be numbers in JSON.
-fn quantities(read: BTreeMap<String, Value>) -> BTreeMap<String, String> {
-    let text = |quantity| match quantity {
-        Value::String(text) => text,
-        other => other.to_string(),
+/// Returns the quantities among these, which may be numbers in JSON.
+fn quantities(read: BTreeMap<String, Value>) -> BTreeMap<String, Quantity> {
+    let quantity = |value: Value| match value {
+        Value::String(text) => text.parse().ok(),
+        other => other.to_string().parse().ok(),
     };
-    read.into_iter().map(|(name, quantity)| (name, text(quantity))).collect()
+    read.into_iter().filter_map(|(name, value)| Some((name, quantity(value)?))).collect()
 }

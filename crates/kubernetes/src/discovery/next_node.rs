@@ -59,9 +59,8 @@ impl Obstacle {
 /// Returns whether no machine fits (`filterByRemainingResources` of Karpenter). No cloud has one with less than a core.
 fn has_reached_limits(pool: &NodePool) -> bool {
     let reached = |name: &str| {
-        let limit: Quantity = pool.limits.get(name)?.parse().ok()?;
-        let used: Quantity =
-            pool.resources.get(name).map_or(Ok(Quantity::default()), |used| used.parse()).ok()?;
+        let limit = *pool.limits.get(name)?;
+        let used = pool.resources.get(name).copied().unwrap_or_default();
         Some(match name {
             "cpu" | "nodes" => used + Quantity::ONE > limit,
             _ => used >= limit,
@@ -156,7 +155,7 @@ mod tests {
     fn limits_are_reached_when_no_machine_is_small_enough() {
         let pool = |limits: &[(&str, &str)], resources: &[(&str, &str)]| {
             let owned = |pairs: &[(&str, &str)]| {
-                pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+                pairs.iter().map(|(name, value)| ((*name).to_owned(), value.parse().unwrap())).collect()
             };
             NodePool { limits: owned(limits), resources: owned(resources), ..NodePool::default() }
         };
@@ -170,7 +169,6 @@ mod tests {
             (&[("cpu", "0")], &[], true),
             (&[("nodes", "1")], &[("nodes", "1")], true),
             (&[("nvidia.com/gpu", "0")], &[], false),
-            (&[("cpu", "many")], &[("cpu", "4")], false),
         ] {
             assert_eq!(has_reached_limits(&pool(limits, resources)), expected, "{limits:?} {resources:?}");
         }

@@ -403,7 +403,7 @@ fn reads_node_pools() {
         "metadata": {"name": "p", "labels": {"tolerarch.io/pool": "multi-arch"}},
         "spec": {
             "weight": 5,
-            "limits": {"cpu": 1000, "memory": "1000Gi"},
+            "limits": {"cpu": 1000, "memory": "1000Gi", "pods": "many"},
             "template": {
                 "metadata": {"labels": {"team": "a"}},
                 "spec": {
@@ -420,7 +420,10 @@ fn reads_node_pools() {
         (pool.name(), &*pool.metadata.labels["tolerarch.io/pool"], pool.weight),
         ("p", "multi-arch", 5)
     );
-    assert_eq!((pool.limits["cpu"].as_str(), pool.resources["cpu"].as_str()), ("1000", "4"));
+    assert_eq!(
+        (pool.limits["cpu"].units(), pool.limits.get("pods"), pool.resources["cpu"].units()),
+        (1000, None, 4)
+    );
     assert_eq!((pool.taints.len(), pool.startup_taints.len()), (1, 1));
     assert_eq!(pool.requirements[0].values, None);
     assert_eq!(pool.is_ready, Some(false));
