@@ -7,9 +7,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
-use self::queue::{News, Queue};
+use self::queue::Queue;
 use super::loops::{Context, Writer, Written, tell};
-use super::metrics::CONTESTED;
+use super::metrics::{CONTESTED, IN_THE_WAY};
 use super::{ControllerMetrics, NodeTaint};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Node, PatchType, TAINTS_KEY};
 use tolerarch_support::concurrency::Tenant;
@@ -29,6 +29,10 @@ pub struct NodeTaints {
 
 const UNREAD: &str = "the nodes cannot be read, and get no taints";
 const FORBIDDEN: &str = "nodes cannot be changed: a right is missing";
+const OCCUPIED: &str =
+    "a node has a taint of the same key and effect with another value, set by another owner; it stays";
+const UNDONE: &str =
+    "another controller changes the taints of a node again and again; it is tried less and less often";
 
 impl NodeTaints {
     pub async fn run(&mut self) {
@@ -71,10 +75,12 @@ impl NodeTaints {
                         return;
                     }
                     tell(&self.state, UNREAD, &change);
-                    self.notice(queue.take(change, entries));
+                    if let Some(node) = queue.take(change, entries) {
+                        self.notice(&node, IN_THE_WAY, OCCUPIED);
+                    }
                 }
-                Some((node, patch, written)) = writes.next() => {
-                    let written: Written = written;
+                Some(done) = writes.next() => {
+                    let (node, patch, written): (String, Value, Written) = done;
                     match written {
                         Some(Ok(())) => self.state.set_fault(FORBIDDEN, false),
                         Some(Err(ClusterError::Forbidden | ClusterError::Unauthorized)) => {
@@ -82,7 +88,9 @@ impl NodeTaints {
                         }
                         _ => {}
                     }
-                    self.notice(queue.end(node, patch, written));
+                    if queue.end(&node, patch, written) {
+                        self.notice(&node, CONTESTED, UNDONE);
+                    }
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     for (node, patch) in queue.begin(WRITING - writes.len()) {
@@ -112,19 +120,9 @@ impl NodeTaints {
         Some(written)
     }
 
-    fn notice(&self, news: Option<News>) {
-        if let Some(News { node, result }) = news {
-            self.metrics.node_taints.with_label_values(&[result]).inc();
-            let what = match result {
-                CONTESTED => {
-                    "another controller changes the taints of a node again and again; it is tried less and less often"
-                }
-                _ => {
-                    "a node has a taint of the same key and effect with another value, set by another owner; it stays"
-                }
-            };
-            tracing::warn!(node, "{what}");
-        }
+    fn notice(&self, node: &str, result: &'static str, what: &str) {
+        self.metrics.node_taints.with_label_values(&[result]).inc();
+        tracing::warn!(node, "{what}");
     }
 }
 

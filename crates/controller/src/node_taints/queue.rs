@@ -8,7 +8,6 @@ use tokio::time::{Duration, Instant};
 use super::plan::{Plan, plan};
 use crate::NodeTaint;
 use crate::loops::Written;
-use crate::metrics::{CONTESTED, IN_THE_WAY};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Node};
 
 /// Pause after a change of a node, doubled with each one, and its maximum.
@@ -68,15 +67,9 @@ impl Tries {
     }
 }
 
-/// Result for a node that is to be counted and logged: [`CONTESTED`] or [`IN_THE_WAY`].
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct News {
-    pub(super) node: String,
-    pub(super) result: &'static str,
-}
-
 impl Queue {
-    pub(super) fn take(&mut self, change: Change<Node>, entries: &[NodeTaint]) -> Option<News> {
+    /// Takes over a change. Returns the name of a node where another owner's taint is newly in the way.
+    pub(super) fn take(&mut self, change: Change<Node>, entries: &[NodeTaint]) -> Option<String> {
         match change {
             // The state may be out of date; all nodes are listed again.
             Change::Begins => {
@@ -95,8 +88,7 @@ impl Queue {
                 let known = self.nodes.entry(node.name().to_owned()).or_default();
                 (known.wanted, known.is_listed) = (patch, true);
                 let was_in_the_way = std::mem::replace(&mut known.is_in_the_way, is_in_the_way);
-                let node = node.name().to_owned();
-                return (is_in_the_way && !was_in_the_way).then_some(News { node, result: IN_THE_WAY });
+                return (is_in_the_way && !was_in_the_way).then_some(node.metadata.name);
             }
             Change::Unread(node) => {
                 let known = self.nodes.entry(node.name).or_default();
@@ -126,8 +118,9 @@ impl Queue {
         begun.collect()
     }
 
-    pub(super) fn end(&mut self, name: String, patch: Value, written: Written) -> Option<News> {
-        let known = self.nodes.get_mut(&name)?;
+    /// Takes over the end of a change. Returns whether it shows that the node is contested.
+    pub(super) fn end(&mut self, name: &str, patch: Value, written: Written) -> bool {
+        let Some(known) = self.nodes.get_mut(name) else { return false };
         known.is_busy = false;
         let (tries, now) = (&mut known.tries, Instant::now());
         if tries.last.is_some_and(|last| now.duration_since(last) >= CALM) {
@@ -137,7 +130,7 @@ impl Queue {
         match written {
             Some(Ok(())) => {
                 (tries.changes, tries.failures, tries.conflicts) = (tries.changes.saturating_add(1), 0, 0);
-                return (tries.changes == FIGHT).then_some(News { node: name, result: CONTESTED });
+                return tries.changes == FIGHT;
             }
             // The watch has delivered the node's new version, or will.
             Some(Err(ClusterError::Conflict)) => tries.conflicts = tries.conflicts.saturating_add(1),
@@ -148,7 +141,7 @@ impl Queue {
                 known.wanted.get_or_insert(patch);
             }
         }
-        None
+        false
     }
 
     /// Returns whether all nodes have the taints that they should have.
