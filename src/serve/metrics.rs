@@ -1,12 +1,12 @@
 //! Metrics of all parts, and those of reloads and lessons.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use tolerarch_images::credentials::CredentialMetrics;
 use tolerarch_images::registry::RegistryMetrics;
 use tolerarch_images::resolver::ResolverMetrics;
 use tolerarch_kubernetes::cluster::unread_objects;
-use tolerarch_kubernetes::discovery::DiscoveryMetrics;
+use tolerarch_kubernetes::discovery::mismatch_gauge;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::ReviewMetrics;
 
@@ -17,7 +17,7 @@ pub(super) struct Families {
     pub(super) resolver: ResolverMetrics,
     pub(super) registry: RegistryMetrics,
     pub(super) credentials: CredentialMetrics,
-    pub(super) discovery: DiscoveryMetrics,
+    pub(super) mismatches: IntGaugeVec,
     pub(super) unread: IntCounterVec,
     /// Images that are kept from an architecture, and owners whose Pods stay unchanged.
     pub(super) lessons: [IntGauge; 2],
@@ -44,7 +44,7 @@ impl Families {
             resolver: ResolverMetrics::register(metrics)?,
             registry: RegistryMetrics::register(metrics)?,
             credentials: CredentialMetrics::register(metrics)?,
-            discovery: DiscoveryMetrics::register(metrics)?,
+            mismatches: mismatch_gauge(metrics)?,
             unread: unread_objects(metrics)?,
             lessons: [
                 metrics.gauge(
@@ -76,7 +76,7 @@ mod tests {
     use tolerarch_engine::census::Count;
     use tolerarch_images::registry::RequestKind;
     use tolerarch_images::shared_cache::SharedCacheMetrics;
-    use tolerarch_kubernetes::discovery::{Discovery, Inventory};
+    use tolerarch_kubernetes::discovery::{Discovery, Inventory, show_mismatches};
     use tolerarch_support::health::{Component, Health, Reported};
     use tolerarch_support::logging;
     use tolerarch_webhook::tls::{ManagedMetrics, TlsMetrics};
@@ -89,7 +89,10 @@ mod tests {
         counts.reviews.show(&Config::default().policy.pools, std::iter::empty());
         counts.registry.request("a.test", RequestKind::Token).end("2xx");
         counts.registry.requests_left("docker.io", 1);
-        counts.discovery.show(&Discovery::of(&Config::default().policy.pools, &Inventory::default()).pools);
+        show_mismatches(
+            &counts.mismatches,
+            &Discovery::of(&Config::default().policy.pools, &Inventory::default()).pools,
+        );
         SharedCacheMetrics::register(&metrics).unwrap();
         TlsMetrics::register(&metrics).unwrap();
         ManagedMetrics::register(&metrics).unwrap();

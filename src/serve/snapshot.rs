@@ -20,7 +20,7 @@ use tolerarch_images::registry::{Registry, Settings, Traces};
 use tolerarch_images::resolver::Resolver;
 use tolerarch_images::shared_cache::SharedCache;
 use tolerarch_kubernetes::cluster::{Caller, ConnectError, Watcher};
-use tolerarch_kubernetes::discovery::{Discovery, Inventory};
+use tolerarch_kubernetes::discovery::{Discovery, Inventory, show_mismatches};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
@@ -193,7 +193,7 @@ impl Live {
         let Sources { config, discovered, warned } = sources;
         let Discovered { inventory, is_complete } = discovered.as_ref()?;
         let discovery = Discovery::of(&config.policy.pools, inventory);
-        self.metrics.discovery.show(&discovery.pools);
+        show_mismatches(&self.metrics.mismatches, &discovery.pools);
         let warnings: Vec<String> =
             discovery.warnings.iter().cloned().chain(discovery.mismatches()).collect();
         for warning in warnings.iter().filter(|warning| !warned.contains(warning)) {

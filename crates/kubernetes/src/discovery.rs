@@ -9,7 +9,7 @@ mod taints;
 use std::collections::BTreeMap;
 
 pub use inventory::{Inventory, NodeKind};
-pub use metrics::DiscoveryMetrics;
+pub use metrics::{mismatch_gauge, show_mismatches};
 pub use next_node::{Obstacle, Verdict, next_node_pool};
 pub use taints::lacking;
 
