@@ -57,9 +57,9 @@ impl Webhook {
         configuration.webhooks.into_iter().flatten().map(move |webhook| Self::new(name.clone(), webhook))
     }
 
-    pub fn new(configuration: String, mut spec: MutatingWebhook) -> Self {
+    pub fn new(configuration: String, spec: MutatingWebhook) -> Self {
         let [namespaces, objects] =
-            [spec.namespace_selector.take(), spec.object_selector.take()].map(selector);
+            [&spec.namespace_selector, &spec.object_selector].map(|read| selector(read.clone()));
         let path = match &spec.client_config.service {
             Some(service) => service.path.clone(),
             None => url(&spec).map(|url| url.path().to_owned()),
