@@ -80,37 +80,32 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
     let mut failing: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let (mut denied, mut is_asked, mut asks) = (0.0, false, false);
     for (name, text) in metrics {
-        let mut fails = |registry: &str, why: &str| {
-            let registry = if registry == "other" {
-                "a registry that the configuration does not name"
-            } else {
-                registry
-            };
-            failing.entry(format!("{registry} {why}")).or_default().push(*name);
-        };
-        let named = |metric| {
+        let counted = |metric: &'static str, fault: &'static str| {
             let samples = samples(text, metric).filter(|(_, count)| *count > 0.0);
-            samples.map(|(labels, _)| label(labels, "registry")).collect::<BTreeSet<_>>()
+            samples.map(move |(labels, _)| (label(labels, "registry"), fault.to_owned()))
         };
-        let (open, silent) = (named("tolerarch_registry_circuit_open"), named("tolerarch_registry_failing"));
-        for registry in &open {
-            fails(registry, "keeps failing: its circuit is open");
-        }
-        for registry in silent.difference(&open) {
-            fails(registry, "did not answer the last time that it was asked");
-        }
         let mut codes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (labels, _) in samples(text, "tolerarch_registry_requests_total") {
             codes.entry(label(labels, "registry")).or_default().insert(label(labels, "code"));
         }
         is_asked |= !codes.is_empty();
-        for (registry, codes) in codes {
+        let unanswered = codes.into_iter().filter_map(|(registry, codes)| {
             let is_answered = codes.iter().any(|code| code.ends_with("xx"));
             let failure =
                 codes.into_iter().find(|code| ["unreachable", "address-not-allowed"].contains(code));
-            if let Some(failure) = failure.filter(|_| !is_answered && !silent.contains(registry)) {
-                fails(registry, &format!("has answered no request so far: {failure}"));
-            }
+            let failure = failure.filter(|_| !is_answered)?;
+            Some((registry, format!("has answered no request so far: {failure}")))
+        });
+        // The last fault of a registry says most.
+        let faults: BTreeMap<&str, String> = unanswered
+            .chain(counted("tolerarch_registry_failing", "did not answer the last time that it was asked"))
+            .chain(counted("tolerarch_registry_circuit_open", "keeps failing: its circuit is open"))
+            .collect();
+        for (registry, fault) in faults {
+            let is_named = registry != "other";
+            let registry =
+                if is_named { registry } else { "a registry that the configuration does not name" };
+            failing.entry(format!("{registry} {fault}")).or_default().push(*name);
         }
         asks |= samples(text, "tolerarch_lookups_in_flight").any(|(_, count)| count > 0.0);
         denied += sum(text, "tolerarch_reviews_total", "reason", Reason::Denied.as_str());
