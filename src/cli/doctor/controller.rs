@@ -56,30 +56,23 @@ async fn check_lease(exam: &mut Exam<'_>, namespace: &str, name: &str, pods: &[P
     let spec = exam.read("controller", &format!("the Lease {name}"), lease).await?.spec.unwrap_or_default();
     let age = |renewed: MicroTime| SystemTime::now().duration_since(renewed.0.into()).unwrap_or_default();
     let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
-    let why = match holder.zip(spec.renew_time.map(age)) {
-        Some((holder, age)) if age <= RENEWED => {
-            // A Pod that was killed holds the Lease until another one takes it over.
-            if pods.iter().any(|pod| holder.starts_with(name_of(pod))) {
-                exam.findings.ok("controller", format!("{holder} leads, by the Lease {name}"));
-            } else {
-                let gone = format!("{holder} holds the Lease {name}, and no Pod has that name");
-                exam.findings.add(
-                    Status::Unknown,
-                    "controller",
-                    gone,
-                    "another one leads within 20 s; then run this again",
-                );
-            }
-            return Some(());
-        }
-        Some((_, age)) => format!("was renewed {} s ago", age.as_secs()),
-        None => "has no holder".to_owned(),
+    let stale = |why: String| {
+        let fix = "find out why its Pods do not run, or why they cannot write the Lease: their log says it";
+        (Status::Failed, format!("no replica leads: the Lease {name} {why}"), fix)
     };
-    exam.findings.failed(
-        "controller",
-        format!("no replica leads: the Lease {name} {why}"),
-        "find out why its Pods do not run, or why they cannot write the Lease: their log says it",
-    );
+    let (status, message, fix) = match holder.zip(spec.renew_time.map(age)) {
+        None => stale("has no holder".to_owned()),
+        Some((_, age)) if age > RENEWED => stale(format!("was renewed {} s ago", age.as_secs())),
+        Some((holder, _)) if pods.iter().any(|pod| holder.starts_with(name_of(pod))) => {
+            (Status::Ok, format!("{holder} leads, by the Lease {name}"), "")
+        }
+        // A Pod that was killed holds the Lease until another one takes it over.
+        Some((holder, _)) => {
+            let message = format!("{holder} holds the Lease {name}, and no Pod has that name");
+            (Status::Unknown, message, "another one leads within 20 s; then run this again")
+        }
+    };
+    exam.findings.add(status, "controller", message, fix);
     Some(())
 }
 
