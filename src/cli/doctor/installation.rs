@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ContainerPort, Namespace, Pod, PodSpec, Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{Namespace, Pod, PodSpec, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
@@ -90,8 +90,8 @@ impl Backend {
             is_shown.then(|| (called, admin("services", name, ADMIN))).into_iter().collect()
         } else {
             let admin = pods.iter().filter(|pod| has_started(pod)).map(|pod| {
-                let name = name_of(pod);
-                (format!("Pod {name}"), admin("pods", name, admin_port(pod)))
+                let (name, port) = (name_of(pod), port_of(pod, "admin").unwrap_or(ADMIN));
+                (format!("Pod {name}"), admin("pods", name, port))
             });
             admin.collect()
         };
@@ -111,10 +111,7 @@ impl Backend {
         // Other programs in the namespace may use the same label. An image that cannot be pulled is another one.
         let names = |pod: &Pod| NAMES.map(|label| pod.labels().get(label).cloned());
         let is_named = |pod: &Pod, own: &Pod| pod.labels().contains_key(NAMES[0]) && names(pod) == names(own);
-        pods.retain(|pod| {
-            pod.labels().get(COMPONENT).is_some_and(|own| own == component)
-                && self.pods.iter().any(|own| image(own) == image(pod) || is_named(pod, own))
-        });
+        pods.retain(|pod| self.pods.iter().any(|own| image(own) == image(pod) || is_named(pod, own)));
         check_start(&pods, &mut exam.findings);
         Some(pods)
     }
@@ -126,8 +123,7 @@ impl Backend {
         let is_ours = |deployment: &&Deployment| {
             let template = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
             let image_of = |spec: &PodSpec| spec.containers.first()?.image.clone();
-            deployment.labels().get(COMPONENT).is_some_and(|own| own == component)
-                && self.pods.iter().any(|own| image(own) == template.and_then(image_of).as_deref())
+            self.pods.iter().any(|own| image(own) == template.and_then(image_of).as_deref())
         };
         deployments.iter().find(is_ours).map(|deployment| name_of(deployment).to_owned())
     }
@@ -143,13 +139,11 @@ pub(super) fn image(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.containers.first()?.image.as_deref()
 }
 
-fn admin_port(pod: &Pod) -> i32 {
-    ports(pod).find(|port| port.name.as_deref() == Some("admin")).map_or(ADMIN, |port| port.container_port)
-}
-
-fn ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
+/// Returns the port of this name.
+fn port_of(pod: &Pod, name: &str) -> Option<i32> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    containers.flat_map(|container| container.ports.iter().flatten())
+    let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+    ports.find(|port| port.name.as_deref() == Some(name)).map(|port| port.container_port)
 }
 
 /// Checks the endpoints of a Service. Returns whether it leads to a Pod that is ready, as far as that can be read.
@@ -177,8 +171,7 @@ async fn check_endpoints(
         _ => findings.ok("endpoints", format!("{ready} endpoints are ready")),
     }
     // Only a port that the Pods name is known to be the one.
-    let named = pods.iter().flat_map(ports).filter(|port| port.name.as_deref() == Some("webhook"));
-    let wanted: BTreeSet<i32> = named.map(|port| port.container_port).collect();
+    let wanted: BTreeSet<i32> = pods.iter().filter_map(|pod| port_of(pod, "webhook")).collect();
     let targets = slices.iter().flat_map(|slice| slice.ports.iter().flatten()).filter_map(|port| port.port);
     let targets: BTreeSet<i32> = targets.collect();
     if let Some(wanted) = wanted.first().filter(|_| !targets.is_empty() && wanted.is_disjoint(&targets)) {

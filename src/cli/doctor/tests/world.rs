@@ -249,8 +249,12 @@ impl World {
             };
             // A review is asked for by POST only.
             let missing = if asked.path.contains("/proxy/mutate") { 405 } else { 404 };
-            let issuers = asked.path == PODS && asked.query.contains("component%3Dcertificates");
-            let known = self.objects.get(if issuers { ISSUERS } else { &asked.path }).cloned();
+            let component = asked.query.split("component%3D").nth(1).and_then(|rest| rest.split('&').next());
+            let issuers = asked.path == PODS && component == Some("certificates");
+            let mut known = self.objects.get(if issuers { ISSUERS } else { &asked.path }).cloned();
+            if let (Some(Value::Array(all)), Some(component)) = (&mut known, component) {
+                all.retain(|object| object["metadata"]["labels"]["app.kubernetes.io/component"] == component);
+            }
             return known
                 .map_or_else(|| Reply::refused(missing, "not found"), |object| Reply::of(status, object));
         }
