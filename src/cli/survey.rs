@@ -66,8 +66,13 @@ impl Survey {
         progress.show("reading owners, nodes and namespaces");
         let mut notes = Vec::new();
         let owners = owners(client, namespace, &index, &mut notes);
-        let (owners, nodes, namespaces) =
-            join3(owners, client.list::<Node>(Node::PATH), namespaces(client, namespace)).await;
+        let namespaces = async {
+            match namespace {
+                Some(name) => Ok(vec![client.get(&format!("/api/v1/namespaces/{name}")).await?]),
+                None => client.list::<Namespace>("/api/v1/namespaces").await,
+            }
+        };
+        let (owners, nodes, namespaces) = join3(owners, client.list::<Node>(Node::PATH), namespaces).await;
         let nodes =
             nodes.map(|nodes| nodes.iter().map(|node| (node.name().to_owned(), platform(node))).collect());
         let nodes = nodes.map_err(|error| {
@@ -79,7 +84,7 @@ impl Survey {
                 notes.push(format!("namespaces cannot be listed, so none counts as opted out: {error}"));
                 HashMap::new()
             }
-            Ok(namespaces) => namespaces,
+            Ok(all) => all.into_iter().map(|one| (one.metadata.name, one.metadata.labels)).collect(),
         };
         notes.extend(client.take_left_out());
         let workload = |pod: &IndexedPod| {
@@ -108,17 +113,6 @@ impl Survey {
         let images: HashSet<ImageRef> = usages.filter_map(|usage| usage.image.ok()).collect();
         images.into_iter().collect()
     }
-}
-
-async fn namespaces(
-    client: &UserClient,
-    only: Option<&str>,
-) -> Result<HashMap<String, Labels>, RequestError> {
-    let all: Vec<Namespace> = match only {
-        Some(name) => vec![client.get(&format!("/api/v1/namespaces/{name}")).await?],
-        None => client.list("/api/v1/namespaces").await?,
-    };
-    Ok(all.into_iter().map(|one| (one.metadata.name, one.metadata.labels)).collect())
 }
 
 /// Returns the platform of a node, if it is one of the known platforms.
