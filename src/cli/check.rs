@@ -250,11 +250,11 @@ async fn decide(session: &Session, asked: Vec<Asked>, patches: bool, report: &mu
 
 /// Returns the decision on an object, or why the API server would refuse its Pod.
 async fn decided(object: &Object, session: &Session, patches: bool) -> Result<Decided, String> {
-    let Object { place: Place { kind, namespace, name, .. }, template, .. } = object;
+    let Object { place: Place { kind, namespace, name, .. }, template, value, .. } = object;
     let malformed = |why: &str| format!("the Pod of {kind} {name:?} is malformed: {why}");
     let unread = |error: PodError| malformed(&error.to_string());
     let subject = match &object.given {
-        Given::Review(value) => match review::of_value(value).map_err(|error| error.to_string())?.subject {
+        Given::Review => match review::of_value(value).map_err(|error| error.to_string())?.subject {
             Subject::Malformed => {
                 let object = value.pointer("/request/object").filter(|object| !object.is_null());
                 let object = object.ok_or_else(|| malformed("request.object is missing"))?;
@@ -262,7 +262,7 @@ async fn decided(object: &Object, session: &Session, patches: bool) -> Result<De
             }
             subject => subject,
         },
-        Given::Pod(_) | Given::Template { .. } => Subject::Pod(object.pod().map_err(unread)?.into()),
+        Given::Pod | Given::Template { .. } => Subject::Pod(object.pod().map_err(unread)?.into()),
     };
     let root = match subject {
         Subject::DaemonSet(_) => Some(DaemonSet::TEMPLATE),

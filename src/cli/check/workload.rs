@@ -38,6 +38,9 @@ pub struct Object {
     is_one_of_several: bool,
     #[serde(skip)]
     pub given: Given,
+    /// The Pod, its template, or the review of it.
+    #[serde(skip)]
+    pub value: Value,
 }
 
 impl Object {
@@ -47,28 +50,27 @@ impl Object {
         if self.is_one_of_several { format!("{kind}/{name}{path}") } else { format!("{kind}/{name}") }
     }
 
-    fn value(&self) -> &Value {
-        let (Given::Pod(value) | Given::Template { value, .. } | Given::Review(value)) = &self.given;
-        value
-    }
-
     /// Returns every image that is named anywhere in the object.
     pub(in crate::cli) fn images(&self) -> Vec<ImageRef> {
         let mut images = Vec::new();
-        named(self.value(), &mut images);
+        named(&self.value, &mut images);
         images
     }
 
     /// Returns the labels that the Pod would have.
     pub(in crate::cli) fn labels(&self) -> BTreeMap<String, String> {
-        BTreeMap::deserialize(&self.value()["metadata"]["labels"]).unwrap_or_default()
+        BTreeMap::deserialize(&self.value["metadata"]["labels"]).unwrap_or_default()
     }
 
     /// Returns the Pod as it would be created.
     pub(in crate::cli) fn pod(&self) -> Result<Pod<'_>, PodError> {
         match &self.given {
-            Given::Template { value, owner } => Pod::of_template(value, owner, &self.place.name),
-            Given::Pod(value) | Given::Review(value) => Pod::of_value(value),
+            Given::Template { owner } => Pod::of_template(&self.value, owner, &self.place.name),
+            // A Pod that was read from a cluster had no node when it was created.
+            Given::Pod if self.value["metadata"]["uid"].is_string() => {
+                Pod::of_value(&self.value).map(Pod::as_created)
+            }
+            Given::Pod | Given::Review => Pod::of_value(&self.value),
         }
     }
 }
@@ -89,13 +91,12 @@ fn named(value: &Value, images: &mut Vec<ImageRef>) {
 
 #[derive(Debug)]
 pub enum Given {
-    Pod(Value),
+    Pod,
     Template {
-        value: Value,
         /// Kind of the Pods' controller; empty if they have none.
         owner: String,
     },
-    Review(Value),
+    Review,
 }
 
 /// Image outside of any template, which is not looked up.
@@ -184,20 +185,21 @@ fn collect(node: &Node, given: Option<(&str, &str)>, custom: &[CustomKind], all:
             all.push(Content::Invalid(fault));
             continue;
         }
-        let value = found.node.value();
-        let is_spec = value.get("spec").is_none() && value.get("containers").is_some();
         let given = match (group, kind) {
-            ("", "Pod") => Given::Pod(as_created(value)),
-            _ => Given::Template {
-                value: if is_spec { json!({"spec": value}) } else { value },
-                owner: kinds::controller(group, kind).to_owned(),
-            },
+            ("", "Pod") => Given::Pod,
+            _ => Given::Template { owner: kinds::controller(group, kind).to_owned() },
         };
+        let mut value = found.node.value();
+        let is_spec = value.get("spec").is_none() && value.get("containers").is_some();
+        if is_spec && !matches!(given, Given::Pod) {
+            value = json!({"spec": value});
+        }
         all.push(Content::Object(Object {
             place: place(node.line, &found),
             template: (!is_spec).then(|| found.pointer()),
             is_one_of_several,
             given,
+            value,
         }));
     }
 }
@@ -222,17 +224,8 @@ fn review(node: &Node) -> Content {
         name: Some(text("name")).filter(|name| !name.is_empty()).unwrap_or_else(own),
         ..Place::default()
     };
-    let (template, given) = (Some(String::new()), Given::Review(node.value()));
-    Content::Object(Object { place, template, is_one_of_several: false, given })
-}
-
-/// Removes the node of a Pod that was read from a cluster: when the Pod was created, it had none.
-fn as_created(mut pod: Value) -> Value {
-    let is_live = pod.pointer("/metadata/uid").is_some_and(Value::is_string);
-    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut).filter(|_| is_live) {
-        spec.remove("nodeName");
-    }
-    pod
+    let (template, given, value) = (Some(String::new()), Given::Review, node.value());
+    Content::Object(Object { place, template, is_one_of_several: false, given, value })
 }
 
 /// Members of metadata and of Pods that are always strings, and those whose own members always are.

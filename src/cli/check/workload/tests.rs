@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use tolerarch_core::reason::Reason;
 use tolerarch_text::yaml::{self, Copies, Dialect};
 
 fn contents_of(text: &str) -> Vec<Content> {
@@ -13,13 +14,6 @@ fn object_of(text: &str) -> Object {
     match contents.remove(0) {
         Content::Object(object) => object,
         other => panic!("{other:?}"),
-    }
-}
-
-fn pod_of(object: &Object) -> &Value {
-    match &object.given {
-        Given::Pod(value) | Given::Template { value, .. } => value,
-        Given::Review(_) => panic!("no Pod"),
     }
 }
 
@@ -47,14 +41,14 @@ fn takes_the_template_of_each_kind() {
         );
         assert_eq!(object.template.as_deref(), Some(template));
         assert!(matches!(&object.given, Given::Template { owner: kind, .. } if *kind == owner));
-        let pod = pod_of(&object);
+        let pod = &object.value;
         assert_eq!(pod["metadata"]["labels"], json!({"a": "b"}));
         assert_eq!(pod["spec"]["containers"][0]["image"], "x");
     }
     let template =
         "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: web}\ntemplate: {spec: {containers: []}}";
     let object = object_of(template);
-    assert_eq!((object.template.as_deref(), pod_of(&object).get("metadata")), (Some("/template"), None));
+    assert_eq!((object.template.as_deref(), object.value.get("metadata")), (Some("/template"), None));
 }
 
 #[test]
@@ -117,7 +111,7 @@ fn takes_every_template_of_a_kind_with_several() {
         assert_eq!(found, paths, "{kind}");
         for object in &objects {
             let template = object.template.as_deref().unwrap();
-            assert_eq!(document.value().pointer(template), Some(pod_of(object)), "{}", object.place.path);
+            assert_eq!(document.value().pointer(template), Some(&object.value), "{}", object.place.path);
             assert_eq!(object.label() == format!("{kind}/a"), paths.len() == 1);
         }
     }
@@ -327,7 +321,7 @@ fn a_template_by_its_name_is_found_whatever_its_images_are() {
         let template = format!("{{spec: {{containers: [{{image: {image:?}}}]}}}}");
         for spec in [format!("{{template: {template}}}"), format!("{{workerTemplate: {template}}}")] {
             let text = format!("apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nspec: {spec}\n");
-            assert_eq!(pod_of(&object_of(&text))["spec"]["containers"][0]["image"], image);
+            assert_eq!(object_of(&text).value["spec"]["containers"][0]["image"], image);
         }
         let other = format!("apiVersion: a.b/v1\nkind: Thing\nspec: {{view: {template}}}\n");
         assert!(!matches!(&*contents_of(&other), [Content::Object(_), ..]), "{other}");
@@ -358,7 +352,7 @@ fn a_spec_alone_is_decided_and_not_patched() {
         "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: a, labels: {tolerarch.io/mode: 'off'}}\nspec: {predictor: {containers: [{image: x}]}}",
     );
     assert_eq!((&*object.place.path, &object.template), (".spec.predictor", &None));
-    assert_eq!(pod_of(&object), &json!({"spec": {"containers": [{"image": "x"}]}}));
+    assert_eq!(object.value, json!({"spec": {"containers": [{"image": "x"}]}}));
     assert!(matches!(&object.given, Given::Template { owner, .. } if owner == "InferenceService"));
 }
 
@@ -385,13 +379,12 @@ fn takes_lists_apart() {
 #[test]
 fn a_pod_of_a_cluster_is_on_no_node_yet() {
     let pod = |uid: &str| {
-        let object = object_of(&format!(
+        object_of(&format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: a{uid}}}\nspec: {{nodeName: node-1}}"
-        ));
-        pod_of(&object).clone()
+        ))
     };
-    assert_eq!(pod("")["spec"]["nodeName"], "node-1");
-    assert_eq!(pod(", uid: u")["spec"], json!({}));
+    assert_eq!(pod("").pod().unwrap().skipped(), Some(Reason::NodeAssigned));
+    assert_eq!(pod(", uid: u").pod().unwrap().skipped(), None);
 }
 
 #[test]
