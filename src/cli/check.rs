@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use futures_util::stream::{self, StreamExt};
 
-use super::output::{Look, document, print, tell};
+use super::output::{columns, document, print, tell};
 use super::session::{Decided, FailOn, Session, run_alone};
 use super::{Failure, Shared};
 use kinds::CustomKind;
@@ -80,7 +80,7 @@ impl Check {
             tell(&format!("tolerarch: {}", fault.told()));
         }
         match self.output {
-            Output::Table => print(&report.table(Look::of_stdout(&shared.environment)))?,
+            Output::Table => print(&report.table(columns()))?,
             Output::Json => print(&document(&serde_json::to_string_pretty(&report)?))?,
             Output::Patch => report.patches()?,
         }

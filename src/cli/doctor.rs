@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::version::Info;
 
 use super::kubernetes::name_of;
-use super::output::{Look, Output, json, print};
+use super::output::{Output, json, print};
 use super::session::run;
 use super::{Failure, Shared};
 use crate::config::Config;
@@ -53,8 +53,8 @@ impl Doctor {
             Ok(examine(&client, self.access.namespace.as_deref(), shared.config.as_deref()).await?)
         })?;
         print(&match self.output {
-            Output::Table => findings.table(Look::of_stdout(&shared.environment)),
-            Output::Json => json(&findings)?,
+            Output::Table => findings.table(),
+            Output::Json => json(&findings.json())?,
         })?;
         Ok(ExitCode::from(findings.verdict() as u8))
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::examined::{Examined, ImageState, PoolState, failure};
-use super::output::{self, Colour, Look, Output, Row, count, paragraphs, print, shown, table};
+use super::output::{self, Colour, Output, Row, count, paragraphs, print, shown, table};
 use super::session::{FailOn, Session, cause, run_alone};
 use super::{Failure, Shared};
 use tolerarch_core::image::{ImageRef, PlatformSet, ReferenceError, Support};
@@ -52,8 +52,8 @@ impl Inspect {
         })?;
         print(&match self.output {
             Output::Table => {
-                let look = Look::of_stdout(&shared.environment);
-                paragraphs(inspected.iter().map(|one| one.table(self.explain, look)))
+                let width = output::columns();
+                paragraphs(inspected.iter().map(|one| one.table(self.explain, width)))
             }
             Output::Json => {
                 let images: Value = inspected.iter().map(Inspected::json).collect();
@@ -127,7 +127,7 @@ impl Inspected {
         })
     }
 
-    fn table(&self, explain: bool, look: Look) -> String {
+    fn table(&self, explain: bool, width: Option<usize>) -> String {
         let Self { image, reference, examined, trace, milliseconds, .. } = self;
         let pools = examined.open_pools().join(", ");
         let colour = match (self.is_unknown(), pools.is_empty()) {
@@ -136,7 +136,7 @@ impl Inspected {
             (_, false) => Colour::Green,
         };
         let name = reference.as_ref().map_or_else(|_| image.clone(), ToString::to_string);
-        let mut text = colour.paint(&shown(&name), look) + "\n";
+        let mut text = colour.paint(&shown(&name)) + "\n";
         let mut line = |name: &str, value: &str| text += &format!("  {name:<10} {}\n", shown(value));
         let pools = if pools.is_empty() { "no pool" } else { &pools };
         line("verdict", &format!("{}, opens {pools}", examined.reason));
@@ -164,9 +164,9 @@ impl Inspected {
         let source = self.source.as_ref().map(|source| format!("{source}, ")).unwrap_or_default();
         line("from", &format!("{source}{asked}, {milliseconds} ms"));
         let entries = trace.entries.iter().map(entry_row);
-        let entries = table(&["ENTRY", "COUNTS", "AS", "DIGEST"], entries, "  ", look);
+        let entries = table(&["ENTRY", "COUNTS", "AS", "DIGEST"], entries, "  ", width);
         let requests = trace.requests.iter().filter(|_| explain).map(request_row);
-        let requests = table(&["ASKED", "SHOWN", "ANSWER", "MS", "URL"], requests, "  ", look);
+        let requests = table(&["ASKED", "SHOWN", "ANSWER", "MS", "URL"], requests, "  ", width);
         paragraphs([text, entries, requests])
     }
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use tolerarch_support::environment::Environment;
 use tolerarch_support::logging::{self, Format, Level};
 use tolerarch_support::sync::Mutex;
 use tolerarch_text::escape::{escape_json, is_unsafe};
@@ -16,9 +15,10 @@ const GAP: &str = "  ";
 /// Escape sequence that clears the current line of a terminal.
 const CLEAR: &str = "\r\x1b[K";
 
-/// Writes a text to standard output. A reader that closes the pipe early has read enough, which is no error.
+/// Writes a text to standard output, without its colours unless a terminal wants them. A reader that closes the pipe
+/// early has read enough, which is no error.
 pub(super) fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
@@ -37,27 +37,10 @@ pub(super) enum Output {
     Json,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
-    pub(super) colour: bool,
-    /// Columns of the terminal; `None` without a terminal, where no line is cut.
-    pub(super) width: Option<usize>,
-}
-
-impl Look {
-    /// Returns colour and width of a terminal, and neither for a pipe. `NO_COLOR` (no-color.org) is obeyed.
-    pub(super) fn of_stdout(environment: &Environment) -> Self {
-        let size = terminal_size::terminal_size();
-        let width = size.map(|(terminal_size::Width(width), _)| usize::from(width));
-        Self::of(io::stdout().is_terminal(), width, environment)
-    }
-
-    fn of(is_terminal: bool, width: Option<usize>, environment: &Environment) -> Self {
-        let set = |name| environment.get(name).filter(|value| !value.is_empty());
-        let colour =
-            is_terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
-        Self { colour, width: width.filter(|_| is_terminal) }
-    }
+/// Returns the columns of the terminal; `None` without a terminal, where no line is cut.
+pub(super) fn columns() -> Option<usize> {
+    let size = terminal_size::terminal_size_of(io::stdout());
+    size.map(|(terminal_size::Width(width), _)| usize::from(width))
 }
 
 /// Colour, by the number of its escape sequence.
@@ -71,12 +54,8 @@ pub(super) enum Colour {
 }
 
 impl Colour {
-    pub(super) fn paint(self, text: &str, look: Look) -> String {
-        if look.colour && self != Self::Plain {
-            format!("\x1b[{}m{text}\x1b[0m", self as u8)
-        } else {
-            text.to_owned()
-        }
+    pub(super) fn paint(self, text: &str) -> String {
+        if self == Self::Plain { text.to_owned() } else { format!("\x1b[{}m{text}\x1b[0m", self as u8) }
     }
 }
 
@@ -88,6 +67,8 @@ pub(super) struct Row {
 
 /// Columns that are never cut: without them a line says nothing.
 const VERDICT: &[&str] = &["REASON", "DECISION"];
+/// Maximal number of items of a list that may be long; JSON has them all.
+pub(super) const MOST: usize = 20;
 /// Minimal width of all other columns.
 const LEAST: usize = 4;
 
@@ -97,7 +78,7 @@ pub(super) fn table(
     header: &[&str],
     rows: impl IntoIterator<Item = Row>,
     indent: &str,
-    look: Look,
+    width: Option<usize>,
 ) -> String {
     let escaped = |Row { colour, cells }| Row {
         colour,
@@ -115,7 +96,7 @@ pub(super) fn table(
             *width = cell.chars().count().max(*width);
         }
     }
-    if let Some(terminal) = look.width {
+    if let Some(terminal) = width {
         let gaps = GAP.len() * header.len().saturating_sub(1) + indent.len();
         while widths.iter().sum::<usize>() + gaps > terminal {
             let cut = widths.iter_mut().zip(header).filter(|(_, name)| !VERDICT.contains(name));
@@ -128,7 +109,7 @@ pub(super) fn table(
     let line = |Row { colour, cells }: &Row| {
         let cells = cells.iter().zip(&widths);
         let cells: Vec<String> = cells.map(|(cell, &width)| format!("{:width$}", cut(cell, width))).collect();
-        colour.paint(format!("{indent}{}", cells.join(GAP)).trim_end(), look) + "\n"
+        colour.paint(format!("{indent}{}", cells.join(GAP)).trim_end()) + "\n"
     };
     rows().map(line).collect()
 }
@@ -142,6 +123,12 @@ fn cut(cell: &str, width: usize) -> String {
     format!("…{kept}")
 }
 
+/// Returns a line on the rest of a list of which the first `shown` are shown.
+pub(super) fn rest(all: usize, shown: usize) -> Option<String> {
+    let more = all.checked_sub(shown).filter(|more| *more > 0)?;
+    Some(format!("and {more} more; -o json has them all\n"))
+}
+
 /// Joins the texts that are not empty, with an empty line between them.
 pub(super) fn paragraphs(texts: impl IntoIterator<Item = String>) -> String {
     let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
@@ -150,8 +137,8 @@ pub(super) fn paragraphs(texts: impl IntoIterator<Item = String>) -> String {
 
 /// Wraps a sentence, which may be untrusted, between words at the width of the terminal; all lines but the first get
 /// `indent`.
-pub(super) fn wrapped(text: &str, indent: &str, look: Look) -> String {
-    let width = look.width.unwrap_or(usize::MAX);
+pub(super) fn wrapped(text: &str, indent: &str, width: Option<usize>) -> String {
+    let width = width.unwrap_or(usize::MAX);
     let (mut wrapped, mut column) = (String::new(), 0);
     for word in shown(text).split_inclusive(' ') {
         let length = word.trim_end().chars().count();
@@ -244,4 +231,4 @@ impl Write for Progress {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

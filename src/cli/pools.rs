@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::configured::Configured;
 use super::inventory::Shown;
-use super::output::{self, Colour, Look, Row, print, wrapped};
+use super::output::{self, Colour, Row, print, wrapped};
 use super::session::run;
 use super::{Failure, Shared};
 use crate::config::Discover;
@@ -46,19 +46,50 @@ impl Command {
             shown.notes.extend(notes.into_iter().take(usize::from(shared.config.is_none())));
             Ok((config.policy.pools, shown))
         })?;
-        print(&shown.written(&configured, self.output, Look::of_stdout(&shared.environment))?)?;
+        print(&shown.written(&configured, self.output, output::columns())?)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 impl Shown {
-    fn written(&self, configured: &[Pool], output: Output, look: Look) -> serde_json::Result<String> {
+    fn written(
+        &self,
+        configured: &[Pool],
+        output: Output,
+        width: Option<usize>,
+    ) -> serde_json::Result<String> {
         let discovery = Discovery::of(configured, &self.inventory);
         Ok(match output {
-            Output::Table => table(&discovery, self, look),
+            Output::Table => self.table(&discovery, width),
             Output::Json => output::json(&document(&discovery, self))?,
             Output::Yaml => yaml(&discovery)?,
         })
+    }
+
+    /// Renders a table, and below it the verdict on each pool, warnings and notes.
+    fn table(&self, discovery: &Discovery<'_>, width: Option<usize>) -> String {
+        let Self { inventory, nodes, notes } = self;
+        let rows = discovery.pools.iter().map(|known| row(known, nodes.is_some()));
+        let mut text = output::table(&["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"], rows, "", width);
+        let mut line = |colour: Colour, line: &str| {
+            text += &colour.paint(&wrapped(line, "  ", width));
+        };
+        // Without any NodePool there is no verdict on the source of new nodes.
+        let told = discovery.pools.iter().filter(|_| !inventory.node_pools.is_empty());
+        for KnownPool { pool, verdict, .. } in told {
+            let is_fine = matches!(verdict, Verdict::Own(_) | Verdict::NoNodePool);
+            let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
+            line(colour, &format!("{}: {verdict}", pool.name));
+        }
+        for warning in discovery.mismatches().chain(discovery.warnings.clone()).chain(notes.iter().cloned()) {
+            line(Colour::Yellow, &warning);
+        }
+        if !discovery.closed.is_empty() {
+            let closed = discovery.closed.iter().map(|pool| closed_row(pool, inventory));
+            text += "\nNodePools with taints that no pool opens:\n";
+            text += &output::table(&["NODEPOOL", "PLATFORMS", "TAINTS"], closed, "", width);
+        }
+        text
     }
 }
 
@@ -67,31 +98,6 @@ const fn source(source: Source) -> &'static str {
         Source::Configured => "configured",
         Source::Discovered => "discovered",
     }
-}
-
-/// Renders a table, and below it the verdict on each pool, warnings and notes.
-fn table(discovery: &Discovery<'_>, Shown { inventory, nodes, notes }: &Shown, look: Look) -> String {
-    let rows = discovery.pools.iter().map(|known| row(known, nodes.is_some()));
-    let mut text = output::table(&["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"], rows, "", look);
-    let mut line = |colour: Colour, line: &str| {
-        text += &colour.paint(&wrapped(line, "  ", look), look);
-    };
-    // Without any NodePool there is no verdict on the source of new nodes.
-    let told = discovery.pools.iter().filter(|_| !inventory.node_pools.is_empty());
-    for KnownPool { pool, verdict, .. } in told {
-        let is_fine = matches!(verdict, Verdict::Own(_) | Verdict::NoNodePool);
-        let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
-        line(colour, &format!("{}: {verdict}", pool.name));
-    }
-    for warning in discovery.mismatches().chain(discovery.warnings.clone()).chain(notes.iter().cloned()) {
-        line(Colour::Yellow, &warning);
-    }
-    if !discovery.closed.is_empty() {
-        let closed = discovery.closed.iter().map(|pool| closed_row(pool, inventory));
-        text += "\nNodePools with taints that no pool opens:\n";
-        text += &output::table(&["NODEPOOL", "PLATFORMS", "TAINTS"], closed, "", look);
-    }
-    text
 }
 
 /// Lists the architectures; the operating system is linux for all of them.

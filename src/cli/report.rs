@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use futures_util::stream::{self, StreamExt};
 
 use super::advice::{EXCLUDED, unread_pull_secrets};
-use super::output::{Look, count, json, print};
+use super::output::{columns, count, json, print};
 use super::session::{Session, run};
 use super::survey::{Survey, SurveyedPod};
 use super::{Failure, Shared};
@@ -81,7 +81,7 @@ impl Command {
             Ok(self.report(session, survey, judged))
         })?;
         let text = match self.output {
-            Output::Table => report.text(Look::of_stdout(&shared.environment)),
+            Output::Table => report.text(columns()),
             Output::Json => json(&report.json())?,
             Output::Html => report.html(),
         };

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::advice::unread_pull_secrets;
 use super::check::{Object, objects_of};
-use super::output::{Look, Output, Progress, json, paragraphs, print, tell};
+use super::output::{Output, Progress, columns, json, paragraphs, print, tell};
 use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
@@ -76,8 +76,8 @@ impl Why {
         let text = match self.output {
             Output::Table => {
                 notes.iter().for_each(|note| tell(&format!("tolerarch: note: {note}")));
-                let look = Look::of_stdout(&shared.environment);
-                paragraphs(explained.iter().map(|one| one.table(look)))
+                let width = columns();
+                paragraphs(explained.iter().map(|one| one.table(width)))
             }
             Output::Json => json(&json!({"objects": explained, "notes": notes}))?,
         };

@@ -7,12 +7,10 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::super::advice::{EXCLUDED, placeholder, unread_pull_secrets};
-use super::super::output::{Look, Row, document, paragraphs, print, shown, table, tell};
+use super::super::output::{MOST, Row, document, paragraphs, print, rest, shown, table, tell};
 use super::super::session::{BlockingImage, Decided, colour};
 use super::workload::{Object, Place, UnseenImage};
-
-/// Maximal number of causes, and of images that are not looked up, below a table.
-const LISTED: usize = 20;
+use tolerarch_core::reason::Reason;
 
 /// Report in the form of `-o json`. Members are added, never renamed.
 #[derive(Default, Serialize)]
@@ -66,37 +64,31 @@ impl InputError {
 }
 
 impl Report {
-    pub(super) fn table(&self, look: Look) -> String {
-        let files = self.files > 1;
-        let mut header = vec!["NAMESPACE", "OBJECT", "DECISION", "POOLS", "REASON", "IMAGE"];
-        if files {
-            header.insert(0, "FILE");
-        }
+    pub(super) fn table(&self, width: Option<usize>) -> String {
+        let header = ["FILE", "NAMESPACE", "OBJECT", "DECISION", "POOLS", "REASON", "IMAGE"];
+        // The name of a single file says nothing.
+        let first = usize::from(self.files < 2);
+        let row = |reason: Reason, cells: [String; 7]| Row {
+            colour: colour(reason),
+            cells: cells[first..].to_vec(),
+        };
         // A row for the decision, and one for each other image that keeps the Pod closed.
-        let rows_of = |verdict: &Verdict| {
-            let Verdict { object, decided } = verdict;
-            let mut cells = vec![
-                object.place.namespace.clone(),
-                object.label(),
-                decided.decision.to_owned(),
-                decided.pools.join(","),
-                decided.reason.to_string(),
-                decided.image.clone().unwrap_or_default(),
-            ];
-            if files {
-                cells.insert(0, format!("{}:{}", object.place.file, object.place.line));
-            }
-            let mut rows = vec![Row { colour: colour(decided.reason), cells }];
+        let rows_of = |Verdict { object, decided }: &Verdict| {
+            let Place { file, line, namespace, .. } = &object.place;
+            let (pools, image) = (decided.pools.join(","), decided.image.clone().unwrap_or_default());
+            let (file, decision) = (format!("{file}:{line}"), decided.decision.to_owned());
+            let reason = decided.reason.to_string();
+            let cells = [file, namespace.clone(), object.label(), decision, pools, reason, image];
+            let mut rows = vec![row(decided.reason, cells)];
             for other in decided.blockers.iter().filter(|other| decided.image.as_ref() != Some(&other.image))
             {
-                let mut cells = vec![String::new(); header.len()];
-                cells[header.len() - 2] = other.reason.to_string();
-                cells[header.len() - 1] = other.image.clone();
-                rows.push(Row { colour: colour(other.reason), cells });
+                let mut cells = <[String; 7]>::default();
+                (cells[5], cells[6]) = (other.reason.to_string(), other.image.clone());
+                rows.push(row(other.reason, cells));
             }
             rows
         };
-        let table = table(&header, self.results.iter().flat_map(rows_of), "", look);
+        let table = table(&header[first..], self.results.iter().flat_map(rows_of), "", width);
         paragraphs([table, self.warnings()].into_iter().chain(self.notes()).chain([self.footer()]))
     }
 
@@ -122,7 +114,7 @@ impl Report {
         let unseen = self.unseen_images.iter().map(|UnseenImage { place, image }| {
             format!("not looked at: {}/{}{} is {image}", place.kind, place.name, place.path)
         });
-        [lines(lacking, usize::MAX), lines(causes, LISTED), lines(unseen, LISTED)]
+        [lines(lacking, usize::MAX), lines(causes, MOST), lines(unseen, MOST)]
     }
 
     /// Returns hints on why the webhook may decide otherwise, or how an image would become known.
@@ -183,9 +175,8 @@ impl Report {
 /// Joins untrusted texts as lines: each once, and `most` at most.
 fn lines(all: impl Iterator<Item = String>, most: usize) -> String {
     let all: BTreeSet<String> = all.map(|line| shown(&line) + "\n").collect();
-    let more = all.len().saturating_sub(most);
-    let more = (more > 0).then(|| format!("and {more} more; -o json has them all\n"));
-    all.into_iter().take(most).chain(more).collect()
+    let rest = rest(all.len(), most);
+    all.into_iter().take(most).chain(rest).collect()
 }
 
 /// Formats counts: `3 checked (1 daemonset, 2 tolerated)`.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use serde::{Serialize, Serializer};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::cli::output::{Colour, Look, shown};
+use crate::cli::output::{Colour, shown};
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 /// Characters of the longest name of a check.
@@ -25,14 +25,6 @@ pub(super) enum Status {
 impl Status {
     pub(super) const fn failed_if(is_fault: bool) -> Self {
         if is_fault { Self::Failed } else { Self::Unknown }
-    }
-
-    const fn look(self) -> (&'static str, Colour) {
-        match self {
-            Self::Ok => ("✓", Colour::Green),
-            Self::Failed => ("✗", Colour::Red),
-            Self::Unknown => ("–", Colour::Faint),
-        }
     }
 }
 
@@ -119,10 +111,18 @@ impl Findings {
         }
     }
 
-    pub(super) fn table(&self, look: Look) -> String {
+    pub(super) fn json(&self) -> Value {
+        let verdict = self.verdict();
+        json!({"healthy": verdict == Verdict::Healthy, "status": verdict, "checks": self.0})
+    }
+
+    pub(super) fn table(&self) -> String {
         let line = |finding: &Finding| {
-            let (mark, colour) = finding.status.look();
-            let mark = colour.paint(mark, look);
+            let mark = match finding.status {
+                Status::Ok => Colour::Green.paint("✓"),
+                Status::Failed => Colour::Red.paint("✗"),
+                Status::Unknown => Colour::Faint.paint("–"),
+            };
             let mut text = format!("{mark} {:WIDTH$}  {}\n", finding.check, shown(&finding.message));
             if !finding.fix.is_empty() {
                 text += &format!("  {:WIDTH$}  → {}\n", "", shown(&finding.fix));
@@ -130,14 +130,6 @@ impl Findings {
             text
         };
         self.0.iter().map(line).collect()
-    }
-}
-
-impl Serialize for Findings {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let verdict = self.verdict();
-        json!({"healthy": verdict == Verdict::Healthy, "status": verdict, "checks": self.0})
-            .serialize(serializer)
     }
 }
 

@@ -7,6 +7,7 @@ mod world;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use serde_json::json;
 
+use super::super::output::tests::plain;
 use super::findings::{Finding, Status, Verdict};
 use super::*;
 use world::{
@@ -50,7 +51,7 @@ async fn a_right_installation_passes_every_check() {
     ] {
         assert!(findings.0.iter().any(|finding| finding.check == check), "{check}");
     }
-    assert_eq!(serde_json::to_value(&findings).unwrap()["healthy"], true);
+    assert_eq!(findings.json()["healthy"], true);
 }
 
 #[tokio::test]
@@ -171,9 +172,8 @@ async fn what_untrusted_names_hold_does_not_reach_the_terminal() {
     findings.failed("scope", "a\u{1b}[31mb", "c\nd");
     findings.ok("order", "fine");
     findings.unknown("pools", "hidden");
-    let look = Look { colour: false, width: None };
     assert_eq!(
-        findings.table(look),
+        plain(&findings.table()),
         "✗ scope                   a\\u{1b}[31mb\n                          → c\\nd\n\
          ✓ order                   fine\n– pools                   hidden\n"
     );

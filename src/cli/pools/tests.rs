@@ -1,11 +1,12 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cli::output::tests::plain;
 use crate::config::Config;
 use tolerarch_kubernetes::cluster::testing::{FakeApi, Reply};
 use tolerarch_kubernetes::cluster::{Node, NodePool, RequestError};
 
-const PLAIN: Look = Look { colour: false, width: Some(80) };
+const WIDTH: Option<usize> = Some(80);
 
 fn node_pool(name: &str, weight: Option<u32>, labels: Value, taints: Value) -> Value {
     let requirements = json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]}]);
@@ -66,7 +67,7 @@ async fn shop() -> Shown {
 
 #[tokio::test]
 async fn a_table_fits_80_columns() {
-    let text = shop().await.written(&configured(), Output::Table, PLAIN).unwrap();
+    let text = plain(&shop().await.written(&configured(), Output::Table, WIDTH).unwrap());
     assert_eq!(
         text,
         "\
@@ -92,7 +93,7 @@ bad       amd64, arm64  gpu
 
 #[tokio::test]
 async fn json_has_what_scripts_rely_on() {
-    let text = shop().await.written(&configured(), Output::Json, PLAIN).unwrap();
+    let text = shop().await.written(&configured(), Output::Json, WIDTH).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
     let verdict = "new nodes come from `spot` (untainted, weight 0, later name) before `multi-arch`; give it a weight of 1 or more";
     assert_eq!(
@@ -109,7 +110,7 @@ async fn json_has_what_scripts_rely_on() {
 
 #[tokio::test]
 async fn yaml_is_configuration() {
-    let text = shop().await.written(&configured(), Output::Yaml, PLAIN).unwrap();
+    let text = shop().await.written(&configured(), Output::Yaml, WIDTH).unwrap();
     let pools = Config::parse(&text).unwrap_or_else(|faults| panic!("{faults:?}\n{text}")).policy.pools;
     let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
     assert_eq!(names, ["multi-arch", "found"]);
@@ -129,12 +130,12 @@ async fn what_cannot_be_read_is_left_out() {
     assert_eq!(without.notes, [""; 0], "there is no Karpenter");
     let forbidden = cluster(Reply::refused(403, "forbidden to you"), nodes()).await;
     assert_eq!(forbidden.notes.len(), 1);
-    let text = forbidden.written(&configured(), Output::Table, PLAIN).unwrap();
+    let text = plain(&forbidden.written(&configured(), Output::Table, WIDTH).unwrap());
     assert!(text.contains("NodePools cannot be read") && !text.contains("it opens no NodePool"), "{text}");
     let forbidden = cluster(nodes(), Reply::refused(403, "forbidden to you")).await;
-    let text = forbidden.written(&configured(), Output::Table, PLAIN).unwrap();
+    let text = plain(&forbidden.written(&configured(), Output::Table, WIDTH).unwrap());
     assert!(text.lines().nth(1).unwrap().ends_with("  ?"), "{text}");
-    let text = forbidden.written(&configured(), Output::Json, PLAIN).unwrap();
+    let text = forbidden.written(&configured(), Output::Json, WIDTH).unwrap();
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["pools"][0]["nodes"], Value::Null);
     let odd = json!([{"metadata": {"name": "odd", "labels": 7}}, node("arm64", "multi")]);
     let (partly, left_out) = read(Reply::of(200, json!([])), Reply::of(200, odd)).await.unwrap();

@@ -1,22 +1,19 @@
 //! Report for a terminal.
 
-use super::super::output::{Colour, Look, Row, paragraphs, table, wrapped};
+use super::super::output::{Colour, MOST, Row, paragraphs, rest, table, wrapped};
 use super::Report;
 use super::sections::{Cell, Section};
 use tolerarch_engine::census::Coverage;
 
-/// Maximal number of rows of a table; the other formats have more.
-const ROWS: usize = 20;
-
 impl Report {
-    pub(super) fn text(&self, look: Look) -> String {
+    pub(super) fn text(&self, width: Option<usize>) -> String {
         let sections = self.sections(&[self.by]);
-        let notes = self.notes.iter().map(|note| wrapped(&format!("note: {note}"), "  ", look));
-        paragraphs(sections.iter().map(|section| lines(section, look)).chain([notes.collect()]))
+        let notes = self.notes.iter().map(|note| wrapped(&format!("note: {note}"), "  ", width));
+        paragraphs(sections.iter().map(|section| lines(section, width)).chain([notes.collect()]))
     }
 }
 
-fn lines(section: &Section, look: Look) -> String {
+fn lines(section: &Section, width: Option<usize>) -> String {
     let Section { title, columns, rows, .. } = section;
     let row = |cells: &[Cell]| {
         let coverage = cells
@@ -34,16 +31,15 @@ fn lines(section: &Section, look: Look) -> String {
     // Sentences are below their table, as they would make it too wide.
     let sentences = columns.iter().position(|name| matches!(*name, "DO" | "CAUSE"));
     let kept = sentences.unwrap_or(columns.len());
-    let most = || rows.iter().take(ROWS);
+    let most = || rows.iter().take(MOST);
     let table =
-        table(&columns[..kept], most().filter(|_| kept > 1).map(|cells| row(&cells[..kept])), "  ", look);
+        table(&columns[..kept], most().filter(|_| kept > 1).map(|cells| row(&cells[..kept])), "  ", width);
     let sentence = |cells: &Vec<Cell>| {
         let sentence = format!("  {}: {}", cells[0].text(), cells[sentences?].text());
-        Some(wrapped(&sentence, "    ", look))
+        Some(wrapped(&sentence, "    ", width))
     };
-    let more = rows.len().checked_sub(ROWS).filter(|more| *more > 0);
-    let more = more.map(|more| format!("  and {more} more; -o json has them all\n")).unwrap_or_default();
-    paragraphs([format!("{title}\n"), table, most().filter_map(sentence).collect()]) + &more
+    let rest = rest(rows.len(), MOST).map(|rest| format!("  {rest}")).unwrap_or_default();
+    paragraphs([format!("{title}\n"), table, most().filter_map(sentence).collect()]) + &rest
 }
 
 #[cfg(test)]
@@ -51,6 +47,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::cli::output::tests::plain;
     use crate::cli::report::By;
     use tolerarch_core::image::LookupError;
     use tolerarch_core::policy::Cause;
@@ -86,7 +83,7 @@ mod tests {
         let mut report = Report { summary: census.summary(), ..Report::default() };
         for by in [By::Image, By::Workload, By::Namespace] {
             report.by = by;
-            let text = report.text(Look { colour: false, width: Some(80) });
+            let text = plain(&report.text(Some(80)));
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
             for reason in ["address-not-allowed", "registry-not-allowed"] {
                 assert!(text.contains(&format!(" {reason} ")), "{reason} in\n{text}");

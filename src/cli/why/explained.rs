@@ -7,16 +7,13 @@ use serde::Serialize;
 use super::super::advice::fix;
 use super::super::check::{Object, Place};
 use super::super::examined::{Examined, ImageState, PoolState};
-use super::super::output::{Colour, Look, Row, paragraphs, shown, table, wrapped};
+use super::super::output::{Colour, MOST, Row, paragraphs, rest, shown, table, wrapped};
 use super::super::session::{Session, colour};
 use super::super::survey::{Survey, SurveyedPod};
 use tolerarch_core::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REASON_KEY, REQUIRED_KEY, Usage};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::shortened;
-
-/// Maximal number of Pods in a table; JSON has them all.
-const PODS: usize = 20;
 
 /// Explanation of an object, in the form of `-o json`. Members are added, never renamed.
 #[derive(Serialize)]
@@ -103,11 +100,11 @@ impl Explained {
         Self { label, kind, name, path, namespace, today, decided, pods }
     }
 
-    pub(super) fn table(&self, look: Look) -> String {
+    pub(super) fn table(&self, width: Option<usize>) -> String {
         let title = format!("{} in {}", self.label, self.namespace);
-        let mut text = colour(self.today.reason).paint(&shown(&title), look) + "\n";
+        let mut text = colour(self.today.reason).paint(&shown(&title)) + "\n";
         let mut line = |name: &str, value: &str| {
-            text += &wrapped(&format!("  {name:<10} {value}"), "             ", look);
+            text += &wrapped(&format!("  {name:<10} {value}"), "             ", width);
         };
         if let Some(marks) = &self.decided {
             line("decided", &marks.text());
@@ -121,21 +118,19 @@ impl Explained {
         for warning in warnings {
             line("warning", warning);
         }
-        let shown_images = table(&["PLATFORMS", "REASON", "IMAGE"], images.iter().map(row), "  ", look);
+        let image_table = table(&["PLATFORMS", "REASON", "IMAGE"], images.iter().map(row), "  ", width);
         let unknown = images.iter().filter_map(|image| Some((image, image.unknown?)));
         let advice = unknown.map(|(image, reason)| {
             let cause = image.cause.as_deref().unwrap_or(reason.as_str());
             // The cause of a failed connection includes advice already.
             let fix = fix(reason).filter(|_| reason != Reason::Unreachable || image.cause.is_none());
             let fix = fix.map(|fix| format!("; {fix}")).unwrap_or_default();
-            wrapped(&format!("  {}: {cause}{fix}", image.image), "    ", look)
+            wrapped(&format!("  {}: {cause}{fix}", image.image), "    ", width)
         });
-        let rows = self.pods.iter().take(PODS).map(PodState::row);
-        let mut pods = table(&["POD", "NODE", "PLATFORM", "DECIDED"], rows, "  ", look);
-        if let Some(more) = self.pods.len().checked_sub(PODS).filter(|more| *more > 0) {
-            pods += &format!("  and {more} more; -o json has them all\n");
-        }
-        paragraphs([text, shown_images, advice.collect(), pods])
+        let rows = self.pods.iter().take(MOST).map(PodState::row);
+        let mut pods = table(&["POD", "NODE", "PLATFORM", "DECIDED"], rows, "  ", width);
+        pods.extend(rest(self.pods.len(), MOST).map(|rest| format!("  {rest}")));
+        paragraphs([text, image_table, advice.collect(), pods])
     }
 }
 

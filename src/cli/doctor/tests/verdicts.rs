@@ -27,7 +27,7 @@ async fn a_dry_run_proves_what_nobody_may_read() {
             assert_eq!(findings.verdict(), expected, "{unread:?} {only:?}: {:#?}", findings.0);
         }
     }
-    let json = serde_json::to_value(Findings::default()).unwrap();
+    let json = Findings::default().json();
     assert_eq!((&json["healthy"], &json["status"]), (&json!(false), &json!("unproven")));
 }
 
