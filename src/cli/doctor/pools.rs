@@ -1,6 +1,6 @@
 //! Checks of the pools against nodes and NodePools: what a pool opens, what runs there, what Karpenter takes.
 
-use super::findings::{Exam, Findings, some_of};
+use super::findings::{Exam, Findings, Status, some_of};
 use crate::cli::inventory::Shown;
 use crate::cli::output::count;
 use crate::config::{Config, Discover};
@@ -46,15 +46,11 @@ fn check_pool(known: &KnownPool<'_>, shown: &Shown, discover: Discover, findings
         let message = format!(
             "pool {name} opens nodes with {more}, which its platforms do not name: its images have to run there, too"
         );
-        if is_discovered {
-            findings.unknown("pools", message);
-        } else {
-            findings.failed(
-                "pools",
-                message,
-                format!("add {more} to the platforms of {name}, taint these nodes otherwise, or let tolerarch look (discover)"),
-            );
-        }
+        let fix = format!(
+            "add {more} to the platforms of {name}, taint these nodes otherwise, or let tolerarch look (discover)"
+        );
+        let fix = if is_discovered { String::new() } else { fix };
+        findings.add(Status::failed_if(!is_discovered), "pools", message, fix);
     }
     match verdict {
         Verdict::Behind { .. } => findings.failed(

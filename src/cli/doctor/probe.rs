@@ -248,19 +248,17 @@ async fn failed_call(client: &UserClient, service: &ServiceReference) -> (String
 async fn check_fail_open(exam: &mut Exam<'_>, entry: &Webhook, before: Calls) {
     let (findings, webhook) = (&mut exam.findings, &entry.spec.name);
     let Calls { made, failed_open } = Calls::read(exam.client, webhook).await.unwrap_or(before);
+    let since = "since this API server started";
     if failed_open > before.failed_open {
-        findings.failed(
-            "fail-open",
-            format!("calls of {webhook} fail right now, {failed_open} since this API server started"),
-            "see the log of the API server for the error, and whether each replica is reachable",
-        );
+        let message = format!("calls of {webhook} fail right now, {failed_open} {since}");
+        let fix = "see the log of the API server for the error, and whether each replica is reachable";
+        findings.failed("fail-open", message, fix);
     } else if failed_open > 0.0 {
-        findings.unknown(
-            "fail-open",
-            format!("{failed_open} of {made} calls of {webhook} have failed since this API server started; none does now"),
-        );
+        let message =
+            format!("{failed_open} of {made} calls of {webhook} have failed {since}; none does now");
+        findings.unknown("fail-open", message);
     } else {
-        findings.ok("fail-open", format!("no call of {webhook} has failed since this API server started"));
+        findings.ok("fail-open", format!("no call of {webhook} has failed {since}"));
     }
 }
 
