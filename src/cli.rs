@@ -210,10 +210,8 @@ impl Cli {
         let arguments: Vec<_> = std::env::args_os().collect();
         let matches = command(arguments.first().map(Path::new)).try_get_matches_from(&arguments);
         let mut matches = matches.unwrap_or_else(|error| hinted(error, &arguments).exit());
-        let Self { command, mut shared } = match Self::from_arg_matches_mut(&mut matches) {
-            Ok(parsed) => parsed,
-            Err(error) => error.exit(),
-        };
+        let parsed = Self::from_arg_matches_mut(&mut matches);
+        let Self { command, mut shared } = parsed.unwrap_or_else(|error| error.exit());
         shared.environment = Environment::of_process();
         let done = match command {
             Command::Serve(serve) => serve.run(&shared),

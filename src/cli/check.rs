@@ -237,14 +237,15 @@ async fn decide(session: &Session, asked: Vec<Asked>, patches: bool, report: &mu
             }
         }
     };
-    let mut verdicts = pin!(stream::iter(asked).map(one).buffered(AT_A_TIME).enumerate());
-    session.progress.show(&format!("checked 0 of {all}"));
-    while let Some((before, verdict)) = verdicts.next().await {
-        match verdict {
-            Ok(verdict) => report.results.push(verdict),
-            Err(error) => report.errors.push(error),
+    let mut verdicts = pin!(stream::iter(asked).map(one).buffered(AT_A_TIME));
+    loop {
+        let done = report.results.len() + report.errors.len();
+        session.progress.show(&format!("checked {done} of {all}"));
+        match verdicts.next().await {
+            Some(Ok(verdict)) => report.results.push(verdict),
+            Some(Err(error)) => report.errors.push(error),
+            None => return,
         }
-        session.progress.show(&format!("checked {} of {all}", before + 1));
     }
 }
 

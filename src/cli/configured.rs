@@ -14,9 +14,7 @@ use crate::config::{Config, ConfigError, Sources};
 use tolerarch_engine::lessons::{Lessons, Timestamp};
 use tolerarch_images::credentials::{CredentialSettings, ProviderSettings};
 use tolerarch_images::registry::HostSettings;
-use tolerarch_kubernetes::cluster::{Called, ConfigMap, Scope, UserClient, record};
-
-type Labels = BTreeMap<String, String>;
+use tolerarch_kubernetes::cluster::{ConfigMap, Scope, UserClient, record};
 
 /// Maximal wait of a command that needs no cluster for the configuration of one.
 const WAIT: Duration = Duration::from_secs(5);
@@ -40,23 +38,43 @@ pub(super) struct Configured {
 }
 
 impl Shared {
-    /// Loads the configuration of this text, else of the named file, else the defaults; warnings go to standard error.
-    pub(super) fn load(&self, of_cluster: Option<&Installed>) -> Result<Configured, ConfigError> {
+    /// Loads the configuration that was found in the cluster, if one was asked, else of the named file, else the
+    /// defaults; warnings go to standard error. `access` has the flags that choose a cluster.
+    pub(super) fn load(
+        &self,
+        access: Option<&Access>,
+        found: Option<Result<&Installed, &str>>,
+    ) -> Result<Configured, ConfigError> {
         let mut sources = Sources { tolerant: true, ..self.sources([]) };
-        let loaded = match of_cluster {
-            Some(Installed { source, text, environment, .. }) => {
+        let (loaded, note) = match found {
+            Some(Ok(Installed { source, text, environment, .. })) => {
                 sources.environment = environment.texts().chain(sources.environment.texts()).collect();
                 let faulty = |faults| ConfigError::Faults { file: Some(source.into()), faults };
-                sources.read(text).map_err(faulty)?
+                let loaded = sources.read(text).map_err(faulty)?;
+                (loaded, Some(format!("the configuration is that of {source}")))
             }
-            None => sources.load()?,
+            Some(Err(why)) => {
+                let note = format!("the built-in defaults decide, unless --config names a file: {why}");
+                (sources.load()?, Some(note))
+            }
+            None => (sources.load()?, None),
         };
         warn(&loaded);
         let mut config = loaded.config;
         personal(&mut config, &self.environment);
-        let notes = without_absent(&mut config);
+        let mut notes: Vec<String> = note.into_iter().chain(without_absent(&mut config)).collect();
         // Repeated, as none of the files that the configuration names may be left.
         personal(&mut config, &self.environment);
+        let providers = &mut config.credentials.providers;
+        if matches!(found, Some(Ok(_))) && *providers != ProviderSettings::default() {
+            *providers = ProviderSettings::default();
+            notes.push(PROVIDERS_OF_CLUSTER.to_owned());
+        }
+        let pull_secrets = &mut config.credentials.pull_secrets;
+        if *pull_secrets && access.is_some_and(Access::is_named) {
+            *pull_secrets = false;
+            notes.push(SECRETS_ELSEWHERE.to_owned());
+        }
         Ok(Configured { config, lessons: Lessons::default(), reviewed: None, notes })
     }
 }
@@ -69,14 +87,24 @@ impl Access {
         client: &UserClient,
     ) -> Result<Configured, ConfigError> {
         if shared.config.is_some() {
-            return self.load(shared, None);
+            return shared.load(Some(self), None);
         }
         let found = doctor::configured(client).await;
-        let mut configured = self.load(shared, Some(found.as_ref().map_err(String::as_str)))?;
-        if let Ok(Installed { namespace, reviewed, change, .. }) = found {
-            configured.notes.extend(change);
-            configured.read_failures(client, &namespace).await;
-            configured.reviewed = Some(reviewed);
+        let mut configured = shared.load(Some(self), Some(found.as_ref().map_err(String::as_str)))?;
+        let Ok(Installed { namespace, reviewed, change, .. }) = found else { return Ok(configured) };
+        configured.reviewed = Some(reviewed);
+        configured.notes.extend(change);
+        let controller = &configured.config.controller;
+        if controller.learn {
+            let name = controller.failed_images();
+            let name = name.as_str();
+            match get::<ConfigMap>(client, Some(&namespace), name).await {
+                Ok(map) => configured.lessons = Lessons::of_text(record(&map), Timestamp::now()),
+                Err(error) if error.is_missing() => {}
+                Err(error) => configured.notes.push(format!(
+                    "ConfigMap {namespace}/{name} cannot be read, so images that failed count as others: {error}"
+                )),
+            }
         }
         Ok(configured)
     }
@@ -85,7 +113,7 @@ impl Access {
     pub(super) async fn configured_if_reached(&self, shared: &Shared) -> Result<Configured, ConfigError> {
         let environment = &shared.environment;
         if shared.config.is_some() {
-            return self.load(shared, None);
+            return shared.load(Some(self), None);
         }
         let unreached = match self.connect(environment) {
             Ok(client) => match timeout(WAIT, self.configured(shared, &client)).await {
@@ -97,67 +125,18 @@ impl Access {
             }
             Err(_) => None,
         };
-        self.load(shared, unreached.as_deref().map(Err))
-    }
-
-    fn load(
-        &self,
-        shared: &Shared,
-        found: Option<Result<&Installed, &str>>,
-    ) -> Result<Configured, ConfigError> {
-        let note = found.map(|found| match found {
-            Ok(Installed { source, .. }) => format!("the configuration is that of {source}"),
-            Err(why) => format!("the built-in defaults decide, unless --config names a file: {why}"),
-        });
-        let of_cluster = found.and_then(Result::ok);
-        let mut configured = shared.load(of_cluster)?;
-        let Configured { config, notes, .. } = &mut configured;
-        notes.splice(0..0, note);
-        let providers = &mut config.credentials.providers;
-        if of_cluster.is_some() && *providers != ProviderSettings::default() {
-            *providers = ProviderSettings::default();
-            notes.push(PROVIDERS_OF_CLUSTER.to_owned());
-        }
-        let pull_secrets = &mut config.credentials.pull_secrets;
-        if *pull_secrets && self.is_named() {
-            *pull_secrets = false;
-            notes.push(SECRETS_ELSEWHERE.to_owned());
-        }
-        Ok(configured)
+        shared.load(Some(self), unreached.as_deref().map(Err))
     }
 }
 
 impl Configured {
-    /// Reads the images that the controller of the installation in this namespace has recorded.
-    async fn read_failures(&mut self, client: &UserClient, namespace: &str) {
-        let controller = &self.config.controller;
-        if !controller.learn {
-            return;
-        }
-        let name = controller.failed_images();
-        let name = name.as_str();
-        match get::<ConfigMap>(client, Some(namespace), name).await {
-            Ok(map) => self.lessons = Lessons::of_text(record(&map), Timestamp::now()),
-            Err(error) if error.is_missing() => {}
-            Err(error) => self.notes.push(format!(
-                "ConfigMap {namespace}/{name} cannot be read, so images that failed count as others: {error}"
-            )),
-        }
-    }
-
     /// Returns notes on labels of a namespace that are ignored.
-    pub(super) fn ignored(&self, labels: Option<&Labels>) -> Vec<String> {
+    pub(super) fn ignored(&self, labels: Option<&BTreeMap<String, String>>) -> Vec<String> {
         let known = self.reviewed.as_ref().zip(labels);
         let ignored = known.map(|(called, labels)| doctor::ignored_labels(called, labels));
         let note =
             |(key, value)| format!("{key}={value} means nothing as a label of a namespace: it is ignored");
         ignored.into_iter().flatten().map(note).collect()
-    }
-
-    /// Returns whether Pods with the labels `pod` in a namespace with these labels are reviewed, as far as is known.
-    pub(super) fn called(&self, labels: Option<&Labels>, pod: &Labels) -> Called<'_> {
-        let known = self.reviewed.as_ref().zip(labels);
-        known.map_or(Called::For(None), |(called, labels)| called.called(labels, pod))
     }
 }
 

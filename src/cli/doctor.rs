@@ -23,13 +23,11 @@ use super::kubernetes::name_of;
 use super::output::{Output, json, print};
 use super::session::run;
 use super::{Failure, Shared};
-use crate::config::Config;
 pub(super) use configuration::{Installed, configured};
-use findings::{Exam, Finding, Findings, Status, some_of};
+use findings::{Exam, Finding, Findings, some_of};
 use installation::Backend;
 use probe::Outcome;
 pub(super) use scope::ignored_labels;
-use tolerarch_core::policy::Mode;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
 use webhooks::by_service;
 
@@ -141,8 +139,7 @@ async fn check_all(exam: &mut Exam<'_>) {
         replicas::check(exam, backend).await;
     }
     for (entry, backend) in backends.iter().filter(|(entry, _)| entry.is_for_pods()) {
-        let Some((config, has_arrived)) = configuration::check(exam, backend).await else { continue };
-        check_mode(&config, has_arrived, &mut exam.findings);
+        let Some(config) = configuration::check(exam, backend).await else { continue };
         // The entries of one installation are in one configuration, whether or not a namespace selects each.
         let own = all.iter().filter(|other| other.is_ours() && other.configuration == entry.configuration);
         let profiles: Vec<String> = config.profiles.keys().cloned().collect();
@@ -168,12 +165,13 @@ async fn probe_all<'a>(
     if namespaces.is_empty() {
         probe::check_unseen(exam).await;
     }
-    // A Service that cannot be called costs one time-out, not one for each webhook that calls it.
-    let (mut broken, mut proven, mut disproven) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut broken, mut proven): (Vec<&Webhook>, Vec<&[u8]>) = Default::default();
     for entry in entries {
         let service = entry.service();
         let selected = by_preference(&exam.client.namespace, entry, namespaces);
-        if selected.is_empty() || (service.is_some() && broken.contains(&service)) {
+        // A Service that cannot be called costs one time-out, not one for each webhook that calls it.
+        let is_broken = service.is_some() && broken.iter().any(|known| known.service() == service);
+        if selected.is_empty() || is_broken {
             continue;
         }
         let backend = backends.iter().find(|(known, _)| known.service() == service);
@@ -181,14 +179,11 @@ async fn probe_all<'a>(
         match probe::check(exam, entry, &selected, leads).await {
             Outcome::Answered => proven.push(entry.bundle()),
             Outcome::Unproven => {}
-            Outcome::Broken => {
-                broken.push(service);
-                disproven.push(entry.bundle());
-            }
+            Outcome::Broken => broken.push(entry),
         }
     }
     // An answer may have come by a connection from before.
-    proven.retain(|bundle| !disproven.contains(bundle));
+    proven.retain(|bundle| !broken.iter().any(|entry| entry.bundle() == *bundle));
     proven
 }
 
@@ -213,22 +208,6 @@ fn each(entries: &[&Webhook], findings: &mut Findings, mut check: impl FnMut(&We
         }
         finding
     }));
-}
-
-fn check_mode(config: &Config, has_arrived: bool, findings: &mut Findings) {
-    let profiles = config.profiles.iter().map(|(name, profile)| (name.as_str(), profile.mode));
-    let observe = [("the default profile", config.policy.mode)].into_iter().chain(profiles);
-    let observe = observe.filter(|(_, mode)| *mode == Mode::Observe).map(|(name, _)| name);
-    match some_of(observe).as_str() {
-        "" if has_arrived => findings.ok("mode", "the configuration says enforce"),
-        "" => findings.unknown("mode", "enforce, once all replicas have the configuration"),
-        names => findings.add(
-            Status::Unknown,
-            "mode",
-            format!("observe ({names}): Pods are decided, counted and logged, and none is changed"),
-            "set it to enforce (config.mode in the chart) when the log says what you expect",
-        ),
-    }
 }
 
 fn nothing(installed: bool, only: Option<&str>, findings: &mut Findings) {

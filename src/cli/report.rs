@@ -6,8 +6,8 @@ mod json;
 mod sections;
 mod text;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -76,7 +76,7 @@ impl Command {
             let configured = self.access.configured(shared, &client).await?;
             let survey = Survey::read(&client, namespace, &progress).await?;
             let session =
-                Session::in_cluster(shared, configured, progress, &client, &survey.images()).await?;
+                Session::start(shared, configured, progress, Some(&client), &survey.images()).await?;
             let judged = judge(&session, &survey).await;
             Ok(self.report(session, survey, judged))
         })?;
@@ -140,20 +140,15 @@ impl Command {
 
 /// Decides once for each shape, as the webhook would and within its limits on lookups; returns all judgements.
 async fn judge(session: &Session, survey: &Survey) -> Vec<Judgement> {
-    let Session { snapshot, limits, progress, .. } = session;
-    let one = async |(place, shape): (usize, &Shape)| {
-        (place, shape.judge(snapshot, limits, survey.terms(&shape.namespace)).await)
+    let (Session { snapshot, limits, progress, .. }, all) = (session, survey.shapes.len());
+    let show = |done: usize| progress.show(&format!("looked up the images of {done} of {all} kinds of Pods"));
+    let done = Cell::new(0);
+    let one = async |shape: &Shape| {
+        let judgement = shape.judge(snapshot, limits, survey.terms(&shape.namespace)).await;
+        done.set(done.get() + 1);
+        show(done.get());
+        judgement
     };
-    let all = survey.shapes.len();
-    let mut judgements = vec![None; all];
-    let judged = stream::iter(survey.shapes.iter().map(|shape| &**shape).enumerate())
-        .map(one)
-        .buffer_unordered(AT_A_TIME);
-    let mut judged = pin!(judged.enumerate());
-    progress.show(&format!("looked up the images of 0 of {all} kinds of Pods"));
-    while let Some((before, (place, judgement))) = judged.next().await {
-        judgements[place] = Some(judgement);
-        progress.show(&format!("looked up the images of {} of {all} kinds of Pods", before + 1));
-    }
-    judgements.into_iter().flatten().collect()
+    show(0);
+    stream::iter(survey.shapes.iter().map(|shape| &**shape)).map(one).buffered(AT_A_TIME).collect().await
 }

@@ -1,5 +1,6 @@
 //! Common parts of commands that query registries or an API server: start, decisions, and outcomes for `--fail-on`.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clap::ValueEnum;
@@ -15,7 +16,7 @@ use super::kubernetes::Access;
 use super::output::{Colour, Progress, tell};
 use super::{Failure, Shared};
 use crate::config::Config;
-use crate::serve::{self, Discovered};
+use crate::serve;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::image::{ImageRef, PlatformSet, canonical_host};
 use tolerarch_core::patch;
@@ -26,8 +27,10 @@ use tolerarch_core::review::Subject;
 use tolerarch_engine::decide::{self, BatchLimits, Snapshot, Wait};
 use tolerarch_images::registry::trace::{Trace, TracedRequest};
 use tolerarch_images::registry::{HostSettings, Traces};
-use tolerarch_kubernetes::cluster::UserClient;
+use tolerarch_kubernetes::cluster::{Called, Scope, UserClient};
 use tolerarch_text::escape::shortened;
+
+type Labels = BTreeMap<String, String>;
 
 /// Decision engine of a command, with the progress and the traces of its lookups.
 pub(super) struct Session {
@@ -37,7 +40,8 @@ pub(super) struct Session {
     pub(super) traces: Traces,
     /// Notes for the user on what the cluster shows, and on what could not be read.
     pub(super) notes: Vec<String>,
-    pull_secrets: bool,
+    /// Pods that are reviewed; `None` where no installation has been found.
+    reviewed: Option<Scope>,
 }
 
 /// Decision that does not borrow from its Pod, in the form of `check -o json`. Members are added, never renamed.
@@ -103,53 +107,46 @@ pub(super) fn run_alone<T>(
     run(shared, async |progress| {
         let mut configured = match cluster {
             Some(cluster) => cluster.configured_if_reached(shared).await?,
-            None => shared.load(None)?,
+            None => shared.load(None, None)?,
         };
         if configured.config.discover.is_on() {
             configured.notes.push("this command asks no cluster for pools: they are those of the configuration, whatever `discover` finds".to_owned());
         }
         configured.notes.iter().for_each(|note| tell(&format!("tolerarch: note: {note}")));
-        Ok(work(Session::new(shared, configured, progress, images, None)?.under(profile)?).await)
+        let session = Session::start(shared, configured, progress, None, images).await?;
+        Ok(work(session.under(profile)?).await)
     })
 }
 
 impl Session {
-    /// Makes a session that decides on these images as `serve` would with this configuration, with the cluster's pools.
-    pub(super) async fn in_cluster(
+    /// Makes a session that decides on these images as `serve` would with this configuration, and with the pools that
+    /// the cluster shows, if one is asked.
+    pub(super) async fn start(
         shared: &Shared,
-        mut configured: Configured,
+        configured: Configured,
         progress: Progress,
-        client: &UserClient,
+        client: Option<&UserClient>,
         images: &[ImageRef],
     ) -> Result<Self, Failure> {
+        let Configured { mut config, lessons, mut notes, reviewed } = configured;
         let mut discovered = None;
-        let Configured { config, notes, .. } = &mut configured;
-        if config.discover.is_on() {
-            let shown = Shown::read(client, config.discover).await?;
-            let (found, told) = shown.noted(&config.policy.pools);
-            discovered = Some(found);
-            notes.extend(told);
+        if let Some(client) = client {
+            if config.discover.is_on() {
+                let (found, told) = Shown::read(client, config.discover).await?.noted(&config.policy.pools);
+                discovered = Some(found);
+                notes.extend(told);
+            }
+            notes.extend(client.take_left_out());
         }
-        notes.extend(client.take_left_out());
         // Loopback names in a remote cluster do not mean this machine.
-        let images = if client.is_local { images } else { &[] };
-        Self::new(shared, configured, progress, images, discovered.as_ref())
-    }
-
-    fn new(
-        shared: &Shared,
-        Configured { mut config, lessons, notes, .. }: Configured,
-        progress: Progress,
-        images: &[ImageRef],
-        discovered: Option<&Discovered>,
-    ) -> Result<Self, Failure> {
-        admit_loopback(&mut config, images);
+        if client.is_none_or(|client| client.is_local) {
+            admit_loopback(&mut config, images);
+        }
         let traces = Traces::default();
-        let snapshot = serve::snapshot(&config, &shared.environment, Some(traces.clone()), discovered)?;
+        let snapshot =
+            serve::snapshot(&config, &shared.environment, Some(traces.clone()), discovered.as_ref())?;
         let snapshot = Snapshot { lessons: lessons.into(), ..snapshot };
-        let limits = BatchLimits::new(&config.lookup);
-        let pull_secrets = config.credentials.pull_secrets;
-        Ok(Self { snapshot, limits, progress, traces, notes, pull_secrets })
+        Ok(Self { snapshot, limits: BatchLimits::new(&config.lookup), progress, traces, notes, reviewed })
     }
 
     fn under(mut self, profile: Option<&str>) -> Result<Self, Failure> {
@@ -164,6 +161,12 @@ impl Session {
         };
         *policy = found;
         Ok(self)
+    }
+
+    /// Returns whether Pods with the labels `pod` in a namespace with these labels are reviewed, as far as is known.
+    pub(super) fn called(&self, labels: Option<&Labels>, pod: &Labels) -> Called<'_> {
+        let known = self.reviewed.as_ref().zip(labels);
+        known.map_or(Called::For(None), |(called, labels)| called.called(labels, pod))
     }
 
     /// Decides as the webhook, but waits for every image. With `root`, the Pod's place in its object, builds a patch.
@@ -209,7 +212,8 @@ impl Session {
 
     pub(super) fn lacks_pull_secrets(&self, reason: Reason, pod: &Pod<'_>) -> bool {
         let is_refused = matches!(reason, Reason::Denied | Reason::NotFound);
-        is_refused && !self.pull_secrets && pod.pull_secrets().next().is_some()
+        let are_read = self.snapshot.credentials.reads_pull_secrets();
+        is_refused && !are_read && pod.pull_secrets().next().is_some()
     }
 
     pub(super) fn cause(&self, image: &ImageRef) -> Option<String> {
@@ -246,11 +250,8 @@ fn admit_loopback(config: &mut Config, images: &[ImageRef]) {
         if name != "localhost" && !address.as_ref().is_ok_and(|address| address.is_loopback()) {
             continue;
         }
-        config.network.allow.extend([
-            IpNet::from(IpAddr::from(Ipv4Addr::LOCALHOST)),
-            IpAddr::from(Ipv6Addr::LOCALHOST).into(),
-        ]);
-        config.network.allow.extend(address.map(IpNet::from));
+        let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
+        config.network.allow.extend(loopback.into_iter().chain(address).map(IpNet::from));
         let plain = HostSettings { plain_http: true, ..HostSettings::default() };
         config.registries.hosts.entry(canonical_host(image.host())).or_insert(plain);
     }

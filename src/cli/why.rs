@@ -10,13 +10,13 @@ use serde_json::json;
 
 use super::advice::unread_pull_secrets;
 use super::check::{Object, objects_of};
-use super::output::{Output, Progress, columns, json, paragraphs, print, tell};
+use super::output::{Output, columns, json, paragraphs, print, tell};
 use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
 use explained::Explained;
 use tolerarch_core::image::ImageRef;
-use tolerarch_kubernetes::cluster::{Called, UserClient};
+use tolerarch_kubernetes::cluster::UserClient;
 use types::Target;
 
 #[derive(Debug, Args)]
@@ -42,31 +42,25 @@ impl Why {
             let client = self.access.connect(&shared.environment)?;
             let configured = self.access.configured(shared, &client).await?;
             let namespace = self.access.namespace.as_deref().unwrap_or(&client.namespace);
-            let (objects, mut survey, faults) = self.find(&client, namespace, &progress).await;
-            let labels = survey.labels(namespace);
-            let mut notes = configured.ignored(labels);
-            let reviewed = objects.iter().map(|object| {
-                let (called, label) = (configured.called(labels, &object.labels()), object.label());
-                notes.extend(match called {
-                    Called::For(_) => None,
-                    Called::No => Some(format!(
-                        "no webhook of tolerarch selects the labels of {label} and of the namespace {namespace}, so it is not decided on"
-                    )),
-                    Called::Unknown => Some(format!(
-                        "a matchCondition of the webhook, which is not evaluated here, says whether {label} is decided on"
-                    )),
-                });
-                called != Called::No
-            });
-            let reviewed: Vec<bool> = reviewed.collect();
-            survey.notes.extend(notes);
+            let (objects, faults) = self.find(&client, namespace).await;
+            let mut survey = Survey::default();
+            if !objects.is_empty() {
+                match Survey::read(&client, Some(namespace), &progress).await {
+                    Ok(read) => survey = read,
+                    Err(error) => survey
+                        .notes
+                        .push(format!("Pods cannot be listed, so it is not told where they run: {error}")),
+                }
+            }
+            survey.notes.extend(configured.ignored(survey.labels(namespace)));
             let images: Vec<ImageRef> = objects.iter().flat_map(Object::images).collect();
-            let session = Session::in_cluster(shared, configured, progress, &client, &images).await?;
+            let session = Session::start(shared, configured, progress, Some(&client), &images).await?;
             session.progress.show("looking up images");
             let mut all = Vec::new();
-            for (object, is_reviewed) in objects.iter().zip(reviewed) {
-                all.push(Explained::of(&session, &survey, namespace, is_reviewed, object).await);
+            for object in &objects {
+                all.push(Explained::of(&session, &survey, namespace, object).await);
             }
+            survey.notes.extend(all.iter_mut().filter_map(|one| one.note.take()));
             survey.notes.extend(session.notes);
             let unread = all.iter().filter(|one| one.today.lacks_pull_secrets).count();
             survey.notes.extend(unread_pull_secrets(unread, "these objects"));
@@ -85,13 +79,8 @@ impl Why {
         Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Reads the objects and all Pods of their namespace, with messages about objects that could not be read.
-    async fn find(
-        &self,
-        client: &UserClient,
-        namespace: &str,
-        progress: &Progress,
-    ) -> (Vec<Object>, Survey, Vec<String>) {
+    /// Reads the objects, with messages about those that could not be read.
+    async fn find(&self, client: &UserClient, namespace: &str) -> (Vec<Object>, Vec<String>) {
         let (mut objects, mut faults) = (Vec::new(), Vec::new());
         for target in &self.targets {
             let read = async {
@@ -104,15 +93,6 @@ impl Why {
                 Err(message) => faults.push(format!("{}: {message}", target.text)),
             }
         }
-        let mut survey = Survey::default();
-        if !objects.is_empty() {
-            match Survey::read(client, Some(namespace), progress).await {
-                Ok(read) => survey = read,
-                Err(error) => survey
-                    .notes
-                    .push(format!("Pods cannot be listed, so it is not told where they run: {error}")),
-            }
-        }
-        (objects, survey, faults)
+        (objects, faults)
     }
 }

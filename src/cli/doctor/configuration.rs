@@ -1,70 +1,60 @@
 //! The configuration of an installation, as its Pods have it.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec, Service};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use super::findings::{Exam, Status};
+use super::findings::{Exam, Findings, Status, some_of};
 use super::installation::{Backend, deployments, labels, serving};
 use super::webhooks::{self, by_service};
 use crate::cli::kubernetes::get;
 use crate::config::{Config, Sources};
+use tolerarch_core::policy::Mode;
 use tolerarch_kubernetes::cluster::{RequestError, Scope, UserClient, Webhook};
 use tolerarch_support::environment::Environment;
 
 /// Time until a changed ConfigMap is in all Pods: the kubelet's sync period (60 s), the age of its cache, and a margin.
 const ARRIVAL: SignedDuration = SignedDuration::from_secs(120);
 
+/// Configuration of an installation, or of a file in its place.
+#[derive(Default)]
 pub(in crate::cli) struct Installed {
     pub(in crate::cli) namespace: String,
-    /// Name of the ConfigMap, for the user.
+    /// Name of the ConfigMap or file, for the user.
     pub(in crate::cli) source: String,
     pub(in crate::cli) text: String,
     /// Environment of the Pods, which beats the text.
     pub(in crate::cli) environment: Environment,
     /// Note that replicas may still decide by an earlier text.
     pub(in crate::cli) change: Option<String>,
-    /// Pods that are reviewed.
+    /// Pods that are reviewed; none where only the configuration is read.
     pub(in crate::cli) reviewed: Scope,
 }
 
-/// ConfigMap of Pods, and their environment.
-struct Mounted {
-    source: String,
-    text: String,
-    environment: Environment,
-    changed: Option<Timestamp>,
-}
-
-/// Reads the configuration of the Pods: from the file if one is named, otherwise from the mounted ConfigMap. Returns also
-/// whether all of them have it by now.
-pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<(Config, bool)> {
+/// Reads the configuration of the Pods: from the file if one is named, otherwise from the mounted ConfigMap.
+pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<Config> {
     let Exam { client, config, findings, .. } = exam;
-    let mut has_arrived = true;
     let read = match config {
-        Some(file) => match std::fs::read_to_string(*file) {
-            Ok(text) => Ok((file.display().to_string(), text, Environment::default())),
-            Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
-        },
-        None => {
-            let specs = backend.pods.iter().filter_map(|pod| pod.spec.as_ref());
-            let found = mounted(client, &backend.namespace, specs).await;
-            found.map(|Mounted { source, text, environment, changed }| {
-                if let Some(change) = on_its_way(&source, changed, &backend.pods) {
-                    has_arrived = false;
-                    let fix = "kubelets bring it to them within two minutes; then run this again";
-                    findings.add(Status::Unknown, "configuration", change, fix);
-                }
-                (source, text, environment)
-            })
+        Some(file) => {
+            let (source, text) = (file.display().to_string(), std::fs::read_to_string(*file));
+            let unread = |error| format!("{} cannot be read: {error}", file.display());
+            text.map(|text| Installed { source, text, ..Installed::default() }).map_err(unread)
         }
+        None => mounted(client, &backend.namespace, &backend.pods, &[]).await,
     };
     let read = read.map_err(|message| findings.unknown("configuration", message));
-    let (source, text, environment) = read.ok()?;
+    let Installed { source, text, environment, change, .. } = read.ok()?;
+    let has_arrived = change.is_none();
+    if let Some(change) = change {
+        let fix = "kubelets bring it to them within two minutes; then run this again";
+        findings.add(Status::Unknown, "configuration", change, fix);
+    }
     match (Sources { environment, ..Sources::default() }).read(&text) {
         Ok(loaded) => {
             findings.ok("configuration", format!("{source} is valid"));
-            Some((loaded.config, has_arrived))
+            check_mode(&loaded.config, has_arrived, findings);
+            Some(loaded.config)
         }
         Err(faults) => {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
@@ -78,9 +68,24 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<(Con
     }
 }
 
+fn check_mode(config: &Config, has_arrived: bool, findings: &mut Findings) {
+    let profiles = config.profiles.iter().map(|(name, profile)| (name.as_str(), profile.mode));
+    let observe = [("the default profile", config.policy.mode)].into_iter().chain(profiles);
+    let observe = observe.filter(|(_, mode)| *mode == Mode::Observe).map(|(name, _)| name);
+    match some_of(observe).as_str() {
+        "" if has_arrived => findings.ok("mode", "the configuration says enforce"),
+        "" => findings.unknown("mode", "enforce, once all replicas have the configuration"),
+        names => findings.add(
+            Status::Unknown,
+            "mode",
+            format!("observe ({names}): Pods are decided, counted and logged, and none is changed"),
+            "set it to enforce (config.mode in the chart) when the log says what you expect",
+        ),
+    }
+}
+
 /// Returns a note on a change that kubelets may not have brought to all Pods yet.
-fn on_its_way(source: &str, changed: Option<Timestamp>, pods: &[Pod]) -> Option<String> {
-    let changed = changed?;
+fn on_its_way(source: &str, changed: Timestamp, pods: &[Pod]) -> Option<String> {
     let since = Timestamp::now().duration_since(changed);
     let mut started =
         pods.iter().filter_map(|pod| Some(pod.status.as_ref()?.start_time.as_ref()?.0 < changed));
@@ -91,12 +96,16 @@ fn on_its_way(source: &str, changed: Option<Timestamp>, pods: &[Pod]) -> Option<
         .then(|| format!("{source} was changed {since} s ago: replicas may still decide by what it was"))
 }
 
-/// Reads the ConfigMap of the first of these that has one; fails with the reason why there is none.
+/// Reads the ConfigMap of the first of these Pods, or else Deployments, that has one; fails with the reason why there is
+/// none.
 async fn mounted(
     client: &UserClient,
     namespace: &str,
-    specs: impl Iterator<Item = &PodSpec>,
-) -> Result<Mounted, String> {
+    pods: &[Pod],
+    deployments: &[Deployment],
+) -> Result<Installed, String> {
+    let templates = deployments.iter().filter_map(|known| known.spec.as_ref()?.template.spec.as_ref());
+    let specs = pods.iter().filter_map(|pod| pod.spec.as_ref()).chain(templates);
     let mut mounting = specs.filter_map(|spec| {
         let volume = spec.volumes.iter().flatten().find(|volume| volume.name == "config");
         Some((spec, &volume?.config_map.as_ref()?.name))
@@ -116,7 +125,9 @@ async fn mounted(
     if environment != Environment::default() {
         source += " with the environment of its Pods";
     }
-    Ok(Mounted { source, text, environment, changed })
+    let change = changed.and_then(|changed| on_its_way(&source, changed, pods));
+    let (namespace, reviewed) = (namespace.to_owned(), Scope::default());
+    Ok(Installed { namespace, source, text, environment, change, reviewed })
 }
 
 /// Reads the configuration of the first installation.
@@ -138,13 +149,10 @@ pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed,
     let (pods, labels) = read.await.map_err(unread)?;
     // Without a Pod, the template shows what the next one will mount.
     let templates = if pods.is_empty() { deployments(client, namespace, &labels).await } else { Vec::new() };
-    let templates = templates.iter().filter_map(|known| known.spec.as_ref()?.template.spec.as_ref());
-    let specs = pods.iter().filter_map(|pod| pod.spec.as_ref()).chain(templates);
-    let Mounted { mut source, text, environment, changed } = mounted(client, namespace, specs).await?;
-    let change = on_its_way(&source, changed, &pods);
+    let mut found = mounted(client, namespace, &pods, &templates).await?;
     if installed.len() > 1 {
-        source += &format!(", the first of {} installations", installed.len());
+        found.source += &format!(", the first of {} installations", installed.len());
     }
-    let reviewed = Scope::of(ours.into_iter().cloned());
-    Ok(Installed { namespace: namespace.to_owned(), source, text, environment, change, reviewed })
+    found.reviewed = Scope::of(ours.into_iter().cloned());
+    Ok(found)
 }

@@ -13,6 +13,7 @@ use super::super::survey::{Survey, SurveyedPod};
 use tolerarch_core::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REASON_KEY, REQUIRED_KEY, Usage};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
+use tolerarch_kubernetes::cluster::Called;
 use tolerarch_text::escape::shortened;
 
 /// Explanation of an object, in the form of `-o json`. Members are added, never renamed.
@@ -20,6 +21,9 @@ use tolerarch_text::escape::shortened;
 pub(super) struct Explained {
     #[serde(skip)]
     label: String,
+    /// Note that no decision is made, or that it is not known.
+    #[serde(skip)]
+    pub(super) note: Option<String>,
     kind: String,
     name: String,
     path: String,
@@ -72,15 +76,18 @@ impl Marks {
 }
 
 impl Explained {
-    /// Explains an object of a namespace, whose Pods are reviewed or not.
-    pub(super) async fn of(
-        session: &Session,
-        survey: &Survey,
-        namespace: &str,
-        is_reviewed: bool,
-        object: &Object,
-    ) -> Self {
+    pub(super) async fn of(session: &Session, survey: &Survey, namespace: &str, object: &Object) -> Self {
         let Place { kind, name, path, .. } = object.place.clone();
+        let (label, called) = (object.label(), session.called(survey.labels(namespace), &object.labels()));
+        let note = match called {
+            Called::For(_) => None,
+            Called::No => Some(format!(
+                "no webhook of tolerarch selects the labels of {label} and of the namespace {namespace}, so it is not decided on"
+            )),
+            Called::Unknown => Some(format!(
+                "a matchCondition of the webhook, which is not evaluated here, says whether {label} is decided on"
+            )),
+        };
         let pod = object.pod().ok();
         let terms = survey.terms(namespace);
         let policy = session.snapshot.policy_for(terms.profile).unwrap_or(&session.snapshot.policy);
@@ -88,7 +95,7 @@ impl Explained {
             Some(pod) => session.examine(policy, namespace, pod).await,
             None => Examined::unchanged(Reason::Malformed),
         };
-        if terms.is_opted_out || !is_reviewed {
+        if terms.is_opted_out || called == Called::No {
             let reason = if terms.is_opted_out { Reason::OptedOut } else { Reason::NotApplicable };
             (today.decision, today.reason) = ("unchanged", reason);
             today.lacks_pull_secrets = false;
@@ -96,8 +103,7 @@ impl Explained {
         let pods = survey.pods.iter().filter(|pod| pod.is_of(&kind, &name));
         let pods = pods.map(|pod| PodState::of(survey, &today.images, pod)).collect();
         let decided = pod.filter(|_| kind == "Pod").map(|pod| Marks::of(Some(&pod)));
-        let (label, namespace) = (object.label(), namespace.to_owned());
-        Self { label, kind, name, path, namespace, today, decided, pods }
+        Self { label, note, kind, name, path, namespace: namespace.to_owned(), today, decided, pods }
     }
 
     pub(super) fn table(&self, width: Option<usize>) -> String {

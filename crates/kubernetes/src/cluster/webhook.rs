@@ -155,6 +155,7 @@ pub fn covers(rule: [&Option<Vec<String>>; 3], wanted: [&str; 3]) -> bool {
 }
 
 /// Webhooks that are called when Pods are created.
+#[derive(Default)]
 pub struct Scope(Vec<Webhook>);
 
 #[derive(Debug, PartialEq, Eq)]
