@@ -40,30 +40,22 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
         let (leadership, resignation) = (elector.leadership(), elector.resignation());
         process.keep("election", elector.state.clone(), elector, |task| Box::pin(task.run()));
         let recorder = Recorder::new(own.clone());
-        let context = Context { leadership, cluster, watcher, current: Arc::clone(&live.current), settings };
-        let learner = Arc::new(Learner::new(Arc::clone(&context.cluster), failed_images));
+        let learner = Arc::new(Learner::new(Arc::clone(&cluster), failed_images));
+        let (current, metrics) = (Arc::clone(&live.current), own.clone());
+        let context = Context { leadership, cluster, watcher, current, settings, metrics, recorder, learner };
         let discovering = live.clone();
         let pending = PendingPods {
             context: context.clone(),
             is_discovered: Box::new(move || discovering.is_discovered()),
-            recorder: recorder.clone(),
-            learner: Arc::clone(&learner),
-            metrics: own.clone(),
             state: Reported::default(),
         };
         process.keep("pending-pods", pending.state.clone(), pending, |task| Box::pin(task.run()));
-        let failing = FailingPods {
-            context: context.clone(),
-            recorder: recorder.clone(),
-            learner,
-            metrics: own.clone(),
-            state: Reported::default(),
-        };
+        let failing = FailingPods { context: context.clone(), state: Reported::default() };
         process.keep("failing-pods", failing.state.clone(), failing, |task| Box::pin(task.run()));
         let events = EventLoop {
             leadership: context.leadership.clone(),
             cluster: Arc::clone(&context.cluster),
-            recorder,
+            recorder: context.recorder.clone(),
             instance: name(environment),
             state: Reported::default(),
         };
@@ -74,7 +66,7 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
             state: Reported::default(),
         };
         process.keep("census", census.state.clone(), census, |task| Box::pin(task.run()));
-        let node_taints = NodeTaints { context, metrics: own, state: Reported::default() };
+        let node_taints = NodeTaints { context, state: Reported::default() };
         process.keep("node-taints", node_taints.state.clone(), node_taints, |task| Box::pin(task.run()));
 
         let (admin, repair) = (address(&process.admin), config.controller.repair);

@@ -3,20 +3,19 @@
 //!
 //! Of all Pods only those with a failure are kept, until they have been examined.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::de::IgnoredAny;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
+use super::ControllerSettings;
 use super::container_failure::{ContainerFailure, Evidence, failures, is_exec_format};
 use super::evictor::{self, FailedPod};
 use super::fair_queue::FairQueue;
 use super::loops::{Context, lookup_limits, tell, while_on};
 use super::note::{WRONG_ARCHITECTURE, is_claimed, kept, wrong};
 use super::pace::Pace;
-use super::{ControllerMetrics, ControllerSettings, Learner, Recorder};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Kept, Purpose};
 use tolerarch_core::policy::Mode;
@@ -44,9 +43,6 @@ const EVICTIONS: usize = 512;
 
 pub struct FailingPods {
     pub context: Context,
-    pub recorder: Recorder,
-    pub learner: Arc<Learner>,
-    pub metrics: ControllerMetrics,
     pub state: Reported,
 }
 
@@ -76,7 +72,7 @@ struct Look {
 impl FailingPods {
     pub async fn run(&mut self) {
         loop {
-            let kept = self.learner.keep(&self.context.leadership, &self.state);
+            let kept = self.context.learner.keep(&self.context.leadership, &self.state);
             let work = async { tokio::join!(self.follow(), kept).0 };
             let is_on = |settings: &ControllerSettings| settings.events || settings.learn;
             self.context.leadership.lead(while_on(&self.context.settings, is_on, work)).await;
@@ -100,7 +96,7 @@ impl FailingPods {
             tokio::select! {
                 Some(change) = changes.next() => {
                     tell(&self.state, PODS_UNREAD, &change);
-                    self.learner.see(&change, &self.context, &self.recorder);
+                    self.context.learner.see(&change, &self.context);
                     if let Change::Listed(pod) | Change::Applied(pod) = change
                         && let Some((pod, failures)) = self.failing(pod)
                         && looked.insert(pod.uid())
@@ -159,7 +155,7 @@ impl FailingPods {
 
     async fn evict(&self, pod: FailedPod) {
         let Some(answer) = pod.evict(&self.context).await else { return };
-        let result = self.metrics.evicted(self.learn(NO_EVICTIONS, answer));
+        let result = self.context.metrics.evicted(self.learn(NO_EVICTIONS, answer));
         let FailedPod { namespace, name, .. } = pod;
         tracing::info!(%namespace, pod = name, result, "eviction of a Pod whose image failed on the node's architecture");
     }
@@ -217,10 +213,10 @@ impl FailingPods {
             let kept = failed.as_ref().map(kept).unwrap_or_default();
             if events {
                 let note = || wrong(failure, &node, platforms) + &kept;
-                self.recorder.record(ObjectEvent::on(pod, WRONG_ARCHITECTURE), note);
+                self.context.recorder.record(ObjectEvent::on(pod, WRONG_ARCHITECTURE), note);
             }
             if let Some(failed) = failed {
-                self.learner.learn(Lesson::Image(failed.clone()));
+                self.context.learner.learn(Lesson::Image(failed.clone()));
                 look.failed = Some(failed).filter(|_| is_enforced);
             }
         }

@@ -10,7 +10,7 @@ use tokio::time::{Duration, sleep};
 use super::loops::Context;
 use super::note::{OWNER_RECREATES, RECREATES};
 use super::recreations::Recreations;
-use super::{ControllerSettings, Leadership, Recorder};
+use super::{ControllerSettings, Leadership};
 use tolerarch_engine::lessons::{Lesson, Lessons, Timestamp};
 use tolerarch_kubernetes::cluster::{
     Change, Cluster, ClusterError, ConfigMap, ObjectEvent, OwnedName, RECORD, StoredPod, record,
@@ -47,13 +47,15 @@ impl Learner {
     }
 
     /// Learns from a change of a Pod whether its owner deletes changed Pods.
-    pub(super) fn see(&self, change: &Change<StoredPod>, context: &Context, recorder: &Recorder) {
+    pub(super) fn see(&self, change: &Change<StoredPod>, context: &Context) {
         let Change::Applied(pod) = change else { return };
         let ControllerSettings { learn, events, .. } = *context.settings.borrow();
         if learn && let Some(owner) = self.recreations.lock().take(pod) {
             self.learn(Lesson::Owner(owner));
             if events && let Some(owner) = pod.controller().cloned() {
-                recorder.record(ObjectEvent::on_owner(pod, owner, OWNER_RECREATES), || RECREATES.to_owned());
+                context
+                    .recorder
+                    .record(ObjectEvent::on_owner(pod, owner, OWNER_RECREATES), || RECREATES.to_owned());
             }
         }
     }

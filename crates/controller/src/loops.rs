@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Duration;
 
 use super::pace::Pace;
-use super::{ControllerSettings, Leadership};
+use super::{ControllerMetrics, ControllerSettings, Leadership, Learner, Recorder};
 use tolerarch_engine::decide::{BatchLimits, Current};
 use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, PatchType, Watcher};
@@ -21,6 +21,9 @@ pub struct Context {
     pub watcher: Watcher,
     pub current: Current,
     pub settings: watch::Receiver<ControllerSettings>,
+    pub metrics: ControllerMetrics,
+    pub recorder: Recorder,
+    pub learner: Arc<Learner>,
 }
 
 impl Context {

@@ -8,9 +8,9 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
 use self::queue::Queue;
+use super::NodeTaint;
 use super::loops::{Context, Writer, Written, tell};
 use super::metrics::{CONTESTED, IN_THE_WAY};
-use super::{ControllerMetrics, NodeTaint};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Node, PatchType, TAINTS_KEY};
 use tolerarch_support::concurrency::Tenant;
 use tolerarch_support::health::{Reported, State};
@@ -23,7 +23,6 @@ const WRITING: usize = 8;
 
 pub struct NodeTaints {
     pub context: Context,
-    pub metrics: ControllerMetrics,
     pub state: Reported,
 }
 
@@ -107,7 +106,7 @@ impl NodeTaints {
     async fn write(&self, writer: &Writer<'_>, node: &str, patch: &Value) -> Written {
         let path = format!("{}/{node}", Node::PATH);
         let written = writer.patch(&Tenant::Operator, &path, PatchType::MERGE, patch).await?;
-        let result = self.metrics.tainted(written);
+        let result = self.context.metrics.tainted(written);
         // Our taints that the node has after the change.
         let taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default();
         match written {
@@ -121,7 +120,7 @@ impl NodeTaints {
     }
 
     fn notice(&self, node: &str, result: &'static str, what: &str) {
-        self.metrics.node_taints.with_label_values(&[result]).inc();
+        self.context.metrics.node_taints.with_label_values(&[result]).inc();
         tracing::warn!(node, "{what}");
     }
 }

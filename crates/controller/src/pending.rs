@@ -4,16 +4,14 @@
 
 mod pods;
 
-use std::sync::Arc;
-
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
 use self::pods::Pods;
+use super::ControllerSettings;
 use super::loops::{Context, Writer, Written, tell, while_on};
 use super::note::{self, POOL_CLOSED, POOL_OPENED};
 use super::repair::{self, patch_of, repair};
-use super::{ControllerMetrics, ControllerSettings, Learner, Recorder};
 use tolerarch_core::policy::Mode;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide::{self, Wait};
@@ -37,9 +35,6 @@ pub struct PendingPods {
     pub context: Context,
     /// Returns whether all pools of the cluster have been read: before, a pool may open more than is known.
     pub is_discovered: Box<dyn Fn() -> bool + Send + Sync>,
-    pub recorder: Recorder,
-    pub learner: Arc<Learner>,
-    pub metrics: ControllerMetrics,
     pub state: Reported,
 }
 
@@ -79,7 +74,7 @@ impl PendingPods {
             tokio::select! {
                 Some(change) = changes.next() => {
                     tell(&self.state, PODS_UNREAD, &change);
-                    self.learner.see(&change, &self.context, &self.recorder);
+                    self.context.learner.see(&change, &self.context);
                     pods.take(change);
                 }
                 Some(change) = of_namespaces.next() => {
@@ -171,16 +166,16 @@ impl PendingPods {
             && policy.mode_for(facts) == Mode::Enforce;
         if tells && is_closed && (!is_temporary || since.elapsed() >= TOLD) {
             let note = || note::closed(&policy.pools, &decision.blockers);
-            self.recorder.record(ObjectEvent::on(pod, POOL_CLOSED), note);
+            self.context.recorder.record(ObjectEvent::on(pod, POOL_CLOSED), note);
         }
         if is_temporary {
             return Look::Unknown;
         }
         let opened = decision.opened.clone();
         let Some(patch) = patch_of(pod, facts, decision).filter(|_| repairs) else { return Look::Settled };
-        let written = repair(writer, &self.metrics, pod, &patch).await;
+        let written = repair(writer, &self.context.metrics, pod, &patch).await;
         if tells && written == Some(Ok(())) {
-            self.recorder.record(ObjectEvent::on(pod, POOL_OPENED), || note::opened(opened));
+            self.context.recorder.record(ObjectEvent::on(pod, POOL_OPENED), || note::opened(opened));
         }
         Look::Tried(written)
     }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::testing::PATIENCE;
-use crate::{ControllerMetrics, Elector};
+use crate::testing::{PATIENCE, learner};
+use crate::{ControllerMetrics, Elector, Recorder};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
@@ -51,6 +51,9 @@ async fn until(bench: &Bench, lists: &Lists, census: Duration, what: impl Fn(&st
             watcher: lists.watcher(),
             current: bench.current.clone(),
             settings,
+            metrics: counts.clone(),
+            recorder: Recorder::new(counts),
+            learner: learner(&objects),
         },
         metrics: CensusMetrics::register(&metrics).unwrap(),
         state: Reported::default(),

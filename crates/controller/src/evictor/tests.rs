@@ -5,11 +5,13 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::{ControllerSettings, Leadership};
+use crate::testing::learner;
+use crate::{ControllerMetrics, ControllerSettings, Leadership, Recorder};
 use tolerarch_engine::decide::Snapshot;
 use tolerarch_engine::decide::testing::Bench;
 use tolerarch_engine::lessons::{Evidence, Lesson, Lessons, Timestamp};
 use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
+use tolerarch_support::metrics::Metrics;
 
 const EVICTION: &str = "/api/v1/namespaces/team/pods/web-1/eviction";
 
@@ -69,12 +71,16 @@ async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
     let (bench, objects) = (Bench::new().await, Objects::start().await);
     let (sender, settings) =
         watch::channel(ControllerSettings { evict_failed: true, ..ControllerSettings::default() });
+    let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
     let context = Context {
         leadership: Leadership::held(),
         cluster: Arc::new(objects.cluster()),
         watcher: Lists::start().await.watcher(),
         current: bench.current.clone(),
         settings,
+        recorder: Recorder::new(metrics.clone()),
+        learner: learner(&objects),
+        metrics,
     };
     let mut evicted = Recently::new(REMEMBERED.0, REMEMBERED.1);
     let own = pod(POOLS_KEY, &owner("ReplicaSet", "a", true));

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::testing::{PATIENCE, learner};
-use crate::{ControllerMetrics, Elector, EventLoop, Leadership};
+use crate::{ControllerMetrics, Elector, EventLoop, Leadership, Recorder};
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_engine::lessons::{Lessons, Timestamp};
@@ -104,10 +104,10 @@ impl World {
                 watcher: self.lists.watcher(),
                 current: self.bench.current.clone(),
                 settings,
+                recorder,
+                learner: learner(&self.objects),
+                metrics,
             },
-            recorder,
-            learner: learner(&self.objects),
-            metrics,
             state: Reported::default(),
         };
         let reached = async {
@@ -226,10 +226,10 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
             watcher: world.lists.watcher(),
             current: world.bench.current.clone(),
             settings,
+            recorder: Recorder::new(metrics.clone()),
+            learner: learner(&world.objects),
+            metrics,
         },
-        recorder: Recorder::new(metrics.clone()),
-        learner: learner(&world.objects),
-        metrics,
         state: Reported::default(),
     };
     let until = async |what: &str, is_so: &dyn Fn() -> bool| {
@@ -442,10 +442,10 @@ async fn a_pod_that_is_only_observed_is_not_to_be_evicted() {
             watcher: world.lists.watcher(),
             current: world.bench.current.clone(),
             settings: watch::channel(ControllerSettings::default()).1,
+            recorder: Recorder::new(metrics.clone()),
+            learner: learner(&world.objects),
+            metrics,
         },
-        recorder: Recorder::new(metrics.clone()),
-        learner: learner(&world.objects),
-        metrics,
         state: Reported::default(),
     };
     for mode in [Mode::Enforce, Mode::Observe] {

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::*;
-use crate::testing::{Log, PATIENCE};
-use crate::{ControllerSettings, Elector};
+use crate::testing::{Log, PATIENCE, learner};
+use crate::{ControllerMetrics, ControllerSettings, Elector, Recorder};
 use tolerarch_engine::decide::testing::Bench;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
@@ -73,8 +73,10 @@ impl World {
                 watcher: self.nodes.watcher(),
                 current: Bench::new().await.current.clone(),
                 settings: self.settings.subscribe(),
+                metrics: self.counts.clone(),
+                recorder: Recorder::new(self.counts.clone()),
+                learner: learner(&objects),
             },
-            metrics: self.counts.clone(),
             state: Reported::default(),
         };
         let reached = async {

@@ -1,10 +1,12 @@
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use testregistry::Fault;
 use tokio::sync::watch;
 
 use super::*;
 use crate::testing::{PATIENCE, learner};
-use crate::{ControllerSettings, Elector, EventLoop, Leadership, Recorder};
+use crate::{ControllerMetrics, ControllerSettings, Elector, EventLoop, Leadership, Recorder};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_images::credentials::Credentials;
 use tolerarch_images::resolver::CacheSettings;
@@ -122,11 +124,11 @@ impl World {
                 watcher: self.lists.watcher(),
                 current: self.bench.current.clone(),
                 settings,
+                recorder: recorder.clone(),
+                learner: learner(&self.objects),
+                metrics: self.counts.clone(),
             },
             is_discovered: Box::new(|| true),
-            recorder: recorder.clone(),
-            learner: learner(&self.objects),
-            metrics: self.counts.clone(),
             state: Reported::default(),
         };
         let reached = async {
@@ -298,11 +300,11 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
             watcher: world.lists.watcher(),
             current: world.bench.current.clone(),
             settings,
+            recorder: Recorder::new(world.counts.clone()),
+            learner: learner(&world.objects),
+            metrics: world.counts.clone(),
         },
         is_discovered: Box::new(|| true),
-        recorder: Recorder::new(world.counts.clone()),
-        learner: learner(&world.objects),
-        metrics: world.counts.clone(),
         state: Reported::default(),
     };
     let component = tolerarch_support::health::Component::new("pending-pods").reported(pending.state.clone());
