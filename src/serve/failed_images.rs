@@ -13,17 +13,13 @@ const COUNT: Duration = Duration::from_secs(30);
 const UNREAD: &str = "the ConfigMap of images that failed cannot be read; what was read last counts";
 
 pub(super) struct Record {
-    watcher: Watcher,
-    name: OwnedName,
-    live: Live,
+    pub(super) watcher: Watcher,
+    pub(super) name: OwnedName,
+    pub(super) live: Live,
     pub(super) state: Reported,
 }
 
 impl Record {
-    pub(super) fn new(watcher: Watcher, name: OwnedName, live: Live) -> Self {
-        Self { watcher, name, live, state: Reported::default() }
-    }
-
     pub(super) async fn run(&mut self) {
         let mut changes = self.watcher.follow_one(&self.name.namespace, &self.name.name);
         let (mut known, mut counts) = (Known::default(), interval(COUNT));

@@ -22,8 +22,8 @@ pub(super) struct Families {
     /// Images that are kept from an architecture, and owners whose Pods stay unchanged.
     pub(super) lessons: [IntGauge; 2],
     /// Reloads of the configuration that failed, and that succeeded.
-    reloads: [IntCounter; 2],
-    last_reload: IntGauge,
+    pub(super) reloads: [IntCounter; 2],
+    pub(super) last_reload: IntGauge,
 }
 
 impl Families {
@@ -59,11 +59,6 @@ impl Families {
             reloads: ["failure", "success"].map(|result| reloads.with_label_values(&[result])),
             last_reload,
         })
-    }
-
-    pub(super) fn reloaded(&self, success: bool) {
-        self.reloads[usize::from(success)].inc();
-        self.last_reload.set(success.into());
     }
 }
 

@@ -103,7 +103,8 @@ impl Process {
             let namespace =
                 Cluster::of(Caller::Service, environment).map_err(connected)?.namespace().to_owned();
             let name = OwnedName { namespace, name: settings.failed_images() };
-            let record = Record::new(live.watcher().map_err(connected)?, name, live.clone());
+            let watcher = live.watcher().map_err(connected)?;
+            let record = Record { watcher, name, live: live.clone(), state: Reported::default() };
             self.keep("failed-images", record.state.clone(), record, |task| Box::pin(task.run()));
         }
         if let Some(keeper) = keeper {
@@ -149,7 +150,7 @@ impl Process {
             () = supervisor.ended() => return Err(ServeError::Supervisor),
             _ = &mut admin => return Err(ServeError::Accept("admin.listen")),
         }
-        supervisor.stop().await;
+        supervisor.tasks.shutdown().await;
         phase.send_replace(Phase::Stopping);
         if timeout(FINISH_TIME, admin).await.is_err() {
             tracing::debug!("a reader of metrics was cut off");

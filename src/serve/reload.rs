@@ -108,7 +108,8 @@ impl Follower {
         self.seen = now;
         let old = self.live.config();
         let reloaded = self.reload();
-        self.live.metrics.reloaded(reloaded.is_ok());
+        self.live.metrics.reloads[usize::from(reloaded.is_ok())].inc();
+        self.live.metrics.last_reload.set(reloaded.is_ok().into());
         match reloaded {
             Ok(kept) => {
                 let config = self.live.config();

@@ -19,7 +19,7 @@ pub(super) type Run<T> = fn(&mut T) -> BoxFuture<'_, ()>;
 
 pub(super) struct Supervisor {
     pub(super) restarts: IntCounterVec,
-    tasks: JoinSet<()>,
+    pub(super) tasks: JoinSet<()>,
 }
 
 impl Supervisor {
@@ -62,10 +62,6 @@ impl Supervisor {
                 pause = (2 * pause).min(LONGEST_PAUSE);
             }
         });
-    }
-
-    pub(super) async fn stop(mut self) {
-        self.tasks.shutdown().await;
     }
 
     /// Waits until the supervision itself ends, by an internal error.

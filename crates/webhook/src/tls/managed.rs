@@ -109,8 +109,8 @@ impl CertificateIssuer {
     }
 
     fn failed(&mut self, Failure { operation, cause }: &Failure) {
-        self.metrics.failed(*operation);
         let Operation(operation, right) = *operation;
+        self.metrics.failures.with_label_values(&[operation]).inc();
         let text = format!("{operation}: {cause}");
         if self.failing.as_ref() != Some(&text) {
             let missing = matches!(cause, Cause::Cluster(ClusterError::Forbidden)).then_some(right);

@@ -52,7 +52,7 @@ pub(super) struct Failure {
 
 #[derive(Clone)]
 pub struct ManagedMetrics {
-    failures: IntCounterVec,
+    pub(super) failures: IntCounterVec,
     pub(super) ca_expiry: IntGauge,
 }
 
@@ -71,9 +71,5 @@ impl ManagedMetrics {
             "When the newest CA of managed certificates expires, in seconds since 1970; 0 without one.",
         )?;
         Ok(Self { failures, ca_expiry })
-    }
-
-    pub(super) fn failed(&self, operation: Operation) {
-        self.failures.with_label_values(&[operation.0]).inc();
     }
 }
