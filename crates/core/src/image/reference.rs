@@ -236,7 +236,7 @@ fn is_repository(repository: &str) -> bool {
 fn is_tag(tag: &str) -> bool {
     (1..=MAX_TAG).contains(&tag.len())
         && !tag.starts_with(['.', '-'])
-        && tag.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
+        && tag.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
 /// Returns whether a component of a repository may have this byte beside separators.
