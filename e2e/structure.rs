@@ -22,7 +22,7 @@ const CRATES: [&str; 9] = [
     "tolerarch-text",
 ];
 /// Lines of production code. It may only become less.
-const LINES: usize = 35_563;
+const LINES: usize = 34_721;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
