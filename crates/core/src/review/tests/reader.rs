@@ -170,7 +170,7 @@ fn is_in_doubt_over_what_is_no_json_where_it_is_read() {
     assert!(json::read::<IgnoredAny>(b"\"\xff\"").is_err());
 }
 
-/// Nobody but the API server, which writes JSON, says which Pod is created.
+/// Reviews come from the API server, which writes nothing but JSON.
 #[test]
 fn what_is_skipped_only_has_to_end() {
     for value in ["tru", "nulll", "-", "01", "1.", "+1", "\"\\x\"", "{\"a\"}", "{\"a\"::1}", "[,1]", "[1}"] {
