@@ -47,7 +47,7 @@ const WAITING: usize = 16 << 20;
 // - 25 MiB: the program.
 //
 // The rest, 150 MiB, is for what the allocator keeps, and for what lasts no longer than a poll on each of the runtime's
-// threads: a body that grows (its old buffer, 4 MiB), and a review that is read (its lists, 2 MiB, and unescaped texts).
+// threads: a body that grows (its old buffer, 4 MiB), and a review that is read (3 MiB of marks, 2 of lists, and texts).
 const _: () = assert!(HEAD_BYTES <= FREE);
 /// Minimal pace of a body. API servers send it within milliseconds, in one go.
 const PACE: Pace = Pace { grace: Duration::from_secs(2), rate: 1 << 20 };
