@@ -41,7 +41,7 @@ pub use node::{Node, TAINTS_KEY, Taint};
 pub use node_pool::NodePool;
 pub use owned::{ConfigMap, Lease, LeaseSpec, MicroTime, OwnedName, RECORD, micro_time, record};
 pub use pod::{ContainerStatus, Phase, StoredPod};
-pub use quantity::{Quantity, QuantityError};
+pub use quantity::Quantity;
 pub use tolerarch_core::pod::is_name;
 pub use user::UserClient;
 pub use watch::{Change, Followed, Known, Watcher, unread_objects};

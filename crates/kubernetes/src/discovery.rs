@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 pub use inventory::{Inventory, NodeKind};
 pub use metrics::{mismatch_gauge, show_mismatches};
-pub use next_node::{Obstacle, Verdict, next_node_pool};
+pub use next_node::{Verdict, next_node_pool};
 pub use taints::lacking;
 
 use crate::cluster::{NodePool, Taint};

@@ -78,8 +78,8 @@ impl TryFrom<Value> for NodePool {
 /// Returns the quantities among these, which may be numbers in JSON.
 fn quantities(read: BTreeMap<String, Value>) -> BTreeMap<String, Quantity> {
     let quantity = |value: Value| match value {
-        Value::String(text) => text.parse().ok(),
-        other => other.to_string().parse().ok(),
+        Value::String(text) => Quantity::parse(&text),
+        other => Quantity::parse(&other.to_string()),
     };
     read.into_iter().filter_map(|(name, value)| Some((name, quantity(value)?))).collect()
 }

@@ -1,7 +1,6 @@
 //! Amounts of resources, read as Kubernetes reads them (k8s.io/apimachinery `resource.ParseQuantity`).
 
 use std::ops::Add;
-use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error};
 
@@ -14,10 +13,6 @@ const POWERS: u32 = 60;
 /// An amount of a resource, to the billionth, as in Kubernetes. A negative one counts as none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity(u128);
-
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a quantity")]
-pub struct QuantityError;
 
 impl Quantity {
     /// One unit: a core, or a node.
@@ -36,12 +31,9 @@ impl Quantity {
     fn in_parts(self, part: u128) -> u64 {
         u64::try_from(self.0.div_ceil(part)).unwrap_or(u64::MAX)
     }
-}
 
-impl FromStr for Quantity {
-    type Err = QuantityError;
-
-    fn from_str(text: &str) -> Result<Self, QuantityError> {
+    /// Reads a quantity; `None` if Kubernetes does not take the text for one.
+    pub fn parse(text: &str) -> Option<Self> {
         let (is_negative, text) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
             Some(b'+') => (false, &text[1..]),
@@ -51,15 +43,15 @@ impl FromStr for Quantity {
         let (number, suffix) = text.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.len() + fraction.len() == 0 || fraction.contains('.') {
-            return Err(QuantityError);
+            return None;
         }
         let fraction = &fraction[..fraction.len().min(FRACTION)];
         // Digits alone fail by their number only: Kubernetes stores any.
         let amount = ["0", whole, fraction].concat().parse().unwrap_or(u128::MAX);
-        let (factor, exponent) = scale(suffix).ok_or(QuantityError)?;
-        let fraction = i32::try_from(fraction.len()).map_err(|_| QuantityError)?;
+        let (factor, exponent) = scale(suffix)?;
+        let fraction = i32::try_from(fraction.len()).ok()?;
         let nanos = scaled(amount.saturating_mul(factor), exponent.saturating_add(9 - fraction));
-        Ok(Self(if is_negative { 0 } else { nanos }))
+        Some(Self(if is_negative { 0 } else { nanos }))
     }
 }
 
@@ -94,7 +86,7 @@ impl Add for Quantity {
 
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        Self::parse(&String::deserialize(deserializer)?).ok_or_else(|| D::Error::custom("not a quantity"))
     }
 }
 
@@ -127,31 +119,34 @@ mod tests {
             ("0.0000000001", 1, 1),
             ("1e-99", 1, 1),
         ] {
-            let quantity: Quantity = text.parse().unwrap();
+            let quantity = Quantity::parse(text).unwrap();
             assert_eq!(quantity.millis(), millis, "{text}");
             assert_eq!(quantity.units(), units, "{text}");
         }
         for text in ["9999999999999999999999999Ei", "1e99"] {
-            assert_eq!(text.parse::<Quantity>().unwrap().units(), u64::MAX, "{text}");
+            assert_eq!(Quantity::parse(text).unwrap().units(), u64::MAX, "{text}");
         }
     }
 
     #[test]
     fn refuses_the_rest() {
         for text in ["", ".", "m", "1 Gi", "1gi", "1K", "1.2.3", "1e", "1e1.5", "0x1", "é", "--1", "1Mi "] {
-            assert_eq!(text.parse::<Quantity>(), Err(QuantityError), "{text:?}");
+            assert_eq!(Quantity::parse(text), None, "{text:?}");
         }
         // Of any length: the API server stores such a Pod, and a list with it has to be read.
         for digits in [28, 40, 100_000] {
-            assert!("1".repeat(digits).parse::<Quantity>().unwrap() > "1E".parse().unwrap(), "{digits}");
+            assert!(
+                Quantity::parse(&"1".repeat(digits)).unwrap() > Quantity::parse("1E").unwrap(),
+                "{digits}"
+            );
             let small = format!("0.{}1", "0".repeat(digits));
-            assert_eq!(small.parse::<Quantity>(), Ok(Quantity(0)), "{digits}");
+            assert_eq!(Quantity::parse(&small), Some(Quantity(0)), "{digits}");
         }
     }
 
     #[test]
     fn sums_exactly() {
-        let third: Quantity = "0.1m".parse().unwrap();
+        let third = Quantity::parse("0.1m").unwrap();
         assert_eq!((third + third + third).millis(), 1);
     }
 }

@@ -27,33 +27,21 @@ pub enum Verdict<'a> {
     Unusable {
         first: Option<&'a NodePool>,
         own: &'a NodePool,
-        obstacle: Obstacle,
+        obstacle: &'static str,
     },
 }
 
-/// Reason why a NodePool makes no nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
-    Deleted,
-    /// The NodePool has a fixed number of nodes.
-    Static,
-    NotReady,
-    Limits,
-    /// No instance type meets the NodePool's requirements: Karpenter drops the NodePool.
-    Contradiction,
-}
-
-impl Obstacle {
-    fn of(pool: &NodePool) -> Option<Self> {
-        let obstacles = [
-            (pool.metadata.deletion_timestamp.is_some(), Self::Deleted),
-            (pool.is_static, Self::Static),
-            (pool.is_ready == Some(false), Self::NotReady),
-            (has_reached_limits(pool), Self::Limits),
-            (contradicts_itself(pool), Self::Contradiction),
-        ];
-        obstacles.into_iter().find_map(|(exists, obstacle)| exists.then_some(obstacle))
-    }
+/// Returns why a NodePool makes no nodes; `None` if it can make some.
+fn obstacle(pool: &NodePool) -> Option<&'static str> {
+    let obstacles = [
+        (pool.metadata.deletion_timestamp.is_some(), "is being deleted"),
+        (pool.is_static, "has a fixed number of nodes"),
+        (pool.is_ready == Some(false), "is not ready; see its status"),
+        (has_reached_limits(pool), "has reached its limits; raise them"),
+        // No instance type meets the NodePool's requirements: Karpenter drops the NodePool.
+        (contradicts_itself(pool), "requires what contradicts itself; see its requirements"),
+    ];
+    obstacles.into_iter().find_map(|(exists, obstacle)| exists.then_some(obstacle))
 }
 
 /// Returns whether no machine fits (`filterByRemainingResources` of Karpenter). No cloud has one with less than a core.
@@ -79,7 +67,7 @@ pub fn next_node_pool<'a>(
         pool.taints.iter().all(|taint| also(taint) || is_tolerated(taint, tolerations))
     };
     let usable =
-        |pool: &&NodePool| Obstacle::of(pool).is_none() && suits(pool, platforms) && tolerated(pool, is_wish);
+        |pool: &&NodePool| obstacle(pool).is_none() && suits(pool, platforms) && tolerated(pool, is_wish);
     // NodePools with an untolerated PreferNoSchedule taint are the last resort, whatever their weight.
     all.iter().filter(usable).max_by_key(|&pool| (tolerated(pool, |_| false), pool.weight, pool.name()))
 }
@@ -93,18 +81,16 @@ impl<'a> Verdict<'a> {
     /// Judges for Pods with a pool's tolerations. `own` are the NodePools that the pool opens, in Karpenter's order.
     pub(super) fn of(all: &'a [NodePool], own: &[&'a NodePool], tolerations: &[Toleration<'_>]) -> Self {
         let first = next_node_pool(all, tolerations, PlatformSet::ALL);
-        let best = |usable: bool| own.iter().copied().find(|pool| Obstacle::of(pool).is_none() == usable);
-        match (first, best(true), best(false)) {
+        let usable = own.iter().copied().find(|pool| obstacle(pool).is_none());
+        let unusable = own.iter().find_map(|&pool| Some((pool, obstacle(pool)?)));
+        match (first, usable, unusable) {
             (_, None, None) => Self::NoNodePool,
             (Some(first), Some(_), _) if own.iter().any(|pool| pool.name() == first.name()) => {
                 Self::Own(first)
             }
             (Some(first), Some(own), _) => Self::Behind { first, own },
             (None, Some(own), _) => Self::Own(own),
-            (first, None, Some(own)) => {
-                let obstacle = Obstacle::of(own).unwrap_or(Obstacle::NotReady);
-                Self::Unusable { first, own, obstacle }
-            }
+            (first, None, Some((own, obstacle))) => Self::Unusable { first, own, obstacle },
         }
     }
 }
@@ -134,14 +120,7 @@ impl fmt::Display for Verdict<'_> {
                     Some(first) => write!(f, "new nodes come from `{}`", first.name())?,
                     None => f.write_str("there are no new nodes")?,
                 }
-                let why = match obstacle {
-                    Obstacle::Deleted => "is being deleted",
-                    Obstacle::Static => "has a fixed number of nodes",
-                    Obstacle::NotReady => "is not ready; see its status",
-                    Obstacle::Limits => "has reached its limits; raise them",
-                    Obstacle::Contradiction => "requires what contradicts itself; see its requirements",
-                };
-                write!(f, ", as `{}` {why}", own.name())
+                write!(f, ", as `{}` {obstacle}", own.name())
             }
         }
     }
@@ -155,7 +134,10 @@ mod tests {
     fn limits_are_reached_when_no_machine_is_small_enough() {
         let pool = |limits: &[(&str, &str)], resources: &[(&str, &str)]| {
             let owned = |pairs: &[(&str, &str)]| {
-                pairs.iter().map(|(name, value)| ((*name).to_owned(), value.parse().unwrap())).collect()
+                pairs
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), Quantity::parse(value).unwrap()))
+                    .collect()
             };
             NodePool { limits: owned(limits), resources: owned(resources), ..NodePool::default() }
         };
