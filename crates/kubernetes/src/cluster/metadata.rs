@@ -8,7 +8,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::watch::Followed;
 use tolerarch_text::json::First;
 
 /// Maximal bytes of each text of an owner that is kept: the author of an object chooses them.
@@ -50,14 +49,6 @@ impl Metadata {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Namespace {
     pub metadata: Metadata,
-}
-
-impl Followed for Namespace {
-    const LIST: &'static str = "/api/v1/namespaces";
-
-    fn key(&self) -> String {
-        self.metadata.key()
-    }
 }
 
 #[derive(Default, Deserialize)]

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::metadata::{Metadata, or_default, take};
-use super::watch::Followed;
 use tolerarch_core::pod::ARCH_KEY;
 
 /// Annotation of nodes that names the taints set by tolerarch, comma-separated. The list of taints is atomic to the API
@@ -28,17 +27,7 @@ pub struct Node {
     pub os: String,
 }
 
-impl Followed for Node {
-    const LIST: &'static str = Self::PATH;
-
-    fn key(&self) -> String {
-        self.metadata.key()
-    }
-}
-
 impl Node {
-    pub const PATH: &'static str = "/api/v1/nodes";
-
     pub fn name(&self) -> &str {
         &self.metadata.name
     }

@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::metadata::{Condition, Metadata, status_of, take};
 use super::node::Taint;
 use super::quantity::Quantity;
-use super::watch::Followed;
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(try_from = "Value")]
@@ -36,17 +35,8 @@ pub struct NodePool {
     pub is_stuck: bool,
 }
 
-impl Followed for NodePool {
-    const LIST: &'static str = Self::PATH;
-
-    fn key(&self) -> String {
-        self.metadata.key()
-    }
-}
-
 impl NodePool {
     pub const HEAVIEST: u32 = 100;
-    pub const PATH: &'static str = "/apis/karpenter.sh/v1/nodepools";
 
     pub fn name(&self) -> &str {
         &self.metadata.name

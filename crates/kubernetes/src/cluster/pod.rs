@@ -1,23 +1,21 @@
 //! A Pod as the API server stores it, from a list or a watch: the facts that a decision needs, and the Pod's status.
 
-mod plain;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStateWaiting};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStateWaiting, SeccompProfile};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
-use self::plain::{Mount, Security, Variable};
 use super::OwnerReference;
 use super::metadata::{Condition, Metadata, first, or_default, status_of};
 use super::quantity::Quantity;
-use super::watch::Followed;
 use tolerarch_core::pod::Pod;
 
 /// Maximal bytes of an image's name; a longer one cannot be pulled.
 const IMAGE: usize = 1024;
+/// Mount path of the tokens of service accounts in most containers.
+const TOKENS: &str = "/var/run/secrets/";
 
 /// A stored Pod. Clones share the facts.
 #[derive(Clone, Debug)]
@@ -37,14 +35,6 @@ pub struct StoredPod {
     pub requests: Requests,
     /// Facts for a decision. `None` if they cannot be read within the limits on untrusted input.
     pub facts: Option<Arc<Pod<'static>>>,
-}
-
-impl Followed for StoredPod {
-    const LIST: &'static str = Self::PATH;
-
-    fn key(&self) -> String {
-        self.metadata.key()
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -84,7 +74,8 @@ pub struct State {
     pub terminated: Option<ContainerStateTerminated>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default)]
 pub struct Requests {
     /// Number of cores.
     pub cpu: Quantity,
@@ -103,8 +94,6 @@ impl Requests {
 }
 
 impl StoredPod {
-    pub const PATH: &'static str = "/api/v1/pods";
-
     /// Field selector of Pods that have not ended: ended Pods no longer request anything.
     pub const LIVE: &'static str = "status.phase!=Succeeded,status.phase!=Failed";
 
@@ -192,8 +181,8 @@ struct Spec {
     #[serde(deserialize_with = "first")]
     init_containers: Vec<Container>,
     #[serde(deserialize_with = "or_default")]
-    overhead: Given,
-    /// Requests of the Pod as a whole (KEP-2837), which replace those of its containers.
+    overhead: Requests,
+    /// Requests of the Pod as a whole (KEP-2837), at least as large as those of its containers.
     #[serde(deserialize_with = "or_default")]
     resources: Resources,
     #[serde(deserialize_with = "or_default")]
@@ -245,19 +234,38 @@ impl Container {
 #[serde(default)]
 struct Resources {
     #[serde(deserialize_with = "or_default")]
-    requests: Given,
+    requests: Requests,
 }
 
-#[derive(Clone, Copy, Default, serde::Deserialize)]
+#[derive(Default, serde::Deserialize)]
 #[serde(default)]
-struct Given {
-    cpu: Option<Quantity>,
-    memory: Option<Quantity>,
+struct Variable {
+    name: String,
 }
 
-impl Given {
-    fn or(self, other: Requests) -> Requests {
-        Requests { cpu: self.cpu.unwrap_or(other.cpu), memory: self.memory.unwrap_or(other.memory) }
+#[derive(Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Mount {
+    mount_path: String,
+}
+
+impl Mount {
+    /// Returns whether the mount covers no program, as it is a service account's tokens.
+    fn is_of_tokens(&self) -> bool {
+        self.mount_path.starts_with(TOKENS) && !self.mount_path.contains("..")
+    }
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Security {
+    seccomp_profile: Option<SeccompProfile>,
+}
+
+impl Security {
+    /// Returns whether the seccomp profile is not one that a tenant may have written, which could fail in any way.
+    fn is_plain(&self) -> bool {
+        self.seccomp_profile.as_ref().is_none_or(|profile| profile.type_ != "Localhost")
     }
 }
 
@@ -269,11 +277,10 @@ impl Spec {
     /// Sums as k8s.io/component-helpers `resource.PodRequests`: init containers in turn, beside earlier sidecars.
     fn requests(&self) -> Requests {
         let none = Requests::default();
-        let of = |container: &Container| container.resources.requests.or(none);
-        let mut all = self.containers.iter().fold(none, |all, own| all.plus(of(own)));
+        let mut all = self.containers.iter().fold(none, |all, own| all.plus(own.resources.requests));
         let (mut sidecars, mut init) = (none, none);
         for container in &self.init_containers {
-            let own = of(container);
+            let own = container.resources.requests;
             if container.restart_policy == "Always" {
                 all = all.plus(own);
                 sidecars = sidecars.plus(own);
@@ -282,7 +289,7 @@ impl Spec {
                 init = init.or_more(sidecars.plus(own));
             }
         }
-        self.resources.requests.or(all.or_more(init)).plus(self.overhead.or(none))
+        self.resources.requests.or_more(all).or_more(init).plus(self.overhead)
     }
 }
 

@@ -31,7 +31,7 @@ use self::pauses::{FIRST_PAUSE, Pauses};
 use super::api::{Api, JSON, success, with_query};
 use super::list::{Bounds, OBJECT, Page, Pages, identity};
 use super::metadata::Metadata;
-use super::{Caller, ClusterError, ConnectError, ObjectName};
+use super::{Caller, ClusterError, ConnectError, Namespace, Node, NodePool, ObjectName, StoredPod};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_support::recently::Recently;
@@ -62,6 +62,29 @@ pub trait Followed: DeserializeOwned + Send + 'static {
     /// Returns the key of the object among those of its kind.
     fn key(&self) -> String;
 }
+
+/// Makes these kinds followed, each by the path of its list.
+macro_rules! follow {
+    ($($kind:ident: $path:literal),*) => {$(
+        impl $kind {
+            pub const PATH: &'static str = $path;
+        }
+
+        impl Followed for $kind {
+            const LIST: &'static str = $path;
+
+            fn key(&self) -> String {
+                self.metadata.key()
+            }
+        }
+    )*};
+}
+follow!(
+    Namespace: "/api/v1/namespaces",
+    Node: "/api/v1/nodes",
+    NodePool: "/apis/karpenter.sh/v1/nodepools",
+    StoredPod: "/api/v1/pods"
+);
 
 /// Registers the counter of unreadable objects.
 pub fn unread_objects(metrics: &Metrics) -> Result<IntCounterVec, prometheus::Error> {
