@@ -102,7 +102,6 @@ impl ObjectName {
 pub struct Cluster {
     config: Config,
     api: Mutex<Api>,
-    time: Duration,
     /// Time at which a request for a Secret was last left without an answer.
     silent: Mutex<Option<Instant>>,
 }
@@ -115,7 +114,7 @@ impl Cluster {
 
     pub(crate) fn new(config: Config, time: Duration) -> Result<Self, ConnectError> {
         let api = Mutex::new(Api::new(config.clone(), time)?);
-        Ok(Self { config, api, time, silent: Mutex::default() })
+        Ok(Self { config, api, silent: Mutex::default() })
     }
 
     pub async fn secret<T: DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<T, ClusterError> {
@@ -201,7 +200,7 @@ impl Cluster {
             let mut answer = success(known.send(method.clone(), path, accept, change).await?).await;
             // kube reads the token once a minute; a token that was replaced earlier is refused until then.
             if matches!(answer, Err(RequestError::Refused { status: 401, .. }))
-                && let Ok(new) = Api::new(self.config.clone(), self.time)
+                && let Ok(new) = Api::new(self.config.clone(), known.time)
             {
                 *self.api.lock() = new.clone();
                 answer = success(new.send(method, path, accept, change).await?).await;
@@ -211,7 +210,7 @@ impl Cluster {
             let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
             Ok(Answer { object: read_all(answer.into_body(), BODY).await?.into(), date })
         };
-        Ok(known.within(self.time, answer).await?)
+        Ok(known.in_time(answer).await?)
     }
 }
 

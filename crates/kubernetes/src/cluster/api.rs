@@ -15,6 +15,8 @@ use zeroize::Zeroizing;
 use super::error::{ConnectError, RequestError};
 
 pub(super) const JSON: &str = "application/json";
+/// Timeout of a connection, unless requests end earlier.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Bytes of an error response that are read, for its message.
 const REFUSAL: usize = 64 << 10;
 
@@ -24,19 +26,21 @@ pub(super) struct Api {
     pub(super) client: Client,
     /// Address of the API server, and the kubeconfig's context: `https://10.0.0.1:443 (context "prod")`.
     pub(super) server: Arc<str>,
+    /// Timeout of a request.
+    pub(super) time: Duration,
 }
 
 impl Api {
-    /// Connects without retries. Each request has its own deadline.
-    pub(super) fn new(mut config: Config, connect: Duration) -> Result<Self, ConnectError> {
+    /// Connects without retries.
+    pub(super) fn new(mut config: Config, time: Duration) -> Result<Self, ConnectError> {
         config.default_retry = false;
-        config.connect_timeout = Some(connect);
+        config.connect_timeout = Some(time.min(CONNECT_TIME));
         config.read_timeout = None;
         config.write_timeout = None;
         trim_token(&mut config.auth_info);
         let server = config.cluster_url.to_string().trim_end_matches('/').into();
         let client = Client::try_from(config).map_err(ConnectError::Client)?;
-        Ok(Self { client, server })
+        Ok(Self { client, server, time })
     }
 
     /// Sends a request; `change` is the media type and text of its body.
@@ -58,13 +62,12 @@ impl Api {
         answer.map_err(|error| RequestError::Unreachable(Arc::clone(&self.server), error.into()))
     }
 
-    pub(super) async fn within<T>(
+    pub(super) async fn in_time<T>(
         &self,
-        time: Duration,
         answer: impl Future<Output = Result<T, RequestError>>,
     ) -> Result<T, RequestError> {
-        let late = |_| Err(RequestError::Timeout(Arc::clone(&self.server), time));
-        timeout(time, answer).await.unwrap_or_else(late)
+        let late = |_| Err(RequestError::Timeout(Arc::clone(&self.server), self.time));
+        timeout(self.time, answer).await.unwrap_or_else(late)
     }
 }
 

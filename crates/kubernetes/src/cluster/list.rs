@@ -36,6 +36,8 @@ pub(super) struct Pages {
     bounds: Bounds,
     /// Number of objects on the next page.
     size: u32,
+    /// Token of the next page; `None` for the first page, and after the last.
+    pub(super) next: Option<String>,
 }
 
 /// An object, or the identity of one that cannot be read, and the reason.
@@ -44,23 +46,19 @@ pub(super) type Read<T> = Result<T, Box<(Metadata, ClusterError)>>;
 /// A page, of which each object is read by itself.
 pub(super) struct Page<T> {
     pub(super) objects: Vec<Read<T>>,
-    /// Token of the next page, if there is more.
-    pub(super) next: Option<String>,
+    next: Option<String>,
     pub(super) resource_version: String,
 }
 
 impl Pages {
     pub(super) fn new(api: Api, path: String, bounds: Bounds) -> Self {
-        Self { api, path, bounds, size: bounds.first }
+        Self { api, path, bounds, size: bounds.first, next: None }
     }
 
-    pub(super) async fn get<T: DeserializeOwned>(
-        &mut self,
-        token: Option<&str>,
-    ) -> Result<Page<T>, RequestError> {
-        loop {
+    pub(super) async fn get<T: DeserializeOwned>(&mut self) -> Result<Page<T>, RequestError> {
+        let page = loop {
             let size = self.size;
-            let (limit, token) = (size.to_string(), token.map(|token| ("continue", token)));
+            let (limit, token) = (size.to_string(), self.next.as_deref().map(|token| ("continue", token)));
             let path = with_query(&self.path, [("limit", &*limit)].into_iter().chain(token));
             let answer = success(self.api.send(Method::GET, &path, JSON, None).await?).await?;
             let bytes = if size == 1 { self.bounds.object } else { self.bounds.bytes };
@@ -69,12 +67,14 @@ impl Pages {
                     if body.len() < self.bounds.bytes / 4 {
                         self.size = (2 * size).min(self.bounds.most);
                     }
-                    return Page::of(&body);
+                    break Page::of(&body)?;
                 }
-                (body, false) if size == 1 => return Page::behind(&body),
+                (body, false) if size == 1 => break Page::behind(&body)?,
                 _ => self.size = size / 2,
             }
-        }
+        };
+        self.next.clone_from(&page.next);
+        Ok(page)
     }
 }
 

@@ -24,8 +24,8 @@ impl Cluster {
     /// Makes a cluster with a client that leads to no server.
     pub fn of_client(client: Client, time: Duration) -> Self {
         let config = Config::new(http::Uri::from_static("http://localhost"));
-        let api = Mutex::new(Api { client, server: Default::default() });
-        Self { config, api, time, silent: Mutex::default() }
+        let api = Mutex::new(Api { client, server: Default::default(), time });
+        Self { config, api, silent: Mutex::default() }
     }
 }
 

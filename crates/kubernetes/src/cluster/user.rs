@@ -22,7 +22,6 @@ use tolerarch_support::sync::Mutex;
 
 /// Timeout of a request. A webhook on its way may take up to 30 s.
 const TIME: Duration = Duration::from_secs(60);
-const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Maximal bytes of a response that is no page: the metrics of a large API server have some 30 MB.
 const BODY: usize = 128 << 20;
 const ACCEPTED: &str = "application/json, */*";
@@ -64,7 +63,7 @@ impl UserClient {
     pub(crate) fn new(config: Config) -> Result<Self, ConnectError> {
         let namespace = config.default_namespace.clone();
         let is_local = config.cluster_url.host().is_some_and(is_loopback);
-        let api = Api::new(config, CONNECT_TIME)?;
+        let api = Api::new(config, TIME)?;
         Ok(Self { api, namespace, is_local, pauses: PAUSES, left_out: Mutex::default() })
     }
 
@@ -78,7 +77,7 @@ impl UserClient {
 
     async fn read(&self, path: &str) -> Result<Vec<u8>, RequestError> {
         let answer = async { body(self.api.send(Method::GET, path, ACCEPTED, None).await?).await };
-        self.api.within(TIME, answer).await
+        self.api.in_time(answer).await
     }
 
     /// Reads a list; `path` may have a query. Unreadable objects are skipped, see [`UserClient::take_left_out`].
@@ -102,14 +101,14 @@ impl UserClient {
         mut take: impl FnMut(bool, Vec<T>),
     ) -> Result<(), RequestError> {
         let mut pages = Pages::new(self.api.clone(), path.to_owned(), PAGES);
-        let (mut is_first, mut next, mut beginnings) = (true, None, 1);
+        let (mut is_first, mut beginnings) = (true, 1);
         loop {
-            let page = match self.page(&mut pages, next.as_deref()).await {
+            let page = match self.page(&mut pages).await {
                 // The API server no longer has the rest of the list as it was when the list began.
                 Err(RequestError::Refused { status: 410, rest, .. }) if beginnings < BEGINNINGS => {
                     beginnings += 1;
-                    next = rest;
-                    is_first = next.is_none();
+                    is_first = rest.is_none();
+                    pages.next = rest;
                     continue;
                 }
                 page => page?,
@@ -123,22 +122,17 @@ impl UserClient {
             }
             take(is_first, items);
             is_first = false;
-            next = page.next;
-            if next.is_none() {
+            if pages.next.is_none() {
                 return Ok(());
             }
         }
     }
 
     /// Reads a page, again if the API server is overloaded, so that a long list is not lost because of one page.
-    async fn page<T: DeserializeOwned>(
-        &self,
-        pages: &mut Pages,
-        token: Option<&str>,
-    ) -> Result<Page<T>, RequestError> {
+    async fn page<T: DeserializeOwned>(&self, pages: &mut Pages) -> Result<Page<T>, RequestError> {
         let mut pauses = self.pauses.iter();
         loop {
-            match (self.api.within(TIME, pages.get(token)).await, pauses.next()) {
+            match (self.api.in_time(pages.get()).await, pauses.next()) {
                 (Err(RequestError::Refused { status: 429 | 500..=599, .. }), Some(pause)) => {
                     sleep(*pause).await;
                 }
@@ -178,7 +172,7 @@ impl UserClient {
             warnings.extend(given.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned()));
             Ok(serde_json::from_slice(&body(answer).await?)?)
         };
-        (self.api.within(TIME, answered).await, warnings)
+        (self.api.in_time(answered).await, warnings)
     }
 }
 

@@ -44,7 +44,6 @@ const WATCH_IDLE: Duration = Duration::from_secs(125);
 /// Time for which resuming a watch is retried before all objects are listed again. A resumed watch delivers the events
 /// in between; an API server that is away for longer is reported as a failure.
 const RESUMING: Duration = Duration::from_secs(30);
-const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Timeout of a page, for which other lists wait, and of the beginning of a watch.
 const PAGE_TIME: Duration = Duration::from_secs(60);
 /// Pages of 2 MiB take little more memory than their size. Most objects have some kilobytes.
@@ -103,7 +102,7 @@ pub fn unread_objects(metrics: &Metrics) -> Result<IntCounterVec, prometheus::Er
 #[derive(Clone)]
 pub struct Watcher {
     api: Api,
-    first_pause: Duration,
+    pauses: Pauses,
     bounds: Bounds,
     /// Limits reading to one page at a time, over all lists, to bound memory.
     page: Arc<Semaphore>,
@@ -139,10 +138,10 @@ impl Watcher {
         first_pause: Duration,
         unread: IntCounterVec,
     ) -> Result<Self, ConnectError> {
-        let api = Api::new(config, CONNECT_TIME)?;
+        let (api, pauses) = (Api::new(config, PAGE_TIME)?, Pauses::new(first_pause));
         let page = Arc::new(Semaphore::new(1));
         let named = Arc::new(Mutex::new(Recently::new(NAMED.0, NAMED.1)));
-        Ok(Self { api, first_pause, bounds: PAGES, page, named, unread })
+        Ok(Self { api, pauses, bounds: PAGES, page, named, unread })
     }
 
     /// Follows the objects of a kind, or those of a field selector, until the stream is dropped.
@@ -166,7 +165,7 @@ impl Watcher {
         let path = fields.map_or_else(|| list.to_owned(), selected);
         // The watch stays at most one change ahead of the follower, as each object may be large.
         let (changes, mut receiver) = mpsc::channel(1);
-        let watch = Watch { watcher: self.clone(), path, changes, pauses: Pauses::new(self.first_pause) };
+        let watch = Watch { watcher: self.clone(), path, changes };
         let task = AbortOnDropHandle::new(tokio::spawn(watch.run()));
         // The task ends only by a panic, which is passed on to the follower.
         let ended = stream::once(task).filter_map(|ended| {
@@ -194,14 +193,13 @@ struct Watch<K> {
     /// Path of the list, with its selectors.
     path: String,
     changes: mpsc::Sender<Change<K>>,
-    pauses: Pauses,
 }
 
 impl<K: Followed> Watch<K> {
     async fn run(mut self) -> Infallible {
         loop {
             let Err(error) = self.list_and_watch().await;
-            let pause = self.pauses.next();
+            let pause = self.watcher.pauses.next();
             // An expired version is no failure: the list begins again.
             if error != ClusterError::Expired {
                 self.send(Change::Failed(error)).await;
@@ -219,17 +217,15 @@ impl<K: Followed> Watch<K> {
     async fn list_and_watch(&mut self) -> Result<Infallible, ClusterError> {
         self.send(Change::Begins).await;
         let mut pages = Pages::new(self.watcher.api.clone(), self.path.clone(), self.watcher.bounds);
-        let mut token = None;
         let version = loop {
-            let Page { objects, next, resource_version } = self.page(&mut pages, token.as_deref()).await?;
-            if next.is_none() && resource_version.is_empty() {
+            let Page { objects, resource_version, .. } = self.page(&mut pages).await?;
+            if pages.next.is_none() && resource_version.is_empty() {
                 return Err(ClusterError::Malformed);
             }
             for object in objects {
                 self.send(object.map_or_else(|unread| self.watcher.unread(*unread), Change::Listed)).await;
             }
-            token = next;
-            if token.is_none() {
+            if pages.next.is_none() {
                 break resource_version;
             }
         };
@@ -238,10 +234,10 @@ impl<K: Followed> Watch<K> {
     }
 
     /// Reads a page and its objects while no other page is read, as a page takes memory until then.
-    async fn page(&self, pages: &mut Pages, token: Option<&str>) -> Result<Page<K>, ClusterError> {
+    async fn page(&self, pages: &mut Pages) -> Result<Page<K>, ClusterError> {
         let Watcher { api, page: turn, .. } = &self.watcher;
         let _turn = turn.acquire().await;
-        Ok(api.within(PAGE_TIME, pages.get(token)).await?)
+        Ok(api.in_time(pages.get()).await?)
     }
 
     async fn watch(&mut self, mut version: String) -> Result<Infallible, ClusterError> {
@@ -256,13 +252,13 @@ impl<K: Followed> Watch<K> {
                         }
                     }
                     // The pause protects the API server if the watch ends again at once.
-                    sleep(self.watcher.first_pause).await;
+                    sleep(self.watcher.pauses.first).await;
                 }
                 // Resumed at the last version, as in client-go: a new list costs an overloaded API server most.
                 Err(ClusterError::Unreachable | ClusterError::Timeout | ClusterError::Status)
                     if failing_since.get_or_insert_with(Instant::now).elapsed() < RESUMING =>
                 {
-                    sleep(self.pauses.next()).await;
+                    sleep(self.watcher.pauses.next()).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -279,7 +275,7 @@ impl<K: Followed> Watch<K> {
         ];
         let path = with_query(&self.path, watch);
         let answer = async { success(api.send(Method::GET, &path, JSON, None).await?).await };
-        let answer = api.within(PAGE_TIME, answer).await?;
+        let answer = api.in_time(answer).await?;
         Ok(Lines::of(answer.into_body(), bounds.object + AROUND))
     }
 

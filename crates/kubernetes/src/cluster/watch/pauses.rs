@@ -8,8 +8,9 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 pub(super) const CALM: Duration = Duration::from_secs(60);
 
 /// Pause after a failure, doubled with each up to [`LONGEST_PAUSE`], plus up to half by chance: replicas spread.
+#[derive(Clone)]
 pub(super) struct Pauses {
-    first: Duration,
+    pub(super) first: Duration,
     next: Duration,
     failed: Instant,
 }
