@@ -173,10 +173,6 @@ impl Config {
             Verify::Config => Verified { configs: named, ..Verified::default() },
         }
     }
-
-    pub fn parse(text: &str) -> Result<Self, Vec<FieldError>> {
-        Sources::default().read(text).map(|loaded| loaded.config)
-    }
 }
 
 fn named(file: Option<&Path>) -> String {

@@ -112,6 +112,12 @@ impl Sources {
     }
 }
 
+impl Config {
+    pub fn parse(text: &str) -> Result<Self, Vec<FieldError>> {
+        Sources::default().read(text).map(|loaded| loaded.config)
+    }
+}
+
 impl Loaded {
     pub fn warnings(&self) -> &[FieldError] {
         &self.reader.warnings
