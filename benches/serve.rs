@@ -131,8 +131,7 @@ async fn ceiling(dir: &Path) -> Result<()> {
     };
     println!("{}", json!({"listen": listener.tcp.local_addr()?.to_string()}));
     let (_phase, seen) = watch::channel(Phase::Serving);
-    listener.run(seen).await;
-    Ok(())
+    Ok(listener.start(seen).await?)
 }
 
 /// Starts the processes, drives them in turns, and prints what came of it.

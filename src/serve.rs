@@ -137,7 +137,7 @@ impl Server {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Self { listener, phase, drain, process, .. } = self;
         let serving = async {
-            let mut listener = tokio::spawn(listener.run(phase.subscribe()));
+            let mut listener = listener.start(phase.subscribe());
             tokio::select! {
                 () = shutdown => {}
                 _ = &mut listener => return Err(ServeError::Accept("server.listen")),

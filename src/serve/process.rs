@@ -144,7 +144,7 @@ impl Process {
             idle: IDLE_TIME,
         };
         let (phase, seen) = watch::channel(Phase::Serving);
-        let mut admin = tokio::spawn(listener.run(seen));
+        let mut admin = listener.start(seen);
         tokio::select! {
             done = service => done?,
             () = supervisor.ended() => return Err(ServeError::Supervisor),

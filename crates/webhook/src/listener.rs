@@ -21,6 +21,7 @@ use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{Duration, MissedTickBehavior, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
@@ -67,8 +68,15 @@ pub enum Phase {
 }
 
 impl Listener {
-    /// Serves until the phase is [`Phase::Stopping`] and open requests are answered.
-    pub async fn run(self, mut phase: watch::Receiver<Phase>) {
+    /// Starts to serve, until the phase is [`Phase::Stopping`] and open requests are answered.
+    ///
+    /// Spawns here, not at the caller: what a review runs through is compiled where it is spawned, and this crate is
+    /// optimized for speed.
+    pub fn start(self, phase: watch::Receiver<Phase>) -> JoinHandle<()> {
+        tokio::spawn(self.run(phase))
+    }
+
+    async fn run(self, mut phase: watch::Receiver<Phase>) {
         let Self { tcp, tls, router, limits, first, idle } = self;
         let tls = tls.map(|(config, metrics)| (TlsAcceptor::from(config), metrics));
         let mut spare = spare();
