@@ -1,4 +1,4 @@
-//! Profiles: settings that differ for the reviews that arrive at `/mutate/<name>`.
+//! Profiles: settings for the reviews that arrive at `/mutate/<name>`, over those of the top level.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use tolerarch_core::pod::is_label_value;
 use tolerarch_core::policy::{Mode, PlacementRules, Policy, Pool, UNKNOWN_PROFILE};
 use tolerarch_text::yaml::{Data, Node};
 
-/// Settings of a profile; a key that it does not name is as at the top level.
+/// Settings of a profile; keys that the profile leaves out have the values of the top level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     /// Mode, which a Pod can override.
     pub mode: Mode,
     pub pools: Vec<String>,
-    /// True if the profile also opens discovered pools, as it names no pools itself.
-    pub opens_found: bool,
+    /// True if the profile names no pools and NodePools are discovered: then it also opens the discovered pools.
+    pub opens_discovered: bool,
     pub placement: PlacementRules,
     pub explain: bool,
 }
@@ -51,15 +51,15 @@ fn profile_name(name: &str) -> Result<String, String> {
 }
 
 impl Profile {
-    /// Returns the profile that differs in nothing.
+    /// Returns the settings of the top level as a profile.
     fn of(config: &Config) -> Self {
         let Policy { mode, pools, placement, explain, .. } = config.policy.clone();
         let pools = pools.into_iter().map(|pool| pool.name).collect();
-        Self { mode, pools, opens_found: config.discover.node_pools, placement, explain }
+        Self { mode, pools, opens_discovered: config.discover.node_pools, placement, explain }
     }
 }
 
-/// Reads profiles again, over the settings of the top level, which are known now.
+/// Reads the profiles again, over the top level, whose settings are complete once environment and flags are applied.
 pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut Reader) {
     let top = Profile::of(config);
     let Some(Data::Map(members)) = document.and_then(|node| node.get("profiles")).map(|node| &node.data)
@@ -69,28 +69,28 @@ pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut
     for (name, node) in members {
         let Some(own) = config.profiles.get_mut(&name.text) else { continue };
         *own = top.clone();
-        // Faults of the profile are known already.
+        // The first reading has reported the faults of the profile.
         Reader::default().fill(node, own.shape());
         let path = format!("profiles[{}].pools", quoted(&name.text));
         let Some(place) = reader.places.get(&path).cloned() else { continue };
-        own.opens_found = false;
-        // Other pools may be discovered in the cluster.
-        let strange = own.pools.iter().find(|pool| !top.opens_found && !top.pools.contains(pool));
-        if let Some(strange) = strange {
-            let hint = nearest(strange, top.pools.iter().map(String::as_str));
-            reader.fault_at(&path, place, format!("there is no pool {}; {hint}", quoted(strange)));
+        own.opens_discovered = false;
+        // With discovery, a pool that is not configured may be in the cluster.
+        let is_unknown = |pool: &&String| !top.opens_discovered && !top.pools.contains(*pool);
+        for unknown in own.pools.iter().filter(is_unknown) {
+            let hint = nearest(unknown, top.pools.iter().map(String::as_str));
+            reader.fault_at(&path, place.clone(), format!("there is no pool {}; {hint}", quoted(unknown)));
         }
     }
 }
 
 impl Config {
-    /// Returns the policy of each profile, where the default policy is `top`, which may have discovered pools.
+    /// Returns the policy of each profile over `top`, the default policy, whose pools may include discovered ones.
     pub fn policies(&self, top: &Policy) -> BTreeMap<String, Policy> {
-        let is_found = |name: &String| !self.policy.pools.iter().any(|pool| pool.name == *name);
+        let is_discovered = |name: &String| !self.policy.pools.iter().any(|pool| pool.name == *name);
         let of = |profile: &Profile| {
             let Profile { mode, placement, explain, .. } = profile.clone();
             let opens = |pool: &&Pool| {
-                profile.pools.contains(&pool.name) || profile.opens_found && is_found(&pool.name)
+                profile.pools.contains(&pool.name) || profile.opens_discovered && is_discovered(&pool.name)
             };
             let pools = top.pools.iter().filter(opens).cloned().collect();
             Policy { mode, pools, placement, explain, ..top.clone() }

@@ -68,7 +68,7 @@ fn profiles_may_name_pools_that_are_found() {
     assert!(read("profiles: {batch: {pools: [spot]}}").is_err());
     let loaded = read("{discover: {nodePools: true}, profiles: {batch: {pools: [spot]}, all: {}}}").unwrap();
     let profiles = &loaded.config.profiles;
-    assert!(!profiles["batch"].opens_found && profiles["all"].opens_found);
+    assert!(!profiles["batch"].opens_discovered && profiles["all"].opens_discovered);
 }
 
 #[test]

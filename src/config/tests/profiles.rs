@@ -39,6 +39,7 @@ fn a_profile_has_what_it_does_not_name_from_the_top_level() {
 fn names_of_profiles_and_pools_are_checked() {
     let message = "profiles[\"x\"].pools (line 1): there is no pool \"multiarch\"; did you mean multi-arch?";
     assert_eq!(faults("{x: {pools: [multiarch]}}"), [message]);
+    assert_eq!(faults("{x: {pools: [nonesuch, multi-arch, multiarch]}}").len(), 2);
     for (name, said) in
         [("a/b", "label of namespaces"), ("'-a'", "label of namespaces"), ("unknown", "metrics")]
     {
