@@ -74,24 +74,18 @@ async fn examine(
 }
 
 /// Checks the API server's version; fails if the API server does not answer.
-async fn check_cluster(exam: &mut Exam<'_>) -> Result<(), RequestError> {
-    let Exam { client, findings, .. } = exam;
-    match client.get::<Info>("/version").await {
-        // Some providers add a plus to the minor version.
-        Ok(Info { minor, git_version, .. })
-            if minor.trim_end_matches('+').parse::<u32>().is_ok_and(|minor| minor < KUBERNETES) =>
-        {
-            findings.failed(
-                "version",
-                format!("Kubernetes {git_version} is too old"),
-                format!("upgrade the cluster to 1.{KUBERNETES} or later, which has matchConditions"),
-            );
-        }
-        Ok(Info { git_version, .. }) => findings.ok("version", format!("Kubernetes {git_version}")),
-        Err(error) if error.is_forbidden() => {
-            findings.unread("version", "the version of the API server", &error);
-        }
-        Err(error) => return Err(error),
+async fn check_cluster(Exam { client, findings, .. }: &mut Exam<'_>) -> Result<(), RequestError> {
+    let version = match client.get::<Info>("/version").await {
+        Err(error) if !error.is_forbidden() => return Err(error),
+        version => findings.read("version", "the version of the API server", version),
+    };
+    let Some(Info { minor, git_version, .. }) = version else { return Ok(()) };
+    // Some providers add a plus to the minor version.
+    if minor.trim_end_matches('+').parse::<u32>().is_ok_and(|minor| minor < KUBERNETES) {
+        let fix = format!("upgrade the cluster to 1.{KUBERNETES} or later, which has matchConditions");
+        findings.failed("version", format!("Kubernetes {git_version} is too old"), fix);
+    } else {
+        findings.ok("version", format!("Kubernetes {git_version}"));
     }
     Ok(())
 }
@@ -99,12 +93,9 @@ async fn check_cluster(exam: &mut Exam<'_>) -> Result<(), RequestError> {
 async fn check_all(exam: &mut Exam<'_>) {
     let (client, only) = (exam.client, exam.only);
     let namespaces = installation::namespaces(exam).await;
-    let all = match webhooks::all(client).await {
-        Ok(all) => all,
-        Err(error) => {
-            exam.findings.unread("webhook", "the MutatingWebhookConfigurations", &error);
-            return probe::check_unseen(exam).await;
-        }
+    let all = webhooks::all(client).await;
+    let Some(all) = exam.findings.read("webhook", "the MutatingWebhookConfigurations", all) else {
+        return probe::check_unseen(exam).await;
     };
     let mut ours: Vec<&Webhook> = all.iter().filter(|entry| entry.is_ours()).collect();
     let is_installed = ours.iter().any(|entry| entry.is_for_pods());
@@ -142,8 +133,7 @@ async fn check_all(exam: &mut Exam<'_>) {
         let Some(config) = configuration::check(exam, backend).await else { continue };
         // The entries of one installation are in one configuration, whether or not a namespace selects each.
         let own = all.iter().filter(|other| other.is_ours() && other.configuration == entry.configuration);
-        let profiles: Vec<String> = config.profiles.keys().cloned().collect();
-        webhooks::check_profiles(&own.collect::<Vec<_>>(), &profiles, &mut exam.findings);
+        webhooks::check_profiles(own, config.profiles.keys(), &mut exam.findings);
         let selected = by_preference(&client.namespace, entry, &namespaces);
         rights::check(exam, backend, &config, &selected).await;
         controller::check(exam, backend, &config).await;
@@ -174,8 +164,7 @@ async fn probe_all<'a>(
         if selected.is_empty() || is_broken {
             continue;
         }
-        let backend = backends.iter().find(|(known, _)| known.service() == service);
-        let leads = service.is_none() || backend.is_none_or(|(_, backend)| backend.leads);
+        let leads = backends.iter().any(|(known, backend)| known.service() == service && backend.leads);
         match probe::check(exam, entry, &selected, leads).await {
             Outcome::Answered => proven.push(entry.bundle()),
             Outcome::Unproven => {}
@@ -211,19 +200,16 @@ fn each(entries: &[&Webhook], findings: &mut Findings, mut check: impl FnMut(&We
 }
 
 fn nothing(installed: bool, only: Option<&str>, findings: &mut Findings) {
-    match only.filter(|_| installed) {
-        Some(namespace) => findings.failed(
-            "scope",
-            format!("no webhook of tolerarch selects namespace {namespace}: its Pods are not looked at"),
-            format!(
-                "compare the labels of {namespace} with the namespaceSelectors; tolerarch.io/mode=off opts a namespace out"
-            ),
-        ),
-        None => findings.failed(
-            "webhook",
-            "no MutatingWebhookConfiguration calls tolerarch",
-            "install it: helm upgrade --install tolerarch manifests/helm/tolerarch --namespace tolerarch, or kubectl apply -k of your overlay",
-        ),
+    if let Some(namespace) = only.filter(|_| installed) {
+        let message =
+            format!("no webhook of tolerarch selects namespace {namespace}: its Pods are not looked at");
+        let fix = format!(
+            "compare the labels of {namespace} with the namespaceSelectors; tolerarch.io/mode=off opts a namespace out"
+        );
+        findings.failed("scope", message, fix);
+    } else {
+        let fix = "install it: helm upgrade --install tolerarch manifests/helm/tolerarch --namespace tolerarch, or kubectl apply -k of your overlay";
+        findings.failed("webhook", "no MutatingWebhookConfiguration calls tolerarch", fix);
     }
 }
 

@@ -58,11 +58,8 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<Conf
         }
         Err(faults) => {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            findings.failed(
-                "configuration",
-                format!("{source} is not valid: {}", faults.join("; ")),
-                "correct it: Pods that run keep the last valid one, new ones do not start",
-            );
+            let fix = "correct it: Pods that run keep the last valid one, new ones do not start";
+            findings.failed("configuration", format!("{source} is not valid: {}", faults.join("; ")), fix);
             None
         }
     }
@@ -75,12 +72,12 @@ fn check_mode(config: &Config, has_arrived: bool, findings: &mut Findings) {
     match some_of(observe).as_str() {
         "" if has_arrived => findings.ok("mode", "the configuration says enforce"),
         "" => findings.unknown("mode", "enforce, once all replicas have the configuration"),
-        names => findings.add(
-            Status::Unknown,
-            "mode",
-            format!("observe ({names}): Pods are decided, counted and logged, and none is changed"),
-            "set it to enforce (config.mode in the chart) when the log says what you expect",
-        ),
+        names => {
+            let message =
+                format!("observe ({names}): Pods are decided, counted and logged, and none is changed");
+            let fix = "set it to enforce (config.mode in the chart) when the log says what you expect";
+            findings.add(Status::Unknown, "mode", message, fix);
+        }
     }
 }
 

@@ -26,12 +26,10 @@ const RENEWED: Duration = Duration::from_secs(60);
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend, config: &Config) -> Option<()> {
     let pods = backend.component(exam, "controller", "controller").await?;
     let Some(pod) = pods.first() else {
-        let (namespace, name) = (&backend.namespace, backend.deployment(exam.client, "controller").await?);
-        exam.findings.failed(
-            "controller",
-            format!("the Deployment {namespace}/{name} has no Pod: nothing is repaired, and nothing is learned"),
-            format!("kubectl -n {namespace} scale deployment {name} --replicas=2, if it has none; otherwise its events say why"),
-        );
+        let (name, fix) = backend.deployment(exam.client, "controller", 2).await?;
+        let message =
+            format!("the Deployment {name} has no Pod: nothing is repaired, and nothing is learned");
+        exam.findings.failed("controller", message, fix);
         return None;
     };
     let account = Account::of(&backend.namespace, pod);
@@ -47,13 +45,11 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend, config: &Confi
 }
 
 async fn check_lease(exam: &mut Exam<'_>, namespace: &str, name: &str, pods: &[Pod]) -> Option<()> {
-    let lease = async {
-        match get::<Lease>(exam.client, Some(namespace), name).await {
-            Err(error) if error.is_missing() => Ok(Lease::default()),
-            lease => lease,
-        }
+    let lease = match get::<Lease>(exam.client, Some(namespace), name).await {
+        Err(error) if error.is_missing() => Lease::default(),
+        lease => exam.findings.read("controller", &format!("the Lease {name}"), lease)?,
     };
-    let spec = exam.read("controller", &format!("the Lease {name}"), lease).await?.spec.unwrap_or_default();
+    let spec = lease.spec.unwrap_or_default();
     let age = |renewed: MicroTime| SystemTime::now().duration_since(renewed.0.into()).unwrap_or_default();
     let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
     let stale = |why: String| {
@@ -77,13 +73,11 @@ async fn check_lease(exam: &mut Exam<'_>, namespace: &str, name: &str, pods: &[P
 }
 
 async fn check_fence(exam: &mut Exam<'_>, user: &str, resource: &str, fix: &'static str) -> Option<()> {
-    let client = exam.client;
-    let read = async {
-        let policies = list::<ValidatingAdmissionPolicy>(client, None, "").await?;
-        Ok((policies, list::<ValidatingAdmissionPolicyBinding>(client, None, "").await?))
-    };
-    let what = "the ValidatingAdmissionPolicies";
-    let (policies, bindings) = exam.read("controller", what, read).await?;
+    let (client, what) = (exam.client, "the ValidatingAdmissionPolicies");
+    let policies = list::<ValidatingAdmissionPolicy>(client, None, "").await;
+    let policies = exam.findings.read("controller", what, policies)?;
+    let bindings = list::<ValidatingAdmissionPolicyBinding>(client, None, "").await;
+    let bindings = exam.findings.read("controller", what, bindings)?;
     let quoted = format!("'{user}'");
     let is_about = |policy: &&ValidatingAdmissionPolicy| {
         let Some(spec) = &policy.spec else { return false };
@@ -102,13 +96,17 @@ async fn check_fence(exam: &mut Exam<'_>, user: &str, resource: &str, fix: &'sta
     match policies.iter().filter(is_about).find(is_bound) {
         Some(policy) => {
             let name = name_of(policy);
-            exam.findings.ok("controller", format!("the ValidatingAdmissionPolicy {name} fences in what it changes of {resource}"));
+            exam.findings.ok(
+                "controller",
+                format!("the ValidatingAdmissionPolicy {name} fences in what it changes of {resource}"),
+            );
         }
-        None => exam.findings.failed(
-            "controller",
-            format!("no ValidatingAdmissionPolicy for {resource} that is bound with Deny fences in {user}: it may change all of them"),
-            fix,
-        ),
+        None => {
+            let message = format!(
+                "no ValidatingAdmissionPolicy for {resource} that is bound with Deny fences in {user}: it may change all of them"
+            );
+            exam.findings.failed("controller", message, fix);
+        }
     }
     Some(())
 }

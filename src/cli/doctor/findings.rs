@@ -1,12 +1,13 @@
 //! Findings of the checks, and their output.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::output::{Colour, shown};
-use tolerarch_kubernetes::cluster::{RequestError, UserClient};
+use tolerarch_kubernetes::cluster::UserClient;
 
 /// Characters of the longest name of a check.
 const WIDTH: usize = 22;
@@ -60,18 +61,6 @@ pub(super) struct Exam<'a> {
     pub(super) findings: Findings,
 }
 
-impl Exam<'_> {
-    /// Returns the result of `asked`; a failure becomes a finding.
-    pub(super) async fn read<T>(
-        &mut self,
-        check: &'static str,
-        what: &str,
-        asked: impl Future<Output = Result<T, RequestError>>,
-    ) -> Option<T> {
-        asked.await.map_err(|error| self.findings.unread(check, what, &error)).ok()
-    }
-}
-
 impl Findings {
     pub(super) fn ok(&mut self, check: &'static str, message: impl Into<String>) {
         self.add(Status::Ok, check, message, "");
@@ -85,9 +74,14 @@ impl Findings {
         self.add(Status::Unknown, check, message, "");
     }
 
-    /// Adds that something could not be read; a missing right is no fault of the installation.
-    pub(super) fn unread(&mut self, check: &'static str, what: &str, error: &RequestError) {
-        self.unknown(check, format!("{what} cannot be read: {error}"));
+    /// Returns what was read; a failure becomes a finding. A missing right is no fault of the installation.
+    pub(super) fn read<T, E: Display>(
+        &mut self,
+        check: &'static str,
+        what: &str,
+        read: Result<T, E>,
+    ) -> Option<T> {
+        read.map_err(|error| self.unknown(check, format!("{what} cannot be read: {error}"))).ok()
     }
 
     pub(super) fn add(

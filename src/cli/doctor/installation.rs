@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Pod, PodSpec, Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
@@ -46,37 +46,29 @@ impl Backend {
     /// Checks the Service of a webhook, and finds the Pods behind it.
     pub(super) async fn of(exam: &mut Exam<'_>, entry: &Webhook) -> Self {
         let Exam { client, findings, .. } = exam;
-        let Some((namespace, name, port)) = entry.service() else { return Self::default() };
-        let called = format!("Service {namespace}/{name}");
-        let spec = match get::<Service>(client, Some(namespace), name).await {
-            Ok(found) => found.spec.unwrap_or_default(),
-            Err(error) if error.is_missing() => {
-                let entry = entry.name();
-                findings.failed(
-                    "service",
-                    format!("{entry} calls {called}, which does not exist"),
-                    format!("name the Service of tolerarch in the clientConfig of {entry}, or install it"),
-                );
-                return Self::default();
-            }
-            Err(error) => {
-                findings.unread("service", &called, &error);
-                return Self { leads: true, ..Self::default() };
-            }
-        };
-        let ports: Vec<i32> = spec.ports.iter().flatten().map(|known| known.port).collect();
+        let unknown = Self { leads: true, ..Self::default() };
+        let Some((namespace, name, port)) = entry.service() else { return unknown };
+        let (called, entry) = (format!("Service {namespace}/{name}"), entry.name());
+        let found = get::<Service>(client, Some(namespace), name).await;
+        if found.as_ref().is_err_and(RequestError::is_missing) {
+            let fix = format!("name the Service of tolerarch in the clientConfig of {entry}, or install it");
+            findings.failed("service", format!("{entry} calls {called}, which does not exist"), fix);
+            return Self::default();
+        }
+        let unknown = Self { leads: true, ..Self::default() };
+        let Some(found) = findings.read("service", &called, found) else { return unknown };
+        let spec = found.spec.unwrap_or_default();
+        let ports: BTreeSet<i32> = spec.ports.iter().flatten().map(|known| known.port).collect();
         let has_port = ports.contains(&port);
         if has_port {
             findings.ok("service", format!("{called} has port {port}"));
         } else {
-            let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
-            let (entry, ports) = (entry.name(), ports.join(", "));
-            findings.failed(
-                "service",
-                format!("{entry} calls port {port} of {called}, which has no such port, only {ports}"),
-                "where the Service was changed by hand, delete it and run helm upgrade: its port is 443; otherwise correct \
-                 clientConfig.service.port",
-            );
+            let ports = joined(&ports);
+            let message =
+                format!("{entry} calls port {port} of {called}, which has no such port, only {ports}");
+            let fix = "where the Service was changed by hand, delete it and run helm upgrade: its port is 443; otherwise correct \
+                clientConfig.service.port";
+            findings.failed("service", message, fix);
         }
         let labels = labels(spec);
         let pods = pods(exam, &called, namespace, &labels).await;
@@ -98,6 +90,14 @@ impl Backend {
         Self { namespace: namespace.to_owned(), pods, leads, admin }
     }
 
+    /// Selects another process of this installation: but for the component, its labels are those of the webhook's Pods.
+    fn process(&self, component: &str) -> Option<Selector> {
+        let labels = self.pods.first()?.labels();
+        let component = (COMPONENT.to_owned(), component.to_owned());
+        let names = NAMES.into_iter().filter_map(|name| Some((name.to_owned(), labels.get(name)?.clone())));
+        Some(names.chain([component]).collect())
+    }
+
     /// Finds the Pods of another process of this installation, and reports those that do not start.
     pub(super) async fn component(
         &self,
@@ -105,27 +105,25 @@ impl Backend {
         check: &'static str,
         component: &str,
     ) -> Option<Vec<Pod>> {
-        let labelled = format!("{COMPONENT}={component}");
-        let pods = list::<Pod>(exam.client, Some(&self.namespace), &labelled);
-        let mut pods = exam.read(check, &format!("the Pods of tolerarch {component}"), pods).await?;
-        // Other programs in the namespace may use the same label. An image that cannot be pulled is another one.
-        let names = |pod: &Pod| NAMES.map(|label| pod.labels().get(label).cloned());
-        let is_named = |pod: &Pod, own: &Pod| pod.labels().contains_key(NAMES[0]) && names(pod) == names(own);
-        pods.retain(|pod| self.pods.iter().any(|own| image(own) == image(pod) || is_named(pod, own)));
+        let pods = serving(exam.client, &self.namespace, &self.process(component)?).await;
+        let pods = exam.findings.read(check, &format!("the Pods of tolerarch {component}"), pods)?;
         check_start(&pods, &mut exam.findings);
         Some(pods)
     }
 
-    /// Names the Deployment of another process of this installation; `None` if there is none, or it cannot be read.
-    pub(super) async fn deployment(&self, client: &UserClient, component: &str) -> Option<String> {
-        let labelled = format!("{COMPONENT}={component}");
-        let deployments = list::<Deployment>(client, Some(&self.namespace), &labelled).await.ok()?;
-        let is_ours = |deployment: &&Deployment| {
-            let template = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-            let image_of = |spec: &PodSpec| spec.containers.first()?.image.clone();
-            self.pods.iter().any(|own| image(own) == template.and_then(image_of).as_deref())
-        };
-        deployments.iter().find(is_ours).map(|deployment| name_of(deployment).to_owned())
+    /// Names the Deployment of another process of this installation, and what to do if it has no Pod; `None` if there
+    /// is none, or it cannot be read.
+    pub(super) async fn deployment(
+        &self,
+        client: &UserClient,
+        component: &str,
+        replicas: u8,
+    ) -> Option<(String, String)> {
+        let (namespace, labels) = (&self.namespace, self.process(component)?.to_string());
+        let deployments = list::<Deployment>(client, Some(namespace), &labels).await.ok()?;
+        let name = name_of(deployments.first()?);
+        let scale = format!("kubectl -n {namespace} scale deployment {name} --replicas={replicas}");
+        Some((format!("{namespace}/{name}"), scale + ", if it has none; otherwise its events say why"))
     }
 }
 
@@ -154,19 +152,22 @@ async fn check_endpoints(
     pods: &[Pod],
 ) -> bool {
     let of_service = format!("kubernetes.io/service-name={name}");
-    let slices = list::<EndpointSlice>(exam.client, Some(namespace), &of_service);
-    let Some(slices) = exam.read("endpoints", "the EndpointSlices", slices).await else { return true };
     let findings = &mut exam.findings;
+    let slices = list::<EndpointSlice>(exam.client, Some(namespace), &of_service).await;
+    let Some(slices) = findings.read("endpoints", "the EndpointSlices", slices) else { return true };
     let conditions = slices.iter().flat_map(|slice| &slice.endpoints).map(|one| &one.conditions);
     // An unknown readiness counts as ready, as in Kubernetes.
     let ready =
         conditions.filter(|known| known.as_ref().and_then(|known| known.ready) != Some(false)).count();
+    let service = format!("Service {namespace}/{name}");
     match ready {
-        0 => findings.failed(
-            "endpoints",
-            format!("Service {namespace}/{name} has no endpoint that is ready: Pods are admitted undecided"),
-            format!("find out why its Pods are not ready: kubectl -n {namespace} describe pods -l {labels}"),
-        ),
+        0 => {
+            let fix = format!(
+                "find out why its Pods are not ready: kubectl -n {namespace} describe pods -l {labels}"
+            );
+            let message = format!("{service} has no endpoint that is ready: Pods are admitted undecided");
+            findings.failed("endpoints", message, fix);
+        }
         1 => findings.ok("endpoints", "1 endpoint is ready"),
         _ => findings.ok("endpoints", format!("{ready} endpoints are ready")),
     }
@@ -175,16 +176,18 @@ async fn check_endpoints(
     let targets = slices.iter().flat_map(|slice| slice.ports.iter().flatten()).filter_map(|port| port.port);
     let targets: BTreeSet<i32> = targets.collect();
     if let Some(wanted) = wanted.first().filter(|_| !targets.is_empty() && wanted.is_disjoint(&targets)) {
-        let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
-        let targets = targets.join(", ");
-        findings.failed(
-            "endpoints",
-            format!("Service {namespace}/{name} leads to port {targets} of its Pods; the webhook listens at {wanted}"),
-            "set its targetPort to the name of the container's port (helm upgrade --force-conflicts puts the chart's back)",
-        );
+        let targets = joined(&targets);
+        let message =
+            format!("{service} leads to port {targets} of its Pods; the webhook listens at {wanted}");
+        let fix = "set its targetPort to the name of the container's port (helm upgrade --force-conflicts puts the chart's back)";
+        findings.failed("endpoints", message, fix);
         return false;
     }
     ready > 0
+}
+
+fn joined(ports: &BTreeSet<i32>) -> String {
+    ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns why a Pod does not start, and advice.
@@ -243,8 +246,8 @@ pub(super) async fn serving(
 
 /// Lists the Pods that serve, or will; reports why there are none, or which do not start.
 async fn pods(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &Selector) -> Vec<Pod> {
-    let read = serving(exam.client, namespace, labels);
-    let Some(pods) = exam.read("version", "the Pods of tolerarch", read).await else { return Vec::new() };
+    let pods = serving(exam.client, namespace, labels).await;
+    let Some(pods) = exam.findings.read("version", "the Pods of tolerarch", pods) else { return Vec::new() };
     if pods.is_empty() && !labels.selects_all() {
         let deployments = deployments(exam.client, namespace, labels).await;
         let at_zero = |known: &&Deployment| known.spec.as_ref().is_some_and(|spec| spec.replicas == Some(0));

@@ -9,9 +9,9 @@ use tolerarch_kubernetes::discovery::{Discovery, KnownPool, Source, Verdict, lac
 
 /// Checks the pools of this configuration, and discovered ones if discovery is on.
 pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) -> Option<()> {
-    let shown = Shown::read(exam.client, Discover { node_pools: true, nodes: true });
-    let shown = exam.read("pools", "the nodes and NodePools", shown).await?;
     let findings = &mut exam.findings;
+    let shown = Shown::read(exam.client, Discover { node_pools: true, nodes: true }).await;
+    let shown = findings.read("pools", "the nodes and NodePools", shown)?;
     for note in &shown.notes {
         findings.unknown("pools", note);
     }
@@ -29,12 +29,10 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) -> Option<()> {
 fn check_pool(known: &KnownPool<'_>, shown: &Shown, discover: Discover, findings: &mut Findings) {
     let KnownPool { pool, node_pools, nodes, verdict, .. } = known;
     let name = &pool.name;
-    if pool.share < Pool::ALL {
-        let share = pool.share;
-        findings.unknown(
-            "pools",
-            format!("pool {name} is open to {share} % of the workloads that could use it (share)"),
-        );
+    let share = pool.share;
+    if share < Pool::ALL {
+        let message = format!("pool {name} is open to {share} % of the workloads that could use it (share)");
+        findings.unknown("pools", message);
     }
     if *nodes == 0 && node_pools.is_empty() {
         return check_empty(pool, shown, findings);
@@ -53,20 +51,21 @@ fn check_pool(known: &KnownPool<'_>, shown: &Shown, discover: Discover, findings
         findings.add(Status::failed_if(!is_discovered), "pools", message, fix);
     }
     match verdict {
-        Verdict::Behind { .. } => findings.failed(
-            "pools",
-            format!("pool {name}: {verdict}"),
-            "change the weights: Karpenter takes NodePools by weight, then by name, and compares prices only within one",
-        ),
+        Verdict::Behind { .. } => {
+            let fix = "change the weights: Karpenter takes NodePools by weight, then by name, and compares prices only within one";
+            findings.failed("pools", format!("pool {name}: {verdict}"), fix);
+        }
         Verdict::Unusable { .. } => findings.unknown("pools", format!("pool {name}: {verdict}")),
         Verdict::NoNodePool | Verdict::Own(_) => {}
     }
     for stuck in node_pools.iter().filter(|known| known.is_stuck).map(|known| known.name()) {
-        findings.failed(
-            "pools",
-            format!("pool {name}: Karpenter gets no nodes of NodePool {stuck}, and Pods that fit there wait for them"),
-            format!("see its NodeRegistrationHealthy: kubectl describe nodepool {stuck}; a limit of cpu 0 makes Karpenter take others"),
+        let message = format!(
+            "pool {name}: Karpenter gets no nodes of NodePool {stuck}, and Pods that fit there wait for them"
         );
+        let fix = format!(
+            "see its NodeRegistrationHealthy: kubectl describe nodepool {stuck}; a limit of cpu 0 makes Karpenter take others"
+        );
+        findings.failed("pools", message, fix);
     }
     if findings.0.len() == before {
         let names = some_of(node_pools.iter().map(|known| known.name()));

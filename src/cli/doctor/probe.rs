@@ -112,12 +112,11 @@ pub(super) async fn check_unseen(exam: &mut Exam<'_>) {
     let labels = ordinary();
     match attempt(client, namespace, &labels).await {
         (Ok(true), took) => prove("tolerarch", namespace, &labels, took, true, findings),
-        (Ok(false), _) => findings.add(
-            Status::failed_if(only.is_some()),
-            "dry-run",
-            format!("a dry-run Pod in {namespace} came back without an answer of tolerarch"),
-            "let somebody look who may list mutatingwebhookconfigurations and namespaces",
-        ),
+        (Ok(false), _) => {
+            let message = format!("a dry-run Pod in {namespace} came back without an answer of tolerarch");
+            let fix = "let somebody look who may list mutatingwebhookconfigurations and namespaces";
+            findings.add(Status::failed_if(only.is_some()), "dry-run", message, fix);
+        }
         (Err(error), _) => {
             findings.unknown("dry-run", format!("a dry-run Pod in {namespace} was refused: {error}"));
         }
@@ -138,7 +137,8 @@ pub(super) async fn check(
     let labels: Labels = ordinary().into_iter().chain(needed.clone()).collect();
     let labels = if selector.matches(&labels) { labels } else { needed };
     let webhook = &entry.spec.name;
-    let before = exam.read("fail-open", "the API server's metrics", Calls::read(client, webhook)).await;
+    let before = Calls::read(client, webhook).await;
+    let before = exam.findings.read("fail-open", "the API server's metrics", before);
     let mut refused = None;
     for namespace in namespaces.iter().take(TRIES).map(|namespace| name_of(*namespace)) {
         match attempt(client, namespace, &labels).await {
@@ -157,10 +157,9 @@ pub(super) async fn check(
         }
     }
     if let Some((namespace, error)) = refused {
-        exam.findings.unknown(
-            "dry-run",
-            format!("a dry-run Pod in {namespace} was refused, so that {name} is not proven: {error}"),
-        );
+        let message =
+            format!("a dry-run Pod in {namespace} was refused, so that {name} is not proven: {error}");
+        exam.findings.unknown("dry-run", message);
     }
     Outcome::Unproven
 }
@@ -209,11 +208,8 @@ async fn diagnose(
         ),
     };
     let name = entry.name();
-    findings.failed(
-        "dry-run",
-        format!("a dry-run Pod in {namespace} came back without an answer of {name}: {why}"),
-        fix,
-    );
+    let message = format!("a dry-run Pod in {namespace} came back without an answer of {name}: {why}");
+    findings.failed("dry-run", message, fix);
     if is_late || made.is_none() { Outcome::Broken } else { Outcome::Unproven }
 }
 

@@ -18,7 +18,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
     let mut failed: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (name, admin) in &backend.admin {
         let (what, path) = (format!("the metrics of {name}"), format!("{admin}/metrics"));
-        let text = exam.read("certificate", &what, exam.client.text(&path)).await;
+        let text = exam.findings.read("certificate", &what, exam.client.text(&path).await);
         metrics.extend(text.map(|text| (name.as_str(), text)));
         // A replica whose components cannot be read has a finding already, and its metrics cannot be read either.
         let answer = exam.client.text(&format!("{admin}/readyz?verbose")).await;
@@ -34,11 +34,8 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
         findings.ok("components", format!("all of them work, in {read} of {} replicas", backend.admin.len()));
     }
     for (line, names) in failed {
-        findings.failed(
-            "components",
-            format!("{line} ({})", some_of(names)),
-            "look at the log of the Pod, and at docs/runbooks/TolerarchDegraded.md",
-        );
+        let fix = "look at the log of the Pod, and at docs/runbooks/TolerarchDegraded.md";
+        findings.failed("components", format!("{line} ({})", some_of(names)), fix);
     }
     check_versions(backend, findings);
     check_registries(&metrics, findings);
@@ -62,13 +59,10 @@ fn check_certificates(metrics: &[(&str, String)], findings: &mut Findings) {
                 continue;
             }
         };
-        findings.failed(
-            "certificate",
-            format!("{name} serves one that {what}"),
-            "renew it, with <service>.<namespace>.svc among its DNS names: with tls.mode managed look at the log of the Pod of \
-             `tolerarch certificates`, with cert-manager at kubectl describe certificate, otherwise replace the Secret; where it \
-             is not valid yet, compare the clocks of the machines",
-        );
+        let fix = "renew it, with <service>.<namespace>.svc among its DNS names: with tls.mode managed look at the log of the Pod of \
+            `tolerarch certificates`, with cert-manager at kubectl describe certificate, otherwise replace the Secret; where it \
+            is not valid yet, compare the clocks of the machines";
+        findings.failed("certificate", format!("{name} serves one that {what}"), fix);
     }
     if let Some(end) = end {
         findings.ok("certificate", format!("the first of the replicas' expires at {}", date(end)));
@@ -118,12 +112,9 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
         }
     }
     for (why, names) in failing {
-        findings.failed(
-            "registries",
-            format!("{why} ({})", some_of(names)),
-            "see that it runs, and let the replicas out to it: docs/runbooks/TolerarchRegistryUnreachable.md finds host and error in their log, and \
-             tolerarch inspect --explain IMAGE shows each request; one that is back counts once a Pod has asked it",
-        );
+        let fix = "see that it runs, and let the replicas out to it: docs/runbooks/TolerarchRegistryUnreachable.md finds host and error in their log, and \
+            tolerarch inspect --explain IMAGE shows each request; one that is back counts once a Pod has asked it";
+        findings.failed("registries", format!("{why} ({})", some_of(names)), fix);
     }
     if denied > 0.0 {
         let message = format!(
@@ -139,11 +130,14 @@ fn check_versions(backend: &Backend, findings: &mut Findings) {
     let tags: BTreeSet<&str> = started.filter_map(|pod| tag(image(pod)?)).collect();
     for tag in tags {
         match parse(tag).map(|theirs| Some(theirs).cmp(&parse(own))) {
-            Some(Ordering::Less) => findings.failed(
-                "version",
-                format!("tolerarch {tag} runs, older than this command ({own})"),
-                "upgrade it: helm upgrade, or kubectl apply -k of the new manifests",
-            ),
+            Some(Ordering::Less) => {
+                let fix = "upgrade it: helm upgrade, or kubectl apply -k of the new manifests";
+                findings.failed(
+                    "version",
+                    format!("tolerarch {tag} runs, older than this command ({own})"),
+                    fix,
+                );
+            }
             Some(Ordering::Greater) => {
                 findings.unknown("version", format!("tolerarch {tag} runs, newer than this command ({own})"));
             }

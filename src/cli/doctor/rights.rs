@@ -152,16 +152,15 @@ impl<'a> Account<'a> {
         let check = if process == Process::Controller { "controller" } else { "rights" };
         let (name, rights) = (self.name, rights(process, config, self.namespace));
         let takes_any = !rights.is_empty();
-        let missing = exam.read(check, ACCOUNT, self.select(exam.client, false, rights)).await?;
+        let missing = self.select(exam.client, false, rights).await;
+        let missing = exam.findings.read(check, ACCOUNT, missing)?;
         if !missing.is_empty() {
             let keys: BTreeSet<&str> = missing.iter().map(|right| right.key).collect();
             let keys = Vec::from_iter(keys).join(", ");
-            exam.findings.failed(
-                check,
-                format!("ServiceAccount {name} may not {}: {keys} needs it", texts(&missing)),
-                "give it a Role or ClusterRole with that (the chart renders them; manifests/warm, manifests/controller and \
-                 manifests/node-taints have them), or switch off what needs it",
-            );
+            let message = format!("ServiceAccount {name} may not {}: {keys} needs it", texts(&missing));
+            let fix = "give it a Role or ClusterRole with that (the chart renders them; manifests/warm, manifests/controller and \
+                manifests/node-taints have them), or switch off what needs it";
+            exam.findings.failed(check, message, fix);
         } else if takes_any {
             exam.findings.ok(check, format!("ServiceAccount {name} may do what is switched on"));
         }
@@ -175,31 +174,24 @@ impl<'a> Account<'a> {
             "get" => right.name == config.tls.managed.secret.as_str(),
             _ => right.resource == WEBHOOKS,
         });
-        let excess = exam.read("rights", ACCOUNT, self.select(exam.client, true, issuers)).await?;
+        let excess = self.select(exam.client, true, issuers).await;
+        let excess = texts(&exam.findings.read("rights", ACCOUNT, excess)?);
         if !excess.is_empty() {
-            let (name, excess) = (self.name, texts(&excess));
-            exam.findings.failed(
-                "rights",
-                format!("ServiceAccount {name} may {excess}: who takes over the webhook owns the cluster"),
-                "take that away: only the account of `tolerarch certificates` needs it",
-            );
+            let name = self.name;
+            let message =
+                format!("ServiceAccount {name} may {excess}: who takes over the webhook owns the cluster");
+            let fix = "take that away: only the account of `tolerarch certificates` needs it";
+            exam.findings.failed("rights", message, fix);
         }
         let pods = backend.component(exam, "rights", "certificates").await?;
         if let Some(pod) = pods.first() {
             return Account::of(self.namespace, pod).check(exam, Process::Issuer, config).await;
         }
-        let namespace = self.namespace;
-        let fix = match backend.deployment(exam.client, "certificates").await {
-            Some(name) => format!(
-                "kubectl -n {namespace} scale deployment {name} --replicas=1, if it has none; otherwise its events say why"
-            ),
-            None => "install its Deployment (the chart and manifests/ bring it)".to_owned(),
-        };
-        exam.findings.failed(
-            "rights",
-            "nothing issues certificates: there is no Pod of `tolerarch certificates`",
-            fix,
-        );
+        let install = || "install its Deployment (the chart and manifests/ bring it)".to_owned();
+        let deployment = backend.deployment(exam.client, "certificates", 1).await;
+        let fix = deployment.map_or_else(install, |(_, fix)| fix);
+        let message = "nothing issues certificates: there is no Pod of `tolerarch certificates`";
+        exam.findings.failed("rights", message, fix);
         Some(())
     }
 
@@ -207,28 +199,30 @@ impl<'a> Account<'a> {
     async fn check_pull_secrets(self, exam: &mut Exam<'_>, namespaces: &[&Namespace]) -> Option<()> {
         let (client, name) = (exam.client, self.name);
         let right = |namespace| Right { verb: "get", resource: "secrets", namespace, ..Right::default() };
-        if exam.read("rights", ACCOUNT, self.has(client, &right(""))).await? {
+        if exam.findings.read("rights", ACCOUNT, self.has(client, &right("")).await)? {
             exam.findings.ok("rights", format!("ServiceAccount {name} may read pull secrets everywhere"));
             return Some(());
         }
         let (mut may, mut lacking) = (0, Vec::new());
         for namespace in namespaces.iter().take(ASKED).map(|namespace| name_of(*namespace)) {
-            if exam.read("rights", ACCOUNT, self.has(client, &right(namespace))).await? {
+            if exam.findings.read("rights", ACCOUNT, self.has(client, &right(namespace)).await)? {
                 may += 1;
             } else if uses_pull_secrets(client, namespace).await {
                 lacking.push(namespace);
             }
         }
         let message = format!("ServiceAccount {name} may read pull secrets in {may} namespaces, and ");
-        let (is_used, lacking) = (!lacking.is_empty(), some_of(lacking));
-        match may {
-            _ if !is_used => exam.findings.ok("rights", message + "no Pod of others has any"),
-            0 => exam.findings.failed(
-                "rights",
-                format!("ServiceAccount {name} has no right to get secrets in {lacking}: credentials.pullSecrets needs it"),
-                "give it a Role and a RoleBinding in the namespaces whose pull secrets it is to use (the chart renders them)",
-            ),
-            _ => exam.findings.unknown("rights", message + "not in " + &lacking),
+        let lacking = some_of(lacking);
+        if lacking.is_empty() {
+            exam.findings.ok("rights", message + "no Pod of others has any");
+        } else if may > 0 {
+            exam.findings.unknown("rights", message + "not in " + &lacking);
+        } else {
+            let message = format!(
+                "ServiceAccount {name} has no right to get secrets in {lacking}: credentials.pullSecrets needs it"
+            );
+            let fix = "give it a Role and a RoleBinding in the namespaces whose pull secrets it is to use (the chart renders them)";
+            exam.findings.failed("rights", message, fix);
         }
         Some(())
     }
@@ -258,10 +252,12 @@ pub(super) async fn check(
     let pull_secrets = config.credentials.pull_secrets;
     let takes_any = pull_secrets || !rights(Process::Webhook, config, account.namespace).is_empty();
     if takes_any && pod.spec.as_ref()?.automount_service_account_token == Some(false) {
+        let fix =
+            "set automountServiceAccountToken to true on the Pods (the chart does it with what needs it)";
         exam.findings.failed(
             "rights",
             "no token is mounted, and the configuration needs the Kubernetes API",
-            "set automountServiceAccountToken to true on the Pods (the chart does it with what needs it)",
+            fix,
         );
     }
     account.check(exam, Process::Webhook, config).await?;
@@ -292,15 +288,15 @@ pub(super) async fn check_restrictions(exam: &mut Exam<'_>, pools: &[Pool], name
             refusing.push(name);
         }
     }
+    let (check, refusing) = ("toleration-restriction", some_of(refusing));
     if refusing.is_empty() {
-        findings
-            .ok("toleration-restriction", "no namespace that was read refuses the tolerations of the pools");
+        findings.ok(check, "no namespace that was read refuses the tolerations of the pools");
     } else {
-        let refusing = some_of(refusing);
-        findings.failed(
-            "toleration-restriction",
-            format!("PodTolerationRestriction refuses Pods with the tolerations of the pools in {refusing}"),
-            format!("add the tolerations to the annotation {WHITE_LIST}, or label the namespaces tolerarch.io/mode=off"),
+        let message =
+            format!("PodTolerationRestriction refuses Pods with the tolerations of the pools in {refusing}");
+        let fix = format!(
+            "add the tolerations to the annotation {WHITE_LIST}, or label the namespaces tolerarch.io/mode=off"
         );
+        findings.failed(check, message, fix);
     }
 }

@@ -23,14 +23,17 @@ pub(super) fn check_namespaces(entry: &Webhook, namespaces: &[Namespace], findin
     let selected = namespaces.iter().filter(|namespace| entry.selects(namespace)).count();
     match (selected, entry.profile()) {
         (0, Some(profile)) => {
-            findings.unknown("scope", format!("no namespace is labelled tolerarch.io/profile={profile} for {name}"));
+            findings.unknown(
+                "scope",
+                format!("no namespace is labelled tolerarch.io/profile={profile} for {name}"),
+            );
         }
-        (0, None) => findings.failed(
-            "scope",
-            format!("the namespaceSelector of {name} excludes every namespace, all {all}"),
-            "correct it (webhook.namespaceSelector in the chart), or label a namespace for it; docs/runbooks/TolerarchNotCalled.md \
-             takes out what your values do not have",
-        ),
+        (0, None) => {
+            let message = format!("the namespaceSelector of {name} excludes every namespace, all {all}");
+            let fix = "correct it (webhook.namespaceSelector in the chart), or label a namespace for it; docs/runbooks/TolerarchNotCalled.md \
+                takes out what your values do not have";
+            findings.failed("scope", message, fix);
+        }
         _ => findings.ok("scope", format!("{name} selects {selected} of {all} namespaces that were read")),
     }
 }
@@ -64,11 +67,9 @@ pub(in crate::cli) fn ignored_labels<'a>(called: &Scope, labels: &'a Labels) -> 
 pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces: &[Namespace]) {
     let (name, selector) = (entry.name(), &entry.objects);
     if entry.example().is_none() {
-        return exam.findings.failed(
-            "scope",
-            format!("the objectSelector of {name} contradicts itself: it selects no Pod at all"),
-            "correct the objectSelector (webhook.objectSelector in the chart)",
-        );
+        let message = format!("the objectSelector of {name} contradicts itself: it selects no Pod at all");
+        let fix = "correct the objectSelector (webhook.objectSelector in the chart)";
+        return exam.findings.failed("scope", message, fix);
     }
     if only_lets_pods_opt_out(selector) {
         return;
@@ -76,7 +77,8 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
     // Selector in kubectl's syntax.
     let needed = selector.to_string();
     let (what, path) = (format!("whether any Pod has {needed}: the Pods"), Pod::url_path(&(), exam.only));
-    let Some(pods) = exam.read("scope", &what, exam.client.list::<Labelled>(&path)).await else { return };
+    let pods = exam.client.list::<Labelled>(&path).await;
+    let Some(pods) = exam.findings.read("scope", &what, pods) else { return };
     let in_scope = |pod: &&Labelled| {
         let is_its = |known: &Namespace| name_of(known) == pod.metadata.namespace && entry.selects(known);
         let mode = pod.metadata.labels.get(MODE_KEY);
@@ -85,13 +87,16 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
     let pods: Vec<&Labelled> = pods.iter().filter(in_scope).collect();
     let called = pods.iter().filter(|pod| selector.matches(&pod.metadata.labels)).count();
     match (called, pods.len()) {
-        (0, all) if all > 0 || !selector.matches(&ordinary()) => exam.findings.failed(
-            "scope",
-            format!("the objectSelector of {name} excludes every Pod ({all} are there): one needs {needed}"),
-            "correct it (webhook.objectSelector in the chart); docs/runbooks/TolerarchNotCalled.md takes out what your values do not have",
-        ),
+        (0, all) if all > 0 || !selector.matches(&ordinary()) => {
+            let message = format!(
+                "the objectSelector of {name} excludes every Pod ({all} are there): one needs {needed}"
+            );
+            let fix = "correct it (webhook.objectSelector in the chart); docs/runbooks/TolerarchNotCalled.md takes out what your values do not have";
+            exam.findings.failed("scope", message, fix);
+        }
         (called, all) if called < all => {
-            exam.findings.ok("scope", format!("{name} is called for {called} of {all} Pods, those with {needed}"));
+            exam.findings
+                .ok("scope", format!("{name} is called for {called} of {all} Pods, those with {needed}"));
         }
         _ => {}
     }

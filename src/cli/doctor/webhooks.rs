@@ -3,11 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 
 use k8s_openapi::api::core::v1::Namespace;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use x509_parser::pem::Pem;
 use x509_parser::time::ASN1Time;
 
-use super::findings::{Findings, some_of};
+use super::findings::{Findings, Status, some_of};
 use crate::cli::kubernetes::{list, name_of};
 use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
 use tolerarch_support::logging::date;
@@ -28,42 +27,35 @@ pub(super) fn check_calls(entry: &Webhook, findings: &mut Findings) {
     let (name, webhook) = (entry.name(), &entry.spec);
     let before = findings.0.len();
     if !entry.has_pods() && entry.is_for_pods() {
-        findings.failed(
-            "webhook",
-            format!("{name} is not called when Pods are created: no rule covers it"),
-            "add a rule with operations [CREATE], apiGroups [\"\"], apiVersions [v1] and resources [pods]",
-        );
+        let message = format!("{name} is not called when Pods are created: no rule covers it");
+        let fix =
+            "add a rule with operations [CREATE], apiGroups [\"\"], apiVersions [v1] and resources [pods]";
+        findings.failed("webhook", message, fix);
     }
     if entry.path != "/mutate" && entry.profile().is_none() {
+        let message = format!("{name} calls the path {:?}, where tolerarch does not answer", entry.path);
         findings.failed(
             "webhook",
-            format!("{name} calls the path {:?}, where tolerarch does not answer", entry.path),
+            message,
             "set the path in its clientConfig to /mutate, or /mutate/<profile>",
         );
     }
     let policy = webhook.failure_policy.as_deref().unwrap_or("Fail");
     if policy != "Ignore" {
-        findings.failed(
-            "webhook",
-            format!("{name} has failurePolicy {policy}: no Pod starts while tolerarch is away"),
-            "set failurePolicy to Ignore",
-        );
+        let message = format!("{name} has failurePolicy {policy}: no Pod starts while tolerarch is away");
+        findings.failed("webhook", message, "set failurePolicy to Ignore");
     }
     if webhook.timeout_seconds == Some(1) {
-        findings.failed(
-            "webhook",
-            format!("{name} has timeoutSeconds 1: no time is left to look images up"),
-            "set timeoutSeconds to 5 (webhook.timeoutSeconds in the chart)",
-        );
+        let message = format!("{name} has timeoutSeconds 1: no time is left to look images up");
+        findings.failed("webhook", message, "set timeoutSeconds to 5 (webhook.timeoutSeconds in the chart)");
     }
     // `namespaceObject` is declared for expressions and never passed to them: each fails, and the webhook is skipped.
     let mut conditions = webhook.match_conditions.iter().flatten();
     if let Some(condition) = conditions.find(|known| known.expression.contains("namespaceObject")) {
-        findings.failed(
-            "webhook",
-            format!("{name} is never called: its matchCondition {} uses namespaceObject", condition.name),
-            "use a namespaceSelector instead: API servers have no namespaceObject for the conditions of webhooks",
-        );
+        let message =
+            format!("{name} is never called: its matchCondition {} uses namespaceObject", condition.name);
+        let fix = "use a namespaceSelector instead: API servers have no namespaceObject for the conditions of webhooks";
+        findings.failed("webhook", message, fix);
     }
     if findings.0.len() == before {
         let target = match entry.service() {
@@ -89,17 +81,14 @@ pub(super) fn check_order(
         other.configuration > entry.configuration && !other.is_ours() && other.has_pods() && meets(other)
     });
     let later: BTreeSet<&str> = later.map(|other| &*other.configuration).collect();
-    let later = some_of(later);
+    let (later, name) = (some_of(later), entry.name());
     if later.is_empty() {
-        findings.ok("order", format!("{} is called after all other webhooks for Pods", entry.name()));
+        findings.ok("order", format!("{name} is called after all other webhooks for Pods"));
     } else if entry.spec.reinvocation_policy.as_deref() == Some("IfNeeded") {
-        findings.ok("order", format!("{} is called again after {later}", entry.name()));
+        findings.ok("order", format!("{name} is called again after {later}"));
     } else {
-        findings.failed(
-            "order",
-            format!("{later} may add containers after {} has decided", entry.name()),
-            "set reinvocationPolicy to IfNeeded, and let the name of the configuration begin with zz-",
-        );
+        let fix = "set reinvocationPolicy to IfNeeded, and let the name of the configuration begin with zz-";
+        findings.failed("order", format!("{later} may add containers after {name} has decided"), fix);
     }
 }
 
@@ -119,11 +108,8 @@ pub(super) fn check_overlaps(entries: &[&Webhook], namespaces: &[Namespace], fin
             } else {
                 "uninstall one of them, or make their namespaceSelectors exclude each other"
             };
-            findings.failed(
-                "installations",
-                format!("{} and {} are both called for Pods in {both}", one.name(), other.name()),
-                fix,
-            );
+            let message = format!("{} and {} are both called for Pods in {both}", one.name(), other.name());
+            findings.failed("installations", message, fix);
         }
     }
     if !overlaps {
@@ -131,26 +117,32 @@ pub(super) fn check_overlaps(entries: &[&Webhook], namespaces: &[Namespace], fin
     }
 }
 
-pub(super) fn check_profiles(entries: &[&Webhook], profiles: &[String], findings: &mut Findings) {
-    let called: Vec<&str> = entries.iter().filter_map(|entry| entry.profile()).collect();
-    for profile in profiles.iter().filter(|profile| !called.contains(&profile.as_str())) {
-        findings.failed(
-            "profiles",
-            format!("profile {profile} is never used: no webhook calls /mutate/{profile}"),
-            format!(
-                "add an entry with this path and a namespaceSelector for tolerarch.io/profile={profile} (the chart renders one for each profile)"
-            ),
+/// Checks that the webhooks of an installation call the profiles of its configuration, and no others.
+pub(super) fn check_profiles<'a>(
+    entries: impl Iterator<Item = &'a Webhook>,
+    profiles: impl Iterator<Item = &'a String>,
+    findings: &mut Findings,
+) {
+    let called: BTreeSet<&str> = entries.filter_map(Webhook::profile).collect();
+    let known: BTreeSet<&str> = profiles.map(String::as_str).collect();
+    for profile in known.difference(&called) {
+        let message = format!("profile {profile} is never used: no webhook calls /mutate/{profile}");
+        let fix = format!(
+            "add an entry with this path and a namespaceSelector for tolerarch.io/profile={profile} (the chart renders one for each profile)"
         );
+        findings.failed("profiles", message, fix);
     }
-    for profile in called.iter().filter(|called| !profiles.iter().any(|profile| profile == *called)) {
-        findings.failed(
-            "profiles",
-            format!("/mutate/{profile} is called, and there is no such profile: Pods are left unchanged (profile-unknown)"),
-            format!("add {profile} to profiles in the configuration, or correct the path: /mutate is that of no profile"),
+    for profile in called.difference(&known) {
+        let message = format!(
+            "/mutate/{profile} is called, and there is no such profile: Pods are left unchanged (profile-unknown)"
         );
+        let fix = format!(
+            "add {profile} to profiles in the configuration, or correct the path: /mutate is that of no profile"
+        );
+        findings.failed("profiles", message, fix);
     }
-    if !profiles.is_empty() && profiles.iter().all(|profile| called.contains(&profile.as_str())) {
-        findings.ok("profiles", format!("each has its entry: {}", profiles.join(", ")));
+    if !known.is_empty() && known.is_subset(&called) {
+        findings.ok("profiles", format!("each has its entry: {}", Vec::from_iter(known).join(", ")));
     }
 }
 
@@ -158,37 +150,33 @@ pub(super) fn check_profiles(entries: &[&Webhook], profiles: &[String], findings
 /// `proven` are the bundles of webhooks that have answered.
 pub(super) fn check_bundle(entry: &Webhook, proven: &[&[u8]], findings: &mut Findings) {
     let (name, config, pem) = (entry.name(), &entry.spec.client_config, entry.bundle());
-    let certificates = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
-    let end = |certificate: CertificateDer<'_>| {
-        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
-        Some(parsed.validity().not_after.timestamp())
-    };
-    let fault = match certificates.filter_map(end).max() {
+    let blocks = Pem::iter_from_buffer(pem).filter_map(Result::ok);
+    let certificates = blocks.filter(|block| block.label == "CERTIFICATE");
+    let ends =
+        certificates.filter_map(|block| Some(block.parse_x509().ok()?.validity().not_after.timestamp()));
+    let fix = "with tls.mode managed `tolerarch certificates` writes it within half a minute of its start: after that look at the \
+        log of its Pod for missing rights; with \
+        cert-manager its cainjector does, from the annotation cert-manager.io/inject-ca-from; otherwise write it yourself";
+    let (status, message) = match ends.max() {
         None if pem.is_empty() && config.url.is_some() => {
-            return findings
-                .unknown("ca-bundle", format!("{name} has none: the API server's own roots count"));
+            (Status::Unknown, format!("{name} has none: the API server's own roots count"))
         }
         None if pem.is_empty() => {
-            format!("the caBundle of {name} is empty: the API server trusts no certificate")
+            (Status::Failed, format!("the caBundle of {name} is empty: the API server trusts no certificate"))
         }
-        None => format!("the caBundle of {name} holds no certificate"),
+        None => (Status::Failed, format!("the caBundle of {name} holds no certificate")),
         Some(last) if last <= ASN1Time::now().timestamp() => {
-            format!("every certificate in the caBundle of {name} has expired, the last one at {}", date(last))
+            let (bundle, last) = (format!("the caBundle of {name}"), date(last));
+            (Status::Failed, format!("every certificate in {bundle} has expired, the last one at {last}"))
         }
         Some(last) => {
             let trusts = format!("{name} trusts a CA until {}", date(last));
-            return match proven.contains(&pem) {
-                true => findings.ok("ca-bundle", trusts),
-                false => findings
-                    .unknown("ca-bundle", format!("{trusts}; no dry run shows that it is the right one")),
-            };
+            if proven.contains(&pem) {
+                (Status::Ok, trusts)
+            } else {
+                (Status::Unknown, trusts + "; no dry run shows that it is the right one")
+            }
         }
     };
-    findings.failed(
-        "ca-bundle",
-        fault,
-        "with tls.mode managed `tolerarch certificates` writes it within half a minute of its start: after that look at the \
-         log of its Pod for missing rights; with \
-         cert-manager its cainjector does, from the annotation cert-manager.io/inject-ca-from; otherwise write it yourself",
-    );
+    findings.add(status, "ca-bundle", message, if status == Status::Failed { fix } else { "" });
 }

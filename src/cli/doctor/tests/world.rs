@@ -249,7 +249,8 @@ impl World {
             };
             // A review is asked for by POST only.
             let missing = if asked.path.contains("/proxy/mutate") { 405 } else { 404 };
-            let component = asked.query.split("component%3D").nth(1).and_then(|rest| rest.split('&').next());
+            let component =
+                asked.query.split("component%3D").nth(1).and_then(|rest| rest.split(['&', '%']).next());
             let issuers = asked.path == PODS && component == Some("certificates");
             let mut known = self.objects.get(if issuers { ISSUERS } else { &asked.path }).cloned();
             if let (Some(Value::Array(all)), Some(component)) = (&mut known, component) {
