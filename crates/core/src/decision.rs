@@ -7,7 +7,6 @@ pub mod testing;
 use std::borrow::Cow;
 use std::fmt::{self, Debug, Display};
 
-use self::explanation::Closed;
 use crate::placement::{self, Edits, Placement};
 use crate::pod::{Pod, REASON_KEY};
 use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool, Rank};
@@ -141,15 +140,16 @@ impl<'a> Decision<'a> {
         if is_observed && !edits.is_empty() {
             (reason, edits) = (Reason::Observed, Edits::default());
         }
-        let closed = match held_back {
-            _ if is_open => None,
-            Some(pool) => Some(Closed::NotInShare(pool)).filter(|_| reason != Reason::AlreadyTolerated),
-            None => blocker.map(|blocker| Closed::by(is_nowhere, blocker, &blockers)),
+        let explanation = match (held_back, blocker) {
+            _ if is_observed => None,
+            _ if is_open || reason == Reason::AlreadyTolerated && held_back.is_some() => Some(String::new()),
+            (None, None) => Some(String::new()),
+            _ if !policy.explain => None,
+            (Some(pool), _) => Some(explanation::by_share(pool)),
+            (None, Some(blocker)) => Some(explanation::by_image(is_nowhere, blocker, &blockers)),
         };
-        if (policy.explain || closed.is_none())
-            && !is_observed
-            && let Some(explanation) = explanation::edit(pod, closed)
-        {
+        let explained = (pod.has_annotation(REASON_KEY), pod.annotation(REASON_KEY));
+        if let Some(explanation) = explanation.filter(|text| explained != (!text.is_empty(), text.as_str())) {
             let is_all = edits.is_empty();
             edits.annotations.insert(REASON_KEY, explanation);
             if !edits.fit(pod) {
