@@ -192,7 +192,7 @@ impl Session {
         let patch = root.map(|root| patch::build(root, pod, &edits)).filter(|patch| !patch.is_empty());
         let blocking = |&Blocker { image, cause }: &Blocker<'_>| {
             let image = shortened(image).to_owned();
-            BlockingImage { image, reason: cause.into(), lacks: cause.lacks() }
+            BlockingImage { image, reason: cause.into(), lacks: cause.lacks().unwrap_or_default() }
         };
         let unknown = image.filter(|_| FailOn::of(reason).contains(&FailOn::Unknown));
         let placeholder = unknown.and_then(placeholder);

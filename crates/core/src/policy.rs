@@ -148,14 +148,12 @@ impl<'a> ImageSupport<'a> {
     fn blocker(&self, platforms: PlatformSet) -> Option<Blocker<'a>> {
         let lacks = platforms.difference(self.possible());
         let failed = self.failure.filter(|failure| failure.platforms.contains_all(lacks));
-        let unknown = self
-            .parts()
-            .1
-            .filter(|(unknown, _)| platforms.is_empty() || !unknown.intersection(platforms).is_empty());
-        let cause = match (failed, unknown) {
-            (Some(failure), _) if !lacks.is_empty() => Cause::Failed(Failure { platforms: lacks, ..failure }),
-            _ if !lacks.is_empty() => Cause::Lacks(lacks),
-            (_, unknown) => Cause::Unknown(unknown?.1),
+        let cause = if lacks.is_empty() {
+            let (unknown, why) = self.parts().1?;
+            let matters = platforms.is_empty() || !unknown.intersection(platforms).is_empty();
+            Cause::Unknown(matters.then_some(why)?)
+        } else {
+            failed.map_or(Cause::Lacks(lacks), |failed| Cause::Failed(Failure { platforms: lacks, ..failed }))
         };
         Some(Blocker { image: self.given, cause })
     }
@@ -172,11 +170,11 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns the platforms of the pool on which the image does not run, as far as they are known.
-    pub fn lacks(self) -> PlatformSet {
+    /// Returns the platforms of the pool on which the image does not run; `None` if that is unknown.
+    pub fn lacks(self) -> Option<PlatformSet> {
         match self {
-            Self::Lacks(platforms) | Self::Failed(Failure { platforms, .. }) => platforms,
-            Self::Unknown(_) => PlatformSet::EMPTY,
+            Self::Lacks(platforms) | Self::Failed(Failure { platforms, .. }) => Some(platforms),
+            Self::Unknown(_) => None,
         }
     }
 }
@@ -199,13 +197,6 @@ impl fmt::Display for Cause {
 pub struct Blocker<'a> {
     pub image: &'a str,
     pub cause: Cause,
-}
-
-impl Blocker<'_> {
-    /// Returns whether the image is known not to run on the pool.
-    pub fn lacks(&self) -> bool {
-        !matches!(self.cause, Cause::Unknown(_))
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -289,8 +280,9 @@ impl<'a> Verdicts<'a, '_> {
     /// change nothing, so that the blocker does not depend on which image was looked up first.
     pub fn decisive(&self) -> Option<Blocker<'a>> {
         let (pools, images) = (&self.policy.pools, self.images);
-        let lacks =
-            |image: &ImageSupport<'a>, pool: &Pool| image.blocker(pool.platforms).filter(Blocker::lacks);
+        let lacks = |image: &ImageSupport<'a>, pool: &Pool| {
+            image.blocker(pool.platforms).filter(|blocker| blocker.cause.lacks().is_some())
+        };
         let lacking = |pool: &Pool| images.iter().find_map(|image| lacks(image, pool));
         let closes_all = |image: &&ImageSupport<'a>| pools.iter().all(|pool| lacks(image, pool).is_some());
         let alone = images.iter().find(closes_all).and_then(|image| lacks(image, pools.first()?));

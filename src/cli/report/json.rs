@@ -25,7 +25,7 @@ impl Report {
         });
         let images = images.iter().map(|((image, cause), one)| {
             let more = json!({
-                "image": &**image, "reason": Reason::from(*cause), "lacks": cause.lacks(),
+                "image": &**image, "reason": Reason::from(*cause), "lacks": cause.lacks().unwrap_or_default(),
                 "workloads": one.workloads.len(), "alone": amount(one.alone), "error": self.causes.get(&**image),
             });
             with(amount(one.keeps), more)

@@ -96,6 +96,6 @@ impl<'a> Verdicts<'a, '_> {
     pub(crate) fn narrowing(&self) -> Option<Blocker<'a>> {
         let platforms = self.policy.placement.platforms;
         let blockers = || self.images.iter().filter_map(|image| image.blocker(platforms));
-        blockers().find(Blocker::lacks).or_else(|| blockers().next())
+        blockers().find(|blocker| blocker.cause.lacks().is_some()).or_else(|| blockers().next())
     }
 }

@@ -45,7 +45,8 @@ impl Judgement {
         }
         let verdicts = policy.verdicts(policy.rank(namespace, pod), images);
         let blockers = verdicts.blockers();
-        let (coverage, reason) = match (blockers.iter().find(|blocker| blocker.lacks()), blockers.first()) {
+        let lacking = blockers.iter().find(|blocker| blocker.cause.lacks().is_some());
+        let (coverage, reason) = match (lacking, blockers.first()) {
             (Some(lacking), _) => (Coverage::Partial, lacking.cause.into()),
             (None, Some(unknown)) => (Coverage::Unknown, unknown.cause.into()),
             (None, None) => (Coverage::All, decision.reason),
