@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::decision::Decision;
 use crate::pod::{self, DAEMON_SET, Kept, Pod, Text, kept};
 use tolerarch_text::escape::shortened;
-use tolerarch_text::json::{Object, push_text};
+use tolerarch_text::json::Object;
 
 pub use daemon_set::{DaemonSet, Template};
 
@@ -196,29 +196,30 @@ impl<O> Request<'_, O> {
 /// Encodes the answer to the review with this uid: always allowed, with a patch that is not empty, with warnings, and with
 /// audit annotations (`<webhook name>/decision`, …).
 pub fn encode(uid: &str, patch: &str, decision: &Decision<'_>) -> Vec<u8> {
+    // Writing to memory does not fail.
+    let text = |text: &str| serde_json::to_string(text).unwrap_or_default();
     let mut answer = String::with_capacity(ANSWER + patch.len() * 4 / 3);
-    answer.push_str(
-        r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"allowed":true,"uid":"#,
-    );
-    push_text(&mut answer, uid);
+    answer +=
+        r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"allowed":true,"uid":"#;
+    answer += &text(uid);
     if !patch.is_empty() {
-        answer.push_str(r#","patchType":"JSONPatch","patch":""#);
+        answer += r#","patchType":"JSONPatch","patch":""#;
         BASE64.encode_string(patch, &mut answer);
         answer.push('"');
     }
     if !decision.warnings.is_empty() {
-        answer.push_str(r#","warnings":"#);
-        answer.push_str(&Value::from(&*decision.warnings).to_string());
+        answer += r#","warnings":"#;
+        answer += &Value::from(&*decision.warnings).to_string();
     }
-    answer.push_str(r#","auditAnnotations":{"decision":"#);
-    push_text(&mut answer, decision.done());
-    answer.push_str(r#","reason":"#);
-    push_text(&mut answer, decision.reason.as_str());
+    let (done, reason) = (decision.done(), decision.reason.as_str());
+    for part in [r#","auditAnnotations":{"decision":""#, done, r#"","reason":""#, reason, "\""] {
+        answer += part;
+    }
     if let Some(image) = decision.image {
-        answer.push_str(r#","image":"#);
-        push_text(&mut answer, shortened(image));
+        answer += r#","image":"#;
+        answer += &text(shortened(image));
     }
-    answer.push_str("}}}");
+    answer += "}}}";
     answer.into_bytes()
 }
 

@@ -76,18 +76,5 @@ impl<T> std::ops::Deref for Object<T> {
     }
 }
 
-pub fn push_text(json: &mut String, text: &str) {
-    // These bytes must be escaped in a JSON string (RFC 8259 section 7).
-    let is_escaped = |b: u8| (b < b' ') | (b == b'"') | (b == b'\\');
-    // All bytes are looked at in any case, so that the compiler can vectorise the loop.
-    if text.bytes().fold(false, |escaped, b| escaped | is_escaped(b)) {
-        json.push_str(&serde_json::Value::from(text).to_string());
-    } else {
-        for part in ["\"", text, "\""] {
-            json.push_str(part);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests;
