@@ -256,7 +256,7 @@ async fn decided(object: &Object, session: &Session, patches: bool) -> Result<De
     let unread = |error: PodError| malformed(&error.to_string());
     let subject = match &object.given {
         Given::Review => match review::of_value(value).map_err(|error| error.to_string())?.subject {
-            Subject::Malformed => {
+            Subject::Skipped(Reason::Malformed) => {
                 let object = value.pointer("/request/object").filter(|object| !object.is_null());
                 let object = object.ok_or_else(|| malformed("request.object is missing"))?;
                 Subject::Pod(Pod::of_value(object).map_err(unread)?.into())

@@ -173,14 +173,14 @@ impl Session {
     pub(super) async fn decide(&self, namespace: &str, subject: &Subject<'_>, root: Option<&str>) -> Decided {
         let (policy, wait, none) = (&self.snapshot.policy, Wait::ForAll(&self.limits), Pod::default());
         let decided = async {
-            let (decision, pod) = match subject {
-                Subject::Pod(pod) => (self.snapshot.decide(policy, namespace, pod, wait).await, &**pod),
+            let decision = match subject {
+                Subject::Pod(pod) => self.snapshot.decide(policy, namespace, pod, wait).await,
                 Subject::DaemonSet(set) => {
-                    (self.snapshot.decide_daemon_set(policy, namespace, set, wait).await, &set.template.pod)
+                    self.snapshot.decide_daemon_set(policy, namespace, set, wait).await
                 }
-                Subject::Malformed | Subject::Other => (Decision::unchanged(Reason::NotApplicable), &none),
+                Subject::Skipped(reason) => Decision::unchanged(*reason),
             };
-            self.decided(decision, pod, root)
+            self.decided(decision, subject.pod().map_or(&none, |(_, pod)| pod), root)
         };
         let failed = || self.decided(Decision::unchanged(Reason::Internal), &none, None);
         decide::caught(decided).await.unwrap_or_else(failed)

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::decision::Decision;
 use crate::pod::{self, DAEMON_SET, Kept, Pod, Text, kept};
+use crate::reason::Reason;
 use tolerarch_text::escape::shortened;
 use tolerarch_text::json::Object;
 
@@ -20,6 +21,7 @@ pub use daemon_set::{DaemonSet, Template};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
+const MALFORMED: Subject<'_> = Subject::Skipped(Reason::Malformed);
 /// Rough number of bytes of an answer without its patch.
 const ANSWER: usize = 400;
 
@@ -38,9 +40,19 @@ pub enum Subject<'a> {
     Pod(Box<Pod<'a>>),
     /// The creation or the update of a DaemonSet.
     DaemonSet(Box<DaemonSet<'a>>),
-    /// A Pod or a DaemonSet that cannot be decoded.
-    Malformed,
-    Other,
+    /// Anything else, or what cannot be decoded: stays unchanged for this reason.
+    Skipped(Reason),
+}
+
+impl<'a> Subject<'a> {
+    /// Returns the Pod, and the JSON pointer to its place in the object under review.
+    pub fn pod(&self) -> Option<(&'static str, &Pod<'a>)> {
+        match self {
+            Self::Pod(pod) => Some(("", pod)),
+            Self::DaemonSet(set) => Some((DaemonSet::TEMPLATE, &set.template.pod)),
+            Self::Skipped(_) => None,
+        }
+    }
 }
 
 impl Kept for Subject<'_> {
@@ -50,8 +62,7 @@ impl Kept for Subject<'_> {
         match self {
             Self::Pod(pod) => Subject::Pod(Box::new(pod.into_owned())),
             Self::DaemonSet(set) => Subject::DaemonSet(Box::new(set.into_owned())),
-            Self::Malformed => Subject::Malformed,
-            Self::Other => Subject::Other,
+            Self::Skipped(reason) => Subject::Skipped(reason),
         }
     }
 
@@ -59,7 +70,7 @@ impl Kept for Subject<'_> {
         match self {
             Self::Pod(pod) => pod.held(),
             Self::DaemonSet(set) => set.held(),
-            Self::Malformed | Self::Other => 0,
+            Self::Skipped(_) => 0,
         }
     }
 }
@@ -144,13 +155,13 @@ struct Type<'a> {
 pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     match pod::read::<Decoded<'_>>(body) {
         Ok(envelope) => read(body, envelope, |pod| {
-            let Some(Object(mut pod)) = pod else { return Subject::Malformed };
+            let Some(Object(mut pod)) = pod else { return MALFORMED };
             // The Pod is a little smaller than the review around it.
             pod.bytes = pod::size_of_json(body);
             Subject::Pod(pod)
         }),
         // The body may have a uid even if its object is malformed.
-        Err(_) => read(body, serde_json::from_slice::<Podless<'_>>(body)?, |_| Subject::Malformed),
+        Err(_) => read(body, serde_json::from_slice::<Podless<'_>>(body)?, |_| MALFORMED),
     }
 }
 
@@ -173,9 +184,9 @@ fn read<'a, O>(
     let subject = if request.is(&["CREATE"], "", "pods", "Pod") {
         pod(request.object)
     } else if request.is(&["CREATE", "UPDATE"], "apps", "daemonsets", DAEMON_SET) {
-        daemon_set::read(body).map_or(Subject::Malformed, |set| Subject::DaemonSet(set.into()))
+        daemon_set::read(body).map_or(MALFORMED, |set| Subject::DaemonSet(set.into()))
     } else {
-        Subject::Other
+        Subject::Skipped(Reason::NotApplicable)
     };
     Ok(Review { uid: request.uid, namespace: request.namespace, subject })
 }

@@ -25,7 +25,7 @@ use tolerarch_core::patch;
 use tolerarch_core::pod::Kept;
 use tolerarch_core::policy::UNKNOWN_PROFILE;
 use tolerarch_core::reason::Reason;
-use tolerarch_core::review::{self, DaemonSet, Review, ReviewError, Subject};
+use tolerarch_core::review::{self, Review, ReviewError, Subject};
 use tolerarch_engine::decide::{self, Current, Wait};
 use tolerarch_support::body::{Budget, FREE, Pace, Read, ReadError};
 use tolerarch_text::escape::shortened;
@@ -112,8 +112,7 @@ impl Webhook {
             let (namespace, wait) = (review.namespace.as_str(), Wait::Until(begun + budget));
             let decision = async {
                 match &review.subject {
-                    Subject::Other => Decision::unchanged(Reason::NotApplicable),
-                    Subject::Malformed => Decision::unchanged(Reason::Malformed),
+                    Subject::Skipped(reason) => Decision::unchanged(*reason),
                     Subject::Pod(pod) => snapshot.decide(policy, namespace, pod, wait).await,
                     Subject::DaemonSet(set) => {
                         // Boxed: in the future of this review it would make those of all Pods larger.
@@ -140,14 +139,8 @@ impl Webhook {
         decision: impl Future<Output = Decision<'a>>,
     ) -> impl Future<Output = Vec<u8>> {
         let rendered = decision.map(|decision| {
-            let patch = match &review.subject {
-                Subject::Pod(pod) => patch::build("", pod, &decision.edits),
-                Subject::DaemonSet(set) => {
-                    patch::build(DaemonSet::TEMPLATE, &set.template.pod, &decision.edits)
-                }
-                Subject::Malformed | Subject::Other => String::new(),
-            };
-            (decision, patch)
+            let patch = review.subject.pod().map(|(root, pod)| patch::build(root, pod, &decision.edits));
+            (decision, patch.unwrap_or_default())
         });
         decide::caught(rendered).map(move |rendered| {
             let (decision, patch) =
@@ -161,11 +154,7 @@ impl Webhook {
 }
 
 fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, took: Duration) {
-    let pod = match &review.subject {
-        Subject::Pod(pod) => pod.described(),
-        Subject::DaemonSet(set) => set.template.pod.described(),
-        Subject::Malformed | Subject::Other => String::new(),
-    };
+    let pod = review.subject.pod().map(|(_, pod)| pod.described()).unwrap_or_default();
     let pod = shortened(&pod);
     let namespace = shortened(review.namespace.as_str());
     // Whole microseconds: more digits would be noise.

@@ -1,7 +1,6 @@
 mod reader;
 
 use super::*;
-use crate::reason::Reason;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -26,8 +25,9 @@ fn subject(body: &str) -> &'static str {
     match review.subject {
         Subject::Pod(_) => "pod",
         Subject::DaemonSet(_) => "daemonset",
-        Subject::Malformed => "malformed",
-        Subject::Other => "other",
+        Subject::Skipped(Reason::Malformed) => "malformed",
+        Subject::Skipped(Reason::NotApplicable) => "other",
+        Subject::Skipped(reason) => reason.as_str(),
     }
 }
 
