@@ -33,7 +33,7 @@ pub(super) struct FailedPod {
 pub(super) fn candidate(evicted: &mut Recently, pod: &StoredPod, failed: &FailedImage) -> Option<FailedPod> {
     let owner = pod.controller()?;
     let facts = pod.facts.as_ref()?;
-    let is_changed = facts.has_any(&[POOLS_KEY, REQUIRED_KEY]);
+    let is_changed = [POOLS_KEY, REQUIRED_KEY].iter().any(|key| facts.has_annotation(key));
     let mut has_turn =
         |whose: &str, most: usize| (0..most).any(|turn| evicted.insert(&format!("{whose} {turn}")));
     let is_candidate = is_changed

@@ -25,7 +25,8 @@ impl Recreations {
     pub(super) fn take(&mut self, pod: &StoredPod) -> Option<RecreatingOwner> {
         let (created, deleted) = lifetime(pod)?;
         let owner = pod.controller().filter(|owner| is_foreign(owner))?;
-        let is_changed = pod.facts.as_ref()?.has_any(&ANNOTATIONS);
+        let facts = pod.facts.as_ref()?;
+        let is_changed = ANNOTATIONS.iter().any(|key| facts.has_annotation(key));
         if !is_changed || pod.phase != Phase::Pending || pod.is_disrupted || deleted - created > YOUNG {
             return None;
         }

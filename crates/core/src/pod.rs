@@ -211,7 +211,7 @@ impl Pod<'_> {
             return Some(Reason::DaemonSet);
         }
         let selector = node_selector.as_ref().filter(|json| json.may_have(WINDOWS));
-        let selector = selector.and_then(read_small::<Texts<'_>>).unwrap_or_default();
+        let selector: Texts<'_> = read_small(selector).unwrap_or_default();
         let os = os.as_ref().map(|os| &os.name);
         let is_windows = os.into_iter().chain(selector.get(OS_KEY)).any(|os| os == WINDOWS);
         is_windows.then_some(Reason::Windows)
@@ -260,12 +260,8 @@ impl Pod<'_> {
         self.metadata.annotations.get(key).unwrap_or_default()
     }
 
-    pub(crate) fn has_annotation(&self, key: &str) -> bool {
+    pub fn has_annotation(&self, key: &str) -> bool {
         self.metadata.annotations.get(key).is_some()
-    }
-
-    pub fn has_any(&self, annotations: &[&str]) -> bool {
-        annotations.iter().any(|key| self.has_annotation(key))
     }
 
     pub fn label(&self, key: &str) -> Option<String> {

@@ -8,13 +8,12 @@ macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident => $name:literal $(for $error:ident)?,)*) => {
         /// Outcome for a Pod, and its cause. The names are a contract: add, never rename.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-        #[repr(usize)]
         pub enum Reason {
             $($(#[$doc])* #[serde(rename = $name)] $variant,)*
         }
 
         impl Reason {
-            /// All reasons, in the order of their discriminants.
+            /// All reasons, in their order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// Returns the name in logs, metrics and annotations.

@@ -20,7 +20,7 @@ const MAX_TAG: usize = 128;
 /// A normalised image reference: `nginx` becomes `docker.io/library/nginx:latest`. If a Pod names a tag and a digest,
 /// only the digest is set. The host is lower-case (unless only its capitals show that it is a host). `Display` gives
 /// the normal form, which parses to the same reference.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ImageRef {
     /// The normal form, `host/repository:tag` or `host/repository@digest`.
     text: Box<str>,
@@ -262,12 +262,6 @@ fn is_lower_hex(b: u8) -> bool {
 impl fmt::Display for ImageRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
-    }
-}
-
-impl fmt::Debug for ImageRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

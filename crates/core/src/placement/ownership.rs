@@ -23,10 +23,16 @@ impl<'p> Ownership<'p> {
         let written = pod.annotation(POOLS_KEY);
         let pools_before = before.map_or("", |before| before.annotation(POOLS_KEY));
         let opened_before = before.map_or_else(Vec::new, |before| Self::opened(before, pools));
+        let count = |pod: &Pod<'_>, own: &Toleration<'_>| {
+            pod.tolerations().iter().filter(|there| there.same(own)).count()
+        };
         // Of equal tolerations the last is managed: it was appended.
         let place = |own: &&Toleration<'_>| {
             let place = pod.tolerations().iter().rposition(|there| there.same(own))?;
-            let users = before.map_or(0, |before| of_user(before, own, &opened_before));
+            // A template whose annotation names no pool counts as new: none of its tolerations is the user's.
+            let mut managed_before = opened_before.iter().flat_map(|pool| &pool.tolerations);
+            let before = before.filter(|_| managed_before.any(|other| other.same(own)));
+            let users = before.map_or(0, |before| count(before, own).saturating_sub(1));
             (count(pod, own) > users).then_some(place)
         };
         let opened = Self::opened(pod, pools).into_iter().chain(opened_before.iter().copied());
@@ -62,16 +68,6 @@ impl<'p> Ownership<'p> {
         let after: Vec<&str> = after.filter(|name| named.insert(*name)).collect();
         (names(self.pools).collect::<HashSet<_>>() != named).then(|| (POOLS_KEY, after.join(",")))
     }
-}
-
-fn count(pod: &Pod<'_>, toleration: &Toleration<'_>) -> usize {
-    pod.tolerations().iter().filter(|there| there.same(toleration)).count()
-}
-
-/// Counts the user's equal tolerations before an update. A template whose annotation names no pool counts as new.
-fn of_user(before: &Pod<'_>, toleration: &Toleration<'_>, opened: &[&Pool]) -> usize {
-    let is_managed = opened.iter().flat_map(|pool| &pool.tolerations).any(|own| own.same(toleration));
-    if is_managed { count(before, toleration).saturating_sub(1) } else { 0 }
 }
 
 /// Returns the parts of a managed annotation.

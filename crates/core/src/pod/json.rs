@@ -77,8 +77,8 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> serde_json::Result
     json::read(json).or_else(|_| serde_json::from_slice(json))
 }
 
-pub(super) fn read_small<'p, T: Deserialize<'p>>(json: &'p Unread<'_>) -> Option<T> {
-    if json.size() > SMALL { None } else { json.read() }
+pub(super) fn read_small<'p, T: Deserialize<'p> + Default>(json: Option<&'p Unread<'_>>) -> Option<T> {
+    json.map_or_else(|| Some(T::default()), |json| if json.size() > SMALL { None } else { json.read() })
 }
 
 pub(super) fn object_or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(

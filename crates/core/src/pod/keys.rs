@@ -90,7 +90,7 @@ pub(super) struct Labels<'a> {
 
 impl Labels<'_> {
     pub(super) fn get(&self, key: &str) -> Option<String> {
-        let all = self.all.may_have(key).then(|| read_small::<Texts<'_>>(&self.all))??;
+        let all: Texts<'_> = read_small(Some(&self.all).filter(|all| all.may_have(key)))?;
         all.get(key).map(|text| text.as_str().to_owned())
     }
 }

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Pod;
 use super::json::{Text, Texts, list, or_default, read_small};
+use super::{Pod, Spec};
 use tolerarch_text::json::Unread;
 
 pub const ARCH_KEY: &str = "kubernetes.io/arch";
@@ -90,13 +90,8 @@ pub(crate) struct Expression<'p> {
 impl<'p> Scheduling<'p> {
     /// Returns the Pod's constraints on nodes; `None` if they cannot be parsed.
     pub(crate) fn of(pod: &'p Pod<'_>) -> Option<Self> {
-        fn read<'p, T: Deserialize<'p> + Default>(json: Option<&'p Unread<'_>>) -> Option<T> {
-            json.map_or_else(|| Some(T::default()), read_small)
-        }
-        Some(Self {
-            selector: read(pod.spec.node_selector.as_ref())?,
-            affinity: read(pod.spec.affinity.as_ref())?,
-        })
+        let Spec { node_selector, affinity, .. } = &pod.spec;
+        Some(Self { selector: read_small(node_selector.as_ref())?, affinity: read_small(affinity.as_ref())? })
     }
 
     /// Returns the terms of which a node has to match one; `None` if nothing is required.
@@ -135,12 +130,10 @@ impl Term<'_> {
 impl PartialEq for Term<'_> {
     fn eq(&self, other: &Self) -> bool {
         let (own, others) = (&self.expressions, &other.expressions);
-        let is_same_set = || {
-            own.iter().all(|there| others.contains(there)) && others.iter().all(|there| own.contains(there))
-        };
         self.match_fields == other.match_fields
             && own.len() == others.len()
-            && (own == others || is_same_set())
+            && own.iter().all(|there| others.contains(there))
+            && others.iter().all(|there| own.contains(there))
     }
 }
 

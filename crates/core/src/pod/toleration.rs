@@ -53,9 +53,7 @@ impl Toleration<'_> {
 
     /// Returns whether both mean the same, by which managed tolerations are recognised.
     pub fn same(&self, other: &Toleration<'_>) -> bool {
-        self.operator() == other.operator()
-            && (&self.key, &self.value) == (&other.key, &other.value)
-            && (&self.effect, self.toleration_seconds) == (&other.effect, other.toleration_seconds)
+        self.covers(other) && other.covers(self)
     }
 
     fn operator(&self) -> &str {
