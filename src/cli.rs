@@ -8,6 +8,7 @@ mod config;
 mod configured;
 mod doctor;
 mod examined;
+mod failure;
 mod inspect;
 mod inventory;
 mod kubernetes;
@@ -16,24 +17,23 @@ mod pools;
 mod report;
 mod serve;
 mod session;
+mod shared;
 mod survey;
 mod why;
 
-use std::error::Error as StdError;
 use std::ffi::OsString;
-use std::iter::successors;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::{Shell, generate};
 
-use crate::config::{Config, Flag, Loaded, Sources};
+use self::failure::Failure;
+use self::shared::{Shared, flag, personal, warn};
 use crate::serve::{run_certificates, run_controller};
 use tolerarch_support::environment::Environment;
-use tolerarch_support::logging::{Format, Level};
 
 /// Opens multi-arch node pools to the Pods whose images run on every architecture of the pool.
 #[derive(Debug, Parser)]
@@ -189,21 +189,6 @@ Exit status:
     },
 }
 
-#[derive(Debug, Args)]
-struct Shared {
-    /// The configuration [default: that of the cluster; for check and serve the built-in defaults]
-    #[arg(long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// From which level on lines are logged [default: info for serve and controller, otherwise warn]
-    #[arg(long, global = true, value_enum, value_name = "LEVEL")]
-    log_level: Option<Level>,
-    /// How a log line looks [default: json for serve and controller, otherwise text]
-    #[arg(long, global = true, value_enum, value_name = "FORMAT")]
-    log_format: Option<Format>,
-    #[arg(skip)]
-    environment: Environment,
-}
-
 impl Cli {
     /// Parses the arguments of the process and runs the subcommand. Wrong usage ends the process with status 2.
     pub fn parse_and_run() -> ExitCode {
@@ -228,51 +213,6 @@ impl Cli {
         };
         done.unwrap_or_else(|failure| failure.tell())
     }
-}
-
-impl Shared {
-    /// Returns the file, the environment over it, and over both `flags` and the flags that all subcommands share.
-    fn sources(&self, flags: impl IntoIterator<Item = Option<Flag>>) -> Sources {
-        let Self { config, log_level, log_format, environment } = self;
-        let shared = [
-            flag("--log-level", "log.level", log_level.map(shown)),
-            flag("--log-format", "log.format", log_format.map(shown)),
-        ];
-        let flags = shared.into_iter().chain(flags).flatten().collect();
-        Sources { file: config.clone(), environment: environment.clone(), flags, tolerant: false }
-    }
-}
-
-/// Uses the user's own docker configuration if none is configured, as crane and regctl do, and expands `~` in paths.
-fn personal(config: &mut Config, environment: &Environment) {
-    let variable = |name| environment.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = variable("HOME");
-    if let Some(home) = &home {
-        config.expand_home(home);
-    }
-    let files = &mut config.credentials.docker_configs;
-    let directory = variable("DOCKER_CONFIG").or_else(|| Some(home?.join(".docker")));
-    let own = directory.map(|directory| directory.join("config.json")).filter(|file| file.is_file());
-    if files.is_empty() {
-        files.extend(own);
-    }
-}
-
-/// Prints the values of a configuration that are valid, but probably not what the user meant.
-fn warn(loaded: &Loaded) {
-    for warning in loaded.warnings() {
-        output::tell(&format!("tolerarch: warning: {warning}"));
-    }
-}
-
-/// Returns a flag that sets the key at `path`, if there is a value.
-fn flag(name: &'static str, path: &'static str, value: Option<impl ToString>) -> Option<Flag> {
-    value.map(|value| Flag { name, path, value: value.to_string() })
-}
-
-/// Returns the name of a variant on the command line.
-fn shown(variant: impl ValueEnum) -> String {
-    variant.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Prints a completion script.
@@ -301,36 +241,6 @@ fn command(program: Option<&Path>) -> clap::Command {
     let name = program.and_then(Path::file_stem).and_then(|name| name.to_str());
     let command = Cli::command();
     if name == Some("kubectl-tolerarch") { command.bin_name("kubectl tolerarch") } else { command }
-}
-
-#[derive(Debug)]
-enum Failure {
-    /// Wrong usage that is found only when the configuration is read.
-    Usage(String),
-    Error(Box<dyn StdError>),
-}
-
-impl<E: StdError + 'static> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self::Error(error.into())
-    }
-}
-
-impl Failure {
-    /// Prints the failure with its causes, and returns the exit status.
-    fn tell(self) -> ExitCode {
-        let (text, status) = match self {
-            Self::Usage(message) => (message, ExitCode::from(2)),
-            Self::Error(error) => {
-                let causes = successors(Some(&*error), |&error| error.source());
-                let causes: Vec<String> = causes.map(ToString::to_string).collect();
-                (causes.join(": "), ExitCode::FAILURE)
-            }
-        };
-        // Faults of a configuration have lines of their own.
-        format!("tolerarch: {text}").lines().for_each(output::tell);
-        status
-    }
 }
 
 /// Properties that hold for any input of a command.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::time::{Duration, timeout};
 
-use super::doctor::{self, Installed};
+use super::doctor::{Installed, configured, ignored_labels};
 use super::kubernetes::{Access, get};
 use super::{Shared, personal, warn};
 use crate::config::{Config, ConfigError, Sources};
@@ -89,7 +89,7 @@ impl Access {
         if shared.config.is_some() {
             return shared.load(Some(self), None);
         }
-        let found = doctor::configured(client).await;
+        let found = configured(client).await;
         let mut configured = shared.load(Some(self), Some(found.as_ref().map_err(String::as_str)))?;
         let Ok(Installed { namespace, reviewed, change, .. }) = found else { return Ok(configured) };
         configured.reviewed = Some(reviewed);
@@ -133,7 +133,7 @@ impl Configured {
     /// Returns notes on labels of a namespace that are ignored.
     pub(super) fn ignored(&self, labels: Option<&BTreeMap<String, String>>) -> Vec<String> {
         let known = self.reviewed.as_ref().zip(labels);
-        let ignored = known.map(|(called, labels)| doctor::ignored_labels(called, labels));
+        let ignored = known.map(|(called, labels)| ignored_labels(called, labels));
         let note =
             |(key, value)| format!("{key}={value} means nothing as a label of a namespace: it is ignored");
         ignored.into_iter().flatten().map(note).collect()

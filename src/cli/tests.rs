@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::Config;
 
 /// Returns a command and all commands below it.
 fn all(command: &clap::Command) -> Vec<clap::Command> {
