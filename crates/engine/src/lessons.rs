@@ -5,7 +5,7 @@
 //! of others. Entries of other authors than the controller count as far as the controller could have written them.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 pub use k8s_openapi::jiff::Timestamp;
@@ -69,12 +69,13 @@ pub struct RecreatingOwner {
 
 /// Everything that the controller has learned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lessons(HashMap<Key, Vec<Entry>>);
+pub struct Lessons(BTreeMap<Key, Entry>);
 
-/// Digest of an image, or names of an owner.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    Image(Digest),
+    /// Digest of an image, then the architecture and the namespace of the failure: those of one digest are neighbours.
+    Image(Digest, String, String),
+    /// Names of an owner.
     Owner(String),
 }
 
@@ -103,21 +104,22 @@ impl Lessons {
         let mut entries: Vec<Entry> = entries.filter(|entry: &Entry| entry.is_plausible(now)).collect();
         // Sorted with the newest first, as the oldest entries have to go if there is no room.
         entries.sort_by_key(|entry| Reverse(entry.since));
-        let (mut read, mut all, mut counts) = (Self::default(), 0, HashMap::<String, usize>::new());
+        let (mut read, mut counts) = (BTreeMap::new(), HashMap::<String, usize>::new());
         for entry in entries {
             let count = counts.entry(entry.lesson.namespace().to_owned()).or_default();
-            if all < ALL && *count < OF_NAMESPACE && read.find(&entry.lesson).is_none() {
-                (all, *count) = (all + 1, *count + 1);
-                read.0.entry(entry.lesson.key()).or_default().push(entry);
+            let key = entry.lesson.key();
+            if read.len() < ALL && *count < OF_NAMESPACE && !read.contains_key(&key) {
+                *count += 1;
+                read.insert(key, entry);
             }
         }
-        read
+        Self(read)
     }
 
     /// Writes a text for [`Lessons::of_text`], the oldest entry first.
     pub fn to_text(&self) -> String {
-        let mut entries: Vec<&Entry> = self.0.values().flatten().collect();
-        entries.sort_by_cached_key(|entry| (entry.since, entry.lesson.key()));
+        let mut entries: Vec<&Entry> = self.0.values().collect();
+        entries.sort_by_key(|entry| entry.since);
         serde_json::to_string(&entries).unwrap_or_default()
     }
 
@@ -126,12 +128,14 @@ impl Lessons {
     }
 
     pub fn failure(&self, digest: &Digest, namespace: &str, now: Timestamp) -> Option<Failure> {
-        let counting = self.0.get(&Key::Image(*digest))?.iter().filter(|entry| now < entry.until);
-        counting.fold(None, |known: Option<Failure>, Entry { lesson, since, .. }| {
-            let Lesson::Image(image) = lesson else { return known };
-            if !image.is_for_all && image.namespace != namespace {
-                return known;
-            }
+        let of_digest = self.0.range(Key::Image(*digest, String::new(), String::new())..);
+        let of_digest = of_digest.map_while(|(_, entry)| match &entry.lesson {
+            Lesson::Image(image) if image.digest == *digest => Some((image, entry)),
+            _ => None,
+        });
+        let counting = of_digest
+            .filter(|(image, entry)| now < entry.until && (image.is_for_all || image.namespace == namespace));
+        counting.fold(None, |known: Option<Failure>, (image, Entry { since, .. })| {
             let (platforms, since) = (PlatformSet::of_architecture(&image.architecture), (*since).into());
             Some(known.map_or(Failure { platforms, since }, |known| Failure {
                 platforms: known.platforms.union(platforms),
@@ -141,34 +145,33 @@ impl Lessons {
     }
 
     pub fn recreates(&self, namespace: &str, kind: &str, name: &str, now: Timestamp) -> bool {
-        let entries = self.0.get(&Key::of_owner(kind, name, namespace));
-        entries.is_some_and(|entries| entries.iter().any(|entry| now < entry.until))
+        self.0.get(&Key::of_owner(kind, name, namespace)).is_some_and(|entry| now < entry.until)
     }
 
     /// Counts the images that are kept from an architecture now, and the owners whose Pods stay unchanged.
     pub fn count(&self, now: Timestamp) -> [usize; 2] {
-        let is_counting = |entries: &[Entry]| entries.iter().any(|entry| now < entry.until);
-        let counting = self.0.iter().filter(|(_, entries)| is_counting(entries));
-        counting.fold([0, 0], |[images, owners], (key, _)| match key {
-            Key::Image(_) => [images + 1, owners],
-            Key::Owner(_) => [images, owners + 1],
-        })
+        let counting = self.0.iter().filter(|(_, entry)| now < entry.until);
+        let (mut images, mut owners) = (HashSet::new(), 0);
+        for (key, _) in counting {
+            match key {
+                Key::Image(digest, ..) => {
+                    images.insert(digest);
+                }
+                Key::Owner(_) => owners += 1,
+            }
+        }
+        [images.len(), owners]
     }
 
     /// Records a lesson of just now. Returns whether that changes anything.
     pub fn record(&mut self, lesson: Lesson, now: Timestamp) -> bool {
         // As in the record.
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        self.retain(|entry| now < entry.until + REMEMBERED);
-        let Some(known) = self.find(&lesson) else {
+        self.0.retain(|_, entry| now < entry.until + REMEMBERED);
+        let key = lesson.key();
+        let Some(known) = self.0.get_mut(&key) else {
             self.make_room(lesson.namespace());
-            let key = lesson.key();
-            self.0.entry(key).or_default().push(Entry {
-                lesson,
-                since: now,
-                until: now + FIRST,
-                failures: 1,
-            });
+            self.0.insert(key, Entry { lesson, since: now, until: now + FIRST, failures: 1 });
             return true;
         };
         if now >= known.until {
@@ -185,36 +188,23 @@ impl Lessons {
         is_wider
     }
 
-    fn find(&mut self, lesson: &Lesson) -> Option<&mut Entry> {
-        let known = self.0.get_mut(&lesson.key())?;
-        known.iter_mut().find(|known| known.lesson.place() == lesson.place())
-    }
-
     /// Evicts the oldest entry of the namespace if it has its share, else, if all are too many, of the one with most.
     fn make_room(&mut self, namespace: &str) {
         let mut counts: HashMap<&str, usize> = HashMap::new();
-        for entry in self.0.values().flatten() {
+        for entry in self.0.values() {
             *counts.entry(entry.lesson.namespace()).or_default() += 1;
         }
         let full = if counts.get(namespace).is_some_and(|count| *count >= OF_NAMESPACE) {
             Some(namespace)
-        } else if counts.values().sum::<usize>() >= ALL {
+        } else if self.0.len() >= ALL {
             counts.into_iter().max_by_key(|(_, count)| *count).map(|(namespace, _)| namespace)
         } else {
             None
         };
-        let of_it = |entry: &&Entry| full == Some(entry.lesson.namespace());
-        let oldest = self.0.values().flatten().filter(of_it).min_by_key(|entry| entry.since);
-        if let Some(oldest) = oldest.map(|entry| entry.lesson.clone()) {
-            self.retain(|entry| entry.lesson != oldest);
+        let of_it = self.0.iter().filter(|(_, entry)| full == Some(entry.lesson.namespace()));
+        if let Some(oldest) = of_it.min_by_key(|(_, entry)| entry.since).map(|(key, _)| key.clone()) {
+            self.0.remove(&oldest);
         }
-    }
-
-    fn retain(&mut self, is_kept: impl Fn(&Entry) -> bool) {
-        self.0.retain(|_, entries| {
-            entries.retain(&is_kept);
-            !entries.is_empty()
-        });
     }
 }
 
@@ -232,7 +222,9 @@ impl RecreatingOwner {
 impl Lesson {
     fn key(&self) -> Key {
         match self {
-            Self::Image(image) => Key::Image(image.digest),
+            Self::Image(FailedImage { digest, architecture, namespace, .. }) => {
+                Key::Image(*digest, architecture.clone(), namespace.clone())
+            }
             Self::Owner(RecreatingOwner { kind, name, namespace }) => Key::of_owner(kind, name, namespace),
         }
     }
@@ -243,15 +235,6 @@ impl Lesson {
                 namespace
             }
         }
-    }
-
-    /// Returns the architecture, which owners lack, and the namespace: one key has one entry of each.
-    fn place(&self) -> (Option<&str>, &str) {
-        let architecture = match self {
-            Self::Image(image) => Some(&*image.architecture),
-            Self::Owner(_) => None,
-        };
-        (architecture, self.namespace())
     }
 
     fn is_for_all(&self) -> bool {

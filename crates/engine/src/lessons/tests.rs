@@ -141,7 +141,7 @@ fn no_namespace_puts_out_what_others_have() {
         let namespace = format!("hostile-{}", of % 60);
         record.record(for_all(20_000 + of, &namespace), now() + Duration::from_secs(20_000 + of as u64));
     }
-    assert_eq!(record.0.values().flatten().count(), ALL);
+    assert_eq!(record.0.len(), ALL);
     assert!((0..10).all(|of| is_closed(&record, of, "team", now() + HOUR)));
     let text = record.to_text();
     assert!(text.len() < TEXT / 2, "{}", text.len());
