@@ -17,11 +17,11 @@ use futures_util::stream::{self, StreamExt};
 use super::advice::{EXCLUDED, unread_pull_secrets};
 use super::output::{columns, count, json, print};
 use super::session::{Session, run};
-use super::survey::{Survey, SurveyedPod};
+use super::survey::Survey;
 use super::{Failure, Shared};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Census, Judgement, Member, Shape, Summary};
+use tolerarch_engine::census::{Census, Judgement, Shape, Summary};
 
 /// Maximal number of shapes decided at a time: far more than lookups at a time, so that shapes that wait for a slow
 /// registry do not delay the others. Each takes a few kilobytes.
@@ -92,16 +92,16 @@ impl Command {
     fn report(&self, mut session: Session, survey: Survey, judgements: Vec<Judgement>) -> Report {
         let unreadable = Judgement::skipped(Reason::Malformed, &[]);
         let mut census = Census::default();
-        for SurveyedPod { pod, workload } in &survey.pods {
-            let node = pod.node.as_deref().and_then(|name| Some((name, survey.platform(name)?)));
+        for pod in &survey.pods {
+            let platform = pod.node.as_deref().and_then(|node| survey.platform(node));
             let judgement = pod.shape.and_then(|shape| judgements.get(shape)).unwrap_or(&unreadable);
-            census.add(Member { name: &pod.name, workload, requests: pod.requests, node, judgement });
+            census.add(pod, platform, judgement);
         }
         let lacks_pull_secrets = |shape: &usize| {
             let known = judgements.get(*shape).zip(survey.shapes.get(*shape));
             known.is_some_and(|(known, shape)| session.lacks_pull_secrets(known.reason, &shape.pod))
         };
-        let unread = survey.pods.iter().filter_map(|one| one.pod.shape).filter(lacks_pull_secrets).count();
+        let unread = survey.pods.iter().filter_map(|pod| pod.shape).filter(lacks_pull_secrets).count();
         let pods = survey.pods.len();
         let mut notes = survey.notes;
         notes.append(&mut session.notes);

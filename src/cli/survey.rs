@@ -18,29 +18,15 @@ use tolerarch_kubernetes::cluster::{Namespace, Node, RequestError, StoredPod, Us
 
 #[derive(Default)]
 pub(super) struct Survey {
-    pub(super) pods: Vec<SurveyedPod>,
+    pub(super) pods: Vec<IndexedPod>,
     /// Facts that decisions need; Pods that are alike share one shape.
     pub(super) shapes: Vec<Arc<Shape>>,
-    /// Platform of each node, as far as it is known. `None` if nodes may not be listed.
-    nodes: Option<HashMap<String, Option<PlatformSet>>>,
-    namespaces: HashMap<String, Labels>,
+    /// Known platforms of nodes. `None` if nodes may not be listed.
+    nodes: Option<HashMap<String, PlatformSet>>,
+    /// Labels of the namespaces that can be read.
+    pub(super) namespaces: HashMap<String, BTreeMap<String, String>>,
     /// Messages about objects that could not be read, with the consequences.
     pub(super) notes: Vec<String>,
-}
-
-type Labels = BTreeMap<String, String>;
-
-pub(super) struct SurveyedPod {
-    pub(super) pod: IndexedPod,
-    pub(super) workload: Arc<Workload>,
-}
-
-impl SurveyedPod {
-    /// Returns whether this is the Pod, or its controller or the owner above is the workload, of this kind and name.
-    pub(super) fn is_of(&self, kind: &str, name: &str) -> bool {
-        [&self.workload, &self.pod.controller].iter().any(|of| (kind, name) == (&*of.kind, &*of.name))
-            || (kind, name) == ("Pod", &*self.pod.name)
-    }
 }
 
 impl Survey {
@@ -73,8 +59,8 @@ impl Survey {
             }
         };
         let (owners, nodes, namespaces) = join3(owners, client.list::<Node>(Node::PATH), namespaces).await;
-        let nodes =
-            nodes.map(|nodes| nodes.iter().map(|node| (node.name().to_owned(), platform(node))).collect());
+        let known = |node: Node| Some((node.name().to_owned(), platform(&node)?));
+        let nodes = nodes.map(|nodes| nodes.into_iter().filter_map(known).collect());
         let nodes = nodes.map_err(|error| {
             notes.push(format!("nodes cannot be listed, so no Pod is found misplaced: {error}"));
         });
@@ -87,25 +73,21 @@ impl Survey {
             Ok(all) => all.into_iter().map(|one| (one.metadata.name, one.metadata.labels)).collect(),
         };
         notes.extend(client.take_left_out());
-        let workload = |pod: &IndexedPod| {
-            let above = owners.get(&pod.controller).filter(|_| pod.is_between);
-            Arc::clone(above.unwrap_or(&pod.controller))
-        };
-        let pods = index.pods.into_iter().map(|pod| SurveyedPod { workload: workload(&pod), pod }).collect();
-        Ok(Self { pods, shapes: index.shapes.all, nodes: nodes.ok(), namespaces, notes })
+        let PodIndex { mut pods, shapes, .. } = index;
+        for pod in pods.iter_mut().filter(|pod| pod.is_between) {
+            if let Some(above) = owners.get(&pod.controller) {
+                pod.workload = Arc::clone(above);
+            }
+        }
+        Ok(Self { pods, shapes: shapes.all, nodes: nodes.ok(), namespaces, notes })
     }
 
     pub(super) fn platform(&self, node: &str) -> Option<PlatformSet> {
-        *self.nodes.as_ref()?.get(node)?
-    }
-
-    /// Returns the labels of this namespace, if it can be read.
-    pub(super) fn labels(&self, namespace: &str) -> Option<&Labels> {
-        self.namespaces.get(namespace)
+        self.nodes.as_ref()?.get(node).copied()
     }
 
     pub(super) fn terms(&self, namespace: &str) -> NamespaceSettings<'_> {
-        NamespaceSettings::of(self.labels(namespace), self.nodes.is_some())
+        NamespaceSettings::of(self.namespaces.get(namespace), self.nodes.is_some())
     }
 
     pub(super) fn images(&self) -> Vec<ImageRef> {

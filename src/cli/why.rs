@@ -52,7 +52,7 @@ impl Why {
                         .push(format!("Pods cannot be listed, so it is not told where they run: {error}")),
                 }
             }
-            survey.notes.extend(configured.ignored(survey.labels(namespace)));
+            survey.notes.extend(configured.ignored(survey.namespaces.get(namespace)));
             let images: Vec<ImageRef> = objects.iter().flat_map(Object::images).collect();
             let session = Session::start(shared, configured, progress, Some(&client), &images).await?;
             session.progress.show("looking up images");

@@ -28,17 +28,6 @@ use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 
-#[derive(Clone, Copy, Debug)]
-pub struct Member<'a> {
-    pub name: &'a str,
-    pub workload: &'a Arc<Workload>,
-    /// Requests of the Pod, which counts as one.
-    pub requests: Amount,
-    /// Node of the Pod, if the platform of the node is known.
-    pub node: Option<(&'a str, PlatformSet)>,
-    pub judgement: &'a Judgement,
-}
-
 #[derive(Debug, Default)]
 pub struct Census {
     workloads: HashMap<Arc<Workload>, WorkloadTotal>,
@@ -51,10 +40,11 @@ pub struct Census {
 }
 
 impl Census {
-    pub fn add(&mut self, member: Member<'_>) {
-        let Member { name, workload, requests, node, judgement } = member;
+    /// Adds a Pod with the judgement on its shape, and with the platform of its node, if that is known.
+    pub fn add(&mut self, pod: &IndexedPod, platform: Option<PlatformSet>, judgement: &Judgement) {
+        let IndexedPod { name, workload, requests, node, .. } = pod;
         let Judgement { coverage, reason, blockers, usable, .. } = judgement;
-        let (coverage, reason) = (*coverage, *reason);
+        let (requests, coverage, reason) = (*requests, *coverage, *reason);
         let total = self.workloads.entry(Arc::clone(workload)).or_insert_with(|| {
             let (amount, images) = Default::default();
             WorkloadTotal { coverage, reason, amount, images, missed: 0, misplaced: 0 }
@@ -84,17 +74,17 @@ impl Census {
             let because = blockers.iter().filter(|own| Reason::from(own.cause) == reason);
             of_reason.images.extend(because.map(|own| Arc::clone(&own.image)));
         }
-        let pod = || PodOf { workload: Arc::clone(workload), name: name.to_owned() };
+        let pod = || PodOf { workload: Arc::clone(workload), name: name.to_string() };
         if !usable.is_empty() {
             total.missed += 1;
             self.missed.push((pod(), usable.clone()));
         }
-        if let Some((node, platform)) = node {
+        if let Some((node, platform)) = node.as_ref().zip(platform) {
             let lacking = judgement.nodes.iter().filter(|(_, nodes)| !nodes.contains_all(platform));
             let images: Vec<Arc<str>> = lacking.map(|(image, _)| Arc::clone(image)).collect();
             if !images.is_empty() {
                 total.misplaced += 1;
-                self.misplaced.push(Misplacement { pod: pod(), node: node.to_owned(), platform, images });
+                self.misplaced.push(Misplacement { pod: pod(), node: Arc::clone(node), platform, images });
             }
         }
     }

@@ -47,7 +47,7 @@ impl Report {
         let missed = missed.iter().map(|(own, pools)| with(pod(own), json!({"pools": texts(pools)})));
         let misplaced = misplaced.iter().map(|one| {
             let platform = one.platform.to_string();
-            let more = json!({"node": one.node, "platform": platform, "images": texts(&one.images)});
+            let more = json!({"node": &*one.node, "platform": platform, "images": texts(&one.images)});
             with(pod(&one.pod), more)
         });
         json!({

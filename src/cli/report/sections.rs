@@ -190,7 +190,7 @@ impl Report {
     fn misplaced(&self) -> Section {
         let rows = self.summary.misplaced.iter().flat_map(|one| {
             one.images.iter().map(|image| {
-                let (platform, node) = (Cell::Text(one.platform.to_string()), Cell::Name(one.node.clone()));
+                let (platform, node) = (Cell::Text(one.platform.to_string()), Cell::name(&one.node));
                 let (namespace, pod) = (&one.pod.workload.namespace, Cell::Name(one.pod.name.clone()));
                 vec![platform, node, Cell::name(namespace), pod, Cell::name(image)]
             })

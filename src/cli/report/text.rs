@@ -51,7 +51,7 @@ mod tests {
     use crate::cli::report::By;
     use tolerarch_core::image::LookupError;
     use tolerarch_core::policy::Cause;
-    use tolerarch_engine::census::{Amount, BlockingImage, Census, Judgement, Member, Workload};
+    use tolerarch_engine::census::{Amount, BlockingImage, Census, IndexedPod, Judgement, Workload};
 
     #[test]
     fn a_terminal_of_80_columns_shows_every_reason() {
@@ -76,9 +76,11 @@ mod tests {
                 name: name.as_str().into(),
             };
             let requests = Amount { cpu_millis: 1234, memory_bytes: 5 << 30, pods: 1 };
-            let node = Some((&*name, "linux/arm64".parse().unwrap()));
-            let workload = &Arc::new(workload);
-            census.add(Member { name: &name, workload, requests, node, judgement: &judgement });
+            let (node, workload) = (Some(name.as_str().into()), Arc::new(workload));
+            let (name, controller) = (name.into(), Arc::clone(&workload));
+            let (is_between, shape) = (false, None);
+            let pod = IndexedPod { name, controller, is_between, workload, shape, requests, node };
+            census.add(&pod, Some("linux/arm64".parse().unwrap()), &judgement);
         }
         let mut report = Report { summary: census.summary(), ..Report::default() };
         for by in [By::Image, By::Workload, By::Namespace] {

@@ -9,10 +9,11 @@ use super::super::check::{Object, Place};
 use super::super::examined::{Examined, ImageState, PoolState};
 use super::super::output::{Colour, MOST, Row, paragraphs, rest, shown, table, wrapped};
 use super::super::session::{Session, colour};
-use super::super::survey::{Survey, SurveyedPod};
+use super::super::survey::Survey;
 use tolerarch_core::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REASON_KEY, REQUIRED_KEY, Usage};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
+use tolerarch_engine::census::IndexedPod;
 use tolerarch_kubernetes::cluster::Called;
 use tolerarch_text::escape::shortened;
 
@@ -78,7 +79,8 @@ impl Marks {
 impl Explained {
     pub(super) async fn of(session: &Session, survey: &Survey, namespace: &str, object: &Object) -> Self {
         let Place { kind, name, path, .. } = object.place.clone();
-        let (label, called) = (object.label(), session.called(survey.labels(namespace), &object.labels()));
+        let (label, called) =
+            (object.label(), session.called(survey.namespaces.get(namespace), &object.labels()));
         let note = match called {
             Called::For(_) => None,
             Called::No => Some(format!(
@@ -100,8 +102,16 @@ impl Explained {
             (today.decision, today.reason) = ("unchanged", reason);
             today.lacks_pull_secrets = false;
         }
-        let pods = survey.pods.iter().filter(|pod| pod.is_of(&kind, &name));
-        let pods = pods.map(|pod| PodState::of(survey, &today.images, pod)).collect();
+        let is_of_object = |pod: &&IndexedPod| {
+            let owners = [&pod.workload, &pod.controller].map(|owner| (&*owner.kind, &*owner.name));
+            owners.into_iter().chain([("Pod", &*pod.name)]).any(|one| one == (&*kind, &*name))
+        };
+        let pods = survey
+            .pods
+            .iter()
+            .filter(is_of_object)
+            .map(|pod| PodState::of(survey, &today.images, pod))
+            .collect();
         let decided = pod.filter(|_| kind == "Pod").map(|pod| Marks::of(Some(&pod)));
         Self { label, note, kind, name, path, namespace: namespace.to_owned(), today, decided, pods }
     }
@@ -165,7 +175,7 @@ fn row(image: &ImageState) -> Row {
 
 impl PodState {
     /// Returns the node of a Pod, its annotations, and its images that do not run on the node.
-    fn of(survey: &Survey, images: &[ImageState], SurveyedPod { pod, .. }: &SurveyedPod) -> Self {
+    fn of(survey: &Survey, images: &[ImageState], pod: &IndexedPod) -> Self {
         let facts = pod.shape.and_then(|shape| survey.shapes.get(shape)).map(|shape| &shape.pod);
         let own: Vec<Usage<'_>> = facts.map(Pod::images).unwrap_or_default();
         let platform = pod.node.as_deref().and_then(|node| survey.platform(node));

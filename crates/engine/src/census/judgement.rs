@@ -32,15 +32,16 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Judges by the decision on one of the Pods, and the platforms of its images.
-    pub fn of(
+    /// Judges by the decision on one of the Pods, and the platforms of its images. `skipped` says why there is none.
+    pub(super) fn of(
+        skipped: Option<Reason>,
         policy: &Policy,
         namespace: &str,
         pod: &Pod<'_>,
         decision: &Decision<'_>,
         images: &[ImageSupport<'_>],
     ) -> Self {
-        if let Some(reason) = pod.skipped().or((!pod.has_containers()).then_some(Reason::Malformed)) {
+        if let Some(reason) = skipped.or((!pod.has_containers()).then_some(Reason::Malformed)) {
             return Self::skipped(reason, images);
         }
         let verdicts = policy.verdicts(policy.rank(namespace, pod), images);

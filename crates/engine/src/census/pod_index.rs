@@ -25,6 +25,8 @@ pub struct IndexedPod {
     pub controller: Arc<Workload>,
     /// Set if there usually is an owner above the controller: it is a ReplicaSet or a Job.
     pub is_between: bool,
+    /// Owner above the controller, as far as the cluster has been asked for it; otherwise the controller.
+    pub workload: Arc<Workload>,
     /// Place of the Pod's shape; `None` if the Pod cannot be read within the limits on untrusted input.
     pub shape: Option<usize>,
     pub requests: Amount,
@@ -44,6 +46,7 @@ impl PodIndex {
         let controller = intern(&mut self.controllers, Workload { namespace, kind, name: name.into() });
         self.pods.push(IndexedPod {
             name: pod.name().into(),
+            workload: Arc::clone(&controller),
             controller,
             is_between: pod.controller().is_some_and(is_between),
             shape,

@@ -72,10 +72,7 @@ impl Shape {
         let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
         let judged = async {
             let (decision, images) = snapshot.examine(policy, namespace, pod, limits).await;
-            match skipped {
-                Some(reason) => Judgement::skipped(reason, &images),
-                None => Judgement::of(policy, namespace, pod, &decision, &images),
-            }
+            Judgement::of(skipped, policy, namespace, pod, &decision, &images)
         };
         decide::caught(judged).await.unwrap_or_else(|| {
             let coverage = if skipped.is_some() { Coverage::Skipped } else { Coverage::Unknown };

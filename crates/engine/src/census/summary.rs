@@ -74,7 +74,7 @@ pub struct PodOf {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misplacement {
     pub pod: PodOf,
-    pub node: String,
+    pub node: Arc<str>,
     pub platform: PlatformSet,
     pub images: Vec<Arc<str>>,
 }

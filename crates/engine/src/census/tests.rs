@@ -27,7 +27,14 @@ fn judge(policy: &Policy, pod: &Value, images: &[(&str, Known)]) -> Judgement {
     let decision = Decision::without_images(policy, &pod);
     let rank = policy.rank("shop", &pod);
     let decision = decision.unwrap_or_else(|| Decision::of(policy, &pod, rank, &images));
-    Judgement::of(policy, "shop", &pod, &decision, &images)
+    Judgement::of(pod.skipped(), policy, "shop", &pod, &decision, &images)
+}
+
+/// A Pod on a node, whose platform the caller of [`Census::add`] knows.
+fn indexed(name: &str, workload: Workload, requests: Amount) -> IndexedPod {
+    let (workload, node) = (Arc::new(workload), Some("n".into()));
+    let controller = Arc::clone(&workload);
+    IndexedPod { name: name.into(), controller, is_between: false, workload, shape: None, requests, node }
 }
 
 fn pod(spec: &Value) -> Value {
@@ -92,7 +99,8 @@ fn pods_on_nodes_that_their_images_do_not_support_are_misplaced() {
     let agent = pod(
         &json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "name": "x", "controller": true}]}}),
     );
-    let workload = Arc::new(Workload { namespace: "ops".into(), kind: "DaemonSet".into(), name: "x".into() });
+    let workload = Workload { namespace: "ops".into(), kind: "DaemonSet".into(), name: "x".into() };
+    let on_node = indexed("x-1", workload, Amount { pods: 1, ..Amount::default() });
     for (images, platform, expected) in [
         (&[("a", runs(&["linux/amd64"]))][..], Some("linux/arm64"), &["a"][..]),
         (&[("a", runs(&["linux/amd64"])), ("b", runs(BOTH))], Some("linux/arm64"), &["a"]),
@@ -102,9 +110,7 @@ fn pods_on_nodes_that_their_images_do_not_support_are_misplaced() {
     ] {
         let judgement = judge(&policy, &agent, images);
         let mut census = Census::default();
-        let node = platform.map(|name| ("n", platforms(&[name])));
-        let requests = Amount { pods: 1, ..Amount::default() };
-        census.add(Member { name: "x-1", workload: &workload, requests, node, judgement: &judgement });
+        census.add(&on_node, platform.map(|name| platforms(&[name])), &judgement);
         let misplaced = census.summary().misplaced;
         let images: Vec<&str> = misplaced.iter().flat_map(|one| &one.images).map(|image| &**image).collect();
         assert_eq!(images, expected);
@@ -157,15 +163,8 @@ fn census<'d>(policy: &Policy, pods: impl IntoIterator<Item = (usize, &'d Drawn)
         let workload =
             Workload { namespace: format!("n{}", one.workload % 2).into(), kind: "Deployment".into(), name };
         let requests = Amount { cpu_millis: one.cpu_millis, memory_bytes: one.memory_bytes, pods: 1 };
-        let node = one.node.map(|name| (name, platforms(&[name])));
-        let name = format!("pod-{number}");
-        census.add(Member {
-            name: &name,
-            workload: &Arc::new(workload),
-            requests,
-            node,
-            judgement: &judgement,
-        });
+        let pod = indexed(&format!("pod-{number}"), workload, requests);
+        census.add(&pod, one.node.map(|name| platforms(&[name])), &judgement);
     }
     census.summary()
 }
