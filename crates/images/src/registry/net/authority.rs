@@ -23,6 +23,11 @@ pub(crate) fn authority(url: &Url) -> &str {
     &url[Position::BeforeHost..Position::AfterPort]
 }
 
+/// Returns the host of a URL, an IPv6 address without brackets.
+pub(super) fn name(url: &Url) -> &str {
+    url.host_str().unwrap_or_default().trim_matches(['[', ']'])
+}
+
 /// Renders the host of a URL that a registry named, for a message: truncated, and ASCII as in every URL.
 pub(crate) fn shown_host(url: &Url) -> String {
     shown(authority(url))

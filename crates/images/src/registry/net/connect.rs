@@ -23,9 +23,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Duration, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tower::{Service, service_fn};
+use url::Url;
 
+use super::authority::{authority, name};
 use super::guard::AddressGuard;
-use super::proxy::{Proxies, Proxy};
+use super::proxy::Proxies;
 use super::resolve::NameResolver;
 use super::trust::{ClientTls, TlsFault, TlsSettings};
 use super::verifier::Objection;
@@ -104,24 +106,24 @@ impl Connector {
     }
 
     /// Returns the `Proxy-Authorization` of a request without TLS; with TLS the tunnel is authorised instead.
-    pub(super) fn proxy_authorization(&self, uri: &Uri) -> Option<&HeaderValue> {
-        let to = Target::of(uri).ok().filter(|to| !to.secure)?;
-        self.proxies.find(to.secure, to.name, to.port)?.authorization.as_ref()
+    pub(super) fn proxy_authorization(&self, url: &Url) -> Option<&HeaderValue> {
+        self.proxies.find(url).filter(|_| url.scheme() == "http")?.authorization.as_ref()
     }
 
     async fn connect(&self, uri: &Uri, meter: &Meter, choice: Choice) -> Result<(Wire, bool), ConnectError> {
-        let to = Target::of(uri)?;
-        let tls = self.tls(&to, choice)?;
-        let Some(proxy) = self.proxies.find(to.secure, to.name, to.port) else {
-            let tcp = self.dial(&to, Some(&self.guard), meter).await?;
-            return Ok((encrypt(&to, tcp, tls).await?, false));
+        let url = &parse(uri)?;
+        let Some(proxy) = self.proxies.find(url) else {
+            return Ok((self.reach(url, Some(&self.guard), meter, choice).await?, false));
         };
+        let tls = self.tls(url, choice)?;
         // The proxy resolves names, so only an address can be judged here.
-        if to.name.parse().is_ok_and(|address| !self.guard.admits(address)) {
+        if name(url).parse().is_ok_and(|address| !self.guard.admits(address)) {
             return Err(ConnectError::Forbidden);
         }
-        let reached = self.reach(proxy, meter).await.map_err(|error| ConnectError::Proxy(error.into()))?;
-        if !to.secure {
+        // The operator chose the proxy, so the guard is not asked.
+        let reached = self.reach(&parse(&proxy.uri)?, None, meter, |tls| &tls.usual).await;
+        let reached = reached.map_err(|error| ConnectError::Proxy(error.into()))?;
+        if tls.is_none() {
             return Ok((reached, true));
         }
         let mut reached = Some(TokioIo::new(reached));
@@ -131,63 +133,43 @@ impl Connector {
             tunnel = tunnel.with_auth(authorization.clone());
         }
         let through = tunnel.call(uri.clone()).await.map_err(|error| ConnectError::Proxy(error.into()))?;
-        Ok((encrypt(&to, through.into_inner(), tls).await?, false))
+        Ok((encrypt(url, through.into_inner(), tls).await?, false))
     }
 
-    /// Connects to a proxy, which the operator chose, so the guard is not asked.
-    async fn reach(&self, proxy: &Proxy, meter: &Meter) -> Result<Wire, ConnectError> {
-        let to = Target::of(&proxy.uri)?;
-        let tls = self.tls(&to, |tls| &tls.usual)?;
-        encrypt(&to, self.dial(&to, None, meter).await?, tls).await
+    /// Connects to the host of a URL, at an address that the guard admits, with TLS for HTTPS.
+    async fn reach(
+        &self,
+        url: &Url,
+        guard: Option<&AddressGuard>,
+        meter: &Meter,
+        choice: Choice,
+    ) -> Result<Wire, ConnectError> {
+        let tls = self.tls(url, choice)?;
+        let addresses = self.names.resolve(name(url)).await.map_err(ConnectError::Resolve)?;
+        let admits = |address: &IpAddr| ready(guard.is_none_or(|guard| guard.admits(*address)));
+        let port = url.port_or_known_default().ok_or(ConnectError::NoHost)?;
+        let admitted = addresses.filter(admits).take(ADDRESSES);
+        let tcp = dial(admitted.map(|address| SocketAddr::new(address, port))).await?;
+        tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
+        encrypt(url, Box::new(Metered { io: tcp, meter: meter.clone() }), tls).await
     }
 
     /// Returns the TLS settings of a host; none without TLS.
-    fn tls(&self, to: &Target<'_>, choice: Choice) -> Result<Option<&Arc<ClientConfig>>, ConnectError> {
-        if !to.secure {
-            return Ok(None);
-        }
-        let host = if to.port == 443 { to.host } else { &format!("{}:{}", to.host, to.port) };
-        self.tls.of(host).map(choice).map(Some).map_err(ConnectError::Setup)
-    }
-
-    async fn dial(
-        &self,
-        to: &Target<'_>,
-        guard: Option<&AddressGuard>,
-        meter: &Meter,
-    ) -> Result<Wire, ConnectError> {
-        let addresses = self.names.resolve(to.name).await.map_err(ConnectError::Resolve)?;
-        let admits = |address: &IpAddr| ready(guard.is_none_or(|guard| guard.admits(*address)));
-        let admitted = addresses.filter(admits).take(ADDRESSES);
-        let tcp = dial(admitted.map(|address| SocketAddr::new(address, to.port))).await?;
-        tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
-        Ok(Box::new(Metered { io: tcp, meter: meter.clone() }))
+    fn tls(&self, url: &Url, choice: Choice) -> Result<Option<&Arc<ClientConfig>>, ConnectError> {
+        let of_host = || self.tls.of(authority(url)).map(choice).map_err(ConnectError::Setup);
+        (url.scheme() == "https").then(of_host).transpose()
     }
 }
 
-async fn encrypt(to: &Target<'_>, wire: Wire, tls: Option<&Arc<ClientConfig>>) -> Result<Wire, ConnectError> {
+async fn encrypt(url: &Url, wire: Wire, tls: Option<&Arc<ClientConfig>>) -> Result<Wire, ConnectError> {
     let Some(config) = tls else { return Ok(wire) };
-    let server = ServerName::try_from(to.name.to_owned()).map_err(|_| ConnectError::NoHost)?;
+    let server = ServerName::try_from(name(url).to_owned()).map_err(|_| ConnectError::NoHost)?;
     let tls = TlsConnector::from(Arc::clone(config)).connect(server, wire).await;
     Ok(Box::new(tls.map_err(ConnectError::Tls)?))
 }
 
-struct Target<'a> {
-    /// Host as in the URI: an IPv6 address in brackets.
-    host: &'a str,
-    /// Host without brackets.
-    name: &'a str,
-    port: u16,
-    secure: bool,
-}
-
-impl<'a> Target<'a> {
-    fn of(uri: &'a Uri) -> Result<Self, ConnectError> {
-        let host = uri.host().ok_or(ConnectError::NoHost)?;
-        let secure = uri.scheme_str() == Some("https");
-        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        Ok(Self { host, name: host.trim_matches(['[', ']']), port, secure })
-    }
+fn parse(uri: &Uri) -> Result<Url, ConnectError> {
+    Url::parse(&uri.to_string()).map_err(|_| ConnectError::NoHost)
 }
 
 /// Returns the first connection; each address gets a head start over the next (RFC 8305, section 5).

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use super::authority::name;
 use super::header::basic;
 
 /// Proxies for requests; none by default.
@@ -57,14 +58,14 @@ impl Proxies {
         Ok(Self { https: proxy("HTTPS_PROXY")?, http: proxy("HTTP_PROXY")?, exempt })
     }
 
-    /// Returns the proxy for a request to `host`, which is a name or an address without brackets.
-    pub(super) fn find(&self, secure: bool, host: &str, port: u16) -> Option<&Proxy> {
-        let proxy = if secure { &self.https } else { &self.http };
-        let proxy = proxy.as_ref()?;
-        let host = host.trim_end_matches('.').to_ascii_lowercase();
+    /// Returns the proxy for requests to the host of this URL.
+    pub(super) fn find(&self, url: &Url) -> Option<&Proxy> {
+        let proxy = if url.scheme() == "https" { &self.https } else { &self.http };
+        let (proxy, port) = (proxy.as_ref()?, url.port_or_known_default()?);
+        let host = name(url).trim_end_matches('.');
         let address = host.parse::<IpAddr>().ok();
         let here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
-        let exempt = here || self.exempt.iter().any(|exempt| exempt.covers(&host, address, port));
+        let exempt = here || self.exempt.iter().any(|exempt| exempt.covers(host, address, port));
         (!exempt).then_some(proxy)
     }
 }

@@ -256,7 +256,7 @@ impl Transport {
         if let Some(authorization) = request.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
-        if let Some(authorization) = self.connector.proxy_authorization(built.uri()) {
+        if let Some(authorization) = self.connector.proxy_authorization(request.url) {
             headers.insert(PROXY_AUTHORIZATION, authorization.clone());
         }
         *built.headers_mut() = headers;

@@ -7,6 +7,11 @@ fn proxies(pairs: &[(&str, &str)]) -> Result<Proxies, ProxyError> {
     Proxies::of(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
 }
 
+fn url(scheme: &str, host: &str, port: u16) -> Url {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    Url::parse(&format!("{scheme}://{host}:{port}/")).unwrap()
+}
+
 #[test]
 fn exempts_as_go_does() {
     for (exempt, host, port, proxied) in [
@@ -38,8 +43,8 @@ fn exempts_as_go_does() {
         (",,. ,*.", "a.b", 443, true),
     ] {
         let proxies = proxies(&[("HTTPS_PROXY", "proxy:3128"), ("no_proxy", exempt)]).unwrap();
-        assert_eq!(proxies.find(true, host, port).is_some(), proxied, "{exempt:?}: {host}:{port}");
-        assert!(proxies.find(false, host, port).is_none(), "of HTTPS only");
+        assert_eq!(proxies.find(&url("https", host, port)).is_some(), proxied, "{exempt:?}: {host}:{port}");
+        assert!(proxies.find(&url("http", host, port)).is_none(), "of HTTPS only");
     }
 }
 
@@ -51,11 +56,11 @@ fn reads_proxies_and_shows_no_credentials() {
         ("HTTP_PROXY", "https://10.0.0.1:8443/"),
     ])
     .unwrap();
-    let https = found.find(true, "a.b", 443).unwrap();
+    let https = found.find(&url("https", "a.b", 443)).unwrap();
     assert_eq!(https.uri, "http://proxy.example.com:80/");
     let expected = format!("Basic {}", BASE64.encode("user:p@ss+word"));
     assert_eq!(https.authorization.as_ref().unwrap(), &expected);
-    let http = found.find(false, "a.b", 80).unwrap();
+    let http = found.find(&url("http", "a.b", 80)).unwrap();
     assert_eq!((http.uri.to_string().as_str(), &http.authorization), ("https://10.0.0.1:8443/", &None));
     let shown = format!("{found:?} {https:?}");
     assert!(!shown.contains("user") && !shown.contains("ss+word") && !shown.contains("Basic"), "{shown}");
@@ -67,5 +72,5 @@ fn what_cannot_be_used_is_said_and_not_shown() {
         let error = proxies(&[("HTTPS_PROXY", text)]).unwrap_err().to_string();
         assert!(error.contains("HTTPS_PROXY") && !error.contains("canary"), "{error}");
     }
-    assert!(proxies(&[]).unwrap().find(true, "a.b", 443).is_none());
+    assert!(proxies(&[]).unwrap().find(&url("https", "a.b", 443)).is_none());
 }
