@@ -58,8 +58,8 @@ impl Registry {
             }
             let asked = async {
                 let mut answer = self.authorised(endpoint, pull, kind, reference).await;
-                if let (Err(Error::NoConnection(_) | Error::Unreachable(_)), Some(fallback)) =
-                    (&answer, &endpoint.fallback)
+                if let Err(Error::NoConnection(_) | Error::Closed(_) | Error::Unreachable(_)) = answer
+                    && let Some(fallback) = &endpoint.fallback
                 {
                     answer = self.authorised(fallback, pull, kind, reference).await;
                 }

@@ -33,6 +33,9 @@ pub enum Error {
     /// A broken connection, or a status of 500 or above.
     #[error("failed: {0}")]
     Unreachable(String),
+    /// A kept connection that ended before the first byte of the answer.
+    #[error("failed: {0}")]
+    Closed(String),
     /// A status or a redirect that means neither yes nor no.
     #[error("failed: {0}")]
     Unexpected(String),
@@ -61,8 +64,9 @@ impl Error {
 
     /// Returns whether the registry failed, which counts for its circuit. A registry that gave an index works.
     pub(crate) fn is_fault(&self) -> bool {
-        !matches!(self, Self::Partly { .. })
-            && matches!(self.cause(), Self::Timeout | Self::NoConnection(_) | Self::Unreachable(_))
+        use Error::{Closed, NoConnection, Partly, Timeout, Unreachable};
+        let is_fault = matches!(self.cause(), Timeout | NoConnection(_) | Closed(_) | Unreachable(_));
+        is_fault && !matches!(self, Partly { .. })
     }
 
     /// Returns whether the registry gave a definite answer about the image.

@@ -80,7 +80,9 @@ fn word(error: &Error) -> &'static str {
         Error::Denied(_) | Error::TokenHost { .. } => "denied",
         Error::Throttled(_) => "throttled",
         Error::Timeout => "timeout",
-        Error::NoConnection(_) | Error::TlsSetup(_) | Error::Unreachable(_) => "unreachable",
+        Error::NoConnection(_) | Error::TlsSetup(_) | Error::Closed(_) | Error::Unreachable(_) => {
+            "unreachable"
+        }
         Error::Unexpected(_) => "unexpected",
         Error::NotAllowed => "not-allowed",
         Error::AddressNotAllowed => "address-not-allowed",

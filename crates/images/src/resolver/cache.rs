@@ -345,9 +345,11 @@ pub(super) fn lookup_error(error: &Error) -> LookupError {
         Error::Denied(_) | Error::TokenHost { .. } => LookupError::Denied,
         Error::Throttled(_) => LookupError::Throttled,
         Error::Timeout => LookupError::Timeout,
-        Error::NoConnection(_) | Error::TlsSetup(_) | Error::Unreachable(_) | Error::Unexpected(_) => {
-            LookupError::Unreachable
-        }
+        Error::NoConnection(_)
+        | Error::TlsSetup(_)
+        | Error::Closed(_)
+        | Error::Unreachable(_)
+        | Error::Unexpected(_) => LookupError::Unreachable,
         Error::NotAllowed => LookupError::NotAllowed,
         Error::AddressNotAllowed => LookupError::AddressNotAllowed,
         Error::BadManifest(_) => LookupError::BadManifest,

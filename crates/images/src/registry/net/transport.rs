@@ -77,18 +77,6 @@ pub(crate) struct HttpResponse {
     body: Read,
 }
 
-struct Failure {
-    error: Error,
-    /// True if a kept connection ended before the first byte of the response.
-    is_stale: bool,
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self { error, is_stale: false }
-    }
-}
-
 impl HttpRequest<'_> {
     fn method(&self) -> Method {
         match (self.kind, &self.form) {
@@ -172,16 +160,13 @@ impl Transport {
     /// Sends a request; once more where a kept connection ends instead of answering, as Go's `Transport` does: servers
     /// and load balancers close connections at any time. Without a timeout: the caller has one for the whole lookup.
     pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
-        let sent = match self.observe(&self.client, request).await {
-            Err(Failure { is_stale: true, .. }) if request.is_idempotent => {
-                self.observe(&self.fresh, request).await
-            }
+        match self.observe(&self.client, request).await {
+            Err(Error::Closed(_)) if request.is_idempotent => self.observe(&self.fresh, request).await,
             sent => sent,
-        };
-        sent.map_err(|failure| failure.error)
+        }
     }
 
-    async fn observe(&self, client: &HttpClient, request: &HttpRequest<'_>) -> Result<HttpResponse, Failure> {
+    async fn observe(&self, client: &HttpClient, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
         let HttpRequest { kind, url, .. } = request;
         let label = label(url);
         let observed = self.metrics.request(label, *kind);
@@ -206,15 +191,9 @@ impl Transport {
         response
     }
 
-    async fn exchange(
-        &self,
-        client: &HttpClient,
-        request: &HttpRequest<'_>,
-    ) -> Result<HttpResponse, Failure> {
+    async fn exchange(&self, client: &HttpClient, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
         let response = client.request(self.build(request)?).await;
-        let response = response
-            .map_err(|error| Failure { is_stale: is_stale(&error), error: broken(request.url, &error) })?;
-        let (head, body) = response.into_parts();
+        let (head, body) = response.map_err(|error| broken(request.url, &error))?.into_parts();
         if !head.status.is_success() {
             // Read so that the connection can be used again, and as the body may say what the status does not.
             let read = self.bodies.read(body, ERROR, Instant::now(), None);
@@ -225,12 +204,12 @@ impl Transport {
         let encoding = head.headers.get(CONTENT_ENCODING).map(|encoding| encoding.as_bytes().trim_ascii());
         // Object stores send a blank encoding for objects that were stored with one.
         if encoding.is_some_and(|encoding| !matches!(&*encoding.to_ascii_lowercase(), b"" | b"identity")) {
-            return Err(Error::from(ManifestError::Encoding).into());
+            return Err(ManifestError::Encoding.into());
         }
         let body =
             self.bodies.read(body, request.kind.limit(), Instant::now(), None).await.map_err(|error| {
                 match error {
-                    ReadError::TooLarge => Error::from(ManifestError::TooLarge),
+                    ReadError::TooLarge => ManifestError::TooLarge.into(),
                     ReadError::BudgetExhausted | ReadError::TooSlow => Error::Unexpected(CROWDED.into()),
                     ReadError::Broken(error) => broken(request.url, &error),
                 }
@@ -277,21 +256,24 @@ fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
     match connects().next() {
         Some(error @ ConnectError::Setup(_)) => Error::TlsSetup(no_connection::explain(url, error)),
         Some(error) => Error::NoConnection(no_connection::explain(url, error)),
-        None => Error::Unreachable(format!("the connection broke: {}", texts(error))),
+        None => {
+            let kind = if is_stale(error) { Error::Closed } else { Error::Unreachable };
+            kind(format!("the connection broke: {}", texts(error)))
+        }
     }
 }
 
-fn is_stale(error: &legacy::Error) -> bool {
+fn is_stale(error: &(dyn StdError + 'static)) -> bool {
     let mut extras = Extensions::new();
-    if let Some(connected) = error.connect_info() {
+    if let Some(connected) = error.downcast_ref().and_then(legacy::Error::connect_info) {
         connected.get_extras(&mut extras);
     }
     extras.get::<Reuse>().is_some_and(|reuse| reuse.load(Ordering::Relaxed))
 }
 
-fn failure(failure: &Failure) -> &'static str {
-    match failure.error {
-        _ if failure.is_stale => "closed",
+fn failure(error: &Error) -> &'static str {
+    match error {
+        Error::Closed(_) => "closed",
         Error::AddressNotAllowed => "address-not-allowed",
         Error::BadManifest(_) => "bad-manifest",
         Error::Unexpected(_) => "overloaded",
