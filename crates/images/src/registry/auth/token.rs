@@ -87,22 +87,28 @@ impl Tokens {
         if let Some(Credential::Bearer(token)) = request.credential {
             return bearer(token.reveal()).map(Some);
         }
-        match self.schemes.get(request.origin().as_str()) {
-            None => Ok(None),
-            Some(Scheme::Basic) => Ok(request.credential.and_then(basic)),
-            Some(Scheme::Bearer { realm, .. }) if !request.may_ask(&realm) => Ok(None),
-            Some(Scheme::Bearer { realm, by_get }) => {
-                let key = TokenKey::of(request, realm);
-                if let Some(token) = self.tokens.get(&key) {
-                    return Ok(Some(token));
-                }
-                let fetched = self.fetch(request, key, by_get).await;
-                if fetched.is_err() {
-                    // The registry's scheme may have changed: the next lookup gets a new challenge.
-                    self.schemes.remove(request.origin().as_str());
-                }
-                fetched.map(Some)
+        if let Some(Scheme::Basic) = self.schemes.get(request.origin().as_str()) {
+            return Ok(request.credential.and_then(basic));
+        }
+        let Some((key, by_get)) = self.key(request) else { return Ok(None) };
+        if let Some(token) = self.tokens.get(&key) {
+            return Ok(Some(token));
+        }
+        let fetched = self.fetch(request, key, by_get).await;
+        if fetched.is_err() {
+            // The registry's scheme may have changed: the next lookup gets a new challenge.
+            self.schemes.remove(request.origin().as_str());
+        }
+        fetched.map(Some)
+    }
+
+    /// Returns the key of a token by the remembered realm, if that may be asked, and whether by GET alone.
+    fn key(&self, request: TokenRequest<'_>) -> Option<(TokenKey, bool)> {
+        match self.schemes.get(request.origin().as_str())? {
+            Scheme::Bearer { realm, by_get } if request.may_ask(&realm) => {
+                Some((TokenKey::of(request, realm), by_get))
             }
+            _ => None,
         }
     }
 
@@ -114,14 +120,12 @@ impl Tokens {
         sent: Option<&HeaderValue>,
         refused: &HttpResponse,
     ) -> Result<HeaderValue, Error> {
-        let remembered = self.schemes.get(request.origin().as_str()).filter(|_| !request.of_redirect);
-        if let Some(Scheme::Bearer { realm, .. }) = &remembered {
-            let key = TokenKey::of(request, realm.clone());
-            let usable = |token: &HeaderValue| Some(token) != sent && request.may_ask(realm);
+        let remembered = self.key(request).filter(|_| !request.of_redirect);
+        if let Some((key, _)) = &remembered {
             // Another lookup may have renewed the token since.
-            match self.tokens.get(&key).filter(usable) {
+            match self.tokens.get(key).filter(|token| Some(token) != sent) {
                 Some(token) => return Ok(token),
-                None => self.tokens.remove(&key),
+                None => self.tokens.remove(key),
             }
         }
         if let Some(Credential::Bearer(_)) = request.credential {
@@ -133,8 +137,9 @@ impl Tokens {
             let Challenge::Bearer { realm, service } = challenge else { continue };
             match Realm::of(request.hosts, request.origin(), realm, service.clone()) {
                 Some(realm) if request.may_ask(&realm) => {
-                    let by_get = matches!(&remembered, Some(Scheme::Bearer { realm: same, by_get: true }) if *same == realm);
-                    return self.fetch(request, TokenKey::of(request, realm), by_get).await;
+                    let key = TokenKey::of(request, realm);
+                    let by_get = remembered == Some((key.clone(), true));
+                    return self.fetch(request, key, by_get).await;
                 }
                 Some(realm) => {
                     let (registry, host) = (label(request.origin()).to_owned(), shown_host(&realm.url));
@@ -161,21 +166,15 @@ impl Tokens {
         request: TokenRequest<'_>,
         refused: &HeaderValue,
     ) -> Result<Option<HeaderValue>, Error> {
-        match (self.schemes.get(request.origin().as_str()), request.credential) {
-            (Some(Scheme::Bearer { realm, by_get }), Some(Credential::Basic { .. }))
-                if request.may_ask(&realm) =>
-            {
-                let key = TokenKey::of(request, realm);
-                match self.tokens.get(&key) {
-                    // Another lookup has a new token by now.
-                    Some(token) if token != *refused => return Ok(Some(token)),
-                    Some(_) if by_get => return Ok(None),
-                    _ => self.tokens.remove(&key),
-                }
-                self.fetch(request, key, true).await.map(Some)
-            }
-            _ => Ok(None),
+        let is_password = matches!(request.credential, Some(Credential::Basic { .. }));
+        let Some((key, by_get)) = self.key(request).filter(|_| is_password) else { return Ok(None) };
+        match self.tokens.get(&key) {
+            // Another lookup has a new token by now.
+            Some(token) if token != *refused => return Ok(Some(token)),
+            Some(_) if by_get => return Ok(None),
+            _ => self.tokens.remove(&key),
         }
+        self.fetch(request, key, true).await.map(Some)
     }
 
     /// Fetches a token, or waits for another lookup that does; if that lookup is cut off, a waiting one takes over.
