@@ -90,7 +90,7 @@ impl Hosts {
     /// Returns the endpoints of the registry that images call `host`: mirrors first, the registry itself last.
     pub(super) fn endpoints(&self, host: &str) -> Vec<Arc<Endpoint>> {
         let named = self.mirrors.get(&canonical_host(host));
-        let namespace = self.directory.find(host).map(|(_, namespace)| namespace).filter(|_| named.is_none());
+        let namespace = self.directory.find(host).filter(|_| named.is_none());
         let listed = namespace.into_iter().flat_map(|namespace| &namespace.hosts);
         let listed = listed.filter_map(|host| host.endpoint.as_ref()).take(Mirror::MOST);
         let server = namespace.and_then(|namespace| namespace.server.endpoint.clone());
@@ -134,13 +134,10 @@ impl Hosts {
 
     fn own(&self, host: &str) -> Option<Endpoint> {
         let mut own = Endpoint::at(host, "", self.is_plain(host))?;
-        let found = self.directory.find(host).map(|(name, namespace)| (name, &namespace.server));
-        let is_own = |server: &RegistryHost| server.endpoint.as_ref().is_none_or(|at| at.is_at(&own.origin));
-        if let Some((name, server)) = found.filter(|(_, server)| is_own(server)) {
+        let is_own = |server: &&RegistryHost| server.endpoint.as_ref().is_none_or(|at| at.is_at(&own.origin));
+        if let Some(server) = self.directory.find(host).map(|found| &found.server).filter(is_own) {
             own.names.clone_from(&server.names);
-            if name != directory::DEFAULT {
-                own.headers.clone_from(&server.headers);
-            }
+            own.headers.clone_from(&server.headers);
         }
         Some(own)
     }

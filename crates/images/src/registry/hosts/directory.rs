@@ -30,7 +30,12 @@ impl HostsDirectory {
         let mut namespaces = BTreeMap::new();
         for path in entries(root)?.into_iter().filter(|path| path.is_dir()) {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-            namespaces.insert(name.to_owned(), Namespace::load(&path)?);
+            let mut namespace = Namespace::load(&path)?;
+            if name == DEFAULT {
+                // Headers go to hosts that somebody has named.
+                namespace.server.headers.clear();
+            }
+            namespaces.insert(name.to_owned(), namespace);
         }
         Ok(Self { root: root.to_owned(), namespaces })
     }
@@ -53,13 +58,12 @@ impl HostsDirectory {
         }
     }
 
-    /// Finds the settings for the images that name `host`, and their directory (`HostDirFromRoot`).
-    pub(super) fn find(&self, host: &str) -> Option<(&str, &Namespace)> {
+    /// Finds the settings for the images that name `host` (`HostDirFromRoot`).
+    pub(super) fn find(&self, host: &str) -> Option<&Namespace> {
         let port = host.rfind(':').filter(|place| *place > 0);
         let marked = port.map(|place| format!("{}_{}_", &host[..place], &host[place + 1..]));
         let names = [marked.as_deref(), Some(host), Some(DEFAULT)];
-        let found = names.into_iter().flatten().find_map(|name| self.namespaces.get_key_value(name));
-        found.map(|(name, namespace)| (name.as_str(), namespace))
+        names.into_iter().flatten().find_map(|name| self.namespaces.get(name))
     }
 
     /// Lists everything that was read, and everything that has to be read for it.
