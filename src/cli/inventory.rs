@@ -8,6 +8,8 @@ use tolerarch_kubernetes::discovery::{Discovery, Inventory, NodeKind};
 
 pub(super) struct Shown {
     pub(super) inventory: Inventory,
+    /// False without the right to read the NodePools, of which there are then none in the inventory.
+    pub(super) knows_node_pools: bool,
     /// `None` without the right to read them.
     pub(super) nodes: Option<Vec<Node>>,
     /// Messages about lists that could not be read.
@@ -17,7 +19,7 @@ pub(super) struct Shown {
 impl Shown {
     /// Reads the NodePools and nodes that `discover` switches on. A list without the right to read it is left out.
     pub(super) async fn read(client: &UserClient, discover: Discover) -> Result<Self, RequestError> {
-        let (mut node_pools, mut nodes, mut notes) = (None, Some(Vec::new()), Vec::new());
+        let (mut node_pools, mut nodes, mut notes) = (Some(Vec::new()), Some(Vec::new()), Vec::new());
         if discover.node_pools {
             node_pools = lenient("NodePools", client.list::<NodePool>(NodePool::PATH).await, &mut notes)?;
         }
@@ -25,7 +27,9 @@ impl Shown {
             nodes = lenient("nodes", client.list::<Node>(Node::PATH).await, &mut notes)?;
         }
         let kinds: Vec<NodeKind> = nodes.iter().flatten().map(NodeKind::of).collect();
-        Ok(Self { inventory: Inventory::of(node_pools.unwrap_or_default(), &kinds), nodes, notes })
+        let knows_node_pools = node_pools.is_some();
+        let inventory = Inventory::of(node_pools.unwrap_or_default(), &kinds);
+        Ok(Self { inventory, knows_node_pools, nodes, notes })
     }
 
     /// Returns discovered pools and platforms, and notes: unread lists, mismatches with the configured pools, warnings.

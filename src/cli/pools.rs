@@ -68,8 +68,8 @@ impl Shown {
 
     /// Renders a table, and below it the verdict on each pool, warnings and notes.
     fn table(&self, discovery: &Discovery<'_>, width: Option<usize>) -> String {
-        let Self { inventory, nodes, notes } = self;
-        let rows = discovery.pools.iter().map(|known| row(known, nodes.is_some()));
+        let Self { inventory, notes, .. } = self;
+        let rows = discovery.pools.iter().map(|known| self.row(known));
         let mut text = output::table(&["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"], rows, "", width);
         let mut line = |colour: Colour, line: &str| {
             text += &colour.paint(&wrapped(line, "  ", width));
@@ -91,6 +91,19 @@ impl Shown {
         }
         text
     }
+
+    fn row(&self, known: &KnownPool<'_>) -> Row {
+        let node_pools = known.node_pools.iter().map(|pool| format!("{} ({})", pool.name(), pool.weight));
+        let or_unknown = |is_known: bool, text: String| if is_known { text } else { "?".to_owned() };
+        let cells = vec![
+            known.pool.name.clone(),
+            source(known.source).to_owned(),
+            architectures(known.pool.platforms),
+            or_unknown(self.knows_node_pools, node_pools.collect::<Vec<_>>().join(", ")),
+            or_unknown(self.nodes.is_some(), known.nodes.to_string()),
+        ];
+        Row { colour: Colour::Plain, cells }
+    }
 }
 
 const fn source(source: Source) -> &'static str {
@@ -103,19 +116,6 @@ const fn source(source: Source) -> &'static str {
 /// Lists the architectures; the operating system is linux for all of them.
 fn architectures(platforms: PlatformSet) -> String {
     platforms.names().collect::<Vec<_>>().join(", ").replace("linux/", "")
-}
-
-fn row(known: &KnownPool<'_>, are_nodes_read: bool) -> Row {
-    let node_pools: Vec<String> =
-        known.node_pools.iter().map(|pool| format!("{} ({})", pool.name(), pool.weight)).collect();
-    let cells = vec![
-        known.pool.name.clone(),
-        source(known.source).to_owned(),
-        architectures(known.pool.platforms),
-        node_pools.join(", "),
-        if are_nodes_read { known.nodes.to_string() } else { "?".to_owned() },
-    ];
-    Row { colour: Colour::Plain, cells }
 }
 
 fn closed_row(pool: &NodePool, inventory: &Inventory) -> Row {
@@ -132,10 +132,10 @@ fn document(discovery: &Discovery<'_>, shown: &Shown) -> Value {
             "name": known.pool.name,
             "source": source(known.source),
             "platforms": known.pool.platforms,
-            "nodePools": node_pools.collect::<Vec<Value>>(),
+            "nodePools": shown.knows_node_pools.then(|| node_pools.collect::<Vec<Value>>()),
             "nodes": shown.nodes.as_ref().map(|_| known.nodes),
             "mismatch": known.mismatch(),
-            "verdict": known.verdict.to_string(),
+            "verdict": shown.knows_node_pools.then(|| known.verdict.to_string()),
         })
     });
     json!({

@@ -117,7 +117,7 @@ mod tests {
         let node = json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": [taint]}});
         let node: Node = serde_json::from_value(node).unwrap();
         let inventory = Inventory::of(Vec::new(), &[NodeKind::of(&node)]);
-        let shown = Shown { inventory, nodes: Some(vec![node]), notes: Vec::new() };
+        let shown = Shown { inventory, knows_node_pools: true, nodes: Some(vec![node]), notes: Vec::new() };
         let (config, mut findings) = (Config::default(), Findings::default());
         let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
         check_pool(&discovery.pools[0], &shown, config.discover, &mut findings);
@@ -127,8 +127,12 @@ mod tests {
     #[test]
     fn a_pool_that_is_open_to_some_workloads_is_named() {
         let config = Config::parse("pools: [{preset: karpenter, share: 10}]\n").unwrap();
-        let shown =
-            Shown { inventory: Inventory::of(Vec::new(), &[]), nodes: Some(Vec::new()), notes: Vec::new() };
+        let shown = Shown {
+            inventory: Inventory::of(Vec::new(), &[]),
+            knows_node_pools: true,
+            nodes: Some(Vec::new()),
+            notes: Vec::new(),
+        };
         let mut findings = Findings::default();
         let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
         check_pool(&discovery.pools[0], &shown, config.discover, &mut findings);
@@ -144,7 +148,8 @@ mod tests {
                 "status": {"conditions": [{"type": "NodeRegistrationHealthy", "status": healthy}]},
             });
             let inventory = Inventory::of(vec![serde_json::from_value(pool).unwrap()], &[]);
-            let shown = Shown { inventory, nodes: Some(Vec::new()), notes: Vec::new() };
+            let shown =
+                Shown { inventory, knows_node_pools: true, nodes: Some(Vec::new()), notes: Vec::new() };
             let (config, mut findings) = (Config::default(), Findings::default());
             let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
             check_pool(&discovery.pools[0], &shown, config.discover, &mut findings);

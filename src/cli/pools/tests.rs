@@ -132,6 +132,10 @@ async fn what_cannot_be_read_is_left_out() {
     assert_eq!(forbidden.notes.len(), 1);
     let text = plain(&forbidden.written(&configured(), Output::Table, WIDTH).unwrap());
     assert!(text.contains("NodePools cannot be read") && !text.contains("it opens no NodePool"), "{text}");
+    assert!(text.lines().nth(1).unwrap().ends_with("  ?          1"), "{text}");
+    let text = forbidden.written(&configured(), Output::Json, WIDTH).unwrap();
+    let pool = &serde_json::from_str::<Value>(&text).unwrap()["pools"][0];
+    assert_eq!((&pool["nodePools"], &pool["verdict"]), (&Value::Null, &Value::Null));
     let forbidden = cluster(nodes(), Reply::refused(403, "forbidden to you")).await;
     let text = plain(&forbidden.written(&configured(), Output::Table, WIDTH).unwrap());
     assert!(text.lines().nth(1).unwrap().ends_with("  ?"), "{text}");
