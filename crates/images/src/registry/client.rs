@@ -74,8 +74,10 @@ impl Registry {
                 asked.await
             };
             let is_fault = result.as_ref().is_err_and(Error::is_fault);
-            if endpoint.is_mirror {
-                if is_fault { endpoint.health.failed(image) } else { endpoint.health.succeeded(image) }
+            if endpoint.is_mirror && is_fault {
+                endpoint.health.failed(image, matches!(result, Err(Error::NoConnection(_))));
+            } else if endpoint.is_mirror {
+                endpoint.health.succeeded(image);
             }
             let error = match result {
                 Err(error) if endpoint.is_mirror || !error.is_answer() => error,

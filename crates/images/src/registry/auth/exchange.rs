@@ -126,9 +126,9 @@ impl<'a> TokenRequest<'a> {
     ) -> Result<HttpResponse, Error> {
         // Go repeats no POST. But a password gives a token by POST as by GET; a refresh token may be good for one use.
         let is_idempotent = form.is_none() || matches!(self.credential, Some(Credential::Basic { .. }));
-        let kind = RequestKind::Token;
-        let request = HttpRequest { kind, url, authorization, headers: None, is_idempotent, form };
-        self.endpoint.send(self.transport, request, self.endpoint.is_at(url)).await
+        let (kind, headers) =
+            (RequestKind::Token, self.endpoint.is_at(url).then_some(&self.endpoint.headers));
+        self.transport.send(&HttpRequest { kind, url, authorization, headers, form, is_idempotent }).await
     }
 }
 

@@ -42,10 +42,9 @@ impl<'a> Route<'a> {
     ) -> Result<HttpResponse, Error> {
         loop {
             let (kind, url) = (self.kind, &self.url);
-            let http =
-                HttpRequest { kind, url, authorization, headers: None, form: None, is_idempotent: true };
-            let response = self.endpoint.send(transport, http, !self.is_cross_origin).await;
-            let response = response.map_err(|error| self.located(error))?;
+            let headers = (!self.is_cross_origin).then_some(&self.endpoint.headers);
+            let request = HttpRequest { kind, url, authorization, headers, form: None, is_idempotent: true };
+            let response = transport.send(&request).await.map_err(|error| self.located(error))?;
             if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(response);
             }

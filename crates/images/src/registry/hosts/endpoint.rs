@@ -11,8 +11,7 @@ use url::Url;
 
 use super::health::Health;
 use super::names::Names;
-use crate::registry::error::Error;
-use crate::registry::net::{HttpRequest, HttpResponse, Transport, dialled};
+use crate::registry::net::dialled;
 use tolerarch_core::image::{ImageRef, canonical_host};
 
 /// A mirror in the configuration: `host`, `host:port` or `https://host/prefix`.
@@ -102,21 +101,6 @@ impl Endpoint {
     /// Returns whether the URL is at this very origin. What is configured for the endpoint is sent to no other.
     pub(crate) fn is_at(&self, url: &Url) -> bool {
         url.origin() == self.origin.origin()
-    }
-
-    /// Sends a request. One for the endpoint itself (`is_same_origin`) gets its headers, and its connection counts.
-    pub(crate) async fn send(
-        &self,
-        transport: &Transport,
-        request: HttpRequest<'_>,
-        is_same_origin: bool,
-    ) -> Result<HttpResponse, Error> {
-        let request = HttpRequest { headers: is_same_origin.then_some(&self.headers), ..request };
-        let response = transport.send(&request).await;
-        if is_same_origin && matches!(response, Err(Error::NoConnection(_) | Error::AddressNotAllowed)) {
-            self.health.connect_failed();
-        }
-        response
     }
 
     /// Returns a hash of the headers for keys of tokens: a token issued for the headers is not used without them.

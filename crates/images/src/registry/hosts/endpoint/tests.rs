@@ -93,8 +93,8 @@ async fn a_failing_mirror_is_tried_last() {
         in_order(&all, &image, true).iter().map(|endpoint| authority(&endpoint.origin).to_owned()).collect()
     };
     assert_eq!(order(), ["a.b", "c.d", "e.f"]);
-    all[0].health.failed(&image);
-    all[2].health.failed(&image);
+    all[0].health.failed(&image, false);
+    all[2].health.failed(&image, false);
     assert_eq!(order(), ["c.d", "e.f", "a.b"]);
     tokio::time::advance(crate::registry::hosts::health::FAILING).await;
     assert_eq!(order(), ["a.b", "c.d", "e.f"]);
