@@ -1,6 +1,8 @@
 //! Parses the `WWW-Authenticate` header (RFC 9110 section 11.6.1), as leniently as registries write it: several
 //! challenges in one header, unquoted values, missing commas. Pure.
 
+use std::collections::BTreeMap;
+
 use http::HeaderMap;
 use http::header::WWW_AUTHENTICATE;
 
@@ -22,7 +24,7 @@ pub(super) fn challenges(headers: &HeaderMap) -> Vec<Challenge> {
 }
 
 fn parse(header: &str) -> Vec<Challenge> {
-    let mut challenges: Vec<(&str, Vec<(&str, String)>)> = Vec::new();
+    let mut challenges: Vec<(&str, BTreeMap<String, String>)> = Vec::new();
     let mut rest = header.trim_start_matches(is_separator);
     while !rest.is_empty() {
         let (word, after) = token(rest);
@@ -35,29 +37,26 @@ fn parse(header: &str) -> Vec<Challenge> {
             Some(value) => {
                 let (value, after) = parameter_value(value.trim_start());
                 if let Some((_, parameters)) = challenges.last_mut() {
-                    parameters.push((word, value));
+                    parameters.entry(word.to_ascii_lowercase()).or_insert(value);
                 }
                 after
             }
             None => {
-                challenges.push((word, Vec::new()));
+                challenges.push((word, BTreeMap::new()));
                 after
             }
         };
         rest = rest.trim_start_matches(is_separator);
     }
-    challenges.into_iter().filter_map(|(scheme, parameters)| challenge(scheme, &parameters)).collect()
+    challenges.into_iter().filter_map(|(scheme, parameters)| challenge(scheme, parameters)).collect()
 }
 
-fn challenge(scheme: &str, parameters: &[(&str, String)]) -> Option<Challenge> {
-    let find = |name: &str| {
-        parameters.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
-    };
+fn challenge(scheme: &str, mut parameters: BTreeMap<String, String>) -> Option<Challenge> {
     match &*scheme.to_ascii_lowercase() {
         "basic" => Some(Challenge::Basic),
         "bearer" => Some(Challenge::Bearer {
-            realm: find("realm").filter(|realm| !realm.is_empty())?,
-            service: find("service"),
+            realm: parameters.remove("realm").filter(|realm| !realm.is_empty())?,
+            service: parameters.remove("service"),
         }),
         _ => None,
     }

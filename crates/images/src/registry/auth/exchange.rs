@@ -56,14 +56,10 @@ impl<'a> TokenRequest<'a> {
         Self { endpoint, repository, credential: None, of_pod: false, of_redirect: true, ..self }
     }
 
-    pub(super) fn origin(&self) -> &'a Url {
-        &self.endpoint.origin
-    }
-
     /// Returns whether this realm may be asked with this credential, or anonymously. Never with a client certificate
     /// that the operator gave for another host: the token would go to the registry that named the realm.
     pub(super) fn may_ask(&self, realm: &Realm) -> bool {
-        let (hosts, origin) = (self.hosts, self.origin());
+        let (hosts, origin) = (self.hosts, &self.endpoint.origin);
         // The image's registry chose the target of its redirect.
         let may_be_asked = match self.of_redirect {
             true => !hosts.has_client_certificate(&realm.url),
@@ -83,27 +79,22 @@ impl<'a> TokenRequest<'a> {
         let mut url = realm.url.clone();
         url.query_pairs_mut().extend_pairs(self.parameters(realm));
         let password = self.credential.and_then(basic);
-        for _ in 0..REDIRECTS {
+        let mut redirects = 0;
+        loop {
             let response = self.send(&url, password.as_ref(), None).await?;
-            let is_redirect = matches!(response.status.as_u16(), 301 | 307 | 308);
+            let is_redirect = redirects < REDIRECTS && matches!(response.status.as_u16(), 301 | 307 | 308);
             let next =
                 response.header("location").filter(|_| is_redirect).and_then(|next| url.join(next).ok());
             let within = |next: &Url| {
                 next.origin() == url.origin() && next.username().is_empty() && next.password().is_none()
             };
             let Some(next) = next.filter(within) else { return Ok(response) };
-            url = next;
+            (url, redirects) = (next, redirects + 1);
         }
-        self.send(&url, password.as_ref(), None).await
     }
 
-    /// Requests a token in the OAuth2 form, with everything in the body.
-    pub(super) async fn post(&self, realm: &Realm, credential: &Credential) -> Result<HttpResponse, Error> {
-        self.send(&realm.url, None, Some(self.form(realm, credential))).await
-    }
-
-    /// Makes the body of such a request; wiped when dropped.
-    fn form(&self, realm: &Realm, credential: &Credential) -> Bytes {
+    /// Makes the body of a request for a token in the OAuth2 form; wiped when dropped.
+    pub(super) fn form(&self, realm: &Realm, credential: &Credential) -> Bytes {
         let mut form = form_urlencoded::Serializer::new(String::new());
         match credential {
             Credential::Basic { user, password } => form
@@ -118,7 +109,7 @@ impl<'a> TokenRequest<'a> {
         Bytes::from_owner(Zeroizing::new(form.finish().into_bytes()))
     }
 
-    async fn send(
+    pub(super) async fn send(
         &self,
         url: &Url,
         authorization: Option<&HeaderValue>,

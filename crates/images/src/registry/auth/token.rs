@@ -56,7 +56,7 @@ struct TokenKey {
 impl TokenKey {
     fn of(request: TokenRequest<'_>, realm: Realm) -> Self {
         Self {
-            origin: request.origin().to_string(),
+            origin: request.endpoint.origin.to_string(),
             repository: request.repository.to_owned(),
             credential: request.credential.map_or(CredentialId::ANONYMOUS, Credential::id),
             headers_fingerprint: request.endpoint.headers_fingerprint(),
@@ -87,7 +87,7 @@ impl Tokens {
         if let Some(Credential::Bearer(token)) = request.credential {
             return bearer(token.reveal()).map(Some);
         }
-        if let Some(Scheme::Basic) = self.schemes.get(request.origin().as_str()) {
+        if let Some(Scheme::Basic) = self.schemes.get(request.endpoint.origin.as_str()) {
             return Ok(request.credential.and_then(basic));
         }
         let Some((key, by_get)) = self.key(request) else { return Ok(None) };
@@ -97,14 +97,14 @@ impl Tokens {
         let fetched = self.fetch(request, key, by_get).await;
         if fetched.is_err() {
             // The registry's scheme may have changed: the next lookup gets a new challenge.
-            self.schemes.remove(request.origin().as_str());
+            self.schemes.remove(request.endpoint.origin.as_str());
         }
         fetched.map(Some)
     }
 
     /// Returns the key of a token by the remembered realm, if that may be asked, and whether by GET alone.
     fn key(&self, request: TokenRequest<'_>) -> Option<(TokenKey, bool)> {
-        match self.schemes.get(request.origin().as_str())? {
+        match self.schemes.get(request.endpoint.origin.as_str())? {
             Scheme::Bearer { realm, by_get } if request.may_ask(&realm) => {
                 Some((TokenKey::of(request, realm), by_get))
             }
@@ -135,14 +135,15 @@ impl Tokens {
         let mut error = Error::Denied("the registry asks for credentials".into());
         for challenge in &challenges {
             let Challenge::Bearer { realm, service } = challenge else { continue };
-            match Realm::of(request.hosts, request.origin(), realm, service.clone()) {
+            match Realm::of(request.hosts, &request.endpoint.origin, realm, service.clone()) {
                 Some(realm) if request.may_ask(&realm) => {
                     let key = TokenKey::of(request, realm);
                     let by_get = remembered == Some((key.clone(), true));
                     return self.fetch(request, key, by_get).await;
                 }
                 Some(realm) => {
-                    let (registry, host) = (label(request.origin()).to_owned(), shown_host(&realm.url));
+                    let (registry, host) =
+                        (label(&request.endpoint.origin).to_owned(), shown_host(&realm.url));
                     error = Error::TokenHost { registry, host };
                 }
                 None => error = Error::Denied("the registry named a realm that may not be asked".into()),
@@ -150,7 +151,7 @@ impl Tokens {
         }
         let password = request.credential.filter(|_| challenges.contains(&Challenge::Basic)).and_then(basic);
         let Some(password) = password else { return Err(error) };
-        self.schemes.insert(request.origin().to_string(), Scheme::Basic);
+        self.schemes.insert(request.endpoint.origin.to_string(), Scheme::Basic);
         // The same password would be refused again, and perhaps counted against the account.
         if sent == Some(&password) {
             Err(Error::Denied("the registry refused the credentials".into()))
@@ -193,7 +194,10 @@ impl Tokens {
         let is_posted =
             |credential: &&Credential| !(by_get && matches!(credential, Credential::Basic { .. }));
         let posted = match request.credential.filter(is_posted) {
-            Some(credential) => Some(request.post(realm, credential).await?),
+            Some(credential) => {
+                let form = request.form(realm, credential);
+                Some(request.send(&realm.url, None, Some(form)).await?)
+            }
             None => None,
         };
         let is_answer = |posted: &HttpResponse| {
