@@ -32,10 +32,8 @@ enum Exempt {
     /// A network, which may be one address.
     Network { network: IpNet, port: Option<u16> },
     Domain {
-        /// Domain with a dot before it; empty for every host.
-        suffix: String,
-        /// True if the domain itself is exempt, too.
-        itself: bool,
+        /// Domain, with a dot before it if not itself exempt; empty for every host.
+        domain: String,
         port: Option<u16>,
     },
 }
@@ -49,8 +47,8 @@ impl Proxies {
     /// Reads the variables by `read`; empty ones count as absent.
     pub fn of(read: impl Fn(&str) -> Option<String>) -> Result<Self, ProxyError> {
         let text = |name: &str| {
-            let either = read(name).filter(|value| !value.is_empty());
-            either.or_else(|| read(&name.to_ascii_lowercase())).filter(|value| !value.is_empty())
+            let names = [name, &name.to_ascii_lowercase()];
+            names.into_iter().filter_map(&read).find(|value| !value.is_empty())
         };
         let proxy = |name| text(name).map(|text| parse(&text).ok_or(ProxyError(name))).transpose();
         let exempt = text("NO_PROXY").unwrap_or_default();
@@ -87,7 +85,7 @@ fn parse(text: &str) -> Option<Proxy> {
 impl Exempt {
     fn parse(entry: &str) -> Option<Self> {
         if entry == "*" {
-            return Some(Self::Domain { suffix: String::new(), itself: false, port: None });
+            return Some(Self::Domain { domain: String::new(), port: None });
         }
         let address = |text: &str| text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         if let Ok(network) = entry.parse().or_else(|_| address(entry).map(IpNet::from)) {
@@ -100,20 +98,18 @@ impl Exempt {
         if let Ok(address) = address(host) {
             return Some(Self::Network { network: address.into(), port });
         }
-        let host =
-            host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host).to_ascii_lowercase();
-        match host.strip_prefix('.') {
-            _ if host.trim_matches('.').is_empty() => None,
-            Some(_) => Some(Self::Domain { suffix: host, itself: false, port }),
-            None => Some(Self::Domain { suffix: format!(".{host}"), itself: true, port }),
-        }
+        let domain = host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host);
+        let is_named = !domain.trim_matches('.').is_empty();
+        is_named.then(|| Self::Domain { domain: domain.to_ascii_lowercase(), port })
     }
 
     fn covers(&self, host: &str, address: Option<IpAddr>, port: u16) -> bool {
         let (covers, at) = match self {
             Self::Network { network, port } => (address.is_some_and(|own| network.contains(&own)), port),
-            Self::Domain { suffix, itself, port } => {
-                (host.ends_with(suffix.as_str()) || *itself && host == &suffix[1..], port)
+            Self::Domain { domain, port } => {
+                let is_open = domain.is_empty() || domain.starts_with('.');
+                let is_within = |rest: &str| is_open || rest.is_empty() || rest.ends_with('.');
+                (host.strip_suffix(domain.as_str()).is_some_and(is_within), port)
             }
         };
         covers && at.is_none_or(|at| at == port)
