@@ -133,7 +133,8 @@ impl ClientTls {
             for file in &tls.authorities {
                 own.extend(add(&mut roots, file)?);
             }
-            trusted = Some(Arc::new(Trusted { roots, own, files: tls.authorities.clone() }));
+            let files: Vec<String> = tls.authorities.iter().map(|file| file.display().to_string()).collect();
+            trusted = Some(Arc::new(Trusted { roots, own, files: files.join(", ") }));
         }
         let identities = tls.identities.iter().map(|(file, key)| identity(file, key.as_deref(), &provider));
         let identities = Arc::new(Identities(identities.collect::<Result<_, _>>()?));
@@ -160,13 +161,11 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'sta
     let (mut added, mut passed) = (Vec::new(), 0_usize);
     for (line, part) in parts(&text) {
         let why = match CertificateDer::from_pem_slice(&part) {
-            Ok(certificate) => match roots.add(certificate.clone()) {
-                Ok(()) => {
-                    added.push(certificate);
-                    continue;
-                }
-                Err(_) => "it is no certificate that can be read",
-            },
+            Ok(certificate) if roots.add(certificate.clone()).is_ok() => {
+                added.push(certificate);
+                continue;
+            }
+            Ok(_) => "it is no certificate that can be read",
             Err(pem::Error::NoItemsFound) => "it is no CERTIFICATE",
             Err(_) => "it is no PEM: its base64 is broken, or its end is missing",
         };

@@ -8,7 +8,6 @@ mod original;
 mod policies;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,8 +46,8 @@ pub(super) struct Trusted {
     pub(super) roots: RootCertStore,
     /// Roots that the operator configured, never the system's.
     pub(super) own: Vec<CertificateDer<'static>>,
-    /// Files of `own`.
-    pub(super) files: Vec<PathBuf>,
+    /// List of the files of `own`.
+    pub(super) files: String,
 }
 
 impl Trusted {
@@ -68,11 +67,9 @@ impl Trusted {
         }
         let issuers = issuers(&server, intermediates);
         let changed: Vec<_> = issuers.iter().chain([&relaxed]).filter_map(Relaxed::changed).collect();
-        let original = |algorithm: &&'static dyn SignatureVerificationAlgorithm| Original {
-            algorithm: *algorithm,
-            changed: &changed,
-        };
-        let algorithms: Vec<Original<'_>> = algorithms.all.iter().map(original).collect();
+        let changed = &changed;
+        let algorithms: Vec<_> =
+            algorithms.all.iter().map(|&algorithm| Original { algorithm, changed }).collect();
         let algorithms: Vec<&dyn SignatureVerificationAlgorithm> =
             algorithms.iter().map(|algorithm| algorithm as _).collect();
         let issuers: Vec<CertificateDer<'_>> =

@@ -1,6 +1,5 @@
 //! Objections to certificates, for whoever can change them. Nothing of a certificate is quoted but numbers.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::{CertificateError, Error as TlsError, OtherError};
@@ -25,10 +24,10 @@ pub(in crate::registry::net) enum Objection {
     ShortKey(u32),
     /// No authority has signed the certificate, neither one of the system nor one in these files for the host.
     #[error("not trusted")]
-    Untrusted(Vec<PathBuf>),
+    Untrusted(String),
     /// The certificate is that of an authority, and is not in these files for the host.
     #[error("an authority")]
-    Authority(Vec<PathBuf>),
+    Authority(String),
     /// One of the certificates that were presented is flawed; the server's own has the place 0.
     #[error("{1}")]
     Flaw(usize, String),
@@ -41,7 +40,7 @@ impl Objection {
     pub(super) fn of<'c>(
         error: Error,
         presented: impl Iterator<Item = &'c CertificateDer<'c>> + Clone,
-        files: &[PathBuf],
+        files: &str,
     ) -> Self {
         let parsed = || presented.clone().enumerate().filter_map(|(place, der)| Some((place, parse(der)?)));
         let place = |is: &dyn Fn(&X509Certificate<'_>) -> bool| {
@@ -76,13 +75,13 @@ impl Objection {
                     ),
                 )
             }
-            Error::CaUsedAsEndEntity => Self::Authority(files.to_vec()),
+            Error::CaUsedAsEndEntity => Self::Authority(files.to_owned()),
             Error::UnknownIssuer | Error::UnsupportedCriticalExtension => {
                 let unknown =
                     parsed().find_map(|(place, certificate)| Some((place, not_understood(&certificate)?)));
                 match (unknown, error) {
                     (Some((place, oid)), _) => Self::Flaw(place, format!("has the critical extension {oid}, which is not understood, by nodes neither; have it issued without")),
-                    (None, Error::UnknownIssuer) => Self::Untrusted(files.to_vec()),
+                    (None, Error::UnknownIssuer) => Self::Untrusted(files.to_owned()),
                     (None, _) => Self::Chain("one of its authorities requires a certificate policy (requireExplicitPolicy) that not all certificates below it have, so that nodes refuse it, too; have them issued with that policy".to_owned()),
                 }
             }
@@ -95,7 +94,7 @@ impl Objection {
                             "has an RSA key of {bits} bits, by which what it has signed cannot be verified; SHA-256 or SHA-512 with 1,024 bits at least can, and 2,048 bits are right"
                         ),
                     ),
-                    None => Self::Untrusted(files.to_vec()),
+                    None => Self::Untrusted(files.to_owned()),
                 }
             }
             // Name of the error, without its content.
@@ -121,15 +120,13 @@ impl Objection {
                 "{own} is not trusted; if it should be, set registries.hosts.{host:?}.caFile to its authority, or extraCAs of the chart"
             ),
             Self::Untrusted(files) => format!(
-                "{own} is signed by no authority in {}, nor by one of the system; if it should be trusted, add its authority there, and have the server send the certificates between",
-                listed(files)
+                "{own} is signed by no authority in {files}, nor by one of the system; if it should be trusted, add its authority there, and have the server send the certificates between"
             ),
             Self::Authority(files) if files.is_empty() => format!(
                 "{own} is that of an authority; if it is the right one, set registries.hosts.{host:?}.caFile to that very certificate"
             ),
             Self::Authority(files) => format!(
-                "{own} is that of an authority; if it is the right one, add that very certificate to {}",
-                listed(files)
+                "{own} is that of an authority; if it is the right one, add that very certificate to {files}"
             ),
             Self::Flaw(0, what) => format!("{own} {what}"),
             Self::Flaw(place, what) => format!("certificate {} of the chain of {host} {what}", place + 1),
@@ -168,9 +165,4 @@ fn shown(oid: &Oid<'_>) -> String {
 
 fn name(debug: &str) -> &str {
     debug.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default()
-}
-
-fn listed(files: &[PathBuf]) -> String {
-    let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-    files.join(", ")
 }

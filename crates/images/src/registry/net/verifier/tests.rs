@@ -22,7 +22,7 @@ fn certificate(change: impl FnOnce(&mut CertificateParams)) -> CertificateDer<'s
 fn verifier(authorities: &[CertificateDer<'static>]) -> Verifier {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(authorities.iter().cloned());
-    trusting(Trusted { roots, own: authorities.to_vec(), files: vec!["/ca.crt".into()] })
+    trusting(Trusted { roots, own: authorities.to_vec(), files: "/ca.crt".into() })
 }
 
 fn trusting(trusted: Trusted) -> Verifier {
@@ -135,7 +135,7 @@ fn takes_the_chains_that_go_takes() {
             let mut chain: Vec<CertificateDer<'static>> = decoded.collect();
             let mut roots = RootCertStore::empty();
             roots.add(chain.pop().unwrap()).unwrap();
-            let verifier = trusting(Trusted { roots, own: Vec::new(), files: Vec::new() });
+            let verifier = trusting(Trusted { roots, own: Vec::new(), files: String::new() });
             let taken = takes_chain(&verifier, &chain, "a.b", now);
             (format!("{number}: {taken:?} {:?}", case.certificates), taken.is_ok(), case.taken)
         });
@@ -153,7 +153,7 @@ fn signed(links: Vec<CertificateParams>) -> (Verifier, Vec<CertificateDer<'stati
     }
     let mut roots = RootCertStore::empty();
     roots.add(chain.pop().unwrap()).unwrap();
-    (trusting(Trusted { roots, own: Vec::new(), files: vec!["/ca.crt".into()] }), chain)
+    (trusting(Trusted { roots, own: Vec::new(), files: "/ca.crt".into() }), chain)
 }
 
 fn server() -> CertificateParams {
