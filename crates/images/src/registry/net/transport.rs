@@ -167,11 +167,11 @@ impl Transport {
     }
 
     async fn observe(&self, client: &HttpClient, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
-        let HttpRequest { kind, url, .. } = request;
+        let HttpRequest { kind, url, .. } = *request;
         let label = label(url);
-        let observed = self.metrics.request(label, *kind);
+        let observed = self.metrics.request(label, kind);
         let begun = Instant::now();
-        let index = trace::request_begins(*kind, request.method().as_str(), url, request.authorization);
+        let index = trace::request_begins(kind, request.method().as_str(), url, request.authorization);
         let response = self.exchange(client, request).await;
         let outcome = response.as_ref().map(|response| response.status.as_u16()).map_err(failure);
         trace::request_ends(index, outcome, begun.elapsed());
@@ -206,30 +206,27 @@ impl Transport {
         if encoding.is_some_and(|encoding| !matches!(&*encoding.to_ascii_lowercase(), b"" | b"identity")) {
             return Err(ManifestError::Encoding.into());
         }
-        let body =
-            self.bodies.read(body, request.kind.limit(), Instant::now(), None).await.map_err(|error| {
-                match error {
-                    ReadError::TooLarge => ManifestError::TooLarge.into(),
-                    ReadError::BudgetExhausted | ReadError::TooSlow => Error::Unexpected(CROWDED.into()),
-                    ReadError::Broken(error) => broken(request.url, &error),
-                }
-            })?;
-        Ok(HttpResponse { status: head.status, headers: head.headers, body })
+        match self.bodies.read(body, request.kind.limit(), Instant::now(), None).await {
+            Ok(body) => Ok(HttpResponse { status: head.status, headers: head.headers, body }),
+            Err(ReadError::TooLarge) => Err(ManifestError::TooLarge.into()),
+            Err(ReadError::BudgetExhausted | ReadError::TooSlow) => Err(Error::Unexpected(CROWDED.into())),
+            Err(ReadError::Broken(error)) => Err(broken(request.url, &error)),
+        }
     }
 
     fn build(&self, request: &HttpRequest<'_>) -> Result<Request<Full<Bytes>>, Error> {
-        let invalid = || Error::Unreachable("the connection broke: a URL that cannot be asked".into());
-        let mut built = Request::new(request.form.clone().map_or_else(Full::default, Full::new));
-        *built.uri_mut() = request.url.as_str().parse().map_err(|_| invalid())?;
+        let invalid = |_| Error::Unreachable("the connection broke: a URL that cannot be asked".into());
+        let mut built = Request::new(Full::new(request.form.clone().unwrap_or_default()));
         *built.method_mut() = request.method();
+        *built.uri_mut() = request.url.as_str().parse().map_err(invalid)?;
         let mut headers = request.headers.cloned().unwrap_or_default();
-        headers.insert(ACCEPT, HeaderValue::from_static(request.kind.accept()));
+        let mut set = |name, value| drop(headers.insert(name, HeaderValue::from_static(value)));
+        set(ACCEPT, request.kind.accept());
         // Nothing is decompressed, so nothing can swell.
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        headers
-            .insert(USER_AGENT, HeaderValue::from_static(concat!("tolerarch/", env!("CARGO_PKG_VERSION"))));
+        set(ACCEPT_ENCODING, "identity");
+        set(USER_AGENT, concat!("tolerarch/", env!("CARGO_PKG_VERSION")));
         if request.form.is_some() {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+            set(CONTENT_TYPE, "application/x-www-form-urlencoded");
         }
         // A credential for this image takes precedence over a header for all images.
         if let Some(authorization) = request.authorization {
