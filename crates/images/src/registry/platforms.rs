@@ -26,23 +26,11 @@ impl Registry {
     pub(crate) async fn resolve(&self, pull: Pull<'_>) -> Result<Option<Digest>, Error> {
         let read = |response: &HttpResponse| {
             let digest = response.header("docker-content-digest").filter(|digest| is_digest(digest));
-            digest.filter(|digest| digest.starts_with("sha256:")).map(Digest::of_text)
+            Ok(digest.filter(|digest| digest.starts_with("sha256:")).map(Digest::of_text))
         };
-        self.by_head(pull, pull.image.target(), read).await.map(Option::flatten)
-    }
-
-    /// Requests a manifest by HEAD. `None` if the registry may answer a GET nevertheless.
-    async fn by_head<T>(
-        &self,
-        pull: Pull<'_>,
-        target: &str,
-        read: impl Fn(&HttpResponse) -> T,
-    ) -> Result<Option<T>, Error> {
-        match self.request(pull, RequestKind::Head, target, |response| Ok(read(response))).await {
-            Err(error) if error.is_refusal() || matches!(error.cause(), Error::Unexpected(_)) => Ok(None),
-            // A signed URL of an object store is for GET alone.
-            Err(Error::Redirected { cause, .. }) if matches!(*cause, Error::NotFound) => Ok(None),
-            head => head.map(Some),
+        match self.request(pull, RequestKind::Head, pull.image.target(), read).await {
+            Err(error) if is_of_head(&error) => Ok(None),
+            head => head,
         }
     }
 
@@ -91,29 +79,22 @@ impl Registry {
                 let takers = preference.takers(PlatformSet::ALL);
                 if takers.intersection(within).is_empty() { Fate::Outside } else { Fate::Shadowed }
             };
-            let (entry, part) = match kind {
-                EntryKind::Skipped(skip) => (nodes, Ok(Fate::Skipped(skip))),
-                EntryKind::Runs { nodes: entry, .. } => match part.unwrap_or(Ok(Fate::Runs(entry))) {
-                    Ok(Fate::Runs(config)) if config.intersection(entry).is_empty() && !entry.is_empty() => {
-                        (entry, Ok(Fate::Contradicted(config)))
-                    }
-                    part => (entry, part),
-                },
-                _ if nodes.is_empty() => (nodes, Ok(unchosen())),
-                EntryKind::Manifest => {
-                    (PlatformSet::ALL, self.of_part(pull, &info.digest, manifest::read_config).await)
-                }
+            let entry = if let EntryKind::Runs { nodes, .. } = kind { nodes } else { PlatformSet::ALL };
+            let part = match kind {
+                EntryKind::Skipped(skip) => Ok(Fate::Skipped(skip)),
+                EntryKind::Runs { .. } => part.unwrap_or(Ok(Fate::Runs(entry))),
+                _ if nodes.is_empty() => Ok(unchosen()),
+                EntryKind::Manifest => self.of_part(pull, &info.digest, manifest::read_config).await,
                 EntryKind::Index if depth == DEPTH => return Err(ManifestError::Nesting.into()),
                 EntryKind::Index => {
-                    let part = match self.manifest(pull, &info.digest).await.map(|(_, index)| index.content) {
+                    missing(match self.manifest(pull, &info.digest).await.map(|(_, index)| index.content) {
                         Ok(Content::Index(entries)) => {
                             open.extend(self.chosen(pull, entries, nodes, depth + 1).await);
                             Ok(Fate::Index)
                         }
                         Ok(_) => Err(ManifestError::MediaType.into()),
                         Err(error) => Err(error),
-                    };
-                    (PlatformSet::ALL, missing(part))
+                    })
                 }
             };
             let fate = match part {
@@ -165,7 +146,12 @@ impl Registry {
                 *part = Some(if digest.is_empty() {
                     Err(ManifestError::Descriptor.into())
                 } else if reads {
-                    self.of_part(pull, digest, manifest::read_architecture).await
+                    self.of_part(pull, digest, manifest::read_architecture).await.map(|fate| match fate {
+                        Fate::Runs(config) if config.intersection(runs).is_empty() => {
+                            Fate::Contradicted(config)
+                        }
+                        fate => fate,
+                    })
                 } else {
                     missing(self.exists(pull, digest).await.map(|()| Fate::Runs(runs)))
                 });
@@ -189,25 +175,18 @@ impl Registry {
 
     /// Checks that the registry has a manifest that an index points to, whatever its content.
     async fn exists(&self, pull: Pull<'_>, digest: &str) -> Result<(), Error> {
-        match self.by_head(pull, digest, |_| ()).await? {
-            Some(()) => Ok(()),
-            None => self.manifest(pull, digest).await.map(|_| ()),
+        match self.request(pull, RequestKind::Head, digest, |_| Ok(())).await {
+            Err(error) if is_of_head(&error) => self.manifest(pull, digest).await.map(drop),
+            head => head,
         }
     }
 
-    async fn of_config(
-        &self,
-        pull: Pull<'_>,
-        digest: &str,
-        read_config: ReadConfig,
-    ) -> Result<PlatformSet, Error> {
-        let read = |config: &HttpResponse| {
-            if !digest::verifies(config.body(), digest) {
-                return Err(ManifestError::Digest.into());
-            }
-            Ok(read_config(config.body())?)
+    async fn of_config(&self, pull: Pull<'_>, digest: &str, read: ReadConfig) -> Result<PlatformSet, Error> {
+        let verified = |config: &HttpResponse| match digest::verifies(config.body(), digest) {
+            true => Ok(read(config.body())?),
+            false => Err(ManifestError::Digest.into()),
         };
-        self.request(pull, RequestKind::Config, digest, read).await
+        self.request(pull, RequestKind::Config, digest, verified).await
     }
 
     async fn manifest(&self, pull: Pull<'_>, target: &str) -> Result<(Digest, Manifest), Error> {
@@ -222,6 +201,15 @@ impl Registry {
             Ok((Digest::of_content(response.body()), manifest))
         };
         self.request(pull, RequestKind::Manifest, target, read).await
+    }
+}
+
+/// Returns whether a HEAD request failed where a GET request may succeed.
+fn is_of_head(error: &Error) -> bool {
+    match error {
+        // A signed URL of an object store is for GET alone.
+        Error::Redirected { cause, .. } if matches!(**cause, Error::NotFound) => true,
+        error => error.is_refusal() || matches!(error.cause(), Error::Unexpected(_)),
     }
 }
 
