@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tolerarch_images::credentials::CredentialsError;
 use tolerarch_images::registry::{ProxyError, TrustError};
 use tolerarch_kubernetes::cluster::ConnectError;
 use tolerarch_webhook::tls::CertificateError;
@@ -25,8 +24,8 @@ pub enum ServeError {
     Trust(#[from] TrustError),
     #[error(transparent)]
     Proxy(#[from] ProxyError),
-    #[error(transparent)]
-    Credentials(#[from] CredentialsError),
+    #[error("credentials.pullSecrets: {0}")]
+    Credentials(ConnectError),
     #[error("{0} needs the Kubernetes API")]
     Cluster(&'static str, #[source] ConnectError),
     #[error("tls.mode is not managed: there are no certificates to issue")]
@@ -41,4 +40,19 @@ pub enum ServeError {
     Accept(&'static str),
     #[error("signals cannot be received")]
     Signals(#[source] io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn what_pull_secrets_lack_is_said_once() {
+        let missing = kube::config::Config::incluster_env().unwrap_err();
+        let error = ServeError::Credentials(ConnectError::ServiceAccount(missing));
+        assert!(error.to_string().starts_with("credentials.pullSecrets: no service account"), "{error}");
+        assert!(error.source().is_none());
+    }
 }

@@ -47,7 +47,8 @@ pub(super) fn load(
         caller,
         environment,
         before.map(|before| &before.credentials),
-    )?;
+    )
+    .map_err(ServeError::Credentials)?;
     report(credentials.faults(), before.map_or(&[], |before| before.credentials.faults()));
     let settings = config.registry_settings(environment)?;
     let settings = Settings { credentials: credentials.clone(), traces, ..settings };

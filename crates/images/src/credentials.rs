@@ -6,8 +6,6 @@
 mod candidate;
 mod credential;
 mod docker;
-mod docker_keyring;
-mod fault;
 mod files;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
@@ -17,7 +15,6 @@ mod process;
 mod program;
 mod provider;
 mod pull_secrets;
-mod settings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -29,15 +26,14 @@ use std::sync::Arc;
 pub use candidate::CredentialCandidate;
 pub(crate) use credential::hash_parts;
 pub use credential::{Credential, CredentialId, Sensitive};
-pub use fault::{CredentialMetrics, CredentialSource, SourceFault};
+pub use files::{CredentialMetrics, CredentialSettings, CredentialSource, ProviderSettings, SourceFault};
 pub use pattern::{ImagePattern, PatternError};
 pub(crate) use program::Busy;
-pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
 use files::Files;
 use pull_secrets::{PullSecret, PullSecrets};
 use tolerarch_core::image::ImageRef;
-use tolerarch_kubernetes::cluster::{Caller, Cluster};
+use tolerarch_kubernetes::cluster::{Caller, Cluster, ConnectError};
 use tolerarch_support::environment::Environment;
 
 /// Maximal number of candidates of one image that come from pull secrets.
@@ -55,14 +51,15 @@ impl Credentials {
     /// Reads all files. Must be called within the runtime: pull secrets are read through a separate client. `private`
     /// are images that are never looked up without a credential (`registries.private`). Pull secrets are read on behalf
     /// of `caller`; a person without a cluster goes on without them. A faulty file, one of [`Credentials::faults`],
-    /// keeps what `before` had of it, unless the file is gone. Only settings are errors.
+    /// keeps what `before` had of it, unless the file is gone. Fails only if a
+    /// service reads pull secrets and cannot reach the cluster.
     pub fn load(
         settings: &CredentialSettings,
         private: Vec<ImagePattern>,
         caller: Caller,
         environment: &Environment,
         before: Option<&Self>,
-    ) -> Result<Self, CredentialsError> {
+    ) -> Result<Self, ConnectError> {
         if *settings == CredentialSettings::default() && private.is_empty() {
             return Ok(Self::default());
         }
@@ -141,7 +138,7 @@ impl Keyring {
     pub fn candidates(&self, image: &ImageRef) -> Cow<'static, [CredentialCandidate]> {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
         let name = image.name();
-        let pulled = docker_keyring::lookup(self.pulled.iter().map(|secret| &**secret), name);
+        let pulled = pattern::lookup(self.pulled.iter().map(|secret| &**secret), name);
         let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
         let anonymous = (!is_private).then(CredentialCandidate::anonymous);
         // Leaves room for the operator's candidates after the Pod's, and for anonymous access after both.
@@ -169,19 +166,16 @@ impl Sources {
     /// Returns the candidates of files for a name: `host/repository`, or a mere host.
     fn of_files(&self, name: &str) -> Vec<CredentialCandidate> {
         let host = name.split('/').next().unwrap_or_default();
+        let program = |helper| CredentialCandidate::program(helper, host);
+        let held = |source| {
+            pattern::lookup(self.files.of(source).map(|file| &file.keyring), name).into_iter().cloned()
+        };
         let configs = self.files.of(CredentialSource::DockerConfigs);
-        let mut candidates = Vec::new();
         // A helper precedes the entries of the same files: docker uses the helper alone.
-        let helpers = docker_keyring::lookup(configs.clone().map(|config| &config.helpers), name);
-        candidates.extend(helpers.into_iter().map(|helper| CredentialCandidate::program(helper, host)));
-        let held = docker_keyring::lookup(configs.clone().map(|config| &config.keyring), name);
-        candidates.extend(held.into_iter().cloned());
+        let helpers = pattern::lookup(configs.clone().map(|config| &config.helpers), name);
         let stores = configs.filter_map(|config| config.store.as_ref());
-        candidates.extend(stores.map(|helper| CredentialCandidate::program(helper, host)));
-        let directory = self.files.of(CredentialSource::Directory);
-        let held = docker_keyring::lookup(directory.map(|file| &file.keyring), name);
-        candidates.extend(held.into_iter().cloned());
-        candidates
+        let helped = helpers.into_iter().map(program).chain(held(CredentialSource::DockerConfigs));
+        helped.chain(stores.map(program)).chain(held(CredentialSource::Directory)).collect()
     }
 
     /// Returns the candidates of plugins for an image (`host/repository`).

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::candidate::CredentialCandidate;
 use super::credential::{Credential, Sensitive};
-use super::docker_keyring::{DockerKeyring, keyring};
+use super::pattern::{DockerKeyring, keyring};
 use tolerarch_text::json::Object;
 
 /// Base64 as Go decodes it, with padding or without.

@@ -1,28 +1,132 @@
 //! The operator's files: docker configs, the directory and the plugins' configuration. Read at a start or a reload. A
 //! fault costs its file's credentials at most: a file that still exists, but is unusable, keeps its former content.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use prometheus::IntGaugeVec;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use super::candidate::CredentialCandidate;
 use super::credential::{Credential, Sensitive};
 use super::docker::{self, DockerConfig};
-use super::docker_keyring::{self, DockerKeyring};
-use super::fault::{CredentialSource, SourceFault, describe, invalid};
 use super::helper::Helper;
+use super::pattern::{self, DockerKeyring};
 use super::program::Program;
 use super::provider;
-use super::settings::{CredentialSettings, ProviderSettings};
 use tolerarch_core::image::{ImageRef, canonical_host, is_docker_hub};
 use tolerarch_support::environment::Environment;
+use tolerarch_support::file;
+use tolerarch_support::metrics::Metrics;
 
 /// Maximal bytes of a file.
 const SIZE: u64 = 1 << 20;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CredentialSettings {
+    /// True if the pull secrets of Pods are read through the Kubernetes API.
+    pub pull_secrets: bool,
+    /// Files in the format of docker's `config.json`.
+    pub docker_configs: Vec<PathBuf>,
+    /// Directory with one TOML file for each registry.
+    pub directory: Option<PathBuf>,
+    pub providers: ProviderSettings,
+}
+
+impl CredentialSettings {
+    /// Returns the keys of the sources that are configured.
+    pub fn sources(&self) -> Vec<&'static str> {
+        let Self { pull_secrets, docker_configs, directory, providers } = self;
+        let all = [
+            ("pullSecrets", *pull_secrets),
+            ("dockerConfigs", !docker_configs.is_empty()),
+            ("directory", directory.is_some()),
+            ("providers", providers.config.is_some()),
+        ];
+        all.into_iter().filter(|(_, configured)| *configured).map(|(name, _)| name).collect()
+    }
+}
+
+/// Kubelet's `--image-credential-provider-config` and `--image-credential-provider-bin-dir`: both, or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProviderSettings {
+    /// File with the `CredentialProviderConfig`.
+    pub config: Option<PathBuf>,
+    pub bin_dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CredentialSource {
+    DockerConfigs,
+    Directory,
+    Providers,
+}
+
+impl CredentialSource {
+    pub const ALL: [Self; 3] = [Self::DockerConfigs, Self::Directory, Self::Providers];
+
+    /// Labels of the sources in metrics, in the order of the variants.
+    const LABELS: [&str; 3] = ["docker-configs", "directory", "providers"];
+
+    const fn key(self) -> &'static str {
+        match self {
+            Self::DockerConfigs => "credentials.dockerConfigs",
+            Self::Directory => "credentials.directory",
+            Self::Providers => "credentials.providers.config",
+        }
+    }
+}
+
+/// Reason why a source is not used, or only in part. Quotes nothing of a file's content.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {}: {cause}", .from.key(), .file.display())]
+pub struct SourceFault {
+    pub from: CredentialSource,
+    pub file: PathBuf,
+    pub cause: String,
+    /// True if the former content stays in use.
+    pub kept: bool,
+}
+
+/// Makes the error of a file whose content is invalid.
+fn invalid(fault: impl Into<String>) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, fault.into())
+}
+
+/// Describes why a file is not used.
+fn describe(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::InvalidData => error.to_string(),
+        ErrorKind::InvalidInput => "is no file".into(),
+        ErrorKind::FileTooLarge => "is larger than 1 MiB".into(),
+        _ => format!("cannot be read: {error}"),
+    }
+}
+
+#[derive(Clone)]
+pub struct CredentialMetrics(IntGaugeVec);
+
+impl CredentialMetrics {
+    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        let own = Self(metrics.gauges(
+            "tolerarch_credentials_source_faults",
+            "Files, directories and programs of credentials that cannot be used right now; the log names them.",
+            &["source"],
+        )?);
+        own.show(&[]);
+        Ok(own)
+    }
+
+    pub fn show(&self, faults: &[SourceFault]) {
+        for (source, label) in CredentialSource::ALL.into_iter().zip(CredentialSource::LABELS) {
+            let count = faults.iter().filter(|fault| fault.from == source).count();
+            self.0.with_label_values(&[label]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Files {
@@ -68,7 +172,7 @@ impl Files {
         if let ProviderSettings { config: Some(path), bin_dir: Some(bin_dir) } = &settings.providers {
             let mut names = Vec::new();
             let read = |path: &Path| File::of_plugins(path, bin_dir, &mut names);
-            files.add_all(Providers, path, provider::files(path), read, before);
+            files.add_all(Providers, path, plugin_files(path), read, before);
         }
         files
     }
@@ -100,7 +204,7 @@ impl Files {
                 self.files.push(Loaded { source, path: path.to_owned(), file: file.into() });
             }
             Err(error) => {
-                let before = if error.kind() == io::ErrorKind::NotFound { &[][..] } else { before };
+                let before = if error.kind() == ErrorKind::NotFound { &[][..] } else { before };
                 let is_below = |known: &&Loaded| known.source == source && known.path.starts_with(path);
                 let known: Vec<_> = before.iter().filter(is_below).cloned().collect();
                 self.faults.push(fault(describe(&error), !known.is_empty()));
@@ -125,7 +229,7 @@ impl File {
         };
         let by_host =
             config.helpers.iter().filter_map(|(host, name)| Some((host, helper("credHelpers", name)?)));
-        let helpers = docker_keyring::keyring(by_host.collect::<Vec<_>>());
+        let helpers = pattern::keyring(by_host.collect::<Vec<_>>());
         let store = config.store.as_ref().filter(|name| !name.is_empty());
         let store = store.and_then(|name| helper("credsStore", name));
         let candidate = |credential| CredentialCandidate::file(credential, "docker config");
@@ -144,7 +248,7 @@ impl File {
         }
         let credential = credential_of(&text(path)?).map_err(invalid)?;
         let candidate = CredentialCandidate::file(credential, "credentials directory");
-        let keyring = docker_keyring::keyring([(&host, candidate)]);
+        let keyring = pattern::keyring([(&host, candidate)]);
         hosts.push(host);
         Ok(Self { keyring, ..Self::default() })
     }
@@ -167,10 +271,27 @@ struct RegistryFile {
 
 /// Lists the files of the directory, without hidden ones such as the links of a mounted Secret.
 fn registry_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut paths = tolerarch_support::file::entries(directory, usize::MAX)?;
+    let mut paths = file::entries(directory, usize::MAX)?;
     let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
     paths.retain(|path| !is_hidden(path));
     Ok(paths)
+}
+
+/// Lists the files of plugins at a path: itself, or those of the directory that kubelet reads (since 1.36).
+fn plugin_files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = match file::entries(path, usize::MAX) {
+        Err(error) if error.kind() == ErrorKind::NotADirectory => return Ok(vec![path.to_owned()]),
+        listed => listed?,
+    };
+    let is_config = |path: &Path| {
+        path.extension().is_some_and(|own| ["json", "yaml", "yml"].into_iter().any(|known| own == known))
+    };
+    let is_directory = |path: &Path| file::in_time(path, |path| Ok(path.is_dir())).unwrap_or_default();
+    files.retain(|path| is_config(path) && !is_directory(path));
+    if files.is_empty() {
+        return Err(invalid("has no file that ends in .yaml, .yml or .json"));
+    }
+    Ok(files)
 }
 
 const NAME: &str = "a file is called <host>.toml or <host>:<port>.toml";
@@ -202,7 +323,7 @@ fn fault(text: &str, error: &toml::de::Error) -> String {
 }
 
 fn text(path: &Path) -> io::Result<Zeroizing<String>> {
-    let bytes = Zeroizing::new(tolerarch_support::file::read_at_most(path, SIZE)?);
+    let bytes = Zeroizing::new(file::read_at_most(path, SIZE)?);
     let text = std::str::from_utf8(&bytes).map_err(|_| invalid("is not UTF-8"))?;
     Ok(text.to_owned().into())
 }

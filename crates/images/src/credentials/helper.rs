@@ -9,7 +9,7 @@ use tokio::process::Command;
 use tokio::time::Duration;
 
 use super::credential::{Credential, CredentialId, Sensitive};
-use super::docker_keyring;
+use super::pattern;
 use super::process::{self, Output, ProcessError};
 use super::program::{Protocol, Response, Scope};
 use tolerarch_core::image::DOCKER_HUB;
@@ -77,7 +77,7 @@ impl Protocol for Helper {
                 .map_err(|_| "its answer is not what docker's protocol says")?,
         };
         let life = if credential.is_some() { FOUND } else { NOTHING };
-        let keyring = docker_keyring::keyring(credential.map(|credential| (host, Arc::new(credential))));
+        let keyring = pattern::keyring(credential.map(|credential| (host, Arc::new(credential))));
         Ok(Response { scope: Scope::Registry, life, keyring })
     }
 }

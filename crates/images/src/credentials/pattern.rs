@@ -1,11 +1,12 @@
-//! Patterns of images, by kubelet's rules: `URLsMatchStr` of pkg/credentialprovider/keyring.go. A pattern has as many
+//! Patterns of images, and values by pattern: `URLsMatchStr` and `BasicDockerKeyring` of kubelet's
+//! pkg/credentialprovider/keyring.go. A pattern has as many
 //! dot-separated parts of the host as the image, each with any number of `*`; the same port, or none on both sides; and
 //! a path that is a mere prefix: `quay.io/foo` means `quay.io/foobar` as well. Other than in kubelet, capitals of a
 //! host make no difference: kubelet finds `Mixed.Case.com` only for images written so.
 
 use std::str::FromStr;
 
-use tolerarch_core::image::glob_matches;
+use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_INDEX, glob_matches};
 
 /// Maximal bytes of a part of a host (RFC 1035).
 const LABEL: usize = 63;
@@ -13,6 +14,9 @@ const LABEL: usize = 63;
 /// Pattern of images: `*.dkr.ecr.*.amazonaws.com`, `registry.example.com:5000/team`. The default matches none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ImagePattern(Box<str>);
+
+/// Values by the registry, or part of a registry, that they are for.
+pub(super) type DockerKeyring<T> = Vec<(ImagePattern, T)>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
@@ -94,6 +98,41 @@ fn parts(text: &str) -> [&str; 3] {
 fn matches(glob: &str, part: &str) -> bool {
     let is_same = || glob_matches(glob.bytes(), part.bytes(), |byte| byte == b'*', |own, byte| own == byte);
     glob == part || part.len() <= LABEL && is_same()
+}
+
+/// Makes a keyring by the keys of a docker configuration. A key without a valid host is left out, as kubelet does.
+pub(super) fn keyring<T>(entries: impl IntoIterator<Item = (impl AsRef<str>, T)>) -> DockerKeyring<T> {
+    entries.into_iter().filter_map(|(given, value)| Some((key(given.as_ref())?, value))).collect()
+}
+
+/// Returns the values that match a name (`host/repository` or a mere host), most specific first, then in ring order.
+pub(super) fn lookup<'r, T: 'r>(
+    rings: impl Iterator<Item = &'r DockerKeyring<T>> + Clone,
+    name: &str,
+) -> Vec<&'r T> {
+    let entries = rings.flatten();
+    let mut found: Vec<_> = entries.clone().filter(|(key, _)| key.matches(name)).collect();
+    if found.is_empty() && name.split('/').next() == Some(DOCKER_HUB) {
+        found = entries.filter(|(key, _)| key.as_str() == DOCKER_HUB_INDEX).collect();
+    }
+    // Kubelet sorts the keys backwards, so that longer paths come first. The sort is stable.
+    found.sort_by(|(one, _), (other, _)| other.cmp(one));
+    found.into_iter().map(|(_, value)| value).collect()
+}
+
+/// Normalizes a key: no scheme, user or query, and none of docker's `/v1` and `/v2`.
+fn key(given: &str) -> Option<ImagePattern> {
+    let rest = given.strip_prefix("https://").or_else(|| given.strip_prefix("http://")).unwrap_or(given);
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let path = match path.get(..4) {
+        Some("/v1/" | "/v2/") => &path[3..],
+        _ => path,
+    };
+    let path = if path == "/" { "" } else { path };
+    // `quay.io:` means quay.io, but its key is sorted before `quay.io/team`.
+    format!("{host}{path}").parse().ok()
 }
 
 #[cfg(test)]

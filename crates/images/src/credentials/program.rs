@@ -9,7 +9,7 @@ use tokio::process::Command;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::credential::{Credential, CredentialId};
-use super::docker_keyring::{self, DockerKeyring};
+use super::pattern::{self, DockerKeyring};
 use super::process::{self, Output, ProcessError};
 use crate::ttl_cache::TtlCache;
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, Tenant};
@@ -129,7 +129,7 @@ impl Program {
             Some(answer) => answer,
             None => self.ask(image, tenant).await?,
         };
-        let found = docker_keyring::lookup(std::iter::once(&answer.keyring), image);
+        let found = pattern::lookup(std::iter::once(&answer.keyring), image);
         Ok(found.into_iter().cloned().collect())
     }
 

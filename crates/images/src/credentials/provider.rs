@@ -3,8 +3,6 @@
 //! requests and responses (k8s.io/kubelet/pkg/apis/credentialprovider/v1/types.go), decoded as strictly.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -13,12 +11,9 @@ use tokio::process::Command;
 use tokio::time::Duration;
 
 use super::credential::{Credential, CredentialId, Sensitive};
-use super::docker_keyring;
-use super::fault::invalid;
-use super::pattern::ImagePattern;
+use super::pattern::{self, ImagePattern};
 use super::process::{self, Output, ProcessError};
 use super::program::{Protocol, Response, Scope};
-use tolerarch_support::file;
 use tolerarch_text::go_duration;
 use tolerarch_text::json::Object;
 use tolerarch_text::yaml::{self, Copies, Data, Dialect, Node};
@@ -69,24 +64,6 @@ struct Given {
 struct Variable {
     name: String,
     value: Option<String>,
-}
-
-/// Returns the files of a path: itself, or those of the directory that kubelet reads (since 1.36), in their order.
-pub(super) fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let is_directory = |path: &Path| file::in_time(path, |path| Ok(path.is_dir()));
-    if !is_directory(path)? {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut files = file::entries(path, usize::MAX)?;
-    let is_config = |file: &Path| {
-        let extension = file.extension().and_then(OsStr::to_str);
-        extension.is_some_and(|extension| matches!(extension, "json" | "yaml" | "yml"))
-    };
-    files.retain(|file| is_config(file) && !is_directory(file).unwrap_or_default());
-    if files.is_empty() {
-        return Err(invalid("has no file that ends in .yaml, .yml or .json"));
-    }
-    Ok(files)
 }
 
 /// Parses a file, and leaves out providers that need the token of a Pod. A fault quotes no value, as those of `env` may
@@ -192,7 +169,7 @@ impl Protocol for Provider {
         let life = life.ok_or("its answer has a cacheDuration that is none")?;
         let auth = body.auth.unwrap_or_default();
         let credentials = auth.into_iter().filter_map(|(key, auth)| Some((key, auth?.credential()?.into())));
-        Ok(Response { scope, life, keyring: docker_keyring::keyring(credentials) })
+        Ok(Response { scope, life, keyring: pattern::keyring(credentials) })
     }
 }
 

@@ -13,9 +13,7 @@ use zeroize::Zeroizing;
 use super::candidate::CredentialCandidate;
 use super::credential::{Credential, Sensitive};
 use super::docker::{BASE64, DockerConfig, Read};
-use super::docker_keyring::DockerKeyring;
-use super::pattern::ImagePattern;
-use super::settings::CredentialsError;
+use super::pattern::{DockerKeyring, ImagePattern};
 use crate::ttl_cache::{Timed, TtlCache};
 use tolerarch_kubernetes::cluster::{self, Caller, Cluster, ClusterError, ConnectError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Tenant};
@@ -115,9 +113,9 @@ impl PullSecrets {
     pub(super) fn of(
         caller: Caller,
         cluster: Result<Cluster, ConnectError>,
-    ) -> Result<Option<Arc<Self>>, CredentialsError> {
+    ) -> Result<Option<Arc<Self>>, ConnectError> {
         match (caller, cluster) {
-            (Caller::Service, cluster) => Ok(Some(Self::new(cluster.map_err(CredentialsError)?, WAIT))),
+            (Caller::Service, cluster) => Ok(Some(Self::new(cluster?, WAIT))),
             // Commands admit nothing, and a wrong verdict would be worse than a late one.
             (Caller::Person, Ok(cluster)) => Ok(Some(Self::new(cluster, WAIT_LONG))),
             (Caller::Person, Err(error)) => {

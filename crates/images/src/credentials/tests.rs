@@ -10,11 +10,7 @@ mod plugins;
 mod secrecy;
 mod upstream;
 
-fn load(
-    dir: &TestDir,
-    settings: &CredentialSettings,
-    private: &[&str],
-) -> Result<Credentials, CredentialsError> {
+fn load(dir: &TestDir, settings: &CredentialSettings, private: &[&str]) -> Result<Credentials, ConnectError> {
     let private = private.iter().map(|pattern| pattern.parse().unwrap()).collect();
     Credentials::load(settings, private, Caller::Service, &environment(dir), None)
 }

@@ -1,4 +1,4 @@
-use super::super::docker_keyring::lookup;
+use super::super::pattern::lookup;
 use super::*;
 
 fn basic(user: &str, password: &str) -> Credential {

@@ -1,5 +1,7 @@
 use super::*;
 
+mod keyring;
+
 fn means(pattern: &str, name: &str) -> bool {
     ImagePattern(pattern.into()).matches(name)
 }

@@ -1,7 +1,6 @@
 //! A fault says how to mend a file, quotes nothing of it, and costs no other file its credentials.
 
 use super::*;
-use tolerarch_kubernetes::cluster::ConnectError;
 
 #[tokio::test]
 async fn faults_name_the_key_and_the_file_and_no_content() {
@@ -247,7 +246,7 @@ async fn pull_secrets_need_a_cluster() {
     };
     let error = of(Caller::Service).err().unwrap();
     let told = error.to_string();
-    assert!(told.starts_with("credentials.pullSecrets: no service account"), "{told}");
+    assert!(told.starts_with("no service account"), "{told}");
     assert_eq!(told.matches("environment variable").count(), 2, "what kube says and what it is: {told}");
     assert!(std::error::Error::source(&error).is_none(), "nothing is said twice");
     // A person without a service account is served all the same, without pull secrets.

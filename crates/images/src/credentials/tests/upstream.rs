@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::super::docker::DockerConfig;
-use super::super::{Credential, CredentialCandidate, ImagePattern, docker_keyring};
+use super::super::{Credential, CredentialCandidate, ImagePattern, pattern};
 use ::upstream::assert_agreement;
 
 #[derive(Deserialize)]
@@ -87,7 +87,7 @@ fn ours(configs: &[String], image: &str) -> Vec<String> {
     let read =
         |config: &String| DockerConfig::parse(config.as_bytes()).unwrap().read(CredentialCandidate::pod);
     let configs: Vec<_> = configs.iter().map(read).collect();
-    let found = docker_keyring::lookup(configs.iter().map(|read| &read.keyring), image);
+    let found = pattern::lookup(configs.iter().map(|read| &read.keyring), image);
     let words = found.into_iter().filter_map(|kept| match kept.held_credential()?? {
         Credential::Basic { user, password } => Some(format!("{user}:{}", password.reveal())),
         // Docker's own, which kubelet does not know.
