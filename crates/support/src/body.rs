@@ -1,18 +1,26 @@
 //! Bodies, read within bounds: of one body, of all bodies together, and of the time that they take.
+//!
+//! One budget of bytes is for all bodies, or all reviews, that are in memory at a time. Nothing waits for a reservation.
+//! When the budget is used up, the holders that occupy the most, in bytes times seconds, are evicted: large and slow ones
+//! long before one that arrives, and is answered, at once.
 
-mod budget;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body;
+use tokio::sync::Notify;
 use tokio::time::{Duration, Instant, sleep_until};
 
-pub use budget::{Budget, Room};
+use crate::sync::Mutex;
 
 /// Bytes up to which a body in one piece is not charged: it is in the connection's buffer, which reads as much.
 pub const FREE: usize = 8 << 10;
 /// Bytes that each other body is charged beside its own: the connection's buffers, in use while the body arrives.
 const CONNECTION: usize = 32 << 10;
+/// Fraction of a used-up budget that is cleared at once, so that holders are not compared for every single byte.
+const CLEARED: usize = 16;
 
 #[derive(Clone, Copy)]
 pub struct Pace {
@@ -36,7 +44,45 @@ pub enum ReadError<E> {
     Broken(E),
 }
 
+/// Bytes that bodies or reviews may hold together. Clones share them.
+#[derive(Clone)]
+pub struct Budget(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    total: usize,
+    used: usize,
+    next: u64,
+    holders: HashMap<u64, Holder>,
+}
+
+struct Holder {
+    bytes: usize,
+    since: Instant,
+    evicted: Arc<Notify>,
+}
+
+/// Reservation of one body or review in the budget, until it is dropped.
+pub struct Room {
+    budget: Budget,
+    since: Instant,
+    holder: Option<(u64, Arc<Notify>)>,
+}
+
+/// The budget is used up, and this holder is among those that occupy the most of it.
+#[derive(Debug)]
+pub struct Evicted;
+
 impl Budget {
+    pub fn new(total: usize) -> Self {
+        Self(Arc::new(Mutex::new(State { total, ..State::default() })))
+    }
+
+    /// Makes a reservation of no bytes yet; `since` is when the holder began to occupy the budget.
+    pub fn room(&self, since: Instant) -> Room {
+        Room { budget: self.clone(), since, holder: None }
+    }
+
     pub fn nothing(&self) -> Read {
         Read { bytes: Bytes::new(), room: self.room(Instant::now()) }
     }
@@ -93,6 +139,63 @@ impl Budget {
         }
         let bytes = if all.is_empty() { first } else { all.freeze() };
         Ok(Read { bytes, room })
+    }
+}
+
+impl Room {
+    /// Changes the reservation to this many bytes. A reservation that never holds any costs no lock.
+    pub fn hold(&mut self, bytes: usize) -> Result<(), Evicted> {
+        let mut state = self.budget.0.lock();
+        let (id, _) = self.holder.get_or_insert_with(|| {
+            let (id, evicted) = (state.next, Arc::new(Notify::new()));
+            state.next += 1;
+            state.holders.insert(id, Holder { bytes: 0, since: self.since, evicted: evicted.clone() });
+            (id, evicted)
+        });
+        let holder = state.holders.get_mut(id).ok_or(Evicted)?;
+        let before = std::mem::replace(&mut holder.bytes, bytes);
+        state.used = state.used + bytes - before;
+        if state.used > state.total {
+            state.clear();
+        }
+        if state.holders.contains_key(id) { Ok(()) } else { Err(Evicted) }
+    }
+
+    /// Returns when the reservation is evicted in favour of others.
+    pub async fn evicted(&self) {
+        match &self.holder {
+            Some((_, evicted)) => evicted.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl State {
+    fn clear(&mut self) {
+        let left = self.total - self.total / CLEARED;
+        let now = Instant::now();
+        let occupied = |holder: &Holder| {
+            holder.bytes as u128 * (now.saturating_duration_since(holder.since).as_micros() + 1)
+        };
+        let mut most: Vec<_> = self.holders.iter().map(|(id, holder)| (occupied(holder), *id)).collect();
+        most.sort_unstable();
+        while let Some((_, id)) = most.pop_if(|_| self.used > left) {
+            if let Some(holder) = self.holders.remove(&id) {
+                self.used -= holder.bytes;
+                holder.evicted.notify_one();
+            }
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some((id, _)) = &self.holder {
+            let mut state = self.budget.0.lock();
+            if let Some(holder) = state.holders.remove(id) {
+                state.used -= holder.bytes;
+            }
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use tokio::time::advance;
 
 use super::*;
 
+mod budget;
+
 const PACE: Option<Pace> = Some(Pace { grace: Duration::from_secs(2), rate: 1000 });
 
 fn body(pieces: &[&'static str]) -> impl Body<Data = Bytes, Error = &'static str> + Unpin + use<> {

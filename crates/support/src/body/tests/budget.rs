@@ -1,4 +1,4 @@
-use tokio::time::{Duration, advance};
+//! What gives way when the budget is used up.
 
 use super::*;
 
