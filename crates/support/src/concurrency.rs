@@ -40,13 +40,6 @@ impl Tenant {
     pub fn of(namespace: &str) -> Self {
         Self::Namespace(namespace.into())
     }
-
-    pub fn namespace(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::Namespace(name) => Some(name),
-            Self::Operator => None,
-        }
-    }
 }
 
 /// Limits in all, from which those of one namespace follow.
@@ -102,7 +95,7 @@ impl ConcurrencyLimit {
     pub fn queue(&self, tenant: &Tenant, host: &str) -> Option<Queued> {
         let (mut scopes, mut places) = (Vec::with_capacity(4), vec![Scope::Waiting]);
         let host = Arc::from(host);
-        if let Some(namespace) = tenant.namespace() {
+        if let Tenant::Namespace(namespace) = tenant {
             scopes.push(Scope::NamespaceAtHost(Arc::clone(namespace), Arc::clone(&host)));
             scopes.push(Scope::Namespace(Arc::clone(namespace)));
             places.insert(0, Scope::WaitingOfNamespace(Arc::clone(namespace)));

@@ -94,10 +94,7 @@ impl Component {
 
     #[must_use]
     pub fn reported(mut self, states: Reported) -> Self {
-        self.checks.push(Box::new(move || {
-            let states = states.0.lock();
-            states.iter().copied().chain([State::Healthy]).collect()
-        }));
+        self.checks.push(Box::new(move || states.0.lock().iter().copied().chain([State::Healthy]).collect()));
         self
     }
 }
