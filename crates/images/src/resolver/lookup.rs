@@ -74,7 +74,8 @@ fn is_stale(outcome: &Outcome) -> bool {
 
 impl Fetcher {
     pub(super) fn stale_or(&self, request: Request<'_>, error: LookupError) -> Outcome {
-        let outcome = request.last_good(&self.cache).ok_or(error);
+        let good = |own: &CredentialCandidate| self.cache.last_good(request.image, own.id());
+        let outcome = request.candidates.iter().find_map(good).ok_or(error);
         let result = if is_stale(&outcome) { LookupResult::Stale } else { LookupResult::Failed };
         self.metrics.looked_up(request.image.host(), result);
         outcome

@@ -2,7 +2,7 @@
 
 use super::cache::{Cache, Cached, Millis};
 use crate::credentials::{CredentialCandidate, CredentialId};
-use tolerarch_core::image::{ImageRef, LookupError, Support};
+use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_support::concurrency::Tenant;
 
 #[derive(Clone, Copy)]
@@ -76,10 +76,6 @@ impl<'a> Request<'a> {
             (None, None) => Cached::Fresh(Err(refused.unwrap_or(LookupError::Denied))),
         };
         stale.unwrap_or((cached, self))
-    }
-
-    pub(super) fn last_good(self, cache: &Cache) -> Option<Support> {
-        self.candidates.iter().find_map(|candidate| cache.last_good(self.image, candidate.id()))
     }
 }
 
