@@ -160,39 +160,29 @@ impl Files {
     ) -> Self {
         use CredentialSource::{Directory, DockerConfigs, Providers};
         let before = before.map_or(&[][..], |before| &before.files);
-        let mut files = Self::default();
-        for path in &settings.docker_configs {
-            files.add(DockerConfigs, path, File::docker_config(path, environment), before);
-        }
-        if let Some(path) = &settings.directory {
-            let mut hosts = Vec::new();
-            let read = |path: &Path| File::of_registry(path, &mut hosts);
-            files.add_all(Directory, path, registry_files(path), read, before);
-        }
-        if let ProviderSettings { config: Some(path), bin_dir: Some(bin_dir) } = &settings.providers {
-            let mut names = Vec::new();
-            let read = |path: &Path| File::of_plugins(path, bin_dir, &mut names);
-            files.add_all(Providers, path, plugin_files(path), read, before);
+        let CredentialSettings { docker_configs, directory, providers, .. } = settings;
+        let configs = docker_configs.iter().map(|path| (DockerConfigs, path, Ok(vec![path.clone()])));
+        let registries = directory.iter().map(|path| (Directory, path, registry_files(path)));
+        let plugins = providers.config.iter().zip(&providers.bin_dir);
+        let plugins = plugins.map(|(path, _)| (Providers, path, plugin_files(path)));
+        let bin_dir = providers.bin_dir.as_deref().unwrap_or(Path::new(""));
+        let (mut files, mut hosts, mut names) = (Self::default(), Vec::new(), Vec::new());
+        for (source, path, listed) in configs.chain(registries).chain(plugins) {
+            let mut read = |path: &Path| match source {
+                DockerConfigs => File::docker_config(path, environment),
+                Directory => File::of_registry(path, &mut hosts),
+                Providers => File::of_plugins(path, bin_dir, &mut names),
+            };
+            match listed {
+                Ok(paths) => paths.iter().for_each(|path| files.add(source, path, read(path), before)),
+                Err(error) => files.add(source, path, Err(error), before),
+            }
         }
         files
     }
 
     pub(super) fn of(&self, source: CredentialSource) -> impl Iterator<Item = &File> + Clone {
         self.files.iter().filter(move |loaded| loaded.source == source).map(|loaded| &*loaded.file)
-    }
-
-    fn add_all(
-        &mut self,
-        source: CredentialSource,
-        path: &Path,
-        listed: io::Result<Vec<PathBuf>>,
-        mut read: impl FnMut(&Path) -> io::Result<File>,
-        before: &[Loaded],
-    ) {
-        match listed {
-            Ok(paths) => paths.iter().for_each(|path| self.add(source, path, read(path), before)),
-            Err(error) => self.add(source, path, Err(error), before),
-        }
     }
 
     /// Adds a file. An unusable path keeps its content of `before`, unless the file is gone.
@@ -242,11 +232,18 @@ impl File {
 
     /// Reads a file of the directory. `hosts` are those of the directory's other files.
     fn of_registry(path: &Path, hosts: &mut Vec<String>) -> io::Result<File> {
-        let host = host_of(path).ok_or_else(|| invalid(NAME))?;
+        let host =
+            host_of(path).ok_or_else(|| invalid("a file is called <host>.toml or <host>:<port>.toml"))?;
         if hosts.contains(&host) {
             return Err(invalid("another file is for the same registry"));
         }
-        let credential = credential_of(&text(path)?).map_err(invalid)?;
+        let text = text(path)?;
+        let given = toml::from_str(&text).map_err(|error| invalid(fault(&text, &error)));
+        let RegistryFile { user, secret } = given?;
+        if user.is_empty() || secret.reveal().is_empty() {
+            return Err(invalid("user and secret must not be empty"));
+        }
+        let credential = Credential::Basic { user, password: secret };
         let candidate = CredentialCandidate::file(credential, "credentials directory");
         let keyring = pattern::keyring([(&host, candidate)]);
         hosts.push(host);
@@ -294,8 +291,6 @@ fn plugin_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-const NAME: &str = "a file is called <host>.toml or <host>:<port>.toml";
-
 /// Returns the host that a file of the directory is named after, if any.
 fn host_of(file: &Path) -> Option<String> {
     let host = file.file_name()?.to_str()?.strip_suffix(".toml")?;
@@ -303,15 +298,6 @@ fn host_of(file: &Path) -> Option<String> {
     let image: ImageRef = format!("{host}/x/y").parse().ok()?;
     let is_host = image.host().eq_ignore_ascii_case(host) || is_docker_hub(host);
     is_host.then(|| canonical_host(image.host()))
-}
-
-/// Parses a file of the directory. A fault quotes none of its values.
-fn credential_of(text: &str) -> Result<Credential, String> {
-    let RegistryFile { user, secret } = toml::from_str(text).map_err(|error| fault(text, &error))?;
-    if user.is_empty() || secret.reveal().is_empty() {
-        return Err("user and secret must not be empty".into());
-    }
-    Ok(Credential::Basic { user, password: secret })
 }
 
 /// Describes where a file is malformed, and no more: a parser's words quote what it reads.
