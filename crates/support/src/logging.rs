@@ -36,26 +36,9 @@ pub enum Level {
     Trace,
 }
 
-impl From<Level> for LevelFilter {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Error => Self::ERROR,
-            Level::Warn => Self::WARN,
-            Level::Info => Self::INFO,
-            Level::Debug => Self::DEBUG,
-            Level::Trace => Self::TRACE,
-        }
-    }
-}
-
-pub struct Levels(reload::Handle<Targets, Registry>);
+pub struct Levels(pub(crate) reload::Handle<Targets, Registry>);
 
 impl Levels {
-    #[cfg(any(test, feature = "testing"))]
-    pub fn detached() -> Self {
-        Self(reload::Layer::new(targets(Level::Info)).1)
-    }
-
     pub fn set(&self, level: Level) {
         // Fails only if logging has ended.
         let _ = self.0.reload(targets(level));
@@ -65,8 +48,15 @@ impl Levels {
 /// Target of the lines about failed lookups.
 const LOOKUPS: &str = "tolerarch_images::resolver::lookup";
 
-fn targets(level: Level) -> Targets {
-    Targets::new().with_target("tolerarch", LevelFilter::from(level))
+pub(crate) fn targets(level: Level) -> Targets {
+    let level = match level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    };
+    Targets::new().with_target("tolerarch", level)
 }
 
 /// Starts logging for a command: each line is written at once, and not to standard output, which is for the command's
@@ -109,12 +99,10 @@ pub fn count_panics(metrics: &Metrics) -> Result<(), prometheus::Error> {
     Ok(())
 }
 
-/// The last second of the year 9999, beyond which no time can be written.
-const YEAR_9999: u64 = 253_402_300_799;
-
 /// Renders a time in seconds since 1970 for people.
 pub fn date(seconds: i64) -> String {
-    let seconds = u64::try_from(seconds).unwrap_or_default().min(YEAR_9999);
+    // No time beyond the year 9999 can be written.
+    let seconds = u64::try_from(seconds).unwrap_or_default().min(253_402_300_799);
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
 

@@ -13,7 +13,7 @@ pub type Flight<V> = Shared<oneshot::Receiver<V>>;
 
 type InFlight<K, V> = Mutex<HashMap<K, Flight<V>>>;
 
-pub struct SingleFlight<K, V>(Arc<InFlight<K, V>>);
+pub struct SingleFlight<K, V>(pub(crate) Arc<InFlight<K, V>>);
 
 impl<K, V> Default for SingleFlight<K, V> {
     fn default() -> Self {
@@ -22,10 +22,6 @@ impl<K, V> Default for SingleFlight<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
-    pub fn count(&self) -> usize {
-        self.0.lock().len()
-    }
-
     pub fn get(&self, key: &K) -> Option<Flight<V>> {
         self.0.lock().get(key).cloned()
     }

@@ -1,10 +1,26 @@
-//! Time, in tests that use sockets, files or other processes.
+//! Time, in tests that use sockets, files or other processes; tasks in flight, and levels of no log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 
 use tokio::time::{Duration, pause, resume};
+use tracing_subscriber::reload;
+
+use crate::logging::{Level, Levels, targets};
+use crate::single_flight::SingleFlight;
+
+impl<K, V> SingleFlight<K, V> {
+    pub fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+impl Levels {
+    pub fn detached() -> Self {
+        Self(reload::Layer::new(targets(Level::Info)).1)
+    }
+}
 
 /// How long a test may wait for time that it does not let pass, before time passes by itself and the test fails.
 const LONGEST: Duration = Duration::from_secs(120);
