@@ -153,7 +153,7 @@ fn distinct(
     most: usize,
 ) -> impl Iterator<Item = CredentialCandidate> {
     let mut ids = HashSet::new();
-    candidates.into_iter().filter(move |candidate| ids.insert(candidate.id())).take(most)
+    candidates.into_iter().filter(move |candidate| ids.insert(candidate.id)).take(most)
 }
 
 struct Sources {

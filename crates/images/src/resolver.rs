@@ -203,7 +203,7 @@ impl Resolver {
     pub fn digest(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> Option<Digest> {
         let cache = &self.0.fetcher.cache;
         // The first candidate with a digest gave the answer, as candidates are tried in this order.
-        let pointed = || candidates.iter().find_map(|candidate| cache.points_to(image, candidate.id()));
+        let pointed = || candidates.iter().find_map(|candidate| cache.points_to(image, candidate.id));
         Digest::named_by(image).or_else(pointed)
     }
 

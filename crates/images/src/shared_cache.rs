@@ -69,7 +69,7 @@ impl SharedCache {
         let Some(server) = self.server("get") else { return Vec::new() };
         let keys = candidates.iter().filter_map(|candidate| {
             let credential = candidate.held_credential()?;
-            Some((candidate.id(), server.keys.of(image, digest, credential, self.verified)?))
+            Some((candidate.id, server.keys.of(image, digest, credential, self.verified)?))
         });
         let known = keys.take(CANDIDATES).map(async |(id, key)| {
             let (found, age) = self.get(&server, &key).await?;

@@ -10,9 +10,10 @@ use tolerarch_support::concurrency::Tenant;
 /// Cheap to clone. The id is computed once, as every Pod needs it.
 #[derive(Clone)]
 pub struct CredentialCandidate {
-    id: CredentialId,
+    /// Known before the credential: follows the content of secrets and files, not answers.
+    pub(crate) id: CredentialId,
     kind: &'static str,
-    is_of_pod: bool,
+    pub(crate) is_of_pod: bool,
     source: Source,
 }
 
@@ -45,11 +46,6 @@ impl CredentialCandidate {
         Self { id, kind, is_of_pod: false, source }
     }
 
-    /// Returns the id, known before the credential. The id follows the content of secrets and files, not answers.
-    pub fn id(&self) -> CredentialId {
-        self.id
-    }
-
     /// Returns the kind of source, for people: one of a few fixed texts.
     pub fn kind(&self) -> &'static str {
         self.kind
@@ -66,10 +62,6 @@ impl CredentialCandidate {
     /// Returns the bytes of the longer part of a credential at hand.
     pub(super) fn longest(&self) -> usize {
         self.held_credential().flatten().map_or(0, Credential::longest)
-    }
-
-    pub(crate) fn is_of_pod(&self) -> bool {
-        self.is_of_pod
     }
 
     /// Returns the credentials to present in turn until one is accepted; `None` is anonymous. Empty if the source has

@@ -68,7 +68,7 @@ impl Credential {
 /// flight, so that one tenant's answers never reach another. HMAC-SHA-256 under a random key of this process, truncated
 /// to 128 bits: the id reveals nothing of the credential.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct CredentialId(u128);
+pub struct CredentialId(pub(crate) u128);
 
 impl CredentialId {
     /// Anonymous access, whose answers are shared by all tenants.
@@ -95,13 +95,6 @@ pub(crate) fn hash_parts<'p>(key: &hmac::Key, parts: impl IntoIterator<Item = &'
     let mut hash = [0; 32];
     hash.copy_from_slice(context.sign().as_ref());
     hash
-}
-
-/// Renders the id for cache keys that are texts.
-impl fmt::LowerHex for CredentialId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::LowerHex::fmt(&self.0, f)
-    }
 }
 
 impl fmt::Debug for CredentialId {

@@ -75,7 +75,7 @@ async fn nothing_configured_is_anonymous_access() {
     .unwrap();
     let keyring = credentials.keyring("team", ["regcred"]).await;
     let candidates = keyring.candidates(&image("a.b/x"));
-    assert!(matches!(&candidates, Cow::Borrowed([one]) if one.id() == CredentialId::ANONYMOUS));
+    assert!(matches!(&candidates, Cow::Borrowed([one]) if one.id == CredentialId::ANONYMOUS));
     assert!(credentials.of_host("a.b").is_empty());
     assert_eq!(shown(&Keyring::default().candidates(&image("a.b/x"))).await, ["anonymous -"]);
 }

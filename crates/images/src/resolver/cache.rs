@@ -335,7 +335,7 @@ impl Cache {
 fn key(image: &ImageRef, access: CredentialId) -> Cow<'_, str> {
     match access {
         CredentialId::ANONYMOUS => Cow::Borrowed(image.as_str()),
-        access => Cow::Owned(format!("{image} {access:x}")),
+        access => Cow::Owned(format!("{image} {:x}", access.0)),
     }
 }
 

@@ -74,7 +74,7 @@ fn is_stale(outcome: &Outcome) -> bool {
 
 impl Fetcher {
     pub(super) fn stale_or(&self, request: Request<'_>, error: LookupError) -> Outcome {
-        let good = |own: &CredentialCandidate| self.cache.last_good(request.image, own.id());
+        let good = |own: &CredentialCandidate| self.cache.last_good(request.image, own.id);
         let outcome = request.candidates.iter().find_map(good).ok_or(error);
         let result = if is_stale(&outcome) { LookupResult::Stale } else { LookupResult::Failed };
         self.metrics.looked_up(request.image.host(), result);
@@ -190,7 +190,7 @@ impl Attempt<'_> {
             if job.probe.is_none() {
                 job.host.permission(self.access).map_err(Failure::NotAsked)?;
             }
-            let answer = match self.fetcher.cache.get(image, candidate.id()) {
+            let answer = match self.fetcher.cache.get(image, candidate.id) {
                 Cached::Fresh(Err(LookupError::Denied)) => {
                     Err(Failure::Registry(Error::Denied("the registry refused a moment ago".into())))
                 }
@@ -211,7 +211,7 @@ impl Attempt<'_> {
                 candidate.refused();
             }
             tracing::debug!(%image, credential = candidate.kind(), %error, "refused with this credential");
-            if says_more(lookup_error(&error), refused.as_ref().map(lookup_error), candidate) {
+            if says_more(lookup_error(&error), refused.as_ref().map(lookup_error), candidate.id) {
                 refused = Some(error);
             }
         }
@@ -243,7 +243,7 @@ impl Attempt<'_> {
         let Self { fetcher, job: Job { image, .. }, .. } = self;
         if is_refusal(lookup_error(&error)) {
             // An older good answer may outlive the refusal (`last_good`), but first the next candidate is tried.
-            fetcher.cache.fail(image, candidate.id(), &error);
+            fetcher.cache.fail(image, candidate.id, &error);
         }
         if error.ends_older_answers()
             && let Some(shared) = fetcher.sharing()
@@ -260,8 +260,8 @@ impl Attempt<'_> {
         credential: Option<&Credential>,
     ) -> Result<Support, Error> {
         let (Fetcher { registry, cache, .. }, host) = (self.fetcher, &self.job.host);
-        let (image, id) = (&self.job.image, candidate.id());
-        let pull = Pull { image, credential, of_pod: candidate.is_of_pod() };
+        let (image, id) = (&self.job.image, candidate.id);
+        let pull = Pull { image, credential, of_pod: candidate.is_of_pod };
         let sharing = self.fetcher.sharing();
         let share = |found: Found| {
             if let Some(shared) = sharing {

@@ -27,14 +27,14 @@ pub(super) struct Access {
 
 impl Access {
     pub(super) fn with(self, candidate: &CredentialCandidate) -> Self {
-        Self { credential: candidate.id(), of_pod: candidate.is_of_pod(), ..self }
+        Self { credential: candidate.id, of_pod: candidate.is_of_pod, ..self }
     }
 }
 
 impl<'a> Request<'a> {
     /// Returns the key of the lookup in flight. No image contains a space, which separates the parts.
     pub(super) fn key(self) -> Box<str> {
-        let ids = self.candidates.iter().map(|candidate| format!(" {:x}", candidate.id()));
+        let ids = self.candidates.iter().map(|candidate| format!(" {:x}", candidate.id.0));
         std::iter::once(self.image.to_string()).chain(ids).collect::<String>().into()
     }
 
@@ -50,10 +50,10 @@ impl<'a> Request<'a> {
         let (mut stale, mut expired, mut refused, mut failed) = (None, None, None, None);
         let mut open = false;
         for (place, candidate) in self.candidates.iter().enumerate() {
-            match cache.get_at(self.image, candidate.id(), now) {
+            match cache.get_at(self.image, candidate.id, now) {
                 good @ Cached::Fresh(Ok(_)) => return (good, self),
                 Cached::Fresh(Err(error)) if is_refusal(error) => {
-                    refused = if says_more(error, refused, candidate) { Some(error) } else { refused };
+                    refused = if says_more(error, refused, candidate.id) { Some(error) } else { refused };
                 }
                 // In order: a failure after a candidate that may still be tried does not count.
                 Cached::Fresh(Err(error)) => failed = failed.or((!open).then_some(error)),
@@ -85,11 +85,7 @@ pub(super) fn is_refusal(error: LookupError) -> bool {
 }
 
 /// Returns whether this refusal outweighs `before`, as a missing image does a denial if a credential was accepted.
-pub(super) fn says_more(
-    now: LookupError,
-    before: Option<LookupError>,
-    candidate: &CredentialCandidate,
-) -> bool {
-    let has_credential = candidate.id() != CredentialId::ANONYMOUS;
+pub(super) fn says_more(now: LookupError, before: Option<LookupError>, by: CredentialId) -> bool {
+    let has_credential = by != CredentialId::ANONYMOUS;
     before.is_none_or(|before| before == LookupError::Denied && now != before && has_credential)
 }

@@ -86,7 +86,7 @@ async fn nothing_secret_is_ever_said() {
     assert_eq!(shown.iter().filter(|shown| shown.contains("canary")).count(), 5, "{shown:?}");
     let mut debug = format!("{credentials:?} {candidates:?}");
     for candidate in &candidates {
-        debug += &format!("{:?} {:?}", candidate.credentials(&Tenant::Operator).await, candidate.id());
+        debug += &format!("{:?} {:?}", candidate.credentials(&Tenant::Operator).await, candidate.id);
     }
     assert!(!debug.contains("canary"), "{debug}");
 
