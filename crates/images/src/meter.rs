@@ -32,15 +32,6 @@ impl Meter {
         self.left.store(self.most, Ordering::Relaxed);
     }
 
-    fn received(&self, bytes: usize) -> io::Result<()> {
-        let before = self.update(|left| left.saturating_sub(bytes));
-        if before < bytes { Err(io::Error::other(TooManyBytes)) } else { Ok(()) }
-    }
-
-    fn sent(&self, bytes: usize) {
-        self.update(|left| self.most.min(left + self.for_each * bytes));
-    }
-
     fn update(&self, next: impl Fn(usize) -> usize) -> usize {
         let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(next(left)));
         before.unwrap_or_else(|before| before)
@@ -67,14 +58,17 @@ impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
-        Poll::Ready(self.meter.received(buffer.filled().len() - before))
+        let received = buffer.filled().len() - before;
+        let allowed = self.meter.update(|left| left.saturating_sub(received));
+        Poll::Ready(if allowed < received { Err(io::Error::other(TooManyBytes)) } else { Ok(()) })
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         let sent = ready!(Pin::new(&mut self.io).poll_write(cx, data))?;
-        self.meter.sent(sent);
+        let Meter { most, for_each, .. } = self.meter;
+        self.meter.update(|left| most.min(left + for_each * sent));
         Poll::Ready(Ok(sent))
     }
 

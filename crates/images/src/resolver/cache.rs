@@ -4,7 +4,6 @@
 //! neither a hit, a miss nor a failure reveals what another tenant may access. A failure is never stored as platforms,
 //! and never replaces a good answer that may still serve.
 
-use quick_cache::Weighter;
 use quick_cache::sync::Cache as Bounded;
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash};
@@ -86,9 +85,11 @@ pub(super) struct Cache {
     generation: u64,
 }
 
+type Level<K, V> = Bounded<K, V, Weight<K, V>>;
+
 struct Levels {
-    tags: Bounded<Box<str>, Tag, Weight<Box<str>, Tag>>,
-    platforms: Bounded<PlatformsKey, Support>,
+    tags: Level<Box<str>, Tag>,
+    platforms: Level<PlatformsKey, Support>,
     /// Hasher of repositories and credentials for [`PlatformsKey`]; keyed, so that nobody can choose collisions.
     repositories: std::hash::RandomState,
     metrics: ResolverMetrics,
@@ -119,10 +120,10 @@ type PlatformsKey = (u64, Digest);
 
 impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
-        let weight: Weight<Box<str>, Tag> = Weight(|key, _| 1 + (key.len() / KEY_BYTES) as u64);
+        let (items, weight) = (settings.capacity, settings.capacity as u64);
         let levels = Levels {
-            tags: Bounded::with_weighter(settings.capacity, settings.capacity as u64, weight),
-            platforms: Bounded::new(settings.capacity),
+            tags: Level::with_weighter(items, weight, Weight(|key, _| 1 + (key.len() / KEY_BYTES) as u64)),
+            platforms: Level::with_weighter(items, weight, Weight(|_, _| 1)),
             repositories: std::hash::RandomState::new(),
             metrics,
             began: Instant::now(),
@@ -303,12 +304,7 @@ impl Cache {
         self.put(PLATFORMS, &self.levels.platforms, key, support);
     }
 
-    fn put<K, V, W>(&self, level: &'static str, entries: &Bounded<K, V, W>, key: K, value: V)
-    where
-        K: Eq + Hash,
-        V: Clone,
-        W: Weighter<K, V> + Clone,
-    {
+    fn put<K: Clone + Eq + Hash, V: Clone>(&self, level: &str, entries: &Level<K, V>, key: K, value: V) {
         if self.is_current() {
             let wanted = entries.len() + usize::from(!entries.contains_key(&key));
             entries.insert(key, value);

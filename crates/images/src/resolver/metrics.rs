@@ -8,7 +8,7 @@ use tolerarch_support::metrics::{Metrics, PerHost};
 
 #[derive(Clone)]
 pub struct ResolverMetrics {
-    hosts: Arc<PerHost<Host>>,
+    pub(super) hosts: Arc<PerHost<Host>>,
     pub(super) in_flight: IntGauge,
     cache_entries: IntGaugeVec,
     cache_evictions: IntCounterVec,
@@ -78,16 +78,12 @@ impl ResolverMetrics {
         Ok(own)
     }
 
-    pub(super) fn of(&self, host: &str) -> &Host {
-        self.hosts.get(host)
-    }
-
     pub(super) fn looked_up(&self, host: &str, result: LookupResult) {
-        self.of(host).lookups[result as usize].inc();
+        self.hosts.get(host).lookups[result as usize].inc();
     }
 
     /// Sets the number of entries of a level of the cache, and counts evicted ones.
-    pub(super) fn cache_has(&self, level: &'static str, entries: usize, evicted: usize) {
+    pub(super) fn cache_has(&self, level: &str, entries: usize, evicted: usize) {
         self.cache_entries.with_label_values(&[level]).set(i64::try_from(entries).unwrap_or(i64::MAX));
         self.cache_evictions.with_label_values(&[level]).inc_by(evicted as u64);
     }
