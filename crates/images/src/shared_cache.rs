@@ -4,7 +4,6 @@
 
 mod entry;
 mod keeper;
-mod key;
 mod metrics;
 mod server;
 mod settings;
@@ -141,7 +140,7 @@ impl SharedCache {
         operation: &'static str,
         command: &Cmd,
     ) -> RedisResult<T> {
-        let _measured = self.metrics.timer(operation);
+        let _measured = self.metrics.durations.with_label_values(&[operation]).start_timer();
         within(self.timeout, server.send(command)).await.inspect_err(|error| {
             self.metrics.count(operation, metrics::failure(error));
             tracing::debug!(%error, "no answer of the shared cache");

@@ -1,18 +1,76 @@
-//! Binary form of an entry of the shared cache: 46 bytes of content and 32 that authenticate it. An entry of another
-//! version, of a writer without the key of `keyFile`, or copied from another key is ignored.
+//! Entries of the shared cache and their keys. Every key is a hash; with `keyFile` it is a keyed one, and only then may a
+//! credential be part of it: answers by a credential are shared among holders of the same credential and the same key. An
+//! entry has 46 bytes of content and 32 that authenticate it. An entry of another version, of a writer without the key of
+//! `keyFile`, or copied from another key is ignored.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::hmac;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use tokio::time::Duration;
 
-use super::key::{FORMAT, Keys};
-use crate::registry::{Digest, Found};
-use tolerarch_core::image::{PlatformSet, Support};
+use crate::credentials::{Credential, hash_parts};
+use crate::registry::{Digest, Found, Verified};
+use tolerarch_core::image::{ImageRef, PlatformSet, Support};
 
+/// Version of entries: changed with their layout, or with the meaning of any part.
+const FORMAT: u8 = 1;
+/// Version of the model: raised when the same documents come to mean other platforms.
+const MODEL: &str = "1";
 /// Bytes of the content: format, kind, platforms, time, digest.
 const CONTENT: usize = 1 + 1 + 4 + 8 + 32;
 pub(super) const LENGTH: usize = CONTENT + 32;
 /// Maximal difference between the clocks of replicas.
 const SKEW: Duration = Duration::from_secs(60);
+
+pub(super) struct Keys {
+    prefix: String,
+    /// Format of entries and known platforms: an answer means something else with others.
+    meaning: String,
+    /// The operator's key; without `keyFile` an empty one, which everybody knows.
+    key: hmac::Key,
+    has_secret: bool,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str, secret: Option<&[u8]>) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            meaning: format!("{FORMAT} {MODEL} {}", PlatformSet::ALL),
+            key: hmac::Key::new(hmac::HMAC_SHA256, secret.unwrap_or_default()),
+            has_secret: secret.is_some(),
+        }
+    }
+
+    /// Returns the key of a digest in the image's repository, which must not be revealed to those who may not read it;
+    /// without a digest, the key of the image's tag. Answers that are verified for nodes of other platforms have other
+    /// keys. `None` means that the answer must not be shared.
+    pub(super) fn of(
+        &self,
+        image: &ImageRef,
+        digest: Option<Digest>,
+        credential: Option<&Credential>,
+        verified: Verified,
+    ) -> Option<String> {
+        let [form, user, secret] = match credential {
+            None => ["anonymous", "", ""],
+            Some(_) if !self.has_secret => return None,
+            Some(credential) => credential.parts(),
+        };
+        let digest = digest.map(|digest| digest.to_string());
+        let [kind, name] = digest.as_ref().map_or(["tag", image.target()], |digest| ["digest", digest]);
+        let verified = format!("{} {}", verified.manifests, verified.configs);
+        let (meaning, host, repository) = (&self.meaning, image.host(), image.repository());
+        let parts = ["key", meaning, &verified, kind, host, repository, name, form, user, secret];
+        let hash = hash_parts(&self.key, parts.map(str::as_bytes));
+        Some(format!("{}{}", self.prefix, BASE64.encode(hash)))
+    }
+
+    /// Computes the proof that this content was written under this key: with `keyFile` by a replica, else by anyone.
+    fn proof(&self, key: &str, content: &[u8]) -> [u8; 32] {
+        hash_parts(&self.key, [b"value".as_slice(), key.as_bytes(), content])
+    }
+}
 
 /// Returns the bytes to store under this key. `now` is the time since the Unix epoch.
 pub(super) fn encode(found: Found, keys: &Keys, key: &str, now: Duration) -> [u8; LENGTH] {
@@ -52,100 +110,4 @@ pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &str, now: Duration) -> Opt
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::registry::Verified;
-    use tolerarch_core::image::ImageRef;
-
-    const NOW: Duration = Duration::from_secs(1_800_000_000);
-
-    fn keys(secret: Option<&str>) -> Keys {
-        Keys::new("tolerarch:", secret.map(str::as_bytes))
-    }
-
-    fn key(keys: &Keys, image: &str) -> String {
-        let image: ImageRef = image.parse().unwrap();
-        keys.of(&image, None, None, Verified::default()).unwrap()
-    }
-
-    fn found(support: Support) -> Found {
-        Found { digest: Digest::of_content(b"x"), support, lacks_parts: false }
-    }
-
-    #[test]
-    fn every_entry_comes_back_and_ages() {
-        let own = keys(None);
-        let key = key(&own, "app");
-        for support in [
-            Support::Index(PlatformSet::AMD64_AND_ARM64),
-            Support::Single(PlatformSet::ALL),
-            Support::Single(PlatformSet::EMPTY),
-            Support::Artifact,
-        ] {
-            let bytes = encode(found(support), &own, &key, NOW);
-            let at = |now| decode(&bytes, &own, &key, now);
-            let age = Duration::from_secs(7);
-            assert_eq!(at(NOW + age), Some((found(support), age)));
-            // A replica whose clock is behind.
-            assert_eq!(at(NOW - Duration::from_secs(30)), Some((found(support), Duration::ZERO)));
-            assert_eq!(at(NOW - Duration::from_secs(300)), None);
-        }
-    }
-
-    #[test]
-    fn whatever_is_changed_counts_as_nothing() {
-        for secret in [None, Some("the operator's own secret, 32 by")] {
-            let own = keys(secret);
-            let place = key(&own, "app");
-            let bytes = encode(found(Support::Index(PlatformSet::AMD64_AND_ARM64)), &own, &place, NOW);
-            assert!(decode(&bytes, &own, &place, NOW).is_some());
-            for bit in 0..8 * LENGTH {
-                let mut lie = bytes;
-                lie[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(decode(&lie, &own, &place, NOW), None, "bit {bit}");
-            }
-            for length in 0..LENGTH {
-                assert_eq!(decode(&bytes[..length], &own, &place, NOW), None);
-            }
-            assert_eq!(decode(&[&bytes[..], b"\0"].concat(), &own, &place, NOW), None);
-            assert_eq!(decode(&bytes, &own, &key(&own, "other"), NOW), None, "copied to another key");
-        }
-    }
-
-    /// Content that a version would not write, with a checksum that fits: anyone can compute that without `keyFile`.
-    #[test]
-    fn lies_of_the_right_form_count_as_nothing() {
-        let own = keys(None);
-        let place = key(&own, "app");
-        let good = encode(found(Support::Index(PlatformSet::AMD64_AND_ARM64)), &own, &place, NOW);
-        let forged = |change: fn(&mut [u8])| {
-            let mut bytes = good;
-            change(&mut bytes[..CONTENT]);
-            let proof = own.proof(&place, &bytes[..CONTENT]);
-            bytes[CONTENT..].copy_from_slice(&proof);
-            decode(&bytes, &own, &place, NOW)
-        };
-        assert!(forged(|_| {}).is_some());
-        let lies: [fn(&mut [u8]); 5] = [
-            |lie| lie[0] = FORMAT - 1,
-            |lie| lie[0] = FORMAT + 1,
-            |lie| lie[1] = 3,
-            |lie| lie[2] = 0x80,
-            |lie| lie[6..14].copy_from_slice(&u64::MAX.to_be_bytes()),
-        ];
-        for (at, lie) in lies.into_iter().enumerate() {
-            assert_eq!(forged(lie), None, "lie {at}");
-        }
-    }
-
-    #[test]
-    fn without_the_operators_key_nothing_is_believed() {
-        let (own, other) =
-            (keys(Some("one secret of at least 16 bytes")), keys(Some("another secret, as long")));
-        let place = key(&own, "app");
-        let bytes = encode(found(Support::Artifact), &other, &place, NOW);
-        assert_eq!(decode(&bytes, &own, &place, NOW), None);
-        let bytes = encode(found(Support::Artifact), &keys(None), &place, NOW);
-        assert_eq!(decode(&bytes, &own, &place, NOW), None);
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! Counts of operations on the shared cache.
 
-use prometheus::{HistogramTimer, HistogramVec, IntCounterVec};
+use prometheus::{HistogramVec, IntCounterVec};
 use redis::RedisError;
 
 use tolerarch_support::metrics::Metrics;
@@ -15,7 +15,7 @@ const RESULTS: [&str; 8] = ["hit", "miss", "invalid", "ok", "timeout", "error", 
 #[derive(Clone)]
 pub struct SharedCacheMetrics {
     requests: IntCounterVec,
-    durations: HistogramVec,
+    pub(super) durations: HistogramVec,
 }
 
 impl SharedCacheMetrics {
@@ -40,10 +40,6 @@ impl SharedCacheMetrics {
 
     pub(super) fn count(&self, operation: &'static str, result: &'static str) {
         self.requests.with_label_values(&[operation, result]).inc();
-    }
-
-    pub(super) fn timer(&self, operation: &'static str) -> HistogramTimer {
-        self.durations.with_label_values(&[operation]).start_timer()
     }
 }
 

@@ -24,8 +24,7 @@ use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 use zeroize::Zeroizing;
 
-use super::entry::LENGTH;
-use super::key::Keys;
+use super::entry::{Keys, LENGTH};
 use super::settings::{ServerUrl, SharedCacheSettings};
 use crate::meter::{Meter, Metered};
 use tolerarch_support::file;
