@@ -169,24 +169,19 @@ impl Program {
     async fn run(&self, image: &str) -> Arc<Answer> {
         let (command, input) = self.protocol.request(image);
         let program = command.as_std().get_program().to_owned();
-        let output = process::run(command, &input).await;
-        let response = self.protocol.response(image, output);
-        let now = Instant::now();
-        let Response { scope, life, keyring } = match response {
-            Ok(response) => response,
-            Err(fault) => {
-                tracing::warn!(?program, fault, "a {} gives nothing", self.protocol.kind());
-                let failure = Arc::new(Answer { droppable: now + FAILED, keyring: DockerKeyring::default() });
-                // Keeps answers that came meanwhile for other images of this scope.
-                if self.cached(image).is_none() {
-                    self.answers.put(self.scope.lock().key(image), Arc::clone(&failure), FAILED);
-                }
-                return failure;
-            }
-        };
+        let response = self.protocol.response(image, process::run(command, &input).await);
+        let failed = response.is_err();
+        let Response { scope, life, keyring } = response.unwrap_or_else(|fault| {
+            tracing::warn!(?program, fault, "a {} gives nothing", self.protocol.kind());
+            Response { scope: *self.scope.lock(), life: FAILED, keyring: DockerKeyring::default() }
+        });
         *self.scope.lock() = scope;
-        let answer = Arc::new(Answer { droppable: now + AGAIN, keyring });
-        self.answers.put(scope.key(image), Arc::clone(&answer), life);
+        let droppable = Instant::now() + if failed { FAILED } else { AGAIN };
+        let answer = Arc::new(Answer { droppable, keyring });
+        // A failure replaces no answer that came meanwhile for another image of its scope.
+        if !failed || self.cached(image).is_none() {
+            self.answers.put(scope.key(image), Arc::clone(&answer), life);
+        }
         answer
     }
 }
