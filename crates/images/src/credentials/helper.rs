@@ -72,24 +72,20 @@ impl Protocol for Helper {
                 tracing::debug!(helper = self.name, "a credential helper has nothing for a registry");
                 None
             }
-            output => serde_json::from_slice(&output.map_err(|error| error.to_string())?)
-                .map(HelperOutput::credential)
-                .map_err(|_| "its answer is not what docker's protocol says")?,
+            output => {
+                let given = serde_json::from_slice(&output.map_err(|error| error.to_string())?);
+                let given = given.map_err(|_| "its answer is not what docker's protocol says");
+                let HelperOutput { username, secret } = given?;
+                match username.as_str() {
+                    _ if secret.reveal().is_empty() => None,
+                    "<token>" => Some(Credential::Identity(secret)),
+                    _ => Some(Credential::Basic { user: username, password: secret }),
+                }
+            }
         };
         let life = if credential.is_some() { FOUND } else { NOTHING };
         let keyring = pattern::keyring(credential.map(|credential| (host, Arc::new(credential))));
         Ok(Response { scope: Scope::Registry, life, keyring })
-    }
-}
-
-impl HelperOutput {
-    fn credential(self) -> Option<Credential> {
-        let Self { username, secret } = self;
-        match username.as_str() {
-            _ if secret.reveal().is_empty() => None,
-            "<token>" => Some(Credential::Identity(secret)),
-            _ => Some(Credential::Basic { user: username, password: secret }),
-        }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -168,7 +169,13 @@ impl Protocol for Provider {
         let life = body.cache_duration.map_or(default, |text| go_duration::parse_or_zero(&text));
         let life = life.ok_or("its answer has a cacheDuration that is none")?;
         let auth = body.auth.unwrap_or_default();
-        let credentials = auth.into_iter().filter_map(|(key, auth)| Some((key, auth?.credential()?.into())));
+        let credential = |Auth { username, password }: Auth| {
+            let (user, password) = (username.unwrap_or_default(), password.unwrap_or_default());
+            let is_empty = user.is_empty() && password.reveal().is_empty();
+            // With an empty one kubelet sends nothing.
+            (!is_empty).then(|| Arc::new(Credential::Basic { user, password }))
+        };
+        let credentials = auth.into_iter().filter_map(|(key, auth)| Some((key, credential(auth?)?)));
         Ok(Response { scope, life, keyring: pattern::keyring(credentials) })
     }
 }
@@ -182,10 +189,8 @@ impl Given {
         let program = process::find(&name, [bin_dir.to_owned()]).ok_or_else(|| {
             format!("name: {} is no program that can be run", bin_dir.join(&name).display())
         })?;
-        let patterns = match_images.unwrap_or_default();
-        if patterns.is_empty() {
-            return Err("matchImages: at least one is needed".into());
-        }
+        let patterns = match_images.filter(|all| !all.is_empty());
+        let patterns = patterns.ok_or("matchImages: at least one is needed")?;
         let parse = |(place, text): (usize, &String)| {
             text.parse().map_err(|fault| format!("matchImages[{place}]: {text:?}: {fault}"))
         };
@@ -196,11 +201,8 @@ impl Given {
         let api_version = api_version.filter(|version| EXEC_VERSIONS.contains(&version.as_str()));
         let api_version =
             api_version.ok_or_else(|| format!("apiVersion: write one of {}", EXEC_VERSIONS.join(", ")))?;
-        let env: Vec<_> = env
-            .unwrap_or_default()
-            .into_iter()
-            .map(|Object(own)| (own.name, own.value.unwrap_or_default()))
-            .collect();
+        let env = env.unwrap_or_default().into_iter();
+        let env: Vec<_> = env.map(|Object(own)| (own.name, own.value.unwrap_or_default())).collect();
         let args = args.unwrap_or_default();
         let is_name = |name: &str| !name.is_empty() && !name.contains(['=', '\0']);
         if let Some(place) = env.iter().position(|(name, value)| !is_name(name) || value.contains('\0')) {
@@ -232,13 +234,4 @@ struct ResponseBody {
 struct Auth {
     username: Option<String>,
     password: Option<Sensitive>,
-}
-
-impl Auth {
-    /// Returns the credential; `None` if empty, as kubelet then sends nothing.
-    fn credential(self) -> Option<Credential> {
-        let (user, password) = (self.username.unwrap_or_default(), self.password.unwrap_or_default());
-        let is_empty = user.is_empty() && password.reveal().is_empty();
-        (!is_empty).then_some(Credential::Basic { user, password })
-    }
 }
