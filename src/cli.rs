@@ -225,11 +225,11 @@ fn completions(shell: Shell) -> Result<ExitCode, Failure> {
 
 /// Adds a hint to an error about wrong usage: `check` takes files by `-f`.
 fn hinted(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    let stray = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(stray)) if !stray.starts_with('-') => stray.clone(),
-        _ => return error,
-    };
-    if error.kind() == ErrorKind::UnknownArgument && arguments.iter().any(|argument| argument == "check") {
+    if error.kind() == ErrorKind::UnknownArgument
+        && arguments.iter().any(|argument| argument == "check")
+        && let Some(ContextValue::String(stray)) = error.get(ContextKind::InvalidArg)
+        && !stray.starts_with('-')
+    {
         let hint = format!("files are named by -f: check -f {stray}");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }

@@ -46,23 +46,21 @@ impl Shared {
         found: Option<Result<&Installed, &str>>,
     ) -> Result<Configured, ConfigError> {
         let mut sources = Sources { tolerant: true, ..self.sources([]) };
-        let (loaded, note) = match found {
-            Some(Ok(Installed { source, text, environment, .. })) => {
-                sources.environment = environment.texts().chain(sources.environment.texts()).collect();
-                let faulty = |faults| ConfigError::Faults { file: Some(source.into()), faults };
-                let loaded = sources.read(text).map_err(faulty)?;
-                (loaded, Some(format!("the configuration is that of {source}")))
-            }
-            Some(Err(why)) => {
-                let note = format!("the built-in defaults decide, unless --config names a file: {why}");
-                (sources.load()?, Some(note))
-            }
-            None => (sources.load()?, None),
+        let mut notes = Vec::new();
+        let loaded = if let Some(Ok(Installed { source, text, environment, .. })) = found {
+            sources.environment = environment.texts().chain(sources.environment.texts()).collect();
+            notes.push(format!("the configuration is that of {source}"));
+            let faulty = |faults| ConfigError::Faults { file: Some(source.into()), faults };
+            sources.read(text).map_err(faulty)?
+        } else {
+            let note = |why| format!("the built-in defaults decide, unless --config names a file: {why}");
+            notes.extend(found.and_then(Result::err).map(note));
+            sources.load()?
         };
         warn(&loaded);
         let mut config = loaded.config;
         personal(&mut config, &self.environment);
-        let mut notes: Vec<String> = note.into_iter().chain(without_absent(&mut config)).collect();
+        notes.extend(without_absent(&mut config));
         // Repeated, as none of the files that the configuration names may be left.
         personal(&mut config, &self.environment);
         let providers = &mut config.credentials.providers;

@@ -52,12 +52,8 @@ pub(super) async fn list<K: Resource<DynamicType = ()> + DeserializeOwned>(
     namespace: Option<&str>,
     labels: &str,
 ) -> Result<Vec<K>, RequestError> {
-    let mut path = K::url_path(&(), namespace);
-    if !labels.is_empty() {
-        path += "?labelSelector=";
-        path.extend(byte_serialize(labels.as_bytes()));
-    }
-    client.list(&path).await
+    let labels: String = byte_serialize(labels.as_bytes()).collect();
+    client.list(&format!("{}?labelSelector={labels}", K::url_path(&(), namespace))).await
 }
 
 pub(super) fn name_of(object: &impl Resource<DynamicType = ()>) -> &str {

@@ -84,14 +84,13 @@ pub(super) fn table(
         colour,
         cells: cells.iter().map(|cell: &String| shown(cell)).collect(),
     };
-    let rows: Vec<Row> = rows.into_iter().map(escaped).collect();
-    if rows.is_empty() {
+    let top = Row { colour: Colour::Plain, cells: header.iter().map(ToString::to_string).collect() };
+    let rows: Vec<Row> = once(top).chain(rows.into_iter().map(escaped)).collect();
+    if rows.len() == 1 {
         return String::new();
     }
-    let top = Row { colour: Colour::Plain, cells: header.iter().map(ToString::to_string).collect() };
-    let rows = || once(&top).chain(&rows);
     let mut widths = vec![0; header.len()];
-    for row in rows() {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(&row.cells) {
             *width = cell.chars().count().max(*width);
         }
@@ -111,7 +110,7 @@ pub(super) fn table(
         let cells: Vec<String> = cells.map(|(cell, &width)| format!("{:width$}", cut(cell, width))).collect();
         colour.paint(format!("{indent}{}", cells.join(GAP)).trim_end()) + "\n"
     };
-    rows().map(line).collect()
+    rows.iter().map(line).collect()
 }
 
 fn cut(cell: &str, width: usize) -> String {
@@ -161,27 +160,26 @@ pub(super) fn count(number: u64, one: &str) -> String {
 
 /// Escapes the characters of an untrusted text that would control a terminal.
 pub(super) fn shown(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_unsafe(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
-    }
-    shown
+    escaped(text, |shown, c| shown.extend(c.escape_default()))
 }
 
 /// Escapes a JSON document for standard output, which may be a terminal. Characters that would control it occur in
 /// strings only, where JSON has escapes for them: outside of strings all is ASCII.
 pub(super) fn document(json: &str) -> String {
-    let mut document = String::with_capacity(json.len() + 1);
-    for c in json.chars() {
-        if c != '\n' && is_unsafe(c) {
-            // Writing to a `String` does not fail.
-            let _ = escape_json(&mut document, c);
-        } else {
-            document.push(c);
-        }
+    let escape = |document: &mut String, c| match c {
+        '\n' => document.push(c),
+        // Writing to a `String` does not fail.
+        _ => escape_json(document, c).unwrap_or_default(),
+    };
+    escaped(json, escape) + "\n"
+}
+
+fn escaped(text: &str, escape: impl Fn(&mut String, char)) -> String {
+    let mut escaped = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        if is_unsafe(c) { escape(&mut escaped, c) } else { escaped.push(c) }
     }
-    document.push('\n');
-    document
+    escaped
 }
 
 /// Returns a JSON document with sorted members.

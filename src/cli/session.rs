@@ -150,16 +150,14 @@ impl Session {
     }
 
     fn under(mut self, profile: Option<&str>) -> Result<Self, Failure> {
-        let Some(name) = profile else { return Ok(self) };
-        let Snapshot { policy, profiles, .. } = &mut self.snapshot;
-        let Some(found) = profiles.remove(name) else {
-            let known: Vec<&str> = profiles.keys().map(String::as_str).collect();
+        let Some(policy) = self.snapshot.policy_for(profile).cloned() else {
+            let known: Vec<&str> = self.snapshot.profiles.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return Err(Failure::Usage(format!(
-                "--profile {name:?}: `profiles` of the configuration has {known}"
-            )));
+            let name = profile.unwrap_or_default();
+            let message = format!("--profile {name:?}: `profiles` of the configuration has {known}");
+            return Err(Failure::Usage(message));
         };
-        *policy = found;
+        self.snapshot.policy = policy;
         Ok(self)
     }
 
