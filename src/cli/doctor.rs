@@ -19,7 +19,6 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::version::Info;
 
-use super::kubernetes::name_of;
 use super::output::{Output, json, print};
 use super::session::run;
 use super::{Failure, Shared};
@@ -134,7 +133,7 @@ async fn check_all(exam: &mut Exam<'_>) {
         // The entries of one installation are in one configuration, whether or not a namespace selects each.
         let own = all.iter().filter(|other| other.is_ours() && other.configuration == entry.configuration);
         webhooks::check_profiles(own, config.profiles.keys(), &mut exam.findings);
-        let selected = by_preference(&client.namespace, entry, &namespaces);
+        let selected: Vec<_> = namespaces.iter().filter(|namespace| entry.selects(namespace)).collect();
         rights::check(exam, backend, &config, &selected).await;
         controller::check(exam, backend, &config).await;
         rights::check_restrictions(exam, &config.policy.pools, &selected).await;
@@ -158,14 +157,15 @@ async fn probe_all<'a>(
     let (mut broken, mut proven): (Vec<&Webhook>, Vec<&[u8]>) = Default::default();
     for entry in entries {
         let service = entry.service();
-        let selected = by_preference(&exam.client.namespace, entry, namespaces);
+        let selected: Vec<_> = namespaces.iter().filter(|namespace| entry.selects(namespace)).collect();
         // A Service that cannot be called costs one time-out, not one for each webhook that calls it.
         let is_broken = service.is_some() && broken.iter().any(|known| known.service() == service);
         if selected.is_empty() || is_broken {
             continue;
         }
-        let leads = backends.iter().any(|(known, backend)| known.service() == service && backend.leads);
-        match probe::check(exam, entry, &selected, leads).await {
+        let leads_nowhere =
+            |(known, backend): &(&Webhook, Backend)| known.service() == service && backend.leads_nowhere;
+        match probe::check(exam, entry, &selected, !backends.iter().any(leads_nowhere)).await {
             Outcome::Answered => proven.push(entry.bundle()),
             Outcome::Unproven => {}
             Outcome::Broken => broken.push(entry),
@@ -211,17 +211,6 @@ fn nothing(installed: bool, only: Option<&str>, findings: &mut Findings) {
         let fix = "install it: helm upgrade --install tolerarch manifests/helm/tolerarch --namespace tolerarch, or kubectl apply -k of your overlay";
         findings.failed("webhook", "no MutatingWebhookConfiguration calls tolerarch", fix);
     }
-}
-
-/// Returns the namespaces that a webhook selects: the user's own first, where rights are most likely.
-fn by_preference<'a>(own: &str, entry: &Webhook, namespaces: &'a [Namespace]) -> Vec<&'a Namespace> {
-    let mut selected: Vec<&Namespace> =
-        namespaces.iter().filter(|namespace| entry.selects(namespace)).collect();
-    selected.sort_by_key(|namespace| {
-        let name = name_of(*namespace);
-        (name != own, name != "default")
-    });
-    selected
 }
 
 #[cfg(test)]

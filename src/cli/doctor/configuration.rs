@@ -6,7 +6,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use super::findings::{Exam, Findings, Status, some_of};
-use super::installation::{Backend, deployments, labels, serving};
+use super::installation::{Backend, deployments, serving};
 use super::webhooks::{self, by_service};
 use crate::cli::kubernetes::get;
 use crate::config::{Config, Sources};
@@ -35,16 +35,17 @@ pub(in crate::cli) struct Installed {
 /// Reads the configuration of the Pods: from the file if one is named, otherwise from the mounted ConfigMap.
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<Config> {
     let Exam { client, config, findings, .. } = exam;
-    let read = match config {
+    let Installed { source, text, environment, change, .. } = match config {
         Some(file) => {
-            let (source, text) = (file.display().to_string(), std::fs::read_to_string(*file));
-            let unread = |error| format!("{} cannot be read: {error}", file.display());
-            text.map(|text| Installed { source, text, ..Installed::default() }).map_err(unread)
+            let source = file.display().to_string();
+            let text = findings.read("configuration", &source, std::fs::read_to_string(file))?;
+            Installed { source, text, ..Installed::default() }
         }
-        None => mounted(client, &backend.namespace, &backend.pods, &[]).await,
+        None => {
+            let read = mounted(client, &backend.namespace, &backend.pods, &[]).await;
+            read.map_err(|message| findings.unknown("configuration", message)).ok()?
+        }
     };
-    let read = read.map_err(|message| findings.unknown("configuration", message));
-    let Installed { source, text, environment, change, .. } = read.ok()?;
     let has_arrived = change.is_none();
     if let Some(change) = change {
         let fix = "kubelets bring it to them within two minutes; then run this again";
@@ -138,14 +139,15 @@ pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed,
         entry.service().ok_or("its webhook calls a URL, so its Pods are not known")?;
     let read = async {
         let found = get::<Service>(client, Some(namespace), service).await?;
-        let labels = labels(found.spec.unwrap_or_default());
+        let labels = found.spec.unwrap_or_default().selector.unwrap_or_default().into_iter().collect();
         Ok((serving(client, namespace, &labels).await?, labels))
     };
     let unread =
         |error: RequestError| format!("the Pods of Service {namespace}/{service} cannot be read: {error}");
     let (pods, labels) = read.await.map_err(unread)?;
     // Without a Pod, the template shows what the next one will mount.
-    let templates = if pods.is_empty() { deployments(client, namespace, &labels).await } else { Vec::new() };
+    let is_known = pods.is_empty() && !labels.selects_all();
+    let templates = if is_known { deployments(client, namespace, &labels).await } else { Vec::new() };
     let mut found = mounted(client, namespace, &pods, &templates).await?;
     if installed.len() > 1 {
         found.source += &format!(", the first of {} installations", installed.len());

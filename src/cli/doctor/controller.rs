@@ -101,12 +101,11 @@ async fn check_fence(exam: &mut Exam<'_>, user: &str, resource: &str, fix: &'sta
                 format!("the ValidatingAdmissionPolicy {name} fences in what it changes of {resource}"),
             );
         }
-        None => {
-            let message = format!(
-                "no ValidatingAdmissionPolicy for {resource} that is bound with Deny fences in {user}: it may change all of them"
-            );
-            exam.findings.failed("controller", message, fix);
-        }
+        None => exam.findings.failed(
+            "controller",
+            format!("no ValidatingAdmissionPolicy for {resource} that is bound with Deny fences in {user}: it may change all of them"),
+            fix,
+        ),
     }
     Some(())
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
-use kube::core::{Selector, SelectorExt};
+use kube::core::Selector;
 
 use super::findings::{Exam, Findings, Status, some_of};
 use crate::cli::kubernetes::{get, list, name_of};
@@ -19,25 +19,30 @@ const COMPONENT: &str = "app.kubernetes.io/component";
 const NAMES: [&str; 2] = ["app.kubernetes.io/name", "app.kubernetes.io/instance"];
 const ROOM: &str = "make room, or let it on more nodes: nodeSelector, affinity and tolerations of the chart";
 
-pub(super) async fn namespaces(exam: &mut Exam<'_>) -> Vec<Namespace> {
-    let Exam { client, only, findings, .. } = exam;
+/// Reads the namespaces: the user's own first, where rights are most likely.
+pub(super) async fn namespaces(Exam { client, only, findings, .. }: &mut Exam<'_>) -> Vec<Namespace> {
     let read = match only {
         Some(name) => get(client, None, name).await.map(|one| vec![one]),
         None => list(client, None, "").await,
     };
-    read.unwrap_or_else(|error| {
+    let mut namespaces: Vec<Namespace> = read.unwrap_or_else(|error| {
         let hint = if only.is_none() { "; name one with -n" } else { "" };
         findings.unknown("scope", format!("the namespaces cannot be read: {error}{hint}"));
         Vec::new()
-    })
+    });
+    namespaces.sort_by_key(|namespace| {
+        let name = name_of(namespace);
+        (name != client.namespace, name != "default")
+    });
+    namespaces
 }
 
 #[derive(Default)]
 pub(super) struct Backend {
     pub(super) namespace: String,
     pub(super) pods: Vec<Pod>,
-    /// True if the Service leads to a Pod that is ready, as far as that can be read.
-    pub(super) leads: bool,
+    /// True if the Service leads to no Pod that is ready, as far as that can be read.
+    pub(super) leads_nowhere: bool,
     /// Name of each Pod that has started, and the path of its admin port through the API server's proxy.
     pub(super) admin: Vec<(String, String)>,
 }
@@ -46,17 +51,15 @@ impl Backend {
     /// Checks the Service of a webhook, and finds the Pods behind it.
     pub(super) async fn of(exam: &mut Exam<'_>, entry: &Webhook) -> Self {
         let Exam { client, findings, .. } = exam;
-        let unknown = Self { leads: true, ..Self::default() };
-        let Some((namespace, name, port)) = entry.service() else { return unknown };
+        let Some((namespace, name, port)) = entry.service() else { return Self::default() };
         let (called, entry) = (format!("Service {namespace}/{name}"), entry.name());
         let found = get::<Service>(client, Some(namespace), name).await;
         if found.as_ref().is_err_and(RequestError::is_missing) {
             let fix = format!("name the Service of tolerarch in the clientConfig of {entry}, or install it");
             findings.failed("service", format!("{entry} calls {called}, which does not exist"), fix);
-            return Self::default();
+            return Self { leads_nowhere: true, ..Self::default() };
         }
-        let unknown = Self { leads: true, ..Self::default() };
-        let Some(found) = findings.read("service", &called, found) else { return unknown };
+        let Some(found) = findings.read("service", &called, found) else { return Self::default() };
         let spec = found.spec.unwrap_or_default();
         let ports: BTreeSet<i32> = spec.ports.iter().flatten().map(|known| known.port).collect();
         let has_port = ports.contains(&port);
@@ -70,9 +73,9 @@ impl Backend {
                 clientConfig.service.port";
             findings.failed("service", message, fix);
         }
-        let labels = labels(spec);
+        let labels: Selector = spec.selector.unwrap_or_default().into_iter().collect();
         let pods = pods(exam, &called, namespace, &labels).await;
-        let leads = check_endpoints(exam, (namespace, name), &labels, &pods).await && has_port;
+        let leads_nowhere = !check_endpoints(exam, (namespace, name), &labels, &pods).await || !has_port;
         let admin = |kind: &str, name: &str, port: i32| {
             format!("/api/v1/namespaces/{namespace}/{kind}/http:{name}:{port}/proxy")
         };
@@ -87,7 +90,7 @@ impl Backend {
             });
             admin.collect()
         };
-        Self { namespace: namespace.to_owned(), pods, leads, admin }
+        Self { namespace: namespace.to_owned(), pods, leads_nowhere, admin }
     }
 
     /// Selects another process of this installation: but for the component, its labels are those of the webhook's Pods.
@@ -119,17 +122,12 @@ impl Backend {
         component: &str,
         replicas: u8,
     ) -> Option<(String, String)> {
-        let (namespace, labels) = (&self.namespace, self.process(component)?.to_string());
-        let deployments = list::<Deployment>(client, Some(namespace), &labels).await.ok()?;
+        let namespace = &self.namespace;
+        let deployments = deployments(client, namespace, &self.process(component)?).await;
         let name = name_of(deployments.first()?);
         let scale = format!("kubectl -n {namespace} scale deployment {name} --replicas={replicas}");
         Some((format!("{namespace}/{name}"), scale + ", if it has none; otherwise its events say why"))
     }
-}
-
-/// Returns the selector of a Service; one without any label stands for Pods that are not known.
-pub(super) fn labels(spec: ServiceSpec) -> Selector {
-    spec.selector.unwrap_or_default().into_iter().collect()
 }
 
 /// Returns the image of a Pod's first container.
@@ -161,13 +159,11 @@ async fn check_endpoints(
         conditions.filter(|known| known.as_ref().and_then(|known| known.ready) != Some(false)).count();
     let service = format!("Service {namespace}/{name}");
     match ready {
-        0 => {
-            let fix = format!(
-                "find out why its Pods are not ready: kubectl -n {namespace} describe pods -l {labels}"
-            );
-            let message = format!("{service} has no endpoint that is ready: Pods are admitted undecided");
-            findings.failed("endpoints", message, fix);
-        }
+        0 => findings.failed(
+            "endpoints",
+            format!("{service} has no endpoint that is ready: Pods are admitted undecided"),
+            format!("find out why its Pods are not ready: kubectl -n {namespace} describe pods -l {labels}"),
+        ),
         1 => findings.ok("endpoints", "1 endpoint is ready"),
         _ => findings.ok("endpoints", format!("{ready} endpoints are ready")),
     }
@@ -251,20 +247,16 @@ async fn pods(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &Sele
     if pods.is_empty() && !labels.selects_all() {
         let deployments = deployments(exam.client, namespace, labels).await;
         let at_zero = |known: &&Deployment| known.spec.as_ref().is_some_and(|spec| spec.replicas == Some(0));
-        let (why, fix) = match deployments.iter().find(at_zero).map(name_of) {
-            Some(name) => (
-                format!("the Deployment {namespace}/{name} has 0 replicas"),
-                format!("kubectl -n {namespace} scale deployment {name} --replicas=2"),
-            ),
-            None => (
-                format!("the selector of {service} matches no Pod"),
-                format!(
-                    "compare it with the labels of the Pods (helm upgrade --force-conflicts puts the chart's back), or see \
-                     what refuses them: kubectl -n {namespace} get events"
-                ),
-            ),
-        };
-        exam.findings.failed("pods", why, fix);
+        if let Some(name) = deployments.iter().find(at_zero).map(name_of) {
+            let fix = format!("kubectl -n {namespace} scale deployment {name} --replicas=2");
+            exam.findings.failed("pods", format!("the Deployment {namespace}/{name} has 0 replicas"), fix);
+        } else {
+            let fix = format!(
+                "compare it with the labels of the Pods (helm upgrade --force-conflicts puts the chart's back), or see \
+                 what refuses them: kubectl -n {namespace} get events"
+            );
+            exam.findings.failed("pods", format!("the selector of {service} matches no Pod"), fix);
+        }
     }
     check_start(&pods, &mut exam.findings);
     pods
@@ -286,13 +278,7 @@ fn check_start(pods: &[Pod], findings: &mut Findings) {
     }
 }
 
-/// Lists the Deployments whose Pods these labels select; none where they cannot be read.
+/// Lists the Deployments with the labels of their Pods, as the manifests have them; none where they cannot be read.
 pub(super) async fn deployments(client: &UserClient, namespace: &str, labels: &Selector) -> Vec<Deployment> {
-    let mut found = list::<Deployment>(client, Some(namespace), "").await.unwrap_or_default();
-    found.retain(|deployment| {
-        let template =
-            deployment.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref()?.labels.as_ref());
-        !labels.selects_all() && template.is_some_and(|own| labels.matches(own))
-    });
-    found
+    list(client, Some(namespace), &labels.to_string()).await.unwrap_or_default()
 }

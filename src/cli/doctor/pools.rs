@@ -59,13 +59,11 @@ fn check_pool(known: &KnownPool<'_>, shown: &Shown, discover: Discover, findings
         Verdict::NoNodePool | Verdict::Own(_) => {}
     }
     for stuck in node_pools.iter().filter(|known| known.is_stuck).map(|known| known.name()) {
-        let message = format!(
-            "pool {name}: Karpenter gets no nodes of NodePool {stuck}, and Pods that fit there wait for them"
+        findings.failed(
+            "pools",
+            format!("pool {name}: Karpenter gets no nodes of NodePool {stuck}, and Pods that fit there wait for them"),
+            format!("see its NodeRegistrationHealthy: kubectl describe nodepool {stuck}; a limit of cpu 0 makes Karpenter take others"),
         );
-        let fix = format!(
-            "see its NodeRegistrationHealthy: kubectl describe nodepool {stuck}; a limit of cpu 0 makes Karpenter take others"
-        );
-        findings.failed("pools", message, fix);
     }
     if findings.0.len() == before {
         let names = some_of(node_pools.iter().map(|known| known.name()));

@@ -106,8 +106,7 @@ fn prove(name: &str, namespace: &str, labels: &Labels, took: Duration, leads: bo
 }
 
 /// Tries a dry run in one namespace if webhooks or namespaces cannot be read: an answer is proof all the same.
-pub(super) async fn check_unseen(exam: &mut Exam<'_>) {
-    let Exam { client, only, findings, .. } = exam;
+pub(super) async fn check_unseen(Exam { client, only, findings, .. }: &mut Exam<'_>) {
     let namespace = only.unwrap_or(&client.namespace);
     let labels = ordinary();
     match attempt(client, namespace, &labels).await {

@@ -21,9 +21,6 @@ const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 const WEBHOOKS: &str = "mutatingwebhookconfigurations";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// Name, in a finding, of the rights that could not be reviewed.
-const ACCOUNT: &str = "what the service account may do";
-
 /// Maximal number of namespaces that are checked one by one, if a right is not given for all.
 const ASKED: usize = 50;
 
@@ -104,56 +101,53 @@ pub(super) struct Account<'a> {
 impl<'a> Account<'a> {
     pub(super) fn of(namespace: &'a str, pod: &'a Pod) -> Self {
         let name = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
-        Self { namespace, name: name.filter(|name| !name.is_empty()).unwrap_or("default") }
+        Self { namespace, name: name.unwrap_or("default") }
     }
 
     pub(super) fn user(self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
-    async fn has(self, client: &UserClient, right: &Right<'_>) -> Result<bool, RequestError> {
-        let Right { verb, group, resource, namespace, name, .. } = right;
-        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        let own = format!("system:serviceaccounts:{}", self.namespace);
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": self.user(),
-                "groups": ["system:serviceaccounts", own, "system:authenticated"],
-                "resourceAttributes": {
-                    "verb": verb, "group": group, "resource": resource, "subresource": subresource,
-                    "namespace": namespace, "name": name,
-                },
-            },
-        });
-        let path = SubjectAccessReview::url_path(&(), None);
-        let review = client.post::<SubjectAccessReview>(&path, &review).await.0?;
-        Ok(review.status.is_some_and(|status| status.allowed))
-    }
-
-    /// Returns the rights that the account has, or those that it lacks.
+    /// Returns the rights that the account has, or those that it lacks; `None`, and a finding, if nobody can say.
     async fn select<'r>(
         self,
-        client: &UserClient,
+        exam: &mut Exam<'_>,
+        check: &'static str,
         has: bool,
         rights: Vec<Right<'r>>,
-    ) -> Result<Vec<Right<'r>>, RequestError> {
+    ) -> Option<Vec<Right<'r>>> {
+        let path = SubjectAccessReview::url_path(&(), None);
+        let own = format!("system:serviceaccounts:{}", self.namespace);
         let mut selected = Vec::new();
         for right in rights {
-            if self.has(client, &right).await? == has {
+            let Right { verb, group, resource, namespace, name, .. } = &right;
+            let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+            let review = json!({
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SubjectAccessReview",
+                "spec": {
+                    "user": self.user(),
+                    "groups": ["system:serviceaccounts", own, "system:authenticated"],
+                    "resourceAttributes": {
+                        "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+                        "namespace": namespace, "name": name,
+                    },
+                },
+            });
+            let (review, _) = exam.client.post::<SubjectAccessReview>(&path, &review).await;
+            let review = exam.findings.read(check, "what the service account may do", review)?;
+            if review.status.is_some_and(|status| status.allowed) == has {
                 selected.push(right);
             }
         }
-        Ok(selected)
+        Some(selected)
     }
 
     pub(super) async fn check(self, exam: &mut Exam<'_>, process: Process, config: &Config) -> Option<()> {
         let check = if process == Process::Controller { "controller" } else { "rights" };
         let (name, rights) = (self.name, rights(process, config, self.namespace));
         let takes_any = !rights.is_empty();
-        let missing = self.select(exam.client, false, rights).await;
-        let missing = exam.findings.read(check, ACCOUNT, missing)?;
+        let missing = self.select(exam, check, false, rights).await?;
         if !missing.is_empty() {
             let keys: BTreeSet<&str> = missing.iter().map(|right| right.key).collect();
             let keys = Vec::from_iter(keys).join(", ");
@@ -168,14 +162,19 @@ impl<'a> Account<'a> {
     }
 
     /// Checks that another account issues managed certificates, and has the rights for that.
-    async fn check_issuer(self, exam: &mut Exam<'_>, backend: &Backend, config: &Config) -> Option<()> {
-        let mut issuers = rights(Process::Issuer, config, self.namespace);
-        issuers.retain(|right| match right.verb {
+    async fn check_issuer(
+        self,
+        exam: &mut Exam<'_>,
+        backend: &Backend,
+        issuers: &[Pod],
+        config: &Config,
+    ) -> Option<()> {
+        let mut excess = rights(Process::Issuer, config, self.namespace);
+        excess.retain(|right| match right.verb {
             "get" => right.name == config.tls.managed.secret.as_str(),
             _ => right.resource == WEBHOOKS,
         });
-        let excess = self.select(exam.client, true, issuers).await;
-        let excess = texts(&exam.findings.read("rights", ACCOUNT, excess)?);
+        let excess = texts(&self.select(exam, "rights", true, excess).await?);
         if !excess.is_empty() {
             let name = self.name;
             let message =
@@ -183,8 +182,7 @@ impl<'a> Account<'a> {
             let fix = "take that away: only the account of `tolerarch certificates` needs it";
             exam.findings.failed("rights", message, fix);
         }
-        let pods = backend.component(exam, "rights", "certificates").await?;
-        if let Some(pod) = pods.first() {
+        if let Some(pod) = issuers.first() {
             return Account::of(self.namespace, pod).check(exam, Process::Issuer, config).await;
         }
         let install = || "install its Deployment (the chart and manifests/ bring it)".to_owned();
@@ -199,15 +197,15 @@ impl<'a> Account<'a> {
     async fn check_pull_secrets(self, exam: &mut Exam<'_>, namespaces: &[&Namespace]) -> Option<()> {
         let (client, name) = (exam.client, self.name);
         let right = |namespace| Right { verb: "get", resource: "secrets", namespace, ..Right::default() };
-        if exam.findings.read("rights", ACCOUNT, self.has(client, &right("")).await)? {
+        if self.select(exam, "rights", false, vec![right("")]).await?.is_empty() {
             exam.findings.ok("rights", format!("ServiceAccount {name} may read pull secrets everywhere"));
             return Some(());
         }
-        let (mut may, mut lacking) = (0, Vec::new());
-        for namespace in namespaces.iter().take(ASKED).map(|namespace| name_of(*namespace)) {
-            if exam.findings.read("rights", ACCOUNT, self.has(client, &right(namespace)).await)? {
-                may += 1;
-            } else if uses_pull_secrets(client, namespace).await {
+        let asked: Vec<&str> = namespaces.iter().take(ASKED).map(|namespace| name_of(*namespace)).collect();
+        let missing = self.select(exam, "rights", false, asked.iter().copied().map(right).collect()).await?;
+        let (may, mut lacking) = (asked.len() - missing.len(), Vec::new());
+        for Right { namespace, .. } in missing {
+            if uses_pull_secrets(client, namespace).await {
                 lacking.push(namespace);
             }
         }
@@ -252,20 +250,16 @@ pub(super) async fn check(
     let pull_secrets = config.credentials.pull_secrets;
     let takes_any = pull_secrets || !rights(Process::Webhook, config, account.namespace).is_empty();
     if takes_any && pod.spec.as_ref()?.automount_service_account_token == Some(false) {
+        let message = "no token is mounted, and the configuration needs the Kubernetes API";
         let fix =
             "set automountServiceAccountToken to true on the Pods (the chart does it with what needs it)";
-        exam.findings.failed(
-            "rights",
-            "no token is mounted, and the configuration needs the Kubernetes API",
-            fix,
-        );
+        exam.findings.failed("rights", message, fix);
     }
     account.check(exam, Process::Webhook, config).await?;
+    // One that is there without being needed does not start.
+    let issuers = backend.component(exam, "rights", "certificates").await?;
     if config.tls.mode == TlsMode::Managed {
-        account.check_issuer(exam, backend, config).await?;
-    } else {
-        // One that is there all the same does not start.
-        backend.component(exam, "rights", "certificates").await?;
+        account.check_issuer(exam, backend, &issuers, config).await?;
     }
     if pull_secrets {
         account.check_pull_secrets(exam, namespaces).await?;
@@ -274,8 +268,11 @@ pub(super) async fn check(
 }
 
 /// Checks by dry runs whether a namespace's white list refuses the pools' tolerations: the plugin may be off.
-pub(super) async fn check_restrictions(exam: &mut Exam<'_>, pools: &[Pool], namespaces: &[&Namespace]) {
-    let Exam { client, findings, .. } = exam;
+pub(super) async fn check_restrictions(
+    Exam { client, findings, .. }: &mut Exam<'_>,
+    pools: &[Pool],
+    namespaces: &[&Namespace],
+) {
     let tolerations: Vec<&Toleration<'_>> = pools.iter().flat_map(|pool| &pool.tolerations).collect();
     // Opted out by a label, so that the webhook is not called for it.
     let pod = pod(&json!({"tolerarch.io/mode": "off"}), &json!({}), &json!(tolerations));
@@ -292,11 +289,10 @@ pub(super) async fn check_restrictions(exam: &mut Exam<'_>, pools: &[Pool], name
     if refusing.is_empty() {
         findings.ok(check, "no namespace that was read refuses the tolerations of the pools");
     } else {
-        let message =
-            format!("PodTolerationRestriction refuses Pods with the tolerations of the pools in {refusing}");
-        let fix = format!(
-            "add the tolerations to the annotation {WHITE_LIST}, or label the namespaces tolerarch.io/mode=off"
+        findings.failed(
+            check,
+            format!("PodTolerationRestriction refuses Pods with the tolerations of the pools in {refusing}"),
+            format!("add the tolerations to the annotation {WHITE_LIST}, or label the namespaces tolerarch.io/mode=off"),
         );
-        findings.failed(check, message, fix);
     }
 }

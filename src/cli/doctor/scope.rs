@@ -16,12 +16,10 @@ pub(super) type Labels = BTreeMap<String, String>;
 
 /// Checks whether a webhook is called in any namespace.
 pub(super) fn check_namespaces(entry: &Webhook, namespaces: &[Namespace], findings: &mut Findings) {
-    if namespaces.is_empty() {
-        return;
-    }
     let (name, all) = (entry.name(), namespaces.len());
     let selected = namespaces.iter().filter(|namespace| entry.selects(namespace)).count();
     match (selected, entry.profile()) {
+        _ if all == 0 => {}
         (0, Some(profile)) => {
             findings.unknown(
                 "scope",
@@ -87,13 +85,11 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
     let pods: Vec<&Labelled> = pods.iter().filter(in_scope).collect();
     let called = pods.iter().filter(|pod| selector.matches(&pod.metadata.labels)).count();
     match (called, pods.len()) {
-        (0, all) if all > 0 || !selector.matches(&ordinary()) => {
-            let message = format!(
-                "the objectSelector of {name} excludes every Pod ({all} are there): one needs {needed}"
-            );
-            let fix = "correct it (webhook.objectSelector in the chart); docs/runbooks/TolerarchNotCalled.md takes out what your values do not have";
-            exam.findings.failed("scope", message, fix);
-        }
+        (0, all) if all > 0 || !selector.matches(&ordinary()) => exam.findings.failed(
+            "scope",
+            format!("the objectSelector of {name} excludes every Pod ({all} are there): one needs {needed}"),
+            "correct it (webhook.objectSelector in the chart); docs/runbooks/TolerarchNotCalled.md takes out what your values do not have",
+        ),
         (called, all) if called < all => {
             exam.findings
                 .ok("scope", format!("{name} is called for {called} of {all} Pods, those with {needed}"));

@@ -496,10 +496,9 @@ async fn a_bundle_by_which_a_call_failed_is_not_proven() {
 async fn without_pods_the_deployment_shows_the_configuration() {
     for (app, is_found) in [("tolerarch", true), ("other", false)] {
         let mut world = World::healthy();
-        let template =
-            json!({"metadata": {"labels": {"app": app}}, "spec": world.at(PODS)[0]["spec"].clone()});
-        let deployment =
-            json!({"metadata": {"name": "tolerarch"}, "spec": {"replicas": 0, "template": template}});
+        let template = json!({"spec": world.at(PODS)[0]["spec"].clone()});
+        let metadata = json!({"name": "tolerarch", "labels": {"app": app}});
+        let deployment = json!({"metadata": metadata, "spec": {"replicas": 0, "template": template}});
         world.objects.insert(DEPLOYMENTS.to_owned(), json!([deployment]));
         *world.at(PODS) = json!([]);
         let found = world.configured().await.0;

@@ -94,7 +94,7 @@ pub(super) fn check_order(
 
 /// Checks whether two webhooks of tolerarch are called for the same Pods.
 pub(super) fn check_overlaps(entries: &[&Webhook], namespaces: &[Namespace], findings: &mut Findings) {
-    let mut overlaps = false;
+    let before = findings.0.len();
     for (at, one) in entries.iter().enumerate() {
         for other in &entries[at + 1..] {
             let both = namespaces.iter().filter(|known| one.selects(known) && other.selects(known));
@@ -102,7 +102,6 @@ pub(super) fn check_overlaps(entries: &[&Webhook], namespaces: &[Namespace], fin
             if both.is_empty() {
                 continue;
             }
-            overlaps = true;
             let fix = if one.configuration == other.configuration {
                 "make their namespaceSelectors exclude each other: profiles by In, the default by NotIn"
             } else {
@@ -112,7 +111,7 @@ pub(super) fn check_overlaps(entries: &[&Webhook], namespaces: &[Namespace], fin
             findings.failed("installations", message, fix);
         }
     }
-    if !overlaps {
+    if findings.0.len() == before {
         findings.ok("installations", "no namespace that was read has two webhooks of tolerarch");
     }
 }
@@ -133,13 +132,11 @@ pub(super) fn check_profiles<'a>(
         findings.failed("profiles", message, fix);
     }
     for profile in called.difference(&known) {
-        let message = format!(
-            "/mutate/{profile} is called, and there is no such profile: Pods are left unchanged (profile-unknown)"
+        findings.failed(
+            "profiles",
+            format!("/mutate/{profile} is called, and there is no such profile: Pods are left unchanged (profile-unknown)"),
+            format!("add {profile} to profiles in the configuration, or correct the path: /mutate is that of no profile"),
         );
-        let fix = format!(
-            "add {profile} to profiles in the configuration, or correct the path: /mutate is that of no profile"
-        );
-        findings.failed("profiles", message, fix);
     }
     if !known.is_empty() && known.is_subset(&called) {
         findings.ok("profiles", format!("each has its entry: {}", Vec::from_iter(known).join(", ")));

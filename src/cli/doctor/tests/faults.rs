@@ -149,8 +149,8 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             |world| {
                 *world.at(PODS) = json!([]);
                 world.objects.insert(DEPLOYMENTS.into(), json!([
-                    {"metadata": {"name": "other"}, "spec": {"replicas": 0, "template": {"metadata": {"labels": {"app": "other"}}}}},
-                    {"metadata": {"name": "tolerarch"}, "spec": {"replicas": 0, "template": {"metadata": {"labels": {"app": "tolerarch"}}}}},
+                    {"metadata": {"name": "other", "labels": {"app": "other"}}, "spec": {"replicas": 0}},
+                    {"metadata": {"name": "tolerarch", "labels": {"app": "tolerarch"}}, "spec": {"replicas": 0}},
                 ]));
             },
             &[("pods", "the Deployment tolerarch/tolerarch has 0 replicas", "scale deployment tolerarch")],

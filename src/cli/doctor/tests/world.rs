@@ -256,6 +256,14 @@ impl World {
             if let (Some(Value::Array(all)), Some(component)) = (&mut known, component) {
                 all.retain(|object| object["metadata"]["labels"]["app.kubernetes.io/component"] == component);
             }
+            if let (DEPLOYMENTS, Some(Value::Array(all)), None) = (&*asked.path, &mut known, component) {
+                let is_selected = |object: &Value| {
+                    object["metadata"]["labels"]["app"]
+                        .as_str()
+                        .is_some_and(|app| asked.query.contains(&format!("app%3D{app}")))
+                };
+                all.retain(is_selected);
+            }
             return known
                 .map_or_else(|| Reply::refused(missing, "not found"), |object| Reply::of(status, object));
         }
