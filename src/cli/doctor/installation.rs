@@ -130,11 +130,6 @@ impl Backend {
     }
 }
 
-/// Returns the image of a Pod's first container.
-pub(super) fn image(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.containers.first()?.image.as_deref()
-}
-
 /// Returns the port of this name.
 fn port_of(pod: &Pod, name: &str) -> Option<i32> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
@@ -218,7 +213,7 @@ fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
 }
 
 /// Returns whether a Pod waits for nothing: a node, an image or a volume, such as its first certificate.
-pub(super) fn has_started(pod: &Pod) -> bool {
+fn has_started(pod: &Pod) -> bool {
     let waits = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Pending"));
     !waits && trouble(pod).is_none()
 }

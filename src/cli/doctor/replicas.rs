@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use x509_parser::time::ASN1Time;
 
 use super::findings::{Exam, Findings, Status, some_of};
-use super::installation::{Backend, has_started, image};
+use super::installation::Backend;
 use crate::cli::advice::fix;
 use tolerarch_core::reason::Reason;
 use tolerarch_kubernetes::cluster::RequestError;
@@ -37,7 +37,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
         let fix = "look at the log of the Pod, and at docs/runbooks/TolerarchDegraded.md";
         findings.failed("components", format!("{line} ({})", some_of(names)), fix);
     }
-    check_versions(backend, findings);
+    check_versions(&metrics, findings);
     check_registries(&metrics, findings);
 }
 
@@ -124,38 +124,28 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
     }
 }
 
-fn check_versions(backend: &Backend, findings: &mut Findings) {
+/// Checks the versions that the replicas say, whatever their images are called.
+fn check_versions(metrics: &[(&str, String)], findings: &mut Findings) {
     let own = env!("CARGO_PKG_VERSION");
-    let started = backend.pods.iter().filter(|pod| has_started(pod));
-    let tags: BTreeSet<&str> = started.filter_map(|pod| tag(image(pod)?)).collect();
-    for tag in tags {
-        match parse(tag).map(|theirs| Some(theirs).cmp(&parse(own))) {
-            Some(Ordering::Less) => {
+    let infos = metrics.iter().flat_map(|(_, text)| samples(text, "tolerarch_build_info"));
+    let versions: BTreeSet<&str> = infos.map(|(labels, _)| label(labels, "version")).collect();
+    for version in versions {
+        let runs = format!("tolerarch {version} runs");
+        match parse(version).cmp(&parse(own)) {
+            Ordering::Less => {
                 let fix = "upgrade it: helm upgrade, or kubectl apply -k of the new manifests";
-                findings.failed(
-                    "version",
-                    format!("tolerarch {tag} runs, older than this command ({own})"),
-                    fix,
-                );
+                findings.failed("version", format!("{runs}, older than this command ({own})"), fix);
             }
-            Some(Ordering::Greater) => {
-                findings.unknown("version", format!("tolerarch {tag} runs, newer than this command ({own})"));
+            Ordering::Greater => {
+                findings.unknown("version", format!("{runs}, newer than this command ({own})"));
             }
-            Some(Ordering::Equal) => findings.ok("version", format!("tolerarch {tag} runs")),
-            None => findings.unknown("version", format!("the Pods have an image with the tag {tag}")),
+            Ordering::Equal => findings.ok("version", runs),
         }
     }
 }
 
-/// Returns the tag of an image, without a digest.
-fn tag(image: &str) -> Option<&str> {
-    let name = image.split('@').next()?;
-    let (_, tag) = name.rsplit('/').next()?.rsplit_once(':')?;
-    Some(tag)
-}
-
 fn parse(version: &str) -> Option<(u32, u32, u32)> {
-    let mut parts = version.trim_start_matches('v').split(['-', '+']).next()?.split('.');
+    let mut parts = version.split(['-', '+']).next()?.split('.');
     let mut next = || parts.next()?.parse().ok();
     Some((next()?, next()?, next()?))
 }

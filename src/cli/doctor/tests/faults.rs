@@ -15,10 +15,9 @@ type Break = fn(&mut World);
 /// A failed check, with parts of its message and of its fix.
 type Expected = (&'static str, &'static str, &'static str);
 
-/// Makes the webhook's Pod unavailable, with every consequence that can be seen, and an old version besides.
+/// Makes the webhook's Pod unavailable, with every consequence that can be seen.
 fn unavailable(world: &mut World, status: &Value) {
     world.at(PODS)[0]["status"] = status.clone();
-    world.at(PODS)[0]["spec"]["containers"][0]["image"] = "ghcr.io/tolerarch/tolerarch:v0.0.9".into();
     *world.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}]);
     world.webhook()["clientConfig"]["caBundle"] = Value::Null;
     world.call = Call::Fails;
@@ -458,12 +457,12 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             &[("installations", "are both called for Pods in team", "uninstall one")],
         ),
         (
-            "an old version, by its tag",
+            "an old version, by its metrics",
             |world| {
-                world.at(PODS)[0]["spec"]["containers"][0]["image"] =
-                    "ghcr.io/tolerarch/tolerarch:v0.0.9@sha256:00".into();
+                let metrics = world.at(POD_METRICS).as_str().unwrap().to_owned();
+                *world.at(POD_METRICS) = json!(metrics + "tolerarch_build_info{version=\"0.0.9\"} 1\n");
             },
-            &[("version", "tolerarch v0.0.9 runs, older", "helm upgrade")],
+            &[("version", "tolerarch 0.0.9 runs, older", "helm upgrade")],
         ),
         (
             "an old version, by its answer",

@@ -170,10 +170,12 @@ impl World {
             ),
             (
                 POD_METRICS,
-                json!(
-                    "tolerarch_certificate_expiry_timestamp_seconds 4000000000\n\
+                json!(concat!(
+                    "tolerarch_build_info{version=\"",
+                    env!("CARGO_PKG_VERSION"),
+                    "\"} 1\ntolerarch_certificate_expiry_timestamp_seconds 4000000000\n\
                      tolerarch_registry_requests_total{code=\"2xx\",kind=\"manifest\",registry=\"docker.io\"} 1\n"
-                ),
+                )),
             ),
         ];
         Self {
