@@ -76,20 +76,11 @@ impl Backend {
         let labels: Selector = spec.selector.unwrap_or_default().into_iter().collect();
         let pods = pods(exam, &called, namespace, &labels).await;
         let leads_nowhere = !check_endpoints(exam, (namespace, name), &labels, &pods).await || !has_port;
-        let admin = |kind: &str, name: &str, port: i32| {
-            format!("/api/v1/namespaces/{namespace}/{kind}/http:{name}:{port}/proxy")
-        };
-        // Without a selector the Pods of a Service are not known.
-        let admin = if labels.selects_all() {
-            let is_shown = ports.contains(&ADMIN);
-            is_shown.then(|| (called, admin("services", name, ADMIN))).into_iter().collect()
-        } else {
-            let admin = pods.iter().filter(|pod| has_started(pod)).map(|pod| {
-                let (name, port) = (name_of(pod), port_of(pod, "admin").unwrap_or(ADMIN));
-                (format!("Pod {name}"), admin("pods", name, port))
-            });
-            admin.collect()
-        };
+        let admin = pods.iter().filter(|pod| has_started(pod)).map(|pod| {
+            let (name, port) = (name_of(pod), port_of(pod, "admin").unwrap_or(ADMIN));
+            (format!("Pod {name}"), format!("/api/v1/namespaces/{namespace}/pods/http:{name}:{port}/proxy"))
+        });
+        let admin = admin.collect();
         Self { namespace: namespace.to_owned(), pods, leads_nowhere, admin }
     }
 
