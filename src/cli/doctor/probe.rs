@@ -129,13 +129,10 @@ pub(super) async fn check(
     namespaces: &[&Namespace],
     leads: bool,
 ) -> Outcome {
-    let client = exam.client;
-    let name = entry.name();
-    let selector = &entry.objects;
+    let (client, name, webhook) = (exam.client, entry.name(), &entry.spec.name);
     let Some(needed) = entry.example() else { return Outcome::Unproven };
     let labels: Labels = ordinary().into_iter().chain(needed.clone()).collect();
-    let labels = if selector.matches(&labels) { labels } else { needed };
-    let webhook = &entry.spec.name;
+    let labels = if entry.objects.matches(&labels) { labels } else { needed };
     let before = Calls::read(client, webhook).await;
     let before = exam.findings.read("fail-open", "the API server's metrics", before);
     let mut refused = None;

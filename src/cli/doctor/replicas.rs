@@ -131,7 +131,7 @@ fn check_versions(metrics: &[(&str, String)], findings: &mut Findings) {
     let versions: BTreeSet<&str> = infos.map(|(labels, _)| label(labels, "version")).collect();
     for version in versions {
         let runs = format!("tolerarch {version} runs");
-        match parse(version).cmp(&parse(own)) {
+        match numbers(version).cmp(numbers(own)) {
             Ordering::Less => {
                 let fix = "upgrade it: helm upgrade, or kubectl apply -k of the new manifests";
                 findings.failed("version", format!("{runs}, older than this command ({own})"), fix);
@@ -144,10 +144,8 @@ fn check_versions(metrics: &[(&str, String)], findings: &mut Findings) {
     }
 }
 
-fn parse(version: &str) -> Option<(u32, u32, u32)> {
-    let mut parts = version.split(['-', '+']).next()?.split('.');
-    let mut next = || parts.next()?.parse().ok();
-    Some((next()?, next()?, next()?))
+fn numbers(version: &str) -> impl Iterator<Item = Option<u32>> {
+    version.split(['.', '-', '+']).take(3).map(|part| part.parse().ok())
 }
 
 /// Returns the samples of a metric, each with its labels as they are written.

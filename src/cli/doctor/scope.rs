@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::core::{Expression, Selector, SelectorExt};
+use kube::core::{Expression, SelectorExt};
 use kube::{Resource, ResourceExt};
 
 use super::findings::{Exam, Findings, Status, some_of};
@@ -69,7 +69,9 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
         let fix = "correct the objectSelector (webhook.objectSelector in the chart)";
         return exam.findings.failed("scope", message, fix);
     }
-    if only_lets_pods_opt_out(selector) {
+    // The shipped selector does nothing but let Pods opt out.
+    let mut expressions = selector.clone().into_iter();
+    if expressions.all(|expression| matches!(expression, Expression::NotIn(key, _) if key == MODE_KEY)) {
         return;
     }
     // Selector in kubectl's syntax.
@@ -96,12 +98,6 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
         }
         _ => {}
     }
-}
-
-/// Returns whether a selector, like the shipped one, does nothing but let Pods opt out.
-fn only_lets_pods_opt_out(selector: &Selector) -> bool {
-    let mut expressions = selector.clone().into_iter();
-    expressions.all(|expression| matches!(expression, Expression::NotIn(key, _) if key == MODE_KEY))
 }
 
 /// Returns labels of a Pod as a Deployment makes it.
