@@ -21,10 +21,12 @@ mod webhook;
 
 use std::time::SystemTime;
 
-use http::Method;
-use http::header::DATE;
+use http::Request;
+use http::header::{ACCEPT, CONTENT_TYPE, DATE};
+use http::request::Builder;
 use kube::config::Config;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
@@ -141,35 +143,24 @@ impl Cluster {
 
     /// Reads one object for a background task, even during a back-off. `path` has been checked.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, ClusterError> {
-        let Answer { object: body, date } = self.ask(Method::GET, path, JSON, None).await?;
+        let Answer { object: body, date } =
+            self.ask(Request::get(path).header(ACCEPT, JSON), Vec::new()).await?;
         let object = serde_json::from_slice(&body).map_err(|_| ClusterError::Malformed)?;
         Ok(Answer { object, date })
     }
 
-    pub async fn patch(
-        &self,
-        path: &str,
-        r#type: PatchType,
-        patch: &serde_json::Value,
-    ) -> Result<(), ClusterError> {
-        self.change(Method::PATCH, path, r#type.0, patch).await
+    pub async fn patch(&self, path: &str, r#type: PatchType, patch: &Value) -> Result<(), ClusterError> {
+        self.change(Request::patch(managed(path)).header(CONTENT_TYPE, r#type.0), patch).await
     }
 
     /// Creates an object and ignores the returned one. [`ClusterError::Conflict`] if an object of this name exists.
-    pub async fn create(&self, list: &str, object: &serde_json::Value) -> Result<(), ClusterError> {
-        self.change(Method::POST, list, JSON, object).await
+    pub async fn create(&self, list: &str, object: &Value) -> Result<(), ClusterError> {
+        self.change(Request::post(managed(list)).header(CONTENT_TYPE, JSON), object).await
     }
 
-    async fn change(
-        &self,
-        method: Method,
-        path: &str,
-        media_type: &str,
-        change: &serde_json::Value,
-    ) -> Result<(), ClusterError> {
-        let path = with_query(path, [("fieldManager", "tolerarch")]);
+    async fn change(&self, request: Builder, change: &Value) -> Result<(), ClusterError> {
         // A Pod may be large, and the response is ignored.
-        self.ask(method, &path, METADATA, Some((media_type, &change.to_string()))).await.map(drop)
+        self.ask(request.header(ACCEPT, METADATA), change.to_string().into()).await.map(drop)
     }
 
     /// Returns the last line of a container's log, or its first KiB; of the `previous` run if set. Untrusted text.
@@ -183,27 +174,22 @@ impl Cluster {
         let previous = if previous { "true" } else { "false" };
         let last =
             [("container", container), ("previous", previous), ("tailLines", "1"), ("limitBytes", "1024")];
-        let path = with_query(&path, last);
-        let line = self.ask(Method::GET, &path, "text/plain, */*", None).await?.object;
+        let request = Request::get(with_query(&path, last)).header(ACCEPT, "text/plain, */*");
+        let line = self.ask(request, Vec::new()).await?.object;
         Ok(String::from_utf8_lossy(&line).into_owned())
     }
 
-    async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        accept: &str,
-        change: Option<(&str, &str)>,
-    ) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
+    async fn ask(&self, request: Builder, body: Vec<u8>) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
         let known = self.api.lock().clone();
         let answer = async {
-            let mut answer = success(known.send(method.clone(), path, accept, change).await?).await;
+            let request = request.body(body)?;
+            let mut answer = success(known.send(request.clone()).await?).await;
             // kube reads the token once a minute; a token that was replaced earlier is refused until then.
             if matches!(answer, Err(RequestError::Refused { status: 401, .. }))
                 && let Ok(new) = Api::new(self.config.clone(), known.time)
             {
                 *self.api.lock() = new.clone();
-                answer = success(new.send(method, path, accept, change).await?).await;
+                answer = success(new.send(request).await?).await;
             }
             let answer = answer?;
             let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
@@ -212,6 +198,10 @@ impl Cluster {
         };
         Ok(known.in_time(answer).await?)
     }
+}
+
+fn managed(path: &str) -> String {
+    with_query(path, [("fieldManager", "tolerarch")])
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Method, Request, Response};
+use http::header::ACCEPT;
+use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
@@ -43,23 +43,13 @@ impl Api {
         Ok(Self { client, server, time })
     }
 
-    /// Sends a request; `change` is the media type and text of its body.
-    pub(super) async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        accept: &str,
-        change: Option<(&str, &str)>,
-    ) -> Result<Response<Body>, RequestError> {
-        let request = Request::builder().method(method).uri(path).header(ACCEPT, accept);
-        let request = match change {
-            Some((media_type, text)) => {
-                request.header(CONTENT_TYPE, media_type).body(text.as_bytes().to_vec().into())
-            }
-            None => request.body(Body::empty()),
-        };
-        let answer = self.client.send(request.map_err(|_| RequestError::Path)?).await;
+    pub(super) async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
+        let answer = self.client.send(request.map(Body::from)).await;
         answer.map_err(|error| RequestError::Unreachable(Arc::clone(&self.server), error.into()))
+    }
+
+    pub(super) async fn get(&self, path: &str, accept: &str) -> Result<Response<Body>, RequestError> {
+        success(self.send(Request::get(path).header(ACCEPT, accept).body(Vec::new())?).await?).await
     }
 
     pub(super) async fn in_time<T>(

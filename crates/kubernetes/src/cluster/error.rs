@@ -92,7 +92,7 @@ impl From<RequestError> for ClusterError {
             RequestError::Unreachable(..) | RequestError::Body => Self::Unreachable,
             RequestError::Malformed(_) => Self::Malformed,
             RequestError::TooLarge => Self::TooLarge,
-            RequestError::Path => Self::Name,
+            RequestError::Path(_) => Self::Name,
         }
     }
 }
@@ -120,7 +120,7 @@ pub enum RequestError {
     #[error("the answer, or an object of it, is too large")]
     TooLarge,
     #[error("not a path of the API")]
-    Path,
+    Path(#[from] http::Error),
 }
 
 impl RequestError {

@@ -4,13 +4,12 @@
 
 use std::fmt;
 
-use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::api::{Api, JSON, read, success, with_query};
+use super::api::{Api, JSON, read, with_query};
 use super::error::{ClusterError, RequestError};
 use super::metadata::Metadata;
 
@@ -60,7 +59,7 @@ impl Pages {
             let size = self.size;
             let (limit, token) = (size.to_string(), self.next.as_deref().map(|token| ("continue", token)));
             let path = with_query(&self.path, [("limit", &*limit)].into_iter().chain(token));
-            let answer = success(self.api.send(Method::GET, &path, JSON, None).await?).await?;
+            let answer = self.api.get(&path, JSON).await?;
             let bytes = if size == 1 { self.bounds.object } else { self.bounds.bytes };
             match read(answer.into_body(), bytes).await? {
                 (body, true) => {

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
-use http::header::WARNING;
-use http::{Method, Response};
-use kube::client::Body;
+use http::Request;
+use http::header::{ACCEPT, CONTENT_TYPE, WARNING};
 use kube::config::Config;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -76,7 +75,7 @@ impl UserClient {
     }
 
     async fn read(&self, path: &str) -> Result<Vec<u8>, RequestError> {
-        let answer = async { body(self.api.send(Method::GET, path, ACCEPTED, None).await?).await };
+        let answer = async { read_all(self.api.get(path, ACCEPTED).await?.into_body(), BODY).await };
         self.api.in_time(answer).await
     }
 
@@ -165,19 +164,17 @@ impl UserClient {
         path: &str,
         object: &Value,
     ) -> (Result<T, RequestError>, Vec<String>) {
-        let (object, mut warnings) = (object.to_string(), Vec::new());
+        let mut warnings = Vec::new();
         let answered = async {
-            let answer = self.api.send(Method::POST, path, ACCEPTED, Some((JSON, &object))).await?;
+            let request = Request::post(path).header(ACCEPT, ACCEPTED).header(CONTENT_TYPE, JSON);
+            let answer = self.api.send(request.body(object.to_string().into())?).await?;
             let given = answer.headers().get_all(WARNING).iter();
             warnings.extend(given.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned()));
-            Ok(serde_json::from_slice(&body(answer).await?)?)
+            let body = read_all(success(answer).await?.into_body(), BODY).await?;
+            Ok(serde_json::from_slice(&body)?)
         };
         (self.api.in_time(answered).await, warnings)
     }
-}
-
-async fn body(answer: Response<Body>) -> Result<Vec<u8>, RequestError> {
-    read_all(success(answer).await?.into_body(), BODY).await
 }
 
 fn is_loopback(host: &str) -> bool {

@@ -7,14 +7,12 @@ mod known;
 mod lines;
 mod pauses;
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::future::ready;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::config::Config;
 use prometheus::IntCounterVec;
@@ -28,7 +26,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub use self::known::Known;
 use self::lines::Lines;
 use self::pauses::{FIRST_PAUSE, Pauses};
-use super::api::{Api, JSON, success, with_query};
+use super::api::{Api, JSON, with_query};
 use super::list::{Bounds, OBJECT, Page, Pages, identity};
 use super::metadata::Metadata;
 use super::{Caller, ClusterError, ConnectError, Namespace, Node, NodePool, ObjectName, StoredPod};
@@ -274,8 +272,7 @@ impl<K: Followed> Watch<K> {
             ("resourceVersion", version),
         ];
         let path = with_query(&self.path, watch);
-        let answer = async { success(api.send(Method::GET, &path, JSON, None).await?).await };
-        let answer = api.in_time(answer).await?;
+        let answer = api.in_time(api.get(&path, JSON)).await?;
         Ok(Lines::of(answer.into_body(), bounds.object + AROUND))
     }
 
@@ -287,8 +284,7 @@ impl<K: Followed> Watch<K> {
     ) -> Result<Option<Change<K>>, ClusterError> {
         #[derive(Deserialize)]
         struct Event<'a> {
-            #[serde(borrow)]
-            r#type: Cow<'a, str>,
+            r#type: &'a str,
             #[serde(borrow)]
             object: &'a RawValue,
         }
@@ -302,7 +298,7 @@ impl<K: Followed> Watch<K> {
         if !meta.resource_version.is_empty() {
             version.clone_from(&meta.resource_version);
         }
-        Ok(match &*r#type {
+        Ok(match r#type {
             "ADDED" | "MODIFIED" => Some(match serde_json::from_str(object.get()) {
                 Ok(object) => Change::Applied(object),
                 Err(_) => self.watcher.unread((meta, ClusterError::Malformed)),

@@ -152,7 +152,7 @@ async fn says_what_the_api_server_said() {
             "/text" => Reply::of(503, json!("error trying to reach service")),
             _ => Reply::of(200, json!([])),
         };
-        Reply { warning: (request.method == Method::POST).then(|| "careful".into()), ..reply }
+        Reply { warning: (request.method == http::Method::POST).then(|| "careful".into()), ..reply }
     })
     .await;
     let client = api.client();
