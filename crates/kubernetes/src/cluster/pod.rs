@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStateWaiting, SeccompProfile};
+use k8s_openapi::api::core::v1::{ContainerState, SeccompProfile};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
@@ -62,16 +62,9 @@ pub struct ContainerStatus {
     /// Set if the image alone decides which program the container starts, and how.
     #[serde(skip)]
     pub is_plain: bool,
-    pub state: State,
+    pub state: ContainerState,
     /// State before the last restart.
-    pub last_state: State,
-}
-
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-#[serde(default)]
-pub struct State {
-    pub waiting: Option<ContainerStateWaiting>,
-    pub terminated: Option<ContainerStateTerminated>,
+    pub last_state: ContainerState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]

@@ -75,7 +75,7 @@ fn tells_how_containers_fare() {
     pod["status"]["containerStatuses"] = json!([
         {"name": "pull", "image": "p", "state": {"waiting": {"reason": "ErrImagePull", "message": "no match"}}},
         {"name": "crash", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}},
-        {"name": "fine", "state": {"running": {"startedAt": "x"}}},
+        {"name": "fine", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}},
     ]);
     let [init, pull, crash, fine] = read(&pod).containers.try_into().unwrap();
     let init = init.state.terminated.unwrap();
