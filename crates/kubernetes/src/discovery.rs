@@ -78,9 +78,8 @@ impl<'a> Discovery<'a> {
         let known = |(pool, source): (Pool, Source)| inventory.know(pool, source, &together);
         let pools: Vec<KnownPool<'a>> = all.into_iter().map(known).collect();
         let closed = inventory.node_pools.iter().filter(|node_pool| {
-            let opens =
-                |known: &KnownPool<'_>| known.node_pools.iter().any(|own| own.name() == node_pool.name());
-            node_pool.taints.iter().any(|taint| !is_wish(taint)) && !pools.iter().any(opens)
+            node_pool.taints.iter().any(|taint| !is_wish(taint))
+                && !pools.iter().any(|known| known.node_pools.contains(node_pool))
         });
         let closed = closed.collect();
         Self { pools, platforms: inventory.platforms(), closed, warnings }

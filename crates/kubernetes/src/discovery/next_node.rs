@@ -66,15 +66,13 @@ pub fn next_node_pool<'a>(
     let tolerated = |pool: &NodePool, also: fn(&Taint) -> bool| {
         pool.taints.iter().all(|taint| also(taint) || is_tolerated(taint, tolerations))
     };
-    let usable =
-        |pool: &&NodePool| obstacle(pool).is_none() && suits(pool, platforms) && tolerated(pool, is_wish);
+    // All platforms include unknown ones: no linux.
+    let suits = |pool: &NodePool| {
+        platforms == PlatformSet::ALL || !of_node_pool(pool).intersection(platforms).is_empty()
+    };
+    let usable = |pool: &&NodePool| obstacle(pool).is_none() && suits(pool) && tolerated(pool, is_wish);
     // NodePools with an untolerated PreferNoSchedule taint are the last resort, whatever their weight.
     all.iter().filter(usable).max_by_key(|&pool| (tolerated(pool, |_| false), pool.weight, pool.name()))
-}
-
-/// Returns whether the NodePool can make nodes with one of these platforms; all also include unknown ones: no linux.
-fn suits(pool: &NodePool, platforms: PlatformSet) -> bool {
-    platforms == PlatformSet::ALL || !of_node_pool(pool).intersection(platforms).is_empty()
 }
 
 impl<'a> Verdict<'a> {
@@ -85,9 +83,7 @@ impl<'a> Verdict<'a> {
         let unusable = own.iter().find_map(|&pool| Some((pool, obstacle(pool)?)));
         match (first, usable, unusable) {
             (_, None, None) => Self::NoNodePool,
-            (Some(first), Some(_), _) if own.iter().any(|pool| pool.name() == first.name()) => {
-                Self::Own(first)
-            }
+            (Some(first), Some(_), _) if own.contains(&first) => Self::Own(first),
             (Some(first), Some(own), _) => Self::Behind { first, own },
             (None, Some(own), _) => Self::Own(own),
             (first, None, Some((own, obstacle))) => Self::Unusable { first, own, obstacle },

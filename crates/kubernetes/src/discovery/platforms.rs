@@ -39,7 +39,15 @@ pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
     if !Allowed::of(pool, OS).has("linux") {
         return PlatformSet::EMPTY;
     }
-    of_architectures(&Allowed::of(pool, ARCH_KEY))
+    let platforms = match Allowed::of(pool, ARCH_KEY) {
+        Allowed::Only(names) => names.iter().fold(PlatformSet::EMPTY, |all, name| all.union(named(name))),
+        Allowed::AllBut(names) => {
+            let but = |all: PlatformSet| names.iter().fold(all, |left, name| left.difference(named(name)));
+            Some(but(EVERY)).filter(|left| !left.is_empty()).unwrap_or_else(|| but(PlatformSet::ALL))
+        }
+    };
+    // Contradictory requirements make no nodes, and must not give an empty set, which every image covers.
+    if platforms.is_empty() { EVERY } else { platforms }
 }
 
 /// Returns whether a label of all instance types has no value left, so no nodes (`filterInstanceTypesByRequirements`).
@@ -60,18 +68,6 @@ pub(super) fn contradicts_itself(pool: &NodePool) -> bool {
 /// Returns whether Karpenter takes this name of a label for this key.
 fn is_same(name: &str, key: &str) -> bool {
     name == key || ALIASES.contains(&(name, key))
-}
-
-fn of_architectures(allowed: &Allowed<'_>) -> PlatformSet {
-    let platforms = match allowed {
-        Allowed::Only(names) => names.iter().fold(PlatformSet::EMPTY, |all, name| all.union(named(name))),
-        Allowed::AllBut(names) => {
-            let but = |all: PlatformSet| names.iter().fold(all, |left, name| left.difference(named(name)));
-            Some(but(EVERY)).filter(|left| !left.is_empty()).unwrap_or_else(|| but(PlatformSet::ALL))
-        }
-    };
-    // Contradictory requirements make no nodes, and must not give an empty set, which every image covers.
-    if platforms.is_empty() { EVERY } else { platforms }
 }
 
 /// Values that a label of a node may have, as far as that is certain.
