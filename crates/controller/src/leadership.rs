@@ -105,21 +105,19 @@ impl Elector {
 
     async fn attempt(&mut self) {
         let tried = timeout(ATTEMPT, self.renew()).await.unwrap_or(Err(ClusterError::Timeout));
-        match tried {
-            // After a conflict another replica has written the Lease first.
-            Ok(()) | Err(ClusterError::Conflict) => {
-                if self.failing.take().is_some() {
-                    tracing::info!("the Lease can be read and written again");
-                    self.state.set(State::Healthy);
-                }
-            }
-            Err(error) => {
-                if self.failing.replace(error) != Some(error) {
-                    let lease = self.lease.name.as_str();
-                    tracing::error!(lease, %error, "the Lease cannot be read or written");
-                    self.state.set(State::Degraded("its Lease cannot be read or written"));
-                }
-            }
+        // After a conflict another replica has written the Lease first.
+        let failing = tried.err().filter(|error| *error != ClusterError::Conflict);
+        if failing == self.failing {
+            return;
+        }
+        self.failing = failing;
+        if let Some(error) = failing {
+            let lease = self.lease.name.as_str();
+            tracing::error!(lease, %error, "the Lease cannot be read or written");
+            self.state.set(State::Degraded("its Lease cannot be read or written"));
+        } else {
+            tracing::info!("the Lease can be read and written again");
+            self.state.set(State::Healthy);
         }
     }
 
