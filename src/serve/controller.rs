@@ -10,10 +10,7 @@ use super::process::{Process, address};
 use super::reload::FileVersions;
 use super::signals::until_signalled;
 use crate::config::{Config, Sources};
-use tolerarch_controller::{
-    CensusLoop, CensusMetrics, Context, ControllerMetrics, Elector, EventLoop, FailingPods, Learner,
-    NodeTaints, PendingPods, Recorder,
-};
+use tolerarch_controller::{Context, ControllerMetrics, Elector, LOOPS, Learner, Recorder};
 use tolerarch_kubernetes::cluster::{Caller, Cluster, OwnedName};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::health::Reported;
@@ -39,35 +36,25 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
         let elector = Elector::new(Arc::clone(&cluster), lease, identity(environment), &own);
         let (leadership, resignation) = (elector.leadership(), elector.resignation());
         process.keep("election", elector.state.clone(), elector, |task| Box::pin(task.run()));
-        let recorder = Recorder::new(own.clone());
+        let recorder = Recorder::new(Arc::clone(&cluster), name(environment), own.clone());
         let learner = Arc::new(Learner::new(Arc::clone(&cluster), failed_images));
-        let (current, metrics) = (Arc::clone(&live.current), own.clone());
-        let context = Context { leadership, cluster, watcher, current, settings, metrics, recorder, learner };
         let discovering = live.clone();
-        let pending = PendingPods {
-            context: context.clone(),
-            is_discovered: Box::new(move || discovering.is_discovered()),
+        let context = Context {
+            leadership,
+            cluster,
+            watcher,
+            current: Arc::clone(&live.current),
+            settings,
+            metrics: own,
+            recorder,
+            learner,
+            is_discovered: Arc::new(move || discovering.is_discovered()),
             state: Reported::default(),
         };
-        process.keep("pending-pods", pending.state.clone(), pending, |task| Box::pin(task.run()));
-        let failing = FailingPods { context: context.clone(), state: Reported::default() };
-        process.keep("failing-pods", failing.state.clone(), failing, |task| Box::pin(task.run()));
-        let events = EventLoop {
-            leadership: context.leadership.clone(),
-            cluster: Arc::clone(&context.cluster),
-            recorder: context.recorder.clone(),
-            instance: name(environment),
-            state: Reported::default(),
-        };
-        process.keep("events", events.state.clone(), events, |task| Box::pin(task.run()));
-        let census = CensusLoop {
-            context: context.clone(),
-            metrics: CensusMetrics::register(&process.metrics)?,
-            state: Reported::default(),
-        };
-        process.keep("census", census.state.clone(), census, |task| Box::pin(task.run()));
-        let node_taints = NodeTaints { context, state: Reported::default() };
-        process.keep("node-taints", node_taints.state.clone(), node_taints, |task| Box::pin(task.run()));
+        for (name, run) in LOOPS {
+            let context = Context { state: Reported::default(), ..context.clone() };
+            process.keep(name, context.state.clone(), context, run);
+        }
 
         let (admin, repair) = (address(&process.admin), config.controller.repair);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, repair, "controlling");

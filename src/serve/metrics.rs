@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::serve::supervisor::Supervisor;
-    use tolerarch_controller::{CensusMetrics, ControllerMetrics};
+    use tolerarch_controller::ControllerMetrics;
     use tolerarch_engine::census::Count;
     use tolerarch_images::registry::RequestKind;
     use tolerarch_images::shared_cache::SharedCacheMetrics;
@@ -93,8 +93,8 @@ mod tests {
         ManagedMetrics::register(&metrics).unwrap();
         logging::count_panics(&metrics).unwrap();
         Supervisor::register(&metrics).unwrap().restarts.with_label_values(&["reload"]);
-        ControllerMetrics::register(&metrics).unwrap();
-        CensusMetrics::register(&metrics).unwrap().show(&Count::default().totals(&[]), [0, 0]);
+        let controller = ControllerMetrics::register(&metrics).unwrap();
+        controller.show_census(&Count::default().totals(&[]), [("mode", 0), ("profile", 0)]);
         Health::register(&metrics, vec![Component::new("serving").reported(Reported::default())])
             .unwrap()
             .check();

@@ -5,11 +5,12 @@ use tokio::time::{Duration, sleep};
 
 use super::loops::Context;
 use tolerarch_core::pod::{POOLS_KEY, REQUIRED_KEY};
-use tolerarch_engine::lessons::{FailedImage, Timestamp};
+use tolerarch_engine::lessons::Timestamp;
 use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError, StoredPod};
 use tolerarch_support::recently::Recently;
 
+pub(super) const NO_EVICTIONS: &str = "the right to create pods/eviction is missing";
 /// Delay of an eviction: by then every replica of the webhook has read the record of the failure.
 const KNOWN: Duration = Duration::from_secs(10);
 /// Pause between tries, and their number.
@@ -21,31 +22,16 @@ const OF_NAMESPACE: usize = 50;
 /// That hour, and the number of evictions that are remembered.
 pub(super) const REMEMBERED: (Duration, usize) = (Duration::from_secs(3600), 1 << 14);
 
-pub(super) struct FailedPod {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    uid: String,
-    digest: Digest,
-}
-
-/// Returns the Pod if its eviction helps and its workload has evictions left: a controller creates another one, and
-/// tolerarch has let this one onto the node.
-pub(super) fn candidate(evicted: &mut Recently, pod: &StoredPod, failed: &FailedImage) -> Option<FailedPod> {
-    let owner = pod.controller()?;
-    let facts = pod.facts.as_ref()?;
-    let is_changed = [POOLS_KEY, REQUIRED_KEY].iter().any(|key| facts.has_annotation(key));
+/// Claims an eviction of the Pod. Returns whether it helps and the workload has evictions left: a controller creates
+/// another Pod, and tolerarch has let this one onto the node.
+pub(super) fn claim(evicted: &mut Recently, pod: &StoredPod) -> bool {
+    let (Some(owner), Some(facts)) = (pod.controller(), &pod.facts) else { return false };
     let mut has_turn =
         |whose: &str, most: usize| (0..most).any(|turn| evicted.insert(&format!("{whose} {turn}")));
-    let is_candidate = is_changed
+    [POOLS_KEY, REQUIRED_KEY].iter().any(|key| facts.has_annotation(key))
         && owner.kind != "DaemonSet"
         && has_turn(&owner.uid, OF_WORKLOAD)
-        && has_turn(pod.namespace(), OF_NAMESPACE);
-    is_candidate.then(|| FailedPod {
-        namespace: pod.namespace().to_owned(),
-        name: pod.name().to_owned(),
-        uid: pod.uid().to_owned(),
-        digest: failed.digest,
-    })
+        && has_turn(pod.namespace(), OF_NAMESPACE)
 }
 
 /// Tries an eviction of no Pod, which shows whether the right is there.
@@ -61,34 +47,40 @@ fn eviction(namespace: &str, name: &str, uid: &str) -> Value {
     })
 }
 
-impl FailedPod {
-    /// Evicts the Pod while its failure is on record. Returns the last answer; `None` if no eviction was due any more.
-    pub(super) async fn evict(&self, context: &Context) -> Option<Result<(), ClusterError>> {
-        let Self { namespace, name, uid, digest } = self;
-        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
-        let eviction = eviction(namespace, name, uid);
-        let (mut pause, mut answer) = (KNOWN, None);
-        for _ in 0..TRIES {
-            sleep(std::mem::replace(&mut pause, PAUSE)).await;
-            if !context.settings.borrow().evict_failed {
-                break;
-            }
-            let snapshot = context.current.load_full();
-            let failure = snapshot.lessons.failure(digest, namespace, Timestamp::now());
-            if failure.is_none() || !context.leadership.holds() {
-                continue;
-            }
-            answer = Some(context.cluster.create(&path, &eviction).await);
-            // A disruption budget answers 429.
-            if !matches!(
-                answer,
-                Some(Err(ClusterError::Status | ClusterError::Timeout | ClusterError::Unreachable))
-            ) {
-                break;
-            }
+/// Evicts a Pod while the failure of its image is on record. Returns the last answer; `None` if no eviction was due any
+/// more.
+pub(super) async fn evict(
+    context: &Context,
+    pod: StoredPod,
+    image: Digest,
+) -> Option<Result<(), ClusterError>> {
+    let (namespace, name) = (pod.namespace(), pod.name());
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
+    let eviction = eviction(namespace, name, pod.uid());
+    let (mut pause, mut answer) = (KNOWN, None);
+    for _ in 0..TRIES {
+        sleep(std::mem::replace(&mut pause, PAUSE)).await;
+        if !context.settings.borrow().evict_failed {
+            break;
         }
-        answer
+        let snapshot = context.current.load_full();
+        let failure = snapshot.lessons.failure(&image, namespace, Timestamp::now());
+        if failure.is_none() || !context.leadership.holds() {
+            continue;
+        }
+        answer = Some(context.cluster.create(&path, &eviction).await);
+        // A disruption budget answers 429.
+        if !matches!(
+            answer,
+            Some(Err(ClusterError::Status | ClusterError::Timeout | ClusterError::Unreachable))
+        ) {
+            break;
+        }
     }
+    let answer = context.check_right(NO_EVICTIONS, answer?);
+    let result = context.metrics.evicted(answer);
+    tracing::info!(%namespace, pod = name, result, "eviction of a Pod whose image failed on the node's architecture");
+    Some(answer)
 }
 
 #[cfg(test)]

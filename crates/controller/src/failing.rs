@@ -11,9 +11,9 @@ use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::ControllerSettings;
 use super::container_failure::{ContainerFailure, Evidence, failures, is_exec_format};
-use super::evictor::{self, FailedPod};
+use super::evictor::{self, NO_EVICTIONS};
 use super::fair_queue::FairQueue;
-use super::loops::{Context, lookup_limits, tell, while_on};
+use super::loops::{Context, lookup_limits};
 use super::note::{WRONG_ARCHITECTURE, is_claimed, kept, wrong};
 use super::pace::Pace;
 use tolerarch_core::image::PlatformSet;
@@ -23,7 +23,6 @@ use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, BatchLimits};
 use tolerarch_engine::lessons::{self, FailedImage, Lesson};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, Node, ObjectEvent, StoredPod};
-use tolerarch_support::health::{Reported, State};
 use tolerarch_support::recently::Recently;
 
 /// Field selector of Pods on nodes that have not succeeded.
@@ -41,16 +40,10 @@ const LOOKS: usize = 4;
 /// Maximal number of Pods that wait for their eviction.
 const EVICTIONS: usize = 512;
 
-pub struct FailingPods {
-    pub context: Context,
-    pub state: Reported,
-}
-
 const PODS_UNREAD: &str = "the Pods on nodes cannot be read";
 const NO_NAMESPACES: &str = "the right to get namespaces is missing";
 const NO_NODES: &str = "the right to get nodes is missing";
 const NO_LOGS: &str = "the right to get pods/log is missing";
-const NO_EVICTIONS: &str = "the right to create pods/eviction is missing";
 /// Requests that show whether a missing right has been granted; an object of this name need not exist.
 const RIGHTS: [(&str, &str); 3] = [
     (NO_NAMESPACES, "/api/v1/namespaces/default"),
@@ -69,186 +62,165 @@ struct Look {
     failed: Option<FailedImage>,
 }
 
-impl FailingPods {
-    pub async fn run(&mut self) {
-        loop {
-            let kept = self.context.learner.keep(&self.context.leadership, &self.state);
-            let work = async { tokio::join!(self.follow(), kept).0 };
-            let is_on = |settings: &ControllerSettings| settings.events || settings.learn;
-            self.context.leadership.lead(while_on(&self.context.settings, is_on, work)).await;
-            self.state.set(State::Healthy);
-        }
+pub(super) async fn run(context: &Context) {
+    loop {
+        let kept = context.learner.keep(&context.leadership, &context.state);
+        let work = async { tokio::join!(follow(context), kept).0 };
+        context.lead(|settings| settings.events || settings.learn, Box::pin(work)).await;
     }
+}
 
-    async fn follow(&self) {
-        let mut changes = self.context.watcher.follow::<StoredPod>(Some(PODS));
-        let mut waiting = FairQueue::new(QUEUE);
-        let mut looked = Recently::new(LOOKED.0, LOOKED.1);
-        let mut evicted = Recently::new(evictor::REMEMBERED.0, evictor::REMEMBERED.1);
-        let mut evictions = FuturesUnordered::new();
-        let pace = Pace::new(PER_SECOND, BURST);
-        let limits = lookup_limits(LOOKS);
-        let (pace, limits) = (&pace, &limits);
-        let mut tries = interval(TRY);
-        tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut looks = FuturesUnordered::new();
-        loop {
-            tokio::select! {
-                Some(change) = changes.next() => {
-                    tell(&self.state, PODS_UNREAD, &change);
-                    self.context.learner.see(&change, &self.context);
-                    if let Change::Listed(pod) | Change::Applied(pod) = change
-                        && let Some((pod, failures)) = self.failing(pod)
-                        && looked.insert(pod.uid())
-                    {
-                        let namespace = pod.namespace().to_owned();
-                        if let Some((dropped, _)) = waiting.push(&namespace, (pod, failures)) {
-                            looked.remove(dropped.uid());
-                        }
+async fn follow(context: &Context) {
+    let mut changes = context.watcher.follow::<StoredPod>(Some(PODS));
+    let mut waiting = FairQueue::new(QUEUE);
+    let mut looked = Recently::new(LOOKED.0, LOOKED.1);
+    let mut evicted = Recently::new(evictor::REMEMBERED.0, evictor::REMEMBERED.1);
+    let mut evictions = FuturesUnordered::new();
+    let pace = Pace::new(PER_SECOND, BURST);
+    let limits = lookup_limits(LOOKS);
+    let (pace, limits) = (&pace, &limits);
+    let mut tries = interval(TRY);
+    tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            Some(change) = changes.next() => {
+                context.tell(PODS_UNREAD, &change);
+                context.see(&change);
+                if let Change::Listed(pod) | Change::Applied(pod) = change
+                    && let Some((pod, failures)) = failing(context, pod)
+                    && looked.insert(pod.uid())
+                {
+                    let namespace = pod.namespace().to_owned();
+                    if let Some((dropped, _)) = waiting.push(&namespace, (pod, failures)) {
+                        looked.remove(dropped.uid());
                     }
                 }
-                Some(done) = looks.next() => {
-                    let (pod, look): (StoredPod, Result<Look, ClusterError>) = done;
-                    let look = look.unwrap_or_else(|error| {
-                        tracing::debug!(%error, "a Pod that does not run cannot be looked at");
-                        Look::default()
-                    });
-                    if !look.is_settled {
-                        // The Pod is examined again when it changes, as it does when its container is restarted.
-                        looked.remove(pod.uid());
-                    }
-                    if let Some(failed) = look.failed
-                        && self.context.settings.borrow().evict_failed
-                        && evictions.len() < EVICTIONS
-                        && let Some(failed) = evictor::candidate(&mut evicted, &pod, &failed)
-                    {
-                        evictions.push(self.evict(failed));
-                    }
-                }
-                Some(()) = evictions.next() => {}
-                _ = tries.tick() => self.try_again().await,
             }
-            while looks.len() < LOOKS
-                && let Some((pod, failures)) = waiting.pop()
-            {
-                looks.push(async move {
-                    pace.turn().await;
-                    let look = self.look(&pod, &failures, limits).await;
-                    (pod, look)
+            Some(done) = looks.next() => {
+                let (pod, look): (StoredPod, Result<Look, ClusterError>) = done;
+                let look = look.unwrap_or_else(|error| {
+                    tracing::debug!(%error, "a Pod that does not run cannot be looked at");
+                    Look::default()
                 });
+                if !look.is_settled {
+                    // The Pod is examined again when it changes, as it does when its container is restarted.
+                    looked.remove(pod.uid());
+                }
+                if let Some(failed) = look.failed
+                    && context.settings.borrow().evict_failed
+                    && evictions.len() < EVICTIONS
+                    && evictor::claim(&mut evicted, &pod)
+                {
+                    // Its facts are no longer needed.
+                    evictions.push(evictor::evict(context, StoredPod { facts: None, ..pod }, failed.digest));
+                }
             }
+            Some(_) = evictions.next() => {}
+            _ = tries.tick() => try_again(context).await,
+        }
+        while looks.len() < LOOKS
+            && let Some((pod, failures)) = waiting.pop()
+        {
+            looks.push(async move {
+                pace.turn().await;
+                let look = look(context, &pod, &failures, limits).await;
+                (pod, look)
+            });
         }
     }
+}
 
-    /// Returns the Pod and its failures, if it has any that can be examined.
-    fn failing(&self, mut pod: StoredPod) -> Option<(StoredPod, Vec<ContainerFailure>)> {
-        let mut failures = failures(&pod, SystemTime::now());
-        if !self.context.settings.borrow().pod_logs {
-            failures.retain(|failure| !matches!(failure.evidence, Evidence::InItsLog { .. }));
-        }
-        // Only fields that are still needed are kept.
-        pod.containers = Vec::new();
-        pod.metadata.labels.clear();
-        let is_small = pod.facts.as_ref().is_some_and(|facts| facts.held() <= POD);
-        (is_small && !failures.is_empty()).then_some((pod, failures))
+/// Returns the Pod and its failures, if it has any that can be examined.
+fn failing(context: &Context, mut pod: StoredPod) -> Option<(StoredPod, Vec<ContainerFailure>)> {
+    let mut failures = failures(&pod, SystemTime::now());
+    if !context.settings.borrow().pod_logs {
+        failures.retain(|failure| !matches!(failure.evidence, Evidence::InItsLog { .. }));
     }
+    // Only fields that are still needed are kept.
+    pod.containers = Vec::new();
+    pod.metadata.labels.clear();
+    let is_small = pod.facts.as_ref().is_some_and(|facts| facts.held() <= POD);
+    (is_small && !failures.is_empty()).then_some((pod, failures))
+}
 
-    async fn evict(&self, pod: FailedPod) {
-        let Some(answer) = pod.evict(&self.context).await else { return };
-        let result = self.context.metrics.evicted(self.learn(NO_EVICTIONS, answer));
-        let FailedPod { namespace, name, .. } = pod;
-        tracing::info!(%namespace, pod = name, result, "eviction of a Pod whose image failed on the node's architecture");
+/// Finds out whether an image does not run on the node, and reports it.
+async fn look(
+    context: &Context,
+    pod: &StoredPod,
+    failures: &[ContainerFailure],
+    limits: &BatchLimits,
+) -> Result<Look, ClusterError> {
+    let mut look = Look { is_settled: true, failed: None };
+    let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else { return Ok(look) };
+    let path = format!("/api/v1/namespaces/{}", pod.namespace());
+    let namespace = context.check_right(NO_NAMESPACES, context.cluster.get::<Namespace>(&path).await)?.object;
+    let terms = NamespaceSettings::of(Some(&namespace.metadata.labels), false);
+    if terms.is_opted_out {
+        return Ok(look);
     }
-
-    /// Finds out whether an image does not run on the node, and reports it.
-    async fn look(
-        &self,
-        pod: &StoredPod,
-        failures: &[ContainerFailure],
-        limits: &BatchLimits,
-    ) -> Result<Look, ClusterError> {
-        let mut look = Look { is_settled: true, failed: None };
-        let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else { return Ok(look) };
-        let path = format!("/api/v1/namespaces/{}", pod.namespace());
-        let namespace = self.learn(NO_NAMESPACES, self.context.cluster.get::<Namespace>(&path).await)?.object;
-        let terms = NamespaceSettings::of(Some(&namespace.metadata.labels), false);
-        if terms.is_opted_out {
-            return Ok(look);
+    let path = format!("{}/{node}", Node::PATH);
+    let node = context.check_right(NO_NODES, context.cluster.get::<Node>(&path).await)?.object;
+    if node.os == "windows" {
+        return Ok(look);
+    }
+    let snapshot = context.current.load_full();
+    let policy = snapshot.policy_for(terms.profile);
+    let is_enforced = policy.is_some_and(|policy| policy.mode_for(facts) == Mode::Enforce);
+    // Other images are not looked up: a Pod may name 64.
+    let is_wanted = |given: &str| failures.iter().any(|failure| failure.image == given);
+    let policy = policy.unwrap_or(&snapshot.policy);
+    let supports = snapshot.supports(policy, pod.namespace(), facts, is_wanted, limits);
+    let mut images = decide::caught(supports).await.unwrap_or_default();
+    images.retain(|image| image.purpose == Purpose::Run);
+    let ControllerSettings { events, learn, .. } = *context.settings.borrow();
+    for failure in failures {
+        let ContainerFailure { container, image, evidence, .. } = failure;
+        // Platforms by the manifest, whether or not the image has failed there.
+        let mut known = images.iter().filter(|known| known.given == image);
+        let platforms = known.find_map(|known| known.support.ok()?.runs_on());
+        let is_claimed = is_claimed(platforms, &node.architecture);
+        // Without the image's platforms the message could not name the cause.
+        if *evidence != Evidence::NoMatch && is_claimed.is_none() {
+            look.is_settled = false;
+            continue;
         }
-        let path = format!("{}/{node}", Node::PATH);
-        let node = self.learn(NO_NODES, self.context.cluster.get::<Node>(&path).await)?.object;
-        if node.os == "windows" {
-            return Ok(look);
-        }
-        let snapshot = self.context.current.load_full();
-        let policy = snapshot.policy_for(terms.profile);
-        let is_enforced = policy.is_some_and(|policy| policy.mode_for(facts) == Mode::Enforce);
-        // Other images are not looked up: a Pod may name 64.
-        let is_wanted = |given: &str| failures.iter().any(|failure| failure.image == given);
-        let policy = policy.unwrap_or(&snapshot.policy);
-        let supports = snapshot.supports(policy, pod.namespace(), facts, is_wanted, limits);
-        let mut images = decide::caught(supports).await.unwrap_or_default();
-        images.retain(|image| image.purpose == Purpose::Run);
-        let ControllerSettings { events, learn, .. } = *self.context.settings.borrow();
-        for failure in failures {
-            let ContainerFailure { container, image, evidence, .. } = failure;
-            // Platforms by the manifest, whether or not the image has failed there.
-            let mut known = images.iter().filter(|known| known.given == image);
-            let platforms = known.find_map(|known| known.support.ok()?.runs_on());
-            let is_claimed = is_claimed(platforms, &node.architecture);
-            // Without the image's platforms the message could not name the cause.
-            if *evidence != Evidence::NoMatch && is_claimed.is_none() {
-                look.is_settled = false;
+        if let Evidence::InItsLog { previous } = *evidence {
+            let line = context.cluster.last_line(pod, container, previous).await;
+            if !is_exec_format(&context.check_right(NO_LOGS, line)?) {
                 continue;
             }
-            if let Evidence::InItsLog { previous } = *evidence {
-                let line = self.context.cluster.last_line(pod, container, previous).await;
-                if !is_exec_format(&self.learn(NO_LOGS, line)?) {
-                    continue;
-                }
-            }
-            // An image that lacks the platform by its manifest is not eligible there anyway.
-            let failed = failed(failure, pod.namespace(), &node.architecture);
-            let failed = failed.filter(|_| learn && is_claimed != Some(false));
-            let kept = failed.as_ref().map(kept).unwrap_or_default();
-            if events {
-                let note = || wrong(failure, &node, platforms) + &kept;
-                self.context.recorder.record(ObjectEvent::on(pod, WRONG_ARCHITECTURE), note);
-            }
-            if let Some(failed) = failed {
-                self.context.learner.learn(Lesson::Image(failed.clone()));
-                look.failed = Some(failed).filter(|_| is_enforced);
-            }
         }
-        Ok(look)
+        // An image that lacks the platform by its manifest is not eligible there anyway.
+        let failed = failed(failure, pod.namespace(), &node.architecture);
+        let failed = failed.filter(|_| learn && is_claimed != Some(false));
+        let kept = failed.as_ref().map(kept).unwrap_or_default();
+        if events {
+            let note = || wrong(failure, &node, platforms) + &kept;
+            context.recorder.record(ObjectEvent::on(pod, WRONG_ARCHITECTURE), note);
+        }
+        if let Some(failed) = failed {
+            context.learner.learn(Lesson::Image(failed.clone()));
+            look.failed = Some(failed).filter(|_| is_enforced);
+        }
     }
+    Ok(look)
+}
 
-    /// Sets or clears the fault `what` of a missing right, by the answer to a request that needs it.
-    fn learn<T>(&self, what: &'static str, answer: Result<T, ClusterError>) -> Result<T, ClusterError> {
-        match &answer {
-            Err(ClusterError::Forbidden | ClusterError::Unauthorized) => self.state.set_fault(what, true),
-            Err(ClusterError::Timeout | ClusterError::Unreachable) => {}
-            _ => self.state.set_fault(what, false),
-        }
-        answer
+/// Finds out which missing rights have been granted, even if no Pod needs them any more.
+async fn try_again(context: &Context) {
+    let ControllerSettings { pod_logs: logs, evict_failed: evictions, .. } = *context.settings.borrow();
+    for what in [(!logs).then_some(NO_LOGS), (!evictions).then_some(NO_EVICTIONS)].into_iter().flatten() {
+        context.state.set_fault(what, false);
     }
-
-    /// Finds out which missing rights have been granted, even if no Pod needs them any more.
-    async fn try_again(&self) {
-        let ControllerSettings { pod_logs: logs, evict_failed: evictions, .. } =
-            *self.context.settings.borrow();
-        for what in [(!logs).then_some(NO_LOGS), (!evictions).then_some(NO_EVICTIONS)].into_iter().flatten() {
-            self.state.set_fault(what, false);
+    // Of the answers only the errors matter.
+    for (what, path) in RIGHTS {
+        if context.state.has(what) {
+            let _ = context.check_right(what, context.cluster.get::<IgnoredAny>(path).await);
         }
-        // Of the answers only the errors matter.
-        for (what, path) in RIGHTS {
-            if self.state.has(what) {
-                let _ = self.learn(what, self.context.cluster.get::<IgnoredAny>(path).await);
-            }
-        }
-        if self.state.has(NO_EVICTIONS) {
-            let _ = self.learn(NO_EVICTIONS, evictor::try_one(&self.context.cluster).await);
-        }
+    }
+    if context.state.has(NO_EVICTIONS) {
+        let _ = context.check_right(NO_EVICTIONS, evictor::try_one(&context.cluster).await);
     }
 }
 

@@ -202,14 +202,14 @@ impl Leadership {
         lasts(&self.0.borrow())
     }
 
-    /// Runs `work` once this replica leads; `None` if the replica stops leading first.
-    pub async fn lead<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    /// Runs `work` once this replica leads, until the work ends or the replica stops leading.
+    pub(super) async fn lead(&self, work: impl Future<Output = ()>) {
         let mut own = self.clone();
         own.gained().await;
         tokio::select! {
             biased;
-            () = own.lost() => None,
-            done = work => Some(done),
+            () = own.lost() => {}
+            () = work => {}
         }
     }
 

@@ -7,14 +7,10 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{Duration, sleep};
 
-use super::loops::Context;
-use super::note::{OWNER_RECREATES, RECREATES};
+use super::Leadership;
 use super::recreations::Recreations;
-use super::{ControllerSettings, Leadership};
 use tolerarch_engine::lessons::{Lesson, Lessons, Timestamp};
-use tolerarch_kubernetes::cluster::{
-    Change, Cluster, ClusterError, ConfigMap, ObjectEvent, OwnedName, RECORD, StoredPod, record,
-};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMap, OwnedName, RECORD, StoredPod, record};
 use tolerarch_support::health::Reported;
 use tolerarch_support::sync::Mutex;
 
@@ -46,18 +42,10 @@ impl Learner {
         }
     }
 
-    /// Learns from a change of a Pod whether its owner deletes changed Pods.
-    pub(super) fn see(&self, change: &Change<StoredPod>, context: &Context) {
-        let Change::Applied(pod) = change else { return };
-        let ControllerSettings { learn, events, .. } = *context.settings.borrow();
-        if learn && let Some(owner) = self.recreations.lock().take(pod) {
-            self.learn(Lesson::Owner(owner));
-            if events && let Some(owner) = pod.controller().cloned() {
-                context
-                    .recorder
-                    .record(ObjectEvent::on_owner(pod, owner, OWNER_RECREATES), || RECREATES.to_owned());
-            }
-        }
+    /// Learns from a Pod that has changed. Returns whether it is the one that shows that its owner deletes changed Pods.
+    pub(super) fn sees_recreation(&self, pod: &StoredPod) -> bool {
+        let owner = self.recreations.lock().take(pod);
+        owner.map(|owner| self.learn(Lesson::Owner(owner))).is_some()
     }
 
     /// Writes lessons as they are learned, until the task is cancelled.

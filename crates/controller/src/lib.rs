@@ -23,13 +23,23 @@ mod settings;
 #[cfg(test)]
 mod testing;
 
-pub use census::{CensusLoop, CensusMetrics};
-pub use failing::FailingPods;
+use futures_util::future::BoxFuture;
+
 pub use leadership::{Elector, Leadership};
 pub use learner::Learner;
 pub use loops::Context;
 pub use metrics::ControllerMetrics;
-pub use node_taints::NodeTaints;
-pub use pending::PendingPods;
-pub use recorder::{EventLoop, Recorder};
+pub use recorder::Recorder;
 pub use settings::{ControllerSettings, NodeTaint, is_reserved_taint};
+
+/// A loop, which does not end.
+pub type Loop = fn(&mut Context) -> BoxFuture<'_, ()>;
+
+/// All loops by the names of their components.
+pub const LOOPS: [(&str, Loop); 5] = [
+    ("pending-pods", |context| Box::pin(pending::run(context))),
+    ("failing-pods", |context| Box::pin(failing::run(context))),
+    ("events", |context| Box::pin(context.recorder.run(&context.leadership, &context.state))),
+    ("census", |context| Box::pin(census::run(context))),
+    ("node-taints", |context| Box::pin(node_taints::run(context))),
+];

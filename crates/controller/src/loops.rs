@@ -2,18 +2,23 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Duration;
 
+use super::note::{OWNER_RECREATES, RECREATES};
 use super::pace::Pace;
 use super::{ControllerMetrics, ControllerSettings, Leadership, Learner, Recorder};
 use tolerarch_engine::decide::{BatchLimits, Current};
 use tolerarch_images::resolver::LookupSettings;
-use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, PatchType, Watcher};
+use tolerarch_kubernetes::cluster::{
+    Change, Cluster, ClusterError, ObjectEvent, PatchType, StoredPod, Watcher,
+};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Tenant};
-use tolerarch_support::health::Reported;
+use tolerarch_support::health::{Reported, State};
 
+/// Means of the loops, and the state of one of them. Clones share all.
 #[derive(Clone)]
 pub struct Context {
     pub leadership: Leadership,
@@ -24,26 +29,66 @@ pub struct Context {
     pub metrics: ControllerMetrics,
     pub recorder: Recorder,
     pub learner: Arc<Learner>,
+    /// Returns whether all pools of the cluster have been read: before, a pool may open more than is known.
+    pub is_discovered: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub state: Reported,
 }
 
 impl Context {
-    pub(super) fn writer(&self, per_second: u32, burst: u32) -> Writer<'_> {
-        Writer::new(&self.cluster, &self.leadership, Pace::new(per_second, burst))
+    /// Runs `work` once this replica leads and the settings switch it on, until one of them ends. No fault remains.
+    /// The work is boxed, as each future around it would hold room for it twice.
+    pub(super) async fn lead(&self, is_on: impl Fn(&ControllerSettings) -> bool, work: BoxFuture<'_, ()>) {
+        let mut settings = self.settings.clone();
+        let while_on = async {
+            // The sender lives as long as the process.
+            let _ = settings.wait_for(&is_on).await;
+            tokio::select! {
+                () = work => {}
+                _ = settings.wait_for(|settings| !is_on(settings)) => {}
+            }
+        };
+        self.leadership.lead(while_on).await;
+        self.state.set(State::Healthy);
     }
-}
 
-/// Runs `work` once the settings switch it on, until `work` ends or the settings switch it off.
-pub(super) async fn while_on(
-    settings: &watch::Receiver<ControllerSettings>,
-    is_on: impl Fn(&ControllerSettings) -> bool,
-    work: impl Future<Output = ()>,
-) {
-    let mut settings = settings.clone();
-    // The sender lives as long as the process.
-    let _ = settings.wait_for(&is_on).await;
-    tokio::select! {
-        () = work => {}
-        _ = settings.wait_for(|settings| !is_on(settings)) => {}
+    /// Sets or clears the fault `what` if the change is a failure or the end of a list.
+    pub(super) fn tell<K>(&self, what: &'static str, change: &Change<K>) {
+        match change {
+            Change::Failed(error) => {
+                tracing::error!(%error, "{what}");
+                self.state.set_fault(what, true);
+            }
+            Change::Complete => self.state.set_fault(what, false),
+            _ => {}
+        }
+    }
+
+    /// Sets or clears the fault `what` of a missing right, by the answer to a request that needs it.
+    pub(super) fn check_right<T>(
+        &self,
+        what: &'static str,
+        answer: Result<T, ClusterError>,
+    ) -> Result<T, ClusterError> {
+        match &answer {
+            Err(ClusterError::Forbidden | ClusterError::Unauthorized) => self.state.set_fault(what, true),
+            // An overloaded API server has not looked at the right.
+            Err(ClusterError::Timeout | ClusterError::Unreachable | ClusterError::Status) => {}
+            _ => self.state.set_fault(what, false),
+        }
+        answer
+    }
+
+    /// Learns from a change of a Pod whether its owner deletes changed Pods.
+    pub(super) fn see(&self, change: &Change<StoredPod>) {
+        let Change::Applied(pod) = change else { return };
+        let ControllerSettings { learn, events, .. } = *self.settings.borrow();
+        if learn
+            && self.learner.sees_recreation(pod)
+            && events
+            && let Some(owner) = pod.controller().cloned()
+        {
+            self.recorder.record(ObjectEvent::on_owner(pod, owner, OWNER_RECREATES), || RECREATES.to_owned());
+        }
     }
 }
 
@@ -51,18 +96,6 @@ pub(super) async fn while_on(
 pub(super) fn lookup_limits(looks: usize) -> BatchLimits {
     let (timeout, budget) = (Duration::from_secs(10), Duration::ZERO);
     BatchLimits::new(&LookupSettings { budget, timeout, concurrency: 2 * looks, per_registry: 2 })
-}
-
-/// Sets or clears the fault `what` if the change is a failure or the end of a list.
-pub(super) fn tell<K>(state: &Reported, what: &'static str, change: &Change<K>) {
-    match change {
-        Change::Failed(error) => {
-            tracing::error!(%error, "{what}");
-            state.set_fault(what, true);
-        }
-        Change::Complete => state.set_fault(what, false),
-        _ => {}
-    }
 }
 
 /// Result of a change of an object; `None` if it was not tried, as another replica leads or too many wait.
@@ -74,15 +107,14 @@ const AT_ONCE: Capacity = Capacity { all: 10, per_host: 10, waiting: 1024 };
 
 /// Client that changes objects while this replica leads, at a limited rate.
 pub(super) struct Writer<'a> {
-    cluster: &'a Cluster,
-    leadership: &'a Leadership,
+    pub(super) context: &'a Context,
     pace: Pace,
     limit: ConcurrencyLimit,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(cluster: &'a Cluster, leadership: &'a Leadership, pace: Pace) -> Self {
-        Self { cluster, leadership, pace, limit: ConcurrencyLimit::new(AT_ONCE) }
+    pub(super) fn new(context: &'a Context, pace: Pace) -> Self {
+        Self { context, pace, limit: ConcurrencyLimit::new(AT_ONCE) }
     }
 
     /// Changes an object on behalf of a tenant.
@@ -95,8 +127,9 @@ impl<'a> Writer<'a> {
     ) -> Written {
         let _permit = self.limit.queue(tenant, "")?.await;
         self.pace.turn().await;
-        match self.leadership.holds() {
-            true => Some(self.cluster.patch(path, r#type, patch).await),
+        let Context { leadership, cluster, .. } = self.context;
+        match leadership.holds() {
+            true => Some(cluster.patch(path, r#type, patch).await),
             false => None,
         }
     }
@@ -109,13 +142,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use tolerarch_kubernetes::cluster::testing::Objects;
+    use crate::testing::context;
+    use tolerarch_engine::decide::testing::Bench;
+    use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
 
     #[tokio::test]
     async fn few_changes_are_under_way_and_one_namespace_holds_up_no_other() {
-        let (objects, leadership) = (Objects::start().await, Leadership::held());
-        let cluster = objects.cluster();
-        let writer = Writer::new(&cluster, &leadership, Pace::new(1000, 1000));
+        let (bench, lists, objects) = (Bench::new().await, Lists::start().await, Objects::start().await);
+        let context = context(&bench, &lists, &objects, &watch::Sender::new(ControllerSettings::default()));
+        let writer = Writer::new(&context, Pace::new(1000, 1000));
         let (path, kind, patch) = ("/api/v1/pods", PatchType::JSON, &json!({}));
         let [busy, other] = ["busy", "other"].map(Tenant::of);
         let mut all: FuturesUnordered<_> = (0..64).map(|_| writer.patch(&busy, path, kind, patch)).collect();

@@ -1,10 +1,11 @@
 //! Metrics of the controller.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge};
+use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::note::EVENTS;
+use tolerarch_engine::census::{Amount, Totals};
 use tolerarch_kubernetes::cluster::ClusterError;
-use tolerarch_support::metrics::Metrics;
+use tolerarch_support::metrics::{Metrics, OTHER};
 
 /// Result if another controller keeps undoing the changes of a node.
 pub(super) const CONTESTED: &str = "contested";
@@ -20,51 +21,77 @@ pub struct ControllerMetrics {
     /// Events dropped because the queue was full.
     pub(super) dropped: IntCounter,
     pub(super) node_taints: IntCounterVec,
+    cpu: GaugeVec,
+    memory: IntGaugeVec,
+    workloads: IntGaugeVec,
+    ignored: IntGaugeVec,
 }
 
 impl ControllerMetrics {
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let leads = metrics
-            .gauge("tolerarch_controller_is_leader", "Whether this replica of the controller leads.")?;
-        let repairs = metrics.counters(
-            "tolerarch_controller_repairs_total",
-            "Tries to open pools to Pods without a node, by what came of them.",
-            &["result"],
-        )?;
-        let evictions = metrics.counters(
-            "tolerarch_controller_evictions_total",
-            "Tries to evict Pods whose image has failed on the architecture of their node, by what came of them.",
-            &["result"],
-        )?;
-        let events = metrics.counters(
-            "tolerarch_controller_events_total",
-            "Events that were written on Pods, by their reason.",
-            &["reason"],
-        )?;
-        let dropped = metrics.counter(
-            "tolerarch_controller_events_dropped_total",
-            "Events that were not written, as too many were waiting.",
-        )?;
-        let node_taints = metrics.counters(
-            "tolerarch_controller_node_taints_total",
-            "Tries to change the taints of nodes, by what came of them; and nodes where others want them otherwise.",
-            &["result"],
-        )?;
+        let own = Self {
+            leads: metrics
+                .gauge("tolerarch_controller_is_leader", "Whether this replica of the controller leads.")?,
+            repairs: metrics.counters(
+                "tolerarch_controller_repairs_total",
+                "Tries to open pools to Pods without a node, by what came of them.",
+                &["result"],
+            )?,
+            evictions: metrics.counters(
+                "tolerarch_controller_evictions_total",
+                "Tries to evict Pods whose image has failed on the architecture of their node, by what came of them.",
+                &["result"],
+            )?,
+            events: metrics.counters(
+                "tolerarch_controller_events_total",
+                "Events that were written on Pods, by their reason.",
+                &["reason"],
+            )?,
+            dropped: metrics.counter(
+                "tolerarch_controller_events_dropped_total",
+                "Events that were not written, as too many were waiting.",
+            )?,
+            node_taints: metrics.counters(
+                "tolerarch_controller_node_taints_total",
+                "Tries to change the taints of nodes, by what came of them; and nodes where others want them otherwise.",
+                &["result"],
+            )?,
+            cpu: metrics.float_gauges(
+                "tolerarch_cluster_requested_cpu_cores",
+                "CPU that the cluster's Pods request, by what their images support.",
+                &["support"],
+            )?,
+            memory: metrics.gauges(
+                "tolerarch_cluster_requested_memory_bytes",
+                "Memory that the cluster's Pods request, by what their images support.",
+                &["support"],
+            )?,
+            workloads: metrics.gauges(
+                "tolerarch_cluster_workloads",
+                "Workloads of the cluster, by what the images of their Pods support.",
+                &["support"],
+            )?,
+            ignored: metrics.gauges(
+                "tolerarch_cluster_ignored_labels",
+                "Namespaces with a label tolerarch.io/mode or tolerarch.io/profile whose value makes no difference.",
+                &["label"],
+            )?,
+        };
         // Creates the series, so that each is exported as 0 before its first count.
         for result in ["gone", "refused", "forbidden", "failed"] {
-            repairs.with_label_values(&[result]);
-            evictions.with_label_values(&[result]);
-            node_taints.with_label_values(&[result]);
+            own.repairs.with_label_values(&[result]);
+            own.evictions.with_label_values(&[result]);
+            own.node_taints.with_label_values(&[result]);
         }
-        repairs.with_label_values(&["repaired"]);
-        evictions.with_label_values(&["evicted"]);
+        own.repairs.with_label_values(&["repaired"]);
+        own.evictions.with_label_values(&["evicted"]);
         for result in ["changed", "conflict", CONTESTED, IN_THE_WAY] {
-            node_taints.with_label_values(&[result]);
+            own.node_taints.with_label_values(&[result]);
         }
         for event in EVENTS {
-            events.with_label_values(&[event.reason]);
+            own.events.with_label_values(&[event.reason]);
         }
-        Ok(Self { leads, repairs, evictions, events, dropped, node_taints })
+        Ok(own)
     }
 
     pub(super) fn repaired(&self, written: Result<(), ClusterError>) -> &'static str {
@@ -78,6 +105,30 @@ impl ControllerMetrics {
 
     pub(super) fn tainted(&self, written: Result<(), ClusterError>) -> &'static str {
         count(&self.node_taints, written, ["changed", "conflict"])
+    }
+
+    /// Exports a census, and the number of namespaces in which each of these labels is ignored.
+    pub fn show_census(&self, totals: &Totals, ignored: [(&str, i64); 2]) {
+        for (label, namespaces) in ignored {
+            self.ignored.with_label_values(&[label]).set(namespaces);
+        }
+        let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let show = |support: &str, amount: &Amount| {
+            self.cpu.with_label_values(&[support]).set(amount.cpu_cores());
+            self.memory.with_label_values(&[support]).set(shown(amount.memory_bytes));
+        };
+        for (coverage, (amount, workloads)) in &totals.of {
+            show(coverage.as_str(), amount);
+            self.workloads.with_label_values(&[coverage.as_str()]).set(shown(*workloads));
+        }
+        show(OTHER, &totals.other);
+    }
+
+    pub(super) fn clear_census(&self) {
+        self.cpu.reset();
+        for gauge in [&self.memory, &self.workloads, &self.ignored] {
+            gauge.reset();
+        }
     }
 }
 

@@ -9,22 +9,18 @@ use tokio::time::{Instant, sleep_until};
 
 use self::queue::Queue;
 use super::NodeTaint;
-use super::loops::{Context, Writer, Written, tell};
+use super::loops::{Context, Writer, Written};
 use super::metrics::{CONTESTED, IN_THE_WAY};
+use super::pace::Pace;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Node, PatchType, TAINTS_KEY};
 use tolerarch_support::concurrency::Tenant;
-use tolerarch_support::health::{Reported, State};
+use tolerarch_support::health::State;
 
 /// Changes per second, so that a large cluster is no load for the API server, and their burst.
 const PER_SECOND: u32 = 20;
 const BURST: u32 = 40;
 /// Maximal number of concurrent changes.
 const WRITING: usize = 8;
-
-pub struct NodeTaints {
-    pub context: Context,
-    pub state: Reported,
-}
 
 const UNREAD: &str = "the nodes cannot be read, and get no taints";
 const FORBIDDEN: &str = "nodes cannot be changed: a right is missing";
@@ -33,96 +29,86 @@ const OCCUPIED: &str =
 const UNDONE: &str =
     "another controller changes the taints of a node again and again; it is tried less and less often";
 
-impl NodeTaints {
-    pub async fn run(&mut self) {
-        loop {
-            self.context.leadership.lead(self.work()).await;
-            self.state.set(State::Healthy);
-        }
+pub(super) async fn run(context: &Context) {
+    loop {
+        context.lead(|_| true, Box::pin(work(context))).await;
     }
+}
 
-    /// Maintains the taints until the configuration of taints changes.
-    async fn work(&self) {
-        let mut settings = self.context.settings.clone();
-        let entries = settings.borrow_and_update().node_taints.clone();
-        let kept = async {
-            self.keep(&entries).await;
-            self.state.set(State::Healthy);
-            std::future::pending::<()>().await;
-        };
+/// Maintains the taints until the configuration of taints changes.
+async fn work(context: &Context) {
+    let mut settings = context.settings.clone();
+    let entries = settings.borrow_and_update().node_taints.clone();
+    let kept = async {
+        keep(context, &entries).await;
+        context.state.set(State::Healthy);
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        // The sender lives as long as the process.
+        _ = settings.wait_for(|settings| settings.node_taints != entries) => {}
+        () = kept => {}
+    }
+}
+
+/// Maintains these taints. Ends only without entries: once no node has a taint of ours, or if nodes cannot be read.
+async fn keep(context: &Context, entries: &[NodeTaint]) {
+    let mut changes = context.watcher.follow::<Node>(None);
+    let writer = &Writer::new(context, Pace::new(PER_SECOND, BURST));
+    let mut queue = Queue::default();
+    let mut writes = FuturesUnordered::new();
+    while !entries.is_empty() || !queue.is_settled() {
+        if queue.is_settled() {
+            context.state.set_fault(FORBIDDEN, false);
+        }
+        let due = queue.next_due().filter(|_| writes.len() < WRITING);
         tokio::select! {
-            // The sender lives as long as the process.
-            _ = settings.wait_for(|settings| settings.node_taints != entries) => {}
-            () = kept => {}
-        }
-    }
-
-    /// Maintains these taints. Ends only without entries: once no node has a taint of ours, or if nodes cannot be read.
-    async fn keep(&self, entries: &[NodeTaint]) {
-        let mut changes = self.context.watcher.follow::<Node>(None);
-        let writer = &self.context.writer(PER_SECOND, BURST);
-        let mut queue = Queue::default();
-        let mut writes = FuturesUnordered::new();
-        while !entries.is_empty() || !queue.is_settled() {
-            if queue.is_settled() {
-                self.state.set_fault(FORBIDDEN, false);
+            Some(change) = changes.next() => {
+                if matches!(change, Change::Failed(ClusterError::Forbidden)) && entries.is_empty() {
+                    return;
+                }
+                context.tell(UNREAD, &change);
+                if let Some(node) = queue.take(change, entries) {
+                    notice(context, &node, IN_THE_WAY, OCCUPIED);
+                }
             }
-            let due = queue.next_due().filter(|_| writes.len() < WRITING);
-            tokio::select! {
-                Some(change) = changes.next() => {
-                    if matches!(change, Change::Failed(ClusterError::Forbidden)) && entries.is_empty() {
-                        return;
-                    }
-                    tell(&self.state, UNREAD, &change);
-                    if let Some(node) = queue.take(change, entries) {
-                        self.notice(&node, IN_THE_WAY, OCCUPIED);
-                    }
+            Some(done) = writes.next() => {
+                let (node, patch, written): (String, Value, Written) = done;
+                if queue.end(&node, patch, written) {
+                    notice(context, &node, CONTESTED, UNDONE);
                 }
-                Some(done) = writes.next() => {
-                    let (node, patch, written): (String, Value, Written) = done;
-                    match written {
-                        Some(Ok(())) => self.state.set_fault(FORBIDDEN, false),
-                        Some(Err(ClusterError::Forbidden | ClusterError::Unauthorized)) => {
-                            self.state.set_fault(FORBIDDEN, true);
-                        }
-                        _ => {}
-                    }
-                    if queue.end(&node, patch, written) {
-                        self.notice(&node, CONTESTED, UNDONE);
-                    }
-                }
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                    for (node, patch) in queue.begin(WRITING - writes.len()) {
-                        writes.push(async move {
-                            let written = self.write(writer, &node, &patch).await;
-                            (node, patch, written)
-                        });
-                    }
+            }
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                for (node, patch) in queue.begin(WRITING - writes.len()) {
+                    writes.push(async move {
+                        let written = write(context, writer, &node, &patch).await;
+                        (node, patch, written)
+                    });
                 }
             }
         }
     }
+}
 
-    async fn write(&self, writer: &Writer<'_>, node: &str, patch: &Value) -> Written {
-        let path = format!("{}/{node}", Node::PATH);
-        let written = writer.patch(&Tenant::Operator, &path, PatchType::MERGE, patch).await?;
-        let result = self.context.metrics.tainted(written);
-        // Our taints that the node has after the change.
-        let taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default();
-        match written {
-            Ok(()) => tracing::info!(node, taints, "the taints of a node are changed"),
-            Err(ClusterError::Conflict | ClusterError::NotFound) => {
-                tracing::debug!(node, result, "the taints of a node are not changed");
-            }
-            Err(error) => tracing::warn!(node, %error, "the taints of a node cannot be changed"),
+async fn write(context: &Context, writer: &Writer<'_>, node: &str, patch: &Value) -> Written {
+    let path = format!("{}/{node}", Node::PATH);
+    let written = writer.patch(&Tenant::Operator, &path, PatchType::MERGE, patch).await?;
+    let result = context.metrics.tainted(context.check_right(FORBIDDEN, written));
+    // Our taints that the node has after the change.
+    let taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default();
+    match written {
+        Ok(()) => tracing::info!(node, taints, "the taints of a node are changed"),
+        Err(ClusterError::Conflict | ClusterError::NotFound) => {
+            tracing::debug!(node, result, "the taints of a node are not changed");
         }
-        Some(written)
+        Err(error) => tracing::warn!(node, %error, "the taints of a node cannot be changed"),
     }
+    Some(written)
+}
 
-    fn notice(&self, node: &str, result: &'static str, what: &str) {
-        self.context.metrics.node_taints.with_label_values(&[result]).inc();
-        tracing::warn!(node, "{what}");
-    }
+fn notice(context: &Context, node: &str, result: &'static str, what: &str) {
+    context.metrics.node_taints.with_label_values(&[result]).inc();
+    tracing::warn!(node, "{what}");
 }
 
 #[cfg(test)]

@@ -9,14 +9,14 @@ use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
 use self::pods::Pods;
 use super::ControllerSettings;
-use super::loops::{Context, Writer, Written, tell, while_on};
+use super::loops::{Context, Writer, Written};
 use super::note::{self, POOL_CLOSED, POOL_OPENED};
+use super::pace::Pace;
 use super::repair::{self, patch_of, repair};
 use tolerarch_core::policy::Mode;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide::{self, Wait};
 use tolerarch_kubernetes::cluster::{Called, Known, Namespace, ObjectEvent, Scope, StoredPod};
-use tolerarch_support::health::{Reported, State};
 
 const WITHOUT_NODE: &str = "spec.nodeName=";
 /// Time between searches for Pods that are due.
@@ -31,13 +31,6 @@ const ANEW: Duration = Duration::from_secs(60);
 /// Time between reads of the webhook configurations.
 const SCOPE: Duration = Duration::from_secs(30);
 
-pub struct PendingPods {
-    pub context: Context,
-    /// Returns whether all pools of the cluster have been read: before, a pool may open more than is known.
-    pub is_discovered: Box<dyn Fn() -> bool + Send + Sync>,
-    pub state: Reported,
-}
-
 const PODS_UNREAD: &str = "the Pods without a node cannot be read";
 const NAMESPACES_UNREAD: &str = "the namespaces cannot be read";
 const SCOPE_UNREAD: &str = "the webhook configurations cannot be read";
@@ -51,134 +44,125 @@ enum Look {
     Tried(Written),
 }
 
-impl PendingPods {
-    pub async fn run(&mut self) {
-        loop {
-            let is_on = |settings: &ControllerSettings| settings.repair || settings.events || settings.learn;
-            self.context.leadership.lead(while_on(&self.context.settings, is_on, self.follow())).await;
-            self.state.set(State::Healthy);
-        }
+pub(super) async fn run(context: &Context) {
+    loop {
+        let is_on = |settings: &ControllerSettings| settings.repair || settings.events || settings.learn;
+        context.lead(is_on, Box::pin(follow(context))).await;
     }
+}
 
-    async fn follow(&self) {
-        let writer = &self.context.writer(repair::PER_SECOND, repair::BURST);
-        let mut changes = self.context.watcher.follow::<StoredPod>(Some(WITHOUT_NODE));
-        let mut listed = Instant::now();
-        let mut of_namespaces = self.context.watcher.follow::<Namespace>(None);
-        let (mut pods, mut namespaces) = (Pods::default(), Known::default());
-        let (mut scope, mut scope_due) = (None, Instant::now());
-        let mut looks = FuturesUnordered::new();
-        let mut ticks = interval(PERIOD);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                Some(change) = changes.next() => {
-                    tell(&self.state, PODS_UNREAD, &change);
-                    self.context.learner.see(&change, &self.context);
-                    pods.take(change);
+async fn follow(context: &Context) {
+    let writer = &Writer::new(context, Pace::new(repair::PER_SECOND, repair::BURST));
+    let mut changes = context.watcher.follow::<StoredPod>(Some(WITHOUT_NODE));
+    let mut listed = Instant::now();
+    let mut of_namespaces = context.watcher.follow::<Namespace>(None);
+    let (mut pods, mut namespaces) = (Pods::default(), Known::default());
+    let (mut scope, mut scope_due) = (None, Instant::now());
+    let mut looks = FuturesUnordered::new();
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            Some(change) = changes.next() => {
+                context.tell(PODS_UNREAD, &change);
+                context.see(&change);
+                pods.take(change);
+            }
+            Some(change) = of_namespaces.next() => {
+                context.tell(NAMESPACES_UNREAD, &change);
+                namespaces.take(change, |namespace| namespace.metadata.labels);
+            }
+            Some(looked) = looks.next() => {
+                let (uid, look): (String, Look) = looked;
+                pods.looked(&uid, look);
+            }
+            _ = ticks.tick() => {
+                if pods.has_room_again() && listed.elapsed() >= ANEW {
+                    changes = context.watcher.follow(Some(WITHOUT_NODE));
+                    listed = Instant::now();
                 }
-                Some(change) = of_namespaces.next() => {
-                    tell(&self.state, NAMESPACES_UNREAD, &change);
-                    namespaces.take(change, |namespace| namespace.metadata.labels);
+                if scope_due <= Instant::now() {
+                    scope = read_scope(context, scope.as_ref()).await.or(scope);
+                    scope_due = Instant::now() + SCOPE;
                 }
-                Some(looked) = looks.next() => {
-                    let (uid, look): (String, Look) = looked;
-                    pods.looked(&uid, look);
+                context.state.set_fault(FORBIDDEN, pods.any_forbidden());
+                let ControllerSettings { repair, events, .. } = *context.settings.borrow();
+                if !repair && !events {
+                    continue;
                 }
-                _ = ticks.tick() => {
-                    if pods.has_room_again() && listed.elapsed() >= ANEW {
-                        changes = self.context.watcher.follow(Some(WITHOUT_NODE));
-                        listed = Instant::now();
-                    }
-                    if scope_due <= Instant::now() {
-                        scope = self.scope(scope.as_ref()).await.or(scope);
-                        scope_due = Instant::now() + SCOPE;
-                    }
-                    self.state.set_fault(FORBIDDEN, pods.any_forbidden());
-                    let ControllerSettings { repair, events, .. } = *self.context.settings.borrow();
-                    if !repair && !events {
-                        continue;
-                    }
-                    let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete()) else { continue };
-                    if !(self.is_discovered)() {
-                        continue;
-                    }
-                    for (pod, since) in pods.due(DECIDING.saturating_sub(looks.len())) {
-                        let labels = &pod.metadata.labels;
-                        let called = namespaces.get(pod.namespace()).map(|of| scope.called(of, labels));
-                        let uid = pod.uid().to_owned();
-                        match called {
-                            Some(Called::For(profile)) => {
-                                let profile = profile.map(str::to_owned);
-                                looks.push(async move { (uid, self.look(writer, &pod, since, profile).await) });
-                            }
-                            Some(Called::No | Called::Unknown) => pods.looked(&uid, Look::Settled),
-                            // The Pod's namespace has not been read yet.
-                            None => pods.looked(&uid, Look::Unknown),
+                let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete()) else { continue };
+                if !(context.is_discovered)() {
+                    continue;
+                }
+                for (pod, since) in pods.due(DECIDING.saturating_sub(looks.len())) {
+                    let labels = &pod.metadata.labels;
+                    let called = namespaces.get(pod.namespace()).map(|of| scope.called(of, labels));
+                    let uid = pod.uid().to_owned();
+                    match called {
+                        Some(Called::For(profile)) => {
+                            let profile = profile.map(str::to_owned);
+                            looks.push(async move { (uid, look(writer, &pod, since, profile).await) });
                         }
+                        Some(Called::No | Called::Unknown) => pods.looked(&uid, Look::Settled),
+                        // The Pod's namespace has not been read yet.
+                        None => pods.looked(&uid, Look::Unknown),
                     }
                 }
             }
         }
     }
+}
 
-    /// Reads for which Pods the webhook is called; `None` if that cannot be read.
-    async fn scope(&self, before: Option<&Scope>) -> Option<Scope> {
-        let names = self.context.settings.borrow().webhook_configurations.clone();
-        match Scope::read(&self.context.cluster, &names).await {
-            Ok(scope) => {
-                self.state.set_fault(SCOPE_UNREAD, false);
-                // Logged once, and no fault: the condition is valid.
-                if !scope.is_evaluable() && before.is_none_or(Scope::is_evaluable) {
-                    tracing::warn!(
-                        "a matchCondition of the webhook cannot be evaluated here: Pods that it is about are not repaired"
-                    );
-                }
-                Some(scope)
+/// Reads for which Pods the webhook is called; `None` if that cannot be read.
+async fn read_scope(context: &Context, before: Option<&Scope>) -> Option<Scope> {
+    let names = context.settings.borrow().webhook_configurations.clone();
+    match Scope::read(&context.cluster, &names).await {
+        Ok(scope) => {
+            context.state.set_fault(SCOPE_UNREAD, false);
+            // Logged once, and no fault: the condition is valid.
+            if !scope.is_evaluable() && before.is_none_or(Scope::is_evaluable) {
+                tracing::warn!(
+                    "a matchCondition of the webhook cannot be evaluated here: Pods that it is about are not repaired"
+                );
             }
-            Err(error) => {
-                tracing::error!(%error, "{SCOPE_UNREAD}");
-                self.state.set_fault(SCOPE_UNREAD, true);
-                None
-            }
+            Some(scope)
+        }
+        Err(error) => {
+            tracing::error!(%error, "{SCOPE_UNREAD}");
+            context.state.set_fault(SCOPE_UNREAD, true);
+            None
         }
     }
+}
 
-    /// Decides on a Pod, and adds the tolerations of the pools that the decision opens.
-    async fn look(
-        &self,
-        writer: &Writer<'_>,
-        pod: &StoredPod,
-        since: Instant,
-        profile: Option<String>,
-    ) -> Look {
-        let snapshot = self.context.current.load_full();
-        let (Some(facts), Some(policy)) = (&pod.facts, snapshot.policy_for(profile.as_deref())) else {
-            return Look::Settled;
-        };
-        let wait = Wait::Until(Instant::now() + snapshot.budget);
-        let decided = snapshot.decide(policy, pod.namespace(), facts, wait);
-        let Some(decision) = decide::caught(decided).await else { return Look::Settled };
-        let ControllerSettings { repair: repairs, events: tells, .. } = *self.context.settings.borrow();
-        let is_temporary = is_temporary(decision.reason);
-        let is_closed = !decision.blockers.is_empty()
-            && !policy.pools.is_empty()
-            && policy.mode_for(facts) == Mode::Enforce;
-        if tells && is_closed && (!is_temporary || since.elapsed() >= TOLD) {
-            let note = || note::closed(&policy.pools, &decision.blockers);
-            self.context.recorder.record(ObjectEvent::on(pod, POOL_CLOSED), note);
-        }
-        if is_temporary {
-            return Look::Unknown;
-        }
-        let opened = decision.opened.clone();
-        let Some(patch) = patch_of(pod, facts, decision).filter(|_| repairs) else { return Look::Settled };
-        let written = repair(writer, &self.context.metrics, pod, &patch).await;
-        if tells && written == Some(Ok(())) {
-            self.context.recorder.record(ObjectEvent::on(pod, POOL_OPENED), || note::opened(opened));
-        }
-        Look::Tried(written)
+/// Decides on a Pod, and adds the tolerations of the pools that the decision opens.
+async fn look(writer: &Writer<'_>, pod: &StoredPod, since: Instant, profile: Option<String>) -> Look {
+    let context = writer.context;
+    let snapshot = context.current.load_full();
+    let (Some(facts), Some(policy)) = (&pod.facts, snapshot.policy_for(profile.as_deref())) else {
+        return Look::Settled;
+    };
+    let wait = Wait::Until(Instant::now() + snapshot.budget);
+    let decided = snapshot.decide(policy, pod.namespace(), facts, wait);
+    let Some(decision) = decide::caught(decided).await else { return Look::Settled };
+    let ControllerSettings { repair: repairs, events: tells, .. } = *context.settings.borrow();
+    let is_temporary = is_temporary(decision.reason);
+    let is_closed =
+        !decision.blockers.is_empty() && !policy.pools.is_empty() && policy.mode_for(facts) == Mode::Enforce;
+    if tells && is_closed && (!is_temporary || since.elapsed() >= TOLD) {
+        let note = || note::closed(&policy.pools, &decision.blockers);
+        context.recorder.record(ObjectEvent::on(pod, POOL_CLOSED), note);
     }
+    if is_temporary {
+        return Look::Unknown;
+    }
+    let opened = decision.opened.clone();
+    let Some(patch) = patch_of(pod, facts, decision).filter(|_| repairs) else { return Look::Settled };
+    let written = repair(writer, pod, &patch).await;
+    if tells && written == Some(Ok(())) {
+        context.recorder.record(ObjectEvent::on(pod, POOL_OPENED), || note::opened(opened));
+    }
+    Look::Tried(written)
 }
 
 /// Returns whether the next decision may differ, as a registry may answer otherwise by then.

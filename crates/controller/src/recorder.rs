@@ -25,9 +25,12 @@ const BURST: u32 = 100;
 /// remembered: a namespace is being deleted, has a quota of events, or the API server does not answer.
 const FAILED: (Duration, usize) = (Duration::from_secs(60), 4096);
 
-/// Queue of events; clones share it.
+/// Queue of events, and their writer. Clones share the queue.
 #[derive(Clone)]
 pub struct Recorder {
+    cluster: Arc<Cluster>,
+    /// Name of this process in events.
+    instance: String,
     book: Arc<Mutex<Book>>,
     more: Arc<Notify>,
     metrics: ControllerMetrics,
@@ -50,8 +53,8 @@ impl Default for Book {
 }
 
 impl Recorder {
-    pub fn new(metrics: ControllerMetrics) -> Self {
-        Self { book: Arc::default(), more: Arc::default(), metrics }
+    pub fn new(cluster: Arc<Cluster>, instance: String, metrics: ControllerMetrics) -> Self {
+        Self { cluster, instance, book: Arc::default(), more: Arc::default(), metrics }
     }
 
     /// Queues an event, unless one for the same object and reason was queued within the hour and not dropped.
@@ -69,54 +72,45 @@ impl Recorder {
         drop(book);
         self.more.notify_one();
     }
-}
 
-pub struct EventLoop {
-    pub leadership: Leadership,
-    pub cluster: Arc<Cluster>,
-    pub recorder: Recorder,
-    pub instance: String,
-    pub state: Reported,
-}
-
-impl EventLoop {
-    pub async fn run(&mut self) {
+    /// Writes the events while this replica leads.
+    pub(super) async fn run(&self, leadership: &Leadership, state: &Reported) {
         loop {
-            self.leadership.lead(self.work()).await;
+            leadership.lead(self.work(leadership, state)).await;
             // The next leader finds the events out by itself.
-            *self.recorder.book.lock() = Book::default();
-            self.state.set(State::Healthy);
+            *self.book.lock() = Book::default();
+            state.set(State::Healthy);
         }
     }
 
-    async fn work(&self) {
+    async fn work(&self, leadership: &Leadership, state: &Reported) {
         let pace = Pace::new(PER_SECOND, BURST);
         loop {
-            let next = self.recorder.book.lock().waiting.pop();
+            let next = self.book.lock().waiting.pop();
             let Some(event) = next else {
-                self.recorder.more.notified().await;
+                self.more.notified().await;
                 continue;
             };
-            let is_failing = self.recorder.book.lock().failed.contains(&event.namespace);
+            let is_failing = self.book.lock().failed.contains(&event.namespace);
             if !is_failing {
                 pace.turn().await;
-                if !self.leadership.holds() {
+                if !leadership.holds() {
                     return;
                 }
             }
-            if is_failing || !self.is_written(&event).await {
+            if is_failing || !self.is_written(&event, state).await {
                 // The event may be recorded again.
-                self.recorder.book.lock().told.remove(&event.name());
+                self.book.lock().told.remove(&event.name());
             }
         }
     }
 
     /// Writes an event. Returns whether the event exists now.
-    async fn is_written(&self, event: &ObjectEvent) -> bool {
+    async fn is_written(&self, event: &ObjectEvent, state: &Reported) -> bool {
         match event.write(&self.cluster, &self.instance).await {
             Ok(()) => {
-                self.recorder.metrics.events.with_label_values(&[event.kind.reason]).inc();
-                self.state.set(State::Healthy);
+                self.metrics.events.with_label_values(&[event.kind.reason]).inc();
+                state.set(State::Healthy);
                 true
             }
             // Another leader has written the event, or this one before its restart.
@@ -124,10 +118,10 @@ impl EventLoop {
             Err(error) => {
                 let (namespace, name, reason) = (&*event.namespace, &*event.object.name, event.kind.reason);
                 tracing::warn!(namespace, name, reason, %error, "an event cannot be written");
-                self.recorder.book.lock().failed.insert(namespace);
+                self.book.lock().failed.insert(namespace);
                 // The namespace may have been deleted.
                 if error != ClusterError::NotFound {
-                    self.state.set(State::Degraded("events cannot be written"));
+                    state.set(State::Degraded("events cannot be written"));
                 }
                 false
             }

@@ -5,7 +5,6 @@
 
 use serde_json::{Value, json};
 
-use super::ControllerMetrics;
 use super::loops::{Writer, Written};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
@@ -19,16 +18,11 @@ use tolerarch_support::concurrency::Tenant;
 pub(super) const PER_SECOND: u32 = 200;
 pub(super) const BURST: u32 = 100;
 
-pub(super) async fn repair(
-    writer: &Writer<'_>,
-    metrics: &ControllerMetrics,
-    pod: &StoredPod,
-    patch: &Value,
-) -> Written {
+pub(super) async fn repair(writer: &Writer<'_>, pod: &StoredPod, patch: &Value) -> Written {
     let (namespace, name) = (pod.namespace(), pod.name());
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let written = writer.patch(&Tenant::of(namespace), &path, PatchType::JSON, patch).await?;
-    let result = metrics.repaired(written);
+    let result = writer.context.metrics.repaired(written);
     let error = written.err().map(tracing::field::display);
     tracing::info!(namespace, pod = name, result, error, "repaired");
     Some(written)
@@ -55,13 +49,14 @@ pub(super) fn patch_of(pod: &StoredPod, facts: &Pod<'_>, decision: Decision<'_>)
 #[cfg(test)]
 mod tests {
     use http::Method;
+    use tokio::sync::watch;
 
     use super::*;
-    use crate::Leadership;
+    use crate::ControllerSettings;
     use crate::pace::Pace;
-    use crate::testing::Log;
-    use tolerarch_kubernetes::cluster::testing::Objects;
-    use tolerarch_support::metrics::Metrics;
+    use crate::testing::{Log, context};
+    use tolerarch_engine::decide::testing::Bench;
+    use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
 
     #[tokio::test]
     async fn the_log_says_what_came_of_it_in_plain_words() {
@@ -70,12 +65,12 @@ mod tests {
         let pod = json!({"metadata": metadata, "spec": {"containers": [{"image": "nginx"}]}});
         objects.put("/api/v1/namespaces/team/pods/web", pod.clone());
         let pod = StoredPod::of_value(&pod).unwrap();
-        let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
-        let (cluster, leadership) = (objects.cluster(), Leadership::held());
-        let writer = Writer::new(&cluster, &leadership, Pace::new(PER_SECOND, BURST));
-        repair(&writer, &metrics, &pod, &json!([])).await;
+        let (bench, lists) = (Bench::new().await, Lists::start().await);
+        let context = context(&bench, &lists, &objects, &watch::Sender::new(ControllerSettings::default()));
+        let writer = Writer::new(&context, Pace::new(PER_SECOND, BURST));
+        repair(&writer, &pod, &json!([])).await;
         objects.refuse(Some((Method::PATCH, "/pods/", 403)));
-        repair(&writer, &metrics, &pod, &json!([])).await;
+        repair(&writer, &pod, &json!([])).await;
         let text = log.text();
         let ends = [r#"pod="web" result="repaired""#, r#"pod="web" result="forbidden" error=forbidden"#];
         assert!(text.lines().zip(ends).all(|(line, end)| line.ends_with(end)), "{text}");

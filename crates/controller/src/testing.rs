@@ -5,14 +5,18 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use tokio::sync::watch;
 use tokio::time::Duration;
 use tracing::Dispatch;
 use tracing::dispatcher::DefaultGuard;
 use tracing::subscriber::NoSubscriber;
 
-use crate::{ControllerSettings, Learner};
+use crate::{Context, ControllerMetrics, ControllerSettings, Leadership, Learner, Recorder};
+use tolerarch_engine::decide::testing::Bench;
 use tolerarch_kubernetes::cluster::OwnedName;
-use tolerarch_kubernetes::cluster::testing::Objects;
+use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
+use tolerarch_support::health::Reported;
+use tolerarch_support::metrics::Metrics;
 
 /// How long a test waits for what has to come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -21,6 +25,29 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) fn learner(objects: &Objects) -> Arc<Learner> {
     let name = ControllerSettings::default().failed_images();
     Learner::new(Arc::new(objects.cluster()), OwnedName { namespace: "team".into(), name }).into()
+}
+
+/// What a loop of a leader has, in a cluster with these lists and objects.
+pub(crate) fn context(
+    bench: &Bench,
+    lists: &Lists,
+    objects: &Objects,
+    settings: &watch::Sender<ControllerSettings>,
+) -> Context {
+    let cluster = Arc::new(objects.cluster());
+    let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
+    Context {
+        leadership: Leadership::held(),
+        watcher: lists.watcher(),
+        current: bench.current.clone(),
+        settings: settings.subscribe(),
+        recorder: Recorder::new(Arc::clone(&cluster), "a".into(), metrics.clone()),
+        metrics,
+        learner: learner(objects),
+        cluster,
+        is_discovered: Arc::new(|| true),
+        state: Reported::default(),
+    }
 }
 
 /// What is logged by this thread from now on.

@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::testing::{PATIENCE, learner};
-use crate::{ControllerMetrics, Elector, Recorder};
+use crate::testing::{PATIENCE, context};
+use crate::{ControllerMetrics, ControllerSettings, Elector};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_kubernetes::cluster::{ObjectName, OwnedName};
+use tolerarch_support::metrics::Metrics;
 
 const CONFIGURATION: &str =
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-tolerarch";
@@ -43,21 +44,9 @@ async fn until(bench: &Bench, lists: &Lists, census: Duration, what: impl Fn(&st
     let counts = ControllerMetrics::register(&metrics).unwrap();
     let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
     let mut elector = Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &counts);
-    let (_sender, settings) = watch::channel(ControllerSettings { census, ..ControllerSettings::default() });
-    let mut census = CensusLoop {
-        context: Context {
-            leadership: elector.leadership(),
-            cluster: Arc::new(objects.cluster()),
-            watcher: lists.watcher(),
-            current: bench.current.clone(),
-            settings,
-            metrics: counts.clone(),
-            recorder: Recorder::new(counts),
-            learner: learner(&objects),
-        },
-        metrics: CensusMetrics::register(&metrics).unwrap(),
-        state: Reported::default(),
-    };
+    let settings = watch::Sender::new(ControllerSettings { census, ..ControllerSettings::default() });
+    let context = context(bench, lists, &objects, &settings);
+    let context = Context { leadership: elector.leadership(), metrics: counts, ..context };
     let reached = async {
         while !what(&metrics.render().unwrap()) {
             sleep(StdDuration::from_millis(20)).await;
@@ -65,7 +54,7 @@ async fn until(bench: &Bench, lists: &Lists, census: Duration, what: impl Fn(&st
     };
     tokio::select! {
         _ = elector.run() => {}
-        () = census.run() => {}
+        () = run(&context) => {}
         () = reached => {}
         () = sleep(PATIENCE) => panic!("not reached: {}", metrics.render().unwrap()),
     }
@@ -134,9 +123,9 @@ async fn the_cluster_is_counted_again_and_again() {
 #[tokio::test]
 async fn a_replica_that_does_not_count_shows_nothing() {
     let metrics = Metrics::new([]).unwrap();
-    let shown = CensusMetrics::register(&metrics).unwrap();
-    shown.show(&Count::default().totals(&[]), [0, 0]);
+    let shown = ControllerMetrics::register(&metrics).unwrap();
+    shown.show_census(&Count::default().totals(&[]), [("mode", 0), ("profile", 0)]);
     assert!(metrics.render().unwrap().contains(r#"tolerarch_cluster_workloads{support="all"} 0"#));
-    shown.clear();
+    shown.clear_census();
     assert!(!metrics.render().unwrap().contains("tolerarch_cluster_"));
 }

@@ -5,13 +5,12 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::testing::learner;
-use crate::{ControllerMetrics, ControllerSettings, Leadership, Recorder};
+use crate::ControllerSettings;
+use crate::testing::context;
 use tolerarch_engine::decide::Snapshot;
 use tolerarch_engine::decide::testing::Bench;
-use tolerarch_engine::lessons::{Evidence, Lesson, Lessons, Timestamp};
+use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, Lessons, Timestamp};
 use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
-use tolerarch_support::metrics::Metrics;
 
 const EVICTION: &str = "/api/v1/namespaces/team/pods/web-1/eviction";
 
@@ -43,7 +42,7 @@ fn owner(kind: &str, uid: &str, controller: bool) -> Value {
 #[tokio::test(start_paused = true)]
 async fn only_pods_that_others_replace_are_evicted_and_few_of_a_workload() {
     let mut evicted = Recently::new(REMEMBERED.0, REMEMBERED.1);
-    let mut is_candidate = |pod: &StoredPod| candidate(&mut evicted, pod, &failed()).is_some();
+    let mut is_candidate = |pod: &StoredPod| claim(&mut evicted, pod);
     let own = pod(POOLS_KEY, &owner("ReplicaSet", "a", true));
     for (why, pod) in [
         ("nobody creates another one", pod(POOLS_KEY, &json!([]))),
@@ -69,23 +68,13 @@ async fn only_pods_that_others_replace_are_evicted_and_few_of_a_workload() {
 #[tokio::test(start_paused = true)]
 async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
     let (bench, objects) = (Bench::new().await, Objects::start().await);
-    let (sender, settings) =
-        watch::channel(ControllerSettings { evict_failed: true, ..ControllerSettings::default() });
-    let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
-    let context = Context {
-        leadership: Leadership::held(),
-        cluster: Arc::new(objects.cluster()),
-        watcher: Lists::start().await.watcher(),
-        current: bench.current.clone(),
-        settings,
-        recorder: Recorder::new(metrics.clone()),
-        learner: learner(&objects),
-        metrics,
-    };
-    let mut evicted = Recently::new(REMEMBERED.0, REMEMBERED.1);
+    let settings =
+        watch::Sender::new(ControllerSettings { evict_failed: true, ..ControllerSettings::default() });
+    let context = context(&bench, &Lists::start().await, &objects, &settings);
     let own = pod(POOLS_KEY, &owner("ReplicaSet", "a", true));
-    let mut candidate = || candidate(&mut evicted, &own, &failed()).unwrap();
-    assert_eq!(candidate().evict(&context).await, None, "nothing is recorded");
+    let image = failed().digest;
+    let evict = || evict(&context, own.clone(), image);
+    assert_eq!(evict().await, None, "nothing is recorded");
 
     let mut record = Lessons::default();
     record.record(Lesson::Image(failed()), Timestamp::now());
@@ -99,15 +88,14 @@ async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
         assert!(objects.all(EVICTION).is_empty());
         objects.refuse(None);
     };
-    let one = candidate();
-    assert_eq!(tokio::join!(one.evict(&context), budget).0, Some(Ok(())));
+    assert_eq!(tokio::join!(evict(), budget).0, Some(Ok(())));
     let evictions = objects.all(EVICTION);
     assert_eq!(evictions[0]["deleteOptions"]["preconditions"]["uid"], "uid-1", "{evictions:?}");
 
     objects.refuse(Some((Method::POST, "/eviction", 403)));
     let before = objects.requests();
-    assert_eq!(candidate().evict(&context).await, Some(Err(ClusterError::Forbidden)));
+    assert_eq!(evict().await, Some(Err(ClusterError::Forbidden)));
     assert_eq!(objects.requests(), before + 1);
-    sender.send_modify(|settings| settings.evict_failed = false);
-    assert_eq!(candidate().evict(&context).await, None);
+    settings.send_modify(|settings| settings.evict_failed = false);
+    assert_eq!(evict().await, None);
 }

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::testing::{PATIENCE, learner};
-use crate::{ControllerMetrics, Elector, EventLoop, Leadership, Recorder};
+use crate::testing::{PATIENCE, context, learner};
+use crate::{ControllerMetrics, Elector, Leadership};
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_engine::lessons::{Lessons, Timestamp};
@@ -86,38 +86,19 @@ impl World {
         let cluster = Arc::new(self.objects.cluster());
         let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
-        let mut elector = Elector::new(Arc::clone(&cluster), lease, "a".into(), &metrics);
-        let recorder = Recorder::new(metrics.clone());
-        let settings = ControllerSettings { pod_logs, ..ControllerSettings::default() };
-        let (_sender, settings) = watch::channel(settings);
-        let mut events = EventLoop {
-            leadership: elector.leadership(),
-            cluster: Arc::clone(&cluster),
-            recorder: recorder.clone(),
-            instance: "a".into(),
-            state: Reported::default(),
-        };
-        let mut failing = FailingPods {
-            context: Context {
-                leadership: elector.leadership(),
-                cluster,
-                watcher: self.lists.watcher(),
-                current: self.bench.current.clone(),
-                settings,
-                recorder,
-                learner: learner(&self.objects),
-                metrics,
-            },
-            state: Reported::default(),
-        };
+        let mut elector = Elector::new(cluster, lease, "a".into(), &metrics);
+        let settings = watch::Sender::new(ControllerSettings { pod_logs, ..ControllerSettings::default() });
+        let context = context(&self.bench, &self.lists, &self.objects, &settings);
+        let context = Context { leadership: elector.leadership(), ..context };
+        let of_events = Reported::default();
         let reached = async {
             while !what() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
         tokio::select! {
-            () = failing.run() => {}
-            () = events.run() => {}
+            () = run(&context) => {}
+            () = context.recorder.run(&context.leadership, &of_events) => {}
             () = elector.run() => {}
             () = reached => {}
             () = tokio::time::sleep(PATIENCE) => panic!("not reached: {:?}", self.told()),
@@ -217,21 +198,8 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
     world.pod("team", "silent", &both, &ended(""));
     world.log("silent", EXEC);
     let settings = ControllerSettings { pod_logs: true, ..ControllerSettings::default() };
-    let (_sender, settings) = watch::channel(settings);
-    let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
-    let failing = FailingPods {
-        context: Context {
-            leadership: Leadership::held(),
-            cluster: Arc::new(world.objects.cluster()),
-            watcher: world.lists.watcher(),
-            current: world.bench.current.clone(),
-            settings,
-            recorder: Recorder::new(metrics.clone()),
-            learner: learner(&world.objects),
-            metrics,
-        },
-        state: Reported::default(),
-    };
+    let settings = watch::Sender::new(settings);
+    let context = context(&world.bench, &world.lists, &world.objects, &settings);
     let until = async |what: &str, is_so: &dyn Fn() -> bool| {
         let begun = tokio::time::Instant::now();
         while !is_so() {
@@ -243,7 +211,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         for (what, path) in [(NO_LOGS, "/log"), (NO_NODES, "/nodes/"), (NO_NAMESPACES, "/v1/namespaces/")] {
             world.objects.refuse(Some((http::Method::GET, path, 403)));
             world.pod("team", &format!("silent-{}", path.len()), &both, &ended(""));
-            until(what, &|| failing.state.has(what)).await;
+            until(what, &|| context.state.has(what)).await;
             world.pod("team", &format!("lies-{}", path.len()), &both, &ended(EXEC));
             for refused in [Some((http::Method::GET, path, 403)), None] {
                 world.objects.refuse(refused.clone());
@@ -252,12 +220,12 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
                 tokio::time::advance(TRY).await;
                 tokio::time::resume();
                 until(what, &|| world.objects.requests() > before).await;
-                until(what, &|| failing.state.has(what) == refused.is_some()).await;
+                until(what, &|| context.state.has(what) == refused.is_some()).await;
             }
         }
     };
     tokio::select! {
-        () = failing.follow() => {}
+        () = follow(&context) => {}
         () = checked => {}
     }
 }
@@ -434,25 +402,13 @@ async fn a_pod_that_is_only_observed_is_not_to_be_evicted() {
     let world = World::new().await;
     let image = world.bench.image("lies", &THREE);
     world.fails("lies", &image, &world.digest("lies"), &json!({}));
-    let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
-    let failing = FailingPods {
-        context: Context {
-            leadership: Leadership::held(),
-            cluster: Arc::new(world.objects.cluster()),
-            watcher: world.lists.watcher(),
-            current: world.bench.current.clone(),
-            settings: watch::channel(ControllerSettings::default()).1,
-            recorder: Recorder::new(metrics.clone()),
-            learner: learner(&world.objects),
-            metrics,
-        },
-        state: Reported::default(),
-    };
+    let settings = watch::Sender::new(ControllerSettings::default());
+    let context = context(&world.bench, &world.lists, &world.objects, &settings);
     for mode in [Mode::Enforce, Mode::Observe] {
         world.bench.decide_by(Policy { mode, ..Policy::default() });
         let pod = StoredPod::of_value(&world.lists.get(StoredPod::PATH, "lies")).unwrap();
-        let (pod, failures) = failing.failing(pod).unwrap();
-        let look = failing.look(&pod, &failures, &lookup_limits(LOOKS)).await.unwrap();
+        let (pod, failures) = failing(&context, pod).unwrap();
+        let look = look(&context, &pod, &failures, &lookup_limits(LOOKS)).await.unwrap();
         assert_eq!(look.failed.is_some(), mode == Mode::Enforce);
     }
 }

@@ -163,7 +163,7 @@ impl Replica {
                             sleep(SECOND / 10).await;
                         }
                     };
-                    leadership.lead(acts).await.unwrap_or(());
+                    leadership.lead(acts).await;
                 }
             };
             tokio::join!(elector.run(), act);

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::*;
-use crate::testing::{Log, PATIENCE, learner};
-use crate::{ControllerMetrics, ControllerSettings, Elector, Recorder};
+use crate::testing::{Log, PATIENCE, context};
+use crate::{ControllerMetrics, ControllerSettings, Elector};
 use tolerarch_engine::decide::testing::Bench;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
@@ -66,18 +66,11 @@ impl World {
         let objects = Objects::start().await;
         let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
         let mut elector = Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &self.counts);
-        let mut taints = NodeTaints {
-            context: Context {
-                leadership: elector.leadership(),
-                cluster: Arc::new(self.nodes.cluster()),
-                watcher: self.nodes.watcher(),
-                current: Bench::new().await.current.clone(),
-                settings: self.settings.subscribe(),
-                metrics: self.counts.clone(),
-                recorder: Recorder::new(self.counts.clone()),
-                learner: learner(&objects),
-            },
-            state: Reported::default(),
+        let context = Context {
+            leadership: elector.leadership(),
+            cluster: Arc::new(self.nodes.cluster()),
+            metrics: self.counts.clone(),
+            ..context(&Bench::new().await, &self.nodes, &objects, &self.settings)
         };
         let reached = async {
             while !what() {
@@ -86,7 +79,7 @@ impl World {
         };
         tokio::select! {
             _ = elector.run() => {}
-            () = taints.run() => {}
+            () = run(&context) => {}
             () = reached => {}
             () = sleep(PATIENCE) => panic!("not reached"),
         }

@@ -5,8 +5,8 @@ use testregistry::Fault;
 use tokio::sync::watch;
 
 use super::*;
-use crate::testing::{PATIENCE, learner};
-use crate::{ControllerMetrics, ControllerSettings, Elector, EventLoop, Leadership, Recorder};
+use crate::testing::{PATIENCE, context};
+use crate::{ControllerMetrics, ControllerSettings, Elector, Recorder};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_images::credentials::Credentials;
 use tolerarch_images::resolver::CacheSettings;
@@ -108,29 +108,12 @@ impl World {
             name: ObjectName::new("controller").unwrap(),
         };
         let mut elector = Elector::new(Arc::clone(&cluster), lease, "a".into(), &self.counts);
-        let (_sender, settings) = watch::channel(settings);
-        let recorder = Recorder::new(self.counts.clone());
-        let mut events = EventLoop {
-            leadership: elector.leadership(),
-            cluster: Arc::clone(&cluster),
-            recorder: recorder.clone(),
-            instance: "a".into(),
-            state: Reported::default(),
-        };
-        let mut pending = PendingPods {
-            context: Context {
-                leadership: elector.leadership(),
-                cluster,
-                watcher: self.lists.watcher(),
-                current: self.bench.current.clone(),
-                settings,
-                recorder: recorder.clone(),
-                learner: learner(&self.objects),
-                metrics: self.counts.clone(),
-            },
-            is_discovered: Box::new(|| true),
-            state: Reported::default(),
-        };
+        let settings = watch::Sender::new(settings);
+        let context = context(&self.bench, &self.lists, &self.objects, &settings);
+        let recorder = Recorder::new(cluster, "a".into(), self.counts.clone());
+        let (leadership, metrics) = (elector.leadership(), self.counts.clone());
+        let context = Context { leadership, metrics, recorder, ..context };
+        let of_events = Reported::default();
         let reached = async {
             while !what() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -138,8 +121,8 @@ impl World {
         };
         tokio::select! {
             _ = elector.run() => {}
-            () = pending.run() => {}
-            () = events.run() => {}
+            () = run(&context) => {}
+            () = context.recorder.run(&context.leadership, &of_events) => {}
             () = reached => {}
             () = tokio::time::sleep(PATIENCE) => panic!("not reached"),
         }
@@ -292,22 +275,9 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
     let world = World::new().await;
     let both = world.bench.image("both", &BOTH);
     world.pod("team", "web", &both);
-    let (_sender, settings) = watch::channel(ControllerSettings::default());
-    let pending = PendingPods {
-        context: Context {
-            leadership: Leadership::held(),
-            cluster: Arc::new(world.objects.cluster()),
-            watcher: world.lists.watcher(),
-            current: world.bench.current.clone(),
-            settings,
-            recorder: Recorder::new(world.counts.clone()),
-            learner: learner(&world.objects),
-            metrics: world.counts.clone(),
-        },
-        is_discovered: Box::new(|| true),
-        state: Reported::default(),
-    };
-    let component = tolerarch_support::health::Component::new("pending-pods").reported(pending.state.clone());
+    let settings = watch::Sender::new(ControllerSettings::default());
+    let context = context(&world.bench, &world.lists, &world.objects, &settings);
+    let component = tolerarch_support::health::Component::new("pending-pods").reported(context.state.clone());
     let health = tolerarch_support::health::Health::register(&world.metrics, vec![component]).unwrap();
     let is_healthy = || {
         health.check();
@@ -351,11 +321,11 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         for (what, take, give) in &rights {
             take();
             pass(what).await;
-            until(what, &|| pending.state.has(what)).await;
+            until(what, &|| context.state.has(what)).await;
             // Meanwhile the others are used again and again.
             for _ in 0..3 {
                 pass(what).await;
-                assert!(pending.state.has(what) && !is_healthy(), "{what}");
+                assert!(context.state.has(what) && !is_healthy(), "{what}");
             }
             give();
             pass(what).await;
@@ -364,7 +334,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         }
     };
     tokio::select! {
-        () = pending.follow() => {}
+        () = follow(&context) => {}
         () = checked => {}
     }
 }

@@ -24,8 +24,10 @@ struct World {
 impl World {
     async fn new() -> Self {
         let metrics = Metrics::new([]).unwrap();
-        let recorder = Recorder::new(ControllerMetrics::register(&metrics).unwrap());
-        Self { objects: Objects::start().await, metrics, recorder, state: Reported::default() }
+        let objects = Objects::start().await;
+        let counts = ControllerMetrics::register(&metrics).unwrap();
+        let recorder = Recorder::new(Arc::new(objects.cluster()), "a".into(), counts);
+        Self { objects, metrics, recorder, state: Reported::default() }
     }
 
     fn record(&self, namespace: &str, name: &str) {
@@ -45,21 +47,15 @@ impl World {
         let cluster = Arc::new(self.objects.cluster());
         let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
-        let mut elector = Elector::new(Arc::clone(&cluster), lease, "a".into(), &metrics);
-        let mut events = EventLoop {
-            leadership: elector.leadership(),
-            cluster,
-            recorder: self.recorder.clone(),
-            instance: "a".into(),
-            state: self.state.clone(),
-        };
+        let mut elector = Elector::new(cluster, lease, "a".into(), &metrics);
+        let leadership = elector.leadership();
         let reached = async {
             while !what() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         tokio::select! {
-            () = events.run() => {}
+            () = self.recorder.run(&leadership, &self.state) => {}
             () = elector.run() => {}
             () = reached => {}
             () = tokio::time::sleep(PATIENCE) => panic!("not reached"),
