@@ -7,9 +7,9 @@ mod pods;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
-use self::pods::Pods;
+use self::pods::{Look, Pods};
 use super::ControllerSettings;
-use super::loops::{Context, Writer, Written};
+use super::loops::{Context, Writer};
 use super::note::{self, POOL_CLOSED, POOL_OPENED};
 use super::pace::Pace;
 use super::repair::{self, patch_of, repair};
@@ -35,14 +35,6 @@ const PODS_UNREAD: &str = "the Pods without a node cannot be read";
 const NAMESPACES_UNREAD: &str = "the namespaces cannot be read";
 const SCOPE_UNREAD: &str = "the webhook configurations cannot be read";
 const FORBIDDEN: &str = "Pods cannot be repaired: a right is missing, or the fence is in the way";
-
-/// Result of a decision on a Pod.
-enum Look {
-    /// The Pod's images are known, or do not matter.
-    Settled,
-    Unknown,
-    Tried(Written),
-}
 
 pub(super) async fn run(context: &Context) {
     loop {

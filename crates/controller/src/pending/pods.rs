@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tokio::time::{Duration, Instant};
 
-use super::Look;
+use crate::loops::Written;
 use tolerarch_core::pod::Kept;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod};
 
@@ -24,6 +24,14 @@ pub(super) const TRIES: u32 = 3;
 const RETRY: Duration = Duration::from_secs(2);
 /// Longest pause if the cause is not the Pod: no answer, or a missing right.
 const LONGEST: Duration = Duration::from_secs(600);
+
+/// Result of a decision on a Pod.
+pub(super) enum Look {
+    /// The Pod's images are known, or do not matter.
+    Settled,
+    Unknown,
+    Tried(Written),
+}
 
 struct Waiting {
     pod: StoredPod,
