@@ -35,7 +35,7 @@ pub use toleration::Toleration;
 use crate::image::{ImageRef, LookupError};
 use crate::reason::Reason;
 use json::{ITEMS, Texts, first, list, object_or_default, or_default, read_small};
-use keys::{Labels, MIRROR_KEY, Picked};
+use keys::{Labels, MIRROR_KEY, Member, Picked};
 use tolerarch_text::json::{Object, Unread};
 
 /// The label of nodes for their operating system, and its value that excludes a Pod.
@@ -45,6 +45,8 @@ const WINDOWS: &str = "windows";
 pub(crate) const DAEMON_SET: &str = "DaemonSet";
 /// Maximal number of pull secrets of one Pod that are used.
 const PULL_SECRETS: usize = 16;
+/// Bytes for each image beside its text, while it is looked up: its usage, and the rest of the full reference.
+const USAGE: usize = size_of::<Usage<'_>>() + 96;
 
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
@@ -161,6 +163,23 @@ pub struct Usage<'p> {
     pub given: &'p str,
     pub image: Result<ImageRef, LookupError>,
     pub purpose: Purpose,
+}
+
+kept! {
+    Text { 0 }
+    Unread { 0 }
+    Pod { metadata, spec, template_of; bytes, applied }
+    Metadata { name, generate_name, owner_references, labels, annotations; is_there }
+    Owner { kind, name; controller }
+    Labels { own, all }
+    Picked { members; count, bytes }
+    Member { text; key }
+    Spec { node_name, os, node_selector, affinity, containers, init_containers, volumes, image_pull_secrets, tolerations }
+    Named { name }
+    Container { image, image_pull_policy } + USAGE
+    Volume { image } + USAGE
+    VolumeImage { reference, pull_policy }
+    Toleration { key, operator, value, effect; toleration_seconds }
 }
 
 impl<'a> Pod<'a> {

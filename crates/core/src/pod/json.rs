@@ -17,7 +17,7 @@ const SMALL: usize = 64 << 10;
 /// A text that borrows from the JSON unless it had to be unescaped; empty if it is null or absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
-pub struct Text<'a>(Cow<'a, str>);
+pub struct Text<'a>(pub(super) Cow<'a, str>);
 
 /// A text that is not null. (serde borrows into a plain `Cow<str>` field, but not within an `Option` or a list.)
 #[derive(Deserialize)]
@@ -78,7 +78,7 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> serde_json::Result
 }
 
 pub(super) fn read_small<'p, T: Deserialize<'p> + Default>(json: Option<&'p Unread<'_>>) -> Option<T> {
-    json.map_or_else(|| Some(T::default()), |json| if json.size() > SMALL { None } else { json.read() })
+    json.map_or_else(|| Some(T::default()), |json| if json.0.len() > SMALL { None } else { json.read() })
 }
 
 pub(super) fn object_or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(

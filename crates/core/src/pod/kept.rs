@@ -1,12 +1,7 @@
 //! Memory of a decoded Pod, and its copy without the bytes that it was read from, for the time in which it waits. Most
 //! of a large review is nothing that a decision needs. Lists may be much larger decoded than as JSON (`{}`).
 
-use super::keys::{Labels, Member, Picked};
-use super::{Container, Metadata, Named, Owner, Pod, Spec, Text, Toleration, Usage, Volume, VolumeImage};
-use tolerarch_text::json::Unread;
-
-/// Bytes for each image beside its text, while it is looked up: its usage, and the rest of the full reference.
-const USAGE: usize = size_of::<Usage<'_>>() + 96;
+use std::borrow::Cow;
 
 /// A value that may have to wait: a decoded Pod, its parts, and types that hold one.
 pub trait Kept {
@@ -16,23 +11,13 @@ pub trait Kept {
     fn held(&self) -> usize;
 }
 
-impl Kept for Text<'_> {
-    type Owned = Text<'static>;
-    fn into_owned(self) -> Text<'static> {
-        String::from(self).into()
+impl Kept for Cow<'_, str> {
+    type Owned = Cow<'static, str>;
+    fn into_owned(self) -> Cow<'static, str> {
+        self.into_owned().into()
     }
     fn held(&self) -> usize {
-        self.as_str().len()
-    }
-}
-
-impl Kept for Unread<'_> {
-    type Owned = Unread<'static>;
-    fn into_owned(self) -> Unread<'static> {
-        self.into_owned()
-    }
-    fn held(&self) -> usize {
-        self.size()
+        self.len()
     }
 }
 
@@ -59,7 +44,7 @@ impl<T: Kept> Kept for Vec<T> {
 /// Implements [`Kept`] for structs: their fields, behind a semicolon those that hold nothing elsewhere, and optionally
 /// bytes that each struct holds beside them.
 macro_rules! kept {
-    ($($name:ident { $($field:ident),* $(; $($plain:ident),*)? } $(+ $more:ident)?)*) => {$(
+    ($($name:ident { $($field:tt),* $(; $($plain:ident),*)? } $(+ $more:ident)?)*) => {$(
         impl Kept for $name<'_> {
             type Owned = $name<'static>;
             fn into_owned(self) -> Self::Owned {
@@ -72,18 +57,3 @@ macro_rules! kept {
     )*};
 }
 pub(crate) use kept;
-
-kept! {
-    Pod { metadata, spec, template_of; bytes, applied }
-    Metadata { name, generate_name, owner_references, labels, annotations; is_there }
-    Owner { kind, name; controller }
-    Labels { own, all }
-    Picked { members; count, bytes }
-    Member { text; key }
-    Spec { node_name, os, node_selector, affinity, containers, init_containers, volumes, image_pull_secrets, tolerations }
-    Named { name }
-    Container { image, image_pull_policy } + USAGE
-    Volume { image } + USAGE
-    VolumeImage { reference, pull_policy }
-    Toleration { key, operator, value, effect; toleration_seconds }
-}

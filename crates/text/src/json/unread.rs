@@ -11,7 +11,7 @@ use super::reader::{TEXT, read};
 
 /// The text of a value. Keeping it costs no more than skipping the value, and the fast reader borrows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Unread<'a>(Cow<'a, str>);
+pub struct Unread<'a>(pub Cow<'a, str>);
 
 impl Unread<'_> {
     /// Reads the value; `None` if it is no `T`, or written in an unusual way.
@@ -22,14 +22,6 @@ impl Unread<'_> {
     /// Returns whether `text`, which needs no escapes, may be in one of the value's strings.
     pub fn may_have(&self, text: &str) -> bool {
         self.0.contains(text) || self.0.contains('\\')
-    }
-
-    pub fn size(&self) -> usize {
-        self.0.len()
-    }
-
-    pub fn into_owned(self) -> Unread<'static> {
-        Unread(self.0.into_owned().into())
     }
 }
 
@@ -104,7 +96,7 @@ mod tests {
         }
         let deep = format!(r#"{{"part": {}{} }}"#, "[".repeat(100), "] ".repeat(100));
         let deep: Outer<'_> = serde_json::from_str(&deep).unwrap();
-        assert_eq!(deep.part.unwrap().size(), 200);
+        assert_eq!(deep.part.unwrap().0.len(), 200);
         let strings: Outer<'_> = serde_json::from_str(r#"{"part": [ "a \" b", "\\", "c d" ]}"#).unwrap();
         assert_eq!(&*strings.part.unwrap().0, r#"["a \" b","\\","c d"]"#);
         for none in [json!({"part": null}), json!({})] {
