@@ -38,41 +38,26 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct First<T, const N: usize>(pub Vec<T>);
 
-impl<T, const N: usize> First<T, N> {
-    pub fn is_cut(&self) -> bool {
-        self.0.len() > N
-    }
-}
-
 impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for First<T, N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Some<T, const N: usize>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Some<T, N> {
+        struct Items<T, const N: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Items<T, N> {
             type Value = Vec<T>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
                 let mut first = Vec::new();
-                while first.len() <= N {
-                    match items.next_element()? {
-                        Option::Some(item) => first.push(item),
-                        None => return Ok(first),
-                    }
+                while first.len() <= N
+                    && let Some(item) = items.next_element()?
+                {
+                    first.push(item);
                 }
                 while items.next_element::<IgnoredAny>()?.is_some() {}
                 Ok(first)
             }
         }
-        deserializer.deserialize_seq(Some::<T, N>(PhantomData)).map(Self)
-    }
-}
-
-impl<T> std::ops::Deref for Object<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
+        deserializer.deserialize_seq(Items::<T, N>(PhantomData)).map(Self)
     }
 }
 

@@ -235,7 +235,7 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
         Media::Index if body.config.is_some() || body.layers.is_some() => Err(ManifestError::Both),
         Media::Manifest if body.manifests.is_some() => Err(ManifestError::Both),
         Media::Index => match body.manifests {
-            Some(entries) if entries.is_cut() => Err(ManifestError::Entries),
+            Some(First(entries)) if entries.len() > ENTRIES => Err(ManifestError::Entries),
             entries => index(entries.map_or(Vec::new(), |First(entries)| entries)),
         },
         Media::Manifest => image(body.config),
@@ -248,7 +248,7 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
 fn index(descriptors: Vec<Object<DescriptorJson>>) -> Result<Content, ManifestError> {
     let listed = descriptors.into_iter().map(|Object(descriptor)| {
         let kind = entry_kind(&descriptor);
-        let platform = descriptor.platform.as_ref();
+        let platform = descriptor.platform.as_ref().map(|Object(platform)| platform);
         let preference = platform.map_or(Preference::LAST, |platform| platform.preference());
         let info = EntryInfo {
             platform: platform.map_or_else(String::new, |platform| platform.platform().to_string()),
@@ -271,12 +271,12 @@ fn entry_kind(descriptor: &DescriptorJson) -> EntryKind {
     let annotations = descriptor.annotations.as_ref();
     let is_attestation =
         annotations.is_some_and(|annotations| annotations.kind.as_deref() == Some("attestation-manifest"));
-    if descriptor.platform.as_ref().is_some_and(|platform| platform.platform().is_unknown()) {
+    if descriptor.platform.as_ref().is_some_and(|Object(own)| own.platform().is_unknown()) {
         return EntryKind::Skipped(if is_attestation { Skip::Attestation } else { Skip::UnknownPlatform });
     }
     let is_artifact =
         descriptor.artifact_type.as_ref().is_some_and(|kind| !kind.is_empty() && !is_image_config(kind));
-    let nodes = descriptor.platform.as_ref().map(|platform| platform.nodes());
+    let nodes = descriptor.platform.as_ref().map(|Object(platform)| platform.nodes());
     match (media(descriptor.media_type.as_deref().unwrap_or_default()), nodes) {
         (Media::Manifest, Some(nodes)) => {
             EntryKind::Runs { nodes, is_doubtful: is_attestation || is_artifact }
