@@ -10,7 +10,7 @@ use tolerarch::cli::check::workload::{self, Content, Given};
 use tolerarch::config::{Location, Sources};
 use tolerarch_core::decision::testing;
 use tolerarch_core::image::ImageRef;
-use tolerarch_text::yaml::{self, Copies, Dialect, Fault};
+use tolerarch_text::yaml::{self, Dialect, Fault};
 
 pub use tolerarch_core::decision::testing::review;
 pub use tolerarch_core::review::testing::json;
@@ -45,7 +45,7 @@ pub fn reference(data: &[u8]) -> bool {
 /// What was read of YAML, written as JSON, which is YAML too, is read as the same again.
 pub fn yaml(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else { return false };
-    let read = |text: &str| yaml::read(text, Dialect::Kubernetes, &mut Copies::default());
+    let read = |text: &str| yaml::read(text, Dialect::Kubernetes);
     let nodes = read(text).unwrap_or_default();
     for node in &nodes {
         let value = node.value();

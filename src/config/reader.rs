@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::shape::{Content, Names, Shape, Value};
-use tolerarch_text::yaml::{self, Copies, Data, Dialect, Key, Node};
+use tolerarch_text::yaml::{self, Data, Dialect, Key, Node};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
@@ -56,7 +56,7 @@ pub(super) struct Reader {
 impl Reader {
     /// Reads the only document of a file over the defaults in `shape`; returns the document.
     pub(super) fn document(&mut self, text: &str, shape: Shape<'_>) -> Option<Node> {
-        match yaml::read(text, Dialect::Text, &mut Copies::default()) {
+        match yaml::read(text, Dialect::Text) {
             Err(error) => self.fault(Location::Line(error.line), error.message),
             Ok(documents) => match &*documents {
                 [_, second, ..] => self.fault(place(second), "a second document: a configuration is one"),

@@ -10,6 +10,8 @@ use serde_json::{Number, Value};
 const DEPTH: usize = 100;
 /// Maximal number of nodes of one document: some hundred MB.
 const NODES: usize = 5_000_000;
+/// Maximal bytes of copies of aliased nodes, in all documents of a file: they are in memory together.
+const COPIES: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
@@ -17,23 +19,6 @@ pub enum Dialect {
     Kubernetes,
     /// Scalars as they are written: every scalar but null is text, and the type of the key decides.
     Text,
-}
-
-/// Remaining bytes for copies of aliased nodes, in all documents of a file: they are in memory together.
-#[derive(Debug)]
-pub struct Copies(usize);
-
-impl Default for Copies {
-    fn default() -> Self {
-        Self(64 << 20)
-    }
-}
-
-impl Copies {
-    fn charge(&mut self, bytes: usize) -> Result<(), &'static str> {
-        self.0 = self.0.checked_sub(bytes).ok_or("anchors and aliases that expand to more than is read")?;
-        Ok(())
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -120,39 +105,21 @@ impl Node {
     }
 }
 
-pub fn read(text: &str, dialect: Dialect, copies: &mut Copies) -> Result<Vec<Node>, Fault> {
-    read_behind(0, text, dialect, copies)
+/// Reads the documents of a file.
+pub fn read(text: &str, dialect: Dialect) -> Result<Vec<Node>, Fault> {
+    Reader::new(dialect).read(0, text)
 }
 
-/// Reads a text that begins behind so many lines of a file.
-pub fn read_behind(
-    lines: usize,
-    text: &str,
-    dialect: Dialect,
-    copies: &mut Copies,
-) -> Result<Vec<Node>, Fault> {
-    let (documents, open, anchors) = (Vec::new(), Vec::new(), HashMap::new());
-    let mut builder = Builder { dialect, documents, open, anchors, nodes: 0, copies };
-    let mut parser = Parser::new_from_str(text);
-    while let Some(event) = parser.next_event() {
-        let (event, span) = event.map_err(|error| {
-            let (line, column) = (lines + error.marker().line().max(1), error.marker().col() + 1);
-            Fault { line, message: format!("not YAML: {} at column {column}", error.info()) }
-        })?;
-        let line = lines + span.start.line();
-        builder.take(event, line).map_err(|message| Fault { line, message: message.to_owned() })?;
-    }
-    Ok(builder.documents)
-}
-
-struct Builder<'c> {
+/// Reader of the texts of one file.
+pub struct Reader {
     dialect: Dialect,
     documents: Vec<Node>,
     /// Collections that have begun, the outermost first.
     open: Vec<Open>,
     anchors: HashMap<usize, Node>,
     nodes: usize,
-    copies: &'c mut Copies,
+    /// Bytes that are left of [`COPIES`].
+    copies: usize,
 }
 
 struct Open {
@@ -169,7 +136,33 @@ const TOO_DEEP: &str = "nested deeper than is read";
 /// Text of a plain `<<` as a key; in quotes it is a key like any other.
 const MERGE: &str = "\0<<";
 
-impl Builder<'_> {
+impl Reader {
+    pub fn new(dialect: Dialect) -> Self {
+        let (documents, open, anchors) = Default::default();
+        Self { dialect, documents, open, anchors, nodes: 0, copies: COPIES }
+    }
+
+    /// Reads a text that begins behind so many lines of the file.
+    pub fn read(&mut self, lines: usize, text: &str) -> Result<Vec<Node>, Fault> {
+        // What a text with a fault has left.
+        (self.documents, self.open) = Default::default();
+        let mut parser = Parser::new_from_str(text);
+        while let Some(event) = parser.next_event() {
+            let (event, span) = event.map_err(|error| {
+                let (line, column) = (lines + error.marker().line().max(1), error.marker().col() + 1);
+                Fault { line, message: format!("not YAML: {} at column {column}", error.info()) }
+            })?;
+            let line = lines + span.start.line();
+            self.take(event, line).map_err(|message| Fault { line, message: message.to_owned() })?;
+        }
+        Ok(std::mem::take(&mut self.documents))
+    }
+
+    /// Returns the bytes that a copy of so many leaves for others.
+    fn left(&self, bytes: usize) -> Result<usize, &'static str> {
+        self.copies.checked_sub(bytes).ok_or("anchors and aliases that expand to more than is read")
+    }
+
     fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), &'static str> {
         match event {
             Event::DocumentStart(_) => {
@@ -206,7 +199,7 @@ impl Builder<'_> {
                     return Err(TOO_DEEP);
                 }
                 // Charged before the copy is made.
-                self.copies.charge(bytes)?;
+                self.copies = self.left(bytes)?;
                 let node = Node { line, data: node.data.clone() };
                 return self.close(node, 0);
             }
@@ -236,7 +229,7 @@ impl Builder<'_> {
         }
         if anchor > 0 {
             // The anchor keeps a copy, which counts like those of aliases.
-            self.copies.charge(node.measure().0)?;
+            self.copies = self.left(node.measure().0)?;
             self.anchors.insert(anchor, node.clone());
         }
         let Some(open) = self.open.last_mut() else {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
-use tolerarch_text::yaml::{self, Copies, Data, Dialect, Fault, Key, Node};
+use tolerarch_text::yaml::{self, Data, Dialect, Fault, Key, Node, Reader};
 
 /// Maximal bytes of a file. All Pods of a large cluster have some ten MB.
 pub(super) const FILE: u64 = 256 << 20;
@@ -22,7 +22,7 @@ pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
     if bytes.iter().take(1024).any(|&byte| byte == 0) {
         return vec![Err(Fault { line: 1, message: "it is binary, neither YAML nor JSON".to_owned() })];
     }
-    let (mut all, mut copies) = (Vec::new(), Copies::default());
+    let (mut all, mut reader) = (Vec::new(), Reader::new(Dialect::Kubernetes));
     for (before, chunk) in chunks(bytes) {
         let text = match std::str::from_utf8(chunk) {
             Ok(text) => text,
@@ -39,7 +39,7 @@ pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
         if text.trim_start().starts_with(['{', '[']) && json(text, before, &mut all) {
             continue;
         }
-        match yaml::read_behind(before, text, Dialect::Kubernetes, &mut copies) {
+        match reader.read(before, text) {
             Ok(nodes) => {
                 let nodes = nodes.into_iter().filter(|node| !matches!(node.data, Data::Null));
                 all.extend(nodes.map(Ok));
@@ -95,7 +95,7 @@ fn json(text: &str, before: usize, all: &mut Vec<Result<Node, Fault>>) -> bool {
                 (Err(not_json(line(rest) + error.line().max(1) - 1, &error)), length)
             }
         };
-        let is_yaml = || yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).is_ok();
+        let is_yaml = || yaml::read(text, Dialect::Kubernetes).is_ok();
         if read.is_err() && rest.len() == text.len() && is_yaml() {
             return false;
         }

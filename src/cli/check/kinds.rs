@@ -182,7 +182,7 @@ pub(super) fn is_templateless(object: &Node, group: &str, kind: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tolerarch_text::yaml::{self, Copies, Dialect};
+    use tolerarch_text::yaml::{self, Dialect};
 
     #[test]
     fn the_command_line_names_kinds() {
@@ -205,7 +205,7 @@ mod tests {
         ]
         .map(|text| text.parse().unwrap());
         let text = "{spec: {a: [{b: {}}, {b: {}}], c: {x: {}, y: 1}, template: {spec: {containers: []}}}, template: {}}";
-        let document = &yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0];
+        let document = &yaml::read(text, Dialect::Kubernetes).unwrap()[0];
         let paths = |group, kind| {
             let pods = pods(document, group, kind, &custom);
             pods.templates.iter().map(Part::path).collect::<Vec<_>>()

@@ -17,7 +17,7 @@ use super::process::{self, Output, ProcessError};
 use super::program::{Protocol, Response, Scope};
 use tolerarch_text::go_duration;
 use tolerarch_text::json::Object;
-use tolerarch_text::yaml::{self, Copies, Data, Dialect, Node};
+use tolerarch_text::yaml::{self, Data, Dialect, Node};
 
 const API_VERSIONS: [&str; 3] =
     ["kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"];
@@ -70,7 +70,7 @@ struct Variable {
 /// Parses a file, and leaves out providers that need the token of a Pod. A fault quotes no value, as those of `env` may
 /// be secret. `names` are those of other files' providers.
 pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<Provider>, String> {
-    let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default());
+    let documents = yaml::read(text, Dialect::Kubernetes);
     let documents = documents.map_err(|error| format!("line {}: not YAML", error.line))?;
     // Kubelet reads no other document.
     let document = documents.first().ok_or("is empty")?;

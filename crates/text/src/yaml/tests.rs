@@ -2,7 +2,7 @@ use super::*;
 use serde_json::json;
 
 fn one(text: &str) -> Value {
-    read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0].value()
+    read(text, Dialect::Kubernetes).unwrap()[0].value()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn merges_and_aliases() {
 
 #[test]
 fn knows_lines() {
-    let documents = read("a:\n  b: 1\n  c: off\n", Dialect::Kubernetes, &mut Copies::default()).unwrap();
+    let documents = read("a:\n  b: 1\n  c: off\n", Dialect::Kubernetes).unwrap();
     assert_eq!(documents[0].at(&["a", "c"]).unwrap().line, 3);
 }
 
@@ -72,15 +72,15 @@ fn is_not_blown_up() {
     let block = "- ".repeat(1_000_000);
     let keys = (0..5000).fold(String::new(), |text, depth| text + &" ".repeat(depth) + "a:\n");
     for (name, text) in [("bomb", bomb), ("chain", chain), ("flow", flow), ("block", block), ("keys", keys)] {
-        let read = read(&text, Dialect::Kubernetes, &mut Copies::default());
+        let read = read(&text, Dialect::Kubernetes);
         let Err(fault) = read else { panic!("{name} is read") };
         assert!(
             fault.message.contains("than is read") || fault.message.contains("not YAML"),
             "{name}: {fault:?}"
         );
     }
-    assert!(read("a: &a [*a]", Dialect::Kubernetes, &mut Copies::default()).is_err());
-    assert!(read("a: *b", Dialect::Kubernetes, &mut Copies::default()).is_err());
+    assert!(read("a: &a [*a]", Dialect::Kubernetes).is_err());
+    assert!(read("a: *b", Dialect::Kubernetes).is_err());
 }
 
 /// Each level is an alias of the one before, so none is deep as it is written, and all copies together are small.
@@ -90,7 +90,7 @@ fn aliases_nest_no_deeper_than_what_is_written() {
         let lists = (1..levels).map(|level| format!("- &a{level} [*a{}]\n", level - 1));
         format!("- &a0 []\n{}", lists.collect::<String>())
     };
-    let read = |levels| read(&chain(levels), Dialect::Kubernetes, &mut Copies::default());
+    let read = |levels| read(&chain(levels), Dialect::Kubernetes);
     assert!(read(DEPTH - 1).is_ok());
     let Err(fault) = read(DEPTH + 1) else { panic!("it is read") };
     assert_eq!(fault.message, TOO_DEEP);
@@ -99,19 +99,19 @@ fn aliases_nest_no_deeper_than_what_is_written() {
 #[test]
 fn long_texts_are_not_blown_up() {
     let list = |aliases: usize| format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a, ".repeat(aliases));
-    let mut copies = Copies::default();
-    assert!(read(&list(30), Dialect::Kubernetes, &mut copies).is_ok());
-    assert!(copies.0 < (34 << 20), "{copies:?}");
+    let mut reader = Reader::new(Dialect::Kubernetes);
+    assert!(reader.read(0, &list(30)).is_ok());
+    assert!(reader.copies < (34 << 20), "{}", reader.copies);
     // The documents of one file are in memory together.
     for text in [list(40), list(1500)] {
-        assert!(read(&text, Dialect::Kubernetes, &mut copies).unwrap_err().message.contains("than is read"));
+        assert!(reader.read(0, &text).unwrap_err().message.contains("than is read"));
     }
 }
 
 #[test]
 fn the_text_dialect_leaves_scalars_as_they_are_written() {
     let text = "a: off\nb: 0x10\nc: ~\nd: \"null\"\ne: 1.50\n<<: {f: 1}\n? yes\n: !!int 3\n";
-    let nodes = read(text, Dialect::Text, &mut Copies::default()).unwrap();
+    let nodes = read(text, Dialect::Text).unwrap();
     let expected =
         json!({"a": "off", "b": "0x10", "c": null, "d": "null", "e": "1.50", "<<": {"f": "1"}, "yes": "3"});
     assert_eq!(nodes[0].value(), expected);

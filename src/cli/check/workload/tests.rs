@@ -2,10 +2,10 @@ use serde_json::json;
 
 use super::*;
 use tolerarch_core::reason::Reason;
-use tolerarch_text::yaml::{self, Copies, Dialect};
+use tolerarch_text::yaml::{self, Dialect};
 
 fn contents_of(text: &str) -> Vec<Content> {
-    contents(&yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0], &[])
+    contents(&yaml::read(text, Dialect::Kubernetes).unwrap()[0], &[])
 }
 
 fn object_of(text: &str) -> Object {
@@ -102,7 +102,7 @@ fn takes_every_template_of_a_kind_with_several() {
         ("serving.knative.dev/v1", "Revision", "{containers: [{image: x}]}".to_owned(), &[""]),
     ] {
         let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}");
-        let document = &yaml::read(&text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0];
+        let document = &yaml::read(&text, Dialect::Kubernetes).unwrap()[0];
         let objects: Vec<Object> = contents_of(&text)
             .into_iter()
             .map(|content| if let Content::Object(object) = content { object } else { panic!("{content:?}") })

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use tolerarch_text::yaml::{self, Copies, Dialect};
+use tolerarch_text::yaml::{self, Dialect};
 
 fn labels(labels: &[(&str, &str)]) -> Labels {
     labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -15,14 +15,14 @@ fn scope(webhooks: &Value) -> Scope {
 
 fn shipped() -> Value {
     let text = include_str!("../../../../../manifests/mutatingwebhookconfiguration.yaml");
-    let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap();
+    let documents = yaml::read(text, Dialect::Kubernetes).unwrap();
     documents[0].value()["webhooks"].take()
 }
 
 /// As the chart renders it with conditions of its own and one of the user's, the last.
 fn conditioned() -> Value {
     let text = include_str!("../../../../../e2e/manifests/testdata/chart/webhook.yaml");
-    let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap();
+    let documents = yaml::read(text, Dialect::Kubernetes).unwrap();
     let mut documents = documents.iter().map(|document| document.value());
     documents.find(|document| document["kind"] == "MutatingWebhookConfiguration").unwrap()["webhooks"].take()
 }
