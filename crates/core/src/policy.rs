@@ -62,6 +62,11 @@ pub struct Pool {
     pub prefer: Option<PoolPreference>,
 }
 
+impl Pool {
+    /// The share of all workloads.
+    pub const ALL: u8 = 100;
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -218,12 +223,10 @@ impl Policy {
         }
         let image = match &usage.image {
             Ok(image) => Cow::Borrowed(image),
-            // The node has the image already; the operator knows on which platforms it runs.
-            Err(LookupError::PullNever) => Cow::Owned(usage.given.parse().ok()?),
-            Err(_) => return None,
+            // The node has an image that is never pulled; the operator knows on which platforms it runs.
+            Err(_) => Cow::Owned(usage.given.parse().ok()?),
         };
-        let found = self.overrides.iter().find(|known| known.images.covers(&image))?;
-        Some(found.platforms)
+        self.overrides.iter().find(|known| known.images.covers(&image)).map(|known| known.platforms)
     }
 
     pub fn mode_for(&self, pod: &Pod<'_>) -> Mode {
@@ -236,15 +239,29 @@ impl Policy {
 
     /// Returns whether this image alone closes every pool and prevents steering, so that no other has to be awaited.
     pub fn is_closed_by(&self, pod: &Pod<'_>, image: &ImageSupport<'_>) -> bool {
-        let closes_pools = self.pools.iter().all(|pool| image.blocker(pool.platforms).is_some());
-        closes_pools && self.placement.is_settled_by(pod, image)
+        let (pools, rules) = (&self.pools, &self.placement);
+        let prevents_steering = || match (image.nodes(), rules.require) {
+            (Ok(_), Require::Off) => !rules.steer(pod),
+            (Ok(nodes), _) => rules.within(nodes).is_empty(),
+            (Err(_), require) => require == Require::Off || rules.when_unknown.is_empty(),
+        };
+        pools.iter().all(|pool| image.blocker(pool.platforms).is_some()) && prevents_steering()
+    }
+
+    /// Returns the rank of a Pod's workload; computed only if a pool needs it.
+    pub fn rank(&self, namespace: &str, pod: &Pod<'_>) -> Rank {
+        if self.pools.iter().all(|pool| pool.share == Pool::ALL) {
+            return Rank::FIRST;
+        }
+        let (kind, name) = pod.workload();
+        Rank::of(namespace, kind, name)
     }
 }
 
 impl<'a> Verdicts<'a, '_> {
     /// Returns whether every image runs on every platform of the pool, and the pool is open to the Pod's workload.
     pub fn is_open(&self, pool: &Pool) -> bool {
-        self.fit(pool) && pool.takes(self.rank)
+        self.fit(pool) && self.rank.is_within(pool.share)
     }
 
     /// Returns the platforms on which every image runs; `None` if one is unknown, or without images.
@@ -267,13 +284,34 @@ impl<'a> Verdicts<'a, '_> {
         self.images.iter().find_map(|image| image.blocker(PlatformSet::EMPTY))
     }
 
+    /// Returns the platforms of the cluster's nodes that the images allow, none of them if the set is empty; `None` if
+    /// they are unknown. If known images leave no nodes, unknown ones change nothing.
+    pub(crate) fn nodes(&self) -> Option<PlatformSet> {
+        let (rules, known) = (&self.policy.placement, self.known());
+        let allowed = rules.within(known);
+        if self.images.is_empty() {
+            return None;
+        }
+        if allowed.is_empty() || self.unknown().is_none() {
+            return Some(allowed);
+        }
+        Some(rules.within(known.intersection(rules.when_unknown))).filter(|allowed| !allowed.is_empty())
+    }
+
+    /// Returns the first image that lacks some of the cluster's platforms, or else the first that is unknown.
+    pub(crate) fn narrowing(&self) -> Option<Blocker<'a>> {
+        let platforms = self.policy.placement.platforms;
+        let blockers = || self.images.iter().filter_map(|image| image.blocker(platforms));
+        blockers().find(|blocker| blocker.cause.lacks().is_some()).or_else(|| blockers().next())
+    }
+
     fn fit(&self, pool: &Pool) -> bool {
         !self.images.is_empty() && self.images.iter().all(|image| image.blocker(pool.platforms).is_none())
     }
 
     /// Returns the first pool that the Pod could use, but that is not open to its workload yet.
     pub(crate) fn held_back(&self) -> Option<&'a Pool> {
-        self.policy.pools.iter().find(|pool| self.fit(pool) && !pool.takes(self.rank))
+        self.policy.pools.iter().find(|pool| self.fit(pool) && !self.rank.is_within(pool.share))
     }
 
     /// Returns the blocker that decides: `None` if every pool is open. If known images close every pool, unknown ones

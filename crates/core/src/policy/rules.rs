@@ -1,6 +1,5 @@
 //! Nodes on which a Pod may run at all, by the platforms of its images.
 
-use super::{Blocker, ImageSupport, Verdicts};
 use crate::image::PlatformSet;
 use crate::pod::{Pod, PodPreference};
 
@@ -62,40 +61,8 @@ impl PlacementRules {
         self.require != Require::Off || !self.pod_labels.is_empty()
     }
 
-    /// Returns whether this image alone decides that a Pod is not steered, whatever its other images are.
-    pub(super) fn is_settled_by(&self, pod: &Pod<'_>, image: &ImageSupport<'_>) -> bool {
-        match (image.nodes(), self.require) {
-            (Ok(_), Require::Off) => !self.steer(pod),
-            (Ok(nodes), _) => self.within(nodes).is_empty(),
-            (Err(_), require) => require == Require::Off || self.when_unknown.is_empty(),
-        }
-    }
-
     /// Returns the cluster's platforms within `nodes`, by whole architectures: nodes are told apart by nothing else.
-    fn within(&self, nodes: PlatformSet) -> PlatformSet {
+    pub(super) fn within(&self, nodes: PlatformSet) -> PlatformSet {
         self.platforms.without_architectures_of(self.platforms.difference(nodes))
-    }
-}
-
-impl<'a> Verdicts<'a, '_> {
-    /// Returns the platforms of the cluster's nodes that the images allow, none of them if the set is empty; `None` if
-    /// they are unknown. If known images leave no nodes, unknown ones change nothing.
-    pub(crate) fn nodes(&self) -> Option<PlatformSet> {
-        let (rules, known) = (&self.policy.placement, self.known());
-        let allowed = rules.within(known);
-        if self.images.is_empty() {
-            return None;
-        }
-        if allowed.is_empty() || self.unknown().is_none() {
-            return Some(allowed);
-        }
-        Some(rules.within(known.intersection(rules.when_unknown))).filter(|allowed| !allowed.is_empty())
-    }
-
-    /// Returns the first image that lacks some of the cluster's platforms, or else the first that is unknown.
-    pub(crate) fn narrowing(&self) -> Option<Blocker<'a>> {
-        let platforms = self.policy.placement.platforms;
-        let blockers = || self.images.iter().filter_map(|image| image.blocker(platforms));
-        blockers().find(|blocker| blocker.cause.lacks().is_some()).or_else(|| blockers().next())
     }
 }

@@ -2,9 +2,6 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{Policy, Pool};
-use crate::pod::Pod;
-
 /// The place of a workload in the order in which a growing share takes workloads in: 0 to 99. Stays the same for all
 /// Pods of the workload, on every replica, from one rollout to the next and from one version of tolerarch to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,32 +11,17 @@ impl Rank {
     /// The rank within every share but an empty one.
     pub const FIRST: Self = Self(0);
 
-    fn of(namespace: &str, kind: &str, name: &str) -> Self {
+    pub(super) fn of(namespace: &str, kind: &str, name: &str) -> Self {
         // A file may leave out the namespace that kubectl would fill in.
         let namespace = if namespace.is_empty() { "default" } else { namespace };
         let hash = Sha256::digest([namespace, kind, name].join("\0"));
         let number = hash.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte));
         Self((number % 100) as u8)
     }
-}
 
-impl Policy {
-    /// Returns the rank of a Pod's workload; computed only if a pool needs it.
-    pub fn rank(&self, namespace: &str, pod: &Pod<'_>) -> Rank {
-        if self.pools.iter().all(|pool| pool.share == Pool::ALL) {
-            return Rank::FIRST;
-        }
-        let (kind, name) = pod.workload();
-        Rank::of(namespace, kind, name)
-    }
-}
-
-impl Pool {
-    /// The share of all workloads.
-    pub const ALL: u8 = 100;
-
-    pub fn takes(&self, rank: Rank) -> bool {
-        rank.0 < self.share
+    /// Returns whether a pool that is open to this share of the workloads, in percent, is open to this one.
+    pub(super) fn is_within(self, share: u8) -> bool {
+        self.0 < share
     }
 }
 
@@ -49,13 +31,9 @@ mod tests {
 
     #[test]
     fn a_higher_share_only_adds_and_takes_what_it_says() {
-        let pool = Pool::default();
         let ranks: Vec<Rank> =
             (0..10_000).map(|at| Rank::of("shop", "ReplicaSet", &format!("web-{at}"))).collect();
-        let taken = |share| {
-            let pool = Pool { share, ..pool.clone() };
-            ranks.iter().map(|&rank| pool.takes(rank)).collect::<Vec<bool>>()
-        };
+        let taken = |share| ranks.iter().map(|rank| rank.is_within(share)).collect::<Vec<bool>>();
         let mut before = taken(0);
         assert!(before.iter().all(|taken| !taken));
         for share in 1..=100 {
