@@ -38,9 +38,10 @@ impl Managed {
             return false;
         }
         self.required.retain(|own| users.keys().all(|key| key != own.key()));
-        let preferred = || users.affinity.nodes.preferred.iter().flat_map(|own| &own.preference.expressions);
+        let preferred =
+            || users.affinity.nodes.preferred.iter().flat_map(|own| &own.preference.match_expressions);
         self.preferred.retain(|own| {
-            let own = &own.term.preference.expressions;
+            let own = &own.term.preference.match_expressions;
             !preferred().any(|users| own.iter().any(|own| own.is_about_the_same(users)))
         });
         true
@@ -50,7 +51,7 @@ impl Managed {
     pub(super) fn additions(&self, before: &Scheduling<'_>, after: &Scheduling<'_>) -> [bool; 3] {
         let (was, is) = (before.terms(), after.terms());
         let with = |terms: &[Term<'_>], own: &Expression<'_>| {
-            terms.iter().filter(|term| term.expressions.contains(own)).count()
+            terms.iter().filter(|term| term.match_expressions.contains(own)).count()
         };
         // If a managed term gives way to others, these get its requirements.
         let requires = |own: &Expression<'_>| with(is, own) > with(was, own) || is.len() < was.len();
@@ -95,7 +96,8 @@ impl Managed {
     pub(super) fn users_terms<'p>(&self, terms: &[Term<'p>]) -> Option<Vec<Term<'p>>> {
         let users_term = |term: &Term<'p>| {
             let mut users = term.clone();
-            let ours = self.required.iter().filter(|own| remove_last(&mut users.expressions, own)).count();
+            let ours =
+                self.required.iter().filter(|own| remove_last(&mut users.match_expressions, own)).count();
             Some(users).filter(|users| ours == 0 || !users.is_empty())
         };
         let users: Vec<Term<'p>> = terms.iter().filter_map(users_term).collect();
@@ -119,7 +121,7 @@ impl Managed {
             None => nodes.required = Some(NodeSelector { terms: vec![self.required.clone().into()] }),
             Some(NodeSelector { terms }) => {
                 let terms = terms.iter_mut().filter(|term| !term.is_empty());
-                terms.for_each(|term| term.expressions.extend_from_slice(&self.required));
+                terms.for_each(|term| term.match_expressions.extend_from_slice(&self.required));
             }
         }
         nodes.preferred.extend(self.preferred.iter().map(|own| own.term.clone()));

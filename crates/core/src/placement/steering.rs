@@ -143,7 +143,7 @@ fn required_before(
         Some((key.clone(), labels.find(|(own, _)| own == key)?.1.to_owned()))
     });
     let expression = Expression::is_in(ARCH_KEY, architectures.iter().copied());
-    let is_required = || there.terms().iter().any(|term| term.expressions.contains(&expression));
+    let is_required = || there.terms().iter().any(|term| term.match_expressions.contains(&expression));
     let is_selected = !applied.node_selector
         && matches!(&*architectures, [one] if there.architecture() == Some(one))
         // A constraint that an update has in another place than before is the user's. Otherwise the node selector may

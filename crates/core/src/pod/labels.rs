@@ -2,10 +2,8 @@
 
 /// Checks by `IsValidLabelValue` of k8s.io/apimachinery.
 pub fn is_label_value(text: &str) -> bool {
-    let edge = |b: Option<u8>| b.is_none_or(|b| b.is_ascii_alphanumeric());
     text.len() <= 63
-        && edge(text.bytes().next())
-        && edge(text.bytes().next_back())
+        && text.trim_matches(['-', '_', '.']) == text
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
@@ -17,12 +15,8 @@ pub fn is_label_key(text: &str) -> bool {
 
 /// Checks for a DNS subdomain, as most objects' names must be (RFC 1123). No such name is a step of a path.
 pub fn is_name(text: &str) -> bool {
-    let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        bytes.first().is_some_and(plain)
-            && bytes.last().is_some_and(plain)
-            && bytes.iter().all(|b| plain(b) || *b == b'-')
-    };
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let is_label =
+        |label: &str| !label.is_empty() && label.trim_matches('-') == label && label.bytes().all(plain);
     text.len() <= 253 && text.split('.').all(is_label)
 }

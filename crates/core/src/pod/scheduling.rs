@@ -44,22 +44,20 @@ pub(crate) struct NodeAffinity<'p> {
     pub(crate) preferred: Vec<WeightedTerm<'p>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub(crate) struct NodeSelector<'p> {
     /// Alternatives: a node has to match one of these terms.
-    #[serde(rename = "nodeSelectorTerms", default, deserialize_with = "list::<_, _, ITEMS>")]
+    #[serde(rename = "nodeSelectorTerms", deserialize_with = "list::<_, _, ITEMS>")]
     pub(crate) terms: Vec<Term<'p>>,
 }
 
 /// Type `v1.PreferredSchedulingTerm`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub(crate) struct WeightedTerm<'p> {
     /// A number from 1 to 100.
-    #[serde(default)]
     pub(crate) weight: i64,
-    #[serde(default)]
     pub(crate) preference: Term<'p>,
 }
 
@@ -67,12 +65,8 @@ pub(crate) struct WeightedTerm<'p> {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub(crate) struct Term<'p> {
-    #[serde(
-        rename = "matchExpressions",
-        deserialize_with = "list::<_, _, ITEMS>",
-        skip_serializing_if = "is_default"
-    )]
-    pub(crate) expressions: Vec<Expression<'p>>,
+    #[serde(deserialize_with = "list::<_, _, ITEMS>", skip_serializing_if = "is_default")]
+    pub(crate) match_expressions: Vec<Expression<'p>>,
     #[serde(deserialize_with = "list::<_, _, ITEMS>", skip_serializing_if = "is_default")]
     match_fields: Vec<Unread<'p>>,
 }
@@ -109,27 +103,27 @@ impl<'p> Scheduling<'p> {
 
     /// Returns the labels of nodes that selector and required terms constrain.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> + Clone {
-        let expressions = self.terms().iter().flat_map(|term| &term.expressions);
+        let expressions = self.terms().iter().flat_map(|term| &term.match_expressions);
         self.selector.keys().map(Text::as_str).chain(expressions.map(Expression::key))
     }
 }
 
 impl<'p> From<Vec<Expression<'p>>> for Term<'p> {
-    fn from(expressions: Vec<Expression<'p>>) -> Self {
-        Self { expressions, match_fields: Vec::new() }
+    fn from(match_expressions: Vec<Expression<'p>>) -> Self {
+        Self { match_expressions, match_fields: Vec::new() }
     }
 }
 
 impl Term<'_> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.expressions.is_empty() && self.match_fields.is_empty()
+        self.match_expressions.is_empty() && self.match_fields.is_empty()
     }
 }
 
 /// Compares regardless of the order of expressions, which does not matter.
 impl PartialEq for Term<'_> {
     fn eq(&self, other: &Self) -> bool {
-        let (own, others) = (&self.expressions, &other.expressions);
+        let (own, others) = (&self.match_expressions, &other.match_expressions);
         self.match_fields == other.match_fields
             && own.len() == others.len()
             && own.iter().all(|there| others.contains(there))

@@ -7,12 +7,6 @@
 const SMALL: usize = 128 << 10;
 /// Bytes of an empty message that are written, with its tag and length; `knows_every_field` has the largest.
 const MESSAGE: usize = 64;
-/// Bytes of a member beside its JSON: tags and lengths of an entry of a map, and of a message around its value.
-const MEMBER: usize = 6;
-/// Bytes of a negative number.
-const NEGATIVE: usize = 10;
-/// Bytes of an escape in `fieldsV1`, which is stored as JSON, beside the character.
-const ESCAPE: usize = 5;
 
 pub(crate) fn size_of_json(json: &[u8]) -> usize {
     if json.len() < SMALL { json.len() } else { bound(json) }
@@ -21,10 +15,12 @@ pub(crate) fn size_of_json(json: &[u8]) -> usize {
 fn bound(json: &[u8]) -> usize {
     let beside = |byte: &u8| match byte {
         b'{' => MESSAGE,
-        b':' => MEMBER,
-        b'-' => NEGATIVE,
-        // The byte 0xe2 begins U+2028 and U+2029.
-        b'<' | b'>' | b'&' | 0xe2 => ESCAPE,
+        // Tags and lengths of an entry of a map, and of a message around its value.
+        b':' => 6,
+        // A negative number.
+        b'-' => 10,
+        // An escape in `fieldsV1`, which is stored as JSON, beside the character; 0xe2 begins U+2028 and U+2029.
+        b'<' | b'>' | b'&' | 0xe2 => 5,
         _ => 0,
     };
     json.len() + json.iter().map(beside).sum::<usize>()
