@@ -118,14 +118,10 @@ impl FromStr for ImageRef {
             Some(digest) => ("@", digest),
             None => (":", tag.unwrap_or("latest")),
         };
-        let mut text = String::with_capacity(repository_end + 1 + target.len());
-        text.push_str(host);
+        let mut text = [host, "/", library, repository, mark, target].concat();
         // No other place folds hosts. Without a dot or port, only its capitals make it a host.
         if has_dot_or_colon(host) {
-            text.make_ascii_lowercase();
-        }
-        for part in ["/", library, repository, mark, target] {
-            text.push_str(part);
+            text[..host_end].make_ascii_lowercase();
         }
         Ok(Self { text: text.into(), host_end, repository_end })
     }
