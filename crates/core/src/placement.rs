@@ -67,7 +67,7 @@ pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a,
     let ownership = Ownership::of(pod, before, &verdicts.policy.pools);
     let possible = before.and_then(|_| verdicts.possible());
     let stays_open = |pool: &Pool| {
-        ownership.was_open(pool) && possible.is_some_and(|known| known.contains_all(pool.platforms))
+        ownership.was_open(pool) && possible.is_some_and(|known| known.contains(pool.platforms))
     };
     let covered_by_others = |own: &Toleration<'_>| {
         (0..)

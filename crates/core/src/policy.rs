@@ -152,10 +152,10 @@ impl<'a> ImageSupport<'a> {
     /// Returns what keeps the image from nodes with all of these platforms, if anything; for none, whatever is unknown.
     fn blocker(&self, platforms: PlatformSet) -> Option<Blocker<'a>> {
         let lacks = platforms.difference(self.possible());
-        let failed = self.failure.filter(|failure| failure.platforms.contains_all(lacks));
+        let failed = self.failure.filter(|failure| failure.platforms.contains(lacks));
         let cause = if lacks.is_empty() {
             let (unknown, why) = self.parts().1?;
-            let matters = platforms.is_empty() || !unknown.intersection(platforms).is_empty();
+            let matters = platforms.is_empty() || unknown.intersects(platforms);
             Cause::Unknown(matters.then_some(why)?)
         } else {
             failed.map_or(Cause::Lacks(lacks), |failed| Cause::Failed(Failure { platforms: lacks, ..failed }))
@@ -334,7 +334,7 @@ impl<'a> Verdicts<'a, '_> {
         if self.policy.pools.iter().any(|pool| self.fit(pool)) {
             return Vec::new();
         }
-        let wanted = self.policy.pools.iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));
+        let wanted: PlatformSet = self.policy.pools.iter().map(|pool| pool.platforms).collect();
         // A Pod may name one image under thousands of tags that its digest overrides.
         let mut told = HashSet::new();
         let blockers = self.images.iter().filter_map(|image| image.blocker(wanted));

@@ -80,7 +80,7 @@ impl Census {
             self.missed.push((pod(), usable.clone()));
         }
         if let Some((node, platform)) = node.as_ref().zip(platform) {
-            let lacking = judgement.nodes.iter().filter(|(_, nodes)| !nodes.contains_all(platform));
+            let lacking = judgement.nodes.iter().filter(|(_, nodes)| !nodes.contains(platform));
             let images: Vec<Arc<str>> = lacking.map(|(image, _)| Arc::clone(image)).collect();
             if !images.is_empty() {
                 total.misplaced += 1;

@@ -180,7 +180,7 @@ impl PodState {
         let own: Vec<Usage<'_>> = facts.map(Pod::images).unwrap_or_default();
         let platform = pod.node.as_deref().and_then(|node| survey.platform(node));
         let does_not_run = |image: &&ImageState| {
-            let runs = platform.zip(image.platforms).is_none_or(|(node, runs_on)| runs_on.contains_all(node));
+            let runs = platform.zip(image.platforms).is_none_or(|(node, runs_on)| runs_on.contains(node));
             !runs && own.iter().any(|usage| shortened(usage.given) == image.image)
         };
         Self {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bitflags::bitflags;
 use serde::{Serialize, Serializer};
 
 use super::LookupError;
@@ -94,15 +95,18 @@ impl fmt::Display for Platform<'_> {
     }
 }
 
-/// A set of platforms of nodes, a bit for each one known. A platform of no known node (windows, wasm, amd64/v3) leaves
-/// no trace in the set, so a set costs four bytes however many entries an index has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PlatformSet(u32);
+bitflags! {
+    /// A set of platforms of nodes, a bit for each one known. A platform of no known node (windows, wasm, amd64/v3)
+    /// leaves no trace in the set, so a set costs four bytes however many entries an index has.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct PlatformSet: u32 {
+        const ALL = (1 << KNOWN) - 1;
+        const AMD64_AND_ARM64 = 0b11;
+    }
+}
 
 impl PlatformSet {
-    pub const EMPTY: Self = Self(0);
-    pub const ALL: Self = Self((1 << KNOWN) - 1);
-    pub const AMD64_AND_ARM64: Self = Self(0b11);
+    pub const EMPTY: Self = Self::empty();
 
     /// Returns the nodes that take an image for `platform`: arm nodes also of an older variant, others exactly theirs.
     pub fn serving(platform: &Platform<'_>) -> Self {
@@ -122,37 +126,18 @@ impl PlatformSet {
     }
 
     fn platforms(self) -> impl Iterator<Item = &'static Platform<'static>> {
-        NODES.iter().enumerate().filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, node)| node)
-    }
-
-    #[must_use]
-    pub fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    #[must_use]
-    pub fn intersection(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    #[must_use]
-    pub fn difference(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
+        NODES.iter().enumerate().filter(move |(bit, _)| self.bits() & (1 << bit) != 0).map(|(_, node)| node)
     }
 
     /// Returns the platforms of the set for whose place in [`NODES`] `kept` holds.
     pub(super) fn filter(self, kept: impl Fn(usize) -> bool) -> Self {
-        let bits = (0..KNOWN).filter(|bit| self.0 & (1 << bit) != 0 && kept(*bit));
-        Self(bits.fold(0, |set, bit| set | 1 << bit))
-    }
-
-    pub fn contains_all(self, other: Self) -> bool {
-        other.0 & !self.0 == 0
+        let bits = (0..KNOWN).filter(|bit| self.bits() & (1 << bit) != 0 && kept(*bit));
+        Self::from_bits_retain(bits.fold(0, |set, bit| set | 1 << bit))
     }
 
     #[must_use]
     pub(crate) fn without_architectures_of(self, other: Self) -> Self {
-        self.filter(|bit| Self::of_architecture(&NODES[bit].architecture).intersection(other).is_empty())
+        self.filter(|bit| !Self::of_architecture(&NODES[bit].architecture).intersects(other))
     }
 
     /// Returns the architectures of the set by the names in the labels of nodes, sorted, each once.
@@ -174,19 +159,6 @@ impl PlatformSet {
 
     pub fn names(self) -> impl Iterator<Item = String> {
         self.platforms().map(ToString::to_string)
-    }
-
-    pub fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Makes the set of these bits; `None` if one of them stands for no known platform.
-    pub fn of_bits(bits: u32) -> Option<Self> {
-        Self::ALL.contains_all(Self(bits)).then_some(Self(bits))
-    }
-
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) fn possible(
     let rules = &verdicts.policy.placement;
     let runs_on = |platforms: PlatformSet| {
         let there = platforms.intersection(rules.platforms);
-        shared.contains_all(if there.is_empty() { platforms } else { there })
+        shared.contains(if there.is_empty() { platforms } else { there })
     };
     let by_architecture = |platforms: PlatformSet, weight: u8| {
         let names = platforms.architectures().into_iter();
@@ -59,7 +59,7 @@ pub(super) fn possible(
         PodPreference::Architecture(platforms) if !runs_on(platforms) => Vec::new(),
         PodPreference::Architecture(platforms) => by_architecture(platforms, 100).collect(),
         PodPreference::Unset | PodPreference::Unknown(_) => {
-            let fitting = rules.prefer.iter().filter(|own| shared.contains_all(own.platform));
+            let fitting = rules.prefer.iter().filter(|own| shared.contains(own.platform));
             fitting.flat_map(|own| by_architecture(own.platform, own.weight)).collect()
         }
     };

@@ -162,7 +162,7 @@ fn required_before(
 
 /// Returns the platforms of the architectures that a managed annotation names.
 fn platforms(written: &str) -> PlatformSet {
-    names(written).map(PlatformSet::of_architecture).fold(PlatformSet::EMPTY, PlatformSet::union)
+    names(written).map(PlatformSet::of_architecture).collect()
 }
 
 fn record(key: &'static str, written: &str, value: String) -> Option<(&'static str, String)> {

@@ -97,7 +97,7 @@ pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &str, now: Duration) -> Opt
     let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
     let (content, proof) = bytes.split_at(CONTENT);
     verify_slices_are_equal(&keys.proof(key, content), proof).ok()?;
-    let set = PlatformSet::of_bits(u32::from_be_bytes(content[2..6].try_into().ok()?))?;
+    let set = PlatformSet::from_bits(u32::from_be_bytes(content[2..6].try_into().ok()?))?;
     let support = match (content[0], content[1]) {
         (FORMAT, 0) => Support::Index(set),
         (FORMAT, 1) => Support::Single(set),

@@ -115,7 +115,7 @@ fn image() -> impl Strategy<Value = Known> {
 
 fn supports(image: &Known, arch: &str) -> bool {
     let nodes = image.ok().and_then(Support::runs_on);
-    nodes.is_some_and(|nodes| nodes.contains_all(format!("linux/{arch}").parse().unwrap()))
+    nodes.is_some_and(|nodes| nodes.contains(format!("linux/{arch}").parse().unwrap()))
 }
 
 /// On which architectures a Pod with these images may run; `None` where nothing is to be said at all.
