@@ -6,7 +6,7 @@
 mod activity;
 mod slots;
 
-use std::io;
+use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -93,14 +93,18 @@ impl Listener {
             };
             let (stream, peer) = match accepted {
                 Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
+                // Only the connection that was about to be accepted has failed (accept(2), "Error handling").
+                Err(error)
+                    if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) =>
+                {
+                    continue;
+                }
                 Err(error) => {
-                    if !is_of_one_connection(&error) {
-                        tracing::error!(%error, "cannot accept connections");
-                        // Without a file descriptor for it, the client would wait; with the spare one it learns at once.
-                        drop(spare.take());
-                        let _ = timeout(ACCEPT_PAUSE, tcp.accept()).await;
-                        spare = self::spare();
-                    }
+                    tracing::error!(%error, "cannot accept connections");
+                    // Without a file descriptor for it, the client would wait; with the spare one it learns at once.
+                    drop(spare.take());
+                    let _ = timeout(ACCEPT_PAUSE, tcp.accept()).await;
+                    spare = self::spare();
                     continue;
                 }
             };
@@ -128,12 +132,6 @@ impl Listener {
 /// Opens a file descriptor that is given up when there are no others.
 fn spare() -> Option<std::fs::File> {
     std::fs::File::open("/dev/null").ok()
-}
-
-/// Returns whether the error concerns only the connection that was about to be accepted (accept(2), "Error handling").
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
 async fn accept(stream: TcpStream, tls: Option<(TlsAcceptor, TlsMetrics)>, connection: Connection) {

@@ -61,7 +61,7 @@ impl Slots {
         let Limits { connections, per_peer, spared } = self.limits;
         let own = open.get(&peer).map_or(0, Vec::len);
         let is_crowded = own >= per_peer;
-        if !is_crowded && count(open) < connections {
+        if !is_crowded && open.values().map(Vec::len).sum::<usize>() < connections {
             return Some(());
         }
         let most = open.values().map(Vec::len).max()?;
@@ -82,10 +82,6 @@ impl Slots {
         activity.leave(at_once);
         Some(())
     }
-}
-
-fn count(open: &Open) -> usize {
-    open.values().map(Vec::len).sum()
 }
 
 /// Does nothing if the connection has made room already.

@@ -117,10 +117,6 @@ pub(super) fn read_bundle(text: &[u8]) -> Vec<Ca> {
     certificates.filter_map(read).collect()
 }
 
-pub(super) fn write_bundle(certificates: &[Der]) -> String {
-    certificates.iter().map(pem).collect()
-}
-
 fn params(names: &[String], now: Time, expires: Time) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(names)?;
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
@@ -130,7 +126,7 @@ fn params(names: &[String], now: Time, expires: Time) -> Result<CertificateParam
     Ok(params)
 }
 
-fn pem(certificate: &Der) -> String {
+pub(super) fn pem(certificate: &Der) -> String {
     let encoded = BASE64_STANDARD.encode(certificate);
     let lines = encoded.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n");
     format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())

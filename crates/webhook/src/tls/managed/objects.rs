@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::authority::{Authority, read_bundle, write_bundle};
+use super::authority::{Authority, pem, read_bundle};
 use super::failure::{Failure, Operation};
 use super::plan::Der;
 use tolerarch_kubernetes::cluster::{
@@ -107,7 +107,7 @@ pub(super) async fn write_bundles(
     WebhookConfiguration { path, version, webhooks }: &WebhookConfiguration,
     bundle: &[Der],
 ) -> Result<(), Failure> {
-    let text = BASE64_STANDARD.encode(write_bundle(bundle));
+    let text = BASE64_STANDARD.encode(bundle.iter().map(pem).collect::<String>());
     let is_other = |webhook: &Webhook| read_bundle(webhook.bundle()).iter().map(|ca| &ca.der).ne(bundle);
     let others = webhooks.iter().enumerate().filter(|(_, webhook)| is_other(webhook));
     // With the version the webhooks are known by their places.
