@@ -1,38 +1,18 @@
 //! From verdicts to edits of the Pod, pure: adds what each open pool needs, and removes what an earlier pass added for
 //! a pool that has closed since. [`Ownership`] tells managed additions from the user's own.
 
+mod edits;
 mod managed;
 mod ownership;
 mod preference;
-mod room;
 mod steering;
 
+pub use edits::Edits;
 pub use ownership::{Ownership, distinct};
-
-use std::collections::BTreeMap;
 
 use crate::pod::{Pod, Toleration};
 use crate::policy::{Policy, Pool, Verdicts};
 use ownership::names;
-
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Edits<'a> {
-    /// Places in the Pod's list of tolerations, ascending: additions of an earlier pass that no longer hold.
-    pub remove: Vec<usize>,
-    pub add: Vec<&'a Toleration<'static>>,
-    /// Members of the Pod's spec that are replaced as a whole, as JSON; `null` removes the member.
-    pub spec: BTreeMap<&'static str, String>,
-    /// Set if a member is replaced to add something that steers the Pod, rather than only to remove it.
-    pub steers: bool,
-    /// Annotations to set, or to remove where the text is empty.
-    pub annotations: BTreeMap<&'static str, String>,
-}
-
-impl Edits<'_> {
-    pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.add.is_empty() && self.spec.is_empty() && self.annotations.is_empty()
-    }
-}
 
 #[derive(Debug)]
 pub struct Placement<'a> {
@@ -57,7 +37,7 @@ pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
 
 /// Returns whether the API server refuses the Pod anyway, for too long annotations: it checks them after webhooks.
 pub(crate) fn is_refused_anyway(pod: &Pod<'_>) -> bool {
-    pod.annotation_bytes() > room::ANNOTATIONS
+    pod.annotation_bytes() > edits::ANNOTATIONS
 }
 
 /// Places a Pod by what its images mean for the pools. `before` is the template before an update: while an image is
@@ -85,10 +65,9 @@ pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a,
     let remove = ownership.tolerations.iter().copied().filter(|place| !stays(place)).collect();
     add.retain(|own| !ownership.tolerations.iter().any(|&place| tolerations[place].same(own)));
     let annotations = ownership.record(&verdicts.policy.pools, &opened).into_iter().collect();
-    let edits = Edits { remove, add, annotations, ..Edits::default() };
-    let mut placement = Placement { opened, is_steered: false, is_nowhere: false, edits };
-    steering::steer(pod, before, &verdicts, &mut placement);
-    placement
+    let mut edits = Edits { remove, add, annotations, ..Edits::default() };
+    let (is_steered, is_nowhere) = steering::steer(pod, before, &verdicts, &opened, &mut edits);
+    Placement { opened, is_steered, is_nowhere, edits }
 }
 
 #[cfg(test)]

@@ -4,24 +4,26 @@ use std::collections::BTreeMap;
 
 use super::managed::Managed;
 use super::preference::{self, Preferred};
-use super::{Placement, names};
+use super::{Edits, names};
 use crate::image::PlatformSet;
 use crate::pod::{
     ARCH_KEY, Affinity, AppliedLists, Expression, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY,
     Scheduling, is_label_value,
 };
-use crate::policy::{PlacementRules, Require, Verdicts};
+use crate::policy::{PlacementRules, Pool, Require, Verdicts};
 
 /// Maximal number of preferences read from an annotation; tolerarch writes one for each architecture and pool.
 const MARKED: usize = 128;
 
-/// Adds to a placement, of which the opened pools are known, what steers the Pod.
+/// Adds the edits that steer the Pod. Returns whether a managed addition steers the Pod after this pass, and whether the
+/// Pod would be steered if its images had a platform in common.
 pub(super) fn steer(
     pod: &Pod<'_>,
     before: Option<&Pod<'_>>,
     verdicts: &Verdicts<'_, '_>,
-    placement: &mut Placement<'_>,
-) {
+    opened: &[&Pool],
+    edits: &mut Edits<'_>,
+) -> (bool, bool) {
     let (rules, preference) = (&verdicts.policy.placement, pod.preference());
     let prefers = !rules.prefer.is_empty()
         || verdicts.policy.pools.iter().any(|pool| pool.prefer.is_some())
@@ -29,7 +31,7 @@ pub(super) fn steer(
     // The controller of a DaemonSet chooses the nodes, and heeds no preference.
     let prefers = prefers && !pod.is_of_daemon_set();
     if !rules.requires() && !prefers {
-        return;
+        return (false, false);
     }
     let (nodes, labels) = match before.and_then(|before| kept(before, verdicts)) {
         _ if !rules.requires() => (None, false),
@@ -39,7 +41,7 @@ pub(super) fn steer(
     let is_nowhere = nodes == Some(PlatformSet::EMPTY);
     let mut wanted = required(pod, rules, nodes, labels);
     if !is_nowhere && prefers {
-        wanted.preferred = preference::possible(preference, verdicts, &placement.opened);
+        wanted.preferred = preference::possible(preference, verdicts, opened);
     }
     // Additions of a feature that is off are not looked for, either.
     let written = if rules.requires() { pod.annotation(REQUIRED_KEY) } else { "" };
@@ -50,9 +52,9 @@ pub(super) fn steer(
     };
     let is_marked = names(marked).chain(names(preferred)).next().is_some();
     if wanted == Managed::default() && !is_marked && !is_nowhere {
-        return;
+        return (false, false);
     }
-    let Some(there) = Scheduling::of(pod) else { return };
+    let Some(there) = Scheduling::of(pod) else { return (false, false) };
     let was_selected = before.and_then(|before| {
         let there = Scheduling::of(before)?;
         let own = required_before(&there, rules, before.annotation(REQUIRED_KEY), before.applied, None);
@@ -66,13 +68,11 @@ pub(super) fn steer(
 
     let after = wanted.put_in(users);
     let [selects, requires, prefers] = wanted.additions(&there, &after);
-    let Ok(spec) = changes(&there, &after, prefers) else { return };
-    let edits = &mut placement.edits;
+    let Ok(spec) = changes(&there, &after, prefers) else { return (false, false) };
     (edits.spec, edits.steers) = (spec, selects || requires || prefers);
     edits.annotations.extend(record(REQUIRED_KEY, written, wanted.required_text()));
     edits.annotations.extend(record(PREFERRED_KEY, preferred, wanted.preferred_text()));
-    placement.is_steered = wanted != Managed::default();
-    placement.is_nowhere = is_free && is_nowhere;
+    (wanted != Managed::default(), is_free && is_nowhere)
 }
 
 /// Returns the members of the spec that change, as JSON, `null` if nothing is left; preferences have no order.

@@ -3,9 +3,11 @@ mod model;
 mod preferring;
 mod steering;
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
-use super::room::{ANNOTATIONS, OBJECT};
+use super::edits::{ANNOTATIONS, OBJECT};
 use super::*;
 use crate::image::PlatformSet;
 use crate::pod::{POOLS_KEY, REASON_KEY};

@@ -1,7 +1,8 @@
-//! Limits on the size of a Pod: the API server would refuse one that managed additions make too large.
+//! Edits of a Pod, and the limits on its size: the API server would refuse one that managed additions make too large.
 
-use super::Edits;
-use crate::pod::{Kept, Pod, REASON_KEY};
+use std::collections::BTreeMap;
+
+use crate::pod::{Kept, Pod, REASON_KEY, Toleration};
 
 /// Maximal bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
 pub(super) const ANNOTATIONS: usize = 256 << 10;
@@ -12,7 +13,24 @@ pub(super) const OBJECT: usize = (1536 - 16) << 10;
 /// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
 const AROUND: usize = 128;
 
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Edits<'a> {
+    /// Places in the Pod's list of tolerations, ascending: additions of an earlier pass that no longer hold.
+    pub remove: Vec<usize>,
+    pub add: Vec<&'a Toleration<'static>>,
+    /// Members of the Pod's spec that are replaced as a whole, as JSON; `null` removes the member.
+    pub spec: BTreeMap<&'static str, String>,
+    /// Set if a member is replaced to add something that steers the Pod, rather than only to remove it.
+    pub steers: bool,
+    /// Annotations to set, or to remove where the text is empty.
+    pub annotations: BTreeMap<&'static str, String>,
+}
+
 impl Edits<'_> {
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.add.is_empty() && self.spec.is_empty() && self.annotations.is_empty()
+    }
+
     /// Returns whether the API server still stores the Pod with the additions, for certain. Removals always fit. A Pod
     /// that is too large by itself gets nothing either: only etcd knows for certain that it is.
     pub fn fit(&self, pod: &Pod<'_>) -> bool {
