@@ -161,14 +161,8 @@ impl<'a> Account<'a> {
         Some(())
     }
 
-    /// Checks that another account issues managed certificates, and has the rights for that.
-    async fn check_issuer(
-        self,
-        exam: &mut Exam<'_>,
-        backend: &Backend,
-        issuers: &[Pod],
-        config: &Config,
-    ) -> Option<()> {
+    /// Checks that the account has no right of the one that issues managed certificates.
+    async fn check_excess(self, exam: &mut Exam<'_>, config: &Config) -> Option<()> {
         let mut excess = rights(Process::Issuer, config, self.namespace);
         excess.retain(|right| match right.verb {
             "get" => right.name == config.tls.managed.secret.as_str(),
@@ -182,14 +176,6 @@ impl<'a> Account<'a> {
             let fix = "take that away: only the account of `tolerarch certificates` needs it";
             exam.findings.failed("rights", message, fix);
         }
-        if let Some(pod) = issuers.first() {
-            return Account::of(self.namespace, pod).check(exam, Process::Issuer, config).await;
-        }
-        let install = || "install its Deployment (the chart and manifests/ bring it)".to_owned();
-        let deployment = backend.deployment(exam.client, "certificates", 1).await;
-        let fix = deployment.map_or_else(install, |(_, fix)| fix);
-        let message = "nothing issues certificates: there is no Pod of `tolerarch certificates`";
-        exam.findings.failed("rights", message, fix);
         Some(())
     }
 
@@ -259,7 +245,15 @@ pub(super) async fn check(
     // One that is there without being needed does not start.
     let issuers = backend.component(exam, "rights", "certificates").await?;
     if config.tls.mode == TlsMode::Managed {
-        account.check_issuer(exam, backend, &issuers, config).await?;
+        account.check_excess(exam, config).await?;
+        if let Some(pod) = issuers.first() {
+            Account::of(account.namespace, pod).check(exam, Process::Issuer, config).await?;
+        } else {
+            let install = || "install its Deployment (the chart and manifests/ bring it)".to_owned();
+            let deployment = backend.deployment(exam.client, "certificates", 1).await;
+            let message = "nothing issues certificates: there is no Pod of `tolerarch certificates`";
+            exam.findings.failed("rights", message, deployment.map_or_else(install, |(_, fix)| fix));
+        }
     }
     if pull_secrets {
         account.check_pull_secrets(exam, namespaces).await?;
@@ -268,11 +262,8 @@ pub(super) async fn check(
 }
 
 /// Checks by dry runs whether a namespace's white list refuses the pools' tolerations: the plugin may be off.
-pub(super) async fn check_restrictions(
-    Exam { client, findings, .. }: &mut Exam<'_>,
-    pools: &[Pool],
-    namespaces: &[&Namespace],
-) {
+pub(super) async fn check_restrictions(exam: &mut Exam<'_>, pools: &[Pool], namespaces: &[&Namespace]) {
+    let Exam { client, findings, .. } = exam;
     let tolerations: Vec<&Toleration<'_>> = pools.iter().flat_map(|pool| &pool.tolerations).collect();
     // Opted out by a label, so that the webhook is not called for it.
     let pod = pod(&json!({"tolerarch.io/mode": "off"}), &json!({}), &json!(tolerations));
