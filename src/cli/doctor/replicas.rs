@@ -19,13 +19,22 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
     for (name, admin) in &backend.admin {
         let (what, path) = (format!("the metrics of {name}"), format!("{admin}/metrics"));
         let text = exam.findings.read("certificate", &what, exam.client.text(&path).await);
+        let has_metrics = text.is_some();
         metrics.extend(text.map(|text| (name.as_str(), text)));
-        // A replica whose components cannot be read has a finding already, and its metrics cannot be read either.
-        let answer = exam.client.text(&format!("{admin}/readyz?verbose")).await;
-        let (Ok(lines) | Err(RequestError::Refused { message: lines, .. })) = answer else { continue };
-        read += usize::from(lines.contains("readyz check "));
-        for line in lines.lines().filter_map(|line| line.strip_prefix("[-]")) {
-            failed.entry(line.to_owned()).or_default().push(name);
+        match exam.client.text(&format!("{admin}/readyz?verbose")).await {
+            Ok(lines) | Err(RequestError::Refused { message: lines, .. })
+                if lines.contains("readyz check ") =>
+            {
+                read += 1;
+                for line in lines.lines().filter_map(|line| line.strip_prefix("[-]")) {
+                    failed.entry(line.to_owned()).or_default().push(name);
+                }
+            }
+            // Where the metrics cannot be read either, that is a finding already.
+            answer if has_metrics => {
+                exam.findings.read("components", &format!("the components of {name}"), answer);
+            }
+            _ => {}
         }
     }
     let findings = &mut exam.findings;
@@ -50,7 +59,7 @@ fn check_certificates(metrics: &[(&str, String)], findings: &mut Findings) {
         let is_invalid = |error: &str| sum(text, "tolerarch_certificate_invalid", "error", error) > 0.0;
         let what = match expiry {
             Some(expiry) if expiry <= ASN1Time::now().timestamp() => {
-                format!("has expired at {}", date(expiry))
+                format!("expired at {}", date(expiry))
             }
             _ if is_invalid("not-yet-valid") => "is not valid yet".to_owned(),
             _ if is_invalid("wrong-name") => "is not for the name of its Service".to_owned(),

@@ -12,7 +12,7 @@ use super::findings::{Finding, Status, Verdict};
 use super::*;
 use world::{
     BINDINGS, CONFIG, Call, DEPLOYMENTS, ISSUERS, LEASE, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS,
-    POLICIES, SERVICE, SLICES, WEBHOOKS, World, namespace,
+    POLICIES, READYZ, SERVICE, SLICES, WEBHOOKS, World, namespace,
 };
 
 fn failed(findings: &Findings) -> Vec<&Finding> {
@@ -369,7 +369,11 @@ async fn what_the_controller_takes_is_checked_where_it_is_installed() {
 #[tokio::test]
 async fn what_is_not_so_yet_gets_no_tick() {
     type Change = fn(&mut World);
-    let cases: [(&str, Change); 3] = [
+    let cases: [(&str, Change); 4] = [
+        ("components", |world| {
+            *world.at(READYZ) = "no right".into();
+            world.ready = 403;
+        }),
         ("mode", |world| {
             let now = tolerarch_kubernetes::cluster::micro_time();
             world.at(CONFIG)["metadata"] = json!({"managedFields": [{"time": now}]});

@@ -179,7 +179,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "a leaf has expired",
             |world| *world.at(POD_METRICS) = json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n"),
-            &[("certificate", "Pod tolerarch-1 serves one that has expired at 2017-07-14", "renew it")],
+            &[("certificate", "Pod tolerarch-1 serves one that expired at 2017-07-14", "renew it")],
         ),
         (
             "a leaf is for another name",
