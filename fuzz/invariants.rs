@@ -6,11 +6,11 @@
 #![allow(unreachable_pub, reason = "public to the fuzz targets, and a module of the test over their seeds")]
 
 use tolerarch::cli::check::documents;
-use tolerarch::cli::check::workload::{self, Content, Given};
+use tolerarch::cli::check::workload::{Contents, Given, InputError, Place};
 use tolerarch::config::{Location, Sources};
 use tolerarch_core::decision::testing;
 use tolerarch_core::image::ImageRef;
-use tolerarch_text::yaml::{self, Dialect, Fault};
+use tolerarch_text::yaml::{self, Dialect};
 
 pub use tolerarch_core::decision::testing::review;
 pub use tolerarch_core::review::testing::json;
@@ -93,12 +93,14 @@ pub fn check(data: &[u8]) -> bool {
         let line = document.as_ref().map_or_else(|fault| fault.line, |node| node.line);
         assert!((1..=lines).contains(&line), "line {line} of {lines}");
         let Ok(node) = document else { continue };
-        for content in workload::contents(&node, &[]) {
-            match content {
-                Content::Invalid(Fault { line, message }) => {
+        let mut contents = Contents::default();
+        contents.add(&node, &Place::default(), None, &[]);
+        for object in contents.objects {
+            match object {
+                Err(InputError { line, message, .. }) => {
                     assert!((1..=lines).contains(&line), "line {line} of {lines}: {message}");
                 }
-                Content::Object(object) => {
+                Ok(object) => {
                     objects += 1;
                     let line = object.place.line;
                     assert!((1..=lines).contains(&line), "line {line} of {lines}");
@@ -106,7 +108,6 @@ pub fn check(data: &[u8]) -> bool {
                         testing::holds(&policy, &object.value);
                     }
                 }
-                Content::Skipped(_) | Content::Foreign(..) | Content::Templateless(_) => {}
             }
         }
     }

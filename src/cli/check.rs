@@ -6,9 +6,11 @@ mod part;
 mod report;
 pub mod workload;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::ExitCode;
@@ -20,13 +22,12 @@ use super::output::{columns, document, print, tell};
 use super::session::{Decided, FailOn, Session, run_alone};
 use super::{Failure, Shared};
 use kinds::CustomKind;
-use report::{InputError, Report, Verdict};
+use report::{Report, Verdict};
 use tolerarch_core::image::ImageRef;
-use tolerarch_core::pod::{Pod, PodError};
 use tolerarch_core::reason::Reason;
-use tolerarch_core::review::{self, DaemonSet, Subject};
+use tolerarch_core::review::{DaemonSet, Subject};
 use tolerarch_text::yaml::Fault;
-use workload::{Content, Given, UnseenImage};
+use workload::{Contents, InputError};
 pub(super) use workload::{Object, Place};
 
 /// Exit status if an outcome occurs that `--fail-on` names.
@@ -70,11 +71,11 @@ enum Output {
 impl Check {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let mut report = Report::default();
-        let asked = self.read(&mut report);
+        self.read(&mut report);
+        let asked = mem::take(&mut report.contents.objects);
         let images: Vec<ImageRef> = asked.iter().flatten().flat_map(Object::images).collect();
-        let patches = self.output != Output::Table;
         run_alone(shared, None, self.profile.as_deref(), &images, async |session| {
-            decide(&session, asked, patches, &mut report).await;
+            decide(&session, asked, &mut report).await;
         })?;
         for fault in &report.errors {
             tell(&format!("tolerarch: {}", fault.told()));
@@ -84,11 +85,11 @@ impl Check {
             Output::Json => print(&document(&serde_json::to_string_pretty(&report)?))?,
             Output::Patch => report.patches()?,
         }
-        report.hints().iter().for_each(|hint| tell(&format!("tolerarch: {hint}")));
+        report.hints().iter().for_each(|hint| tell(&format!("tolerarch: hint: {hint}")));
         let stumbles = |verdict: &Verdict| {
             FailOn::of(verdict.decided.reason).iter().any(|kind| self.fail_on.contains(kind))
         };
-        let unseen = !report.not_looked_at.is_empty() && self.fail_on.contains(&FailOn::NotLookedAt);
+        let unseen = !report.contents.not_looked_at.is_empty() && self.fail_on.contains(&FailOn::NotLookedAt);
         Ok(if !report.errors.is_empty() {
             ExitCode::FAILURE
         } else if unseen || report.results.iter().any(stumbles) {
@@ -98,49 +99,44 @@ impl Check {
         })
     }
 
-    /// Reads all files. Returns objects to decide on and errors, in the order of the files; the rest is only counted.
-    fn read(&self, report: &mut Report) -> Vec<Asked> {
-        let mut asked = Vec::new();
+    /// Reads all files.
+    fn read(&self, report: &mut Report) {
+        let Report { contents, files: number, .. } = report;
         let mut documents = 0;
         for given in &self.file {
             let files = files(given, self.recursive).unwrap_or_else(|error| {
-                asked.push(Err(InputError::of_file(given, format!("cannot be read: {error}"))));
+                contents.objects.push(Err(of_file(given, format!("cannot be read: {error}"))));
                 Vec::new()
             });
             for file in &files {
-                documents += read_file(file, &self.workload, report, &mut asked);
+                documents += read_file(file, &self.workload, contents);
             }
-            report.files += files.len().max(1);
+            *number += files.len().max(1);
         }
         // A check of nothing must not look like a success.
-        if documents == 0 && asked.is_empty() {
-            let nothing = |given: &PathBuf| {
-                Err(InputError::of_file(given, "no objects: there is no document in it".to_owned()))
-            };
-            asked.extend(self.file.iter().map(nothing));
+        if documents == 0 && contents.objects.is_empty() {
+            let nothing =
+                |given: &PathBuf| Err(of_file(given, "no objects: there is no document in it".to_owned()));
+            contents.objects.extend(self.file.iter().map(nothing));
         }
-        asked
     }
 }
 
-type Asked = Result<Object, InputError>;
+fn of_file(file: &Path, message: String) -> InputError {
+    InputError { file: file.display().to_string(), document: 0, line: 0, message }
+}
 
 /// Returns the Pods of an object from the API server, one for each template.
 pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
-    let (mut objects, mut other) = (Vec::new(), None);
+    let mut contents = Contents::default();
     for document in documents::read(object) {
-        for content in workload::contents(&document.map_err(|fault| fault.message)?, &[]) {
-            match content {
-                Content::Object(object) => objects.push(object),
-                Content::Invalid(fault) => return Err(fault.message),
-                Content::Skipped(kind) | Content::Foreign(kind, _) | Content::Templateless(kind) => {
-                    other = Some(kind);
-                }
-            }
-        }
+        contents.add(&document.map_err(|fault| fault.message)?, &Place::default(), None, &[]);
     }
-    match other {
-        Some(kind) if objects.is_empty() => Err(format!("no Pod template is found in {kind}")),
+    let Contents { objects, skipped, not_looked_at, without_template, .. } = contents;
+    let objects: Vec<Object> =
+        objects.into_iter().collect::<Result<_, _>>().map_err(|error| error.message)?;
+    match [skipped, not_looked_at, without_template].iter().find_map(BTreeMap::first_key_value) {
+        Some((kind, _)) if objects.is_empty() => Err(format!("no Pod template is found in {kind}")),
         _ => Ok(objects),
     }
 }
@@ -175,7 +171,7 @@ fn is_stdin(path: &Path) -> bool {
 }
 
 /// Reads a file; returns the number of documents in it.
-fn read_file(file: &Path, custom: &[CustomKind], report: &mut Report, asked: &mut Vec<Asked>) -> usize {
+fn read_file(file: &Path, custom: &[CustomKind], contents: &mut Contents) -> usize {
     let mut bytes = Vec::new();
     let read = if is_stdin(file) {
         io::stdin().lock().take(documents::FILE + 1).read_to_end(&mut bytes)
@@ -190,51 +186,29 @@ fn read_file(file: &Path, custom: &[CustomKind], report: &mut Report, asked: &mu
         Ok(_) => None,
     };
     if let Some(fault) = fault {
-        asked.push(Err(InputError::of_file(file, fault)));
+        contents.objects.push(Err(of_file(file, fault)));
         return 0;
     }
     let documents = documents::read(&bytes);
     let count = documents.len();
-    let name = file.display().to_string();
     for (number, document) in (1..).zip(documents) {
-        let contents = match document {
-            Ok(node) => workload::contents(&node, custom),
-            Err(fault) => vec![Content::Invalid(fault)],
-        };
-        let place = |place: Place| Place { file: name.clone(), document: number, ..place };
-        for content in contents {
-            match content {
-                Content::Object(mut object) => {
-                    object.place = place(object.place);
-                    asked.push(Ok(object));
-                }
-                Content::Invalid(Fault { line, message }) => {
-                    asked.push(Err(InputError { file: name.clone(), document: number, line, message }));
-                }
-                Content::Skipped(kind) => *report.skipped.entry(kind).or_default() += 1,
-                Content::Foreign(kind, images) => {
-                    *report.not_looked_at.entry(kind).or_default() += 1;
-                    let placed = |image: UnseenImage| UnseenImage { place: place(image.place), ..image };
-                    report.unseen_images.extend(images.into_iter().map(placed));
-                }
-                Content::Templateless(kind) => *report.without_template.entry(kind).or_default() += 1,
-            }
+        let place = Place { file: file.display().to_string(), document: number, ..Place::default() };
+        match document {
+            Ok(node) => contents.add(&node, &place, None, custom),
+            Err(fault) => contents.objects.push(Err(place.fault(fault))),
         }
     }
     count
 }
 
 /// Decides on all objects, [`AT_A_TIME`] at a time, and keeps their order.
-async fn decide(session: &Session, asked: Vec<Asked>, patches: bool, report: &mut Report) {
+async fn decide(session: &Session, asked: Vec<Result<Object, InputError>>, report: &mut Report) {
     let all = asked.len();
-    let one = async |asked: Asked| {
+    let one = async |asked: Result<Object, InputError>| {
         let object = asked?;
-        match decided(&object, session, patches).await {
-            Ok(decided) => Ok(Verdict { object, decided }),
-            Err(message) => {
-                let Place { file, document, line, .. } = object.place;
-                Err(InputError { file, document, line, message })
-            }
+        match decided(&object, session).await {
+            Ok(decided) => Ok(Verdict { place: object.place, label: object.label, decided }),
+            Err(message) => Err(object.place.fault(Fault { line: object.place.line, message })),
         }
     };
     let mut verdicts = pin!(stream::iter(asked).map(one).buffered(AT_A_TIME));
@@ -250,28 +224,15 @@ async fn decide(session: &Session, asked: Vec<Asked>, patches: bool, report: &mu
 }
 
 /// Returns the decision on an object, or why the API server would refuse its Pod.
-async fn decided(object: &Object, session: &Session, patches: bool) -> Result<Decided, String> {
-    let Object { place: Place { kind, namespace, name, .. }, template, value, .. } = object;
-    let malformed = |why: &str| format!("the Pod of {kind} {name:?} is malformed: {why}");
-    let unread = |error: PodError| malformed(&error.to_string());
-    let subject = match &object.given {
-        Given::Review => match review::of_value(value).map_err(|error| error.to_string())?.subject {
-            Subject::Skipped(Reason::Malformed) => {
-                let object = value.pointer("/request/object").filter(|object| !object.is_null());
-                let object = object.ok_or_else(|| malformed("request.object is missing"))?;
-                Subject::Pod(Pod::of_value(object).map_err(unread)?.into())
-            }
-            subject => subject,
-        },
-        Given::Pod | Given::Template { .. } => Subject::Pod(object.pod().map_err(unread)?.into()),
-    };
+async fn decided(object: &Object, session: &Session) -> Result<Decided, String> {
+    let subject = object.subject()?;
     let root = match subject {
         Subject::DaemonSet(_) => Some(DaemonSet::TEMPLATE),
-        _ => template.as_deref(),
+        _ => object.template.as_deref(),
     };
-    let decided = session.decide(namespace, &subject, root.filter(|_| patches)).await;
+    let decided = session.decide(&object.place.namespace, &subject, root).await;
     match (subject, decided.reason) {
-        (Subject::Pod(_), Reason::Malformed) => Err(malformed("it has no containers")),
+        (Subject::Pod(_), Reason::Malformed) => Err(object.malformed("it has no containers")),
         _ => Ok(decided),
     }
 }

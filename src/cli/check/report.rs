@@ -2,31 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
 
 use serde::Serialize;
 
 use super::super::advice::{EXCLUDED, placeholder, unread_pull_secrets};
 use super::super::output::{MOST, Row, document, paragraphs, print, rest, shown, table, tell};
 use super::super::session::{BlockingImage, Decided, colour};
-use super::workload::{Object, Place, UnseenImage};
+use super::workload::{Contents, InputError, Place, UnseenImage};
 use tolerarch_core::reason::Reason;
 
 /// Report in the form of `-o json`. Members are added, never renamed.
 #[derive(Default, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Report {
     /// Results in the order of files and documents, as are the errors.
     pub(super) results: Vec<Verdict>,
     pub(super) errors: Vec<InputError>,
-    /// Number of objects of each kind that brings no Pods.
-    pub(super) skipped: BTreeMap<String, usize>,
-    /// Number of objects of each kind that names images outside the templates that are found.
-    pub(super) not_looked_at: BTreeMap<String, usize>,
-    #[serde(rename = "imagesNotLookedAt")]
-    pub(super) unseen_images: Vec<UnseenImage>,
-    /// Number of objects of each kind that has no template for its operator's Pods.
-    pub(super) without_template: BTreeMap<String, usize>,
+    #[serde(flatten)]
+    pub(super) contents: Contents,
     #[serde(skip)]
     pub(super) files: usize,
 }
@@ -34,26 +26,14 @@ pub(super) struct Report {
 #[derive(Serialize)]
 pub(super) struct Verdict {
     #[serde(flatten)]
-    pub(super) object: Object,
+    pub(super) place: Place,
+    #[serde(skip)]
+    pub(super) label: String,
     #[serde(flatten)]
     pub(super) decided: Decided,
 }
 
-#[derive(Serialize)]
-pub(super) struct InputError {
-    pub(super) file: String,
-    /// Number of the document from 1; 0 for the whole file.
-    pub(super) document: usize,
-    /// Line from 1; 0 for the whole file.
-    pub(super) line: usize,
-    pub(super) message: String,
-}
-
 impl InputError {
-    pub(super) fn of_file(file: &Path, message: String) -> Self {
-        Self { file: file.display().to_string(), document: 0, line: 0, message }
-    }
-
     pub(super) fn told(&self) -> String {
         let Self { file, document, line, message } = self;
         let file = if file == "-" { "standard input" } else { file };
@@ -73,12 +53,12 @@ impl Report {
             cells: cells[first..].to_vec(),
         };
         // A row for the decision, and one for each other image that keeps the Pod closed.
-        let rows_of = |Verdict { object, decided }: &Verdict| {
-            let Place { file, line, namespace, .. } = &object.place;
+        let rows_of = |Verdict { place, label, decided }: &Verdict| {
+            let Place { file, line, namespace, .. } = place;
             let (pools, image) = (decided.pools.join(","), decided.image.clone().unwrap_or_default());
             let (file, decision) = (format!("{file}:{line}"), decided.decision.to_owned());
             let reason = decided.reason.to_string();
-            let cells = [file, namespace.clone(), object.label(), decision, pools, reason, image];
+            let cells = [file, namespace.clone(), label.clone(), decision, pools, reason, image];
             let mut rows = vec![row(decided.reason, cells)];
             for other in decided.blockers.iter().filter(|other| decided.image.as_ref() != Some(&other.image))
             {
@@ -94,8 +74,8 @@ impl Report {
 
     /// Returns the warnings that the API server would send to the creator of the Pod.
     fn warnings(&self) -> String {
-        let of_one = |Verdict { object, decided }: &Verdict| {
-            let line = |warning| shown(&format!("warning: {}: {warning}", object.label())) + "\n";
+        let of_one = |Verdict { label, decided, .. }: &Verdict| {
+            let line = |warning| shown(&format!("warning: {label}: {warning}")) + "\n";
             decided.warnings.iter().map(line).collect::<String>()
         };
         self.results.iter().map(of_one).collect()
@@ -111,7 +91,7 @@ impl Report {
             decided().filter_map(|decided| Some((decided.image.as_deref()?, decided.cause.as_deref()?)));
         let meanings = unknown.iter().filter_map(|one| Some((&*one.image, placeholder(&one.image)?)));
         let causes = causes.chain(meanings).map(|(image, cause)| format!("{image}: {cause}"));
-        let unseen = self.unseen_images.iter().map(|UnseenImage { place, image }| {
+        let unseen = self.contents.unseen_images.iter().map(|UnseenImage { place, image }| {
             format!("not looked at: {}/{}{} is {image}", place.kind, place.name, place.path)
         });
         [lines(lacking, usize::MAX), lines(causes, MOST), lines(unseen, MOST)]
@@ -120,14 +100,13 @@ impl Report {
     /// Returns hints on why the webhook may decide otherwise, or how an image would become known.
     pub(super) fn hints(&self) -> Vec<String> {
         let lacking = self.results.iter().filter(|verdict| verdict.decided.lacks_pull_secrets).count();
-        let lacking = unread_pull_secrets(lacking, "them").map(|hint| format!("hint: {hint}"));
-        let mut hints = Vec::from_iter(lacking);
+        let mut hints = Vec::from_iter(unread_pull_secrets(lacking, "them"));
         let changed = |verdict: &&Verdict| verdict.decided.decision != "unchanged";
-        let excluded = |verdict: &&Verdict| EXCLUDED.contains(&verdict.object.place.namespace.as_str());
+        let excluded = |verdict: &&Verdict| EXCLUDED.contains(&verdict.place.namespace.as_str());
         let excluded = self.results.iter().filter(changed).filter(excluded).count();
         if excluded > 0 {
             hints.push(format!(
-                "hint: {excluded} of them are in namespaces that the shipped manifests exclude ({}), \
+                "{excluded} of them are in namespaces that the shipped manifests exclude ({}), \
                  where the API server does not call the webhook",
                 EXCLUDED.join(", ")
             ));
@@ -142,9 +121,9 @@ impl Report {
         }
         let mut text = counted("checked", &reasons);
         for (sort, kinds) in [
-            ("without Pods", &self.skipped),
-            ("without a Pod template of their own", &self.without_template),
-            ("not looked at", &self.not_looked_at),
+            ("without Pods", &self.contents.skipped),
+            ("without a Pod template of their own", &self.contents.without_template),
+            ("not looked at", &self.contents.not_looked_at),
         ] {
             if !kinds.is_empty() {
                 text += &format!("; {}", counted(sort, kinds));
@@ -160,7 +139,7 @@ impl Report {
     pub(super) fn patches(&self) -> io::Result<()> {
         for verdict in &self.results {
             if let Some(patch) = &verdict.decided.patch {
-                let Place { kind, namespace, name, .. } = &verdict.object.place;
+                let Place { kind, namespace, name, .. } = &verdict.place;
                 let namespace = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
                 tell(&format!("# {}/{name}{namespace}", kind.to_lowercase()));
                 print(&document(patch.get()))?;

@@ -9,6 +9,8 @@ use super::kinds::{self, CustomKind, Pods, is_of_kubernetes, is_templateless};
 use super::part::{Part, Step};
 use tolerarch_core::image::ImageRef;
 use tolerarch_core::pod::{Pod, PodError};
+use tolerarch_core::reason::Reason;
+use tolerarch_core::review::{self, Subject};
 use tolerarch_text::yaml::{Data, Fault, Node};
 
 /// Place of an object or image, in the form of `check -o json`.
@@ -26,35 +28,45 @@ pub struct Place {
     pub(in crate::cli) path: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Object {
-    #[serde(flatten)]
     pub place: Place,
+    /// `Deployment/web`, with the path of the template if there are several.
+    pub(in crate::cli) label: String,
     /// JSON pointer of the path, which begins a patch's paths; `None` for a mere spec: without metadata no patch fits.
-    #[serde(skip)]
     pub(super) template: Option<String>,
-    /// True if the document has other templates, too.
-    #[serde(skip)]
-    is_one_of_several: bool,
-    #[serde(skip)]
     pub given: Given,
     /// The Pod, its template, or the review of it.
-    #[serde(skip)]
     pub value: Value,
 }
 
 impl Object {
-    /// Returns `Deployment/web`, with the path of the template if there are several.
-    pub(in crate::cli) fn label(&self) -> String {
-        let Place { kind, name, path, .. } = &self.place;
-        if self.is_one_of_several { format!("{kind}/{name}{path}") } else { format!("{kind}/{name}") }
+    /// Returns the images to look up.
+    pub(in crate::cli) fn images(&self) -> Vec<ImageRef> {
+        let subject = self.subject().ok();
+        let pod = subject.as_ref().and_then(Subject::pod);
+        pod.into_iter().flat_map(|(_, pod)| pod.images()).filter_map(|usage| usage.image.ok()).collect()
     }
 
-    /// Returns every image that is named anywhere in the object.
-    pub(in crate::cli) fn images(&self) -> Vec<ImageRef> {
-        let mut images = Vec::new();
-        named(&self.value, &mut images);
-        images
+    /// Returns what the webhook would decide on, or why the API server would refuse the Pod.
+    pub(super) fn subject(&self) -> Result<Subject<'_>, String> {
+        let unread = |error: PodError| self.malformed(&error.to_string());
+        if !matches!(self.given, Given::Review) {
+            return Ok(Subject::Pod(self.pod().map_err(unread)?.into()));
+        }
+        match review::of_value(&self.value).map_err(|error| error.to_string())?.subject {
+            Subject::Skipped(Reason::Malformed) => {
+                let object = self.value.pointer("/request/object").filter(|object| !object.is_null());
+                let object = object.ok_or_else(|| self.malformed("request.object is missing"))?;
+                Ok(Subject::Pod(Pod::of_value(object).map_err(unread)?.into()))
+            }
+            subject => Ok(subject),
+        }
+    }
+
+    pub(super) fn malformed(&self, why: &str) -> String {
+        let Place { kind, name, .. } = &self.place;
+        format!("the Pod of {kind} {name:?} is malformed: {why}")
     }
 
     /// Returns the labels that the Pod would have.
@@ -72,20 +84,6 @@ impl Object {
             }
             Given::Pod | Given::Review => Pod::of_value(&self.value),
         }
-    }
-}
-
-fn named(value: &Value, images: &mut Vec<ImageRef>) {
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| named(item, images)),
-        Value::Object(members) => {
-            for (key, member) in members {
-                let text = member.as_str().filter(|_| key == "image" || key == "reference");
-                images.extend(text.and_then(|text| text.parse::<ImageRef>().ok()));
-                named(member, images);
-            }
-        }
-        _ => {}
     }
 }
 
@@ -107,100 +105,113 @@ pub struct UnseenImage {
     pub(super) image: String,
 }
 
-#[derive(Debug)]
-pub enum Content {
-    Object(Object),
-    /// A kind that brings no Pods.
-    Skipped(String),
-    /// Kind and group of an unknown custom resource, and its images outside of templates.
-    Foreign(String, Vec<UnseenImage>),
-    /// Kind and group of a custom resource that has no template for its operator's Pods.
-    Templateless(String),
-    Invalid(Fault),
+#[derive(Debug, Serialize)]
+pub struct InputError {
+    pub(super) file: String,
+    /// Number of the document from 1; 0 for the whole file.
+    pub(super) document: usize,
+    /// Line from 1; 0 for the whole file.
+    pub line: usize,
+    pub message: String,
 }
 
-/// Returns the contents of a document, with each item of a list by itself.
-pub fn contents(document: &Node, custom: &[CustomKind]) -> Vec<Content> {
-    let mut all = Vec::new();
-    collect(document, None, custom, &mut all);
-    all
+impl Place {
+    pub(super) fn fault(&self, Fault { line, message }: Fault) -> InputError {
+        InputError { file: self.file.clone(), document: self.document, line, message }
+    }
 }
 
-/// Collects the contents of a node. `given` are version and kind from a typed list, whose items have none of their own.
-fn collect(node: &Node, given: Option<(&str, &str)>, custom: &[CustomKind], all: &mut Vec<Content>) {
-    let fault = |message: &str| Content::Invalid(Fault { line: node.line, message: message.to_owned() });
-    if !matches!(node.data, Data::Map(_)) {
-        return all.push(fault("it is no object with apiVersion and kind"));
-    }
-    let (version, kind) = (node.text("apiVersion"), node.text("kind"));
-    let (given_version, given_kind) = given.unwrap_or_default();
-    let version = if version.is_empty() { given_version } else { version };
-    let kind = if kind.is_empty() { given_kind } else { kind };
-    if version.is_empty() || kind.is_empty() {
-        return all.push(fault("it has no apiVersion or no kind"));
-    }
-    let group = version.split_once('/').map_or("", |(group, _)| group);
-    if let (Some(item), Some(items)) = (kind.strip_suffix("List"), node.get("items")) {
-        let Data::List(items) = &items.data else { return all.push(fault("its items are no list")) };
-        for node in items {
-            collect(node, (!item.is_empty()).then_some((version, item)), custom, all);
+/// Contents of documents, in the form of `check -o json`.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Contents {
+    /// Objects to decide on, and errors, in the order of the documents.
+    #[serde(skip)]
+    pub objects: Vec<Result<Object, InputError>>,
+    /// Number of objects of each kind that brings no Pods.
+    pub(super) skipped: BTreeMap<String, usize>,
+    /// Number of objects of each kind that names images outside the templates that are found.
+    pub(super) not_looked_at: BTreeMap<String, usize>,
+    #[serde(rename = "imagesNotLookedAt")]
+    pub(super) unseen_images: Vec<UnseenImage>,
+    /// Number of objects of each kind that has no template for its operator's Pods.
+    pub(super) without_template: BTreeMap<String, usize>,
+}
+
+impl Contents {
+    /// Adds what a document at this place has, with each item of a list by itself. `given` are version and kind from a
+    /// typed list, whose items have none of their own.
+    pub fn add(&mut self, node: &Node, at: &Place, given: Option<(&str, &str)>, custom: &[CustomKind]) {
+        let fault = |message: &str| Err(at.fault(Fault { line: node.line, message: message.to_owned() }));
+        if !matches!(node.data, Data::Map(_)) {
+            return self.objects.push(fault("it is no object with apiVersion and kind"));
         }
-        return;
-    }
-    if kind == "AdmissionReview" && group == "admission.k8s.io" {
-        return all.push(review(node));
-    }
-    let with_group = || format!("{kind}.{group}");
-    let Pods { sought, templates, images } = kinds::pods(node, group, kind, custom);
-    let (namespace, name) = identity(node);
-    let place = |line: usize, part: &Part<'_>| Place {
-        line,
-        kind: kind.to_owned(),
-        namespace: namespace.clone(),
-        name: name.clone(),
-        path: part.path(),
-        ..Place::default()
-    };
-    let is_named = !images.is_empty();
-    if is_named {
-        let unseen = images.iter().map(|part| UnseenImage {
+        let (version, kind) = (node.text("apiVersion"), node.text("kind"));
+        let (given_version, given_kind) = given.unwrap_or_default();
+        let version = if version.is_empty() { given_version } else { version };
+        let kind = if kind.is_empty() { given_kind } else { kind };
+        if version.is_empty() || kind.is_empty() {
+            return self.objects.push(fault("it has no apiVersion or no kind"));
+        }
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        if let (Some(item), Some(items)) = (kind.strip_suffix("List"), node.get("items")) {
+            let Data::List(items) = &items.data else {
+                return self.objects.push(fault("its items are no list"));
+            };
+            for node in items {
+                self.add(node, at, (!item.is_empty()).then_some((version, item)), custom);
+            }
+            return;
+        }
+        if kind == "AdmissionReview" && group == "admission.k8s.io" {
+            return self.objects.push(Ok(review(node, at)));
+        }
+        let full_kind = if is_of_kubernetes(group) { kind.to_owned() } else { format!("{kind}.{group}") };
+        let Pods { sought, templates, images } = kinds::pods(node, group, kind, custom);
+        let (namespace, name) = identity(node);
+        let place = |line: usize, part: &Part<'_>| Place {
+            line,
+            kind: kind.to_owned(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+            path: part.path(),
+            ..at.clone()
+        };
+        let counts = match &sought {
+            _ if !images.is_empty() => Some(&mut self.not_looked_at),
+            _ if !templates.is_empty() => None,
+            Some(sought) => return self.objects.push(fault(&format!("the {kind} has no {sought}"))),
+            None if kind == "List" => None,
+            None if is_templateless(node, group, kind) => Some(&mut self.without_template),
+            None => Some(&mut self.skipped),
+        };
+        if let Some(counts) = counts {
+            *counts.entry(full_kind).or_default() += 1;
+        }
+        self.unseen_images.extend(images.iter().map(|part| UnseenImage {
             place: place(part.node.line, part),
             image: kinds::image(part.node).to_owned(),
-        });
-        all.push(Content::Foreign(with_group(), unseen.collect()));
-    }
-    if templates.is_empty() {
-        all.push(match &sought {
-            Some(sought) => fault(&format!("the {kind} has no {sought}")),
-            None if kind == "List" || is_named => return,
-            None if is_of_kubernetes(group) => Content::Skipped(kind.to_owned()),
-            None if is_templateless(node, group, kind) => Content::Templateless(with_group()),
-            None => Content::Skipped(with_group()),
-        });
-    }
-    let is_one_of_several = templates.len() > 1;
-    for found in templates {
-        // Only objects of known types are checked: others may have numbers there.
-        if let Some(fault) = sought.as_ref().and_then(|_| no_text(node, kind, &found)) {
-            all.push(Content::Invalid(fault));
-            continue;
-        }
-        let given = match (group, kind) {
-            ("", "Pod") => Given::Pod,
-            _ => Given::Template { owner: kinds::controller(group, kind).to_owned() },
-        };
-        let mut value = found.node.value();
-        let is_spec = value.get("spec").is_none() && value.get("containers").is_some();
-        if is_spec && !matches!(given, Given::Pod) {
-            value = json!({"spec": value});
-        }
-        all.push(Content::Object(Object {
-            place: place(node.line, &found),
-            template: (!is_spec).then(|| found.pointer()),
-            is_one_of_several,
-            given,
-            value,
         }));
+        let is_one_of_several = templates.len() > 1;
+        for found in templates {
+            // Only objects of known types are checked: others may have numbers there.
+            if let Some(fault) = sought.as_ref().and_then(|_| no_text(node, kind, &found)) {
+                self.objects.push(Err(at.fault(fault)));
+                continue;
+            }
+            let given = match (group, kind) {
+                ("", "Pod") => Given::Pod,
+                _ => Given::Template { owner: kinds::controller(group, kind).to_owned() },
+            };
+            let mut value = found.node.value();
+            let is_spec = value.get("spec").is_none() && value.get("containers").is_some();
+            if is_spec && !matches!(given, Given::Pod) {
+                value = json!({"spec": value});
+            }
+            let (place, template) = (place(node.line, &found), (!is_spec).then(|| found.pointer()));
+            let label = format!("{kind}/{}{}", place.name, if is_one_of_several { &place.path } else { "" });
+            self.objects.push(Ok(Object { place, label, template, given, value }));
+        }
     }
 }
 
@@ -212,7 +223,7 @@ fn identity(node: &Node) -> (String, String) {
     (text("namespace"), name)
 }
 
-fn review(node: &Node) -> Content {
+fn review(node: &Node, at: &Place) -> Object {
     let request = node.get("request");
     let object = request.and_then(|request| request.get("object"));
     let text = |name: &str| request.map_or("", |request| request.text(name)).to_owned();
@@ -222,10 +233,10 @@ fn review(node: &Node) -> Content {
         kind: "AdmissionReview".to_owned(),
         namespace: text("namespace"),
         name: Some(text("name")).filter(|name| !name.is_empty()).unwrap_or_else(own),
-        ..Place::default()
+        ..at.clone()
     };
-    let (template, given, value) = (Some(String::new()), Given::Review, node.value());
-    Content::Object(Object { place, template, is_one_of_several: false, given, value })
+    let (label, template) = (format!("{}/{}", place.kind, place.name), Some(String::new()));
+    Object { place, label, template, given: Given::Review, value: node.value() }
 }
 
 /// Members of metadata and of Pods that are always strings, and those whose own members always are.

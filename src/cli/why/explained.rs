@@ -80,7 +80,7 @@ impl Explained {
     pub(super) async fn of(session: &Session, survey: &Survey, namespace: &str, object: &Object) -> Self {
         let Place { kind, name, path, .. } = object.place.clone();
         let (label, called) =
-            (object.label(), session.called(survey.namespaces.get(namespace), &object.labels()));
+            (object.label.clone(), session.called(survey.namespaces.get(namespace), &object.labels()));
         let note = match called {
             Called::For(_) => None,
             Called::No => Some(format!(

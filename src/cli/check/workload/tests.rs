@@ -4,17 +4,30 @@ use super::*;
 use tolerarch_core::reason::Reason;
 use tolerarch_text::yaml::{self, Dialect};
 
-fn contents_of(text: &str) -> Vec<Content> {
-    contents(&yaml::read(text, Dialect::Kubernetes).unwrap()[0], &[])
+fn contents_of(text: &str) -> Contents {
+    let document = &yaml::read(text, Dialect::Kubernetes).unwrap()[0];
+    let mut contents = Contents::default();
+    contents.add(document, &Place::default(), None, &[]);
+    contents
 }
 
+/// Returns the only content, which is an object.
 fn object_of(text: &str) -> Object {
-    let mut contents = contents_of(text);
-    assert_eq!(contents.len(), 1);
-    match contents.remove(0) {
-        Content::Object(object) => object,
-        other => panic!("{other:?}"),
-    }
+    let Contents { mut objects, skipped, not_looked_at, without_template, .. } = contents_of(text);
+    assert_eq!((objects.len(), skipped.len() + not_looked_at.len() + without_template.len()), (1, 0));
+    objects.remove(0).unwrap()
+}
+
+/// Returns the line and the text of the only content, which is an error.
+fn error_of(text: &str) -> (usize, String) {
+    let contents = contents_of(text);
+    let [Err(InputError { line, message, .. })] = &contents.objects[..] else { panic!("{contents:?}") };
+    (*line, message.clone())
+}
+
+/// Returns counts with one object of this kind.
+fn one(kind: &str) -> BTreeMap<String, usize> {
+    BTreeMap::from([(kind.to_owned(), 1)])
 }
 
 #[test]
@@ -60,16 +73,18 @@ fn other_kinds_bring_no_pods() {
         [("v1", "Service"), ("policy/v1", "PodDisruptionBudget"), ("rbac.authorization.k8s.io/v1", "Role")]
     {
         let contents = of(version, kind);
-        assert!(matches!(&contents[..], [Content::Skipped(skipped)] if skipped == kind), "{contents:?}");
+        assert_eq!((&contents.skipped, contents.objects.len()), (&one(kind), 0), "{contents:?}");
     }
     let data = "apiVersion: v1\nkind: ConfigMap\ndata: {containers: [{image: x}]}";
-    assert!(matches!(&contents_of(data)[..], [Content::Skipped(_)]));
+    let contents = contents_of(data);
+    assert_eq!((contents.skipped, contents.objects.len()), (one("ConfigMap"), 0));
     for (version, kind, spec) in [
         ("kafka.strimzi.io/v1beta2", "Kafka", "{}"),
         ("argoproj.io/v1alpha1", "Rollout", "{workloadRef: {kind: Deployment, name: web}}"),
     ] {
         let contents = contents_of(&format!("apiVersion: {version}\nkind: {kind}\nspec: {spec}"));
-        assert!(matches!(&contents[..], [Content::Templateless(_)]), "{contents:?}");
+        assert_eq!((contents.without_template.len(), contents.objects.len()), (1, 0), "{contents:?}");
+        assert!(contents.skipped.is_empty(), "{contents:?}");
     }
 }
 
@@ -103,16 +118,13 @@ fn takes_every_template_of_a_kind_with_several() {
     ] {
         let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}");
         let document = &yaml::read(&text, Dialect::Kubernetes).unwrap()[0];
-        let objects: Vec<Object> = contents_of(&text)
-            .into_iter()
-            .map(|content| if let Content::Object(object) = content { object } else { panic!("{content:?}") })
-            .collect();
+        let objects: Vec<Object> = contents_of(&text).objects.into_iter().map(Result::unwrap).collect();
         let found: Vec<&str> = objects.iter().map(|object| &*object.place.path).collect();
         assert_eq!(found, paths, "{kind}");
         for object in &objects {
             let template = object.template.as_deref().unwrap();
             assert_eq!(document.value().pointer(template), Some(&object.value), "{}", object.place.path);
-            assert_eq!(object.label() == format!("{kind}/a"), paths.len() == 1);
+            assert_eq!(object.label == format!("{kind}/a"), paths.len() == 1);
         }
     }
 }
@@ -197,21 +209,16 @@ fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_rea
         assert_eq!((&*object.place.path, &**own), (path, owner), "{kind}");
     }
     let contents = contents_of("apiVersion: ray.io/v1\nkind: RayCluster\nspec: {}");
-    assert!(matches!(&contents[..], [Content::Skipped(kind)] if kind == "RayCluster.ray.io"), "{contents:?}");
+    assert_eq!((&contents.skipped, contents.objects.len()), (&one("RayCluster.ray.io"), 0), "{contents:?}");
 }
 
 /// Returns the paths of templates to decide on, and of images that are not looked at.
 fn found(text: &str) -> (Vec<String>, Vec<String>) {
-    let (mut decided, mut unseen) = (Vec::new(), Vec::new());
-    for content in contents_of(text) {
-        match content {
-            Content::Object(object) => decided.push(object.place.path),
-            Content::Foreign(_, images) => unseen.extend(images.into_iter().map(|image| image.place.path)),
-            Content::Skipped(_) => {}
-            other => panic!("{text}: {other:?}"),
-        }
-    }
-    (decided, unseen)
+    let Contents { objects, unseen_images, not_looked_at, without_template, .. } = contents_of(text);
+    assert!(without_template.is_empty(), "{text}: {without_template:?}");
+    assert_eq!(not_looked_at.is_empty(), unseen_images.is_empty(), "{text}: {not_looked_at:?}");
+    let decided = objects.into_iter().map(|object| object.unwrap().place.path).collect();
+    (decided, unseen_images.into_iter().map(|image| image.place.path).collect())
 }
 
 /// Parts of operators' own examples.
@@ -324,7 +331,7 @@ fn a_template_by_its_name_is_found_whatever_its_images_are() {
             assert_eq!(object_of(&text).value["spec"]["containers"][0]["image"], image);
         }
         let other = format!("apiVersion: a.b/v1\nkind: Thing\nspec: {{view: {template}}}\n");
-        assert!(!matches!(&*contents_of(&other), [Content::Object(_), ..]), "{other}");
+        assert!(contents_of(&other).objects.is_empty(), "{other}");
     }
 }
 
@@ -359,21 +366,13 @@ fn a_spec_alone_is_decided_and_not_patched() {
 #[test]
 fn takes_lists_apart() {
     let pods = "apiVersion: v1\nkind: PodList\nitems: [{spec: {}}, {metadata: {name: b}, spec: {}}]";
-    assert_eq!(contents_of(pods).len(), 2);
+    assert_eq!(contents_of(pods).objects.len(), 2);
     let nested = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Secret}]}\n- 7\n- {kind: Pod}";
     let contents = contents_of(nested);
-    assert!(
-        matches!(
-            &contents[..],
-            [
-                Content::Skipped(_),
-                Content::Invalid(Fault { line: 5, .. }),
-                Content::Invalid(Fault { line: 6, .. })
-            ]
-        ),
-        "{contents:?}"
-    );
-    assert!(contents_of("apiVersion: v1\nkind: List\nitems: []").is_empty());
+    let lines = contents.objects.iter().map(|object| object.as_ref().unwrap_err().line);
+    assert_eq!((&contents.skipped, lines.collect::<Vec<_>>()), (&one("Secret"), vec![5, 6]), "{contents:?}");
+    let empty = contents_of("apiVersion: v1\nkind: List\nitems: []");
+    assert_eq!((empty.objects.len(), empty.skipped.len()), (0, 0), "{empty:?}");
 }
 
 #[test]
@@ -390,8 +389,8 @@ fn a_pod_of_a_cluster_is_on_no_node_yet() {
 #[test]
 fn names_values_that_need_quotes() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata:\n  labels:\n    tolerarch.io/mode: off\nspec: {}";
-    let contents = contents_of(text);
-    let [Content::Invalid(Fault { line: 5, message })] = &contents[..] else { panic!("{contents:?}") };
+    let (line, message) = error_of(text);
+    assert_eq!(line, 5);
     assert!(message.contains("tolerarch.io/mode") && message.contains("quotes"), "{message}");
 }
 
@@ -411,16 +410,13 @@ fn names_whatever_is_no_text() {
             "template.metadata.annotations[\"a.b/c\"]",
         ),
     ] {
-        let contents = contents_of(&format!("apiVersion: v1\n{text}"));
-        let [Content::Invalid(Fault { message, .. })] = &contents[..] else { panic!("{contents:?}") };
+        let (_, message) = error_of(&format!("apiVersion: v1\n{text}"));
         assert!(message.contains(&format!("refused: {place} has to be a text")), "{text}: {message}");
     }
 }
 
 #[test]
 fn what_has_no_template_is_named() {
-    let contents = contents_of("apiVersion: apps/v1\nkind: Deployment\nspec: {}");
-    assert!(
-        matches!(&contents[..], [Content::Invalid(Fault { message, .. })] if message.contains("spec.template"))
-    );
+    let (_, message) = error_of("apiVersion: apps/v1\nkind: Deployment\nspec: {}");
+    assert!(message.contains("spec.template"), "{message}");
 }
