@@ -1,8 +1,6 @@
 //! View of a decision: the facts about each image of a Pod, and about each pool.
 
-use humantime::format_rfc3339_seconds;
-use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::session::Session;
 use tolerarch_core::image::{Failure, PlatformSet};
@@ -46,7 +44,6 @@ pub(super) struct ImageState {
     /// Platforms of nodes on which the image runs, without those where the image has failed.
     pub(super) platforms: Option<PlatformSet>,
     /// Recorded failure on platforms of pools, whatever the manifest says.
-    #[serde(serialize_with = "write_failure")]
     pub(super) failed: Option<Failure>,
     /// Platforms of any pool that the image lacks.
     pub(super) lacks: PlatformSet,
@@ -54,15 +51,6 @@ pub(super) struct ImageState {
     pub(super) unknown: Option<Reason>,
     #[serde(rename = "error")]
     pub(super) cause: Option<String>,
-}
-
-/// Returns the form of a failure in JSON.
-pub(super) fn failure(Failure { platforms, since }: Failure) -> Value {
-    json!({"platforms": platforms, "since": format_rfc3339_seconds(since).to_string()})
-}
-
-fn write_failure<S: Serializer>(known: &Option<Failure>, to: S) -> Result<S::Ok, S::Error> {
-    known.map(failure).serialize(to)
 }
 
 impl Examined {

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::examined::{Examined, ImageState, PoolState, failure};
+use super::examined::{Examined, ImageState, PoolState};
 use super::output::{self, Colour, Output, Row, count, paragraphs, print, shown, table};
 use super::session::{FailOn, Session, cause, run_alone};
 use super::{Failure, Shared};
@@ -119,7 +119,7 @@ impl Inspected {
             "platforms": self.state().and_then(|state| state.platforms),
             // Platforms of any pool.
             "lacks": self.state().map_or(PlatformSet::EMPTY, |state| state.lacks),
-            "failed": self.state().and_then(|state| state.failed).map(failure),
+            "failed": self.state().and_then(|state| state.failed),
             "source": self.source,
             "milliseconds": milliseconds,
             "entries": trace.entries.iter().map(entry_json).collect::<Value>(),

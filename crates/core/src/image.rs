@@ -9,6 +9,8 @@ mod reference;
 
 use std::time::SystemTime;
 
+use serde::{Serialize, Serializer};
+
 pub use choice::Preference;
 pub use host::{
     DOCKER_HUB, DOCKER_HUB_ENDPOINT, DOCKER_HUB_INDEX, canonical_host, canonical_name, is_docker_hub,
@@ -18,10 +20,15 @@ pub use platform::{ParsePlatformError, Platform, PlatformSet, Support};
 pub use reference::{ImageRef, ReferenceError, is_digest};
 
 /// Evidence that an image failed on nodes of these platforms, whatever its manifest says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Failure {
     pub platforms: PlatformSet,
+    #[serde(serialize_with = "write_time")]
     pub since: SystemTime,
+}
+
+fn write_time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&humantime::format_rfc3339_seconds(*time))
 }
 
 /// Reason why it is unknown where an image runs; never the same as "the image does not run there".
