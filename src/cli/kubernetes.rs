@@ -61,6 +61,6 @@ pub(super) fn name_of(object: &impl Resource<DynamicType = ()>) -> &str {
 }
 
 /// Checks a name, as it becomes part of a URL's path.
-fn name(text: &str) -> Result<String, &'static str> {
+pub(super) fn name(text: &str) -> Result<String, &'static str> {
     if is_name(text) { Ok(text.to_owned()) } else { Err("not a valid name of a Kubernetes object") }
 }

@@ -32,30 +32,25 @@ pub struct CustomKind {
     path: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseKindError {
-    #[error("write KIND.GROUP=.path.to.template, such as Rollout.argoproj.io=.spec.template")]
-    Form,
-    #[error("a path is .name.name, with [] after a list and * for each member: .spec.tasks[].template")]
-    Path,
-}
+const FORM: &str = "write KIND.GROUP=.path.to.template, such as Rollout.argoproj.io=.spec.template";
+const PATH: &str = "a path is .name.name, with [] after a list and * for each member: .spec.tasks[].template";
 
 impl FromStr for CustomKind {
-    type Err = ParseKindError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, ParseKindError> {
-        let (name, text) = text.split_once('=').ok_or(ParseKindError::Form)?;
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let (name, text) = text.split_once('=').ok_or(FORM)?;
         let (kind, group) = name.split_once('.').unwrap_or((name, ""));
         if kind.is_empty() {
-            return Err(ParseKindError::Form);
+            return Err(FORM);
         }
-        let names = text.strip_prefix('.').ok_or(ParseKindError::Path)?;
+        let names = text.strip_prefix('.').ok_or(PATH)?;
         let mut path = Vec::new();
         for part in names.split('.').filter(|_| !names.is_empty()) {
             let of_list = part.strip_suffix("[]").or_else(|| part.strip_suffix("[*]"));
             let name = of_list.unwrap_or(part);
             if name.is_empty() || name.contains(['[', ']']) {
-                return Err(ParseKindError::Path);
+                return Err(PATH);
             }
             path.push(name.to_owned());
             path.extend(of_list.map(|_| "[]".to_owned()));
@@ -187,13 +182,13 @@ mod tests {
     #[test]
     fn the_command_line_names_kinds() {
         for (text, error) in [
-            ("Rollout.argoproj.io", ParseKindError::Form),
-            ("=.spec", ParseKindError::Form),
-            (".argoproj.io=.spec", ParseKindError::Form),
-            ("A.b=spec", ParseKindError::Path),
-            ("A.b=.spec..x", ParseKindError::Path),
-            ("A.b=.spec[0]", ParseKindError::Path),
-            ("A.b=", ParseKindError::Path),
+            ("Rollout.argoproj.io", FORM),
+            ("=.spec", FORM),
+            (".argoproj.io=.spec", FORM),
+            ("A.b=spec", PATH),
+            ("A.b=.spec..x", PATH),
+            ("A.b=.spec[0]", PATH),
+            ("A.b=", PATH),
         ] {
             assert_eq!(text.parse::<CustomKind>().map(|_| ()), Err(error), "{text}");
         }

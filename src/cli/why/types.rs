@@ -4,7 +4,10 @@ use std::str::FromStr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, APIResource, APIResourceList};
 
+use super::super::kubernetes::name;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient, is_name};
+
+const FORM: &str = "write TYPE/NAME, such as pod/web-1, deploy/web or rollouts.argoproj.io/web";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
@@ -15,32 +18,21 @@ pub(super) struct Target {
     name: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ParseTargetError {
-    #[error("write TYPE/NAME, such as pod/web-1, deploy/web or rollouts.argoproj.io/web")]
-    Form,
-    #[error("not a valid name of a Kubernetes object")]
-    Name,
-}
-
 impl FromStr for Target {
-    type Err = ParseTargetError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, ParseTargetError> {
-        let (kind, name) = text.split_once('/').ok_or(ParseTargetError::Form)?;
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let (kind, own) = text.split_once('/').ok_or(FORM)?;
         let (kind, group) = match kind.split_once('.') {
             Some((kind, group)) => (kind, Some(group)),
             None => (kind, None),
         };
         let is_word = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
         if !is_word(kind) || group.is_some_and(|group| !is_name(group)) {
-            return Err(ParseTargetError::Form);
+            return Err(FORM);
         }
-        if !is_name(name) {
-            return Err(ParseTargetError::Name);
-        }
-        let (kind, group, name) = (kind.to_owned(), group.map(ToOwned::to_owned), name.to_owned());
-        Ok(Self { text: text.to_owned(), kind, group, name })
+        let (text, kind, group) = (text.to_owned(), kind.to_owned(), group.map(ToOwned::to_owned));
+        Ok(Self { text, kind, group, name: name(own)? })
     }
 }
 
@@ -101,13 +93,13 @@ mod tests {
             assert_eq!((&*target.kind, target.group.as_deref(), &*target.name), (kind, group, name));
         }
         for (text, error) in [
-            ("web", ParseTargetError::Form),
-            ("/web", ParseTargetError::Form),
-            ("a..b/web", ParseTargetError::Form),
-            ("../pods/web", ParseTargetError::Form),
-            ("po/", ParseTargetError::Name),
-            ("po/../x", ParseTargetError::Name),
-            ("po/Web", ParseTargetError::Name),
+            ("web", FORM),
+            ("/web", FORM),
+            ("a..b/web", FORM),
+            ("../pods/web", FORM),
+            ("po/", "not a valid name of a Kubernetes object"),
+            ("po/../x", "not a valid name of a Kubernetes object"),
+            ("po/Web", "not a valid name of a Kubernetes object"),
         ] {
             assert_eq!(text.parse::<Target>(), Err(error), "{text}");
         }
