@@ -18,17 +18,10 @@ const SUMS: usize = 50_000;
 pub struct Count {
     pub shapes: Shapes,
     hashes: RandomState,
-    /// Sums by judgement, and by workload.
-    sums: HashMap<(Judged, u64), Amount>,
+    /// Sums by the place of the shape, whose judgement follows later, or by the coverage of Pods without; by workload.
+    sums: HashMap<(Result<usize, Coverage>, u64), Amount>,
     most_sums: usize,
     other: Amount,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Judged {
-    /// The judgement on the shape in this place, which follows later.
-    Later(usize),
-    At(Coverage),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,10 +53,10 @@ impl Count {
         let workload = self.hashes.hash_one((pod.namespace(), workload::by_name(&pod)));
         let (amount, namespace) = (Amount::of(&pod), pod.namespace().into());
         let judged = match Shape::of(&mut pod, &namespace, profile) {
-            _ if !called => Judged::At(Coverage::Skipped),
-            None => Judged::At(Coverage::Unknown),
+            _ if !called => Err(Coverage::Skipped),
+            None => Err(Coverage::Unknown),
             Some(shape) => match self.shapes.place(shape) {
-                Some(place) => Judged::Later(place),
+                Some(place) => Ok(place),
                 None => return self.other.add(amount),
             },
         };
@@ -79,10 +72,8 @@ impl Count {
         let mut of: BTreeMap<Coverage, (Amount, u64)> = Coverage::each();
         let mut workloads: HashMap<u64, Coverage> = HashMap::new();
         for ((judged, workload), amount) in &self.sums {
-            let coverage = match judged {
-                Judged::Later(place) => coverages.get(*place).copied().unwrap_or(Coverage::Unknown),
-                Judged::At(coverage) => *coverage,
-            };
+            let of_shape = |place: usize| coverages.get(place).copied().unwrap_or(Coverage::Unknown);
+            let coverage = judged.map_or_else(|coverage| coverage, of_shape);
             of.entry(coverage).or_default().0.add(*amount);
             let least = workloads.entry(*workload).or_insert(coverage);
             *least = coverage.min(*least);

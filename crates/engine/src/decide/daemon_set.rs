@@ -73,13 +73,10 @@ impl Change {
             return Self::Something;
         }
         let mut edits = Edits::default();
-        let annotation = |template: &Value, key: &str| {
-            template["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned()
-        };
         for key in ANNOTATIONS {
-            let value = annotation(&was, key);
-            if annotation(&there, key) != value {
-                edits.annotations.insert(key, value);
+            let value = before.pod.annotation(key);
+            if after.pod.annotation(key) != value {
+                edits.annotations.insert(key, value.to_owned());
             }
         }
         // The members fitted before, so that their size needs no check.
