@@ -2,27 +2,24 @@
 //!
 //! The census knows neither lists nor registries: Pods come one by one, each with the [`Judgement`] on its [`Shape`].
 
-mod amount;
 mod count;
-mod coverage;
 mod judgement;
 mod pod_index;
 mod shape;
 mod summary;
-mod workload;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-pub use amount::Amount;
 pub use count::{Count, Totals};
-pub use coverage::Coverage;
 pub use judgement::{BlockingImage, Judgement};
 pub use pod_index::{IndexedPod, PodIndex};
 pub use shape::{NamespaceSettings, Shape, Shapes};
-pub use summary::{ImageTotal, Misplacement, NamespaceTotal, PodOf, ReasonTotal, Summary, WorkloadTotal};
-pub use workload::Workload;
+pub use summary::{
+    Amount, Coverage, ImageTotal, Misplacement, NamespaceTotal, PodOf, ReasonTotal, Summary, Workload,
+    WorkloadTotal,
+};
 
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
-use super::amount::Amount;
-use super::coverage::Coverage;
+use super::pod_index::is_between;
 use super::shape::{Bounds, Shape, Shapes};
-use super::workload;
+use super::summary::{Amount, Coverage};
 use tolerarch_kubernetes::cluster::StoredPod;
 
 /// Maximal number of different Pods that are decided on, and of bytes that they take. Pods beyond count as other.
@@ -50,7 +49,7 @@ impl Count {
             return;
         }
         // There is no right to list ReplicaSets and Jobs: their names suffice to count workloads.
-        let workload = self.hashes.hash_one((pod.namespace(), workload::by_name(&pod)));
+        let workload = self.hashes.hash_one((pod.namespace(), by_name(&pod)));
         let (amount, namespace) = (Amount::of(&pod), pod.namespace().into());
         let judged = match Shape::of(&mut pod, &namespace, profile) {
             _ if !called => Err(Coverage::Skipped),
@@ -83,6 +82,13 @@ impl Count {
         }
         Totals { of, other: self.other }
     }
+}
+
+/// Returns kind and name of the Pod's workload, as far as names reveal it.
+fn by_name(pod: &StoredPod) -> (&str, &str) {
+    let Some(controller) = pod.controller() else { return ("Pod", pod.name()) };
+    let facts = pod.facts.as_ref().filter(|_| is_between(controller));
+    facts.and_then(|facts| facts.owner_above()).unwrap_or((&controller.kind, &controller.name))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::coverage::Coverage;
+use super::summary::Coverage;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::placement::is_tolerated;

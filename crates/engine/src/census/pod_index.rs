@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::amount::Amount;
 use super::shape::{Shape, Shapes};
-use super::workload::{Workload, is_between};
-use tolerarch_kubernetes::cluster::StoredPod;
+use super::summary::{Amount, Workload};
+use tolerarch_kubernetes::cluster::{OwnerReference, StoredPod};
 
 #[derive(Default)]
 pub struct PodIndex {
@@ -67,4 +66,10 @@ fn intern<T: Eq + Hash + ?Sized>(
     let new = value.into();
     known.insert(Arc::clone(&new));
     new
+}
+
+/// Returns whether there usually is an owner above this controller.
+pub(super) fn is_between(controller: &OwnerReference) -> bool {
+    let group = controller.api_version.split_once('/').map_or("", |(group, _)| group);
+    matches!((group, &*controller.kind), ("apps", "ReplicaSet") | ("batch", "Job"))
 }

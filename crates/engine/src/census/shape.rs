@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::coverage::Coverage;
 use super::judgement::Judgement;
+use super::summary::Coverage;
 use crate::decide::{self, BatchLimits, Snapshot};
 use tolerarch_core::pod::{Kept, MODE_KEY, PROFILE_KEY, Pod};
 use tolerarch_core::reason::Reason;

@@ -1,14 +1,96 @@
-//! The sums of a census for a report: ranked, and independent of the order of the Pods.
+//! The sums of a census for a report: ranked, and independent of the order of the Pods; and what is summed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::Sum;
 use std::sync::Arc;
 
-use super::amount::Amount;
-use super::coverage::Coverage;
-use super::workload::Workload;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
+use tolerarch_kubernetes::cluster::StoredPod;
+
+/// Requests of Pods. They are untrusted input, so a sum saturates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Amount {
+    /// CPU in thousandths of a core.
+    pub cpu_millis: u64,
+    pub memory_bytes: u64,
+    pub pods: u64,
+}
+
+impl Amount {
+    pub(super) fn of(pod: &StoredPod) -> Self {
+        let requests = pod.requests;
+        Self { cpu_millis: requests.cpu.millis(), memory_bytes: requests.memory.units(), pods: 1 }
+    }
+
+    pub fn add(&mut self, other: Self) {
+        self.cpu_millis = self.cpu_millis.saturating_add(other.cpu_millis);
+        self.memory_bytes = self.memory_bytes.saturating_add(other.memory_bytes);
+        self.pods = self.pods.saturating_add(other.pods);
+    }
+
+    pub fn cpu_cores(self) -> f64 {
+        // Exact up to 2^53 thousandths: nine trillion cores.
+        self.cpu_millis as f64 / 1000.0
+    }
+}
+
+impl<'a> Sum<&'a Self> for Amount {
+    fn sum<I: Iterator<Item = &'a Self>>(amounts: I) -> Self {
+        let mut sum = Self::default();
+        amounts.for_each(|amount| sum.add(*amount));
+        sum
+    }
+}
+
+/// Share of the pools' platforms that the images of a Pod cover. A workload counts by the first variant in this order
+/// that one of its Pods has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Coverage {
+    /// An image lacks a platform.
+    Partial,
+    /// The platforms of an image are unknown, and no image is known to lack one.
+    Unknown,
+    /// Every image runs wherever a pool's nodes can be.
+    All,
+    /// The Pod is not decided on: of a DaemonSet, opted out, or the like.
+    Skipped,
+}
+
+impl Coverage {
+    /// All variants, in the order of reports.
+    pub const ALL: [Self; 4] = [Self::All, Self::Partial, Self::Unknown, Self::Skipped];
+
+    pub(super) fn each<T: Default>() -> BTreeMap<Self, T> {
+        Self::ALL.map(|coverage| (coverage, T::default())).into()
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Partial => "partial",
+            Self::Unknown => "unknown",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+/// Controller of Pods, or the owner above that people know, such as a Deployment or a CronJob.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Workload {
+    pub namespace: Arc<str>,
+    /// `Pod` for a Pod without an owner.
+    pub kind: Arc<str>,
+    pub name: Arc<str>,
+}
+
+impl Workload {
+    /// Returns `Deployment/web`.
+    pub fn label(&self) -> String {
+        format!("{}/{}", self.kind, self.name)
+    }
+}
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
