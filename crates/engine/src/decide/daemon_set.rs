@@ -38,60 +38,50 @@ impl Snapshot {
         if let Some(decision) = Decision::without_images(policy, pod).filter(is_decided) {
             return decision;
         }
-        match Change::of(policy, template, before) {
-            // The template may be unchanged.
-            Change::Unknown => Decision::unchanged(Reason::NotApplicable),
-            Change::Nothing(edits) => kept(policy, &before.pod, edits),
-            Change::Something => {
-                // An unknown image counts whatever the other images lack, so that none may be left out.
-                let images = self.look_up(policy, namespace, pod, &pod.images(), wait, |_| false).await;
-                let rank = policy.rank(namespace, pod);
-                Decision::after(Some(&before.pod), policy, pod, rank, &images)
-            }
+        if let Some(decision) = without_change(policy, template, before) {
+            return decision;
         }
+        // An unknown image counts whatever the other images lack, so that none may be left out.
+        let images = self.look_up(policy, namespace, pod, &pod.images(), wait, |_| false).await;
+        Decision::after(Some(&before.pod), policy, pod, policy.rank(namespace, pod), &images)
     }
 }
 
-/// Changes of an update to a template, beside managed additions.
-enum Change {
-    /// The templates are too large or nested too deep to be compared.
-    Unknown,
-    /// Nothing has changed; the edits restore managed additions.
-    Nothing(Edits<'static>),
-    Something,
-}
-
-impl Change {
-    fn of(policy: &Policy, after: &Template<'_>, before: &Template<'_>) -> Self {
-        let (Some(there), Some(was)) = (after.value(), before.value()) else { return Self::Unknown };
-        let users = stripped(policy, &after.pod, Some(&before.pod), there.clone());
-        let (Some(users), Some(users_before)) = (users, stripped(policy, &before.pod, None, was.clone()))
-        else {
-            return Self::Unknown;
-        };
-        if users != users_before {
-            return Self::Something;
-        }
-        let mut edits = Edits::default();
-        for key in ANNOTATIONS {
-            let value = before.pod.annotation(key);
-            if after.pod.annotation(key) != value {
-                edits.annotations.insert(key, value.to_owned());
-            }
-        }
-        // The members fitted before, so that their size needs no check.
-        if !edits.fit(&after.pod) {
-            return Self::Nothing(Edits::default());
-        }
-        for name in MEMBERS {
-            let was = &was["spec"][name];
-            if there["spec"][name] != *was {
-                edits.spec.insert(name, was.to_string());
-                edits.steers |= name != TOLERATIONS;
-            }
-        }
-        Self::Nothing(edits)
+/// Decides on an update that changes nothing but managed additions, which are restored; `None` for any other.
+fn without_change<'a>(
+    policy: &'a Policy,
+    after: &Template<'_>,
+    before: &Template<'_>,
+) -> Option<Decision<'a>> {
+    // Templates that are too large, or nested too deep, cannot be compared: they may be equal.
+    let unknown = || Some(Decision::unchanged(Reason::NotApplicable));
+    let (Some(there), Some(was)) = (after.value(), before.value()) else { return unknown() };
+    let users = stripped(policy, &after.pod, Some(&before.pod), there.clone());
+    let (Some(users), Some(users_before)) = (users, stripped(policy, &before.pod, None, was.clone())) else {
+        return unknown();
+    };
+    if users != users_before {
+        return None;
     }
+    let mut edits = Edits::default();
+    for key in ANNOTATIONS {
+        let value = before.pod.annotation(key);
+        if after.pod.annotation(key) != value {
+            edits.annotations.insert(key, value.to_owned());
+        }
+    }
+    // The members fitted before, so that their size needs no check.
+    if !edits.fit(&after.pod) {
+        return Some(kept(policy, &before.pod, Edits::default()));
+    }
+    for name in MEMBERS {
+        let was = &was["spec"][name];
+        if there["spec"][name] != *was {
+            edits.spec.insert(name, was.to_string());
+            edits.steers |= name != TOLERATIONS;
+        }
+    }
+    Some(kept(policy, &before.pod, edits))
 }
 
 /// Decides to keep managed additions as they were before.
