@@ -83,15 +83,13 @@ impl Session {
         };
         let wanted = policy.pools.iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));
         let mut images: Vec<ImageState> = Vec::new();
-        for usage in pod.images() {
-            let image = shortened(usage.given).to_owned();
-            let Some(known) = known.iter().find(|image| image.given == usage.given) else { continue };
+        for known in &known {
+            let image = shortened(known.given).to_owned();
             if images.iter().any(|known| known.image == image) {
                 continue;
             }
             let (platforms, unknown) = (known.nodes().ok(), known.nodes().err().map(Reason::from));
-            let cause = usage.image.ok().filter(|_| unknown.is_some());
-            let cause = cause.and_then(|image| self.cause(&image));
+            let cause = unknown.and_then(|_| self.cause(&known.given.parse().ok()?));
             let lacks = platforms.map_or(PlatformSet::EMPTY, |nodes| wanted.difference(nodes));
             let failed = known
                 .failure
