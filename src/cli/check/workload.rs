@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::kinds::{self, CustomKind, Pods, is_of_kubernetes, is_templateless};
@@ -67,11 +67,6 @@ impl Object {
     pub(super) fn malformed(&self, why: &str) -> String {
         let Place { kind, name, .. } = &self.place;
         format!("the Pod of {kind} {name:?} is malformed: {why}")
-    }
-
-    /// Returns the labels that the Pod would have.
-    pub(in crate::cli) fn labels(&self) -> BTreeMap<String, String> {
-        BTreeMap::deserialize(&self.value["metadata"]["labels"]).unwrap_or_default()
     }
 
     /// Returns the Pod as it would be created.

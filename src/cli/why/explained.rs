@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::super::advice::fix;
 use super::super::check::{Object, Place};
@@ -79,8 +79,9 @@ impl Marks {
 impl Explained {
     pub(super) async fn of(session: &Session, survey: &Survey, namespace: &str, object: &Object) -> Self {
         let Place { kind, name, path, .. } = object.place.clone();
-        let (label, called) =
-            (object.label.clone(), session.called(survey.namespaces.get(namespace), &object.labels()));
+        let (label, labels) = (object.label.clone(), &object.value["metadata"]["labels"]);
+        let labels = BTreeMap::deserialize(labels).unwrap_or_default();
+        let called = session.called(survey.namespaces.get(namespace), &labels);
         let note = match called {
             Called::For(_) => None,
             Called::No => Some(format!(
