@@ -71,7 +71,7 @@ fn table(section: &Section) -> String {
     let Section { title, intro, columns, rows } = section;
     let is_number = |at: usize| rows.first().is_some_and(|row| matches!(row.get(at), Some(Cell::Number(..))));
     let class = |at| if is_number(at) { " class=\"number\"" } else { "" };
-    let head = |(at, name): (usize, &&str)| format!("<th{}>{}</th>", class(at), capitalised(name));
+    let head = |(at, name): (usize, &&str)| format!("<th{}>{name}</th>", class(at));
     let header: String = columns.iter().enumerate().map(head).collect();
     let rows: String =
         rows.iter().map(|row| format!("<tr>{}</tr>\n", row.iter().map(cell).collect::<String>())).collect();
@@ -79,12 +79,6 @@ fn table(section: &Section) -> String {
         "<h2>{title}</h2>\n<p>{intro}</p>\n<div class=\"scroll\"><table>\n<thead><tr>{header}</tr></thead>\n\
          <tbody>\n{rows}</tbody>\n</table></div>\n"
     )
-}
-
-/// Turns `WORKLOADS` into `Workloads`.
-fn capitalised(name: &str) -> String {
-    let (first, rest) = name.split_at(name.len().min(1));
-    if name == "CPU" { name.to_owned() } else { first.to_owned() + &rest.to_lowercase() }
 }
 
 fn cell(cell: &Cell) -> String {

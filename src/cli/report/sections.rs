@@ -94,7 +94,7 @@ impl Report {
             all.cpu_cores(),
             memory(all)
         );
-        let columns = ["SUPPORT", "CPU", "%", "MEMORY", "%", "PODS", "WORKLOADS"];
+        let columns = ["Support", "CPU", "%", "Memory", "%", "Pods", "Workloads"];
         section("What the images of the Pods support", intro, &columns, rows)
     }
 
@@ -106,7 +106,7 @@ impl Report {
         section(
             "Images that keep Pods from the pools",
             "The one that keeps most comes first; a Pod that several images keep counts for each of them.",
-            &["CPU", "MEMORY", "PODS", "WORKLOADS", "REASON", "IMAGE"],
+            &["CPU", "Memory", "Pods", "Workloads", "Reason", "Image"],
             rows,
         )
     }
@@ -122,7 +122,7 @@ impl Report {
         section(
             "Workloads that images keep from the pools",
             "The largest comes first.",
-            &["CPU", "MEMORY", "PODS", "SUPPORT", "REASON", "NAMESPACE", "OBJECT"],
+            &["CPU", "Memory", "Pods", "Support", "Reason", "Namespace", "Object"],
             rows,
         )
     }
@@ -140,7 +140,7 @@ impl Report {
         section(
             "Namespaces",
             "Shares of the requested CPU; where images keep most comes first.",
-            &["NAMESPACE", "CPU", "MEMORY", "PODS", "ALL", "PARTIAL", "UNKNOWN", "SKIPPED"],
+            &["Namespace", "CPU", "Memory", "Pods", "All", "Partial", "Unknown", "Skipped"],
             rows,
         )
     }
@@ -154,7 +154,7 @@ impl Report {
         section(
             "Unknown, and what to do",
             "Whether these Pods could use a pool is not known.",
-            &["REASON", "CPU", "MEMORY", "PODS", "IMAGES", "DO"],
+            &["Reason", "CPU", "Memory", "Pods", "Images", "Do"],
             rows,
         )
     }
@@ -163,7 +163,7 @@ impl Report {
     fn causes(&self) -> Section {
         let causes = self.causes.iter();
         let rows = causes.map(|(image, cause)| vec![Cell::Name(image.clone()), Cell::Name(cause.clone())]);
-        section("What the registries said", "", &["IMAGE", "CAUSE"], rows)
+        section("What the registries said", "", &["Image", "Cause"], rows)
     }
 
     fn missed(&self) -> Section {
@@ -182,7 +182,7 @@ impl Report {
         section(
             "Missed: Pods that could use a pool, and were created without",
             "They get it when they are created again.",
-            &["PODS", "POOLS", "NAMESPACE", "OBJECT"],
+            &["Pods", "Pools", "Namespace", "Object"],
             rows,
         )
     }
@@ -198,7 +198,7 @@ impl Report {
         section(
             "Misplaced: Pods on nodes that their images do not support",
             "They fail there, unless the node emulates: keep them off, by placement.require or their own affinity.",
-            &["PLATFORM", "NODE", "NAMESPACE", "POD", "IMAGE"],
+            &["Platform", "Node", "Namespace", "Pod", "Image"],
             rows,
         )
     }

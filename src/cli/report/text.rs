@@ -29,11 +29,12 @@ fn lines(section: &Section, width: Option<usize>) -> String {
         Row { colour, cells: cells.iter().map(|cell| cell.text().to_owned()).collect() }
     };
     // Sentences are below their table, as they would make it too wide.
-    let sentences = columns.iter().position(|name| matches!(*name, "DO" | "CAUSE"));
+    let sentences = columns.iter().position(|name| matches!(*name, "Do" | "Cause"));
     let kept = sentences.unwrap_or(columns.len());
+    let header: Vec<String> = columns[..kept].iter().map(|name| name.to_uppercase()).collect();
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let most = || rows.iter().take(MOST);
-    let table =
-        table(&columns[..kept], most().filter(|_| kept > 1).map(|cells| row(&cells[..kept])), "  ", width);
+    let table = table(&header, most().filter(|_| kept > 1).map(|cells| row(&cells[..kept])), "  ", width);
     let sentence = |cells: &Vec<Cell>| {
         let sentence = format!("  {}: {}", cells[0].text(), cells[sentences?].text());
         Some(wrapped(&sentence, "    ", width))
