@@ -17,28 +17,21 @@ const SCRIPT: &str = include_str!("html/sort.js");
 
 impl Report {
     pub(super) fn html(&self) -> String {
-        let hash = BASE64_STANDARD.encode(digest(&SHA256, SCRIPT.as_bytes()));
-        let policy = format!("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hash}'");
-        let mut page = format!(
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>tolerarch report</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-             <h1>What could run on every platform</h1>\n"
-        );
-        page += &format!("<p>{}</p>\n", escaped(&self.of));
-        page += &self.bars();
-        page.extend(self.sections(&[By::Image, By::Workload, By::Namespace]).iter().map(table));
-        if !self.notes.is_empty() {
-            let notes: String =
-                self.notes.iter().map(|note| format!("<li>{}</li>\n", escaped(note))).collect();
-            page += &format!("<h2>Notes</h2>\n<ul class=\"notes\">\n{notes}</ul>\n");
-        }
-        page += &format!(
-            "<footer>Written by tolerarch {}.</footer>\n<script>{SCRIPT}</script>\n</body>\n</html>\n",
-            env!("CARGO_PKG_VERSION")
-        );
-        page
+        let sections: String =
+            self.sections(&[By::Image, By::Workload, By::Namespace]).iter().map(table).collect();
+        let notes: String = self.notes.iter().map(|note| format!("<li>{}</li>\n", escaped(note))).collect();
+        let list = format!("<h2>Notes</h2>\n<ul class=\"notes\">\n{notes}</ul>\n");
+        format!(
+            include_str!("html/page.html"),
+            hash = BASE64_STANDARD.encode(digest(&SHA256, SCRIPT.as_bytes())),
+            style = STYLE,
+            of = escaped(&self.of),
+            bars = self.bars(),
+            sections = sections,
+            notes = if notes.is_empty() { "" } else { &list },
+            version = env!("CARGO_PKG_VERSION"),
+            script = SCRIPT,
+        )
     }
 
     /// Renders two bars, of CPU and of memory, with a legend.
