@@ -17,10 +17,10 @@ use super::loops::{Context, lookup_limits};
 use super::note::{WRONG_ARCHITECTURE, is_claimed, kept, wrong};
 use super::pace::Pace;
 use tolerarch_core::image::PlatformSet;
-use tolerarch_core::pod::{Kept, Purpose};
+use tolerarch_core::pod::{Kept, Purpose, Usage};
 use tolerarch_core::policy::Mode;
 use tolerarch_engine::census::NamespaceSettings;
-use tolerarch_engine::decide::{self, BatchLimits};
+use tolerarch_engine::decide::{self, BatchLimits, Wait};
 use tolerarch_engine::lessons::{self, FailedImage, Lesson};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, Node, ObjectEvent, StoredPod};
 use tolerarch_support::recently::Recently;
@@ -168,11 +168,13 @@ async fn look(
     let policy = snapshot.policy_for(terms.profile);
     let is_enforced = policy.is_some_and(|policy| policy.mode_for(facts) == Mode::Enforce);
     // Other images are not looked up: a Pod may name 64.
-    let is_wanted = |given: &str| failures.iter().any(|failure| failure.image == given);
-    let policy = policy.unwrap_or(&snapshot.policy);
-    let supports = snapshot.supports(policy, pod.namespace(), facts, is_wanted, limits);
-    let mut images = decide::caught(supports).await.unwrap_or_default();
-    images.retain(|image| image.purpose == Purpose::Run);
+    let mut usages = facts.images();
+    usages.retain(|Usage { given, purpose, .. }| {
+        *purpose == Purpose::Run && failures.iter().any(|failure| failure.image == *given)
+    });
+    let (policy, wait) = (policy.unwrap_or(&snapshot.policy), Wait::ForAll(limits));
+    let supports = snapshot.look_up(policy, pod.namespace(), facts, &usages, wait, |_| false);
+    let images = decide::caught(supports).await.unwrap_or_default();
     let ControllerSettings { events, learn, .. } = *context.settings.borrow();
     for failure in failures {
         let ContainerFailure { container, image, evidence, .. } = failure;

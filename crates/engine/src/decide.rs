@@ -87,7 +87,8 @@ impl Snapshot {
         pod: &'a Pod<'_>,
         limits: &BatchLimits,
     ) -> (Decision<'a>, Vec<ImageSupport<'a>>) {
-        let images = self.supports(policy, namespace, pod, |_| true, limits).await;
+        let wait = Wait::ForAll(limits);
+        let images = self.look_up(policy, namespace, pod, &pod.images(), wait, |_| false).await;
         let decision = self.without_images(policy, namespace, pod);
         let decision =
             decision.unwrap_or_else(|| Decision::of(policy, pod, policy.rank(namespace, pod), &images));
@@ -103,22 +104,8 @@ impl Snapshot {
         Decision::without_images(policy, pod).or_else(is_recreated)
     }
 
-    /// Returns the platforms of the wanted images of the Pod; `is_wanted` is called with an image as the Pod names it.
-    pub async fn supports<'a>(
-        &self,
-        policy: &Policy,
-        namespace: &str,
-        pod: &'a Pod<'_>,
-        is_wanted: impl Fn(&str) -> bool,
-        limits: &BatchLimits,
-    ) -> Vec<ImageSupport<'a>> {
-        let mut usages = pod.images();
-        usages.retain(|usage| is_wanted(usage.given));
-        self.look_up(policy, namespace, pod, &usages, Wait::ForAll(limits), |_| false).await
-    }
-
     /// Looks up these images with the credentials that the Pod may use; stops as soon as one of them is enough.
-    async fn look_up<'a>(
+    pub async fn look_up<'a>(
         &self,
         policy: &Policy,
         namespace: &str,

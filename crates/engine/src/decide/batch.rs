@@ -55,6 +55,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::decide::Wait;
     use crate::decide::testing::{BOTH, Bench, pod};
     use tolerarch_core::pod::Pod;
 
@@ -67,7 +68,10 @@ mod tests {
         let mut pod = pod(&[&wanted, &other]);
         pod["spec"]["initContainers"] = json!([{"image": wanted}]);
         let pod = Pod::of_value(&pod).unwrap();
-        let supports = snapshot.supports(&snapshot.policy, "shop", &pod, |given| given == wanted, &limits);
+        let mut usages = pod.images();
+        usages.retain(|usage| usage.given == wanted);
+        let wait = Wait::ForAll(&limits);
+        let supports = snapshot.look_up(&snapshot.policy, "shop", &pod, &usages, wait, |_| false);
         assert_eq!(supports.await.len(), 2, "as an init container and as a container");
         assert_eq!(bench.remote.requests().len(), 1);
     }
