@@ -9,7 +9,7 @@ use super::ControllerSettings;
 use super::loops::{Context, lookup_limits};
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 use tolerarch_engine::census::{Count, Coverage, NamespaceSettings, Totals};
-use tolerarch_kubernetes::cluster::{Called, Change, ClusterError, Namespace, ObjectName, Scope, StoredPod};
+use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, ObjectName, Scope, StoredPod};
 use tolerarch_support::health::State;
 
 /// Maximal number of shapes looked up at a time, so that lookups of the webhook and pulls of nodes come first.
@@ -75,11 +75,8 @@ async fn count(
     let (namespaces, no_labels) = (sum(watcher.follow(None), add).await?, BTreeMap::new());
     let add = |added: &mut Count, pod: StoredPod| {
         let of_namespace = namespaces.get(pod.namespace()).unwrap_or(&no_labels);
-        match scope.called(of_namespace, &pod.metadata.labels) {
-            Called::For(profile) => added.add(pod, true, profile),
-            Called::Unknown => added.add(pod, true, None),
-            Called::No => added.add(pod, false, None),
-        }
+        let called = scope.called(of_namespace, &pod.metadata.labels);
+        added.add(pod, called);
     };
     let added = sum(watcher.follow(Some(StoredPod::LIVE)), add).await?;
 

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use super::pod_index::is_between;
 use super::shape::{Bounds, Shape, Shapes};
 use super::summary::{Amount, Coverage};
-use tolerarch_kubernetes::cluster::StoredPod;
+use tolerarch_kubernetes::cluster::{Called, StoredPod};
 
 /// Maximal number of different Pods that are decided on, and of bytes that they take. Pods beyond count as other.
 const BOUNDS: Bounds = Bounds { shapes: 20_000, bytes: 24 << 20 };
@@ -43,16 +43,17 @@ impl Count {
         Self { shapes: Shapes::within(bounds), hashes, sums, most_sums, other }
     }
 
-    /// Adds a Pod, unless it has ended. `called` says whether the webhook is called for it, for this `profile`.
-    pub fn add(&mut self, mut pod: StoredPod, called: bool, profile: Option<&str>) {
+    /// Adds a Pod, unless it has ended. `called` says whether the webhook is called for it, and for which profile.
+    pub fn add(&mut self, mut pod: StoredPod, called: Called<'_>) {
         if pod.has_ended() {
             return;
         }
         // There is no right to list ReplicaSets and Jobs: their names suffice to count workloads.
         let workload = self.hashes.hash_one((pod.namespace(), by_name(&pod)));
         let (amount, namespace) = (Amount::of(&pod), pod.namespace().into());
+        let profile = if let Called::For(profile) = called { profile } else { None };
         let judged = match Shape::of(&mut pod, &namespace, profile) {
-            _ if !called => Err(Coverage::Skipped),
+            _ if called == Called::No => Err(Coverage::Skipped),
             None => Err(Coverage::Unknown),
             Some(shape) => match self.shapes.place(shape) {
                 Some(place) => Ok(place),

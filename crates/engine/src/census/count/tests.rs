@@ -29,17 +29,17 @@ fn cores(totals: &Totals, coverage: Coverage) -> (u64, u64) {
 fn adds_up_what_is_alike_by_workload() {
     let mut count = Count::default();
     for at in 0..10 {
-        count.add(pod("web", &format!("web-{at}"), "nginx"), true, None);
+        count.add(pod("web", &format!("web-{at}"), "nginx"), Called::For(None));
     }
-    count.add(pod("web", "web-new", "other"), true, None);
-    count.add(pod("api", "api-1", "nginx"), true, None);
+    count.add(pod("web", "web-new", "other"), Called::For(None));
+    count.add(pod("api", "api-1", "nginx"), Called::For(None));
     // It cannot be read within the limits: that is not known.
     let mut unreadable = pod("odd", "odd-1", "nginx");
     unreadable.facts = None;
-    count.add(unreadable, true, None);
+    count.add(unreadable, Called::For(None));
     let mut ended = pod("job", "job-1", "nginx");
     ended.phase = tolerarch_kubernetes::cluster::Phase::Succeeded;
-    count.add(ended, true, None);
+    count.add(ended, Called::For(None));
     assert_eq!(count.shapes.all.len(), 3);
     let totals = count.totals(&[Coverage::All, Coverage::Partial, Coverage::All]);
     assert_eq!(cores(&totals, Coverage::All), (11, 1), "api");
@@ -55,9 +55,9 @@ fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
     // By their number.
     let mut count = Count::within(bounds, 30);
     for at in 0..27 {
-        count.add(pod("web", "web-1", &format!("image-{at}")), true, None);
+        count.add(pod("web", "web-1", &format!("image-{at}")), Called::For(None));
     }
-    count.add(pod("web", "web-1", "image-0"), true, None);
+    count.add(pod("web", "web-1", "image-0"), Called::For(None));
     let totals = count.totals(&[]);
     assert_eq!((count.shapes.all.len(), totals.other.pods), (20, 7));
     assert_eq!(cores(&totals, Coverage::Unknown), (21, 1));
@@ -68,7 +68,10 @@ fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
         let images =
             (0..60).map(|image| json!({"image": format!("host.test/{}:{image}-{at}", "x".repeat(200))}));
         let spec = json!({"containers": images.collect::<Vec<Value>>()});
-        count.add(stored(json!({"metadata": {"name": "p", "namespace": "team"}, "spec": spec})), true, None);
+        count.add(
+            stored(json!({"metadata": {"name": "p", "namespace": "team"}, "spec": spec})),
+            Called::For(None),
+        );
     }
     assert!(count.shapes.bytes <= bounds.bytes && !count.shapes.all.is_empty(), "{}", count.shapes.bytes);
     assert_eq!(count.totals(&[]).other.pods as usize + count.shapes.all.len(), 15);
@@ -76,7 +79,7 @@ fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
     // By the workloads.
     let mut count = Count::within(bounds, 30);
     for at in 0..37 {
-        count.add(pod(&format!("web-{at}"), "web-1", "image"), true, None);
+        count.add(pod(&format!("web-{at}"), "web-1", "image"), Called::For(None));
     }
     // Each is of another ReplicaSet, and so a shape of its own.
     assert_eq!(count.sums.len(), 20);
@@ -85,7 +88,7 @@ fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
     for at in 0..17 {
         let mut pod = unreadable.clone();
         pod.metadata.controller.as_mut().unwrap().name = format!("other-{at}");
-        count.add(pod, true, None);
+        count.add(pod, Called::For(None));
     }
     assert_eq!((count.sums.len(), count.totals(&[]).other.pods), (30, 24));
 }
