@@ -124,14 +124,14 @@ impl Budget {
             if arrived == 0 {
                 // Most bodies come in one piece, which needs no copy.
                 if length > FREE || !body.is_end_stream() {
-                    charge(&mut room, length)?;
+                    room.hold(CONNECTION + length).map_err(|_| ReadError::BudgetExhausted)?;
                 }
                 first = data;
                 continue;
             }
             if all.capacity() < length {
                 let capacity = length.max((2 * arrived).min(announced)).max(FREE);
-                charge(&mut room, capacity)?;
+                room.hold(CONNECTION + capacity).map_err(|_| ReadError::BudgetExhausted)?;
                 all.reserve(capacity - all.len());
                 all.extend_from_slice(&std::mem::take(&mut first));
             }
@@ -197,10 +197,6 @@ impl Drop for Room {
             }
         }
     }
-}
-
-fn charge<E>(room: &mut Room, bytes: usize) -> Result<(), ReadError<E>> {
-    room.hold(CONNECTION + bytes).map_err(|_| ReadError::BudgetExhausted)
 }
 
 /// Returns when more bytes than `arrived` should have arrived.

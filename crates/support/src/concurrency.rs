@@ -73,19 +73,6 @@ pub type Queued = BoxFuture<'static, Permit>;
 /// The right to run, until it is dropped.
 pub struct Permit(#[expect(dead_code, reason = "held")] Vec<OwnedSemaphorePermit>);
 
-impl Capacity {
-    fn of(&self, scope: &Scope) -> usize {
-        match scope {
-            Scope::NamespaceAtHost(..) => self.per_host.div_ceil(2),
-            Scope::Namespace(_) => (self.all * 3).div_ceil(8),
-            Scope::Host(_) => self.per_host,
-            Scope::All => self.all,
-            Scope::WaitingOfNamespace(_) => self.waiting.div_ceil(4),
-            Scope::Waiting => self.waiting,
-        }
-    }
-}
-
 impl ConcurrencyLimit {
     pub fn new(capacity: Capacity) -> Self {
         Self { capacity, shares: Mutex::default() }
@@ -133,7 +120,15 @@ impl ConcurrencyLimit {
             let used = shares.len();
             shares.reserve(used + 1);
         }
-        let share = Arc::new(Semaphore::new(self.capacity.of(&scope)));
+        let Capacity { all, per_host, waiting } = self.capacity;
+        let share = Arc::new(Semaphore::new(match scope {
+            Scope::NamespaceAtHost(..) => per_host.div_ceil(2),
+            Scope::Namespace(_) => (all * 3).div_ceil(8),
+            Scope::Host(_) => per_host,
+            Scope::All => all,
+            Scope::WaitingOfNamespace(_) => waiting.div_ceil(4),
+            Scope::Waiting => waiting,
+        }));
         shares.insert(scope, Arc::downgrade(&share));
         share
     }

@@ -39,14 +39,13 @@ pub struct CredentialSettings {
 impl CredentialSettings {
     /// Returns the keys of the sources that are configured.
     pub fn sources(&self) -> Vec<&'static str> {
-        let Self { pull_secrets, docker_configs, directory, providers } = self;
         let all = [
-            ("pullSecrets", *pull_secrets),
-            ("dockerConfigs", !docker_configs.is_empty()),
-            ("directory", directory.is_some()),
-            ("providers", providers.config.is_some()),
+            self.pull_secrets.then_some("pullSecrets"),
+            (!self.docker_configs.is_empty()).then_some("dockerConfigs"),
+            self.directory.as_ref().map(|_| "directory"),
+            self.providers.config.as_ref().map(|_| "providers"),
         ];
-        all.into_iter().filter(|(_, configured)| *configured).map(|(name, _)| name).collect()
+        all.into_iter().flatten().collect()
     }
 }
 

@@ -40,8 +40,7 @@ const GLOBS_OF_POD: usize = 16;
 const CACHED: u64 = 16 << 20;
 const ITEMS: usize = 10_000;
 /// Maximal number of secrets being read, and waiting to be read; one namespace gets 6 and 64 of them (`concurrency`).
-const READS: usize = 16;
-const READS_WAITING: usize = 256;
+const READS: Capacity = Capacity { all: 16, per_host: 16, waiting: 256 };
 /// Time for which a secret is fresh, and a failure to read one.
 const FOUND: Duration = Duration::from_secs(60);
 const NOTHING: Duration = Duration::from_secs(15);
@@ -128,8 +127,7 @@ impl PullSecrets {
     /// Makes a reader whose callers wait at most `wait` for a secret that is not cached.
     pub(super) fn new(cluster: Cluster, wait: Duration) -> Arc<Self> {
         let cached = TtlCache::new(ITEMS, CACHED, weight);
-        let capacity = Capacity { all: READS, per_host: READS, waiting: READS_WAITING };
-        let limit = ConcurrencyLimit::new(capacity);
+        let limit = ConcurrencyLimit::new(READS);
         let logged = Mutex::new(Recently::new(LOG_INTERVAL, REASONS));
         Arc::new(Self { cluster, wait, cached, reads: SingleFlight::default(), limit, logged })
     }
