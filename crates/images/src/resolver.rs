@@ -23,7 +23,7 @@ pub use metrics::ResolverMetrics;
 pub use tolerarch_support::concurrency::Tenant;
 
 use crate::credentials::CredentialCandidate;
-use crate::registry::{Digest, Registry, trace};
+use crate::registry::{Digest, Registry};
 use crate::shared_cache::SharedCache;
 use cache::{Cache, Cached, Millis};
 use circuit::PROBE_PATIENCE;
@@ -32,7 +32,7 @@ use lookup::{Fetcher, Job};
 use metrics::LookupResult;
 use request::{FlightKey, Request};
 use tolerarch_core::image::{ImageRef, LookupError};
-use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, QUEUE, Queued};
+use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, QUEUE, Queued};
 use tolerarch_support::metrics::Counted;
 use tolerarch_support::single_flight::{Flight, SingleFlight};
 
@@ -61,10 +61,8 @@ impl Default for LookupSettings {
 
 /// Finds platforms under one configuration, to the end of the lookups that began under it. Clones share state.
 #[derive(Clone)]
-pub struct Resolver(Arc<Inner>);
-
-struct Inner {
-    fetcher: Fetcher,
+pub struct Resolver {
+    fetcher: Arc<Fetcher>,
     /// Lookups in flight, each of one tenant. No Pod joins a lookup of another configuration.
     flights: SingleFlight<FlightKey, Outcome>,
     /// Requests of these lookups to registries; see [`Request::shared_key`].
@@ -121,7 +119,7 @@ impl Resolver {
     /// configuration, and store nothing. The limits on concurrency and on cached answers stay as at the start.
     #[must_use]
     pub fn reconfigured(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
-        let Inner { fetcher: before, hosts, limit, .. } = &*self.0;
+        let Self { fetcher: before, hosts, limit, .. } = self;
         let fetcher = Fetcher {
             cache: before.cache.reconfigured(cache, registry.verified == before.registry.verified),
             registry,
@@ -137,7 +135,7 @@ impl Resolver {
             |shared: SharedCache| shared.configured(fetcher.registry.verified, fetcher.cache.tag_life());
         fetcher.shared = fetcher.shared.map(configured);
         let (flights, requests) = Default::default();
-        Self(Arc::new(Inner { fetcher, flights, requests, hosts, limit }))
+        Self { fetcher: fetcher.into(), flights, requests, hosts, limit }
     }
 
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
@@ -154,7 +152,7 @@ impl Resolver {
         mut enough: impl FnMut(&ImageRef, Outcome) -> bool,
     ) -> Vec<Option<Outcome>> {
         let (mut settled, mut pending) = (false, Vec::new());
-        let now = self.0.fetcher.cache.now();
+        let now = self.fetcher.cache.now();
         let known = images.iter().enumerate().map(|(place, image)| {
             match self.find(Request { image, candidates: &candidates(image) }, now, &tenant) {
                 Lookup::Ready(outcome) => {
@@ -179,8 +177,7 @@ impl Resolver {
             while let Some((place, mut outcome)) = pending.next().await {
                 let image = images[place];
                 if let Err(error @ (LookupError::CircuitOpen | LookupError::BudgetExceeded)) = outcome {
-                    outcome =
-                        self.0.fetcher.stale_or(Request { image, candidates: &candidates(image) }, error);
+                    outcome = self.fetcher.stale_or(Request { image, candidates: &candidates(image) }, error);
                 }
                 outcomes[place] = Some(outcome);
                 if enough(image, outcome) {
@@ -194,14 +191,14 @@ impl Resolver {
 
     /// Returns whether a good answer is cached, or the registry is not allowed: more credentials would not be used.
     pub fn is_settled(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> bool {
-        let Fetcher { registry, cache, .. } = &self.0.fetcher;
+        let Fetcher { registry, cache, .. } = &*self.fetcher;
         let cached = || Request { image, candidates }.cached(cache, cache.now()).0;
         !registry.admits(image) || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
     }
 
     /// Returns the digest that the image names, else the one to which its tag points in the cache.
     pub fn digest(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> Option<Digest> {
-        let cache = &self.0.fetcher.cache;
+        let cache = &self.fetcher.cache;
         // The first candidate with a digest gave the answer, as candidates are tried in this order.
         let pointed = || candidates.iter().find_map(|candidate| cache.points_to(image, candidate.id));
         Digest::named_by(image).or_else(pointed)
@@ -209,22 +206,22 @@ impl Resolver {
 
     /// Returns whether a lookup of this image would take no capacity that a Pod needs now.
     pub fn has_spare(&self, image: &ImageRef) -> bool {
-        self.0.limit.has_spare(image.host())
+        self.limit.has_spare(image.host())
     }
 
     /// Returns whether the image's registry names no rate limit, or most of the limit is left as far as is known.
     pub fn has_plenty(&self, image: &ImageRef) -> bool {
-        self.0.fetcher.registry.has_plenty(image)
+        self.fetcher.registry.has_plenty(image)
     }
 
     /// Returns the hosts with which TLS cannot be set up, and why.
     pub fn tls_faults(&self) -> &[String] {
-        &self.0.fetcher.registry.tls_faults
+        &self.fetcher.registry.tls_faults
     }
 
     /// Returns the outcome that is known now, or the lookup that will give one.
     fn find(&self, request: Request<'_>, now: Millis, tenant: &Tenant) -> Lookup {
-        let Fetcher { registry, cache, metrics, .. } = &self.0.fetcher;
+        let Fetcher { registry, cache, metrics, .. } = &*self.fetcher;
         let count = |result| metrics.looked_up(request.image.host(), result);
         // Checked before the cache: cached answers of a registry that is no longer allowed are not trusted either.
         if !registry.admits(request.image) {
@@ -252,14 +249,14 @@ impl Resolver {
                     }
                     Lookup::Pending(pending)
                 }
-                Err(error) => Lookup::Ready(self.0.fetcher.stale_or(request, error)),
+                Err(error) => Lookup::Ready(self.fetcher.stale_or(request, error)),
             },
         }
     }
 
     /// Joins or begins the tenant's lookup of this image; fails with `Throttled`, `CircuitOpen` or `Overloaded`.
     fn start(&self, request: Request<'_>, tenant: &Tenant) -> Result<Pending, LookupError> {
-        let Inner { fetcher, flights, hosts, limit, .. } = &*self.0;
+        let Self { fetcher, flights, hosts, limit, .. } = self;
         let host = hosts.get(request.image.host());
         let access = hosts.access(request, tenant);
         let silent = host.is_unresponsive(access).then_some((PATIENCE, LookupError::BudgetExceeded));
@@ -288,7 +285,7 @@ impl Resolver {
 
     /// Waits for the tenant's permit, then begins a request, or joins another tenant's, which outlives this lookup.
     async fn look_up(&self, job: Job, queued: Queued) -> Outcome {
-        let Inner { fetcher, requests, .. } = &*self.0;
+        let Self { fetcher, requests, .. } = self;
         if let Some(outcome) = fetcher.unasked(&job).await {
             return outcome;
         }
@@ -303,7 +300,7 @@ impl Resolver {
             let mut joined = true;
             let flight = requests.run(job.request().shared_key(&job.tenant), || {
                 joined = false;
-                self.clone().request(Arc::clone(&turn))
+                Arc::clone(fetcher).request(Arc::clone(&turn))
             });
             if joined {
                 job.host.lookup_joined(job.access);
@@ -319,12 +316,6 @@ impl Resolver {
                 }
             }
         }
-    }
-
-    /// Queries the registry; holds the permit of the lookup that began the request until the request ends.
-    async fn request(self, turn: Arc<(Job, Permit)>) -> Outcome {
-        let (fetcher, job) = (&self.0.fetcher, &turn.0);
-        trace::scope(fetcher.registry.traces.as_ref(), &job.image, fetcher.look_up(job)).await
     }
 }
 

@@ -13,6 +13,7 @@ pub type Flight<V> = Shared<oneshot::Receiver<V>>;
 
 type InFlight<K, V> = Mutex<HashMap<K, Flight<V>>>;
 
+#[derive(Clone)]
 pub struct SingleFlight<K, V>(pub(crate) Arc<InFlight<K, V>>);
 
 impl<K, V> Default for SingleFlight<K, V> {

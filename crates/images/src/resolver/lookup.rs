@@ -17,7 +17,7 @@ use crate::registry::trace::{self, CREDENTIAL};
 use crate::registry::{Digest, Error, Found, Pull, Registry};
 use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
-use tolerarch_support::concurrency::Tenant;
+use tolerarch_support::concurrency::{Permit, Tenant};
 
 /// Queries registries under one configuration, and caches their answers.
 pub(super) struct Fetcher {
@@ -104,8 +104,14 @@ impl Fetcher {
         job.refused.map(|error| self.stale_or(job.request(), error))
     }
 
+    /// Looks up an image; holds the permit of the lookup that began the request until the request ends.
+    pub(super) async fn request(self: Arc<Self>, turn: Arc<(Job, Permit)>) -> Outcome {
+        let job = &turn.0;
+        trace::scope(self.registry.traces.as_ref(), &job.image, self.look_up(job)).await
+    }
+
     /// Queries the registry within the lookup's own timeout, and caches the result.
-    pub(super) async fn look_up(&self, job: &Job) -> Outcome {
+    async fn look_up(&self, job: &Job) -> Outcome {
         // Another lookup may have been answered since the cache was read.
         if let Cached::Fresh(outcome) = self.cached(job) {
             self.metrics.looked_up(job.image.host(), LookupResult::Joined);

@@ -8,6 +8,6 @@ use tolerarch_core::image::ImageRef;
 impl Resolver {
     /// Caches what anonymous access found for an image.
     pub fn learn(&self, image: &ImageRef, found: &Found) {
-        self.0.fetcher.cache.learn(image, CredentialId::ANONYMOUS, found);
+        self.fetcher.cache.learn(image, CredentialId::ANONYMOUS, found);
     }
 }

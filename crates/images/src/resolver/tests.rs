@@ -115,7 +115,7 @@ impl Bench {
 
     /// Waits until no lookup is in flight.
     async fn landed(&self) {
-        while self.resolver.0.flights.count() > 0 {
+        while self.resolver.flights.count() > 0 {
             tokio::task::yield_now().await;
         }
     }

@@ -235,7 +235,7 @@ async fn one_tenant_does_not_make_others_impatient() {
     let bench = Bench::new().await;
     let image = bench.multi("app").1;
     let access = |namespace| Access { namespace, ..bench_access(&bench, &image) };
-    let host = bench.resolver.0.hosts.get(image.host());
+    let host = bench.resolver.hosts.get(image.host());
     host.lookup_started(access(1));
     later(PATIENCE).await;
     assert!(host.is_unresponsive(access(1)) && !host.is_unresponsive(access(2)));
@@ -260,5 +260,5 @@ async fn one_tenant_does_not_make_others_impatient() {
 
 fn bench_access(bench: &Bench, image: &ImageRef) -> Access {
     let request = Request { image, candidates: &[CredentialCandidate::anonymous()] };
-    bench.resolver.0.hosts.access(request, &Tenant::Operator)
+    bench.resolver.hosts.access(request, &Tenant::Operator)
 }

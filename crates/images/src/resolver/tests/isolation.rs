@@ -111,7 +111,7 @@ async fn no_tenant_joins_anothers_lookup() {
     bench.remote.wait_until(|seen| seen.iter().any(|request| request.authorization.is_some())).await;
     assert_eq!(bench.ask_with(&image, &candidates("b")).await, DENIED);
     assert_eq!(bench.ask(&image).await, DENIED);
-    assert_eq!(bench.resolver.0.flights.count(), 1, "that of the first tenant");
+    assert_eq!(bench.resolver.flights.count(), 1, "that of the first tenant");
     assert_eq!(bench.counted("joined"), 0);
     assert_eq!(
         bench.ask_as(&image, &candidates("a"), Duration::ZERO).await,

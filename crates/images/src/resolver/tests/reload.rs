@@ -9,7 +9,7 @@ use tolerarch_core::testing::platforms;
 
 impl Resolver {
     fn cached(&self, image: &ImageRef) -> Cached {
-        self.0.fetcher.cache.get(image, CredentialId::ANONYMOUS)
+        self.fetcher.cache.get(image, CredentialId::ANONYMOUS)
     }
 }
 

@@ -306,7 +306,7 @@ async fn lookups_of_a_former_configuration_share_nothing() {
     let (lookup, cache) = (LookupSettings::default(), CacheSettings::default());
     let new = one.resolver.reconfigured(registry([&*remote]), lookup, cache);
     assert_eq!(one.ask(&image).await, Ok(BOTH));
-    until("the lookup's end", || one.resolver.0.flights.count() == 0).await;
+    until("the lookup's end", || one.resolver.flights.count() == 0).await;
     let of_new = async |image: &ImageRef| {
         let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
         new.resolve(Tenant::Operator, &[image], candidates, Instant::now() + 5 * SECOND, |_, _| false).await

@@ -104,7 +104,7 @@ async fn a_cold_image_costs_one_request_however_many_namespaces_ask_for_it() {
     assert!(outcomes.iter().all(|outcome| *outcome == [Ok(BOTH)]));
     assert_eq!(bench.seen(), ["GET"]);
     assert_eq!((bench.counted("fetched"), bench.counted("joined") + bench.counted("hit")), (1, 49));
-    assert_eq!(bench.resolver.0.requests.count(), 0);
+    assert_eq!(bench.resolver.requests.count(), 0);
 }
 
 /// The request is one failure, and all lookups that joined it have its outcome.
@@ -118,12 +118,12 @@ async fn a_request_that_hangs_ends_for_all_who_joined_it() {
     bench.remote.wait_until(|seen| seen.len() == 1).await;
     let others = ["second", "third"].map(|name| bench.pod(name, &images, 5 * SECOND));
     let time = async {
-        while bench.resolver.0.flights.count() < 3 {
+        while bench.resolver.flights.count() < 3 {
             tokio::task::yield_now().await;
         }
         later(2 * SECOND).await;
     };
     let (outcomes, ()) = tokio::join!(futures_util::future::join_all(others), time);
     assert_eq!(outcomes, [[Err(LookupError::Timeout)], [Err(LookupError::Timeout)]]);
-    assert_eq!((bench.seen().len(), bench.resolver.0.requests.count()), (1, 0));
+    assert_eq!((bench.seen().len(), bench.resolver.requests.count()), (1, 0));
 }
