@@ -1,4 +1,4 @@
-//! Bodies, read within bounds: of one body, of all bodies together, and of the time that they take.
+//! Reads bodies within bounds: on the size of each, on the bytes of all together, and on the time that each takes.
 //!
 //! One budget of bytes is for all bodies, or all reviews, that are in memory at a time. Nothing waits for a reservation.
 //! When the budget is used up, the holders that occupy the most, in bytes times seconds, are evicted: large and slow ones
@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Body;
 use tokio::sync::Notify;
@@ -15,18 +15,18 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::sync::Mutex;
 
-/// Bytes up to which a body in one piece is not charged: it is in the connection's buffer, which reads as much.
+/// Size up to which a body in one piece is not charged: the connection's read buffer has that size and holds the body.
 pub const FREE: usize = 8 << 10;
-/// Bytes that each other body is charged beside its own: the connection's buffers, in use while the body arrives.
+/// Bytes charged for any other body in addition to its size: the connection's buffers, in use while the body arrives.
 const CONNECTION: usize = 32 << 10;
 /// Fraction of a used-up budget that is cleared at once, so that holders are not compared for every single byte.
 const CLEARED: usize = 16;
 
 #[derive(Clone, Copy)]
 pub struct Pace {
-    /// Time in which a body may be slower.
+    /// Time from the start for which a body may be slower than `rate`.
     pub grace: Duration,
-    /// Bytes per second after that, on average.
+    /// Bytes per second that have to arrive after `grace`, on average.
     pub rate: u32,
 }
 
@@ -39,7 +39,7 @@ pub struct Read {
 pub enum ReadError<E> {
     TooLarge,
     TooSlow,
-    /// The budget is used up, and other bodies are smaller and faster.
+    /// The budget is used up, and the body is among those that occupy the most of it: large or slow ones.
     BudgetExhausted,
     Broken(E),
 }
@@ -87,7 +87,7 @@ impl Budget {
         Read { bytes: Bytes::new(), room: self.room(Instant::now()) }
     }
 
-    /// Reads up to `limit` bytes, arriving since `begun`. The buffer grows with them, at most twofold at a time.
+    /// Reads at most `limit` bytes, arriving since `begun`. The buffer grows as bytes arrive, to twice as many at most.
     pub async fn read<B>(
         &self,
         mut body: B,
@@ -106,13 +106,14 @@ impl Budget {
             hint.upper().map_or(limit, |upper| usize::try_from(upper).unwrap_or(limit).min(limit));
         let mut room = self.room(begun);
         let mut first = Bytes::new();
-        let mut all = BytesMut::new();
+        let mut all: Vec<u8> = Vec::new();
         while !body.is_end_stream() {
             let arrived = first.len() + all.len();
             let next = tokio::select! {
                 biased;
-                next = body.frame() => next,
+                // First: a body that always has a frame would be read to its end without a reservation.
                 () = room.evicted() => return Err(ReadError::BudgetExhausted),
+                next = body.frame() => next,
                 () = too_late(begun, arrived, pace) => return Err(ReadError::TooSlow),
             };
             let Some(frame) = next else { break };
@@ -132,12 +133,12 @@ impl Budget {
             if all.capacity() < length {
                 let capacity = length.max((2 * arrived).min(announced)).max(FREE);
                 room.hold(CONNECTION + capacity).map_err(|_| ReadError::BudgetExhausted)?;
-                all.reserve(capacity - all.len());
+                all.reserve_exact(capacity - all.len());
                 all.extend_from_slice(&std::mem::take(&mut first));
             }
             all.extend_from_slice(&data);
         }
-        let bytes = if all.is_empty() { first } else { all.freeze() };
+        let bytes = if all.is_empty() { first } else { all.into() };
         Ok(Read { bytes, room })
     }
 }
@@ -199,7 +200,7 @@ impl Drop for Room {
     }
 }
 
-/// Returns when more bytes than `arrived` should have arrived.
+/// Completes when more than `arrived` bytes should have arrived; never without a pace.
 async fn too_late(begun: Instant, arrived: usize, pace: Option<Pace>) {
     let Some(Pace { grace, rate }) = pace else { return std::future::pending().await };
     let earned = Duration::from_secs_f64(arrived as f64 / f64::from(rate));

@@ -151,3 +151,20 @@ async fn what_is_announced_costs_nothing() {
     let too_large = Announced(9);
     assert!(matches!(budget.read(too_large, 8, Instant::now(), None).await, Err(ReadError::TooLarge)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_body_is_given_up_though_the_rest_is_there() {
+    let budget = Budget::new(128 << 10);
+    let begun = Instant::now();
+    advance(Duration::from_secs(9)).await;
+    let mut other = budget.room(Instant::now());
+    // The buffer has 32 KiB after the 17th piece, and need not grow for the others.
+    let pieces = (0..30).map(|piece| {
+        if piece == 20 {
+            other.hold(100 << 10).unwrap();
+        }
+        Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; 1 << 10])))
+    });
+    let read = budget.read(StreamBody::new(stream::iter(pieces)), 1 << 20, begun, None).await;
+    assert!(matches!(read, Err(ReadError::BudgetExhausted)));
+}
