@@ -1,4 +1,4 @@
-//! `tolerarch pools`: the pools, their nodes and NodePools, and the source of new nodes, with the rights of the user.
+//! `tolerarch pools` shows the pools, their nodes and NodePools, and the source of new nodes, with the user's rights.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ use tolerarch_kubernetes::discovery::{Discovery, Inventory, KnownPool, Source, V
 
 #[derive(Debug, Args)]
 pub(super) struct Command {
-    // Pools are of the whole cluster: `--namespace` is accepted, as kubectl accepts it for such objects.
+    // `--namespace` is accepted and has no effect, as in kubectl for objects of the whole cluster.
     #[command(flatten)]
     access: super::kubernetes::Access,
     /// How the result is written: a table, one JSON document, or configuration to paste
@@ -42,7 +42,7 @@ impl Command {
             let Configured { config, notes, .. } = self.access.configured(shared, &client).await?;
             let mut shown = Shown::read(&client, Discover { node_pools: true, nodes: true }).await?;
             shown.notes.extend(client.take_left_out());
-            // Only the note on the source of the configuration: this command opens none of its files.
+            // The first note names the source of the configuration; the others are on parts that have no effect here.
             shown.notes.extend(notes.into_iter().take(usize::from(shared.config.is_none())));
             Ok((config.policy.pools, shown))
         })?;
@@ -66,7 +66,7 @@ impl Shown {
         })
     }
 
-    /// Renders a table, and below it the verdict on each pool, warnings and notes.
+    /// Renders the pools as a table, then verdicts, warnings and notes, then the NodePools that no pool opens.
     fn table(&self, discovery: &Discovery<'_>, width: Option<usize>) -> String {
         let Self { inventory, notes, .. } = self;
         let rows = discovery.pools.iter().map(|known| self.row(known));
@@ -113,7 +113,7 @@ const fn source(source: Source) -> &'static str {
     }
 }
 
-/// Lists the architectures; the operating system is linux for all of them.
+/// Lists the architectures of platforms, whose operating system is always linux.
 fn architectures(platforms: PlatformSet) -> String {
     platforms.names().collect::<Vec<_>>().join(", ").replace("linux/", "")
 }
@@ -146,7 +146,7 @@ fn document(discovery: &Discovery<'_>, shown: &Shown) -> Value {
     })
 }
 
-/// Renders the pools as configuration. Strings are JSON, which YAML includes.
+/// Renders the pools as configuration. Strings are written as JSON, which is YAML as well.
 fn yaml(discovery: &Discovery<'_>) -> serde_json::Result<String> {
     let mut text = "pools:\n".to_owned();
     for KnownPool { pool, .. } in &discovery.pools {

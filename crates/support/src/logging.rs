@@ -1,4 +1,4 @@
-//! Log lines on standard output: JSON for machines or text for people. Every value is escaped by `escape`.
+//! Log lines: JSON for machines or text for people. Every value is escaped by `tolerarch_text::escape`.
 
 mod line;
 mod queue;
@@ -59,8 +59,8 @@ pub(crate) fn targets(level: Level) -> Targets {
     Targets::new().with_target("tolerarch", level)
 }
 
-/// Starts logging for a command: each line is written at once, and not to standard output, which is for the command's
-/// results. Without a level it writes warnings, except for failed lookups, which are among those results.
+/// Starts logging for a command: each line is written at once, to `writer`, as standard output is for the command's
+/// results. Without a level, warnings are logged, except those of failed lookups, which are among the results.
 pub fn start_for_people<W>(level: Option<Level>, format: Format, writer: W)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
@@ -69,9 +69,9 @@ where
     begin(level.map_or_else(default, targets), Line { format, timed: false }, writer);
 }
 
-/// Starts logging for the whole process. Queued lines are written out when the first value is dropped.
+/// Starts logging for a service, to standard output. Queued lines are written out when the [`Flush`] is dropped.
 ///
-/// Only tolerarch's own lines are written: those of libraries at these levels are about single bytes of connections.
+/// Only tolerarch's lines are written: at the same levels, libraries log single bytes of connections.
 pub fn start(level: Level, format: Format) -> (Flush, Levels) {
     let (queue, flush) = queue::start(format);
     let (filter, levels) = reload::Layer::new(targets(level));
@@ -84,14 +84,14 @@ where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let lines = fmt::layer().event_format(line).with_writer(writer).with_filter(filter);
-    // Fails only if logging has been started already, which stays unchanged.
+    // Fails only if logging has been started already: the first start stays in force.
     let _ = tracing_subscriber::registry().with(lines).try_init();
     std::panic::set_hook(Box::new(log_panic));
 }
 
 static PANICS: OnceLock<IntCounter> = OnceLock::new();
 
-/// Counts the panics of the whole operating system process, for the first service in it.
+/// Registers the counter of panics. All panics of the process count for the first service that registers.
 pub fn count_panics(metrics: &Metrics) -> Result<(), prometheus::Error> {
     let help = "Panics of any task or review; each is an internal error.";
     let panics = metrics.counter("tolerarch_panics_total", help)?;
@@ -99,14 +99,14 @@ pub fn count_panics(metrics: &Metrics) -> Result<(), prometheus::Error> {
     Ok(())
 }
 
-/// Renders a time in seconds since 1970 for people.
+/// Renders a time, given in seconds since 1970, for people: `2026-01-31T12:00:00Z`.
 pub fn date(seconds: i64) -> String {
     // No time beyond the year 9999 can be written.
     let seconds = u64::try_from(seconds).unwrap_or_default().min(253_402_300_799);
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
 
-/// A panic's message may quote untrusted input, so only its location is logged.
+/// Logs only the location of a panic, as the panic's message may quote untrusted input.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     if let Some(panics) = PANICS.get() {
         panics.inc();

@@ -1,4 +1,4 @@
-//! Splits a file into documents, YAML or JSON. Each is parsed separately: a broken one harms no other.
+//! Splits a file into YAML or JSON documents and parses each separately, so that a broken one harms no other.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 
 use tolerarch_text::yaml::{self, Data, Dialect, Fault, Key, Node, Reader};
 
-/// Maximal bytes of a file. All Pods of a large cluster have some ten MB.
+/// Maximal size of a file in bytes. A list of all Pods of a large cluster takes some ten MB.
 pub(super) const FILE: u64 = 256 << 20;
 
-/// Maximal depth of a document, as in serde_json itself.
+/// Maximal depth of a JSON document: serde_json's own limit, which does not apply to raw values.
 const DEPTH: usize = 128;
 
 /// Returns the documents that are not empty, in the order of the file.
@@ -50,7 +50,7 @@ pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
     all
 }
 
-/// Splits a stream at lines that begin with `---`, as kubectl does; each chunk has the number of lines before it.
+/// Splits a file at lines that begin with `---`, as kubectl does. Each chunk comes with the number of lines before it.
 fn chunks(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let mut chunks = Vec::new();
     let (mut begin, mut before, mut offset) = (0, 0, 0);
@@ -68,12 +68,12 @@ fn chunks(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     chunks
 }
 
-/// Returns whether there is nothing but space, comments, directives and ends of documents.
+/// Returns whether a text has nothing but blank lines, comments, directives and document ends (`...`).
 fn is_empty(text: &str) -> bool {
     text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with(['#', '%']) || line == "...")
 }
 
-/// Reads JSON documents; returns `false` if the text begins as no JSON, but is YAML.
+/// Reads JSON documents into `all`; returns `false` if the first is not JSON, but the text as a whole is YAML.
 fn json(text: &str, before: usize, all: &mut Vec<Result<Node, Fault>>) -> bool {
     let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at);
     let newlines: Vec<usize> = newlines.collect();
@@ -135,7 +135,7 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
     Ok(Node { line, data })
 }
 
-/// Makes a fault without the place in the error, which is reported separately.
+/// Returns a fault at `line` with the error's message, but without the error's place, which is relative to a part.
 fn not_json(line: usize, error: &serde_json::Error) -> Fault {
     let text = error.to_string();
     Fault { line, message: format!("not JSON: {}", text.split(" at line ").next().unwrap_or_default()) }

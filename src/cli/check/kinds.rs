@@ -1,4 +1,4 @@
-//! Pod templates in an object of any kind, found by their shape, and images outside of templates.
+//! Finds Pod templates in objects of any kind, by their shape, and images outside these templates.
 
 use std::str::FromStr;
 
@@ -9,26 +9,26 @@ use tolerarch_core::image::LookupError;
 use tolerarch_core::pod::Pod;
 use tolerarch_text::yaml::{Data, Node};
 
-/// API groups below `k8s.io` that Kubernetes itself serves. Others (`sparkoperator.k8s.io`) belong to its projects.
+/// API groups below `k8s.io` that Kubernetes itself serves. Others, like `sparkoperator.k8s.io`, are add-ons.
 const OF_KUBERNETES: &str = "admission admissionregistration apiextensions apiregistration authentication authorization \
     certificates coordination discovery events flowcontrol.apiserver imagepolicy internal.apiserver networking node \
     rbac.authorization resource scheduling storage storagemigration";
 
 pub(super) struct Pods<'n> {
-    /// Description of the template that the object must have; `None` if its kind need not bring Pods.
+    /// Description of the template that the object must have; `None` if objects of its kind may be without one.
     pub(super) sought: Option<String>,
     pub(super) templates: Vec<Part<'n>>,
     /// Images outside the templates.
     pub(super) images: Vec<Part<'n>>,
 }
 
-/// Kind that the command line names, with the path of its templates: `Job.batch.volcano.sh=.spec.tasks[].template`.
+/// Kind from the command line, with the path to its templates: `Job.batch.volcano.sh=.spec.tasks[].template`.
 #[derive(Clone, Debug)]
 pub struct CustomKind {
     group: String,
     kind: String,
     text: String,
-    /// Names of members, `*` for each member, and `[]` for each item of a list.
+    /// Steps to the templates: a member's name, `*` for every member, or `[]` for every item of a list.
     path: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ impl CustomKind {
     }
 }
 
-/// Finds the templates of an object: by the command line's paths for its kind, else by their shape.
+/// Finds the Pod templates of an object: by the command line's paths for the object's kind, else by their shape.
 pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[CustomKind]) -> Pods<'n> {
     let whole = Part::whole(object);
     let custom: Vec<&CustomKind> =
@@ -85,7 +85,7 @@ pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[Cust
     let (brings_pods, is_foreign) = (brings_pods(group, kind), !is_of_kubernetes(group));
     let templates = whole.clone().within(&|node, way| match way {
         [] if is_whole => true,
-        // Of any other whole object the spec belongs to the Pods, but the metadata to the object itself.
+        // An object with `spec.containers` is no template as a whole: its metadata is not that of its Pods.
         [] => is_foreign && is_spec(node),
         _ if brings_pods => node.at(&["spec", "containers"]).is_some(),
         _ if !is_foreign || !says_what_runs(way) => false,
@@ -97,7 +97,7 @@ pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[Cust
     Pods { sought, templates, images }
 }
 
-/// Returns whether a kind of Kubernetes itself brings Pods.
+/// Returns whether objects of this built-in kind are Pods or create Pods.
 fn brings_pods(group: &str, kind: &str) -> bool {
     match group {
         "" => matches!(kind, "Pod" | "PodTemplate" | "ReplicationController"),
@@ -107,7 +107,7 @@ fn brings_pods(group: &str, kind: &str) -> bool {
     }
 }
 
-/// Returns the kind of the controller of a kind's Pods; empty if they have none. A pool's share depends on that kind.
+/// Returns the kind that controls the Pods of `kind`; empty if none does. A pool's share depends on the returned kind.
 pub(super) fn controller<'k>(group: &str, kind: &'k str) -> &'k str {
     match (group, kind) {
         ("", "Pod" | "PodTemplate") => "",
@@ -118,32 +118,32 @@ pub(super) fn controller<'k>(group: &str, kind: &'k str) -> &'k str {
     }
 }
 
-/// Returns whether a part may say what runs: not metadata, status or the schema of a custom resource.
+/// Returns whether a path may lead to a template or an image: not in metadata, status or a custom resource's schema.
 fn says_what_runs(way: &[Step<'_>]) -> bool {
     !matches!(way, [Step::Member("metadata" | "status"), ..])
         && !way.contains(&Step::Member("openAPIV3Schema"))
 }
 
-/// Returns whether a part is a template by name, with containers: a wrong image, as in a Rollout, is to be reported.
+/// Returns whether a part is named template and has containers with images, valid or not: invalid ones are reported.
 fn is_template(way: &[Step<'_>], spec: &Node) -> bool {
     let is_so_named = |name: &str| name == "template" || name.ends_with("Template");
     matches!(way.last(), Some(Step::Member(name)) if is_so_named(name)) && names_images(spec)
 }
 
-/// Returns whether there are containers, which all name an image.
+/// Returns whether the spec has containers, each of which names an image.
 fn names_images(spec: &Node) -> bool {
     let Some(Data::List(containers)) = spec.get("containers").map(|list| &list.data) else { return false };
     !containers.is_empty() && containers.iter().all(|container| !container.text("image").is_empty())
 }
 
-/// Returns whether a node is the spec of a Pod, whose containers all name a valid image.
+/// Returns whether a YAML node is the spec of a Pod: each of its containers names a valid image.
 fn is_spec(node: &Node) -> bool {
     let has_references =
         |pod: Pod<'_>| pod.images().iter().all(|usage| usage.image != Err(LookupError::Invalid));
     names_images(node) && Pod::of_value(&json!({"spec": node.value()})).is_ok_and(has_references)
 }
 
-/// Returns whether a node names a container image, and no picture: as a text, or by the parts of its name.
+/// Returns whether a YAML node names a container image, not a picture: as a text, or as a map with a `repository`.
 fn is_image(node: &Node, way: &[Step<'_>]) -> bool {
     let Some(Step::Member(name)) = way.last() else { return false };
     let text = image(node);
@@ -152,18 +152,18 @@ fn is_image(node: &Node, way: &[Step<'_>]) -> bool {
         && !["http://", "https://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
-/// Returns the image that a part of an object names; empty if there is none.
+/// Returns the image that a YAML node names, or the `repository` of a map alone; empty if there is none.
 pub(super) fn image(node: &Node) -> &str {
     if let Data::Text(text) = &node.data { text } else { node.text("repository") }
 }
 
-/// Returns whether Kubernetes itself serves this group: all its kinds that bring Pods are known.
+/// Returns whether Kubernetes itself serves this group, so that [`brings_pods`] knows all kinds of the group.
 pub(super) fn is_of_kubernetes(group: &str) -> bool {
     matches!(group, "" | "apps" | "autoscaling" | "batch" | "extensions" | "policy")
         || group.strip_suffix(".k8s.io").is_some_and(|group| OF_KUBERNETES.split(' ').any(|own| own == group))
 }
 
-/// Returns whether the template of this object's Pods is in another object, or in its operator.
+/// Returns whether this object's Pods have their template in another object, or in the code of an operator.
 pub(super) fn is_templateless(object: &Node, group: &str, kind: &str) -> bool {
     match (group, kind) {
         ("argoproj.io", "Rollout") => object.at(&["spec", "workloadRef"]).is_some(),

@@ -1,4 +1,4 @@
-//! Checks of the replicas by their own reports: components, certificates, versions, and answers of registries.
+//! Checks of the replicas by their reports: components, certificates, versions, and answers of registries.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use tolerarch_core::reason::Reason;
 use tolerarch_kubernetes::cluster::RequestError;
 use tolerarch_support::logging::date;
 
-/// Checks the reports of each replica, which takes the right to get pods/proxy, and the versions of all.
+/// Checks the reports of each replica. Reading them takes the right to get pods/proxy.
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
     let (mut metrics, mut read) = (Vec::new(), 0);
     let mut failed: BTreeMap<String, Vec<&str>> = BTreeMap::new();
@@ -50,7 +50,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
     check_registries(&metrics, findings);
 }
 
-/// Checks the certificate of each replica by its metrics, which come with the replica's name.
+/// Checks the certificate of each replica. `metrics` has the name of each replica, and its metrics.
 fn check_certificates(metrics: &[(&str, String)], findings: &mut Findings) {
     let mut end: Option<i64> = None;
     for (name, text) in metrics {
@@ -78,7 +78,7 @@ fn check_certificates(metrics: &[(&str, String)], findings: &mut Findings) {
     }
 }
 
-/// Checks whether registries answer the replicas, by the replicas' metrics: from here the network path is another one.
+/// Checks by the replicas' metrics whether registries answer them: this machine reaches registries by another path.
 fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
     let mut failing: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let (mut denied, mut is_asked, mut asks) = (0.0, false, false);
@@ -99,7 +99,7 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
             let failure = failure.filter(|_| !is_answered)?;
             Some((registry, format!("has answered no request so far: {failure}")))
         });
-        // The last fault of a registry says most.
+        // Of several faults of a registry, the last is kept: it says most.
         let faults: BTreeMap<&str, String> = unanswered
             .chain(counted("tolerarch_registry_failing", "did not answer the last time that it was asked"))
             .chain(counted("tolerarch_registry_circuit_open", "keeps failing: its circuit is open"))
@@ -157,7 +157,7 @@ fn numbers(version: &str) -> impl Iterator<Item = Option<u32>> {
     version.split(['.', '-', '+']).take(3).map(|part| part.parse().ok())
 }
 
-/// Returns the samples of a metric, each with its labels as they are written.
+/// Returns the samples of a metric in Prometheus' text format, each with its labels as unparsed text.
 fn samples<'m>(text: &'m str, metric: &'m str) -> impl Iterator<Item = (&'m str, f64)> {
     text.lines().filter_map(move |line| {
         let (labels, value) = line.strip_prefix(metric)?.rsplit_once(' ')?;
@@ -165,7 +165,7 @@ fn samples<'m>(text: &'m str, metric: &'m str) -> impl Iterator<Item = (&'m str,
     })
 }
 
-/// Returns the value of a label; none of the values that are read here has a quote.
+/// Returns the value of a label, without unescaping: no value that is read here has a quote.
 fn label<'m>(labels: &'m str, name: &str) -> &'m str {
     let value = labels.split(['{', ',']).find_map(|label| label.strip_prefix(name)?.strip_prefix("=\""));
     value.and_then(|value| value.split('"').next()).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Node selector and node affinity, read only if a placement needs them. One that cannot be parsed is not edited.
-//! Absent, null and empty mean the same, except for a list of terms.
+//! Node selector and node affinity, read only if a placement needs them, and not edited if they cannot be parsed.
+//! Absent, null and empty mean the same, except for required terms: an empty list of them matches no node.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +8,9 @@ use super::{Pod, Spec};
 use tolerarch_text::json::Unread;
 
 pub const ARCH_KEY: &str = "kubernetes.io/arch";
-/// The deprecated label of nodes for their architecture.
+/// Deprecated node label for the architecture.
 pub const BETA_ARCH_KEY: &str = "beta.kubernetes.io/arch";
-/// Maximal items of a list.
+/// Maximal number of items in a list.
 const ITEMS: usize = 128;
 
 /// A Pod's constraints on nodes.
@@ -61,7 +61,7 @@ pub(crate) struct WeightedTerm<'p> {
     pub(crate) preference: Term<'p>,
 }
 
-/// Type `v1.NodeSelectorTerm`: a node has to match all of a term; an empty term matches none.
+/// Type `v1.NodeSelectorTerm`: a node has to match all expressions and fields; an empty term matches no node.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub(crate) struct Term<'p> {
@@ -88,7 +88,7 @@ impl<'p> Scheduling<'p> {
         Some(Self { selector: read_small(node_selector.as_ref())?, affinity: read_small(affinity.as_ref())? })
     }
 
-    /// Returns the terms of which a node has to match one; `None` if nothing is required.
+    /// Returns the required terms, one of which a node has to match; `None` if there is no requirement.
     pub(crate) fn required(&self) -> Option<&[Term<'p>]> {
         self.affinity.nodes.required.as_ref().map(|required| &*required.terms)
     }
@@ -101,7 +101,7 @@ impl<'p> Scheduling<'p> {
         self.selector.get(ARCH_KEY).map(Text::as_str)
     }
 
-    /// Returns the labels of nodes that selector and required terms constrain.
+    /// Returns the keys of the node labels that the selector and the required terms constrain.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> + Clone {
         let expressions = self.terms().iter().flat_map(|term| &term.match_expressions);
         self.selector.keys().map(Text::as_str).chain(expressions.map(Expression::key))
@@ -120,7 +120,7 @@ impl Term<'_> {
     }
 }
 
-/// Compares regardless of the order of expressions, which does not matter.
+/// Ignores the order of the expressions: a node has to match all of them.
 impl PartialEq for Term<'_> {
     fn eq(&self, other: &Self) -> bool {
         let (own, others) = (&self.match_expressions, &other.match_expressions);
@@ -144,13 +144,13 @@ impl<'p> Expression<'p> {
         self.key.as_str()
     }
 
-    /// Renders values for an annotation: architectures alone, values of any other label behind its key.
+    /// Renders the values for an annotation: `arm64` for an architecture, `key=value` for any other label.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         let before = if self.key == *ARCH_KEY { String::new() } else { [self.key(), "="].concat() };
         self.values.iter().flatten().map(move |value| [before.as_str(), value.as_str()].concat())
     }
 
-    /// Returns whether both expressions concern the same label of nodes; both labels of the architecture count as one.
+    /// Returns whether both expressions constrain the same node label; the two labels for architectures count as one.
     pub(crate) fn is_about_the_same(&self, other: &Expression<'_>) -> bool {
         self.key == other.key || names_architecture(self.key()) && names_architecture(other.key())
     }
@@ -160,7 +160,7 @@ pub fn names_architecture(key: &str) -> bool {
     key == ARCH_KEY || key == BETA_ARCH_KEY
 }
 
-/// Returns whether a member is left out of the JSON.
+/// Returns whether a member has its default value, and so is left out of the JSON.
 pub(crate) fn is_default<T: Default + PartialEq>(member: &T) -> bool {
     *member == T::default()
 }

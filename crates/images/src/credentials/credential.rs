@@ -1,4 +1,4 @@
-//! Credentials as values that are never displayed, and the ids that distinguish them.
+//! Credentials, whose secrets are never displayed, and the IDs that distinguish them.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -57,16 +57,16 @@ impl Credential {
         }
     }
 
-    /// Returns the bytes of the longer part.
+    /// Returns the length of the user or of the secret in bytes, whichever is longer.
     pub(super) fn longest(&self) -> usize {
         let [_, user, secret] = self.parts();
         user.len().max(secret.len())
     }
 }
 
-/// Identifies the credential that gave an answer, or anonymous access. Part of the keys of caches and of lookups in
-/// flight, so that one tenant's answers never reach another. HMAC-SHA-256 under a random key of this process, truncated
-/// to 128 bits: the id reveals nothing of the credential.
+/// Identifies the credential that gave an answer, or anonymous access. The keys of caches and of lookups in flight
+/// contain the ID, so that one tenant's answers never reach another. The ID is an HMAC-SHA-256 under a random key of
+/// this process, truncated to 128 bits, and reveals nothing of the credential.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct CredentialId(pub(crate) u128);
 
@@ -75,7 +75,7 @@ impl CredentialId {
     pub(crate) const ANONYMOUS: Self = Self(0);
 
     pub fn of(parts: &[&str]) -> Self {
-        // AWS-LC ends the process where the system has no randomness, so the fixed key is never used.
+        // AWS-LC aborts the process if the system has no randomness, so the empty key is never used.
         static KEY: LazyLock<hmac::Key> = LazyLock::new(|| {
             hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
                 .unwrap_or_else(|_| hmac::Key::new(hmac::HMAC_SHA256, &[]))
@@ -85,7 +85,7 @@ impl CredentialId {
     }
 }
 
-/// Returns the keyed hash of these parts, each preceded by its length, so that no two lists are hashed alike.
+/// Returns the keyed hash of these parts, each preceded by its length, so that no two different lists are hashed alike.
 pub(crate) fn hash_parts<'p>(key: &hmac::Key, parts: impl IntoIterator<Item = &'p [u8]>) -> [u8; 32] {
     let mut context = hmac::Context::with_key(key);
     for part in parts {

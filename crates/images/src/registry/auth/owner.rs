@@ -1,10 +1,10 @@
-//! Other hosts that issue a registry's tokens, as far as known without configuration. Pure.
+//! Judges, without configuration, which other hosts may issue a registry's tokens. Pure.
 
 use url::{Host, Url};
 
 use tolerarch_core::image::DOCKER_HUB_ENDPOINT;
 
-/// Registries whose token server is another host, as they are dialled.
+/// Registries, by the host that is dialled, and their token servers at other hosts.
 const PAIRS: [(&str, &str); 5] = [
     (DOCKER_HUB_ENDPOINT, "auth.docker.io"),
     ("registry.ipv6.docker.com", "auth.ipv6.docker.com"),
@@ -13,7 +13,7 @@ const PAIRS: [(&str, &str); 5] = [
     ("docker.elastic.co", "docker-auth.elastic.co"),
 ];
 
-/// Domains below which each customer has a name, and which the public suffix list lacks.
+/// Domains whose subdomains belong to different customers, as far as the public suffix list lacks them.
 const OF_MANY_CUSTOMERS: [&str; 31] = [
     "adc-e.uk",
     "aliyuncs.com",
@@ -48,12 +48,12 @@ const OF_MANY_CUSTOMERS: [&str; 31] = [
     "vultrcr.com",
 ];
 
-/// Returns whether this registry is known to have its tokens issued at that host. Some clouds have registries for each
-/// region: `rg.fr-par.scw.cloud`, `registry-vpc.cn-beijing.aliyuncs.com`, `NAME-registry.cn-beijing.cr.aliyuncs.com`.
+/// Returns whether `host` is a known token server of `registry`. Some clouds have registries for each region:
+/// `rg.fr-par.scw.cloud`, `registry-vpc.cn-beijing.aliyuncs.com`, `NAME-registry.cn-beijing.cr.aliyuncs.com`.
 pub(super) fn is_known(registry: &str, host: &str) -> bool {
     let labels: Vec<&str> = registry.splitn(3, '.').collect();
     let is_of_region = match *labels {
-        // Names of buckets stand before `oss-…`, and are their customers' choice.
+        // The label before `oss-…` is the name of a bucket, which any customer can choose.
         [_, region, _] if region.is_empty() || region.starts_with("oss-") => false,
         ["rg", _, "scw.cloud"] => host == "api.scaleway.com",
         [_, region, "cr.aliyuncs.com"] => is_of_alibaba(region, host),
@@ -63,7 +63,7 @@ pub(super) fn is_known(registry: &str, host: &str) -> bool {
     is_of_region || PAIRS.contains(&(registry, host))
 }
 
-/// Returns whether the host is a token server of this region, or of Hangzhou, for personal registries of any region.
+/// Returns whether `host` is a token server of this region, or of Hangzhou, for personal registries anywhere.
 fn is_of_alibaba(region: &str, host: &str) -> bool {
     let is_of = |region| {
         let mut kinds = ["-", ".", "-vpc.", "-ee.", "-ee-vpc."].iter();
@@ -72,13 +72,13 @@ fn is_of_alibaba(region: &str, host: &str) -> bool {
     is_of(region) || is_of("cn-hangzhou")
 }
 
-/// Returns whether both are HTTPS ports of one host. An address or a name of one label is shared with other servers.
+/// Returns whether both URLs use HTTPS at one host. Unrelated servers may share an address or a name without a dot.
 pub(super) fn is_same_host(registry: &Url, host: &Url) -> bool {
     domain(registry).is_some_and(|name| name.contains('.') && domain(host) == Some(name))
 }
 
-/// Returns whether both hosts are of one owner: below one domain that somebody has registered. HTTPS only. A suffix
-/// that the public suffix list lacks, like that of a private network or `svc.cluster.local`, says nothing of owners.
+/// Returns whether both URLs use HTTPS at hosts of one owner: below one registered domain. A suffix that the public
+/// suffix list lacks, like that of a private network or `svc.cluster.local`, says nothing about owners.
 pub(super) fn is_same_owner(registry: &Url, host: &Url) -> bool {
     let owned = |url| domain(url).and_then(registrable);
     owned(registry).is_some_and(|own| owned(host) == Some(own))
@@ -91,7 +91,7 @@ fn domain(url: &Url) -> Option<&str> {
     }
 }
 
-/// Returns `example.co.uk` of `registry.git.example.co.uk`.
+/// Returns the domain that its owner has registered: `example.co.uk` for `registry.git.example.co.uk`.
 fn registrable(name: &str) -> Option<&str> {
     let is_below = |domain: &str| name.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
     if OF_MANY_CUSTOMERS.into_iter().any(is_below) {
