@@ -84,6 +84,30 @@ fn dependencies_point_down() {
     assert_eq!((seen.len(), crates), (CRATES.len(), CRATES.len() - 1), "{seen:?}");
 }
 
+/// Fuzzing has a workspace apart, which nothing else here compiles.
+#[test]
+fn the_lock_file_of_fuzzing_is_up_to_date() {
+    let lock = fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
+    let metadata = metadata();
+    for package in
+        packages(&metadata).values().filter(|package| CRATES.contains(&package["name"].as_str().unwrap()))
+    {
+        let name = package["name"].as_str().unwrap();
+        let built = |also_optional: bool| {
+            let dependencies = package["dependencies"].as_array().unwrap().iter();
+            let built = dependencies
+                .filter(move |own| own["kind"] != "dev" && (also_optional || own["optional"] == false));
+            built.map(|own| own["name"].as_str().unwrap()).collect::<BTreeSet<_>>()
+        };
+        let entry = lock.split("[[package]]").find(|entry| entry.contains(&format!("name = \"{name}\"\n")));
+        let locked = entry.unwrap().split_once("dependencies = [").unwrap().1.lines();
+        let locked = locked.filter_map(|line| line.trim().strip_prefix('"')?.split(['"', ' ']).next());
+        let locked: BTreeSet<&str> = locked.collect();
+        assert!(locked.is_superset(&built(false)), "{name}: run cargo metadata in fuzz");
+        assert!(locked.is_subset(&built(true)), "{name}: run cargo metadata in fuzz");
+    }
+}
+
 #[test]
 fn the_picture_of_the_architecture_shows_each_crate_in_its_place() {
     let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
