@@ -44,7 +44,9 @@ impl Record {
                 _ = counts.tick() => {}
             }
             let counts = self.live.current.load_full().lessons.count(Timestamp::now());
-            for (gauge, count) in self.live.metrics.lessons.iter().zip(counts) {
+            let metrics = &self.live.metrics.own;
+            for (gauge, count) in [&metrics.failed_images, &metrics.recreating_owners].into_iter().zip(counts)
+            {
                 gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
             }
         }

@@ -1,13 +1,14 @@
 //! Metrics of all parts, and those of reloads and lessons.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec};
 
 use tolerarch_images::credentials::CredentialMetrics;
 use tolerarch_images::registry::RegistryMetrics;
 use tolerarch_images::resolver::ResolverMetrics;
 use tolerarch_kubernetes::cluster::unread_objects;
 use tolerarch_kubernetes::discovery::mismatch_gauge;
-use tolerarch_support::metrics::Metrics;
+use tolerarch_support::families;
+use tolerarch_support::metrics::{Metrics, Registered, outcome};
 use tolerarch_webhook::admission::ReviewMetrics;
 
 /// Metrics of the parts that are built anew at each reload, or that follow the cluster. Registered once.
@@ -19,26 +20,28 @@ pub(super) struct Families {
     pub(super) credentials: CredentialMetrics,
     pub(super) mismatches: IntGaugeVec,
     pub(super) unread: IntCounterVec,
-    /// Images that are kept from an architecture, and owners whose Pods stay unchanged.
-    pub(super) lessons: [IntGauge; 2],
-    /// Reloads of the configuration that failed, and that succeeded.
-    pub(super) reloads: [IntCounter; 2],
-    pub(super) last_reload: IntGauge,
+    pub(super) own: Changes,
+}
+
+families! {
+    pub(super) struct Changes {
+        /// Images that are kept from an architecture because they failed there, in one namespace at least.
+        pub(super) failed_images: IntGauge = "tolerarch_failed_images",
+        /// Owners whose Pods stay unchanged because they delete changed Pods and create them again.
+        pub(super) recreating_owners: IntGauge = "tolerarch_recreating_owners",
+        /// Changes of the configuration's files, by whether the new configuration could be used.
+        pub(super) reloads: IntCounterVec["result"] = "tolerarch_config_reloads_total",
+        /// Whether the configuration's files are in use as they are now.
+        pub(super) last_reload: IntGauge = "tolerarch_config_last_reload_successful",
+    }
 }
 
 impl Families {
     /// Registers all. `admission` gets the metrics of reviews.
-    pub(super) fn register(metrics: &Metrics, admission: &Metrics) -> Result<Self, prometheus::Error> {
-        let reloads = metrics.counters(
-            "tolerarch_config_reloads_total",
-            "Changes of the configuration's files, by whether the new configuration could be used.",
-            &["result"],
-        )?;
-        let last_reload = metrics.gauge(
-            "tolerarch_config_last_reload_successful",
-            "Whether the configuration's files are in use as they are now.",
-        )?;
-        last_reload.set(1);
+    pub(super) fn register(metrics: &Metrics, admission: &Metrics) -> Registered<Self> {
+        let own = Changes::families(metrics)?;
+        [false, true].iter().for_each(|is_ok| drop(own.reloads.with_label_values(&[outcome(*is_ok)])));
+        own.last_reload.set(1);
         Ok(Self {
             reviews: ReviewMetrics::register(admission)?,
             resolver: ResolverMetrics::register(metrics)?,
@@ -46,18 +49,7 @@ impl Families {
             credentials: CredentialMetrics::register(metrics)?,
             mismatches: mismatch_gauge(metrics)?,
             unread: unread_objects(metrics)?,
-            lessons: [
-                metrics.gauge(
-                    "tolerarch_failed_images",
-                    "Images that are kept from an architecture because they failed there, in one namespace at least.",
-                )?,
-                metrics.gauge(
-                    "tolerarch_recreating_owners",
-                    "Owners whose Pods stay unchanged because they delete changed Pods and create them again.",
-                )?,
-            ],
-            reloads: ["failure", "success"].map(|result| reloads.with_label_values(&[result])),
-            last_reload,
+            own,
         })
     }
 }

@@ -18,6 +18,7 @@ use crate::config::{Config, ConfigError, Sources};
 use tolerarch_support::file;
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging::Levels;
+use tolerarch_support::metrics::outcome;
 use tolerarch_support::sync::Mutex;
 
 const POLL: Duration = Duration::from_secs(2);
@@ -108,8 +109,9 @@ impl Follower {
         self.seen = now;
         let old = self.live.config();
         let reloaded = self.reload();
-        self.live.metrics.reloads[usize::from(reloaded.is_ok())].inc();
-        self.live.metrics.last_reload.set(reloaded.is_ok().into());
+        let metrics = &self.live.metrics.own;
+        metrics.reloads.with_label_values(&[outcome(reloaded.is_ok())]).inc();
+        metrics.last_reload.set(reloaded.is_ok().into());
         match reloaded {
             Ok(kept) => {
                 let config = self.live.config();

@@ -24,7 +24,7 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     pub(super) fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let restarts = metrics.counters(
+        let restarts = metrics.add(
             "tolerarch_background_task_restarts_total",
             "Background tasks that ended unexpectedly and were started again.",
             &["task"],

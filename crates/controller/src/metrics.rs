@@ -5,78 +5,42 @@ use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use super::note::EVENTS;
 use tolerarch_engine::census::{Amount, Totals};
 use tolerarch_kubernetes::cluster::ClusterError;
-use tolerarch_support::metrics::{Metrics, OTHER};
+use tolerarch_support::families;
+use tolerarch_support::metrics::{Metrics, OTHER, Registered};
 
 /// Result if another controller keeps undoing the changes of a node.
 pub(super) const CONTESTED: &str = "contested";
 /// Result if a node has another owner's taint of the same key and effect, with another value.
 pub(super) const IN_THE_WAY: &str = "in-the-way";
 
-#[derive(Clone)]
-pub struct ControllerMetrics {
-    pub(super) leads: IntGauge,
-    repairs: IntCounterVec,
-    evictions: IntCounterVec,
-    pub(super) events: IntCounterVec,
-    /// Events dropped because the queue was full.
-    pub(super) dropped: IntCounter,
-    pub(super) node_taints: IntCounterVec,
-    cpu: GaugeVec,
-    memory: IntGaugeVec,
-    workloads: IntGaugeVec,
-    ignored: IntGaugeVec,
+families! {
+    pub struct ControllerMetrics {
+        /// Whether this replica of the controller leads.
+        pub(super) leads: IntGauge = "tolerarch_controller_is_leader",
+        /// Tries to open pools to Pods without a node, by what came of them.
+        repairs: IntCounterVec["result"] = "tolerarch_controller_repairs_total",
+        /// Tries to evict Pods whose image has failed on the architecture of their node, by what came of them.
+        evictions: IntCounterVec["result"] = "tolerarch_controller_evictions_total",
+        /// Events that were written on Pods, by their reason.
+        pub(super) events: IntCounterVec["reason"] = "tolerarch_controller_events_total",
+        /// Events that were not written, as too many were waiting.
+        pub(super) dropped: IntCounter = "tolerarch_controller_events_dropped_total",
+        /// Tries to change the taints of nodes, by what came of them; and nodes where others want them otherwise.
+        pub(super) node_taints: IntCounterVec["result"] = "tolerarch_controller_node_taints_total",
+        /// CPU that the cluster's Pods request, by what their images support.
+        cpu: GaugeVec["support"] = "tolerarch_cluster_requested_cpu_cores",
+        /// Memory that the cluster's Pods request, by what their images support.
+        memory: IntGaugeVec["support"] = "tolerarch_cluster_requested_memory_bytes",
+        /// Workloads of the cluster, by what the images of their Pods support.
+        workloads: IntGaugeVec["support"] = "tolerarch_cluster_workloads",
+        /// Namespaces with a label tolerarch.io/mode or tolerarch.io/profile whose value makes no difference.
+        ignored: IntGaugeVec["label"] = "tolerarch_cluster_ignored_labels",
+    }
 }
 
 impl ControllerMetrics {
-    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let own = Self {
-            leads: metrics
-                .gauge("tolerarch_controller_is_leader", "Whether this replica of the controller leads.")?,
-            repairs: metrics.counters(
-                "tolerarch_controller_repairs_total",
-                "Tries to open pools to Pods without a node, by what came of them.",
-                &["result"],
-            )?,
-            evictions: metrics.counters(
-                "tolerarch_controller_evictions_total",
-                "Tries to evict Pods whose image has failed on the architecture of their node, by what came of them.",
-                &["result"],
-            )?,
-            events: metrics.counters(
-                "tolerarch_controller_events_total",
-                "Events that were written on Pods, by their reason.",
-                &["reason"],
-            )?,
-            dropped: metrics.counter(
-                "tolerarch_controller_events_dropped_total",
-                "Events that were not written, as too many were waiting.",
-            )?,
-            node_taints: metrics.counters(
-                "tolerarch_controller_node_taints_total",
-                "Tries to change the taints of nodes, by what came of them; and nodes where others want them otherwise.",
-                &["result"],
-            )?,
-            cpu: metrics.float_gauges(
-                "tolerarch_cluster_requested_cpu_cores",
-                "CPU that the cluster's Pods request, by what their images support.",
-                &["support"],
-            )?,
-            memory: metrics.gauges(
-                "tolerarch_cluster_requested_memory_bytes",
-                "Memory that the cluster's Pods request, by what their images support.",
-                &["support"],
-            )?,
-            workloads: metrics.gauges(
-                "tolerarch_cluster_workloads",
-                "Workloads of the cluster, by what the images of their Pods support.",
-                &["support"],
-            )?,
-            ignored: metrics.gauges(
-                "tolerarch_cluster_ignored_labels",
-                "Namespaces with a label tolerarch.io/mode or tolerarch.io/profile whose value makes no difference.",
-                &["label"],
-            )?,
-        };
+    pub fn register(metrics: &Metrics) -> Registered<Self> {
+        let own = Self::families(metrics)?;
         // Creates the series, so that each is exported as 0 before its first count.
         for result in ["gone", "refused", "forbidden", "failed"] {
             own.repairs.with_label_values(&[result]);

@@ -289,7 +289,7 @@ impl Resolver {
         if let Some(outcome) = fetcher.unasked(&job).await {
             return outcome;
         }
-        let _in_flight = Counted::by(&fetcher.metrics.in_flight);
+        let _in_flight = Counted::by(&fetcher.metrics.of.in_flight);
         let Ok(permit) = timeout(fetcher.time(&job), queued).await else {
             job.host.lookup_abandoned(job.access);
             return fetcher.stale_or(job.request(), LookupError::Overloaded);

@@ -107,7 +107,7 @@ pub struct Health {
 
 impl Health {
     pub fn register(metrics: &Metrics, components: Vec<Component>) -> Result<Self, prometheus::Error> {
-        let healthy = metrics.gauges(
+        let healthy = metrics.add(
             "tolerarch_component_healthy",
             "Whether a component works as it should; /readyz?verbose says why not.",
             &["component"],

@@ -94,7 +94,7 @@ static PANICS: OnceLock<IntCounter> = OnceLock::new();
 /// Registers the counter of panics. All panics of the process count for the first service that registers.
 pub fn count_panics(metrics: &Metrics) -> Result<(), prometheus::Error> {
     let help = "Panics of any task or review; each is an internal error.";
-    let panics = metrics.counter("tolerarch_panics_total", help)?;
+    let panics = metrics.add("tolerarch_panics_total", help, &[])?;
     PANICS.get_or_init(|| panics);
     Ok(())
 }

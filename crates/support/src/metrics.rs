@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use prometheus::core::Collector;
 use prometheus::{
-    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
     TextEncoder,
 };
 
@@ -29,8 +29,8 @@ impl Metrics {
     pub fn new<'h>(hosts: impl IntoIterator<Item = &'h str>) -> Result<Self, prometheus::Error> {
         let hosts = hosts.into_iter().map(str::to_owned).collect();
         let metrics = Self { registry: Registry::new(), hosts };
-        let build =
-            metrics.gauges("tolerarch_build_info", "Always 1; the version is the label.", &["version"])?;
+        let help = "Always 1; the version is the label.";
+        let build: IntGaugeVec = metrics.add("tolerarch_build_info", help, &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         #[cfg(target_os = "linux")]
         metrics.registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
@@ -47,40 +47,72 @@ impl Metrics {
         PerHost { named, other: make(OTHER) }
     }
 
-    pub fn counter(&self, name: &str, help: &str) -> Registered<IntCounter> {
-        self.add(IntCounter::new(name, help)?)
+    /// Registers a metric, or a family of metrics with these labels.
+    pub fn add<F: Family>(&self, name: &str, help: &str, labels: &[&str]) -> Registered<F> {
+        self.add_by(HistogramOpts::new(name, help), labels)
     }
 
-    pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Registered<IntCounterVec> {
-        self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
+    pub fn add_by<F: Family>(&self, options: HistogramOpts, labels: &[&str]) -> Registered<F> {
+        let family = F::new(options, labels)?;
+        self.registry.register(Box::new(family.clone()))?;
+        Ok(family)
     }
+}
 
-    pub fn gauge(&self, name: &str, help: &str) -> Registered<IntGauge> {
-        self.add(IntGauge::new(name, help)?)
-    }
+/// Metric, or family of metrics with labels, that is made from its description.
+pub trait Family: Collector + Clone + 'static {
+    fn new(options: HistogramOpts, labels: &[&str]) -> Registered<Self>;
+}
 
-    pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Registered<IntGaugeVec> {
-        self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
-    }
+macro_rules! family {
+    ($($Type:ident: |$options:ident, $labels:pat_param| $make:expr;)*) => {$(
+        impl Family for $Type {
+            fn new($options: HistogramOpts, $labels: &[&str]) -> Registered<Self> {
+                $make
+            }
+        }
+    )*};
+}
+family!(
+    IntCounter: |options, _| Self::with_opts(options.common_opts);
+    IntGauge: |options, _| Self::with_opts(options.common_opts);
+    IntCounterVec: |options, labels| Self::new(options.common_opts, labels);
+    IntGaugeVec: |options, labels| Self::new(options.common_opts, labels);
+    GaugeVec: |options, labels| Self::new(options.common_opts, labels);
+    HistogramVec: |options, labels| Self::new(options, labels);
+);
 
-    pub fn float_gauges(&self, name: &str, help: &str, labels: &[&str]) -> Registered<GaugeVec> {
-        self.add(GaugeVec::new(Opts::new(name, help), labels)?)
-    }
+/// Makes a struct of metrics, of which each field has its help as documentation, its labels in brackets, then its name
+/// and buckets. `families` registers all of them.
+#[macro_export]
+macro_rules! families {
+    ($(#[$about:meta])* $visible:vis struct $Name:ident {
+        $($(#[doc = $help:literal])+ $seen:vis $field:ident: $Family:ident $([$($label:literal),+])? = $name:literal
+            $(in $buckets:ident)?,)+
+    }) => {
+        $(#[$about])*
+        #[derive(Clone)]
+        $visible struct $Name {
+            $($(#[doc = $help])+ $seen $field: $Family,)+
+        }
 
-    pub fn histograms(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-        buckets: &[f64],
-    ) -> Registered<HistogramVec> {
-        self.add(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
-    }
+        impl $Name {
+            $visible fn families(metrics: &$crate::metrics::Metrics) -> $crate::metrics::Registered<Self> {
+                Ok(Self {
+                    $($field: {
+                        let options = prometheus::HistogramOpts::new($name, concat!($($help),+).trim_start());
+                        $(let options = options.buckets($buckets.to_vec());)?
+                        metrics.add_by(options, &[$($($label),+)?])?
+                    },)+
+                })
+            }
+        }
+    };
+}
 
-    fn add<C: Collector + Clone + 'static>(&self, metric: C) -> Registered<C> {
-        self.registry.register(Box::new(metric.clone()))?;
-        Ok(metric)
-    }
+/// Returns the label of a result that is a success or a failure.
+pub const fn outcome(is_ok: bool) -> &'static str {
+    if is_ok { "success" } else { "failure" }
 }
 
 /// Values for each host with its own label, and for all others: few, so comparing names costs less than a keyed hash.

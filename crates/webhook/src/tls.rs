@@ -22,6 +22,7 @@ use tokio::time::{Duration, MissedTickBehavior};
 use tolerarch_kubernetes::cluster::ObjectName;
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging::date;
+use tolerarch_support::metrics::outcome;
 use tolerarch_support::sync::Mutex;
 
 pub use managed::{CertificateIssuer, Lifetimes, ManagedMetrics, ManagedSettings};
@@ -184,9 +185,9 @@ impl CertificateWatch {
     /// Checks the certificate in use, and reports if API servers will refuse it.
     fn verify(&mut self) {
         let invalid = self.served.current().and_then(|pair| pair.validity.invalid(now()));
-        for (known, gauge) in Invalid::ALL.into_iter().zip(&self.metrics.invalid) {
+        for known in Invalid::ALL {
             let is_so = invalid == Some(known);
-            gauge.set(is_so.into());
+            self.metrics.invalid.with_label_values(&[known.label]).set(is_so.into());
             self.state.set_fault(known.reason, is_so);
         }
         if let Some(invalid) = invalid.filter(|_| invalid != self.invalid) {
@@ -237,7 +238,7 @@ impl CertificateWatch {
                 Err(error)
             }
         };
-        self.metrics.reloads[usize::from(taken.is_ok())].inc();
+        self.metrics.reloads.with_label_values(&[outcome(taken.is_ok())]).inc();
         match taken {
             Ok(expiry) => {
                 self.state.set(State::Healthy);

@@ -110,7 +110,7 @@ pub struct CredentialMetrics(IntGaugeVec);
 
 impl CredentialMetrics {
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let own = Self(metrics.gauges(
+        let own = Self(metrics.add(
             "tolerarch_credentials_source_faults",
             "Files, directories and programs of credentials that cannot be used right now; the log names them.",
             &["source"],

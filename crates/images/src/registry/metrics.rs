@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use super::manifest;
 use tolerarch_core::image::DOCKER_HUB;
-use tolerarch_support::metrics::{Metrics, OTHER, PerHost};
+use tolerarch_support::families;
+use tolerarch_support::metrics::{Metrics, OTHER, PerHost, Registered};
 
 /// Seconds of one request.
 const BUCKETS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0];
@@ -15,9 +16,18 @@ const BUCKETS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 
 #[derive(Clone)]
 pub struct RegistryMetrics {
     labels: Arc<PerHost<Arc<str>>>,
-    requests: IntCounterVec,
-    durations: HistogramVec,
-    requests_left: IntGaugeVec,
+    of: Requests,
+}
+
+families! {
+    struct Requests {
+        /// Requests to registries and token servers, by status class or kind of failure.
+        requests: IntCounterVec["registry", "kind", "code"] = "tolerarch_registry_requests_total",
+        /// Time of a request to a registry or token server, its body included.
+        durations: HistogramVec["registry", "kind", "code"] = "tolerarch_registry_request_duration_seconds" in BUCKETS,
+        /// Requests that a registry's limit leaves, as it last said.
+        left: IntGaugeVec["registry"] = "tolerarch_registry_ratelimit_remaining",
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,26 +71,9 @@ impl RequestKind {
 }
 
 impl RegistryMetrics {
-    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            labels: Arc::new(metrics.per_host(|host| Arc::from(host))),
-            requests: metrics.counters(
-                "tolerarch_registry_requests_total",
-                "Requests to registries and token servers, by status class or kind of failure.",
-                &["registry", "kind", "code"],
-            )?,
-            durations: metrics.histograms(
-                "tolerarch_registry_request_duration_seconds",
-                "Time of a request to a registry or token server, its body included.",
-                &["registry", "kind", "code"],
-                &BUCKETS,
-            )?,
-            requests_left: metrics.gauges(
-                "tolerarch_registry_ratelimit_remaining",
-                "Requests that a registry's limit leaves, as it last said.",
-                &["registry"],
-            )?,
-        })
+    pub fn register(metrics: &Metrics) -> Registered<Self> {
+        let labels = Arc::new(metrics.per_host(|host| Arc::from(host)));
+        Ok(Self { labels, of: Requests::families(metrics)? })
     }
 
     /// Begins a request to `host`. A request that is dropped without an end counts as `abandoned`.
@@ -94,7 +87,7 @@ impl RegistryMetrics {
     pub fn requests_left(&self, host: &str, left: i64) {
         let label = if host == DOCKER_HUB { DOCKER_HUB } else { self.labels.get(host) };
         if label != OTHER {
-            self.requests_left.with_label_values(&[label]).set(left);
+            self.of.left.with_label_values(&[label]).set(left);
         }
     }
 }
@@ -118,8 +111,9 @@ impl RequestObserved {
 impl Drop for RequestObserved {
     fn drop(&mut self) {
         let labels = [&*self.registry, self.kind.as_str(), self.code];
-        self.metrics.requests.with_label_values(&labels).inc();
-        self.metrics.durations.with_label_values(&labels).observe(self.begun.elapsed().as_secs_f64());
+        let Requests { requests, durations, .. } = &self.metrics.of;
+        requests.with_label_values(&labels).inc();
+        durations.with_label_values(&labels).observe(self.begun.elapsed().as_secs_f64());
     }
 }
 

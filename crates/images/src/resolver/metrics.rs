@@ -4,14 +4,30 @@ use std::sync::Arc;
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use tolerarch_support::metrics::{Metrics, PerHost};
+use tolerarch_support::families;
+use tolerarch_support::metrics::{Metrics, PerHost, Registered};
 
 #[derive(Clone)]
 pub struct ResolverMetrics {
     pub(super) hosts: Arc<PerHost<Host>>,
-    pub(super) in_flight: IntGauge,
-    cache_entries: IntGaugeVec,
-    cache_evictions: IntCounterVec,
+    pub(super) of: Lookups,
+}
+
+families! {
+    pub(super) struct Lookups {
+        /// Lookups of images, by registry and by how they were answered.
+        lookups: IntCounterVec["registry", "result"] = "tolerarch_lookups_total",
+        /// Whether the circuit of a registry that keeps failing is open; of others, how many are.
+        circuits_open: IntGaugeVec["registry"] = "tolerarch_registry_circuit_open",
+        /// Whether the last lookup at a registry had no answer; of others, of how many that holds.
+        failing: IntGaugeVec["registry"] = "tolerarch_registry_failing",
+        /// Lookups that are under way.
+        pub(super) in_flight: IntGauge = "tolerarch_lookups_in_flight",
+        /// Entries of the cache.
+        cache_entries: IntGaugeVec["level"] = "tolerarch_cache_entries",
+        /// Entries that had to make room for others.
+        cache_evictions: IntCounterVec["level"] = "tolerarch_cache_evictions_total",
+    }
 }
 
 pub(super) struct Host {
@@ -43,37 +59,14 @@ pub(super) const TAG: &str = "tag";
 pub(super) const PLATFORMS: &str = "platforms";
 
 impl ResolverMetrics {
-    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let lookups = metrics.counters(
-            "tolerarch_lookups_total",
-            "Lookups of images, by registry and by how they were answered.",
-            &["registry", "result"],
-        )?;
-        let circuits = metrics.gauges(
-            "tolerarch_registry_circuit_open",
-            "Whether the circuit of a registry that keeps failing is open; of others, how many are.",
-            &["registry"],
-        )?;
-        let failing = metrics.gauges(
-            "tolerarch_registry_failing",
-            "Whether the last lookup at a registry had no answer; of others, of how many that holds.",
-            &["registry"],
-        )?;
-        let hosts = metrics.per_host(|host| Host {
-            lookups: RESULTS.map(|result| lookups.with_label_values(&[host, result])),
-            circuits_open: circuits.with_label_values(&[host]),
-            failing: failing.with_label_values(&[host]),
-        });
-        let own = Self {
-            hosts: Arc::new(hosts),
-            in_flight: metrics.gauge("tolerarch_lookups_in_flight", "Lookups that are under way.")?,
-            cache_entries: metrics.gauges("tolerarch_cache_entries", "Entries of the cache.", &["level"])?,
-            cache_evictions: metrics.counters(
-                "tolerarch_cache_evictions_total",
-                "Entries that had to make room for others.",
-                &["level"],
-            )?,
-        };
+    pub fn register(metrics: &Metrics) -> Registered<Self> {
+        let of = Lookups::families(metrics)?;
+        let hosts = Arc::new(metrics.per_host(|host| Host {
+            lookups: RESULTS.map(|result| of.lookups.with_label_values(&[host, result])),
+            circuits_open: of.circuits_open.with_label_values(&[host]),
+            failing: of.failing.with_label_values(&[host]),
+        }));
+        let own = Self { hosts, of };
         [TAG, PLATFORMS].into_iter().for_each(|level| own.cache_has(level, 0, 0));
         Ok(own)
     }
@@ -84,8 +77,8 @@ impl ResolverMetrics {
 
     /// Sets the number of entries of a level of the cache, and counts evicted ones.
     pub(super) fn cache_has(&self, level: &str, entries: usize, evicted: usize) {
-        self.cache_entries.with_label_values(&[level]).set(i64::try_from(entries).unwrap_or(i64::MAX));
-        self.cache_evictions.with_label_values(&[level]).inc_by(evicted as u64);
+        self.of.cache_entries.with_label_values(&[level]).set(i64::try_from(entries).unwrap_or(i64::MAX));
+        self.of.cache_evictions.with_label_values(&[level]).inc_by(evicted as u64);
     }
 }
 

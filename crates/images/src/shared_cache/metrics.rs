@@ -3,7 +3,8 @@
 use prometheus::{HistogramVec, IntCounterVec};
 use redis::RedisError;
 
-use tolerarch_support::metrics::Metrics;
+use tolerarch_support::families;
+use tolerarch_support::metrics::{Metrics, Registered};
 
 /// Seconds; fine below the default timeout of 50 ms.
 const BUCKETS: [f64; 9] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 1.0];
@@ -12,30 +13,23 @@ const OPERATIONS: [&str; 3] = ["get", "set", "delete"];
 /// not answer or refused writes a moment ago; `dropped` was not written, as the queue of writes is full.
 const RESULTS: [&str; 8] = ["hit", "miss", "invalid", "ok", "timeout", "error", "skipped", "dropped"];
 
-#[derive(Clone)]
-pub struct SharedCacheMetrics {
-    requests: IntCounterVec,
-    pub(super) durations: HistogramVec,
+families! {
+    pub struct SharedCacheMetrics {
+        /// Requests to the shared cache, by what came of them.
+        requests: IntCounterVec["operation", "result"] = "tolerarch_shared_cache_requests_total",
+        /// How long the shared cache took to answer.
+        pub(super) durations: HistogramVec["operation"] = "tolerarch_shared_cache_request_duration_seconds" in BUCKETS,
+    }
 }
 
 impl SharedCacheMetrics {
-    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let requests = metrics.counters(
-            "tolerarch_shared_cache_requests_total",
-            "Requests to the shared cache, by what came of them.",
-            &["operation", "result"],
-        )?;
-        let durations = metrics.histograms(
-            "tolerarch_shared_cache_request_duration_seconds",
-            "How long the shared cache took to answer.",
-            &["operation"],
-            &BUCKETS,
-        )?;
+    pub fn register(metrics: &Metrics) -> Registered<Self> {
+        let own = Self::families(metrics)?;
         for operation in OPERATIONS {
-            durations.with_label_values(&[operation]);
-            RESULTS.iter().for_each(|result| drop(requests.with_label_values(&[operation, result])));
+            own.durations.with_label_values(&[operation]);
+            RESULTS.iter().for_each(|result| drop(own.requests.with_label_values(&[operation, result])));
         }
-        Ok(Self { requests, durations })
+        Ok(own)
     }
 
     pub(super) fn count(&self, operation: &'static str, result: &'static str) {

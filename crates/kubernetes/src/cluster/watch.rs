@@ -85,7 +85,7 @@ follow!(
 
 /// Registers the counter of unreadable objects.
 pub fn unread_objects(metrics: &Metrics) -> Result<IntCounterVec, prometheus::Error> {
-    let unread = metrics.counters(
+    let unread: IntCounterVec = metrics.add(
         "tolerarch_cluster_unread_objects_total",
         "Objects of the cluster that could not be read and were left out, at each list and watch.",
         &["resource"],

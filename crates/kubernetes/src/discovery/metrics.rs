@@ -7,7 +7,7 @@ use tolerarch_support::metrics::Metrics;
 
 /// Registers the gauge of pools with mismatches.
 pub fn mismatch_gauge(metrics: &Metrics) -> Result<IntGaugeVec, prometheus::Error> {
-    metrics.gauges(
+    metrics.add(
         "tolerarch_pool_platforms_mismatch",
         "Whether a pool opens nodes of platforms that its definition does not name.",
         &["pool"],

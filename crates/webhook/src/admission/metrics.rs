@@ -6,18 +6,23 @@ use tokio::time::Duration;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::policy::Pool;
 use tolerarch_core::reason::Reason;
-use tolerarch_support::metrics::Metrics;
+use tolerarch_support::families;
+use tolerarch_support::metrics::{Metrics, Registered};
 
 /// Buckets of the seconds of a review: from a cached answer to the largest budget.
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 5.0, 10.0];
 
-/// Metrics of reviews. Clones share them. Profiles and pools are named by the configuration, which may change.
-#[derive(Clone)]
-pub struct ReviewMetrics {
-    reviews: IntCounterVec,
-    durations: HistogramVec,
-    opened: IntCounterVec,
+families! {
+    /// Metrics of reviews. Clones share them. Profiles and pools are named by the configuration, which may change.
+    pub struct ReviewMetrics {
+        /// Reviews answered, by what became of the Pod.
+        reviews: IntCounterVec["reason", "decision", "profile"] = "tolerarch_reviews_total",
+        /// Time from a review's arrival to its answer.
+        durations: HistogramVec["reason"] = "tolerarch_review_duration_seconds" in BUCKETS,
+        /// Pods to which a pool was opened, by the pool's name.
+        opened: IntCounterVec["pool"] = "tolerarch_pools_opened_total",
+    }
 }
 
 fn decisions(reason: Reason) -> &'static [&'static str] {
@@ -31,31 +36,16 @@ fn decisions(reason: Reason) -> &'static [&'static str] {
 }
 
 impl ReviewMetrics {
-    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let reviews = metrics.counters(
-            "tolerarch_reviews_total",
-            "Reviews answered, by what became of the Pod.",
-            &["reason", "decision", "profile"],
-        )?;
-        let durations = metrics.histograms(
-            "tolerarch_review_duration_seconds",
-            "Time from a review's arrival to its answer.",
-            &["reason"],
-            &BUCKETS,
-        )?;
-        let opened = metrics.counters(
-            "tolerarch_pools_opened_total",
-            "Pods to which a pool was opened, by the pool's name.",
-            &["pool"],
-        )?;
+    pub fn register(metrics: &Metrics) -> Registered<Self> {
+        let own = Self::families(metrics)?;
         // Each is there from the start.
         for reason in Reason::ALL {
-            durations.with_label_values(&[reason.as_str()]);
+            own.durations.with_label_values(&[reason.as_str()]);
             for decision in decisions(*reason) {
-                reviews.with_label_values(&[reason.as_str(), decision, ""]);
+                own.reviews.with_label_values(&[reason.as_str(), decision, ""]);
             }
         }
-        Ok(Self { reviews, durations, opened })
+        Ok(own)
     }
 
     /// Adds series for these pools and profiles, although there may have been no Pod for them yet.

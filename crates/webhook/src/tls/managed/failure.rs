@@ -3,7 +3,8 @@
 use prometheus::{IntCounterVec, IntGauge};
 
 use tolerarch_kubernetes::cluster::ClusterError;
-use tolerarch_support::metrics::Metrics;
+use tolerarch_support::families;
+use tolerarch_support::metrics::{Metrics, Registered};
 
 /// Operation in the cluster: its name, as a label, and the right that it takes.
 #[derive(Clone, Copy)]
@@ -50,26 +51,21 @@ pub(super) struct Failure {
     pub(super) cause: Cause,
 }
 
-#[derive(Clone)]
-pub struct ManagedMetrics {
-    pub(super) failures: IntCounterVec,
-    pub(super) ca_expiry: IntGauge,
+families! {
+    pub struct ManagedMetrics {
+        /// What failed while the serving certificate was managed.
+        pub(super) failures: IntCounterVec["operation"] = "tolerarch_managed_certificate_failures_total",
+        /// When the newest CA of managed certificates expires, in seconds since 1970; 0 without one.
+        pub(super) ca_expiry: IntGauge = "tolerarch_managed_ca_expiry_timestamp_seconds",
+    }
 }
 
 impl ManagedMetrics {
-    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let failures = metrics.counters(
-            "tolerarch_managed_certificate_failures_total",
-            "What failed while the serving certificate was managed.",
-            &["operation"],
-        )?;
+    pub fn register(metrics: &Metrics) -> Registered<Self> {
+        let own = Self::families(metrics)?;
         for Operation(name, _) in Operation::ALL {
-            failures.with_label_values(&[name]);
+            own.failures.with_label_values(&[name]);
         }
-        let ca_expiry = metrics.gauge(
-            "tolerarch_managed_ca_expiry_timestamp_seconds",
-            "When the newest CA of managed certificates expires, in seconds since 1970; 0 without one.",
-        )?;
-        Ok(Self { failures, ca_expiry })
+        Ok(own)
     }
 }
