@@ -21,7 +21,7 @@ use super::survey::Survey;
 use super::{Failure, Shared};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Census, Judgement, Shape, Summary};
+use tolerarch_engine::census::{Judgement, Shape, Summary};
 
 /// Maximal number of shapes decided at a time: far more than lookups at a time, so that shapes that wait for a slow
 /// registry do not delay the others. Each takes a few kilobytes.
@@ -55,10 +55,12 @@ enum Output {
     Html,
 }
 
+/// Judgement on a Pod that cannot be read within the limits on untrusted input.
+static UNREADABLE: Judgement = Judgement::skipped(Reason::Malformed, Vec::new());
+
 #[derive(Default)]
-struct Report {
-    summary: Summary,
-    by: By,
+struct Report<'p> {
+    summary: Summary<'p>,
     /// Scope and time of the report.
     of: String,
     causes: BTreeMap<String, String>,
@@ -70,7 +72,7 @@ struct Report {
 impl Command {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let namespace = self.access.namespace.as_deref();
-        let report = run(shared, async |progress| {
+        let (session, survey, judged) = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let configured = self.access.configured(shared, &client).await?;
@@ -78,10 +80,11 @@ impl Command {
             let session =
                 Session::start(shared, configured, progress, Some(&client), &survey.images()).await?;
             let judged = judge(&session, &survey).await;
-            Ok(self.report(session, survey, judged))
+            Ok((session, survey, judged))
         })?;
+        let report = self.report(&session, &survey, &judged);
         let text = match self.output {
-            Output::Table => report.text(columns()),
+            Output::Table => report.text(self.by, columns()),
             Output::Json => json(&report.json())?,
             Output::Html => report.html(),
         };
@@ -89,29 +92,23 @@ impl Command {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn report(&self, mut session: Session, survey: Survey, judgements: Vec<Judgement>) -> Report {
-        let unreadable = Judgement::skipped(Reason::Malformed, &[]);
-        let mut census = Census::default();
-        for pod in &survey.pods {
+    fn report<'p>(&self, session: &Session, survey: &'p Survey, judgements: &'p [Judgement]) -> Report<'p> {
+        let summary = Summary::of(survey.pods.iter().map(|pod| {
             let platform = pod.node.as_deref().and_then(|node| survey.platform(node));
-            let judgement = pod.shape.and_then(|shape| judgements.get(shape)).unwrap_or(&unreadable);
-            census.add(pod, platform, judgement);
-        }
+            (pod, platform, pod.shape.and_then(|shape| judgements.get(shape)).unwrap_or(&UNREADABLE))
+        }));
         let lacks_pull_secrets = |shape: &usize| {
             let known = judgements.get(*shape).zip(survey.shapes.get(*shape));
             known.is_some_and(|(known, shape)| session.lacks_pull_secrets(known.reason, &shape.pod))
         };
         let unread = survey.pods.iter().filter_map(|pod| pod.shape).filter(lacks_pull_secrets).count();
-        let pods = survey.pods.len();
-        let mut notes = survey.notes;
-        notes.append(&mut session.notes);
+        let mut notes = [&*survey.notes, &session.notes].concat();
         notes.extend(unread_pull_secrets(unread, "the Pods"));
-        let summary = census.summary();
         let mut causes = BTreeMap::new();
         for ((image, cause), _) in &summary.images {
             let Cause::Unknown(_) = cause else { continue };
             let cause = image.parse().ok().and_then(|image| session.cause(&image));
-            causes.extend(cause.map(|cause| (image.as_ref().to_owned(), cause)));
+            causes.extend(cause.map(|cause| ((*image).to_owned(), cause)));
         }
         let excluded = summary.missed.iter().filter(|(pod, _)| EXCLUDED.contains(&&*pod.workload.namespace));
         let excluded = excluded.count() as u64;
@@ -133,8 +130,8 @@ impl Command {
             None => "All namespaces".to_owned(),
         };
         let now = humantime::format_rfc3339_seconds(SystemTime::now());
-        let of = format!("{of}, {}, {now}.", count(pods as u64, "Pod"));
-        Report { summary, by: self.by, of, causes, rate_limits, notes }
+        let of = format!("{of}, {}, {now}.", count(survey.pods.len() as u64, "Pod"));
+        Report { summary, of, causes, rate_limits, notes }
     }
 }
 

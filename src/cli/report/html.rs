@@ -12,10 +12,9 @@ use super::sections::{Cell, Section, memory, percent};
 use super::{By, Report};
 use tolerarch_engine::census::{Amount, Coverage};
 
-const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/sort.js");
 
-impl Report {
+impl Report<'_> {
     pub(super) fn html(&self) -> String {
         let sections: String =
             self.sections(&[By::Image, By::Workload, By::Namespace]).iter().map(table).collect();
@@ -24,7 +23,7 @@ impl Report {
         format!(
             include_str!("html/page.html"),
             hash = BASE64_STANDARD.encode(digest(&SHA256, SCRIPT.as_bytes())),
-            style = STYLE,
+            style = include_str!("html/page.css"),
             of = escaped(&self.of),
             bars = self.bars(),
             sections = sections,
@@ -36,13 +35,11 @@ impl Report {
 
     /// Renders two bars, of CPU and of memory, with a legend.
     fn bars(&self) -> String {
-        let all = self.summary.all();
-        let part =
-            |coverage| self.summary.totals.get(&coverage).map_or(Amount::default(), |(amount, _)| *amount);
+        let (all, totals) = (self.summary.all(), &self.summary.totals);
         let bar = |title: &str, whole: String, of: fn(Amount) -> u64| {
-            let parts = Coverage::ALL.into_iter().filter(|coverage| of(part(*coverage)) > 0);
-            let parts = parts.map(|coverage| {
-                let share = of(part(coverage)) as f64 / of(all).max(1) as f64;
+            let parts = totals.iter().filter(|(_, part, _)| of(*part) > 0);
+            let parts = parts.map(|(coverage, part, _)| {
+                let share = of(*part) as f64 / of(all).max(1) as f64;
                 format!("<i class=\"{}\" style=\"flex-grow:{share:.5}\"></i>", coverage.as_str())
             });
             let parts: String = parts.collect();
@@ -50,12 +47,11 @@ impl Report {
         };
         let cpu = bar("CPU", format!("{} cores", all.cpu_cores()), |amount| amount.cpu_millis);
         let memory = bar("Memory", memory(all), |amount| amount.memory_bytes);
-        let meaning = |coverage| {
-            let share = percent(part(coverage).cpu_millis, all.cpu_millis);
-            let name = coverage.as_str();
+        let meaning = |(coverage, part, _): &(Coverage, Amount, u64)| {
+            let (name, share) = (coverage.as_str(), percent(part.cpu_millis, all.cpu_millis));
             format!("<span class=\"{name}\">{name} {share}%</span>")
         };
-        let legend: String = Coverage::ALL.map(meaning).concat();
+        let legend: String = totals.iter().map(meaning).collect();
         format!("<div class=\"bars\">\n{cpu}{memory}<div class=\"legend\">{legend}</div>\n</div>\n")
     }
 }

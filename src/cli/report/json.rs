@@ -1,54 +1,51 @@
 //! Report as JSON, for programs. Members are added, never renamed.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
 use super::super::advice::fix;
 use super::Report;
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Amount, Coverage, PodOf, ReasonTotal, Summary, Workload};
+use tolerarch_engine::census::{Amount, Coverage, IndexedPod, ReasonTotal, Summary, Workload};
 
-impl Report {
+impl Report<'_> {
     pub(super) fn json(&self) -> Value {
         let Summary { totals, workloads, images, namespaces, unknown, skipped, missed, misplaced } =
             &self.summary;
-        let totals = totals.iter().map(|(coverage, (part, workloads))| {
+        let totals = totals.iter().map(|(coverage, part, workloads)| {
             (coverage.as_str(), with(amount(*part), json!({"workloads": workloads})))
         });
         let workloads = workloads.iter().map(|(of, one)| {
             let more = json!({
-                "support": one.coverage.as_str(), "reason": one.reason, "images": texts(&one.images),
+                "support": one.coverage.as_str(), "reason": one.reason, "images": one.images,
                 "missed": one.missed, "misplaced": one.misplaced,
             });
             with(with(workload(of), amount(one.amount)), more)
         });
         let images = images.iter().map(|((image, cause), one)| {
             let more = json!({
-                "image": &**image, "reason": Reason::from(*cause), "lacks": cause.lacks().unwrap_or_default(),
-                "workloads": one.workloads.len(), "alone": amount(one.alone), "error": self.causes.get(&**image),
+                "image": image, "reason": Reason::from(*cause), "lacks": cause.lacks().unwrap_or_default(),
+                "workloads": one.workloads.len(), "alone": amount(one.alone), "error": self.causes.get(*image),
             });
             with(amount(one.keeps), more)
         });
         let namespaces = namespaces.iter().map(|(namespace, one)| {
             let of = |coverage: Coverage| one.amounts.get(&coverage).copied().unwrap_or_default();
             let amounts = Coverage::ALL.map(|coverage| (coverage.as_str(), amount(of(coverage))));
-            let own = json!({"namespace": &**namespace, "workloads": one.workloads});
+            let own = json!({"namespace": namespace, "workloads": one.workloads});
             with(own, amounts.into_iter().collect())
         });
-        let of_reason = |(reason, one): &(Reason, ReasonTotal)| {
+        let of_reason = |(reason, one): &(Reason, ReasonTotal<'_>)| {
             with(json!({"reason": reason, "workloads": one.workloads.len()}), amount(one.amount))
         };
         let unknown = unknown.iter().map(|known| {
             let (reason, one) = known;
-            let more = json!({"images": texts(&one.images), "fix": fix(*reason).unwrap_or_default()});
+            let more = json!({"images": one.images, "fix": fix(*reason).unwrap_or_default()});
             with(of_reason(known), more)
         });
-        let missed = missed.iter().map(|(own, pools)| with(pod(own), json!({"pools": texts(pools)})));
+        let missed = missed.iter().map(|(own, pools)| with(pod(own), json!({"pools": pools})));
         let misplaced = misplaced.iter().map(|one| {
-            let platform = one.platform.to_string();
-            let more = json!({"node": &*one.node, "platform": platform, "images": texts(&one.images)});
-            with(pod(&one.pod), more)
+            let (node, platform) = (one.pod.node.as_deref(), one.platform.to_string());
+            with(pod(one.pod), json!({"node": node, "platform": platform, "images": one.images}))
         });
         json!({
             "complete": true,
@@ -74,12 +71,8 @@ fn workload(Workload { namespace, kind, name }: &Workload) -> Value {
     json!({"namespace": &**namespace, "kind": &**kind, "name": &**name})
 }
 
-fn pod(pod: &PodOf) -> Value {
+fn pod(pod: &IndexedPod) -> Value {
     with(workload(&pod.workload), json!({"pod": pod.name}))
-}
-
-fn texts<'a>(texts: impl IntoIterator<Item = &'a Arc<str>>) -> Value {
-    texts.into_iter().map(|text| &**text).collect()
 }
 
 fn with(mut object: Value, more: Value) -> Value {

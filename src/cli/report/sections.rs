@@ -1,12 +1,11 @@
 //! Sections of a report, in reading order: tables that mark untrusted cells, and that each format renders its own way.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
 
 use super::super::advice::fix;
 use super::super::output::count;
 use super::{By, Report};
-use tolerarch_engine::census::{Amount, Coverage, PodOf};
+use tolerarch_engine::census::{Amount, Coverage, IndexedPod};
 
 pub(super) struct Section {
     pub(super) title: &'static str,
@@ -39,8 +38,8 @@ impl Cell {
         Self::Number(number.to_string(), number as f64)
     }
 
-    fn name(name: &Arc<str>) -> Self {
-        Self::Name(name.as_ref().to_owned())
+    fn name(name: &str) -> Self {
+        Self::Name(name.to_owned())
     }
 }
 
@@ -63,7 +62,7 @@ fn section(
     Section { title, intro: intro.into(), columns: columns.to_vec(), rows: rows.collect() }
 }
 
-impl Report {
+impl Report<'_> {
     /// Returns the sections that are not empty, in reading order, with a ranking by each of `ranks`.
     pub(super) fn sections(&self, ranks: &[By]) -> Vec<Section> {
         let mut sections = vec![self.totals()];
@@ -79,12 +78,11 @@ impl Report {
 
     fn totals(&self) -> Section {
         let all = self.summary.all();
-        let rows = Coverage::ALL.iter().filter_map(|coverage| {
-            let (part, workloads) = self.summary.totals.get(coverage)?;
+        let rows = self.summary.totals.iter().map(|(coverage, part, workloads)| {
             let mut cells = row(vec![Cell::Coverage(*coverage)], *part, vec![Cell::number(*workloads)]);
             cells.insert(2, Cell::number(percent(part.cpu_millis, all.cpu_millis)));
             cells.insert(4, Cell::number(percent(part.memory_bytes, all.memory_bytes)));
-            Some(cells)
+            cells
         });
         let intro = format!(
             "all: every image runs on every platform of a pool; partial: an image lacks one; unknown: the platforms of \
@@ -175,7 +173,7 @@ impl Report {
         let mut alike: Vec<_> = alike.collect();
         alike.sort_by_key(|pods| Reverse(pods.len()));
         let rows = alike.into_iter().filter_map(|pods| {
-            let (PodOf { workload, .. }, pools) = pods.first()?;
+            let (IndexedPod { workload, .. }, pools) = pods.first()?;
             let (number, pools) = (Cell::number(pods.len() as u64), Cell::Name(pools.join(",")));
             Some(vec![number, pools, Cell::name(&workload.namespace), Cell::Name(workload.label())])
         });
@@ -190,9 +188,9 @@ impl Report {
     fn misplaced(&self) -> Section {
         let rows = self.summary.misplaced.iter().flat_map(|one| {
             one.images.iter().map(|image| {
-                let (platform, node) = (Cell::Text(one.platform.to_string()), Cell::name(&one.node));
-                let (namespace, pod) = (&one.pod.workload.namespace, Cell::Name(one.pod.name.clone()));
-                vec![platform, node, Cell::name(namespace), pod, Cell::name(image)]
+                let (platform, IndexedPod { name, workload, node, .. }) = (one.platform.to_string(), one.pod);
+                let names = [node.as_deref().unwrap_or_default(), &workload.namespace, name, image];
+                [Cell::Text(platform)].into_iter().chain(names.map(Cell::name)).collect()
             })
         });
         section(

@@ -1,13 +1,13 @@
 //! Report for a terminal.
 
 use super::super::output::{Colour, MOST, Row, paragraphs, rest, table, wrapped};
-use super::Report;
 use super::sections::{Cell, Section};
+use super::{By, Report};
 use tolerarch_engine::census::Coverage;
 
-impl Report {
-    pub(super) fn text(&self, width: Option<usize>) -> String {
-        let sections = self.sections(&[self.by]);
+impl Report<'_> {
+    pub(super) fn text(&self, by: By, width: Option<usize>) -> String {
+        let sections = self.sections(&[by]);
         let notes = self.notes.iter().map(|note| wrapped(&format!("note: {note}"), "  ", width));
         paragraphs(sections.iter().map(|section| lines(section, width)).chain([notes.collect()]))
     }
@@ -49,25 +49,23 @@ mod tests {
 
     use super::*;
     use crate::cli::output::tests::plain;
-    use crate::cli::report::By;
     use tolerarch_core::image::LookupError;
     use tolerarch_core::policy::Cause;
-    use tolerarch_engine::census::{Amount, BlockingImage, Census, IndexedPod, Judgement, Workload};
+    use tolerarch_engine::census::{Amount, IndexedPod, Judgement, Summary, Workload};
 
     #[test]
     fn a_terminal_of_80_columns_shows_every_reason() {
         let long = |name: &str| format!("{}-{name}", "very-long".repeat(6));
         let image = format!("registry.example.com/{}:v1", long("image"));
-        let mut census = Census::default();
+        let mut pods = Vec::new();
         for (number, error) in
             [LookupError::AddressNotAllowed, LookupError::NotAllowed].into_iter().enumerate()
         {
-            let (name, cause): (Arc<str>, _) = (image.as_str().into(), Cause::Unknown(error));
             let judgement = Judgement {
                 coverage: Coverage::Unknown,
                 reason: error.into(),
-                blockers: vec![BlockingImage { image: Arc::clone(&name), cause }],
-                nodes: vec![(name, "linux/amd64".parse().unwrap())],
+                blockers: vec![(image.clone(), Cause::Unknown(error))],
+                nodes: vec![(image.clone(), "linux/amd64".parse().unwrap())],
                 usable: vec!["multi-arch".into()],
             };
             let name = long(&number.to_string());
@@ -81,12 +79,13 @@ mod tests {
             let (name, controller) = (name.into(), Arc::clone(&workload));
             let (is_between, shape) = (false, None);
             let pod = IndexedPod { name, controller, is_between, workload, shape, requests, node };
-            census.add(&pod, Some("linux/arm64".parse().unwrap()), &judgement);
+            pods.push((pod, judgement));
         }
-        let mut report = Report { summary: census.summary(), ..Report::default() };
+        let platform = Some("linux/arm64".parse().unwrap());
+        let summary = Summary::of(pods.iter().map(|(pod, judgement)| (pod, platform, judgement)));
+        let report = Report { summary, ..Report::default() };
         for by in [By::Image, By::Workload, By::Namespace] {
-            report.by = by;
-            let text = plain(&report.text(Some(80)));
+            let text = plain(&report.text(by, Some(80)));
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
             for reason in ["address-not-allowed", "registry-not-allowed"] {
                 assert!(text.contains(&format!(" {reason} ")), "{reason} in\n{text}");

@@ -69,7 +69,7 @@ impl Count {
 
     /// Returns the sums by the coverage of each shape's images, in the order of the shapes.
     pub fn totals(&self, coverages: &[Coverage]) -> Totals {
-        let mut of: BTreeMap<Coverage, (Amount, u64)> = Coverage::each();
+        let mut of = BTreeMap::from(Coverage::ALL.map(|coverage| (coverage, (Amount::default(), 0))));
         let mut workloads: HashMap<u64, Coverage> = HashMap::new();
         for ((judged, workload), amount) in &self.sums {
             let of_shape = |place: usize| coverages.get(place).copied().unwrap_or(Coverage::Unknown);

@@ -1,7 +1,5 @@
 //! The judgement on Pods that are alike.
 
-use std::sync::Arc;
-
 use super::summary::Coverage;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::image::PlatformSet;
@@ -11,24 +9,17 @@ use tolerarch_core::policy::{Cause, ImageSupport, Policy};
 use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::shortened;
 
-/// An image that keeps Pods from the pools.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BlockingImage {
-    /// The image as the Pod names it, shortened.
-    pub image: Arc<str>,
-    pub cause: Cause,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     pub coverage: Coverage,
     /// Outcome for such a Pod today; for an unknown image the reason why it is unknown.
     pub reason: Reason,
-    pub blockers: Vec<BlockingImage>,
+    /// The images that keep the Pods from the pools. An image is named as by the Pods, shortened.
+    pub blockers: Vec<(String, Cause)>,
     /// The nodes that each image suits, as far as they are known.
-    pub nodes: Vec<(Arc<str>, PlatformSet)>,
+    pub nodes: Vec<(String, PlatformSet)>,
     /// The pools that the Pods could use, but lack the tolerations of.
-    pub usable: Vec<Arc<str>>,
+    pub usable: Vec<String>,
 }
 
 impl Judgement {
@@ -42,7 +33,7 @@ impl Judgement {
         images: &[ImageSupport<'_>],
     ) -> Self {
         if let Some(reason) = skipped.or((!pod.has_containers()).then_some(Reason::Malformed)) {
-            return Self::skipped(reason, images);
+            return Self::skipped(reason, nodes(images));
         }
         let verdicts = policy.verdicts(policy.rank(namespace, pod), images);
         let blockers = verdicts.blockers();
@@ -55,26 +46,22 @@ impl Judgement {
         // A decision that is only observed counts, too: the Pod could use the pool.
         let would_open = matches!(decision.reason, Reason::Tolerated | Reason::Observed);
         let lacking = policy.pools.iter().filter(|pool| verdicts.is_open(pool) && !is_tolerated(pod, pool));
-        let usable = lacking.map(|pool| Arc::from(&*pool.name)).filter(|_| would_open).collect();
-        let blockers = blockers.iter().map(|own| BlockingImage { image: name(own.image), cause: own.cause });
-        Self { coverage, reason, blockers: blockers.collect(), nodes: nodes(images), usable }
+        let usable = lacking.map(|pool| pool.name.clone()).filter(|_| would_open).collect();
+        let blockers = blockers.iter().map(|own| (shortened(own.image).to_owned(), own.cause)).collect();
+        Self { coverage, reason, blockers, nodes: nodes(images), usable }
     }
 
     /// Judges Pods that are not decided on. Their images count for the nodes on which the Pods are.
-    pub fn skipped(reason: Reason, images: &[ImageSupport<'_>]) -> Self {
-        let (coverage, nodes) = (Coverage::Skipped, nodes(images));
-        Self { coverage, reason, blockers: Vec::new(), nodes, usable: Vec::new() }
+    pub const fn skipped(reason: Reason, nodes: Vec<(String, PlatformSet)>) -> Self {
+        Self { coverage: Coverage::Skipped, reason, blockers: Vec::new(), nodes, usable: Vec::new() }
     }
 }
 
-fn name(image: &str) -> Arc<str> {
-    shortened(image).into()
-}
-
 /// Returns the nodes that each image suits, if they are known; each image once.
-fn nodes(images: &[ImageSupport<'_>]) -> Vec<(Arc<str>, PlatformSet)> {
-    let known = images.iter().filter_map(|image| Some((name(image.given), image.nodes().ok()?)));
-    let mut nodes: Vec<(Arc<str>, PlatformSet)> = known.collect();
+fn nodes(images: &[ImageSupport<'_>]) -> Vec<(String, PlatformSet)> {
+    let known =
+        images.iter().filter_map(|image| Some((shortened(image.given).to_owned(), image.nodes().ok()?)));
+    let mut nodes: Vec<(String, PlatformSet)> = known.collect();
     nodes.sort_unstable_by(|one, other| one.0.cmp(&other.0));
     nodes.dedup();
     nodes

@@ -18,6 +18,7 @@ pub struct PodIndex {
     controllers: HashSet<Arc<Workload>>,
 }
 
+#[derive(Debug, PartialEq)]
 pub struct IndexedPod {
     pub name: Box<str>,
     /// Controller of the Pod, or the Pod itself if it has none.

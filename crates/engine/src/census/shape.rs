@@ -67,7 +67,7 @@ impl Shape {
         let skipped = pod.skipped().or(terms.is_opted_out.then_some(Reason::OptedOut));
         // Platforms of Windows are not known.
         if let Some(reason) = skipped.filter(|reason| *reason == Reason::Windows || !terms.with_nodes) {
-            return Judgement::skipped(reason, &[]);
+            return Judgement::skipped(reason, Vec::new());
         }
         let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
         let judged = async {
@@ -76,7 +76,7 @@ impl Shape {
         };
         decide::caught(judged).await.unwrap_or_else(|| {
             let coverage = if skipped.is_some() { Coverage::Skipped } else { Coverage::Unknown };
-            Judgement { coverage, ..Judgement::skipped(skipped.unwrap_or(Reason::Internal), &[]) }
+            Judgement { coverage, ..Judgement::skipped(skipped.unwrap_or(Reason::Internal), Vec::new()) }
         })
     }
 }

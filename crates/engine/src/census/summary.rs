@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Sum;
 use std::sync::Arc;
 
+use super::pod_index::IndexedPod;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
@@ -62,10 +63,6 @@ impl Coverage {
     /// All variants, in the order of reports.
     pub const ALL: [Self; 4] = [Self::All, Self::Partial, Self::Unknown, Self::Skipped];
 
-    pub(super) fn each<T: Default>() -> BTreeMap<Self, T> {
-        Self::ALL.map(|coverage| (coverage, T::default())).into()
-    }
-
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -93,43 +90,43 @@ impl Workload {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Summary {
-    /// All Pods, and the number of workloads, by the coverage of their images.
-    pub totals: BTreeMap<Coverage, (Amount, u64)>,
+pub struct Summary<'p> {
+    /// All Pods, and the number of workloads, by the coverage of their images, in the order of reports.
+    pub totals: Vec<(Coverage, Amount, u64)>,
     /// Every workload, the largest first.
-    pub workloads: Vec<(Arc<Workload>, WorkloadTotal)>,
+    pub workloads: Vec<(&'p Workload, WorkloadTotal<'p>)>,
     /// Every image that keeps Pods from the pools, the one with most Pods first.
-    pub images: Vec<((Arc<str>, Cause), ImageTotal)>,
+    pub images: Vec<((&'p str, Cause), ImageTotal<'p>)>,
     /// Sums for each namespace, the one with most to gain first.
-    pub namespaces: Vec<(Arc<str>, NamespaceTotal)>,
+    pub namespaces: Vec<(&'p str, NamespaceTotal)>,
     /// Pods with an unknown image, by the reason.
-    pub unknown: Vec<(Reason, ReasonTotal)>,
+    pub unknown: Vec<(Reason, ReasonTotal<'p>)>,
     /// Pods that are not decided on, by the reason.
-    pub skipped: Vec<(Reason, ReasonTotal)>,
+    pub skipped: Vec<(Reason, ReasonTotal<'p>)>,
     /// Pods that could use pools, but were created without their tolerations, with these pools.
-    pub missed: Vec<(PodOf, Vec<Arc<str>>)>,
-    pub misplaced: Vec<Misplacement>,
+    pub missed: Vec<(&'p IndexedPod, &'p [String])>,
+    pub misplaced: Vec<Misplacement<'p>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct WorkloadTotal {
+pub struct WorkloadTotal<'p> {
     /// The least coverage among the workload's Pods.
     pub coverage: Coverage,
     pub reason: Reason,
     pub amount: Amount,
     /// The images that keep the workload from the pools.
-    pub images: BTreeSet<Arc<str>>,
+    pub images: BTreeSet<&'p str>,
     pub missed: u64,
     pub misplaced: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ImageTotal {
+pub struct ImageTotal<'p> {
     /// All Pods that the image keeps from the pools.
     pub keeps: Amount,
     /// Pods that no other image keeps from the pools as well.
     pub alone: Amount,
-    pub workloads: BTreeSet<Arc<Workload>>,
+    pub workloads: BTreeSet<&'p Workload>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -139,26 +136,19 @@ pub struct NamespaceTotal {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ReasonTotal {
+pub struct ReasonTotal<'p> {
     pub amount: Amount,
-    pub workloads: BTreeSet<Arc<Workload>>,
+    pub workloads: BTreeSet<&'p Workload>,
     /// The images, if images are the reason.
-    pub images: BTreeSet<Arc<str>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PodOf {
-    pub workload: Arc<Workload>,
-    pub name: String,
+    pub images: BTreeSet<&'p str>,
 }
 
 /// A Pod on a node that its images do not support.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misplacement {
-    pub pod: PodOf,
-    pub node: Arc<str>,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Misplacement<'p> {
+    pub pod: &'p IndexedPod,
     pub platform: PlatformSet,
-    pub images: Vec<Arc<str>>,
+    pub images: Vec<&'p str>,
 }
 
 impl NamespaceTotal {
@@ -168,8 +158,8 @@ impl NamespaceTotal {
     }
 }
 
-impl Summary {
+impl Summary<'_> {
     pub fn all(&self) -> Amount {
-        self.totals.values().map(|(amount, _)| amount).sum()
+        self.totals.iter().map(|(_, amount, _)| amount).sum()
     }
 }

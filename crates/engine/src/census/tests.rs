@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -30,7 +32,7 @@ fn judge(policy: &Policy, pod: &Value, images: &[(&str, Known)]) -> Judgement {
     Judgement::of(pod.skipped(), policy, "shop", &pod, &decision, &images)
 }
 
-/// A Pod on a node, whose platform the caller of [`Census::add`] knows.
+/// A Pod on a node, whose platform the caller of [`Summary::of`] knows.
 fn indexed(name: &str, workload: Workload, requests: Amount) -> IndexedPod {
     let (workload, node) = (Arc::new(workload), Some("n".into()));
     let controller = Arc::clone(&workload);
@@ -109,10 +111,9 @@ fn pods_on_nodes_that_their_images_do_not_support_are_misplaced() {
         (&[("a", Err(LookupError::Timeout))], Some("linux/arm64"), &[]),
     ] {
         let judgement = judge(&policy, &agent, images);
-        let mut census = Census::default();
-        census.add(&on_node, platform.map(|name| platforms(&[name])), &judgement);
-        let misplaced = census.summary().misplaced;
-        let images: Vec<&str> = misplaced.iter().flat_map(|one| &one.images).map(|image| &**image).collect();
+        let Summary { misplaced, .. } =
+            Summary::of([(&on_node, platform.map(|name| platforms(&[name])), &judgement)]);
+        let images: Vec<&str> = misplaced.into_iter().flat_map(|one| one.images).collect();
         assert_eq!(images, expected);
     }
 }
@@ -153,9 +154,8 @@ fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
     prop::collection::vec(one, 0..24)
 }
 
-fn census<'d>(policy: &Policy, pods: impl IntoIterator<Item = (usize, &'d Drawn)>) -> Summary {
-    let mut census = Census::default();
-    for (number, one) in pods {
+fn judged(policy: &Policy, pods: &[Drawn]) -> Vec<(IndexedPod, Option<PlatformSet>, Judgement)> {
+    let judged = |(number, one): (usize, &Drawn)| {
         let mode = if one.is_skipped { "off" } else { "enforce" };
         let pod = pod(&json!({"metadata": {"labels": {"tolerarch.io/mode": mode}}}));
         let judgement = judge(policy, &pod, &one.images);
@@ -164,9 +164,13 @@ fn census<'d>(policy: &Policy, pods: impl IntoIterator<Item = (usize, &'d Drawn)
             Workload { namespace: format!("n{}", one.workload % 2).into(), kind: "Deployment".into(), name };
         let requests = Amount { cpu_millis: one.cpu_millis, memory_bytes: one.memory_bytes, pods: 1 };
         let pod = indexed(&format!("pod-{number}"), workload, requests);
-        census.add(&pod, one.node.map(|name| platforms(&[name])), &judgement);
-    }
-    census.summary()
+        (pod, one.node.map(|name| platforms(&[name])), judgement)
+    };
+    pods.iter().enumerate().map(judged).collect()
+}
+
+fn summary(judged: &[(IndexedPod, Option<PlatformSet>, Judgement)]) -> Summary<'_> {
+    Summary::of(judged.iter().map(|(pod, platform, judgement)| (pod, *platform, judgement)))
 }
 
 proptest! {
@@ -176,7 +180,8 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let policy = policy(&json!({}));
-        let summary = census(&policy, pods.iter().enumerate());
+        let judged_pods = judged(&policy, &pods);
+        let summary = summary(&judged_pods);
         let all = Amount {
             cpu_millis: pods.iter().map(|pod| pod.cpu_millis).sum(),
             memory_bytes: pods.iter().map(|pod| pod.memory_bytes).sum(),
@@ -185,9 +190,10 @@ proptest! {
         prop_assert_eq!(summary.all(), all);
         prop_assert_eq!(summary.workloads.iter().map(|(_, one)| &one.amount).sum::<Amount>(), all);
         prop_assert_eq!(summary.namespaces.iter().flat_map(|(_, one)| one.amounts.values()).sum::<Amount>(), all);
-        let workloads: u64 = summary.totals.values().map(|(_, workloads)| workloads).sum();
+        let workloads: u64 = summary.totals.iter().map(|(_, _, workloads)| workloads).sum();
         prop_assert_eq!(workloads, summary.workloads.len() as u64);
-        let of = |coverage| summary.totals[&coverage].0;
+        prop_assert_eq!(summary.totals.iter().map(|(coverage, ..)| *coverage).collect::<Vec<_>>(), Coverage::ALL);
+        let of = |coverage| summary.totals.iter().find(|(of, ..)| *of == coverage).unwrap().1;
         prop_assert_eq!(summary.unknown.iter().map(|(_, one)| &one.amount).sum::<Amount>(), of(Coverage::Unknown));
         prop_assert_eq!(summary.skipped.iter().map(|(_, one)| &one.amount).sum::<Amount>(), of(Coverage::Skipped));
         let kept: Amount = [of(Coverage::Partial), of(Coverage::Unknown)].iter().sum();
@@ -200,8 +206,8 @@ proptest! {
         }
         prop_assert!(summary.images.is_sorted_by_key(|(_, one)| std::cmp::Reverse(one.keeps.cpu_millis)));
 
-        let mut others: Vec<(usize, &Drawn)> = pods.iter().enumerate().collect();
+        let mut others = judged(&policy, &pods);
         fastrand::Rng::with_seed(seed).shuffle(&mut others);
-        prop_assert_eq!(census(&policy, others), summary);
+        prop_assert_eq!(self::summary(&others), summary);
     }
 }
