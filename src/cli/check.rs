@@ -4,6 +4,7 @@ pub mod documents;
 mod kinds;
 mod part;
 mod report;
+mod verdict;
 pub mod workload;
 
 use std::collections::BTreeMap;
@@ -19,14 +20,13 @@ use clap::{Args, ValueEnum};
 use futures_util::stream::{self, StreamExt};
 
 use super::output::{columns, document, print, tell};
-use super::session::{Decided, FailOn, Session, run_alone};
+use super::session::{FailOn, Session, run_alone};
 use super::{Failure, Shared};
 use kinds::CustomKind;
-use report::{Report, Verdict};
+use report::Report;
 use tolerarch_core::image::ImageRef;
-use tolerarch_core::reason::Reason;
-use tolerarch_core::review::{DaemonSet, Subject};
 use tolerarch_text::yaml::Fault;
+use verdict::Verdict;
 use workload::{Contents, InputError};
 pub(super) use workload::{Object, Place};
 
@@ -77,8 +77,11 @@ impl Check {
         run_alone(shared, None, self.profile.as_deref(), &images, async |session| {
             decide(&session, asked, &mut report).await;
         })?;
-        for fault in &report.errors {
-            tell(&format!("tolerarch: {}", fault.told()));
+        for InputError { file, document, line, message } in &report.errors {
+            let file = if file == "-" { "standard input" } else { file };
+            let place =
+                if *document == 0 { String::new() } else { format!(": document {document}, line {line}") };
+            tell(&format!("tolerarch: {file}{place}: {message}"));
         }
         match self.output {
             Output::Table => print(&report.table(columns()))?,
@@ -86,9 +89,8 @@ impl Check {
             Output::Patch => report.patches()?,
         }
         report.hints().iter().for_each(|hint| tell(&format!("tolerarch: hint: {hint}")));
-        let stumbles = |verdict: &Verdict| {
-            FailOn::of(verdict.decided.reason).iter().any(|kind| self.fail_on.contains(kind))
-        };
+        let stumbles =
+            |verdict: &Verdict| FailOn::of(verdict.reason).iter().any(|kind| self.fail_on.contains(kind));
         let unseen = !report.contents.not_looked_at.is_empty() && self.fail_on.contains(&FailOn::NotLookedAt);
         Ok(if !report.errors.is_empty() {
             ExitCode::FAILURE
@@ -143,7 +145,7 @@ pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
 
 /// Returns the file itself, or a directory's manifests, as `kubectl -f` does: links to directories are not followed.
 fn files(given: &Path, recursive: bool) -> io::Result<Vec<PathBuf>> {
-    if is_stdin(given) || !fs::metadata(given)?.is_dir() {
+    if given.as_os_str() == "-" || !fs::metadata(given)?.is_dir() {
         return Ok(vec![given.to_owned()]);
     }
     let is_manifest = |path: &Path| {
@@ -166,14 +168,10 @@ fn files(given: &Path, recursive: bool) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn is_stdin(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
-
 /// Reads a file; returns the number of documents in it.
 fn read_file(file: &Path, custom: &[CustomKind], contents: &mut Contents) -> usize {
     let mut bytes = Vec::new();
-    let read = if is_stdin(file) {
+    let read = if file.as_os_str() == "-" {
         io::stdin().lock().take(documents::FILE + 1).read_to_end(&mut bytes)
     } else {
         File::open(file).and_then(|opened| opened.take(documents::FILE + 1).read_to_end(&mut bytes))
@@ -206,10 +204,8 @@ async fn decide(session: &Session, asked: Vec<Result<Object, InputError>>, repor
     let all = asked.len();
     let one = async |asked: Result<Object, InputError>| {
         let object = asked?;
-        match decided(&object, session).await {
-            Ok(decided) => Ok(Verdict { place: object.place, label: object.label, decided }),
-            Err(message) => Err(object.place.fault(Fault { line: object.place.line, message })),
-        }
+        let refused = |message| object.place.fault(Fault { line: object.place.line, message });
+        Verdict::of(&object, session).await.map_err(refused)
     };
     let mut verdicts = pin!(stream::iter(asked).map(one).buffered(AT_A_TIME));
     loop {
@@ -220,19 +216,5 @@ async fn decide(session: &Session, asked: Vec<Result<Object, InputError>>, repor
             Some(Err(error)) => report.errors.push(error),
             None => return,
         }
-    }
-}
-
-/// Returns the decision on an object, or why the API server would refuse its Pod.
-async fn decided(object: &Object, session: &Session) -> Result<Decided, String> {
-    let subject = object.subject()?;
-    let root = match subject {
-        Subject::DaemonSet(_) => Some(DaemonSet::TEMPLATE),
-        _ => object.template.as_deref(),
-    };
-    let decided = session.decide(&object.place.namespace, &subject, root).await;
-    match (subject, decided.reason) {
-        (Subject::Pod(_), Reason::Malformed) => Err(object.malformed("it has no containers")),
-        _ => Ok(decided),
     }
 }

@@ -1,15 +1,13 @@
-//! Common parts of commands that query registries or an API server: start, decisions, and outcomes for `--fail-on`.
+//! Common parts of commands that query registries or an API server: start, lookups, and outcomes for `--fail-on`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clap::ValueEnum;
 use ipnet::IpNet;
-use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio::runtime::Builder;
 
-use super::advice::{fix, placeholder};
+use super::advice::fix;
 use super::configured::Configured;
 use super::inventory::Shown;
 use super::kubernetes::Access;
@@ -17,18 +15,13 @@ use super::output::{Colour, Progress, tell};
 use super::{Failure, Shared};
 use crate::config::Config;
 use crate::serve;
-use tolerarch_core::decision::Decision;
-use tolerarch_core::image::{ImageRef, PlatformSet, canonical_host};
-use tolerarch_core::patch;
+use tolerarch_core::image::{ImageRef, canonical_host};
 use tolerarch_core::pod::Pod;
-use tolerarch_core::policy::Blocker;
 use tolerarch_core::reason::Reason;
-use tolerarch_core::review::Subject;
-use tolerarch_engine::decide::{self, BatchLimits, Snapshot, Wait};
+use tolerarch_engine::decide::{BatchLimits, Snapshot};
 use tolerarch_images::registry::trace::{Trace, TracedRequest};
 use tolerarch_images::registry::{HostSettings, Traces};
 use tolerarch_kubernetes::cluster::{Called, Scope, UserClient};
-use tolerarch_text::escape::shortened;
 
 type Labels = BTreeMap<String, String>;
 
@@ -42,41 +35,6 @@ pub(super) struct Session {
     pub(super) notes: Vec<String>,
     /// Pods that are reviewed; `None` where no installation has been found.
     reviewed: Option<Scope>,
-}
-
-/// Decision that does not borrow from its Pod, in the form of `check -o json`. Members are added, never renamed.
-#[derive(Debug, Serialize)]
-pub(super) struct Decided {
-    /// `tolerated`, `placed`, `retracted` or `unchanged`.
-    pub(super) decision: &'static str,
-    pub(super) reason: Reason,
-    /// Pools that are open to the Pod through tolerarch.
-    pub(super) pools: Vec<String>,
-    pub(super) blockers: Vec<BlockingImage>,
-    /// Warnings that the creator of the Pod would get.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) warnings: Vec<String>,
-    /// Image that decided, shortened.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) image: Option<String>,
-    /// Reason why the platforms of that image are unknown, from the trace of its lookup.
-    #[serde(rename = "error", skip_serializing_if = "Option::is_none")]
-    pub(super) cause: Option<String>,
-    /// JSON patch, if one is wanted and something changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) patch: Option<Box<RawValue>>,
-    /// True if access failed for a Pod that names pull secrets, which are not read.
-    #[serde(skip)]
-    pub(super) lacks_pull_secrets: bool,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct BlockingImage {
-    /// Image as the Pod names it, shortened.
-    pub(super) image: String,
-    pub(super) reason: Reason,
-    /// Platforms of pools that the image lacks; none if the image's platforms are unknown.
-    pub(super) lacks: PlatformSet,
 }
 
 /// Runs work that may take a while, with a progress line. Ctrl-C ends the process.
@@ -165,47 +123,6 @@ impl Session {
     pub(super) fn called(&self, labels: Option<&Labels>, pod: &Labels) -> Called<'_> {
         let known = self.reviewed.as_ref().zip(labels);
         known.map_or(Called::For(None), |(called, labels)| called.called(labels, pod))
-    }
-
-    /// Decides as the webhook, but waits for every image. With `root`, the Pod's place in its object, builds a patch.
-    pub(super) async fn decide(&self, namespace: &str, subject: &Subject<'_>, root: Option<&str>) -> Decided {
-        let (policy, wait, none) = (&self.snapshot.policy, Wait::ForAll(&self.limits), Pod::default());
-        let decided = async {
-            let decision = match subject {
-                Subject::Pod(pod) => self.snapshot.decide(policy, namespace, pod, wait).await,
-                Subject::DaemonSet(set) => {
-                    self.snapshot.decide_daemon_set(policy, namespace, set, wait).await
-                }
-                Subject::Skipped(reason) => Decision::unchanged(*reason),
-            };
-            self.decided(decision, subject.pod().map_or(&none, |(_, pod)| pod), root)
-        };
-        let failed = || self.decided(Decision::unchanged(Reason::Internal), &none, None);
-        decide::caught(decided).await.unwrap_or_else(failed)
-    }
-
-    fn decided(&self, decision: Decision<'_>, pod: &Pod<'_>, root: Option<&str>) -> Decided {
-        let done = decision.done();
-        let Decision { reason, image, blockers, opened, edits, warnings } = decision;
-        let patch = root.map(|root| patch::build(root, pod, &edits)).filter(|patch| !patch.is_empty());
-        let blocking = |&Blocker { image, cause }: &Blocker<'_>| {
-            let image = shortened(image).to_owned();
-            BlockingImage { image, reason: cause.into(), lacks: cause.lacks().unwrap_or_default() }
-        };
-        let unknown = image.filter(|_| FailOn::of(reason).contains(&FailOn::Unknown));
-        let placeholder = unknown.and_then(placeholder);
-        let asked = || self.cause(&unknown?.parse().ok()?);
-        Decided {
-            decision: done,
-            reason,
-            pools: opened.iter().map(|pool| pool.name.clone()).collect(),
-            blockers: blockers.iter().map(blocking).collect(),
-            warnings,
-            image: image.map(|image| shortened(image).to_owned()),
-            cause: placeholder.map(ToOwned::to_owned).or_else(asked),
-            patch: patch.and_then(|patch| RawValue::from_string(patch).ok()),
-            lacks_pull_secrets: placeholder.is_none() && self.lacks_pull_secrets(reason, pod),
-        }
     }
 
     pub(super) fn lacks_pull_secrets(&self, reason: Reason, pod: &Pod<'_>) -> bool {

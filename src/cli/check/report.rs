@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::super::advice::{EXCLUDED, placeholder, unread_pull_secrets};
 use super::super::output::{MOST, Row, document, paragraphs, print, rest, shown, table, tell};
-use super::super::session::{BlockingImage, Decided, colour};
+use super::super::session::colour;
+use super::verdict::{BlockingImage, Verdict};
 use super::workload::{Contents, InputError, Place, UnseenImage};
 use tolerarch_core::reason::Reason;
 
@@ -23,26 +24,6 @@ pub(super) struct Report {
     pub(super) files: usize,
 }
 
-#[derive(Serialize)]
-pub(super) struct Verdict {
-    #[serde(flatten)]
-    pub(super) place: Place,
-    #[serde(skip)]
-    pub(super) label: String,
-    #[serde(flatten)]
-    pub(super) decided: Decided,
-}
-
-impl InputError {
-    pub(super) fn told(&self) -> String {
-        let Self { file, document, line, message } = self;
-        let file = if file == "-" { "standard input" } else { file };
-        let place =
-            if *document == 0 { String::new() } else { format!(": document {document}, line {line}") };
-        format!("{file}{place}: {message}")
-    }
-}
-
 impl Report {
     pub(super) fn table(&self, width: Option<usize>) -> String {
         let header = ["FILE", "NAMESPACE", "OBJECT", "DECISION", "POOLS", "REASON", "IMAGE"];
@@ -53,15 +34,14 @@ impl Report {
             cells: cells[first..].to_vec(),
         };
         // A row for the decision, and one for each other image that keeps the Pod closed.
-        let rows_of = |Verdict { place, label, decided }: &Verdict| {
-            let Place { file, line, namespace, .. } = place;
-            let (pools, image) = (decided.pools.join(","), decided.image.clone().unwrap_or_default());
-            let (file, decision) = (format!("{file}:{line}"), decided.decision.to_owned());
-            let reason = decided.reason.to_string();
-            let cells = [file, namespace.clone(), label.clone(), decision, pools, reason, image];
-            let mut rows = vec![row(decided.reason, cells)];
-            for other in decided.blockers.iter().filter(|other| decided.image.as_ref() != Some(&other.image))
-            {
+        let rows_of = |verdict: &Verdict| {
+            let Verdict { place: Place { file, line, namespace, .. }, label, reason, image, .. } = verdict;
+            let (pools, image_cell) = (verdict.pools.join(","), image.clone().unwrap_or_default());
+            let (file, decision) = (format!("{file}:{line}"), verdict.decision.to_owned());
+            let cells =
+                [file, namespace.clone(), label.clone(), decision, pools, reason.to_string(), image_cell];
+            let mut rows = vec![row(*reason, cells)];
+            for other in verdict.blockers.iter().filter(|other| image.as_ref() != Some(&other.image)) {
                 let mut cells = <[String; 7]>::default();
                 (cells[5], cells[6]) = (other.reason.to_string(), other.image.clone());
                 rows.push(row(other.reason, cells));
@@ -74,21 +54,22 @@ impl Report {
 
     /// Returns the warnings that the API server would send to the creator of the Pod.
     fn warnings(&self) -> String {
-        let of_one = |Verdict { label, decided, .. }: &Verdict| {
+        let of_one = |Verdict { label, warnings, .. }: &Verdict| {
             let line = |warning| shown(&format!("warning: {label}: {warning}")) + "\n";
-            decided.warnings.iter().map(line).collect::<String>()
+            warnings.iter().map(line).collect::<String>()
         };
         self.results.iter().map(of_one).collect()
     }
 
     /// Returns the platforms that images lack, why other images are unknown, and the images that are not looked up.
     fn notes(&self) -> [String; 3] {
-        let decided = || self.results.iter().map(|verdict| &verdict.decided);
+        let blockers = self.results.iter().flat_map(|verdict| &verdict.blockers);
         let (lacking, unknown): (Vec<&BlockingImage>, Vec<_>) =
-            decided().flat_map(|decided| &decided.blockers).partition(|blocker| !blocker.lacks.is_empty());
+            blockers.partition(|blocker| !blocker.lacks.is_empty());
         let lacking = lacking.iter().map(|blocker| format!("{} lacks {}", blocker.image, blocker.lacks));
+        let causes = self.results.iter();
         let causes =
-            decided().filter_map(|decided| Some((decided.image.as_deref()?, decided.cause.as_deref()?)));
+            causes.filter_map(|verdict| Some((verdict.image.as_deref()?, verdict.cause.as_deref()?)));
         let meanings = unknown.iter().filter_map(|one| Some((&*one.image, placeholder(&one.image)?)));
         let causes = causes.chain(meanings).map(|(image, cause)| format!("{image}: {cause}"));
         let unseen = self.contents.unseen_images.iter().map(|UnseenImage { place, image }| {
@@ -99,9 +80,9 @@ impl Report {
 
     /// Returns hints on why the webhook may decide otherwise, or how an image would become known.
     pub(super) fn hints(&self) -> Vec<String> {
-        let lacking = self.results.iter().filter(|verdict| verdict.decided.lacks_pull_secrets).count();
+        let lacking = self.results.iter().filter(|verdict| verdict.lacks_pull_secrets).count();
         let mut hints = Vec::from_iter(unread_pull_secrets(lacking, "them"));
-        let changed = |verdict: &&Verdict| verdict.decided.decision != "unchanged";
+        let changed = |verdict: &&Verdict| verdict.decision != "unchanged";
         let excluded = |verdict: &&Verdict| EXCLUDED.contains(&verdict.place.namespace.as_str());
         let excluded = self.results.iter().filter(changed).filter(excluded).count();
         if excluded > 0 {
@@ -117,7 +98,7 @@ impl Report {
     fn footer(&self) -> String {
         let mut reasons = BTreeMap::new();
         for verdict in &self.results {
-            *reasons.entry(verdict.decided.reason.to_string()).or_default() += 1;
+            *reasons.entry(verdict.reason.to_string()).or_default() += 1;
         }
         let mut text = counted("checked", &reasons);
         for (sort, kinds) in [
@@ -138,7 +119,7 @@ impl Report {
     /// Prints one patch a line to standard output, for other programs, and the object of each to standard error.
     pub(super) fn patches(&self) -> io::Result<()> {
         for verdict in &self.results {
-            if let Some(patch) = &verdict.decided.patch {
+            if let Some(patch) = &verdict.patch {
                 let Place { kind, namespace, name, .. } = &verdict.place;
                 let namespace = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
                 tell(&format!("# {}/{name}{namespace}", kind.to_lowercase()));
