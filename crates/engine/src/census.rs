@@ -13,10 +13,11 @@ use std::collections::HashMap;
 
 pub use count::{Count, Totals};
 pub use judgement::Judgement;
-pub use pod_index::{IndexedPod, PodIndex};
+pub use pod_index::PodIndex;
 pub use shape::{NamespaceSettings, Shape, Shapes};
 pub use summary::{
-    Amount, Coverage, ImageTotal, Misplacement, NamespaceTotal, ReasonTotal, Summary, Workload, WorkloadTotal,
+    Amount, Coverage, ImageTotal, IndexedPod, Misplacement, NamespaceTotal, ReasonTotal, Summary, Workload,
+    WorkloadTotal,
 };
 
 use tolerarch_core::image::PlatformSet;

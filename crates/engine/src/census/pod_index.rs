@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::shape::{Shape, Shapes};
-use super::summary::{Amount, Workload};
+use super::summary::{Amount, IndexedPod, Workload};
 use tolerarch_kubernetes::cluster::{OwnerReference, StoredPod};
 
 #[derive(Default)]
@@ -16,21 +16,6 @@ pub struct PodIndex {
     /// Names that many Pods share.
     texts: HashSet<Arc<str>>,
     controllers: HashSet<Arc<Workload>>,
-}
-
-#[derive(Debug, PartialEq)]
-pub struct IndexedPod {
-    pub name: Box<str>,
-    /// Controller of the Pod, or the Pod itself if it has none.
-    pub controller: Arc<Workload>,
-    /// Set if there usually is an owner above the controller: it is a ReplicaSet or a Job.
-    pub is_between: bool,
-    /// Owner above the controller, as far as the cluster has been asked for it; otherwise the controller.
-    pub workload: Arc<Workload>,
-    /// Place of the Pod's shape; `None` if the Pod cannot be read within the limits on untrusted input.
-    pub shape: Option<usize>,
-    pub requests: Amount,
-    pub node: Option<Arc<str>>,
 }
 
 impl PodIndex {

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Sum;
 use std::sync::Arc;
 
-use super::pod_index::IndexedPod;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
@@ -87,6 +86,21 @@ impl Workload {
     pub fn label(&self) -> String {
         format!("{}/{}", self.kind, self.name)
     }
+}
+
+#[derive(Debug, PartialEq)]
+pub struct IndexedPod {
+    pub name: Box<str>,
+    /// Controller of the Pod, or the Pod itself if it has none.
+    pub controller: Arc<Workload>,
+    /// Set if there usually is an owner above the controller: it is a ReplicaSet or a Job.
+    pub is_between: bool,
+    /// Owner above the controller, as far as the cluster has been asked for it; otherwise the controller.
+    pub workload: Arc<Workload>,
+    /// Place of the Pod's shape; `None` if the Pod cannot be read within the limits on untrusted input.
+    pub shape: Option<usize>,
+    pub requests: Amount,
+    pub node: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
