@@ -7,7 +7,7 @@ use tolerarch_core::image::{Failure, PlatformSet};
 use tolerarch_core::placement::is_tolerated;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::{Policy, Pool};
-use tolerarch_core::reason::Reason;
+use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_engine::decide;
 use tolerarch_text::escape::shortened;
 
@@ -68,7 +68,7 @@ impl Session {
     /// Decides as the webhook would, and looks up every image. An internal error affects this decision only.
     pub(super) async fn examine(&self, policy: &Policy, namespace: &str, pod: &Pod<'_>) -> Examined {
         let examined = decide::caught(self.examined(policy, namespace, pod)).await;
-        examined.unwrap_or_else(|| Examined::unchanged(Reason::Internal))
+        examined.unwrap_or_else(|| Examined::unchanged(Reason::Unknown(LookupError::Internal)))
     }
 
     async fn examined(&self, policy: &Policy, namespace: &str, pod: &Pod<'_>) -> Examined {
@@ -88,7 +88,7 @@ impl Session {
             if images.iter().any(|known| known.image == image) {
                 continue;
             }
-            let (platforms, unknown) = (known.nodes().ok(), known.nodes().err().map(Reason::from));
+            let (platforms, unknown) = (known.nodes().ok(), known.nodes().err().map(Reason::Unknown));
             let cause = unknown.and_then(|_| self.cause(&known.given.parse().ok()?));
             let lacks = platforms.map_or(PlatformSet::EMPTY, |nodes| wanted.difference(nodes));
             let failed = known

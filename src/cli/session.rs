@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::serve;
 use tolerarch_core::image::{ImageRef, canonical_host};
 use tolerarch_core::pod::Pod;
-use tolerarch_core::reason::Reason;
+use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_engine::decide::{BatchLimits, Snapshot};
 use tolerarch_images::registry::trace::{Trace, TracedRequest};
 use tolerarch_images::registry::{HostSettings, Traces};
@@ -126,7 +126,7 @@ impl Session {
     }
 
     pub(super) fn lacks_pull_secrets(&self, reason: Reason, pod: &Pod<'_>) -> bool {
-        let is_refused = matches!(reason, Reason::Denied | Reason::NotFound);
+        let is_refused = matches!(reason, Reason::Unknown(LookupError::Denied | LookupError::NotFound));
         let are_read = self.snapshot.credentials.reads_pull_secrets();
         is_refused && !are_read && pod.pull_secrets().next().is_some()
     }
@@ -201,7 +201,7 @@ impl FailOn {
             | Reason::OwnerRecreates
             | Reason::NoCommonPlatform => &[Self::Unsupported],
             Reason::Retracted => &[Self::Unsupported, Self::Unknown],
-            unknown if fix(unknown).is_some() => &[Self::Unknown],
+            Reason::Unknown(_) => &[Self::Unknown],
             _ => &[],
         }
     }

@@ -14,7 +14,7 @@ use super::note::{self, POOL_CLOSED, POOL_OPENED};
 use super::pace::Pace;
 use super::repair::{self, patch_of, repair};
 use tolerarch_core::policy::Mode;
-use tolerarch_core::reason::Reason;
+use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_engine::decide::{self, Wait};
 use tolerarch_kubernetes::cluster::{Called, Known, Namespace, ObjectEvent, Scope, StoredPod};
 
@@ -159,19 +159,10 @@ async fn look(writer: &Writer<'_>, pod: &StoredPod, since: Instant, profile: Opt
 
 /// Returns whether the next decision may differ, as a registry may answer otherwise by then.
 fn is_temporary(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::NotFound
-            | Reason::Denied
-            | Reason::Throttled
-            | Reason::Timeout
-            | Reason::BudgetExceeded
-            | Reason::Unreachable
-            | Reason::BadManifest
-            | Reason::CircuitOpen
-            | Reason::Overloaded
-            | Reason::Internal
-    )
+    use LookupError::{AddressNotAllowed, Invalid, NotAllowed, PullNever, TooMany};
+
+    let Reason::Unknown(error) = reason else { return false };
+    !matches!(error, Invalid | PullNever | TooMany | NotAllowed | AddressNotAllowed)
 }
 
 #[cfg(test)]

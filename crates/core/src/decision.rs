@@ -10,7 +10,7 @@ use std::fmt::{self, Debug, Display};
 use crate::placement::{self, Edits, Placement};
 use crate::pod::{Pod, REASON_KEY};
 use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool, Rank};
-use crate::reason::Reason;
+use crate::reason::{LookupError, Reason};
 use tolerarch_text::escape::shortened;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -123,7 +123,9 @@ impl<'a> Decision<'a> {
         } else if held_back.is_some() {
             Reason::NotInShare
         } else {
-            blocker.or_else(|| verdicts.narrowing()).map_or(Reason::Internal, |blocker| blocker.cause.into())
+            blocker
+                .or_else(|| verdicts.narrowing())
+                .map_or(Reason::Unknown(LookupError::Internal), |blocker| blocker.cause.into())
         };
         if !edits.fit(pod) {
             // Additions that have become wrong are removed even if there is no room for those that would replace them.
@@ -186,7 +188,7 @@ impl From<Cause> for Reason {
         match cause {
             Cause::Lacks(_) => Self::PlatformMissing,
             Cause::Failed(_) => Self::FailedThere,
-            Cause::Unknown(error) => error.into(),
+            Cause::Unknown(error) => Self::Unknown(error),
         }
     }
 }

@@ -19,6 +19,8 @@ pub use name_pattern::{NamePattern, ParsePatternError, glob_matches};
 pub use platform::{ParsePlatformError, Platform, PlatformSet, Support};
 pub use reference::{ImageRef, ReferenceError, is_digest};
 
+pub use crate::reason::LookupError;
+
 /// Evidence that an image failed on nodes of these platforms, whatever its manifest says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Failure {
@@ -29,34 +31,4 @@ pub struct Failure {
 
 fn write_time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&humantime::format_rfc3339_seconds(*time))
-}
-
-/// Reason why it is unknown where an image runs; never the same as "the image does not run there".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LookupError {
-    Invalid,
-    /// `imagePullPolicy: Never`: the node uses the image that it has, whatever the registry says.
-    PullNever,
-    /// The Pod names more different images than tolerarch looks up for one Pod.
-    TooMany,
-    NotFound,
-    /// The registry or its token server denies access.
-    Denied,
-    /// The registry limits requests: 429, or another status that means the same.
-    Throttled,
-    /// The lookup took longer than `lookup.timeout`.
-    Timeout,
-    /// The Pod's budget ended; the lookup continues.
-    BudgetExceeded,
-    /// No connection, a broken one, or a status such as 500.
-    Unreachable,
-    /// The response is no manifest that a container runtime would accept.
-    BadManifest,
-    NotAllowed,
-    /// The address guard refuses every address of the host.
-    AddressNotAllowed,
-    /// The registry or the repository keeps failing, so its circuit is open.
-    CircuitOpen,
-    Overloaded,
-    Internal,
 }

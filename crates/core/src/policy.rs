@@ -192,7 +192,7 @@ impl fmt::Display for Cause {
             Self::Failed(Failure { platforms, since }) => {
                 write!(f, "failed on {platforms} at {}", humantime::format_rfc3339_seconds(*since))
             }
-            Self::Unknown(error) => Reason::from(*error).fmt(f),
+            Self::Unknown(error) => Reason::Unknown(*error).fmt(f),
         }
     }
 }

@@ -1,33 +1,36 @@
 //! The closed list of reasons: one enum for the log field, the metric label, the audit annotation and the command line.
 
-use serde::Serialize;
-
-use crate::image::LookupError;
+use serde::{Serialize, Serializer};
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $variant:ident => $name:literal $(for $error:ident)?,)*) => {
+    (
+        $($(#[$doc:meta])* $reason:ident => $name:literal),*;
+        Unknown { $($(#[$why:meta])* $error:ident => $unknown:literal,)* }
+    ) => {
         /// Outcome for a Pod, and its cause. The names are a contract: add, never rename.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
-            $($(#[$doc])* #[serde(rename = $name)] $variant,)*
+            $($(#[$doc])* $reason,)*
+            /// It is unknown where an image runs.
+            Unknown(LookupError),
+        }
+
+        /// Reason why it is unknown where an image runs; never the same as "the image does not run there".
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum LookupError {
+            $($(#[$why])* $error,)*
         }
 
         impl Reason {
             /// All reasons, in their order.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            pub const ALL: &'static [Self] =
+                &[$(Self::$reason,)* $(Self::Unknown(LookupError::$error),)*];
 
             /// Returns the name in logs, metrics and annotations.
             pub const fn as_str(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $name,)*
-                }
-            }
-        }
-
-        impl From<LookupError> for Reason {
-            fn from(unknown: LookupError) -> Self {
-                match unknown {
-                    $($(LookupError::$error => Self::$variant,)?)*
+                    $(Self::$reason => $name,)*
+                    $(Self::Unknown(LookupError::$error) => $unknown,)*
                 }
             }
         }
@@ -60,35 +63,10 @@ reasons! {
     OwnerRecreates => "owner-recreates",
     /// The images share no platform of the cluster.
     NoCommonPlatform => "no-common-platform",
-    /// An image reference is empty or malformed.
-    ImageInvalid => "image-invalid" for Invalid,
-    /// An image is never pulled, so the registry does not know which one the node has.
-    PullNever => "pull-never" for PullNever,
-    NotFound => "not-found" for NotFound,
-    Denied => "denied" for Denied,
-    Throttled => "throttled" for Throttled,
-    Timeout => "timeout" for Timeout,
-    /// The Pod could not wait any longer for a lookup; the lookup continues.
-    BudgetExceeded => "budget-exceeded" for BudgetExceeded,
-    /// No connection to the registry, or an invalid response.
-    Unreachable => "unreachable" for Unreachable,
-    /// The registry's response is no manifest of an image.
-    BadManifest => "bad-manifest" for BadManifest,
-    /// `registries.allow` and `registries.deny` exclude the registry.
-    RegistryNotAllowed => "registry-not-allowed" for NotAllowed,
-    /// The registry resolves to forbidden addresses only.
-    AddressNotAllowed => "address-not-allowed" for AddressNotAllowed,
-    /// The registry keeps failing; its circuit is open.
-    CircuitOpen => "circuit-open" for CircuitOpen,
-    /// Too many lookups are under way.
-    Overloaded => "overloaded" for Overloaded,
-    /// More different images than tolerarch looks up for one Pod.
-    TooManyImages => "too-many-images" for TooMany,
     /// Managed additions would make the Pod larger than the API server allows: its annotations, or the whole of it.
     NoRoom => "no-room",
     /// The Pod could not be read.
     Malformed => "malformed",
-    Internal => "internal" for Internal,
     /// `mode: observe`: the Pod would have been changed.
     Observed => "observed",
     /// Support is gone since an earlier pass; the additions of that pass were removed.
@@ -96,12 +74,48 @@ reasons! {
     /// The pools that the Pod could use are not open to its workload yet.
     NotInShare => "not-in-share",
     /// The path of the review names a profile that does not exist.
-    ProfileUnknown => "profile-unknown",
+    ProfileUnknown => "profile-unknown";
+    Unknown {
+        /// An image reference is empty or malformed.
+        Invalid => "image-invalid",
+        /// `imagePullPolicy: Never`: the node uses the image that it has, whatever the registry says.
+        PullNever => "pull-never",
+        /// The Pod names more different images than tolerarch looks up for one Pod.
+        TooMany => "too-many-images",
+        NotFound => "not-found",
+        /// The registry or its token server denies access.
+        Denied => "denied",
+        /// The registry limits requests: 429, or another status that means the same.
+        Throttled => "throttled",
+        /// The lookup took longer than `lookup.timeout`.
+        Timeout => "timeout",
+        /// The Pod's budget ended; the lookup continues.
+        BudgetExceeded => "budget-exceeded",
+        /// No connection, a broken one, or a status such as 500.
+        Unreachable => "unreachable",
+        /// The response is no manifest that a container runtime would accept.
+        BadManifest => "bad-manifest",
+        /// `registries.allow` and `registries.deny` exclude the registry.
+        NotAllowed => "registry-not-allowed",
+        /// The address guard refuses every address of the host.
+        AddressNotAllowed => "address-not-allowed",
+        /// The registry or the repository keeps failing, so its circuit is open.
+        CircuitOpen => "circuit-open",
+        /// Too many lookups are under way.
+        Overloaded => "overloaded",
+        Internal => "internal",
+    }
 }
 
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 

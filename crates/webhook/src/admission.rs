@@ -24,7 +24,7 @@ use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
 use tolerarch_core::pod::Kept;
 use tolerarch_core::policy::UNKNOWN_PROFILE;
-use tolerarch_core::reason::Reason;
+use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_core::review::{self, Review, ReviewError, Subject};
 use tolerarch_engine::decide::{self, Current, Wait};
 use tolerarch_support::body::{Budget, FREE, Pace, Read, ReadError};
@@ -123,7 +123,7 @@ impl Webhook {
             tokio::select! {
                 biased;
                 decision = decision => decision,
-                () = room.evicted() => Decision::unchanged(Reason::Overloaded),
+                () = room.evicted() => Decision::unchanged(Reason::Unknown(LookupError::Overloaded)),
             }
         };
         let profile = profile.map(|name| if policy.is_some() { name } else { UNKNOWN_PROFILE });
@@ -143,8 +143,9 @@ impl Webhook {
             (decision, patch.unwrap_or_default())
         });
         decide::caught(rendered).map(move |rendered| {
-            let (decision, patch) =
-                rendered.unwrap_or_else(|| (Decision::unchanged(Reason::Internal), String::new()));
+            let (decision, patch) = rendered.unwrap_or_else(|| {
+                (Decision::unchanged(Reason::Unknown(LookupError::Internal)), String::new())
+            });
             let took = begun.elapsed();
             self.metrics.reviewed(&decision, profile, took);
             log(review, profile, &decision, took);

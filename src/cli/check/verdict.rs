@@ -10,7 +10,7 @@ use tolerarch_core::decision::Decision;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::patch;
 use tolerarch_core::policy::Blocker;
-use tolerarch_core::reason::Reason;
+use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_core::review::{DaemonSet, Subject};
 use tolerarch_engine::decide::{self, Wait};
 use tolerarch_text::escape::shortened;
@@ -68,7 +68,9 @@ impl Verdict {
             };
             Self::new(object, &subject, decision, session)
         };
-        let failed = || Self::new(object, &subject, Decision::unchanged(Reason::Internal), session);
+        let failed = || {
+            Self::new(object, &subject, Decision::unchanged(Reason::Unknown(LookupError::Internal)), session)
+        };
         let verdict = decide::caught(decided).await.unwrap_or_else(failed);
         match (&subject, verdict.reason) {
             (Subject::Pod(_), Reason::Malformed) => Err(object.malformed("it has no containers")),

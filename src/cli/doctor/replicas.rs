@@ -8,9 +8,11 @@ use x509_parser::time::ASN1Time;
 use super::findings::{Exam, Findings, Status, some_of};
 use super::installation::Backend;
 use crate::cli::advice::fix;
-use tolerarch_core::reason::Reason;
+use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_kubernetes::cluster::RequestError;
 use tolerarch_support::logging::date;
+
+const DENIED: Reason = Reason::Unknown(LookupError::Denied);
 
 /// Checks the reports of each replica. Reading them takes the right to get pods/proxy.
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
@@ -111,7 +113,7 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
             failing.entry(format!("{registry} {fault}")).or_default().push(*name);
         }
         asks |= samples(text, "tolerarch_lookups_in_flight").any(|(_, count)| count > 0.0);
-        denied += sum(text, "tolerarch_reviews_total", "reason", Reason::Denied.as_str());
+        denied += sum(text, "tolerarch_reviews_total", "reason", DENIED.as_str());
     }
     if !metrics.is_empty() && failing.is_empty() && denied == 0.0 {
         match is_asked {
@@ -129,7 +131,7 @@ fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
         let message = format!(
             "{denied} reviews since the replicas started ended with denied: a registry wants a login"
         );
-        findings.add(Status::Unknown, "registries", message, fix(Reason::Denied).unwrap_or_default());
+        findings.add(Status::Unknown, "registries", message, fix(DENIED).unwrap_or_default());
     }
 }
 

@@ -51,6 +51,7 @@ mod tests {
     use crate::cli::output::tests::plain;
     use tolerarch_core::image::LookupError;
     use tolerarch_core::policy::Cause;
+    use tolerarch_core::reason::Reason;
     use tolerarch_engine::census::{Amount, IndexedPod, Judgement, Summary, Workload};
 
     #[test]
@@ -63,7 +64,7 @@ mod tests {
         {
             let judgement = Judgement {
                 coverage: Coverage::Unknown,
-                reason: error.into(),
+                reason: Reason::Unknown(error),
                 blockers: vec![(image.clone(), Cause::Unknown(error))],
                 nodes: vec![(image.clone(), "linux/amd64".parse().unwrap())],
                 usable: vec!["multi-arch".into()],

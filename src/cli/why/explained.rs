@@ -12,7 +12,7 @@ use super::super::session::{Session, colour};
 use super::super::survey::Survey;
 use tolerarch_core::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REASON_KEY, REQUIRED_KEY, Usage};
 use tolerarch_core::policy::Cause;
-use tolerarch_core::reason::Reason;
+use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_engine::census::IndexedPod;
 use tolerarch_kubernetes::cluster::Called;
 use tolerarch_text::escape::shortened;
@@ -140,7 +140,8 @@ impl Explained {
         let advice = unknown.map(|(image, reason)| {
             let cause = image.cause.as_deref().unwrap_or(reason.as_str());
             // The cause of a failed connection includes advice already.
-            let fix = fix(reason).filter(|_| reason != Reason::Unreachable || image.cause.is_none());
+            let fix = fix(reason)
+                .filter(|_| reason != Reason::Unknown(LookupError::Unreachable) || image.cause.is_none());
             let fix = fix.map(|fix| format!("; {fix}")).unwrap_or_default();
             wrapped(&format!("  {}: {cause}{fix}", image.image), "    ", width)
         });

@@ -87,18 +87,23 @@ fn opens_a_pool_only_when_every_image_runs_on_all_of_it() {
 #[test]
 fn unknown_is_not_no_and_not_yes() {
     let bare = pod(json!([]), None);
-    for (why, reason) in [
-        (LookupError::Invalid, Reason::ImageInvalid),
-        (LookupError::NotFound, Reason::NotFound),
-        (LookupError::BudgetExceeded, Reason::BudgetExceeded),
-        (LookupError::Internal, Reason::Internal),
+    for (why, name) in [
+        (LookupError::Invalid, "image-invalid"),
+        (LookupError::NotFound, "not-found"),
+        (LookupError::BudgetExceeded, "budget-exceeded"),
+        (LookupError::Internal, "internal"),
     ] {
+        let reason = Reason::Unknown(why);
+        assert_eq!(reason.as_str(), name);
         assert_eq!(decide(&multi_arch(), &bare, &[both(), unknown(why)]), left(reason, "unknown"));
     }
     let artifact =
         ImageSupport { given: "chart", purpose: Purpose::Run, support: Ok(Support::Artifact), failure: None };
-    assert_eq!(decide(&multi_arch(), &bare, &[artifact]), left(Reason::BadManifest, "chart"));
-    assert_eq!(decide(&multi_arch(), &bare, &[]).0, Reason::Internal);
+    assert_eq!(
+        decide(&multi_arch(), &bare, &[artifact]),
+        left(Reason::Unknown(LookupError::BadManifest), "chart")
+    );
+    assert_eq!(decide(&multi_arch(), &bare, &[]).0, Reason::Unknown(LookupError::Internal));
 }
 
 #[test]
@@ -114,7 +119,7 @@ fn what_is_known_to_lack_decides_whatever_is_not_known() {
     let arm = runs("arm", &["linux/arm64"]);
     assert_eq!(decide(&policy, &bare, &[gone, amd, arm]), left(Reason::PlatformMissing, "arm"));
     // A pool that might be open: that is not known.
-    assert_eq!(decide(&policy, &bare, &[gone, amd]), left(Reason::NotFound, "unknown"));
+    assert_eq!(decide(&policy, &bare, &[gone, amd]), left(Reason::Unknown(LookupError::NotFound), "unknown"));
 }
 
 #[test]
@@ -188,7 +193,7 @@ fn a_hostile_annotation_costs_little() {
     // A quadratic comparison would take minutes.
     assert_eq!(
         decide(&multi_arch(), &long, &[unknown(LookupError::Denied)]),
-        left(Reason::Denied, "unknown")
+        left(Reason::Unknown(LookupError::Denied), "unknown")
     );
 }
 

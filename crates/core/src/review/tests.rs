@@ -4,6 +4,8 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 
+use crate::image::LookupError;
+
 fn review(change: impl FnOnce(&mut Value)) -> String {
     let mut review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -115,7 +117,7 @@ fn answers_with_patch_and_type_together_or_not_at_all() {
 proptest! {
     #[test]
     fn any_answer_reads_back(uid in any::<String>(), image in any::<Option<String>>(), patch in any::<String>(), warnings in any::<Vec<String>>()) {
-        let decision = Decision { image: image.as_deref(), warnings, ..Decision::unchanged(Reason::NotFound) };
+        let decision = Decision { image: image.as_deref(), warnings, ..Decision::unchanged(Reason::Unknown(LookupError::NotFound)) };
         let answer: Value = serde_json::from_slice(&encode(&uid, &patch, &decision)).unwrap();
         let response = &answer["response"];
         let sent: Option<Vec<String>> = serde_json::from_value(response["warnings"].clone()).unwrap();

@@ -7,7 +7,7 @@ use super::judgement::Judgement;
 use super::summary::Coverage;
 use crate::decide::{self, BatchLimits, Snapshot};
 use tolerarch_core::pod::{Kept, MODE_KEY, PROFILE_KEY, Pod};
-use tolerarch_core::reason::Reason;
+use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_kubernetes::cluster::StoredPod;
 
 #[derive(PartialEq, Eq, Hash)]
@@ -76,7 +76,10 @@ impl Shape {
         };
         decide::caught(judged).await.unwrap_or_else(|| {
             let coverage = if skipped.is_some() { Coverage::Skipped } else { Coverage::Unknown };
-            Judgement { coverage, ..Judgement::skipped(skipped.unwrap_or(Reason::Internal), Vec::new()) }
+            Judgement {
+                coverage,
+                ..Judgement::skipped(skipped.unwrap_or(Reason::Unknown(LookupError::Internal)), Vec::new())
+            }
         })
     }
 }

@@ -61,7 +61,14 @@ fn support_is_judged_by_the_images_alone() {
     for (pod, images, coverage, reason, blockers, missed) in [
         (&plain, &[("a", runs(BOTH))][..], Coverage::All, Reason::Tolerated, 0, true),
         (&plain, &[("a", runs(&["linux/amd64"]))], Coverage::Partial, Reason::PlatformMissing, 1, false),
-        (&plain, &[("a", denied), ("b", runs(BOTH))], Coverage::Unknown, Reason::Denied, 1, false),
+        (
+            &plain,
+            &[("a", denied), ("b", runs(BOTH))],
+            Coverage::Unknown,
+            Reason::Unknown(LookupError::Denied),
+            1,
+            false,
+        ),
         (
             &plain,
             &[("a", denied), ("b", runs(&["linux/amd64"]))],
