@@ -5,7 +5,7 @@ mod explanation;
 pub mod testing;
 
 use std::borrow::Cow;
-use std::fmt::{self, Debug, Display};
+use std::fmt::{self, Display};
 
 use crate::placement::{self, Edits, Placement};
 use crate::pod::{Pod, REASON_KEY};
@@ -50,7 +50,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Returns the first blockers for a log line; `None` without blockers.
-    pub fn told(&self) -> Option<impl Display + Debug> {
+    pub fn blocker_list(&self) -> Option<impl Display> {
         (!self.blockers.is_empty()).then_some(BlockerList(&self.blockers))
     }
 
@@ -70,7 +70,8 @@ impl<'a> Decision<'a> {
             Some(reason) => reason,
             None if pod.is_of_daemon_set() && !policy.daemon_sets => Reason::DaemonSet,
             None if !pod.has_containers() => Reason::Malformed,
-            None if placement::is_refused_anyway(pod) => Reason::NoRoom,
+            // The API server checks annotations after webhooks: it refuses the Pod anyway.
+            None if pod.annotation_bytes() > placement::ANNOTATION_BYTES => Reason::NoRoom,
             None if !pod.has_annotation(REASON_KEY) && placement::is_needless(pod, policy) => {
                 Reason::AlreadyTolerated
             }
@@ -169,7 +170,6 @@ impl<'a> Decision<'a> {
 const LISTED: usize = 5;
 
 /// Writes `redis:7 (lacks linux/arm64), app:1 (not-found), and 3 more`.
-#[derive(Debug)]
 struct BlockerList<'d>(&'d [Blocker<'d>]);
 
 impl Display for BlockerList<'_> {

@@ -7,7 +7,7 @@ mod ownership;
 mod preference;
 mod steering;
 
-pub use edits::Edits;
+pub use edits::{ANNOTATION_BYTES, Edits};
 pub use ownership::{Ownership, distinct};
 
 use crate::pod::{Pod, Toleration};
@@ -35,11 +35,6 @@ pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
     pool.tolerations.iter().all(covered)
 }
 
-/// Returns whether the API server refuses the Pod anyway, for too long annotations: it checks them after webhooks.
-pub(crate) fn is_refused_anyway(pod: &Pod<'_>) -> bool {
-    pod.annotation_bytes() > edits::ANNOTATIONS
-}
-
 /// Places a Pod by what its images mean for the pools. `before` is the template before an update: while an image is
 /// unknown, managed additions of `before` stay, as far as the known images do not contradict them.
 pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a, '_>) -> Placement<'a> {
@@ -65,9 +60,10 @@ pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a,
     let remove = ownership.tolerations.iter().copied().filter(|place| !stays(place)).collect();
     add.retain(|own| !ownership.tolerations.iter().any(|&place| tolerations[place].same(own)));
     let annotations = ownership.record(&verdicts.policy.pools, &opened).into_iter().collect();
-    let mut edits = Edits { remove, add, annotations, ..Edits::default() };
-    let (is_steered, is_nowhere) = steering::steer(pod, before, &verdicts, &opened, &mut edits);
-    Placement { opened, is_steered, is_nowhere, edits }
+    let edits = Edits { remove, add, annotations, ..Edits::default() };
+    let mut placement = Placement { opened, is_steered: false, is_nowhere: false, edits };
+    steering::steer(pod, before, &verdicts, &mut placement);
+    placement
 }
 
 #[cfg(test)]

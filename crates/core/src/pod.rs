@@ -66,13 +66,10 @@ pub struct Pod<'a> {
     pub(crate) applied: AppliedLists,
 }
 
-/// Error for a value that is no Pod that the API server would take.
+/// Path of a field, `spec.containers[0].image`, for which the API server would not take a value for a Pod.
 #[derive(Debug, thiserror::Error)]
-#[error("{field} has another type than it should")]
-pub struct PodError {
-    /// Path of the field: `spec.containers[0].image`.
-    field: String,
-}
+#[error("{0} has another type than it should")]
+pub struct PodError(String);
 
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
@@ -187,7 +184,7 @@ impl<'a> Pod<'a> {
     pub fn of_value(value: &'a Value) -> Result<Self, PodError> {
         let Object(pod) = serde_path_to_error::deserialize::<_, Object<Self>>(value).map_err(|error| {
             let path = error.path().to_string();
-            PodError { field: if path == "." { "the Pod".to_owned() } else { path } }
+            PodError(if path == "." { "the Pod".to_owned() } else { path })
         })?;
         Ok(Self { bytes: size_of_json(value.to_string().as_bytes()), ..pod })
     }
@@ -198,12 +195,10 @@ impl<'a> Pod<'a> {
         Some(Self { bytes: size_of_json(json.as_bytes()), ..pod }.into_owned())
     }
 
-    /// Reads the Pod that this controller would create by a template; of no controller if kind and name are empty.
-    pub fn of_template(value: &'a Value, kind: &'a str, name: &'a str) -> Result<Self, PodError> {
-        Ok(Self::of_value(value)?.created_by(kind.into(), name.into()))
-    }
-
-    pub(crate) fn created_by(self, kind: Text<'a>, name: Text<'a>) -> Self {
+    /// Returns the Pod that this controller would create by a template; of no controller if kind and name are empty.
+    #[must_use]
+    pub fn created_by(self, kind: impl Into<Text<'a>>, name: impl Into<Text<'a>>) -> Self {
+        let (kind, name) = (kind.into(), name.into());
         Self { template_of: Some(Owner { kind, name, controller: None }), ..self }
     }
 }

@@ -17,7 +17,7 @@ use crate::reason::Reason;
 use tolerarch_text::escape::shortened;
 use tolerarch_text::json::Object;
 
-pub use daemon_set::{DaemonSet, Template};
+pub use daemon_set::{DaemonSet, TEMPLATE, Template};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -49,7 +49,7 @@ impl<'a> Subject<'a> {
     pub fn pod(&self) -> Option<(&'static str, &Pod<'a>)> {
         match self {
             Self::Pod(pod) => Some(("", pod)),
-            Self::DaemonSet(set) => Some((DaemonSet::TEMPLATE, &set.template.pod)),
+            Self::DaemonSet(set) => Some((TEMPLATE, &set.template.pod)),
             Self::Skipped(_) => None,
         }
     }
@@ -92,12 +92,9 @@ pub enum ReviewError {
         line: usize,
         column: usize,
     },
-    /// A value that is not the JSON of a review.
-    #[error("{field} of the AdmissionReview has another type than it should")]
-    Value {
-        /// Path of the field: `request.uid`.
-        field: String,
-    },
+    /// A value that is not the JSON of a review, by the path of a field: `request.uid`.
+    #[error("{0} of the AdmissionReview has another type than it should")]
+    Value(String),
     #[error("the body is no {KIND} of {API_VERSION}")]
     Kind,
     #[error("the AdmissionReview has no request with a uid")]
@@ -168,7 +165,7 @@ pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
 /// Reads a review of a file, as text: a value has no line, but a path, for an error.
 pub fn of_value(value: &Value) -> Result<Review<'static>, ReviewError> {
     serde_path_to_error::deserialize::<_, Podless<'_>>(value)
-        .map_err(|error| ReviewError::Value { field: error.path().to_string() })?;
+        .map_err(|error| ReviewError::Value(error.path().to_string()))?;
     Ok(decode(value.to_string().as_bytes())?.into_owned())
 }
 

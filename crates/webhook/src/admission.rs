@@ -163,7 +163,7 @@ fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, took
     let (reason, image) = (decision.reason.as_str(), decision.image.map(shortened));
     let pools = decision.pools();
     let pools = &*pools;
-    let blockers = decision.told().map(tracing::field::display);
+    let blockers = decision.blocker_list().map(tracing::field::display);
     tracing::info!(namespace, profile, pod, reason, image, blockers, pools, milliseconds, "reviewed");
 }
 

@@ -11,7 +11,7 @@ use tolerarch_core::image::PlatformSet;
 use tolerarch_core::patch;
 use tolerarch_core::policy::Blocker;
 use tolerarch_core::reason::{LookupError, Reason};
-use tolerarch_core::review::{DaemonSet, Subject};
+use tolerarch_core::review::{Subject, TEMPLATE};
 use tolerarch_engine::decide::{self, Wait};
 use tolerarch_text::escape::shortened;
 
@@ -83,7 +83,7 @@ impl Verdict {
         let Decision { reason, image, blockers, opened, edits, warnings } = decision;
         let pod = subject.pod().map(|(_, pod)| pod);
         let root = match subject {
-            Subject::DaemonSet(_) => Some(DaemonSet::TEMPLATE),
+            Subject::DaemonSet(_) => Some(TEMPLATE),
             _ => object.template.as_deref(),
         };
         let patch = pod.zip(root).map(|(pod, root)| patch::build(root, pod, &edits));

@@ -72,7 +72,9 @@ impl Object {
     /// Returns the Pod as it would be created.
     pub(in crate::cli) fn pod(&self) -> Result<Pod<'_>, PodError> {
         match &self.given {
-            Given::Template { owner } => Pod::of_template(&self.value, owner, &self.place.name),
+            Given::Template { owner } => {
+                Pod::of_value(&self.value).map(|pod| pod.created_by(owner.as_str(), &*self.place.name))
+            }
             // A Pod that was read from a cluster had no node when it was created.
             Given::Pod if self.value["metadata"]["uid"].is_string() => {
                 Pod::of_value(&self.value).map(Pod::as_created)

@@ -282,7 +282,7 @@ fn a_log_line_names_the_first_five_images() {
     let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
     let policy = multi_arch();
     let told = |images: &[ImageSupport<'static>]| {
-        Decision::of(&policy, &pod, Rank::FIRST, images).told().map(|told| told.to_string())
+        Decision::of(&policy, &pod, Rank::FIRST, images).blocker_list().map(|list| list.to_string())
     };
     let five = "app0 (lacks linux/arm64), app1 (lacks linux/arm64), app2 (lacks linux/arm64), \
                 app3 (lacks linux/arm64), app4 (lacks linux/arm64), and 2 more";

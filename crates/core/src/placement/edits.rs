@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::pod::{Kept, Pod, REASON_KEY, Toleration};
 
 /// Maximal bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
-pub(super) const ANNOTATIONS: usize = 256 << 10;
+pub const ANNOTATION_BYTES: usize = 256 << 10;
 /// Maximal bytes of a Pod as it is stored. etcd takes requests of 1.5 MiB (`--max-request-bytes`); 16 KiB of them are
 /// kept for what surrounds the Pod there, for what the API server fills in and webhooks after this one add, and for
 /// encryption at rest. An API request may have 3 MiB and binds less.
@@ -36,7 +36,7 @@ impl Edits<'_> {
     pub fn fit(&self, pod: &Pod<'_>) -> bool {
         let annotations = self.annotations.iter().filter(|(_, value)| !value.is_empty());
         let written: usize = annotations.clone().map(|(key, value)| key.len() + value.len()).sum();
-        if written > 0 && pod.annotation_bytes() + written > ANNOTATIONS {
+        if written > 0 && pod.annotation_bytes() + written > ANNOTATION_BYTES {
             return false;
         }
         // The annotations become shorter than before in this case, except for an explanation.

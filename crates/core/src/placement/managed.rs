@@ -47,8 +47,8 @@ impl Managed {
         true
     }
 
-    /// Returns whether the node selector, the required terms and the preferences newly constrain the nodes.
-    pub(super) fn additions(&self, before: &Scheduling<'_>, after: &Scheduling<'_>) -> [bool; 3] {
+    /// Returns whether the node selector, the required terms or the preferences newly constrain the nodes.
+    pub(super) fn is_added(&self, before: &Scheduling<'_>, after: &Scheduling<'_>) -> bool {
         let (was, is) = (before.terms(), after.terms());
         let with = |terms: &[Term<'_>], own: &Expression<'_>| {
             terms.iter().filter(|term| term.match_expressions.contains(own)).count()
@@ -56,11 +56,9 @@ impl Managed {
         // If a managed term gives way to others, these get its requirements.
         let requires = |own: &Expression<'_>| with(is, own) > with(was, own) || is.len() < was.len();
         let prefers = |own: &Preferred| !before.affinity.nodes.preferred.contains(&own.term);
-        [
-            self.selected.is_some_and(|architecture| before.architecture() != Some(architecture)),
-            self.required.iter().any(requires),
-            self.preferred.iter().any(prefers),
-        ]
+        self.selected.is_some_and(|architecture| before.architecture() != Some(architecture))
+            || self.required.iter().any(requires)
+            || self.preferred.iter().any(prefers)
     }
 
     /// Renders the annotation: architectures, then labels.
@@ -102,12 +100,6 @@ impl Managed {
         };
         let users: Vec<Term<'p>> = terms.iter().filter_map(users_term).collect();
         (!users.is_empty() || terms.is_empty()).then_some(users)
-    }
-
-    /// Returns whether any of the constraints is in `there`.
-    pub(super) fn stands_in(&self, there: &Scheduling<'_>) -> bool {
-        let has_ours = |terms: &[Term<'_>]| self.users_terms(terms).as_deref() != Some(terms);
-        self.selected.is_some() || there.required().is_some_and(has_ours)
     }
 
     /// Adds all managed parts to the user's constraints. An empty term matches no node, so it stays.

@@ -4,26 +4,24 @@ use std::collections::BTreeMap;
 
 use super::managed::Managed;
 use super::preference::{self, Preferred};
-use super::{Edits, names};
+use super::{Placement, names};
 use crate::image::PlatformSet;
 use crate::pod::{
     ARCH_KEY, Affinity, AppliedLists, Expression, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY,
     Scheduling, is_label_value,
 };
-use crate::policy::{PlacementRules, Pool, Require, Verdicts};
+use crate::policy::{PlacementRules, Require, Verdicts};
 
 /// Maximal number of preferences read from an annotation; tolerarch writes one for each architecture and pool.
 const MARKED: usize = 128;
 
-/// Adds the edits that steer the Pod. Returns whether a managed addition steers the Pod after this pass, and whether the
-/// Pod would be steered if its images had a platform in common.
+/// Adds the edits that steer the Pod to the placement.
 pub(super) fn steer(
     pod: &Pod<'_>,
     before: Option<&Pod<'_>>,
     verdicts: &Verdicts<'_, '_>,
-    opened: &[&Pool],
-    edits: &mut Edits<'_>,
-) -> (bool, bool) {
+    placement: &mut Placement<'_>,
+) {
     let (rules, preference) = (&verdicts.policy.placement, pod.preference());
     let prefers = !rules.prefer.is_empty()
         || verdicts.policy.pools.iter().any(|pool| pool.prefer.is_some())
@@ -31,7 +29,7 @@ pub(super) fn steer(
     // The controller of a DaemonSet chooses the nodes, and heeds no preference.
     let prefers = prefers && !pod.is_of_daemon_set();
     if !rules.requires() && !prefers {
-        return (false, false);
+        return;
     }
     let (nodes, labels) = match before.and_then(|before| kept(before, verdicts)) {
         _ if !rules.requires() => (None, false),
@@ -41,7 +39,7 @@ pub(super) fn steer(
     let is_nowhere = nodes == Some(PlatformSet::EMPTY);
     let mut wanted = required(pod, rules, nodes, labels);
     if !is_nowhere && prefers {
-        wanted.preferred = preference::possible(preference, verdicts, opened);
+        wanted.preferred = preference::possible(preference, verdicts, &placement.opened);
     }
     // Additions of a feature that is off are not looked for, either.
     let written = if rules.requires() { pod.annotation(REQUIRED_KEY) } else { "" };
@@ -52,13 +50,13 @@ pub(super) fn steer(
     };
     let is_marked = names(marked).chain(names(preferred)).next().is_some();
     if wanted == Managed::default() && !is_marked && !is_nowhere {
-        return (false, false);
+        return;
     }
-    let Some(there) = Scheduling::of(pod) else { return (false, false) };
+    let Some(there) = Scheduling::of(pod) else { return };
     let was_selected = before.and_then(|before| {
         let there = Scheduling::of(before)?;
         let own = required_before(&there, rules, before.annotation(REQUIRED_KEY), before.applied, None);
-        own.stands_in(&there).then_some(own.selected.is_some())
+        (own.taken_out(&there) != there).then_some(own.selected.is_some())
     });
     let mut own = required_before(&there, rules, marked, pod.applied, was_selected);
     let preferences = names(preferred).filter_map(|name| Preferred::named(name, &verdicts.policy.pools));
@@ -67,27 +65,29 @@ pub(super) fn steer(
     let is_free = wanted.restrict(&users);
 
     let after = wanted.put_in(users);
-    let [selects, requires, prefers] = wanted.additions(&there, &after);
-    let Ok(spec) = changes(&there, &after, prefers) else { return (false, false) };
-    (edits.spec, edits.steers) = (spec, selects || requires || prefers);
+    let Ok(spec) = changes(&there, &after) else { return };
+    let edits = &mut placement.edits;
+    (edits.spec, edits.steers) = (spec, wanted.is_added(&there, &after));
     edits.annotations.extend(record(REQUIRED_KEY, written, wanted.required_text()));
     edits.annotations.extend(record(PREFERRED_KEY, preferred, wanted.preferred_text()));
-    (wanted != Managed::default(), is_free && is_nowhere)
+    placement.is_steered = wanted != Managed::default();
+    placement.is_nowhere = is_free && is_nowhere;
 }
 
 /// Returns the members of the spec that change, as JSON, `null` if nothing is left; preferences have no order.
 fn changes(
     before: &Scheduling<'_>,
     after: &Scheduling<'_>,
-    prefers: bool,
 ) -> serde_json::Result<BTreeMap<&'static str, String>> {
     let (was, is) = (&before.affinity.nodes, &after.affinity.nodes);
+    let is_same = was.preferred.len() == is.preferred.len()
+        && is.preferred.iter().all(|term| was.preferred.contains(term));
     let mut members = BTreeMap::new();
     if before.selector != after.selector {
         let selector = Some(&after.selector).filter(|selector| !selector.is_empty());
         members.insert("nodeSelector", serde_json::to_string(&selector)?);
     }
-    if was.required != is.required || prefers || was.preferred.len() != is.preferred.len() {
+    if was.required != is.required || !is_same {
         let affinity = Some(&after.affinity).filter(|affinity| **affinity != Affinity::default());
         members.insert("affinity", serde_json::to_string(&affinity)?);
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::edits::{ANNOTATIONS, OBJECT};
+use super::edits::OBJECT;
 use super::*;
 use crate::image::PlatformSet;
 use crate::pod::{POOLS_KEY, REASON_KEY};
@@ -48,7 +48,7 @@ fn nothing_is_added_to_a_pod_that_would_become_too_large() {
 
 #[test]
 fn annotations_stay_within_their_own_limit() {
-    let room = ANNOTATIONS - POOLS_KEY.len() - "multi-arch".len();
+    let room = ANNOTATION_BYTES - POOLS_KEY.len() - "multi-arch".len();
     for (size, fits) in [(room, true), (room + 1, false)] {
         let pod = json!({"metadata": {"annotations": {"k": "v".repeat(size - 1)}}});
         let edits = Edits { annotations: annotated("multi-arch"), ..Edits::default() };

@@ -34,15 +34,15 @@ struct Entry<'a> {
 
 impl AppliedLists {
     /// Reads the `managedFields` of an object that has a template, and those before the request that changes it.
-    pub(crate) fn of(after: Option<&RawValue>, before: Option<&RawValue>) -> Self {
+    pub(crate) fn of<'a>(after: &'a RawValue, before: &'a RawValue) -> Self {
         let (after, before) = (applies(after), applies(before));
         // An apply that changes something sets the time of its manager's entry; every other entry keeps its time.
         let times: HashMap<_, _> = before.iter().map(|entry| (&entry.manager, &entry.time)).collect();
-        let specs = after.iter().filter_map(|entry| {
+        let spec = |entry: &Entry<'a>| {
             let is_new = times.get(&entry.manager) != Some(&&entry.time);
             Some((is_new, member(entry.fields?, "/f:spec/f:template/f:spec")?))
-        });
-        let specs: Vec<_> = specs.collect();
+        };
+        let specs: Vec<_> = after.iter().filter_map(spec).collect();
         let has = |applied: bool, pointer: &str| {
             specs.iter().any(|(is_new, spec)| *is_new == applied && member(spec, pointer).is_some())
         };
@@ -56,7 +56,8 @@ impl AppliedLists {
     }
 }
 
-fn applies(entries: Option<&RawValue>) -> Vec<Entry<'_>> {
+fn applies(object: &RawValue) -> Vec<Entry<'_>> {
+    let entries = member(object, "/metadata/managedFields");
     let entries = entries.and_then(|entries| serde_json::from_str::<Vec<Entry<'_>>>(entries.get()).ok());
     let is_apply = |entry: &Entry<'_>| entry.operation == *"Apply" && entry.subresource.is_empty();
     entries.into_iter().flatten().filter(is_apply).collect()
@@ -106,8 +107,10 @@ mod tests {
     }
 
     fn of(after: &Value, before: &Value) -> AppliedLists {
-        let raw = |value: &Value| serde_json::value::to_raw_value(value).unwrap();
-        AppliedLists::of(Some(&raw(after)), Some(&raw(before)))
+        let of_object = |fields: &Value| {
+            serde_json::value::to_raw_value(&json!({"metadata": {"managedFields": fields}})).unwrap()
+        };
+        AppliedLists::of(&of_object(after), &of_object(before))
     }
 
     #[test]
@@ -156,8 +159,10 @@ mod tests {
     #[test]
     fn deep_or_many_fields_cost_little() {
         let deep = format!("{}{{}}{}", r#"{"f:spec":"#.repeat(50_000), "}".repeat(50_000));
-        let deep = RawValue::from_string(format!(r#"[{{"operation":"Apply","fieldsV1":{deep}}}]"#)).unwrap();
-        assert_eq!(AppliedLists::of(Some(&deep), None), AppliedLists::default());
+        let deep =
+            format!(r#"{{"metadata":{{"managedFields":[{{"operation":"Apply","fieldsV1":{deep}}}]}}}}"#);
+        let deep = RawValue::from_string(deep).unwrap();
+        assert_eq!(AppliedLists::of(&deep, RawValue::NULL), AppliedLists::default());
         let required = json!({"f:affinity": {"f:nodeAffinity": {"f:requiredDuringSchedulingIgnoredDuringExecution": {}}}});
         let many: Vec<Value> =
             (0..20_000).map(|at| entry(&at.to_string(), "Apply", "t", &required)).collect();

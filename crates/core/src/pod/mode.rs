@@ -33,24 +33,22 @@ impl<'p> PodMode<'p> {
         modes.max().unwrap_or(Self::Unset)
     }
 
-    /// Returns a warning about an invalid value. The value is untrusted input, and a warning is a header: it has to be
-    /// short and free of control characters (k8s.io/apiserver `warning.AddWarning`).
     pub fn warning(self) -> Option<String> {
         let Self::Unknown(value) = self else { return None };
-        let shown = quoted(value);
-        Some(format!(
-            "{MODE_KEY}: {shown} is none of off, observe, enforce; tolerarch left the Pod unchanged"
-        ))
+        let effect = "is none of off, observe, enforce; tolerarch left the Pod unchanged";
+        Some(warning(MODE_KEY, value, effect))
     }
 }
 
-pub(super) fn quoted(value: &str) -> String {
+/// Returns a warning about an invalid value. The value is untrusted input, and a warning is a header: it has to be
+/// short and free of control characters (k8s.io/apiserver `warning.AddWarning`).
+pub(super) fn warning(key: &str, value: &str, effect: &str) -> String {
     let mut shown: String = value.chars().take(SHOWN).flat_map(char::escape_default).collect();
     if shown.len() > SHOWN || value.chars().nth(SHOWN).is_some() {
         shown.truncate(SHOWN - 3);
         shown.push_str("...");
     }
-    format!("\"{shown}\"")
+    format!("{key}: \"{shown}\" {effect}")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A Pod's own setting of the architecture that it prefers.
 
 use super::keys::PREFER_KEY;
-use super::mode::quoted;
+use super::mode::warning;
 use crate::image::PlatformSet;
 
 /// `tolerarch.io/prefer` of a Pod, its label or else its annotation.
@@ -26,11 +26,9 @@ impl<'p> PodPreference<'p> {
         }
     }
 
-    /// Returns a warning about an invalid value, as short and plain as [`PodMode::warning`](super::PodMode::warning).
     pub fn warning(self) -> Option<String> {
         let Self::Unknown(value) = self else { return None };
-        let shown = quoted(value);
-        Some(format!("{PREFER_KEY}: {shown} is neither an architecture nor none; tolerarch ignored it"))
+        Some(warning(PREFER_KEY, value, "is neither an architecture nor none; tolerarch ignored it"))
     }
 }
 

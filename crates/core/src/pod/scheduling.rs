@@ -14,7 +14,7 @@ pub const BETA_ARCH_KEY: &str = "beta.kubernetes.io/arch";
 const ITEMS: usize = 128;
 
 /// A Pod's constraints on nodes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Scheduling<'p> {
     pub(crate) selector: Texts<'p>,
     pub(crate) affinity: Affinity<'p>,

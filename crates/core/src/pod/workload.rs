@@ -92,7 +92,7 @@ mod tests {
         };
         assert_eq!(running("web-5d5c-x", "one"), running("web-5d5c-longer", "two"));
         let template = json!({"spec": {}});
-        let of_file = Pod::of_template(&template, "ReplicaSet", "web").unwrap();
+        let of_file = Pod::of_value(&template).unwrap().created_by("ReplicaSet", "web");
         assert_eq!(of_file.workload(), ("ReplicaSet", "web"));
     }
 }

@@ -6,6 +6,8 @@ use serde_json::value::RawValue;
 use crate::pod::{self, AppliedLists, DAEMON_SET, Pod, Text, member};
 use tolerarch_text::json::Object;
 
+/// JSON pointer to the template in a DaemonSet.
+pub const TEMPLATE: &str = "/spec/template";
 /// Maximal bytes of a template that is read as a value, which takes some sixteen times as much for a moment.
 const VALUE: usize = 256 << 10;
 
@@ -14,10 +16,6 @@ pub struct DaemonSet<'a> {
     pub template: Template<'a>,
     /// The template before an update.
     pub before: Option<Template<'a>>,
-}
-
-impl DaemonSet<'_> {
-    pub const TEMPLATE: &'static str = "/spec/template";
 }
 
 #[derive(Debug)]
@@ -38,9 +36,9 @@ impl Template<'_> {
 /// Reads the template of a DaemonSet that takes `bytes` in etcd; `None` if it is no template.
 fn template(set: &RawValue, bytes: usize, applied: AppliedLists) -> Option<Template<'_>> {
     let name = member(set, "/metadata/name").map_or("null", RawValue::get);
-    let json = member(set, DaemonSet::TEMPLATE)?.get();
+    let json = member(set, TEMPLATE)?.get();
     let Object(pod) = pod::read::<Object<Pod<'_>>>(json.as_bytes()).ok()?;
-    let mut pod = pod.created_by(DAEMON_SET.into(), serde_json::from_str(name).ok()?);
+    let mut pod = pod.created_by(DAEMON_SET, serde_json::from_str::<Text<'_>>(name).ok()?);
     (pod.bytes, pod.applied) = (bytes, applied);
     Some(Template { pod, json: json.into() })
 }
@@ -52,16 +50,12 @@ pub(super) fn read(body: &[u8]) -> Option<DaemonSet<'_>> {
     let object = |pointer| member(review, pointer).filter(|object| object.get() != "null");
     let (new, old) = (object("/request/object")?, object("/request/oldObject"));
     let bytes = pod::size_of_json(body);
-    if old.is_some_and(|old| member(old, DaemonSet::TEMPLATE).is_none()) {
+    if old.is_some_and(|old| member(old, TEMPLATE).is_none()) {
         return None;
     }
-    let lists = |after, before| {
-        let [after, before] = [after, before].map(|set| member(set, "/metadata/managedFields"));
-        AppliedLists::of(after, before)
-    };
     // A new DaemonSet that is applied with tolerarch's annotations is a copy of a managed one.
-    let applied = old.map_or_else(AppliedLists::default, |old| lists(new, old));
+    let applied = old.map_or_else(AppliedLists::default, |old| AppliedLists::of(new, old));
     // An earlier review cannot have added anything to a template that does not decode.
-    let before = old.and_then(|old| template(old, bytes, lists(old, old)));
+    let before = old.and_then(|old| template(old, bytes, AppliedLists::of(old, old)));
     Some(DaemonSet { template: template(new, bytes, applied)?, before })
 }

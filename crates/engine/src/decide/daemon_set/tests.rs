@@ -48,7 +48,7 @@ async fn decide_object(
     let snapshot = bench.current.load_full();
     let until = Wait::Until(Instant::now() + snapshot.budget);
     let decision = snapshot.decide_daemon_set(policy, "ops", set, until).await;
-    let patch = patch::build(DaemonSet::TEMPLATE, &set.template.pod, &decision.edits);
+    let patch = patch::build(review::TEMPLATE, &set.template.pod, &decision.edits);
     let mut stored = after.clone();
     if !patch.is_empty() {
         let patch: json_patch::Patch = serde_json::from_str(&patch).unwrap();
