@@ -33,7 +33,7 @@ use metrics::LookupResult;
 use request::{FlightKey, Request};
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, QUEUE, Queued};
-use tolerarch_support::metrics::Counted;
+use tolerarch_support::metrics::counted;
 use tolerarch_support::single_flight::{Flight, SingleFlight};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -289,7 +289,7 @@ impl Resolver {
         if let Some(outcome) = fetcher.unasked(&job).await {
             return outcome;
         }
-        let _in_flight = Counted::by(&fetcher.metrics.of.in_flight);
+        let _in_flight = counted(&fetcher.metrics.of.in_flight);
         let Ok(permit) = timeout(fetcher.time(&job), queued).await else {
             job.host.lookup_abandoned(job.access);
             return fetcher.stale_or(job.request(), LookupError::Overloaded);

@@ -12,6 +12,7 @@ use prometheus::{
     GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
     TextEncoder,
 };
+use scopeguard::ScopeGuard;
 
 /// The label of registries that the configuration does not name.
 pub const OTHER: &str = "other";
@@ -128,18 +129,10 @@ impl<T> PerHost<T> {
     }
 }
 
-/// Increments a gauge for as long as it exists.
-pub struct Counted(IntGauge);
+/// Increment of a gauge for as long as it exists.
+pub type Counted = ScopeGuard<IntGauge, fn(IntGauge)>;
 
-impl Counted {
-    pub fn by(gauge: &IntGauge) -> Self {
-        gauge.inc();
-        Self(gauge.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
+pub fn counted(gauge: &IntGauge) -> Counted {
+    gauge.inc();
+    scopeguard::guard(gauge.clone(), |gauge| gauge.dec())
 }

@@ -44,7 +44,9 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
         all.insert(key.clone(), flight.clone());
         // A runtime that shuts down drops the task at once, and the entry locks the map.
         drop(all);
-        let (entry, work) = (Entry { all: Arc::clone(&self.0), key }, work());
+        // The task leaves the map when it ends, also by a panic.
+        let entry = scopeguard::guard((Arc::clone(&self.0), key), |(all, key)| drop(all.lock().remove(&key)));
+        let work = work();
         tokio::spawn(async move {
             let value = work.await;
             drop(entry);
@@ -52,18 +54,6 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
             let _ = sender.send(value);
         });
         flight
-    }
-}
-
-/// Removes a task from the map when it ends, also by a panic.
-struct Entry<K: Eq + Hash, V> {
-    all: Arc<InFlight<K, V>>,
-    key: K,
-}
-
-impl<K: Eq + Hash, V> Drop for Entry<K, V> {
-    fn drop(&mut self) {
-        self.all.lock().remove(&self.key);
     }
 }
 

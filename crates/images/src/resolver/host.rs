@@ -15,7 +15,7 @@ use super::request::{Access, Request};
 use crate::credentials::CredentialId;
 use tolerarch_core::image::LookupError;
 use tolerarch_support::concurrency::Tenant;
-use tolerarch_support::metrics::Counted;
+use tolerarch_support::metrics::{Counted, counted};
 use tolerarch_support::sync::Mutex;
 
 /// Hosts whose state is kept; the least recently used are evicted.
@@ -167,14 +167,14 @@ impl Host {
     /// Records that the registry failed: no answer in time, no connection, a status of 500 or above.
     pub(super) fn failed(self: &Arc<Self>, access: Access, is_probe: bool) {
         let mut state = self.state.lock();
-        state.failing.get_or_insert_with(|| Counted::by(&self.metrics.hosts.get(&self.name).failing));
+        state.failing.get_or_insert_with(|| counted(&self.metrics.hosts.get(&self.name).failing));
         // Lookups that began before the circuit opened do not keep it open.
         if !is_probe && state.open_until(access).is_some() {
             return;
         }
         state.faults.add(access);
         if state.open.is_none() && state.faults.open_until(None, access.namespace).is_some() {
-            state.open = Some(Counted::by(&self.metrics.hosts.get(&self.name).circuits_open));
+            state.open = Some(counted(&self.metrics.hosts.get(&self.name).circuits_open));
             tracing::warn!(registry = &*self.name, repositories = FAILURES, "circuit opened");
         }
         let unused = || tokio::spawn(Self::close_unused(Arc::downgrade(self)));

@@ -129,19 +129,11 @@ pub(super) fn arriving<B: Body>(
     body: B,
     activity: Arc<Activity>,
 ) -> impl Body<Data = B::Data, Error = B::Error> {
-    let kept = Arriving(activity);
+    let arriving = scopeguard::guard(activity, |activity| activity.body_complete());
     body.map_frame(move |frame| {
-        let _ = &kept;
+        let _ = &arriving;
         frame
     })
-}
-
-struct Arriving(Arc<Activity>);
-
-impl Drop for Arriving {
-    fn drop(&mut self) {
-        self.0.body_complete();
-    }
 }
 
 #[cfg(test)]

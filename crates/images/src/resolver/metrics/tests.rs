@@ -1,5 +1,5 @@
 use super::*;
-use tolerarch_support::metrics::Counted;
+use tolerarch_support::metrics::counted;
 
 #[test]
 fn hosts_are_a_closed_set() {
@@ -19,7 +19,7 @@ fn hosts_are_a_closed_set() {
 #[test]
 fn what_is_under_way_ends() {
     let metrics = Metrics::new([]).unwrap();
-    let lookup = Counted::by(&ResolverMetrics::register(&metrics).unwrap().of.in_flight);
+    let lookup = counted(&ResolverMetrics::register(&metrics).unwrap().of.in_flight);
     assert!(metrics.render().unwrap().contains("tolerarch_lookups_in_flight 1"));
     drop(lookup);
     assert!(metrics.render().unwrap().contains("tolerarch_lookups_in_flight 0"));
