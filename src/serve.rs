@@ -85,12 +85,12 @@ impl Server {
         let counts = TlsMetrics::register(&process.metrics)?;
         let (certificate, watch) =
             ServingCertificate::load(server.files, tls.mode, tls.server_name, counts.clone())?;
-        process.components.push(Component::new("certificate").reported(watch.state.clone()));
+        process.components.push(Component::reported("certificate", watch.state.clone()));
         process.supervisor.keep("certificate-watch", watch.state.clone(), watch, |task| Box::pin(task.run()));
         let tls = (Arc::new(certificate.server_config()?), counts);
         let live = process.decide(config, environment, None).await?;
         let current = Arc::clone(&live.current);
-        let credentials = Component::new("credentials").checked(move || {
+        let credentials = Component::new("credentials", move || {
             let credentials = &current.load_full().credentials;
             credentials.is_configured().then(|| match credentials.faults() {
                 [] => State::Healthy,
@@ -100,9 +100,9 @@ impl Server {
         process.components.insert(1, credentials);
         process.components.extend(warm(&live));
         let (phase, seen) = watch::channel(Phase::Serving);
-        let serving = Component::new("serving").checked(move || match *seen.borrow() {
-            Phase::Serving => State::Healthy,
-            Phase::Draining | Phase::Stopping => State::Failed(""),
+        let serving = Component::new("serving", move || match *seen.borrow() {
+            Phase::Serving => [State::Healthy],
+            Phase::Draining | Phase::Stopping => [State::Failed("")],
         });
         process.components.push(serving);
         let connections = server.max_connections;
@@ -184,7 +184,7 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
 fn warm(live: &Live) -> Option<Component> {
     let settings = live.config().warm;
     let (current, state) = (Arc::clone(&live.current), Reported::default());
-    let component = Component::new("warm-start").reported(state.clone());
+    let component = Component::reported("warm-start", state.clone());
     match settings.from_pods.then(|| live.watcher())? {
         Ok(watcher) => drop(tokio::spawn(async move {
             let warmed = warm_start::run(watcher, current, settings, state.clone());

@@ -25,7 +25,7 @@ pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), Serv
         let issuer = CertificateIssuer::new(cluster, config.tls.managed, metrics);
         let state = issuer.state.clone();
         process.supervisor.keep("certificate-manager", state.clone(), issuer, |task| Box::pin(task.run()));
-        process.components.push(Component::new("certificates").reported(state));
+        process.components.push(Component::reported("certificates", state));
         let admin = address(&process.admin);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, "issuing certificates");
         process.run(shutdown.inspect(|()| tracing::info!("ending")).map(Ok)).await

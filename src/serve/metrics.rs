@@ -87,7 +87,7 @@ mod tests {
         Supervisor::register(&metrics).unwrap().restarts.with_label_values(&["reload"]);
         let controller = ControllerMetrics::register(&metrics).unwrap();
         controller.show_census(&Count::default().totals(&[]), [("mode", 0), ("profile", 0)]);
-        Health::register(&metrics, vec![Component::new("serving").reported(Reported::default())])
+        Health::register(&metrics, vec![Component::reported("serving", Reported::default())])
             .unwrap()
             .check();
         metrics.render().unwrap()

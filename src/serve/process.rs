@@ -62,7 +62,7 @@ impl Process {
         run: Run<T>,
     ) {
         self.supervisor.keep(name, state.clone(), task, run);
-        self.components.push(Component::new(name).reported(state));
+        self.components.push(Component::reported(name, state));
     }
 
     /// Builds the snapshot and starts the tasks that keep it current. `controller` publishes the controller's settings.
@@ -82,21 +82,20 @@ impl Process {
         let discover = config.discover;
         let live = Live::begin(config, shared, families, environment.clone(), controller)?;
         let current = Arc::clone(&live.current);
-        self.components.push(Component::new("registry-tls").checked(move || {
+        self.components.push(Component::new("registry-tls", move || {
             match current.load_full().resolver.tls_faults() {
-                [] => State::Healthy,
-                _ => State::Degraded(
+                [] => [State::Healthy],
+                _ => [State::Degraded(
                     "a file of a host cannot be used; the log names it, and other hosts are not affected",
-                ),
+                )],
             }
         }));
         if discover.is_on() {
             let watcher = live.watcher().map_err(|cause| ServeError::Cluster("discover", cause))?;
             let discoverer = Discoverer::new(discover, watcher, live.clone());
-            let component = Component::new("discovery").checked(discoverer.readiness());
-            let kept = Reported::default();
+            let (readiness, kept) = (discoverer.readiness(), Reported::default());
             self.supervisor.keep("discovery", kept.clone(), discoverer, |task| Box::pin(task.run()));
-            self.components.push(component.reported(kept));
+            self.components.push(Component::new("discovery", move || [readiness(), kept.get()]));
         }
         if learns {
             let connected = |cause| ServeError::Cluster("server.failedImages", cause);
@@ -122,7 +121,7 @@ impl Process {
                 Box::pin(Follower::run(follower, state.clone()))
             });
         }
-        self.components.insert(0, Component::new("configuration").reported(state));
+        self.components.insert(0, Component::reported("configuration", state));
     }
 
     /// Answers readers of metrics and probes until `service` is done and the tasks have ended.

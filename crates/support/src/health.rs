@@ -73,29 +73,22 @@ impl Reported {
     }
 }
 
-type Check = Box<dyn Fn() -> BTreeSet<State> + Send + Sync>;
-
-/// A part of the process, which is healthy if all its checks are, and listed if a check has a state.
+/// A part of the process, healthy if all its states are, and listed if there is one.
 pub struct Component {
     name: &'static str,
-    checks: Vec<Check>,
+    check: Box<dyn Fn() -> BTreeSet<State> + Send + Sync>,
 }
 
 impl Component {
-    pub fn new(name: &'static str) -> Self {
-        Self { name, checks: Vec::new() }
+    pub fn new<S>(name: &'static str, check: impl Fn() -> S + Send + Sync + 'static) -> Self
+    where
+        S: IntoIterator<Item = State>,
+    {
+        Self { name, check: Box::new(move || check().into_iter().collect()) }
     }
 
-    #[must_use]
-    pub fn checked<S: Into<Option<State>>>(mut self, check: impl Fn() -> S + Send + Sync + 'static) -> Self {
-        self.checks.push(Box::new(move || check().into().into_iter().collect()));
-        self
-    }
-
-    #[must_use]
-    pub fn reported(mut self, states: Reported) -> Self {
-        self.checks.push(Box::new(move || states.0.lock().iter().copied().chain([State::Healthy]).collect()));
-        self
+    pub fn reported(name: &'static str, states: Reported) -> Self {
+        Self::new(name, move || states.0.lock().iter().copied().chain([State::Healthy]).collect::<Vec<_>>())
     }
 }
 
@@ -117,8 +110,8 @@ impl Health {
 
     /// Returns the states of each component, all its faults or that it is healthy, and sets the metric by them.
     pub fn check(&self) -> Vec<(&'static str, State)> {
-        let check = |Component { name, checks }: &Component| {
-            let mut states: BTreeSet<State> = checks.iter().flat_map(|check| check()).collect();
+        let check = |Component { name, check }: &Component| {
+            let mut states = check();
             if states.len() > 1 {
                 states.remove(&State::Healthy);
             }

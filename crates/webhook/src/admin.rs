@@ -106,8 +106,8 @@ mod tests {
             let (certificate, serving) = (Reported::default(), Reported::default());
             certificate.set(Component::Starting("there is none yet"));
             let parts = vec![
-                Part::new("certificate").reported(certificate.clone()),
-                Part::new("serving").reported(serving.clone()),
+                Part::reported("certificate", certificate.clone()),
+                Part::reported("serving", serving.clone()),
             ];
             let health = Health::register(&metrics, parts).unwrap();
             Self { router: Admin { metrics, health }.router(), certificate, serving }

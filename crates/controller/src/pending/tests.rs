@@ -277,7 +277,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
     world.pod("team", "web", &both);
     let settings = watch::Sender::new(ControllerSettings::default());
     let context = context(&world.bench, &world.lists, &world.objects, &settings);
-    let component = tolerarch_support::health::Component::new("pending-pods").reported(context.state.clone());
+    let component = tolerarch_support::health::Component::reported("pending-pods", context.state.clone());
     let health = tolerarch_support::health::Health::register(&world.metrics, vec![component]).unwrap();
     let is_healthy = || {
         health.check();

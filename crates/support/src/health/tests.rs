@@ -7,31 +7,32 @@ fn a_component_is_healthy_if_all_its_checks_are() {
     let metrics = Metrics::new([]).unwrap();
     let (one, other) = (Reported::default(), Reported::default());
     let wrong = Reported::default();
-    let component =
-        Component::new("part").reported(one.clone()).reported(other.clone()).reported(wrong.clone());
+    let (own, others) = (one.clone(), other.clone());
+    let component = Component::new("part", move || [own.get(), others.get()]);
     let health = Health::register(&metrics, vec![component]).unwrap();
-    let shows = |states: &[State], value| {
+    let faults = Health { components: [Component::reported("part", wrong.clone())].into(), ..health.clone() };
+    let shows = |health: &Health, states: &[State], value| {
         assert_eq!(health.check(), states.iter().map(|state| ("part", *state)).collect::<Vec<_>>());
         let line = format!("tolerarch_component_healthy{{component=\"part\"}} {value}\n");
         assert!(metrics.render().unwrap().contains(&line));
     };
-    shows(&[State::Healthy], 1);
+    shows(&health, &[State::Healthy], 1);
     one.set(State::Degraded("a"));
-    shows(&[State::Degraded("a")], 0);
+    shows(&health, &[State::Degraded("a")], 0);
     other.set(State::Failed(""));
-    shows(&[State::Degraded("a"), State::Failed("")], 0);
+    shows(&health, &[State::Degraded("a"), State::Failed("")], 0);
     one.set(State::Healthy);
     other.set(State::Healthy);
-    shows(&[State::Healthy], 1);
+    shows(&health, &[State::Healthy], 1);
     // The end of one thing hides no other.
     wrong.set_fault("b", true);
     wrong.set_fault("c", true);
     wrong.set_fault("b", true);
-    shows(&[State::Degraded("b"), State::Degraded("c")], 0);
+    shows(&faults, &[State::Degraded("b"), State::Degraded("c")], 0);
     wrong.set_fault("b", false);
-    shows(&[State::Degraded("c")], 0);
+    shows(&faults, &[State::Degraded("c")], 0);
     wrong.set(State::Healthy);
-    shows(&[State::Healthy], 1);
+    shows(&faults, &[State::Healthy], 1);
 }
 
 #[test]
@@ -39,7 +40,7 @@ fn a_component_without_a_state_is_not_listed() {
     let metrics = Metrics::new([]).unwrap();
     let exists = Arc::new(Mutex::new(false));
     let own = Arc::clone(&exists);
-    let component = Component::new("part").checked(move || own.lock().then_some(State::Healthy));
+    let component = Component::new("part", move || own.lock().then_some(State::Healthy));
     let health = Health::register(&metrics, vec![component]).unwrap();
     let is_counted = || metrics.render().unwrap().contains("component=\"part\"");
     assert!(health.check().is_empty() && !is_counted());
