@@ -8,7 +8,7 @@ use std::mem::take;
 
 use serde::de::{self, Deserialize, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
-use super::source::{Characters, NotRead, Source};
+use super::source::{NotRead, Source};
 
 /// Name of the newtype that takes the text of a value in place of the value.
 pub(super) const TEXT: &str = "tolerarch::Unread";
@@ -58,12 +58,12 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
 
     #[inline]
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        let Characters { begin, end, has_escapes } = self.0.string()?;
+        let (place, has_escapes) = self.0.string()?;
         if has_escapes {
-            let text: String = serde_json::from_str(&self.0.text[begin - 1..=end]).map_err(|_| NotRead)?;
-            visitor.visit_string(text)
+            let quoted = &self.0.text[place.start - 1..=place.end];
+            visitor.visit_string(serde_json::from_str(quoted).map_err(|_| NotRead)?)
         } else {
-            visitor.visit_borrowed_str(&self.0.text[begin..end])
+            visitor.visit_borrowed_str(&self.0.text[place])
         }
     }
 

@@ -1,5 +1,7 @@
 //! A scanner of JSON (RFC 8259) that also skips values that are not needed.
 
+use std::ops::Range;
+
 use wide::u8x16;
 
 /// Error for a text that is not read here: it may be malformed, or only unusual, with blanks, which the API server never
@@ -32,13 +34,6 @@ struct Marks {
     /// Brackets outside of strings.
     opening: u64,
     closing: u64,
-}
-
-/// Position of a string, without its quotes.
-pub(super) struct Characters {
-    pub(super) begin: usize,
-    pub(super) end: usize,
-    pub(super) has_escapes: bool,
 }
 
 impl<'a> Source<'a> {
@@ -119,8 +114,9 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Passes a string. Returns its place, without its quotes, and whether it has escapes.
     #[inline(always)]
-    pub(super) fn string(&mut self) -> Result<Characters, NotRead> {
+    pub(super) fn string(&mut self) -> Result<(Range<usize>, bool), NotRead> {
         self.byte(b'"')?;
         let begin = self.at;
         let opening = self.next_special()?;
@@ -130,7 +126,7 @@ impl<'a> Source<'a> {
             (end, has_escapes) = (self.next_special()?, true);
         }
         self.at = end + 1;
-        Ok(Characters { begin, end, has_escapes })
+        Ok((begin..end, has_escapes))
     }
 
     /// Returns the position of the next special character, or one behind the end.
