@@ -33,7 +33,7 @@ pub struct Pace {
 /// A body that has been read, and its reservation in the budget for as long as it is kept.
 pub struct Read {
     pub bytes: Bytes,
-    pub room: Room,
+    pub reservation: Reservation,
 }
 
 pub enum ReadError<E> {
@@ -63,7 +63,7 @@ struct Holder {
 }
 
 /// Reservation of one body or review in the budget, until it is dropped.
-pub struct Room {
+pub struct Reservation {
     budget: Budget,
     since: Instant,
     holder: Option<(u64, Arc<Notify>)>,
@@ -79,12 +79,12 @@ impl Budget {
     }
 
     /// Makes a reservation of no bytes yet; `since` is when the holder began to occupy the budget.
-    pub fn room(&self, since: Instant) -> Room {
-        Room { budget: self.clone(), since, holder: None }
+    pub fn reserve(&self, since: Instant) -> Reservation {
+        Reservation { budget: self.clone(), since, holder: None }
     }
 
     pub fn nothing(&self) -> Read {
-        Read { bytes: Bytes::new(), room: self.room(Instant::now()) }
+        Read { bytes: Bytes::new(), reservation: self.reserve(Instant::now()) }
     }
 
     /// Reads at most `limit` bytes, arriving since `begun`. The buffer grows as bytes arrive, to twice as many at most.
@@ -104,7 +104,7 @@ impl Budget {
         }
         let announced =
             hint.upper().map_or(limit, |upper| usize::try_from(upper).unwrap_or(limit).min(limit));
-        let mut room = self.room(begun);
+        let mut reservation = self.reserve(begun);
         let mut first = Bytes::new();
         let mut all: Vec<u8> = Vec::new();
         while !body.is_end_stream() {
@@ -112,7 +112,7 @@ impl Budget {
             let next = tokio::select! {
                 biased;
                 // First: a body that always has a frame would be read to its end without a reservation.
-                () = room.evicted() => return Err(ReadError::BudgetExhausted),
+                () = reservation.evicted() => return Err(ReadError::BudgetExhausted),
                 next = body.frame() => next,
                 () = too_late(begun, arrived, pace) => return Err(ReadError::TooSlow),
             };
@@ -125,27 +125,27 @@ impl Budget {
             if arrived == 0 {
                 // Most bodies come in one piece, which needs no copy.
                 if length > FREE || !body.is_end_stream() {
-                    room.hold(CONNECTION + length).map_err(|_| ReadError::BudgetExhausted)?;
+                    reservation.resize(CONNECTION + length).map_err(|_| ReadError::BudgetExhausted)?;
                 }
                 first = data;
                 continue;
             }
             if all.capacity() < length {
                 let capacity = length.max((2 * arrived).min(announced)).max(FREE);
-                room.hold(CONNECTION + capacity).map_err(|_| ReadError::BudgetExhausted)?;
+                reservation.resize(CONNECTION + capacity).map_err(|_| ReadError::BudgetExhausted)?;
                 all.reserve_exact(capacity - all.len());
                 all.extend_from_slice(&std::mem::take(&mut first));
             }
             all.extend_from_slice(&data);
         }
         let bytes = if all.is_empty() { first } else { all.into() };
-        Ok(Read { bytes, room })
+        Ok(Read { bytes, reservation })
     }
 }
 
-impl Room {
+impl Reservation {
     /// Changes the reservation to this many bytes. A reservation that never holds any costs no lock.
-    pub fn hold(&mut self, bytes: usize) -> Result<(), Evicted> {
+    pub fn resize(&mut self, bytes: usize) -> Result<(), Evicted> {
         let mut state = self.budget.0.lock();
         let (id, _) = self.holder.get_or_insert_with(|| {
             let (id, evicted) = (state.next, Arc::new(Notify::new()));
@@ -189,7 +189,7 @@ impl State {
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some((id, _)) = &self.holder {
             let mut state = self.budget.0.lock();

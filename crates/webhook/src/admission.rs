@@ -86,7 +86,7 @@ impl Webhook {
         begun: Instant,
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ReviewError> {
-        let Read { bytes, room } = body;
+        let Read { bytes, reservation } = body;
         let small;
         let review = if bytes.len() <= FREE {
             small = bytes;
@@ -96,12 +96,12 @@ impl Webhook {
             drop(bytes);
             review
         };
-        drop(room);
-        let mut room = self.waiting.room(begun);
+        drop(reservation);
+        let mut reservation = self.waiting.reserve(begun);
         let held = review.held();
         if held > FREE {
             // Where it does not fit, `evicted` ends at once, and the Pod is left unchanged.
-            let _ = room.hold(held);
+            let _ = reservation.resize(held);
         }
         let snapshot = self.current.load_full();
         let policy = snapshot.policy_for(profile);
@@ -123,7 +123,7 @@ impl Webhook {
             tokio::select! {
                 biased;
                 decision = decision => decision,
-                () = room.evicted() => Decision::unchanged(Reason::Unknown(LookupError::Overloaded)),
+                () = reservation.evicted() => Decision::unchanged(Reason::Unknown(LookupError::Overloaded)),
             }
         };
         let profile = profile.map(|name| if policy.is_some() { name } else { UNKNOWN_PROFILE });

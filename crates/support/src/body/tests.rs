@@ -157,11 +157,11 @@ async fn an_evicted_body_is_given_up_though_the_rest_is_there() {
     let budget = Budget::new(128 << 10);
     let begun = Instant::now();
     advance(Duration::from_secs(9)).await;
-    let mut other = budget.room(Instant::now());
+    let mut other = budget.reserve(Instant::now());
     // The buffer has 32 KiB after the 17th piece, and need not grow for the others.
     let pieces = (0..30).map(|piece| {
         if piece == 20 {
-            other.hold(100 << 10).unwrap();
+            other.resize(100 << 10).unwrap();
         }
         Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; 1 << 10])))
     });

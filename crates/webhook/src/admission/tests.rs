@@ -32,8 +32,8 @@ impl Bench {
     }
 
     async fn answer(&self, body: String, timeout: Option<Duration>) -> Vec<u8> {
-        let room = self.webhook.uploads.room(Instant::now());
-        let body = Read { bytes: body.into(), room };
+        let reservation = self.webhook.uploads.reserve(Instant::now());
+        let body = Read { bytes: body.into(), reservation };
         self.webhook.answer(body, None, Instant::now(), timeout).await.unwrap()
     }
 
