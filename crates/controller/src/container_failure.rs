@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tolerarch_core::image::is_digest;
 use tolerarch_core::pod::PodMode;
+use tolerarch_engine::lessons::Evidence;
 use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::{ContainerStatus, Phase, StoredPod};
 
@@ -31,20 +32,12 @@ pub(super) struct ContainerFailure {
     /// Image as the Pod names it.
     pub(super) image: String,
     pub(super) evidence: Evidence,
+    /// Set if the container ended at once, and only its log can show the evidence: whether that of its previous run.
+    pub(super) in_log: Option<bool>,
     /// Digest of the image that failed; `None` if it is unknown.
     pub(super) digest: Option<Digest>,
     /// Set if the image alone causes the failure, and nothing that the Pod says or sets.
     pub(super) is_of_image: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Evidence {
-    /// The runtime found no entry for the node in the index.
-    NoMatch,
-    /// The container ended by an exec format error.
-    ExecFormat,
-    /// The container ended at once, and only its log can say why: the log of the `previous` run, if set.
-    InItsLog { previous: bool },
 }
 
 pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure> {
@@ -54,71 +47,58 @@ pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure
         return Vec::new();
     }
     let named = pod.containers.iter().filter(|container| !container.image.is_empty());
-    let seen = named.filter_map(|container| {
-        let evidence = evidence(container, now)?;
-        let (digest, is_of_image) = proven(container, evidence);
-        let [container, image] = [&container.name, &container.image].map(String::clone);
-        Some(ContainerFailure { container, image, evidence, digest, is_of_image })
-    });
-    seen.take(CONTAINERS).collect()
+    named.filter_map(|container| failure(container, now)).take(CONTAINERS).collect()
 }
 
-fn evidence(container: &ContainerStatus, now: SystemTime) -> Option<Evidence> {
-    let ContainerStatus { state, last_state, .. } = container;
+fn failure(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure> {
+    let ContainerStatus { name, image, image_id, is_plain, state, last_state } = status;
+    let found = |evidence, in_log, digest, is_of_image| {
+        let [container, image] = [name, image].map(String::clone);
+        Some(ContainerFailure { container, image, evidence, in_log, digest, is_of_image })
+    };
+    let of_reference = |text: &str| digest(text.rsplit_once('@')?.1);
+    // The end of the message is of the runtime, which has not run the image; the Pod may choose text before it.
+    let is_of_image = |message: &str| {
+        let message = message.trim_end().to_ascii_lowercase();
+        *is_plain && message.trim_end_matches(": unknown").ends_with(EXEC_FORMAT)
+    };
     if let Some(waiting) = &state.waiting {
-        let is_pull = ["ErrImagePull", "ImagePullBackOff"].map(Some).contains(&waiting.reason.as_deref());
-        if is_pull && NO_MATCH.iter().any(|known| says(waiting.message.as_deref(), known)) {
-            return Some(Evidence::NoMatch);
+        let [reason, message] =
+            [&waiting.reason, &waiting.message].map(|text| text.as_deref().unwrap_or_default());
+        let is_pull = ["ErrImagePull", "ImagePullBackOff"].contains(&reason);
+        if is_pull && NO_MATCH.iter().any(|known| says(message, known)) {
+            // No image has been pulled: the runtime's message names the digest.
+            let told = unpacked(message);
+            let digest = told.or_else(|| of_reference(image));
+            return found(Evidence::NoMatchForPlatform, None, digest, told.is_some());
         }
-        if says(waiting.message.as_deref(), EXEC_FORMAT) {
-            return Some(Evidence::ExecFormat);
+        if is_exec_format(message) {
+            let is_of_image = reason == "RunContainerError" && is_of_image(message);
+            return found(Evidence::ExecFormatError, None, of_reference(image_id), is_of_image);
         }
     }
     let ended = state.terminated.as_ref().or(last_state.terminated.as_ref());
     let ended = ended.filter(|ended| ended.exit_code != 0)?;
+    let [reason, message] = [&ended.reason, &ended.message].map(|text| text.as_deref().unwrap_or_default());
     let [started, finished] =
         [&ended.started_at, &ended.finished_at].map(|at| at.as_ref().map(|at| SystemTime::from(at.0)));
     if finished.and_then(|at| now.duration_since(at).ok()).is_some_and(|since| since > LATELY) {
         return None;
     }
-    if says(ended.message.as_deref(), EXEC_FORMAT) {
-        return Some(Evidence::ExecFormat);
+    // A Pod's image may be changed: the previous run may have been of another image.
+    let is_known = state.waiting.is_some() || state.terminated.is_some();
+    let digest = of_reference(image_id).filter(|_| is_known);
+    if is_exec_format(message) {
+        let is_of_runtime = ["StartError", "ContainerCannotRun"].contains(&reason);
+        let is_of_image = state.terminated.is_some() && is_of_runtime && is_of_image(message);
+        return found(Evidence::ExecFormatError, None, digest, is_of_image);
     }
     let lasted = started.zip(finished).and_then(|(start, end)| end.duration_since(start).ok());
     let is_suspect = EXIT_CODES.contains(&ended.exit_code)
-        && ended.message.as_ref().is_none_or(String::is_empty)
+        && message.is_empty()
         && lasted.is_some_and(|lasted| lasted <= SOON);
-    is_suspect.then_some(Evidence::InItsLog { previous: state.terminated.is_none() })
-}
-
-/// Returns the digest of the evidence's image, and whether the evidence holds whatever the Pod says and sets.
-fn proven(container: &ContainerStatus, evidence: Evidence) -> (Option<Digest>, bool) {
-    let of_reference = |text: &str| digest(text.rsplit_once('@')?.1);
-    let ContainerStatus { image, image_id, state, .. } = container;
-    match (evidence, &state.waiting, &state.terminated) {
-        // No image has been pulled: the runtime's message names the digest.
-        (Evidence::NoMatch, Some(waiting), _) => {
-            match unpacked(waiting.message.as_deref().unwrap_or_default()) {
-                Some(told) => (Some(told), true),
-                None => (of_reference(image), false),
-            }
-        }
-        // A Pod's image may be changed: the previous run may have been of another image.
-        (_, None, None) => (None, false),
-        (_, waiting, ended) => {
-            let now = waiting.iter().filter(|now| now.reason.as_deref() == Some("RunContainerError"));
-            let ended = ended.iter().filter(|ended| {
-                ["StartError", "ContainerCannotRun"].map(Some).contains(&ended.reason.as_deref())
-            });
-            // The end of the message is of the runtime, which has not run the image; the Pod may choose text before it.
-            let mut told = now.map(|now| &now.message).chain(ended.map(|ended| &ended.message)).flatten();
-            let is_of_runtime = told.any(|message| {
-                let message = message.trim_end().to_ascii_lowercase();
-                message.trim_end_matches(": unknown").ends_with(EXEC_FORMAT)
-            });
-            (of_reference(image_id), is_of_runtime && container.is_plain)
-        }
-    }
+    let in_log = is_suspect.then_some(state.terminated.is_none())?;
+    found(Evidence::ExecFormatError, Some(in_log), digest, false)
 }
 
 /// Returns the digest of an index without the node's platform, from containerd's own words only: other parts of the
@@ -136,11 +116,11 @@ fn digest(text: &str) -> Option<Digest> {
 
 /// Returns whether a text reports a program for another architecture.
 pub(super) fn is_exec_format(text: &str) -> bool {
-    says(Some(text), EXEC_FORMAT)
+    says(text, EXEC_FORMAT)
 }
 
-fn says(text: Option<&str>, words: &str) -> bool {
-    text.is_some_and(|text| text.to_ascii_lowercase().contains(words))
+fn says(text: &str, words: &str) -> bool {
+    text.to_ascii_lowercase().contains(words)
 }
 
 #[cfg(test)]
@@ -165,12 +145,12 @@ mod tests {
         })
     }
 
-    fn seen(pod: &Value) -> Option<Evidence> {
+    fn seen(pod: &Value) -> Option<(Evidence, Option<bool>)> {
         let failures = failures(&StoredPod::of_value(pod).unwrap(), now());
         assert!(failures.len() < 2);
         failures.first().map(|failure| {
             assert_eq!((&*failure.container, &*failure.image), ("app", "acme/app:1"));
-            failure.evidence
+            (failure.evidence, failure.in_log)
         })
     }
 
@@ -189,13 +169,13 @@ mod tests {
             "choosing image instance: no image found in image index for architecture \"arm64\", variant \"v8\", OS \"linux\"",
         ] {
             for reason in ["ErrImagePull", "ImagePullBackOff"] {
-                assert_eq!(sees(reason, message), Some(Evidence::NoMatch), "{message}");
+                assert_eq!(sees(reason, message), Some((Evidence::NoMatchForPlatform, None)), "{message}");
             }
             assert_eq!(sees("ContainerCreating", message), None);
         }
         assert_eq!(sees("ErrImagePull", "not found"), None);
         let exec = "failed to start containerd task \"a\": exec /a: exec format error: unknown";
-        assert_eq!(sees("RunContainerError", exec), Some(Evidence::ExecFormat));
+        assert_eq!(sees("RunContainerError", exec), Some((Evidence::ExecFormatError, None)));
     }
 
     #[test]
@@ -208,10 +188,10 @@ mod tests {
             (now, before)
         };
         let exec = "exec container process `/app`: Exec format error";
-        let told = Some(Evidence::ExecFormat);
+        let told = Some((Evidence::ExecFormatError, None));
         assert_eq!(now_and_before(ended(1, exec, ENDED)), (told, told));
         assert_eq!(now_and_before(ended(0, exec, ENDED)), (None, None));
-        let in_log = |previous| Some(Evidence::InItsLog { previous });
+        let in_log = |previous| Some((Evidence::ExecFormatError, Some(previous)));
         for code in EXIT_CODES {
             assert_eq!(now_and_before(ended(code, "", ENDED)), (in_log(false), in_log(true)));
         }

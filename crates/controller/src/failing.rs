@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::ControllerSettings;
-use super::container_failure::{ContainerFailure, Evidence, failures, is_exec_format};
+use super::container_failure::{ContainerFailure, failures, is_exec_format};
 use super::evictor::{self, NO_EVICTIONS};
 use super::fair_queue::FairQueue;
 use super::loops::{Context, lookup_limits};
@@ -21,7 +21,7 @@ use tolerarch_core::pod::{Kept, Purpose, Usage};
 use tolerarch_core::policy::Mode;
 use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, BatchLimits, Wait};
-use tolerarch_engine::lessons::{self, FailedImage, Lesson};
+use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, Node, ObjectEvent, StoredPod};
 use tolerarch_support::recently::Recently;
 
@@ -135,7 +135,7 @@ async fn follow(context: &Context) {
 fn failing(context: &Context, mut pod: StoredPod) -> Option<(StoredPod, Vec<ContainerFailure>)> {
     let mut failures = failures(&pod, SystemTime::now());
     if !context.settings.borrow().pod_logs {
-        failures.retain(|failure| !matches!(failure.evidence, Evidence::InItsLog { .. }));
+        failures.retain(|failure| failure.in_log.is_none());
     }
     // Only fields that are still needed are kept.
     pod.containers = Vec::new();
@@ -177,25 +177,32 @@ async fn look(
     let images = decide::caught(supports).await.unwrap_or_default();
     let ControllerSettings { events, learn, .. } = *context.settings.borrow();
     for failure in failures {
-        let ContainerFailure { container, image, evidence, .. } = failure;
+        let ContainerFailure { container, image, evidence, in_log, .. } = failure;
         // Platforms by the manifest, whether or not the image has failed there.
         let mut known = images.iter().filter(|known| known.given == image);
         let platforms = known.find_map(|known| known.support.ok()?.runs_on());
         let is_claimed = is_claimed(platforms, &node.architecture);
         // Without the image's platforms the message could not name the cause.
-        if *evidence != Evidence::NoMatch && is_claimed.is_none() {
+        if *evidence != Evidence::NoMatchForPlatform && is_claimed.is_none() {
             look.is_settled = false;
             continue;
         }
-        if let Evidence::InItsLog { previous } = *evidence {
+        if let Some(previous) = *in_log {
             let line = context.cluster.last_line(pod, container, previous).await;
             if !is_exec_format(&context.check_right(NO_LOGS, line)?) {
                 continue;
             }
         }
+        let is_known = !PlatformSet::of_architecture(&node.architecture).is_empty();
         // An image that lacks the platform by its manifest is not eligible there anyway.
-        let failed = failed(failure, pod.namespace(), &node.architecture);
-        let failed = failed.filter(|_| learn && is_claimed != Some(false));
+        let digest = failure.digest.filter(|_| learn && is_known && is_claimed != Some(false));
+        let failed = digest.map(|digest| FailedImage {
+            digest,
+            architecture: node.architecture.clone(),
+            evidence: *evidence,
+            namespace: pod.namespace().to_owned(),
+            is_for_all: failure.is_of_image,
+        });
         let kept = failed.as_ref().map(kept).unwrap_or_default();
         if events {
             let note = || wrong(failure, &node, platforms) + &kept;
@@ -224,21 +231,6 @@ async fn try_again(context: &Context) {
     if context.state.has(NO_EVICTIONS) {
         let _ = context.check_right(NO_EVICTIONS, evictor::try_one(&context.cluster).await);
     }
-}
-
-/// Returns the record of a failure; `None` if the image's digest or the node's architecture is unknown.
-fn failed(failure: &ContainerFailure, namespace: &str, architecture: &str) -> Option<FailedImage> {
-    let evidence = match failure.evidence {
-        Evidence::NoMatch => lessons::Evidence::NoMatchForPlatform,
-        Evidence::ExecFormat | Evidence::InItsLog { .. } => lessons::Evidence::ExecFormatError,
-    };
-    Some(FailedImage {
-        digest: failure.digest.filter(|_| !PlatformSet::of_architecture(architecture).is_empty())?,
-        architecture: architecture.to_owned(),
-        evidence,
-        namespace: namespace.to_owned(),
-        is_for_all: failure.is_of_image,
-    })
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::container_failure::{ContainerFailure, Evidence};
+use super::container_failure::ContainerFailure;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::{Blocker, Cause, Pool};
-use tolerarch_engine::lessons::FailedImage;
+use tolerarch_engine::lessons::{Evidence, FailedImage};
 use tolerarch_kubernetes::cluster::{EventKind, Node};
 use tolerarch_text::escape::is_unsafe;
 
@@ -66,11 +66,11 @@ pub(super) fn wrong(failure: &ContainerFailure, node: &Node, platforms: Option<P
     };
     let claims = platforms.map(|platforms| platforms.to_string()).unwrap_or_default();
     let why = match (failure.evidence, is_claimed) {
-        (Evidence::NoMatch, Some(true)) => format!(
+        (Evidence::NoMatchForPlatform, Some(true)) => format!(
             "the node found nothing for its platform in {image}, which the registry says runs there ({claims})"
         ),
-        (Evidence::NoMatch, Some(false)) => format!("{image} runs on {claims} only"),
-        (Evidence::NoMatch, None) => format!("{image} has nothing for its platform"),
+        (Evidence::NoMatchForPlatform, Some(false)) => format!("{image} runs on {claims} only"),
+        (Evidence::NoMatchForPlatform, None) => format!("{image} has nothing for its platform"),
         // An index without an entry for the node would not have been pulled.
         (_, Some(false)) => format!(
             "{image} runs on {claims} only, and nodes pull an image of a single manifest whatever their architecture"
@@ -80,8 +80,8 @@ pub(super) fn wrong(failure: &ContainerFailure, node: &Node, platforms: Option<P
         }
     };
     let what = match failure.evidence {
-        Evidence::NoMatch => "cannot start",
-        Evidence::ExecFormat | Evidence::InItsLog { .. } => "ended by an exec format error",
+        Evidence::NoMatchForPlatform => "cannot start",
+        Evidence::ExecFormatError => "ended by an exec format error",
     };
     format!("container {container} {what} on the node {node}: {why}")
 }
@@ -166,14 +166,20 @@ mod tests {
                 notes.push(closed(&pools, &[Blocker { image: &evil, cause }; 70]));
             }
             for (evidence, platforms) in [
-                (Evidence::ExecFormat, Some(PlatformSet::ALL)),
-                (Evidence::ExecFormat, Some(platforms(&["linux/amd64"]))),
-                (Evidence::NoMatch, None),
-                (Evidence::NoMatch, Some(PlatformSet::ALL)),
+                (Evidence::ExecFormatError, Some(PlatformSet::ALL)),
+                (Evidence::ExecFormatError, Some(platforms(&["linux/amd64"]))),
+                (Evidence::NoMatchForPlatform, None),
+                (Evidence::NoMatchForPlatform, Some(PlatformSet::ALL)),
             ] {
                 let [container, image, name] = [(); 3].map(|()| evil.clone());
-                let failure =
-                    ContainerFailure { container, image, evidence, digest: None, is_of_image: false };
+                let failure = ContainerFailure {
+                    container,
+                    image,
+                    evidence,
+                    in_log: None,
+                    digest: None,
+                    is_of_image: false,
+                };
                 let metadata = Metadata { name, ..Metadata::default() };
                 for architecture in ["arm64", &*evil].map(str::to_owned) {
                     let node = Node { metadata: metadata.clone(), architecture, ..Node::default() };

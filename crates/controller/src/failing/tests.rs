@@ -20,7 +20,7 @@ fn failed_image(digest: &str) -> Lesson {
     Lesson::Image(FailedImage {
         digest: Digest::of_text(digest),
         architecture: "arm64".to_owned(),
-        evidence: lessons::Evidence::ExecFormatError,
+        evidence: Evidence::ExecFormatError,
         namespace: "team".to_owned(),
         is_for_all: true,
     })
