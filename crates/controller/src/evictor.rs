@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
 use super::loops::Context;
+use super::metrics::count;
 use tolerarch_core::pod::{POOLS_KEY, REQUIRED_KEY};
 use tolerarch_engine::lessons::Timestamp;
 use tolerarch_images::registry::Digest;
@@ -78,7 +79,8 @@ pub(super) async fn evict(
         }
     }
     let answer = context.check_right(NO_EVICTIONS, answer?);
-    let result = context.metrics.evicted(answer);
+    // In a conflict another Pod has the name.
+    let result = count(&context.metrics.evictions, answer, ["evicted", "gone"]);
     tracing::info!(%namespace, pod = name, result, "eviction of a Pod whose image failed on the node's architecture");
     Some(answer)
 }

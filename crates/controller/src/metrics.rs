@@ -18,9 +18,9 @@ families! {
         /// Whether this replica of the controller leads.
         pub(super) leads: IntGauge = "tolerarch_controller_is_leader",
         /// Tries to open pools to Pods without a node, by what came of them.
-        repairs: IntCounterVec["result"] = "tolerarch_controller_repairs_total",
+        pub(super) repairs: IntCounterVec["result"] = "tolerarch_controller_repairs_total",
         /// Tries to evict Pods whose image has failed on the architecture of their node, by what came of them.
-        evictions: IntCounterVec["result"] = "tolerarch_controller_evictions_total",
+        pub(super) evictions: IntCounterVec["result"] = "tolerarch_controller_evictions_total",
         /// Events that were written on Pods, by their reason.
         pub(super) events: IntCounterVec["reason"] = "tolerarch_controller_events_total",
         /// Events that were not written, as too many were waiting.
@@ -58,19 +58,6 @@ impl ControllerMetrics {
         Ok(own)
     }
 
-    pub(super) fn repaired(&self, written: Result<(), ClusterError>) -> &'static str {
-        count(&self.repairs, written, ["repaired", "refused"])
-    }
-
-    pub(super) fn evicted(&self, evicted: Result<(), ClusterError>) -> &'static str {
-        // In a conflict another Pod has the name.
-        count(&self.evictions, evicted, ["evicted", "gone"])
-    }
-
-    pub(super) fn tainted(&self, written: Result<(), ClusterError>) -> &'static str {
-        count(&self.node_taints, written, ["changed", "conflict"])
-    }
-
     /// Exports a census, and the number of namespaces in which each of these labels is ignored.
     pub fn show_census(&self, totals: &Totals, ignored: [(&str, i64); 2]) {
         for (label, namespaces) in ignored {
@@ -97,7 +84,7 @@ impl ControllerMetrics {
 }
 
 /// Counts a try, and returns its result in a word: the first of these if it was done, the second in a conflict.
-fn count(
+pub(super) fn count(
     tries: &IntCounterVec,
     written: Result<(), ClusterError>,
     [done, conflict]: [&'static str; 2],

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use self::queue::Queue;
 use super::NodeTaint;
 use super::loops::{Context, Writer, Written};
-use super::metrics::{CONTESTED, IN_THE_WAY};
+use super::metrics::{CONTESTED, IN_THE_WAY, count};
 use super::pace::Pace;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Node, PatchType, TAINTS_KEY};
 use tolerarch_support::concurrency::Tenant;
@@ -93,7 +93,8 @@ async fn keep(context: &Context, entries: &[NodeTaint]) {
 async fn write(context: &Context, writer: &Writer<'_>, node: &str, patch: &Value) -> Written {
     let path = format!("{}/{node}", Node::PATH);
     let written = writer.patch(&Tenant::Operator, &path, PatchType::MERGE, patch).await?;
-    let result = context.metrics.tainted(context.check_right(FORBIDDEN, written));
+    let answer = context.check_right(FORBIDDEN, written);
+    let result = count(&context.metrics.node_taints, answer, ["changed", "conflict"]);
     // Our taints that the node has after the change.
     let taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default();
     match written {

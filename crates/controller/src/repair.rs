@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use super::loops::{Writer, Written};
+use super::metrics::count;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
 use tolerarch_core::placement::Edits;
@@ -22,7 +23,7 @@ pub(super) async fn repair(writer: &Writer<'_>, pod: &StoredPod, patch: &Value) 
     let (namespace, name) = (pod.namespace(), pod.name());
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let written = writer.patch(&Tenant::of(namespace), &path, PatchType::JSON, patch).await?;
-    let result = writer.context.metrics.repaired(written);
+    let result = count(&writer.context.metrics.repairs, written, ["repaired", "refused"]);
     let error = written.err().map(tracing::field::display);
     tracing::info!(namespace, pod = name, result, error, "repaired");
     Some(written)
