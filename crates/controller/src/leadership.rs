@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use prometheus::IntGauge;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
 
@@ -64,13 +64,11 @@ impl Elector {
         async move {
             let done = timeout(ATTEMPT, async {
                 let stored: Lease = lease.read(&cluster).await?;
-                match &stored.spec {
-                    Some(spec) if spec.holder_identity.as_ref() == Some(&identity) => {
-                        let free = json!({"spec": released(spec, micro_time())});
-                        lease.write(&cluster, &stored, free).await
-                    }
-                    _ => Ok(()),
+                let holder = stored.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref());
+                if holder != Some(&identity) {
+                    return Ok(());
                 }
+                lease.write(&cluster, &stored, json!({"spec": released(&micro_time())})).await
             });
             match done.await.unwrap_or(Err(ClusterError::Timeout)) {
                 Ok(()) => tracing::info!("the Lease is released"),
@@ -185,15 +183,9 @@ impl Election {
     }
 }
 
-/// Returns the content of a Lease that its holder has released.
-fn released(lease: &LeaseSpec, time: MicroTime) -> LeaseSpec {
-    LeaseSpec {
-        holder_identity: Some(String::new()),
-        lease_duration_seconds: Some(1),
-        acquire_time: Some(time.clone()),
-        renew_time: Some(time),
-        ..lease.clone()
-    }
+/// Returns the changes by which the holder of a Lease releases it at this time.
+fn released(time: &MicroTime) -> Value {
+    json!({"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": time, "renewTime": time})
 }
 
 impl Leadership {
