@@ -10,7 +10,7 @@ use tokio::time::{Duration, sleep};
 use super::Leadership;
 use super::recreations::Recreations;
 use tolerarch_engine::lessons::{Lesson, Lessons, Timestamp};
-use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMap, OwnedName, RECORD, StoredPod, record};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMap, OwnedName, RECORD, record};
 use tolerarch_support::health::Reported;
 use tolerarch_support::sync::Mutex;
 
@@ -25,7 +25,7 @@ pub struct Learner {
     cluster: Arc<Cluster>,
     name: OwnedName,
     waiting: Mutex<Vec<Lesson>>,
-    recreations: Mutex<Recreations>,
+    pub(super) recreations: Mutex<Recreations>,
     more: Notify,
 }
 
@@ -40,12 +40,6 @@ impl Learner {
             waiting.push(lesson);
             self.more.notify_one();
         }
-    }
-
-    /// Learns from a Pod that has changed. Returns whether it is the one that shows that its owner deletes changed Pods.
-    pub(super) fn sees_recreation(&self, pod: &StoredPod) -> bool {
-        let owner = self.recreations.lock().take(pod);
-        owner.map(|owner| self.learn(Lesson::Owner(owner))).is_some()
     }
 
     /// Writes lessons as they are learned, until the task is cancelled.

@@ -11,6 +11,7 @@ use super::note::{OWNER_RECREATES, RECREATES};
 use super::pace::Pace;
 use super::{ControllerMetrics, ControllerSettings, Leadership, Learner, Recorder};
 use tolerarch_engine::decide::{BatchLimits, Current};
+use tolerarch_engine::lessons::Lesson;
 use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{
     Change, Cluster, ClusterError, ObjectEvent, PatchType, StoredPod, Watcher,
@@ -82,12 +83,12 @@ impl Context {
     pub(super) fn see(&self, change: &Change<StoredPod>) {
         let Change::Applied(pod) = change else { return };
         let ControllerSettings { learn, events, .. } = *self.settings.borrow();
-        if learn
-            && self.learner.sees_recreation(pod)
-            && events
-            && let Some(owner) = pod.controller().cloned()
-        {
-            self.recorder.record(ObjectEvent::on_owner(pod, owner, OWNER_RECREATES), || RECREATES.to_owned());
+        if learn && let Some(owner) = self.learner.recreations.lock().take(pod) {
+            self.learner.learn(Lesson::Owner(owner));
+            if let Some(owner) = pod.controller().filter(|_| events) {
+                let event = ObjectEvent::on_owner(pod, owner.clone(), OWNER_RECREATES);
+                self.recorder.record(event, || RECREATES.to_owned());
+            }
         }
     }
 }
