@@ -8,12 +8,12 @@ pub(super) struct Pace {
     per_second: u32,
     burst: u32,
     /// Time at which the next turn would be due without a burst.
-    next: Mutex<Option<Instant>>,
+    next: Mutex<Instant>,
 }
 
 impl Pace {
     pub(super) fn new(per_second: u32, burst: u32) -> Self {
-        Self { per_second, burst, next: Mutex::default() }
+        Self { per_second, burst, next: Mutex::new(Instant::now()) }
     }
 
     pub(super) async fn turn(&self) {
@@ -21,8 +21,8 @@ impl Pace {
         let (now, ahead) = (Instant::now(), one * self.burst);
         let turn = {
             let mut next = self.next.lock();
-            let turn = next.unwrap_or(now).max(now);
-            *next = Some(turn + one);
+            let turn = (*next).max(now);
+            *next = turn + one;
             turn
         };
         sleep_until(turn.checked_sub(ahead).unwrap_or(turn)).await;

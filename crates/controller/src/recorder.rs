@@ -91,39 +91,34 @@ impl Recorder {
                 self.more.notified().await;
                 continue;
             };
-            let is_failing = self.book.lock().failed.contains(&event.namespace);
-            if !is_failing {
-                pace.turn().await;
-                if !leadership.holds() {
-                    return;
-                }
-            }
-            if is_failing || !self.is_written(&event, state).await {
-                // The event may be recorded again.
+            let (namespace, reason) = (&*event.namespace, event.kind.reason);
+            if self.book.lock().failed.contains(namespace) {
                 self.book.lock().told.remove(&event.name());
+                continue;
             }
-        }
-    }
-
-    /// Writes an event. Returns whether the event exists now.
-    async fn is_written(&self, event: &ObjectEvent, state: &Reported) -> bool {
-        match event.write(&self.cluster, &self.instance).await {
-            Ok(()) => {
-                self.metrics.events.with_label_values(&[event.kind.reason]).inc();
-                state.set(State::Healthy);
-                true
+            pace.turn().await;
+            if !leadership.holds() {
+                return;
             }
-            // Another leader has written the event, or this one before its restart.
-            Err(ClusterError::Conflict) => true,
-            Err(error) => {
-                let (namespace, name, reason) = (&*event.namespace, &*event.object.name, event.kind.reason);
-                tracing::warn!(namespace, name, reason, %error, "an event cannot be written");
-                self.book.lock().failed.insert(namespace);
-                // The namespace may have been deleted.
-                if error != ClusterError::NotFound {
-                    state.set(State::Degraded("events cannot be written"));
+            match event.write(&self.cluster, &self.instance).await {
+                Ok(()) => {
+                    self.metrics.events.with_label_values(&[reason]).inc();
+                    state.set(State::Healthy);
                 }
-                false
+                // Another leader has written the event, or this one before its restart.
+                Err(ClusterError::Conflict) => {}
+                Err(error) => {
+                    let name = &*event.object.name;
+                    tracing::warn!(namespace, name, reason, %error, "an event cannot be written");
+                    let mut book = self.book.lock();
+                    book.failed.insert(namespace);
+                    // The event may be recorded again.
+                    book.told.remove(&event.name());
+                    // The namespace may have been deleted.
+                    if error != ClusterError::NotFound {
+                        state.set(State::Degraded("events cannot be written"));
+                    }
+                }
             }
         }
     }
