@@ -1,6 +1,6 @@
 //! Index of pending Pods, within a bound on bytes that namespaces share.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use tokio::time::{Duration, Instant};
 
@@ -57,17 +57,9 @@ impl Waiting {
 }
 
 #[derive(Default)]
-struct Share {
-    bytes: usize,
-    uids: BTreeSet<String>,
-}
-
-#[derive(Default)]
 pub(super) struct Pods {
     known: HashMap<String, Waiting>,
     bytes: usize,
-    /// Kept Pods by namespace; no share is empty.
-    shares: BTreeMap<String, Share>,
     /// Set if a Pod has been dropped for lack of room since the list began.
     has_dropped: bool,
 }
@@ -81,10 +73,8 @@ impl Pods {
             }
             Change::Listed(pod) | Change::Applied(pod) => self.put(pod),
             Change::Complete => {
-                let gone = self.known.iter().filter(|(_, known)| !known.is_listed);
-                let gone: Vec<String> = gone.map(|(uid, _)| uid.clone()).collect();
-                for uid in gone {
-                    self.detach(&uid);
+                for (_, gone) in self.known.extract_if(|_, known| !known.is_listed) {
+                    self.bytes -= size(&gone.pod);
                 }
             }
             Change::Unread(pod) | Change::Deleted(pod) => {
@@ -96,7 +86,12 @@ impl Pods {
 
     /// Returns whether there is room again for dropped Pods, so that all should be listed again.
     pub(super) fn has_room_again(&self) -> bool {
-        self.has_dropped && self.known.len() <= PODS / 4 * 3 && self.bytes <= BYTES / 4 * 3
+        self.has_dropped && !self.exceeds(12)
+    }
+
+    /// Returns whether the Pods take more than so many sixteenths of the room.
+    fn exceeds(&self, sixteenths: usize) -> bool {
+        self.known.len() > PODS / 16 * sixteenths || self.bytes > BYTES / 16 * sixteenths
     }
 
     fn put(&mut self, mut pod: StoredPod) {
@@ -109,48 +104,39 @@ impl Pods {
         // These fields are no longer needed, and as large as a tenant made them.
         pod.metadata.controller = None;
         pod.containers = Vec::new();
-        if !self.make_room(&pod) {
-            self.has_dropped = true;
-            return;
-        }
-        let (uid, size) = (pod.uid().to_owned(), size(&pod));
-        let share = self.shares.entry(pod.namespace().to_owned()).or_default();
-        share.bytes += size;
-        share.uids.insert(uid.clone());
-        self.bytes += size;
+        self.bytes += size(&pod);
+        let uid = pod.uid().to_owned();
         let waiting = match before {
             Some(before) => Waiting { pod, is_listed: true, ..before },
             None => Waiting::new(pod),
         };
         self.known.insert(uid, waiting);
+        if self.exceeds(16) {
+            self.make_room();
+        }
     }
 
-    /// Drops Pods of the namespace with the most bytes until the Pod has room; false if its own namespace has the most.
-    fn make_room(&mut self, pod: &StoredPod) -> bool {
-        let size = size(pod);
-        while self.known.len() >= PODS || self.bytes + size > BYTES {
-            let own = self.shares.get(pod.namespace()).map_or(0, |share| share.bytes);
-            let most = self.shares.iter().max_by_key(|(_, share)| share.bytes);
-            let most = most.filter(|(_, share)| share.bytes > own + size);
-            let Some(last) = most.and_then(|(_, share)| share.uids.last().cloned()) else { return false };
-            self.detach(&last);
-            self.has_dropped = true;
+    /// Drops Pods of the namespaces with the most bytes: a sixteenth of all, so that few changes compare all Pods. Those
+    /// that are decided on go last, as they count for their namespace until then.
+    fn make_room(&mut self) {
+        let mut shares = HashMap::<&str, usize>::new();
+        let (busy, idle): (Vec<_>, Vec<_>) = self.known.iter().partition(|(_, known)| known.is_busy);
+        let ranked = busy.into_iter().chain(idle).map(|(uid, known)| {
+            let share = shares.entry(known.pod.namespace()).or_default();
+            *share += size(&known.pod);
+            (*share, uid.clone())
+        });
+        let mut ranked: Vec<(usize, String)> = ranked.collect();
+        ranked.sort_unstable();
+        while let Some((_, uid)) = ranked.pop_if(|_| self.exceeds(15)) {
+            self.detach(&uid);
         }
-        true
+        self.has_dropped = true;
     }
 
     fn detach(&mut self, uid: &str) -> Option<Waiting> {
         let known = self.known.remove(uid)?;
-        let size = size(&known.pod);
-        self.bytes -= size;
-        let namespace = known.pod.namespace();
-        if let Some(share) = self.shares.get_mut(namespace) {
-            share.bytes -= size;
-            share.uids.remove(uid);
-            if share.uids.is_empty() {
-                self.shares.remove(namespace);
-            }
-        }
+        self.bytes -= size(&known.pod);
         Some(known)
     }
 
@@ -158,7 +144,7 @@ impl Pods {
     /// due longest come first, within [`OF_NAMESPACE`].
     pub(super) fn due(&mut self, free: usize) -> Vec<(StoredPod, Instant)> {
         let now = Instant::now();
-        let mut busy: BTreeMap<String, usize> = BTreeMap::new();
+        let mut busy = HashMap::<String, usize>::new();
         for known in self.known.values().filter(|known| known.is_busy) {
             *busy.entry(known.pod.namespace().to_owned()).or_default() += 1;
         }
