@@ -19,10 +19,10 @@ pub(super) const OF_NAMESPACE: usize = 64;
 /// Pauses before the next decision on a Pod with unknown images, and on one with known images.
 const UNKNOWN: Duration = Duration::from_secs(1);
 const SETTLED: Duration = Duration::from_secs(60);
-/// Number of refusals after which a Pod is given up, and the pause after the first one, which grows with each.
+/// Number of refusals after which a Pod is given up, and the pause after the first one, doubled with each.
 pub(super) const TRIES: u32 = 3;
 const RETRY: Duration = Duration::from_secs(2);
-/// Longest pause if the cause is not the Pod: no answer, or a missing right.
+/// Longest pause, which only follows failures whose cause is not the Pod: no answer, or a missing right.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Result of a decision on a Pod.
@@ -182,26 +182,17 @@ impl Pods {
             Look::Unknown => UNKNOWN,
             Look::Settled | Look::Tried(Some(Ok(()) | Err(NotFound))) => SETTLED,
             Look::Tried(None) => RETRY,
-            // The Pod has been replaced, or the API server refuses the change.
-            Look::Tried(Some(Err(Invalid | Conflict))) => {
-                known.refusals += 1;
-                if known.refusals == TRIES {
-                    tracing::warn!(namespace, pod, tries = TRIES, "a Pod cannot be repaired");
+            Look::Tried(Some(Err(error))) => {
+                let (tries, what) = match error {
+                    // The Pod has been replaced, or the API server refuses the change.
+                    Invalid | Conflict => (&mut known.refusals, "a Pod cannot be repaired"),
+                    _ => (&mut known.failures, "a Pod cannot be repaired yet; it is tried again"),
+                };
+                *tries += 1;
+                if *tries == TRIES {
+                    tracing::warn!(namespace, pod, tries = TRIES, "{what}");
                 }
-                RETRY * known.refusals
-            }
-            Look::Tried(Some(Err(_))) => {
-                let pause = RETRY.saturating_mul(1 << known.failures.min(16)).min(LONGEST);
-                known.failures += 1;
-                if known.failures == TRIES {
-                    tracing::warn!(
-                        namespace,
-                        pod,
-                        tries = TRIES,
-                        "a Pod cannot be repaired yet; it is tried again"
-                    );
-                }
-                pause
+                RETRY.saturating_mul(1 << (*tries - 1).min(16)).min(LONGEST)
             }
         };
         known.due = Instant::now() + pause;
