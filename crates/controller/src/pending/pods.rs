@@ -95,10 +95,9 @@ impl Pods {
     }
 
     fn put(&mut self, mut pod: StoredPod) {
-        let concerns = pod.is_waiting_for_a_node() && !pod.is_nominated;
         let skipped = pod.facts.as_ref().is_none_or(|facts| facts.skipped().is_some());
         let before = self.detach(pod.uid());
-        if !concerns || skipped {
+        if !pod.is_waiting_for_a_node || skipped {
             return;
         }
         // These fields are no longer needed, and as large as a tenant made them.

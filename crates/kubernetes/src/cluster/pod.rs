@@ -24,10 +24,8 @@ pub struct StoredPod {
     /// Node on which the Pod runs, or is about to.
     pub node: Option<String>,
     pub phase: Phase,
-    /// The scheduler's report: `None` before the scheduler has looked at the Pod.
-    pub is_scheduled: Option<bool>,
-    /// Set if other Pods are evicted from a node to make room for this one (preemption).
-    pub is_nominated: bool,
+    /// Set if the scheduler found no node for the Pod, or may not look for one yet, and makes no room by a preemption.
+    pub is_waiting_for_a_node: bool,
     /// Set if the Pod ends for the sake of its node: by an eviction, a preemption or a taint.
     pub is_disrupted: bool,
     /// Status of the containers, init containers first, as far as a kubelet has reported it.
@@ -114,11 +112,6 @@ impl StoredPod {
         self.metadata.controller.as_ref()
     }
 
-    /// Returns whether the scheduler found no node for the Pod, or may not look for one yet.
-    pub fn is_waiting_for_a_node(&self) -> bool {
-        self.node.is_none() && self.is_scheduled == Some(false) && !self.is_terminating()
-    }
-
     fn read(json: &str) -> Result<Self, serde_json::Error> {
         let Object { metadata, spec, status } = serde_json::from_str(json)?;
         let requests = spec.requests();
@@ -126,7 +119,10 @@ impl StoredPod {
         let named = spec.init_containers.iter().chain(&spec.containers);
         let named = named.filter(|container| container.image.len() <= IMAGE);
         let named: HashMap<&str, &Container> = named.map(|own| (&*own.name, own)).collect();
-        let is_scheduled = status_of(&status.conditions, "PodScheduled").map(|status| status == "True");
+        let is_waiting_for_a_node = spec.node_name.is_empty()
+            && status.nominated_node_name.is_empty()
+            && metadata.deletion_timestamp.is_none()
+            && status_of(&status.conditions, "PodScheduled") == Some("False");
         let mut containers = status.init_container_statuses;
         containers.extend(status.container_statuses);
         for container in &mut containers {
@@ -139,9 +135,8 @@ impl StoredPod {
             metadata,
             node: Some(spec.node_name).filter(|name| !name.is_empty()),
             phase: status.phase,
-            is_scheduled,
+            is_waiting_for_a_node,
             is_disrupted: status_of(&status.conditions, "DisruptionTarget") == Some("True"),
-            is_nominated: !status.nominated_node_name.is_empty(),
             containers,
             requests,
             facts: Pod::of_json(json).map(Arc::new),

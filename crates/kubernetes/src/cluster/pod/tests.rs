@@ -41,7 +41,7 @@ fn what_a_decision_takes_outlives_the_text() {
     assert_eq!((pod.namespace(), pod.name(), pod.uid()), ("team", "web-1", "u-1"));
     assert_eq!(pod.metadata.resource_version, "42");
     assert_eq!(pod.controller().unwrap().kind, "ReplicaSet");
-    assert!(pod.is_waiting_for_a_node());
+    assert!(pod.is_waiting_for_a_node);
     assert_eq!(pod.phase, Phase::Pending);
 }
 
@@ -53,16 +53,16 @@ fn only_a_pod_without_a_node_waits_for_one() {
         pod.pointer_mut(parent).unwrap()[key] = value;
         read(&pod)
     };
-    assert!(!changed("/spec/nodeName", json!("node-1")).is_waiting_for_a_node());
+    assert!(!changed("/spec/nodeName", json!("node-1")).is_waiting_for_a_node);
     assert_eq!(
         changed("/spec/nodeName", json!("node-1")).facts.unwrap().skipped(),
         Some(Reason::NodeAssigned)
     );
-    assert!(!changed("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")).is_waiting_for_a_node());
+    assert!(!changed("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")).is_waiting_for_a_node);
     let conditions = json!([{"type": "PodScheduled", "status": "True"}]);
-    assert!(!changed("/status/conditions", conditions).is_waiting_for_a_node());
-    assert!(!changed("/status", json!({})).is_waiting_for_a_node());
-    assert!(changed("/status/nominatedNodeName", json!("node-1")).is_nominated);
+    assert!(!changed("/status/conditions", conditions).is_waiting_for_a_node);
+    assert!(!changed("/status", json!({})).is_waiting_for_a_node);
+    assert!(!changed("/status/nominatedNodeName", json!("node-1")).is_waiting_for_a_node);
     assert_eq!(changed("/status/phase", json!("Later")).phase, Phase::Unknown);
 }
 
