@@ -13,8 +13,7 @@ use tokio::time::{Duration, sleep};
 
 use super::api::{Api, JSON, read_all, success};
 use super::error::RequestError;
-use super::list::{Bounds, Page, Pages};
-use super::metadata::Metadata;
+use super::list::{Bounds, Pages};
 use super::{ConnectError, kubeconfig};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
@@ -99,10 +98,11 @@ impl UserClient {
         path: &str,
         mut take: impl FnMut(bool, Vec<T>),
     ) -> Result<(), RequestError> {
+        let kind = path.split('?').next().and_then(|path| path.rsplit('/').next()).unwrap_or(path);
         let mut pages = Pages::new(self.api.clone(), path.to_owned(), PAGES);
-        let (mut is_first, mut beginnings) = (true, 1);
+        let (mut is_first, mut beginnings, mut pauses) = (true, 1, self.pauses.iter());
         loop {
-            let page = match self.page(&mut pages).await {
+            let page = match self.api.in_time(pages.get()).await {
                 // The API server no longer has the rest of the list as it was when the list began.
                 Err(RequestError::Refused { status: 410, rest, .. }) if beginnings < BEGINNINGS => {
                     beginnings += 1;
@@ -110,13 +110,21 @@ impl UserClient {
                     pages.next = rest;
                     continue;
                 }
+                // The API server is overloaded: a long list is not lost because of one page.
+                Err(error @ RequestError::Refused { status: 429 | 500..=599, .. }) => {
+                    sleep(*pauses.next().ok_or(error)?).await;
+                    continue;
+                }
                 page => page?,
             };
+            pauses = self.pauses.iter();
             let mut items = Vec::new();
             for object in page.objects {
                 match object {
                     Ok(object) => items.push(object),
-                    Err(unread) => self.leave_out(path, &unread.0),
+                    Err(unread) => {
+                        self.left_out.lock().entry(kind.to_owned()).or_default().insert(unread.0.key());
+                    }
                 }
             }
             take(is_first, items);
@@ -125,25 +133,6 @@ impl UserClient {
                 return Ok(());
             }
         }
-    }
-
-    /// Reads a page, again if the API server is overloaded, so that a long list is not lost because of one page.
-    async fn page<T: DeserializeOwned>(&self, pages: &mut Pages) -> Result<Page<T>, RequestError> {
-        let mut pauses = self.pauses.iter();
-        loop {
-            match (self.api.in_time(pages.get()).await, pauses.next()) {
-                (Err(RequestError::Refused { status: 429 | 500..=599, .. }), Some(pause)) => {
-                    sleep(*pause).await;
-                }
-                (page, _) => return page,
-            }
-        }
-    }
-
-    fn leave_out(&self, path: &str, object: &Metadata) {
-        let path = path.split_once('?').map_or(path, |(path, _)| path);
-        let kind = path.rsplit_once('/').map_or(path, |(_, kind)| kind);
-        self.left_out.lock().entry(kind.to_owned()).or_default().insert(object.key());
     }
 
     /// Returns, once, a note for each kind with skipped objects: `2 of the pods cannot be read, and are left out: …`.
