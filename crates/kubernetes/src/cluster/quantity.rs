@@ -7,8 +7,6 @@ use serde::de::{Deserialize, Deserializer, Error};
 /// Maximal digits after the point that are read.
 const FRACTION: usize = 12;
 const NANO: u128 = 1_000_000_000;
-/// Powers of ten beyond which every amount is none, or too many.
-const POWERS: u32 = 60;
 
 /// An amount of a resource, to the billionth, as in Kubernetes. A negative one counts as none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,11 +32,7 @@ impl Quantity {
 
     /// Reads a quantity; `None` if Kubernetes does not take the text for one.
     pub fn parse(text: &str) -> Option<Self> {
-        let (is_negative, text) = match text.as_bytes().first() {
-            Some(b'-') => (true, &text[1..]),
-            Some(b'+') => (false, &text[1..]),
-            _ => (false, text),
-        };
+        let (is_negative, text) = (text.starts_with('-'), text.strip_prefix(['-', '+']).unwrap_or(text));
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, suffix) = text.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -72,8 +66,8 @@ fn scale(suffix: &str) -> Option<(u128, i32)> {
 
 /// Multiplies by a power of ten; a remainder below a billionth counts as one.
 fn scaled(amount: u128, exponent: i32) -> u128 {
-    let ten = |amount: u128| if exponent > 0 { amount.saturating_mul(10) } else { amount.div_ceil(10) };
-    (0..exponent.unsigned_abs().min(POWERS)).fold(amount, |amount, _| ten(amount))
+    let power = 10_u128.saturating_pow(exponent.unsigned_abs());
+    if exponent > 0 { amount.saturating_mul(power) } else { amount.div_ceil(power) }
 }
 
 impl Add for Quantity {
