@@ -148,40 +148,33 @@ impl Inventory {
     /// Describes a pool. `together` are the tolerations of all pools.
     fn know(&self, pool: Pool, source: Source, together: &[Toleration<'_>]) -> KnownPool<'_> {
         let declared = pool.platforms;
-        let (mut platforms, mut nodes) = (declared, 0);
-        let mut node_pools = Vec::new();
-        for node_pool in &self.node_pools {
-            if opens(&pool, &pool.tolerations, &node_pool.taints) {
-                node_pools.push(node_pool);
+        let (mut platforms, mut nodes, mut node_pools) = (declared, 0, Vec::new());
+        let of_pools = self.node_pools.iter().map(|node_pool| {
+            let taints: Vec<&Taint> = node_pool.taints.iter().filter(|taint| !is_wish(taint)).collect();
+            (taints, self.platforms_of(node_pool), Some(node_pool), 0)
+        });
+        let of_nodes = self
+            .nodes
+            .iter()
+            .map(|(kind, count)| (self.lasting_taints(kind).collect(), kind.platforms, None, *count));
+        for (taints, own, node_pool, count) in of_pools.chain(of_nodes) {
+            let open = |tolerations: &[_]| taints.iter().all(|taint| is_tolerated(taint, tolerations));
+            // Nodes that are open anyway are none of the pool's.
+            if !taints.iter().any(|taint| is_tolerated(taint, &pool.tolerations)) {
+                continue;
             }
-            if opens(&pool, together, &node_pool.taints) {
-                platforms = platforms.union(self.platforms_of(node_pool));
-            }
-        }
-        for (kind, count) in &self.nodes {
-            let taints = self.lasting_taints(kind);
-            if opens(&pool, &pool.tolerations, taints.clone()) {
+            if open(&pool.tolerations) {
+                node_pools.extend(node_pool);
                 nodes += count;
             }
-            if opens(&pool, together, taints) {
-                platforms = platforms.union(kind.platforms);
+            if open(together) {
+                platforms = platforms.union(own);
             }
         }
         node_pools.sort_by(|a, b| (b.weight, b.name()).cmp(&(a.weight, a.name())));
         let verdict = Verdict::of(&self.node_pools, &node_pools, &pool.tolerations);
         KnownPool { pool: Pool { platforms, ..pool }, declared, source, node_pools, nodes, verdict }
     }
-}
-
-/// Returns whether these tolerations open nodes with these taints, and the pool's own one of them.
-fn opens<'t>(
-    pool: &Pool,
-    tolerations: &[Toleration<'_>],
-    taints: impl IntoIterator<Item = &'t Taint> + Clone,
-) -> bool {
-    let hard = || taints.clone().into_iter().filter(|taint| !is_wish(taint));
-    hard().any(|taint| is_tolerated(taint, &pool.tolerations))
-        && hard().all(|taint| is_tolerated(taint, tolerations))
 }
 
 #[cfg(test)]

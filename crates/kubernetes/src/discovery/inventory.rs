@@ -62,10 +62,7 @@ impl Inventory {
     }
 
     /// Returns the taints of nodes of this kind, without those that the nodes have only while they start.
-    pub(super) fn lasting_taints<'a>(
-        &'a self,
-        kind: &'a NodeKind,
-    ) -> impl Iterator<Item = &'a Taint> + Clone {
+    pub(super) fn lasting_taints<'a>(&'a self, kind: &'a NodeKind) -> impl Iterator<Item = &'a Taint> {
         let is_own = |pool: &&NodePool| kind.node_pool.as_deref() == Some(pool.name());
         let startup = self.node_pools.iter().find(is_own).map_or(&[][..], |pool| &pool.startup_taints);
         kind.taints.iter().filter(|taint| !startup.contains(taint))
