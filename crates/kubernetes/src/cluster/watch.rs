@@ -8,7 +8,6 @@ mod lines;
 mod pauses;
 
 use std::convert::Infallible;
-use std::future::ready;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
@@ -162,15 +161,18 @@ impl Watcher {
         let selected = |fields| with_query(list, [("fieldSelector", fields)]);
         let path = fields.map_or_else(|| list.to_owned(), selected);
         // The watch stays at most one change ahead of the follower, as each object may be large.
-        let (changes, mut receiver) = mpsc::channel(1);
+        let (changes, receiver) = mpsc::channel(1);
         let watch = Watch { watcher: self.clone(), path, changes };
         let task = AbortOnDropHandle::new(tokio::spawn(watch.run()));
-        // The task ends only by a panic, which is passed on to the follower.
-        let ended = stream::once(task).filter_map(|ended| {
-            let Err(error) = ended;
-            ready(error.try_into_panic().ok().and_then(|panic| resume_unwind(panic)))
-        });
-        stream::select(stream::poll_fn(move |context| receiver.poll_recv(context)), ended).boxed()
+        stream::unfold((receiver, task), async |(mut receiver, task)| {
+            if let Some(change) = receiver.recv().await {
+                return Some((change, (receiver, task)));
+            }
+            // The task ends only by a panic, which is passed on to the follower.
+            let Err(error) = task.await;
+            error.try_into_panic().ok().and_then(|panic| resume_unwind(panic))
+        })
+        .boxed()
     }
 
     /// Counts an unreadable object, and logs it at most once an hour.
@@ -216,7 +218,11 @@ impl<K: Followed> Watch<K> {
         self.send(Change::Begins).await;
         let mut pages = Pages::new(self.watcher.api.clone(), self.path.clone(), self.watcher.bounds);
         let version = loop {
-            let Page { objects, resource_version, .. } = self.page(&mut pages).await?;
+            let Page { objects, resource_version, .. } = {
+                // A page takes memory until its objects have been read.
+                let _turn = self.watcher.page.acquire().await;
+                self.watcher.api.in_time(pages.get()).await?
+            };
             if pages.next.is_none() && resource_version.is_empty() {
                 return Err(ClusterError::Malformed);
             }
@@ -229,13 +235,6 @@ impl<K: Followed> Watch<K> {
         };
         self.send(Change::Complete).await;
         self.watch(version).await
-    }
-
-    /// Reads a page and its objects while no other page is read, as a page takes memory until then.
-    async fn page(&self, pages: &mut Pages) -> Result<Page<K>, ClusterError> {
-        let Watcher { api, page: turn, .. } = &self.watcher;
-        let _turn = turn.acquire().await;
-        Ok(api.in_time(pages.get()).await?)
     }
 
     async fn watch(&mut self, mut version: String) -> Result<Infallible, ClusterError> {
