@@ -7,7 +7,6 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use tokio::runtime::Builder;
 
-use super::advice::fix;
 use super::configured::Configured;
 use super::inventory::Shown;
 use super::kubernetes::Access;
