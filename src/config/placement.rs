@@ -1,7 +1,9 @@
 //! Keys of `placement`.
 
+use serde_json::json;
+
 use super::Config;
-use super::reader::{Reader, quoted};
+use super::reader::Reader;
 use super::shape::{Shape, Slot, key};
 use super::values::{label_key, number, platform, platforms};
 use tolerarch_core::image::PlatformSet;
@@ -80,17 +82,12 @@ fn is_chosen_label(text: &str) -> bool {
 }
 
 /// Reports platforms that rely on discovery although it is off, once all keys have been read.
-pub(super) fn check_discovery(config: &Config, reader: &mut Reader) {
-    if config.discover.is_on() {
-        return;
-    }
-    let profiles = config.profiles.iter().map(|(name, profile)| {
-        (format!("profiles[{}].placement.platforms", quoted(name)), &profile.placement)
-    });
-    let top = ("placement.platforms".to_owned(), &config.policy.placement);
-    for (path, rules) in std::iter::once(top).chain(profiles) {
-        if let Some(place) = reader.places.get(&path).cloned().filter(|_| rules.discovered) {
-            reader.fault_at(&path, place, "discovered needs `discover`, which is off".to_owned());
+pub(super) fn check_discovery(config: &mut Config, reader: &mut Reader) {
+    let is_on = config.discover.is_on();
+    config.shape().values(&mut |path, _, value| {
+        let relies = value.domain.word.is_some_and(|word| value.written == json!([word]));
+        if let Some(place) = reader.places.get(path).cloned().filter(|_| relies && !is_on) {
+            reader.fault_at(path, place, "discovered needs `discover`, which is off".to_owned());
         }
-    }
+    });
 }

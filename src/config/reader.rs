@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use super::shape::{Content, Names, Shape, Value};
+use super::shape::{Content, Names, Shape, Value, join};
 use tolerarch_text::yaml::{self, Data, Dialect, Key, Node};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl fmt::Display for FieldError {
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     path: String,
-    faults: Vec<FieldError>,
+    pub(super) faults: Vec<FieldError>,
     pub(super) warnings: Vec<FieldError>,
     /// Places of sections, lists and values, by their path.
     pub(super) places: BTreeMap<String, Location>,
@@ -158,13 +158,10 @@ impl Reader {
     }
 
     fn within(&mut self, step: &str, read: impl FnOnce(&mut Self)) {
-        let length = self.path.len();
-        if !self.path.is_empty() && !step.is_empty() && !step.starts_with('[') {
-            self.path.push('.');
-        }
-        self.path.push_str(step);
+        let path = join(&self.path, step);
+        let outer = std::mem::replace(&mut self.path, path);
         read(self);
-        self.path.truncate(length);
+        self.path = outer;
     }
 
     fn fault(&mut self, place: Location, message: impl Into<String>) {
@@ -180,38 +177,16 @@ impl Reader {
     }
 
     /// Collects the faults of sections and lists as a whole, once all is read; none of a section with a wrong part.
-    pub(super) fn whole(&mut self, Shape { content, faults, warnings }: Shape<'_>) {
-        let mut is_list = false;
-        match content {
-            Content::Section(keys) => {
-                for key in keys {
-                    self.within(key.name, |reader| reader.whole(key.shape));
-                }
+    pub(super) fn whole(&mut self, shape: Shape<'_>) {
+        shape.walk("", false, &mut |path, _, Shape { content, faults, warnings }| {
+            let is_list = matches!(content, Content::Entries(entries) if entries.names().is_none());
+            let spoilt = self.faults.iter().any(|fault| is_within(&fault.path, path));
+            if let Some(place) = self.places.get(path).filter(|_| is_list || !spoilt) {
+                let of = |message| FieldError { path: path.to_owned(), place: place.clone(), message };
+                self.faults.extend(faults.drain(..).map(of));
+                self.warnings.extend(warnings.drain(..).map(of));
             }
-            Content::Entries(entries) => {
-                is_list = entries.names().is_none();
-                entries
-                    .each(&mut |step, shape| self.within(&format!("[{step}]"), |reader| reader.whole(shape)));
-            }
-            Content::Value(_) => {}
-        }
-        let spoilt = self.faults.iter().any(|fault| self.has(&fault.path));
-        if let Some(place) = self.places.get(&self.path).cloned().filter(|_| is_list || !spoilt) {
-            let of = |message| FieldError { path: self.path.clone(), place: place.clone(), message };
-            self.faults.extend(faults.into_iter().map(of));
-            self.warnings.extend(warnings.into_iter().map(of));
-        }
-    }
-
-    /// Takes the faults: in the order of the file, then those of the environment and the flags.
-    pub(super) fn take_faults(&mut self) -> Vec<FieldError> {
-        self.faults.sort_by(|one, other| one.place.cmp(&other.place));
-        std::mem::take(&mut self.faults)
-    }
-
-    /// Returns whether a path is the reader's or below.
-    fn has(&self, path: &str) -> bool {
-        path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        });
     }
 }
 
@@ -238,6 +213,11 @@ pub(super) fn quoted(text: &str) -> String {
 fn step(key: &str) -> String {
     let plain = key.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if plain { key.to_owned() } else { format!("[{}]", quoted(key)) }
+}
+
+/// Returns whether a path is the other one or below it.
+fn is_within(path: &str, other: &str) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 fn place(node: &Node) -> Location {

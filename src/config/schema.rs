@@ -6,7 +6,7 @@ use super::Config;
 use super::shape::{Content, Shape, Slot, Value, is_empty};
 
 pub fn schema() -> String {
-    let mut whole = of(Config::default().shape());
+    let (mut whole, _) = of(Config::default().shape());
     if let Some(object) = whole.as_object_mut() {
         object.insert("$schema".into(), "http://json-schema.org/draft-07/schema#".into());
         object.insert("title".into(), "The configuration of tolerarch".into());
@@ -14,18 +14,23 @@ pub fn schema() -> String {
     format!("{:#}\n", or_null(whole))
 }
 
-fn of(shape: Shape<'_>) -> Json {
-    let (mut schema, default) = match shape.content {
+/// Returns the schema of a shape, and its content in the form of the file, without entries that the user names.
+fn of(shape: Shape<'_>) -> (Json, Json) {
+    let (mut schema, written) = match shape.content {
         Content::Section(keys) => {
-            let mut properties = Object::new();
+            let (mut properties, mut members) = (Object::new(), Object::new());
             for key in keys {
-                let mut property = or_null(of(key.shape));
+                let (schema, written) = of(key.shape);
+                let mut property = or_null(schema);
                 let restart = if key.at_start { " (a change takes effect at the next start)" } else { "" };
                 property["description"] = format!("{}{restart}", key.doc).into();
                 properties.insert(key.name.to_owned(), property);
+                if !written.is_null() {
+                    members.insert(key.name.to_owned(), written);
+                }
             }
             let section = json!({"type": "object", "additionalProperties": false, "properties": properties});
-            (section, Json::Null)
+            return (section, members.into());
         }
         Content::Value(Value { domain, written, .. }) => {
             let many = json!({"type": "array", "items": domain.schema});
@@ -37,21 +42,20 @@ fn of(shape: Shape<'_>) -> Json {
             (schema, written)
         }
         Content::Entries(entries) => {
-            let default = Shape::entries(entries).written();
-            let mut entry = Json::Null;
+            let (mut items, mut entry) = (Vec::new(), Json::Null);
+            entries.each(&mut |_, item| items.push(of(item).1));
             // Nobody reads the entries again.
-            let _ = entries.add(String::new(), &mut |shape| entry = of(shape));
-            let schema = match entries.names() {
-                None => json!({"type": "array", "items": entry}),
-                Some(_) => json!({"type": "object", "additionalProperties": or_null(entry)}),
-            };
-            (schema, default)
+            let _ = entries.add(String::new(), &mut |shape| entry = of(shape).0);
+            match entries.names() {
+                None => (json!({"type": "array", "items": entry}), items.into()),
+                Some(_) => (json!({"type": "object", "additionalProperties": or_null(entry)}), Json::Null),
+            }
         }
     };
-    if !is_empty(&default) {
-        schema["default"] = default;
+    if !is_empty(&written) {
+        schema["default"] = written.clone();
     }
-    schema
+    (schema, written)
 }
 
 /// Allows null in a schema: a key without a value keeps its default.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde_json::{Map as Object, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 /// Part of the configuration that can be filled and printed.
 pub(super) trait Slot {
@@ -162,48 +162,32 @@ impl<'a> Shape<'a> {
         self
     }
 
-    /// Returns the content in the form of the file, without entries to which the user gives names.
-    pub(super) fn written(self) -> Json {
-        match self.content {
-            Content::Value(value) => value.written,
-            Content::Section(keys) => {
-                let members = keys.into_iter().map(|key| (key.name.to_owned(), key.shape.written()));
-                members.filter(|(_, value)| !value.is_null()).collect::<Object<_, _>>().into()
-            }
-            Content::Entries(entries) if entries.names().is_some() => Json::Null,
-            Content::Entries(entries) => {
-                let mut items = Vec::new();
-                entries.each(&mut |_, item| items.push(item.written()));
-                items.into()
-            }
-        }
-    }
-
-    /// Visits this shape and all below it: the path, and whether a change takes effect only at the next start.
+    /// Visits all below this shape, then the shape: the path, and whether a change takes effect only at the next start.
     pub(super) fn walk(
         mut self,
         path: &str,
         at_start: bool,
-        visit: &mut dyn FnMut(&str, bool, &mut Content<'_>),
+        visit: &mut dyn FnMut(&str, bool, &mut Shape<'_>),
     ) {
-        visit(path, at_start, &mut self.content);
-        match self.content {
+        match &mut self.content {
             Content::Value(_) => {}
             Content::Section(keys) => {
-                for key in keys {
+                for key in keys.drain(..) {
                     key.shape.walk(&join(path, key.name), key.at_start, visit);
                 }
             }
             Content::Entries(entries) => {
-                entries.each(&mut |step, shape| shape.walk(&format!("{path}[{step}]"), at_start, visit));
+                entries
+                    .each(&mut |step, shape| shape.walk(&join(path, &format!("[{step}]")), at_start, visit));
             }
         }
+        visit(path, at_start, &mut self);
     }
 
     /// Visits all values, those of entries included.
     pub(super) fn values(self, visit: &mut dyn FnMut(&str, bool, &mut Value<'_>)) {
-        self.walk("", false, &mut |path, at_start, content| {
-            if let Content::Value(value) = content {
+        self.walk("", false, &mut |path, at_start, shape| {
+            if let Content::Value(value) = &mut shape.content {
                 visit(path, at_start, value);
             }
         });
@@ -214,8 +198,10 @@ fn holding<T: Into<String>>(all: impl IntoIterator<Item = (bool, T)>) -> impl It
     all.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.into())
 }
 
-pub(super) fn join(section: &str, key: &str) -> String {
-    if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") }
+/// Returns the path of a key, of an index or name in brackets, or with an empty step the path itself.
+pub(super) fn join(path: &str, step: &str) -> String {
+    let is_key = !path.is_empty() && !step.is_empty() && !step.starts_with('[');
+    format!("{path}{}{step}", if is_key { "." } else { "" })
 }
 
 pub(super) type Visit<'v> = &'v mut dyn FnMut(Shape<'_>);

@@ -72,18 +72,21 @@ impl Sources {
             reader.set(&mut config, path, value, Location::Flag(name));
         }
         profiles::inherit(&mut config, document.as_ref(), &mut reader);
-        placement::check_discovery(&config, &mut reader);
+        placement::check_discovery(&mut config, &mut reader);
         reader.whole(config.shape());
-        match reader.take_faults() {
-            faults if !faults.is_empty() => Err(faults),
-            _ => Ok(Loaded { config, reader, file: self.file.clone() }),
+        // In the order of the file, then those of the environment and the flags.
+        reader.faults.sort_by(|one, other| one.place.cmp(&other.place));
+        if reader.faults.is_empty() {
+            Ok(Loaded { config, reader, file: self.file.clone() })
+        } else {
+            Err(reader.faults)
         }
     }
 
     /// Applies the environment, except for the variables that Kubernetes adds for a Service called tolerarch.
     fn environment(&self, config: &mut Config, reader: &mut Reader) {
         let (mut keys, mut scattered) = (BTreeMap::new(), Vec::new());
-        config.shape().walk("", false, &mut |path, _, content| match content {
+        config.shape().walk("", false, &mut |path, _, shape| match shape.content {
             _ if path.contains('[') => {}
             Content::Section(_) => {}
             Content::Entries(_) => scattered.push(variable(path)),
@@ -102,11 +105,8 @@ impl Sources {
                     Some(near) => format!("no key has this variable; did you mean {}{near}", Self::PREFIX),
                     None => "no key has this variable; pools and hosts are set in the file".to_owned(),
                 };
-                if self.tolerant {
-                    reader.warnings.push(FieldError { path: name, place, message });
-                } else {
-                    reader.fault_at(&name, place, message);
-                }
+                let found = if self.tolerant { &mut reader.warnings } else { &mut reader.faults };
+                found.push(FieldError { path: name, place, message });
             }
         }
     }
