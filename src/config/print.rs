@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 use super::Config;
 use super::reader::Location;
 use super::shape::{Content, Entries, Names, Shape, Slot, join};
+use tolerarch_text::yaml::{self, Data, Dialect, Node};
 
 /// Column where comments begin, if there is room.
 const COLUMN: usize = 44;
@@ -16,7 +17,15 @@ pub(super) type Origins<'a> = (&'a str, &'a BTreeMap<String, Location>);
 
 /// Returns every key with its default and its meaning.
 pub fn explained() -> String {
-    print(Config::default(), None)
+    let mut config = Config::default();
+    config.shape().walk("", false, &mut |_, _, shape| {
+        let Content::Entries(entries) = &mut shape.content else { return };
+        if let Some(Names { example, .. }) = entries.names() {
+            // A default has no entries with names, so there can be one with any name.
+            let _ = entries.add(example.to_owned(), &mut |_| {});
+        }
+    });
+    print(config, None)
 }
 
 /// Renders all values, each with its source or, without origins, with its meaning.
@@ -70,9 +79,8 @@ impl Printer<'_> {
     }
 
     fn entries(&mut self, entries: &mut dyn Entries, indent: usize, path: &str) {
-        let names = entries.names();
-        let (is_list, is_explained) = (names.is_none(), self.origins.is_none());
-        let mut entry = |step: &str, shape: Shape<'_>| {
+        let is_list = entries.names().is_none();
+        entries.each(&mut |step, shape| {
             let (start, path) = (self.text.len(), format!("{path}[{step}]"));
             if is_list {
                 self.keys(shape, indent + 2, &path);
@@ -81,18 +89,7 @@ impl Printer<'_> {
             } else {
                 self.shape(step, shape, indent, &path, "");
             }
-        };
-        match names.filter(|_| is_explained) {
-            Some(Names { example, .. }) => {
-                // A new scalar has no value to print. Nobody reads the entries again.
-                let _ = entries.add(example.to_owned(), &mut |shape| {
-                    if matches!(shape.content, Content::Section(_)) {
-                        entry(&format!("{example:?}"), shape);
-                    }
-                });
-            }
-            None => entries.each(&mut entry),
-        }
+        });
     }
 
     fn line(&mut self, text: &str, comment: &str) {
@@ -124,16 +121,10 @@ pub(super) fn shown(value: &Json) -> String {
         text.bytes().all(body)
             && text.bytes().any(|b| b.is_ascii_alphabetic() || b == b'/')
             && text.starts_with(|c: char| c == '/' || c.is_ascii_alphanumeric())
-            && !is_special(text)
+            && matches!(
+                yaml::read(text, Dialect::Kubernetes).as_deref(),
+                Ok([Node { data: Data::Text(_), .. }])
+            )
     };
     value.as_str().filter(plain).map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// Returns whether any version of YAML reads this as something other than a text.
-fn is_special(text: &str) -> bool {
-    const WORDS: [&str; 10] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan"];
-    WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
-        || text.parse::<f64>().is_ok()
-        || text.starts_with("0x")
-        || text.starts_with("0o")
 }
