@@ -1,9 +1,7 @@
 //! Pools of the configuration, checked so that no Pod can fail by a pool's additions.
 
-use clap::ValueEnum;
-
 use super::shape::{Entries, Named, Names, Shape, Slot, Visit, key};
-use super::values::{Kind, Scalar, choice, label_key, label_value, number, one_of, pool_name};
+use super::values::{Kind, Scalar, label_key, label_value, named, number, one_of, pool_name};
 use tolerarch_core::image::{Platform, PlatformSet};
 use tolerarch_core::pod::{Toleration, is_label_key};
 use tolerarch_core::policy::{Pool, PoolPreference};
@@ -37,17 +35,13 @@ impl Entries for Vec<Pool> {
     }
 }
 
-/// Pools as managed clusters and autoscalers have them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Preset {
-    /// GKE's Arm nodes, which have arm64 only, behind GKE's own taint.
-    Gke,
-    /// Karpenter's NodePool for both architectures, as in the README.
-    Karpenter,
-}
+/// Pool as managed clusters and autoscalers have it.
+#[derive(Clone, PartialEq)]
+struct Preset(Pool);
 
-impl Preset {
-    fn pool(self) -> Pool {
+impl Scalar for Preset {
+    fn kind() -> Kind<Self> {
+        // GKE's Arm nodes have arm64 only, behind GKE's own taint.
         let arm64 = Toleration {
             key: "kubernetes.io/arch".into(),
             operator: "Equal".into(),
@@ -55,15 +49,15 @@ impl Preset {
             effect: "NoSchedule".into(),
             toleration_seconds: None,
         };
-        match self {
-            Self::Gke => Pool {
-                name: "gke".into(),
-                platforms: PlatformSet::serving(&Platform::new("linux", "arm64", "")),
-                tolerations: vec![arm64],
-                ..Pool::default()
-            },
-            Self::Karpenter => Pool { name: "karpenter".into(), ..Pool::default() },
-        }
+        let gke = Pool {
+            name: "gke".into(),
+            platforms: PlatformSet::serving(&Platform::new("linux", "arm64", "")),
+            tolerations: vec![arm64],
+            ..Pool::default()
+        };
+        // A NodePool for both architectures, as in the README.
+        let karpenter = Pool { name: "karpenter".into(), ..Pool::default() };
+        named([("gke", Self(gke)), ("karpenter", Self(karpenter))])
     }
 }
 
@@ -83,18 +77,12 @@ impl Default for Entry {
 impl From<Entry> for Pool {
     fn from(Entry { preset, mut pool }: Entry) -> Self {
         pool.prefer.take_if(|prefer| *prefer == PoolPreference::default());
-        if let Some(Pool { name, platforms, tolerations, .. }) = preset.map(Preset::pool) {
+        if let Some(Preset(Pool { name, platforms, tolerations, .. })) = preset {
             pool.name = Some(pool.name).filter(|own| !own.is_empty()).unwrap_or(name);
             pool.platforms = Some(pool.platforms).filter(|own| !own.is_empty()).unwrap_or(platforms);
             pool.tolerations = Some(pool.tolerations).filter(|own| !own.is_empty()).unwrap_or(tolerations);
         }
         pool
-    }
-}
-
-impl Scalar for Preset {
-    fn kind() -> Kind<Self> {
-        choice()
     }
 }
 

@@ -236,7 +236,7 @@ impl Scalar for Require {
     }
 }
 
-fn named<T, N>(all: impl IntoIterator<Item = (N, T)>) -> Kind<T>
+pub(super) fn named<T, N>(all: impl IntoIterator<Item = (N, T)>) -> Kind<T>
 where
     T: Clone + PartialEq + 'static,
     N: Into<String>,
@@ -294,10 +294,9 @@ pub(super) fn pool_name() -> Kind<String> {
 }
 
 pub(super) fn platform() -> Kind<PlatformSet> {
-    let all: Vec<String> = PlatformSet::ALL.to_string().split(", ").map(str::to_owned).collect();
     Kind::new(
         format!("a platform that nodes can have: {}", PlatformSet::ALL),
-        json!({"enum": all}),
+        json!({"enum": PlatformSet::ALL}),
         |text| text.parse().ok(),
         |own: &PlatformSet| if own.is_empty() { Json::Null } else { json!(own.to_string()) },
     )
@@ -321,8 +320,7 @@ pub(super) fn platforms<'a>(known: &'a mut PlatformSet, mut discovered: Option<&
         domain.word = Some(WORD);
         read = Box::new(|text| if text == WORD { Some(PlatformSet::EMPTY) } else { text.parse().ok() });
     }
-    let all = if discovered.as_deref() == Some(&true) { WORD.to_owned() } else { known.to_string() };
-    let written = all.split(", ").filter(|_| !known.is_empty()).collect();
+    let written = if discovered.as_deref() == Some(&true) { json!([WORD]) } else { json!(known) };
     value(domain, read, written, move |sets| {
         let has_word = sets.contains(&PlatformSet::EMPTY);
         *known = match has_word {
