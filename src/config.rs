@@ -20,7 +20,7 @@ mod values;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -130,7 +130,11 @@ pub enum ConfigError {
     #[error("{file}: cannot be read: {cause}")]
     Read { file: PathBuf, cause: std::io::Error },
     /// The file is not YAML, or the file or the environment has invalid values.
-    #[error("{} is not valid:{}", named(file.as_deref()), .faults.iter().map(|f| format!("\n  {f}")).collect::<String>())]
+    #[error(
+        "the configuration{} is not valid:{}",
+        .file.iter().map(|file| format!(" {}", file.display())).collect::<String>(),
+        .faults.iter().map(|fault| format!("\n  {fault}")).collect::<String>()
+    )]
     Faults { file: Option<PathBuf>, faults: Vec<FieldError> },
 }
 
@@ -173,13 +177,6 @@ impl Config {
             Verify::Config => Verified { configs: named, ..Verified::default() },
         }
     }
-}
-
-fn named(file: Option<&Path>) -> String {
-    file.map_or_else(
-        || "the configuration".to_owned(),
-        |file| format!("the configuration {}", file.display()),
-    )
 }
 
 #[cfg(test)]

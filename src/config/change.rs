@@ -69,8 +69,6 @@ impl Config {
                 files.extend(value.files());
             }
         });
-        files.sort();
-        files.dedup();
         files
     }
 }

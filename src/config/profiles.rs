@@ -8,7 +8,7 @@ use super::shape::{Named, Names, Shape, Slot, key};
 use super::values::pool_name;
 use tolerarch_core::pod::is_label_value;
 use tolerarch_core::policy::{Mode, PlacementRules, Policy, Pool, UNKNOWN_PROFILE};
-use tolerarch_text::yaml::{Data, Node};
+use tolerarch_text::yaml::Node;
 
 /// Settings of a profile; keys that the profile leaves out have the values of the top level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,16 +62,13 @@ impl Profile {
 /// Reads the profiles again, over the top level, whose settings are complete once environment and flags are applied.
 pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut Reader) {
     let top = Profile::of(config);
-    let Some(Data::Map(members)) = document.and_then(|node| node.get("profiles")).map(|node| &node.data)
-    else {
-        return;
-    };
-    for (name, node) in members {
-        let Some(own) = config.profiles.get_mut(&name.text) else { continue };
+    for (name, own) in &mut config.profiles {
         *own = top.clone();
-        // The first reading has reported the faults of the profile.
-        Reader::default().fill(node, own.shape());
-        let path = format!("profiles[{}].pools", quoted(&name.text));
+        if let Some(node) = document.and_then(|document| document.at(&["profiles", name])) {
+            // The first reading has reported the faults of the profile.
+            Reader::default().fill(node, own.shape());
+        }
+        let path = format!("profiles[{name:?}].pools");
         let Some(place) = reader.places.get(&path).cloned() else { continue };
         own.opens_discovered = false;
         // With discovery, a pool that is not configured may be in the cluster.

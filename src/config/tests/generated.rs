@@ -1,6 +1,7 @@
 //! Files that are generated from the keys: the schema and the reference in the documentation. `UPDATE=1 cargo test
 //! config` writes both.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
