@@ -7,23 +7,12 @@ mod ownership;
 mod preference;
 mod steering;
 
-pub use edits::{ANNOTATION_BYTES, Edits};
+pub use edits::{ANNOTATION_BYTES, Edits, Placement};
 pub use ownership::{Ownership, distinct};
 
 use crate::pod::{Pod, Toleration};
 use crate::policy::{Policy, Pool, Verdicts};
 use ownership::names;
-
-#[derive(Debug)]
-pub struct Placement<'a> {
-    /// The pools that are open to the Pod by managed tolerations after this pass.
-    pub opened: Vec<&'a Pool>,
-    /// Set if a managed addition steers the Pod after this pass.
-    pub is_steered: bool,
-    /// Set if the Pod would be steered if its images had a platform in common.
-    pub is_nowhere: bool,
-    pub edits: Edits<'a>,
-}
 
 /// Returns whether the Pod tolerates every pool by itself and is not steered, so that its images do not matter.
 pub(crate) fn is_needless(pod: &Pod<'_>, Policy { pools, placement, .. }: &Policy) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::pod::{Kept, Pod, REASON_KEY, Toleration};
+use crate::policy::Pool;
 
 /// Maximal bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
 pub const ANNOTATION_BYTES: usize = 256 << 10;
@@ -12,6 +13,17 @@ pub const ANNOTATION_BYTES: usize = 256 << 10;
 pub(super) const OBJECT: usize = (1536 - 16) << 10;
 /// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
 const AROUND: usize = 128;
+
+#[derive(Debug)]
+pub struct Placement<'a> {
+    /// The pools that are open to the Pod by managed tolerations after this pass.
+    pub opened: Vec<&'a Pool>,
+    /// Set if a managed addition steers the Pod after this pass.
+    pub is_steered: bool,
+    /// Set if the Pod would be steered if its images had a platform in common.
+    pub is_nowhere: bool,
+    pub edits: Edits<'a>,
+}
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Edits<'a> {
