@@ -17,7 +17,7 @@ use super::snapshot::{Live, files};
 use crate::config::{Config, ConfigError, Sources};
 use tolerarch_support::file;
 use tolerarch_support::health::{Reported, State};
-use tolerarch_support::logging::Levels;
+use tolerarch_support::logging::{Levels, targets};
 use tolerarch_support::metrics::outcome;
 use tolerarch_support::sync::Mutex;
 
@@ -115,7 +115,8 @@ impl Follower {
         match reloaded {
             Ok(kept) => {
                 let config = self.live.config();
-                self.levels.set(config.log.level);
+                // Fails only if logging has ended.
+                let _ = self.levels.reload(targets(config.log.level));
                 let changes = config.changes(&old).join(", ");
                 if kept.is_empty() {
                     tracing::info!(changes, "configuration reloaded");

@@ -83,10 +83,6 @@ impl Budget {
         Reservation { budget: self.clone(), since, holder: None }
     }
 
-    pub fn nothing(&self) -> Read {
-        Read { bytes: Bytes::new(), reservation: self.reserve(Instant::now()) }
-    }
-
     /// Reads at most `limit` bytes, arriving since `begun`. The buffer grows as bytes arrive, to twice as many at most.
     pub async fn read<B>(
         &self,

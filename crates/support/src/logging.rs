@@ -36,19 +36,13 @@ pub enum Level {
     Trace,
 }
 
-pub struct Levels(pub(crate) reload::Handle<Targets, Registry>);
-
-impl Levels {
-    pub fn set(&self, level: Level) {
-        // Fails only if logging has ended.
-        let _ = self.0.reload(targets(level));
-    }
-}
+/// Handle of the filter of a service's lines, which changes with the configuration.
+pub type Levels = reload::Handle<Targets, Registry>;
 
 /// Target of the lines about failed lookups.
 const LOOKUPS: &str = "tolerarch_images::resolver::lookup";
 
-pub(crate) fn targets(level: Level) -> Targets {
+pub fn targets(level: Level) -> Targets {
     let level = match level {
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,
@@ -76,7 +70,7 @@ pub fn start(level: Level, format: Format) -> (Flush, Levels) {
     let (queue, flush) = queue::start(format);
     let (filter, levels) = reload::Layer::new(targets(level));
     begin(filter, Line { format, timed: true }, queue);
-    (flush, Levels(levels))
+    (flush, levels)
 }
 
 fn begin<W>(filter: impl Filter<Registry> + Send + Sync + 'static, line: Line, writer: W)

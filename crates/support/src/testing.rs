@@ -16,10 +16,8 @@ impl<K, V> SingleFlight<K, V> {
     }
 }
 
-impl Levels {
-    pub fn detached() -> Self {
-        Self(reload::Layer::new(targets(Level::Info)).1)
-    }
+pub fn detached_levels() -> Levels {
+    reload::Layer::new(targets(Level::Info)).1
 }
 
 /// How long a test may wait for time that it does not let pass, before time passes by itself and the test fails.

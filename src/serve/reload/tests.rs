@@ -18,6 +18,7 @@ use tolerarch_engine::decide::{Snapshot, Wait};
 use tolerarch_engine::lessons::Lessons;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::metrics::Metrics;
+use tolerarch_support::testing::detached_levels;
 use tolerarch_webhook::admission::Webhook;
 
 /// A ConfigMap volume as the kubelet lays it out.
@@ -235,7 +236,7 @@ impl Followed {
         let metrics = Metrics::new([]).unwrap();
         let families = Families::register(&metrics, &metrics).unwrap();
         let live = Live::begin(config, None, families, sources.environment.clone(), None).unwrap();
-        let follower = Follower::new(live, sources, Levels::detached(), seen).unwrap();
+        let follower = Follower::new(live, sources, detached_levels(), seen).unwrap();
         Self { root, metrics, follower, state: State::Healthy }
     }
 

@@ -198,7 +198,8 @@ impl Transport {
             // Read so that the connection can be used again, and as the body may say what the status does not.
             let read = self.bodies.read(body, ERROR, Instant::now(), None);
             let read = timeout(ERROR_TIME, read).await.ok().and_then(Result::ok);
-            let body = read.unwrap_or_else(|| self.bodies.nothing());
+            let reservation = self.bodies.reserve(Instant::now());
+            let body = read.unwrap_or(Read { bytes: Bytes::new(), reservation });
             return Ok(HttpResponse { status: head.status, headers: head.headers, body });
         }
         let encoding = head.headers.get(CONTENT_ENCODING).map(|encoding| encoding.as_bytes().trim_ascii());
