@@ -59,7 +59,11 @@ impl Survey {
             }
         };
         let (owners, nodes, namespaces) = join3(owners, client.list::<Node>(Node::PATH), namespaces).await;
-        let known = |node: Node| Some((node.name().to_owned(), platform(&node)?));
+        let known = |node: Node| {
+            let os = if node.os.is_empty() { "linux" } else { &node.os };
+            let platform: PlatformSet = format!("{os}/{}", node.architecture).parse().ok()?;
+            Some((node.name().to_owned(), platform))
+        };
         let nodes = nodes.map(|nodes| nodes.into_iter().filter_map(known).collect());
         let nodes = nodes.map_err(|error| {
             notes.push(format!("nodes cannot be listed, so no Pod is found misplaced: {error}"));
@@ -74,8 +78,8 @@ impl Survey {
         };
         notes.extend(client.take_left_out());
         let PodIndex { mut pods, shapes, .. } = index;
-        for pod in pods.iter_mut().filter(|pod| pod.is_between) {
-            if let Some(above) = owners.get(&pod.controller) {
+        for pod in &mut pods {
+            if let Some(above) = pod.between.as_ref().and_then(|controller| owners.get(controller)) {
                 pod.workload = Arc::clone(above);
             }
         }
@@ -97,18 +101,12 @@ impl Survey {
     }
 }
 
-/// Returns the platform of a node, if it is one of the known platforms.
-fn platform(node: &Node) -> Option<PlatformSet> {
-    let os = if node.os.is_empty() { "linux" } else { &node.os };
-    format!("{os}/{}", node.architecture).parse().ok()
-}
-
 /// Returns the owners of the Pods' controllers, from the API server; from the controllers' names if those may not be
 /// listed.
-async fn owners(
+async fn owners<'i>(
     client: &UserClient,
     namespace: Option<&str>,
-    index: &PodIndex,
+    index: &'i PodIndex,
     notes: &mut Vec<String>,
 ) -> HashMap<Arc<Workload>, Arc<Workload>> {
     let mut owners = HashMap::new();
@@ -117,9 +115,10 @@ async fn owners(
         (ReplicaSet::KIND, ReplicaSet::URL_PATH_SEGMENT, ReplicaSet::url_path(&(), namespace)),
         (Job::KIND, Job::URL_PATH_SEGMENT, Job::url_path(&(), namespace)),
     ] {
-        let of_kind = |pod: &&IndexedPod| pod.is_between && &*pod.controller.kind == kind;
-        let pods = || index.pods.iter().filter(of_kind);
-        let wanted: HashSet<Arc<Workload>> = pods().map(|pod| Arc::clone(&pod.controller)).collect();
+        let of_kind =
+            |pod: &'i IndexedPod| Some((pod, pod.between.as_ref().filter(|own| &*own.kind == kind)?));
+        let pods = || index.pods.iter().filter_map(of_kind);
+        let wanted: HashSet<Arc<Workload>> = pods().map(|(_, own)| Arc::clone(own)).collect();
         if wanted.is_empty() {
             continue;
         }
@@ -131,11 +130,11 @@ async fn owners(
         let read = client.pages(&path, |_, items| owners.extend(items.into_iter().filter_map(entry)));
         let Err(error) = read.await else { continue };
         notes.push(format!("{plural} cannot be listed, so workloads are named after their Pods: {error}"));
-        for pod in pods() {
+        for (pod, controller) in pods() {
             let facts = pod.shape.and_then(|shape| index.shapes.all.get(shape)).map(|shape| &shape.pod);
             let Some((kind, name)) = facts.and_then(|facts| facts.owner_above()) else { continue };
-            let known = owners.entry(Arc::clone(&pod.controller));
-            known.or_insert_with_key(|controller| workload(&controller.namespace, kind, name).into());
+            let known = owners.entry(Arc::clone(controller));
+            known.or_insert_with(|| workload(&controller.namespace, kind, name).into());
         }
     }
     owners

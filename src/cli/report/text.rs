@@ -45,8 +45,6 @@ fn lines(section: &Section, width: Option<usize>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::cli::output::tests::plain;
     use tolerarch_core::image::LookupError;
@@ -76,10 +74,9 @@ mod tests {
                 name: name.as_str().into(),
             };
             let requests = Amount { cpu_millis: 1234, memory_bytes: 5 << 30, pods: 1 };
-            let (node, workload) = (Some(name.as_str().into()), Arc::new(workload));
-            let (name, controller) = (name.into(), Arc::clone(&workload));
-            let (is_between, shape) = (false, None);
-            let pod = IndexedPod { name, controller, is_between, workload, shape, requests, node };
+            let (name, node, workload) = (name.as_str().into(), Some(name.as_str().into()), workload.into());
+            let (between, shape) = (None, None);
+            let pod = IndexedPod { name, between, workload, shape, requests, node };
             pods.push((pod, judgement));
         }
         let platform = Some("linux/arm64".parse().unwrap());

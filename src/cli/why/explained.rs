@@ -104,8 +104,9 @@ impl Explained {
             today.lacks_pull_secrets = false;
         }
         let is_of_object = |pod: &&IndexedPod| {
-            let owners = [&pod.workload, &pod.controller].map(|owner| (&*owner.kind, &*owner.name));
-            owners.into_iter().chain([("Pod", &*pod.name)]).any(|one| one == (&*kind, &*name))
+            let owners = [Some(&pod.workload), pod.between.as_ref()].into_iter().flatten();
+            let owners = owners.map(|owner| (&*owner.kind, &*owner.name));
+            owners.chain([("Pod", &*pod.name)]).any(|one| one == (&*kind, &*name))
         };
         let pods = survey
             .pods

@@ -28,12 +28,11 @@ impl PodIndex {
         let shape = Shape::of(&mut pod, &namespace, None).and_then(|shape| self.shapes.place(shape));
         let (kind, name) = pod.controller().map_or(("Pod", pod.name()), |owner| (&owner.kind, &owner.name));
         let kind = intern(&mut self.texts, kind);
-        let controller = intern(&mut self.controllers, Workload { namespace, kind, name: name.into() });
+        let workload = intern(&mut self.controllers, Workload { namespace, kind, name: name.into() });
         self.pods.push(IndexedPod {
             name: pod.name().into(),
-            workload: Arc::clone(&controller),
-            controller,
-            is_between: pod.controller().is_some_and(is_between),
+            between: pod.controller().filter(|owner| is_between(owner)).map(|_| Arc::clone(&workload)),
+            workload,
             shape,
             requests: Amount::of(&pod),
             node: pod.node.as_deref().map(|name| intern(&mut self.texts, name)),

@@ -91,11 +91,9 @@ impl Workload {
 #[derive(Debug, PartialEq)]
 pub struct IndexedPod {
     pub name: Box<str>,
-    /// Controller of the Pod, or the Pod itself if it has none.
-    pub controller: Arc<Workload>,
-    /// Set if there usually is an owner above the controller: it is a ReplicaSet or a Job.
-    pub is_between: bool,
-    /// Owner above the controller, as far as the cluster has been asked for it; otherwise the controller.
+    /// Controller of the Pod if there usually is an owner above it: a ReplicaSet or a Job.
+    pub between: Option<Arc<Workload>>,
+    /// Owner above the controller, as far as the cluster has been asked for it; else the controller, else the Pod.
     pub workload: Arc<Workload>,
     /// Place of the Pod's shape; `None` if the Pod cannot be read within the limits on untrusted input.
     pub shape: Option<usize>,

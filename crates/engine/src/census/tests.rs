@@ -35,8 +35,7 @@ fn judge(policy: &Policy, pod: &Value, images: &[(&str, Known)]) -> Judgement {
 /// A Pod on a node, whose platform the caller of [`Summary::of`] knows.
 fn indexed(name: &str, workload: Workload, requests: Amount) -> IndexedPod {
     let (workload, node) = (Arc::new(workload), Some("n".into()));
-    let controller = Arc::clone(&workload);
-    IndexedPod { name: name.into(), controller, is_between: false, workload, shape: None, requests, node }
+    IndexedPod { name: name.into(), between: None, workload, shape: None, requests, node }
 }
 
 fn pod(spec: &Value) -> Value {
