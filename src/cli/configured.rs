@@ -1,13 +1,12 @@
 //! Configuration of a command: that of the named file, otherwise that of the cluster. Files that the configuration
 //! names and this machine lacks, as only the Pods have them, become notes.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use tokio::time::{Duration, timeout};
 
-use super::doctor::{Installed, configured, ignored_labels};
+use super::doctor::{Installed, configured};
 use super::kubernetes::{Access, get};
 use super::{Shared, personal, warn};
 use crate::config::{Config, ConfigError, Sources};
@@ -18,14 +17,6 @@ use tolerarch_kubernetes::cluster::{ConfigMap, Scope, UserClient, record};
 
 /// Maximal wait of a command that needs no cluster for the configuration of one.
 const WAIT: Duration = Duration::from_secs(5);
-
-/// Note on pull secrets, which are read through another client.
-const SECRETS_ELSEWHERE: &str = "pull secrets are not read with --kubeconfig or --context, only with KUBECONFIG and its current context, so \
-    images that need them may be denied";
-
-/// Note on plugins: writers of a cluster's ConfigMap must not choose the programs that run on this machine.
-const PROVIDERS_OF_CLUSTER: &str = "credentials.providers: programs that the cluster names are not run here, so their credentials are not used; \
-    --config takes a file that names them";
 
 /// What decides besides the images: the configuration and, of a cluster, what its webhook goes by.
 pub(super) struct Configured {
@@ -64,14 +55,16 @@ impl Shared {
         // Repeated, as none of the files that the configuration names may be left.
         personal(&mut config, &self.environment);
         let providers = &mut config.credentials.providers;
+        // Writers of a cluster's ConfigMap must not choose the programs that run on this machine.
         if matches!(found, Some(Ok(_))) && *providers != ProviderSettings::default() {
             *providers = ProviderSettings::default();
-            notes.push(PROVIDERS_OF_CLUSTER.to_owned());
+            notes.push("credentials.providers: programs that the cluster names are not run here, so their credentials are not used; --config takes a file that names them".to_owned());
         }
         let pull_secrets = &mut config.credentials.pull_secrets;
+        // Pull secrets are read through another client.
         if *pull_secrets && access.is_some_and(Access::is_named) {
             *pull_secrets = false;
-            notes.push(SECRETS_ELSEWHERE.to_owned());
+            notes.push("pull secrets are not read with --kubeconfig or --context, only with KUBECONFIG and its current context, so images that need them may be denied".to_owned());
         }
         Ok(Configured { config, lessons: Lessons::default(), reviewed: None, notes })
     }
@@ -124,17 +117,6 @@ impl Access {
             Err(_) => None,
         };
         shared.load(Some(self), unreached.as_deref().map(Err))
-    }
-}
-
-impl Configured {
-    /// Returns notes on labels of a namespace that are ignored.
-    pub(super) fn ignored(&self, labels: Option<&BTreeMap<String, String>>) -> Vec<String> {
-        let known = self.reviewed.as_ref().zip(labels);
-        let ignored = known.map(|(called, labels)| ignored_labels(called, labels));
-        let note =
-            |(key, value)| format!("{key}={value} means nothing as a label of a namespace: it is ignored");
-        ignored.into_iter().flatten().map(note).collect()
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) struct PoolState {
     pub(super) lacks: Option<PlatformSet>,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct ImageState {
     pub(super) image: String,
     /// Platforms of nodes on which the image runs, without those where the image has failed.

@@ -2,7 +2,6 @@
 //! image, and records the requests to registries.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::join_all;
@@ -69,11 +68,13 @@ struct Inspected {
     image: String,
     reference: Result<ImageRef, ReferenceError>,
     examined: Examined,
+    /// Facts about the image.
+    state: ImageState,
     error: Option<String>,
     /// Source of the image's platforms: `overrides`, or the origin that served the manifest.
     source: Option<String>,
     trace: Trace,
-    milliseconds: u64,
+    milliseconds: u128,
 }
 
 impl Inspected {
@@ -83,7 +84,8 @@ impl Inspected {
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
         let pod = Pod::of_value(&pod).unwrap_or_default();
         let policy = &session.snapshot.policy;
-        let examined = session.examine(policy, namespace, &pod).await;
+        let mut examined = session.examine(policy, namespace, &pod).await;
+        let state = examined.images.pop().unwrap_or_default();
         let overrides = pod.images().first().is_some_and(|usage| policy.override_for(usage).is_some());
         let trace = reference.as_ref().map(|image| session.traces.of(image)).unwrap_or_default();
         let error = reference.as_ref().map_or_else(|error| Some(error.to_string()), |_| cause(&trace));
@@ -93,21 +95,17 @@ impl Inspected {
         let request = trace.requests.iter().find(brought);
         let origin = || Some(request?.url.origin().ascii_serialization());
         let source = if overrides { Some("overrides".to_owned()) } else { origin() };
-        let milliseconds = milliseconds(begun.elapsed());
-        Self { image: given.to_owned(), reference, examined, error, source, trace, milliseconds }
+        let milliseconds = begun.elapsed().as_millis();
+        Self { image: given.to_owned(), reference, examined, state, error, source, trace, milliseconds }
     }
 
     fn is_unknown(&self) -> bool {
         FailOn::of(self.examined.reason).contains(&FailOn::Unknown)
     }
 
-    fn state(&self) -> Option<&ImageState> {
-        self.examined.images.first()
-    }
-
     /// Returns the JSON form. Members are added, never renamed.
     fn json(&self) -> Value {
-        let Self { image, reference, examined, trace, milliseconds, .. } = self;
+        let Self { image, reference, examined, state, trace, milliseconds, .. } = self;
         json!({
             "image": image,
             "reference": reference.as_ref().ok().map(ToString::to_string),
@@ -116,10 +114,10 @@ impl Inspected {
             "error": self.error,
             "digest": trace.found.map(|found| found.digest.to_string()),
             "mediaType": Some(&trace.media_type).filter(|text| !text.is_empty()),
-            "platforms": self.state().and_then(|state| state.platforms),
+            "platforms": state.platforms,
             // Platforms of any pool.
-            "lacks": self.state().map_or(PlatformSet::EMPTY, |state| state.lacks),
-            "failed": self.state().and_then(|state| state.failed),
+            "lacks": state.lacks,
+            "failed": state.failed,
             "source": self.source,
             "milliseconds": milliseconds,
             "entries": trace.entries.iter().map(entry_json).collect::<Value>(),
@@ -128,7 +126,7 @@ impl Inspected {
     }
 
     fn table(&self, explain: bool, width: Option<usize>) -> String {
-        let Self { image, reference, examined, trace, milliseconds, .. } = self;
+        let Self { image, reference, examined, state, trace, milliseconds, .. } = self;
         let pools = examined.open_pools().join(", ");
         let colour = match (self.is_unknown(), pools.is_empty()) {
             (true, _) => Colour::Yellow,
@@ -142,14 +140,13 @@ impl Inspected {
         line("verdict", &format!("{}, opens {pools}", examined.reason));
         self.error.iter().for_each(|error| line("error", error));
         let is_artifact = trace.found.is_some_and(|found| found.support == Support::Artifact);
-        match self.state().and_then(|state| state.platforms) {
+        match state.platforms {
             Some(platforms) => line("platforms", &platforms.to_string()),
             None if is_artifact => line("platforms", "cannot be said: an artifact, no image"),
             None => {}
         }
-        let failed = self.state().and_then(|state| state.failed);
-        failed.iter().for_each(|failure| line("failed", &Cause::Failed(*failure).to_string()));
-        let failed = failed.map_or(PlatformSet::EMPTY, |failure| failure.platforms);
+        state.failed.iter().for_each(|failure| line("failed", &Cause::Failed(*failure).to_string()));
+        let failed = state.failed.map_or(PlatformSet::EMPTY, |failure| failure.platforms);
         for PoolState { name, lacks, .. } in &examined.pools {
             let lacks = lacks.map(|lacks| lacks.difference(failed));
             if let Some(lacking) = lacks.filter(|lacking| !lacking.is_empty()) {
@@ -169,10 +166,6 @@ impl Inspected {
         let requests = table(&["ASKED", "SHOWN", "ANSWER", "MS", "URL"], requests, "  ", width);
         paragraphs([text, entries, requests])
     }
-}
-
-fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns why an entry counts or not; the words are part of the documented JSON.
@@ -240,7 +233,7 @@ fn request_json(request: &TracedRequest) -> Value {
     json!({
         "kind": kind.as_str(), "method": method, "url": url.as_str(),
         "authorization": authorization.as_ref().map(|scheme| scheme.to_lowercase()),
-        "credential": credential, "answer": answer(request), "milliseconds": milliseconds(*took),
+        "credential": credential, "answer": answer(request), "milliseconds": took.as_millis(),
     })
 }
 
@@ -250,6 +243,6 @@ fn request_row(request: &TracedRequest) -> Row {
         (Some(scheme), Some(credential)) => format!("{}, {credential}", scheme.to_lowercase()),
         _ => "-".to_owned(),
     };
-    let (asked, took) = (format!("{method} {}", kind.as_str()), milliseconds(*took).to_string());
+    let (asked, took) = (format!("{method} {}", kind.as_str()), took.as_millis().to_string());
     Row { colour: Colour::Plain, cells: vec![asked, credential, answer(request), took, url.to_string()] }
 }

@@ -1,6 +1,5 @@
 //! Common parts of commands that query registries or an API server: start, lookups, and outcomes for `--fail-on`.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clap::ValueEnum;
@@ -20,9 +19,7 @@ use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_engine::decide::{BatchLimits, Snapshot};
 use tolerarch_images::registry::trace::{Trace, TracedRequest};
 use tolerarch_images::registry::{HostSettings, Traces};
-use tolerarch_kubernetes::cluster::{Called, Scope, UserClient};
-
-type Labels = BTreeMap<String, String>;
+use tolerarch_kubernetes::cluster::UserClient;
 
 /// Decision engine of a command, with the progress and the traces of its lookups.
 pub(super) struct Session {
@@ -32,8 +29,6 @@ pub(super) struct Session {
     pub(super) traces: Traces,
     /// Notes for the user on what the cluster shows, and on what could not be read.
     pub(super) notes: Vec<String>,
-    /// Pods that are reviewed; `None` where no installation has been found.
-    reviewed: Option<Scope>,
 }
 
 /// Runs work that may take a while, with a progress line. Ctrl-C ends the process.
@@ -70,8 +65,16 @@ pub(super) fn run_alone<T>(
             configured.notes.push("this command asks no cluster for pools: they are those of the configuration, whatever `discover` finds".to_owned());
         }
         configured.notes.iter().for_each(|note| tell(&format!("tolerarch: note: {note}")));
-        let session = Session::start(shared, configured, progress, None, images).await?;
-        Ok(work(session.under(profile)?).await)
+        let mut session = Session::start(shared, configured, progress, None, images).await?;
+        let Some(policy) = session.snapshot.policy_for(profile).cloned() else {
+            let known: Vec<&str> = session.snapshot.profiles.keys().map(String::as_str).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let name = profile.unwrap_or_default();
+            let message = format!("--profile {name:?}: `profiles` of the configuration has {known}");
+            return Err(Failure::Usage(message));
+        };
+        session.snapshot.policy = policy;
+        Ok(work(session).await)
     })
 }
 
@@ -85,7 +88,7 @@ impl Session {
         client: Option<&UserClient>,
         images: &[ImageRef],
     ) -> Result<Self, Failure> {
-        let Configured { mut config, lessons, mut notes, reviewed } = configured;
+        let Configured { mut config, lessons, mut notes, .. } = configured;
         let mut discovered = None;
         if let Some(client) = client {
             if config.discover.is_on() {
@@ -103,25 +106,7 @@ impl Session {
         let snapshot =
             serve::snapshot(&config, &shared.environment, Some(traces.clone()), discovered.as_ref())?;
         let snapshot = Snapshot { lessons: lessons.into(), ..snapshot };
-        Ok(Self { snapshot, limits: BatchLimits::new(&config.lookup), progress, traces, notes, reviewed })
-    }
-
-    fn under(mut self, profile: Option<&str>) -> Result<Self, Failure> {
-        let Some(policy) = self.snapshot.policy_for(profile).cloned() else {
-            let known: Vec<&str> = self.snapshot.profiles.keys().map(String::as_str).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            let name = profile.unwrap_or_default();
-            let message = format!("--profile {name:?}: `profiles` of the configuration has {known}");
-            return Err(Failure::Usage(message));
-        };
-        self.snapshot.policy = policy;
-        Ok(self)
-    }
-
-    /// Returns whether Pods with the labels `pod` in a namespace with these labels are reviewed, as far as is known.
-    pub(super) fn called(&self, labels: Option<&Labels>, pod: &Labels) -> Called<'_> {
-        let known = self.reviewed.as_ref().zip(labels);
-        known.map_or(Called::For(None), |(called, labels)| called.called(labels, pod))
+        Ok(Self { snapshot, limits: BatchLimits::new(&config.lookup), progress, traces, notes })
     }
 
     pub(super) fn lacks_pull_secrets(&self, reason: Reason, pod: &Pod<'_>) -> bool {

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::advice::unread_pull_secrets;
 use super::check::{Object, objects_of};
+use super::doctor::ignored_labels;
 use super::output::{Output, columns, json, paragraphs, print, tell};
 use super::session::{Session, run};
 use super::survey::Survey;
@@ -40,7 +41,7 @@ impl Why {
         let (explained, notes, faults) = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
-            let configured = self.access.configured(shared, &client).await?;
+            let mut configured = self.access.configured(shared, &client).await?;
             let namespace = self.access.namespace.as_deref().unwrap_or(&client.namespace);
             let (objects, faults) = self.find(&client, namespace).await;
             let mut survey = Survey::default();
@@ -52,13 +53,18 @@ impl Why {
                         .push(format!("Pods cannot be listed, so it is not told where they run: {error}")),
                 }
             }
-            survey.notes.extend(configured.ignored(survey.namespaces.get(namespace)));
+            let reviewed = configured.reviewed.take();
+            let scope = reviewed.as_ref().zip(survey.namespaces.get(namespace));
+            let ignored = scope.iter().flat_map(|(scope, labels)| ignored_labels(scope, labels));
+            survey.notes.extend(ignored.map(|(key, value)| {
+                format!("{key}={value} means nothing as a label of a namespace: it is ignored")
+            }));
             let images: Vec<ImageRef> = objects.iter().flat_map(Object::images).collect();
             let session = Session::start(shared, configured, progress, Some(&client), &images).await?;
             session.progress.show("looking up images");
             let mut all = Vec::new();
             for object in &objects {
-                all.push(Explained::of(&session, &survey, namespace, object).await);
+                all.push(Explained::of(&session, &survey, namespace, scope, object).await);
             }
             survey.notes.extend(all.iter_mut().filter_map(|one| one.note.take()));
             survey.notes.extend(session.notes);

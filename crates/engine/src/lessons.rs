@@ -150,17 +150,11 @@ impl Lessons {
 
     /// Counts the images that are kept from an architecture now, and the owners whose Pods stay unchanged.
     pub fn count(&self, now: Timestamp) -> [usize; 2] {
-        let counting = self.0.iter().filter(|(_, entry)| now < entry.until);
-        let (mut images, mut owners) = (HashSet::new(), 0);
-        for (key, _) in counting {
-            match key {
-                Key::Image(digest, ..) => {
-                    images.insert(digest);
-                }
-                Key::Owner(_) => owners += 1,
-            }
-        }
-        [images.len(), owners]
+        let counting = || self.0.iter().filter(|(_, entry)| now < entry.until).map(|(key, _)| key);
+        let owners = counting().filter(|key| matches!(key, Key::Owner(_))).count();
+        let digests =
+            counting().filter_map(|key| if let Key::Image(digest, ..) = key { Some(digest) } else { None });
+        [HashSet::<&Digest>::from_iter(digests).len(), owners]
     }
 
     /// Records a lesson of just now. Returns whether that changes anything.

@@ -14,7 +14,7 @@ use tolerarch_core::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REASON_KEY, REQUIRED_KE
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_engine::census::IndexedPod;
-use tolerarch_kubernetes::cluster::Called;
+use tolerarch_kubernetes::cluster::{Called, Scope};
 use tolerarch_text::escape::shortened;
 
 /// Explanation of an object, in the form of `-o json`. Members are added, never renamed.
@@ -77,11 +77,18 @@ impl Marks {
 }
 
 impl Explained {
-    pub(super) async fn of(session: &Session, survey: &Survey, namespace: &str, object: &Object) -> Self {
+    /// Explains an object of a namespace. `scope` has the Pods that are reviewed, and the namespace's labels, if known.
+    pub(super) async fn of(
+        session: &Session,
+        survey: &Survey,
+        namespace: &str,
+        scope: Option<(&Scope, &BTreeMap<String, String>)>,
+        object: &Object,
+    ) -> Self {
         let Place { kind, name, path, .. } = object.place.clone();
-        let (label, labels) = (object.label.clone(), &object.value["metadata"]["labels"]);
-        let labels = BTreeMap::deserialize(labels).unwrap_or_default();
-        let called = session.called(survey.namespaces.get(namespace), &labels);
+        let label = object.label.clone();
+        let own = BTreeMap::deserialize(&object.value["metadata"]["labels"]).unwrap_or_default();
+        let called = scope.map_or(Called::For(None), |(scope, labels)| scope.called(labels, &own));
         let note = match called {
             Called::For(_) => None,
             Called::No => Some(format!(
@@ -108,12 +115,8 @@ impl Explained {
             let owners = owners.map(|owner| (&*owner.kind, &*owner.name));
             owners.chain([("Pod", &*pod.name)]).any(|one| one == (&*kind, &*name))
         };
-        let pods = survey
-            .pods
-            .iter()
-            .filter(is_of_object)
-            .map(|pod| PodState::of(survey, &today.images, pod))
-            .collect();
+        let pods = survey.pods.iter().filter(is_of_object);
+        let pods = pods.map(|pod| PodState::of(survey, &today.images, pod)).collect();
         let decided = pod.filter(|_| kind == "Pod").map(|pod| Marks::of(Some(&pod)));
         Self { label, note, kind, name, path, namespace: namespace.to_owned(), today, decided, pods }
     }
