@@ -7,7 +7,6 @@ pub mod check;
 mod config;
 mod configured;
 mod doctor;
-mod examined;
 mod failure;
 mod inspect;
 mod inventory;

@@ -8,13 +8,13 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::examined::{Examined, ImageState, PoolState};
 use super::output::{self, Colour, Output, Row, count, paragraphs, print, shown, table};
 use super::session::{FailOn, Session, cause, run_alone};
 use super::{Failure, Shared};
 use tolerarch_core::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Cause;
+use tolerarch_engine::decide::{Examined, ImageState, PoolState};
 use tolerarch_images::registry::trace::{Fate, Trace, TracedEntry, TracedRequest};
 use tolerarch_images::registry::{EntryInfo, RequestKind, Skip};
 

@@ -9,6 +9,7 @@ mod text;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use clap::{Args, ValueEnum};
@@ -21,7 +22,8 @@ use super::survey::Survey;
 use super::{Failure, Shared};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Judgement, Shape, Summary};
+use tolerarch_engine::census::{Coverage, Shape, Summary};
+use tolerarch_engine::decide::Examined;
 
 /// Maximal number of shapes decided at a time: far more than lookups at a time, so that shapes that wait for a slow
 /// registry do not delay the others. Each takes a few kilobytes.
@@ -55,15 +57,16 @@ enum Output {
     Html,
 }
 
-/// Judgement on a Pod that cannot be read within the limits on untrusted input.
-static UNREADABLE: Judgement = Judgement::skipped(Reason::Malformed, Vec::new());
+/// Decision on a Pod that cannot be read within the limits on untrusted input.
+static UNREADABLE: LazyLock<Examined> = LazyLock::new(|| Examined::skipped(Reason::Malformed));
 
 #[derive(Default)]
 struct Report<'p> {
     summary: Summary<'p>,
     /// Scope and time of the report.
     of: String,
-    causes: BTreeMap<String, String>,
+    /// Messages on failed lookups, by the image.
+    causes: BTreeMap<&'p str, String>,
     /// Number of requests that each registry lets pass before it throttles.
     rate_limits: BTreeMap<String, i64>,
     notes: Vec<String>,
@@ -72,17 +75,17 @@ struct Report<'p> {
 impl Command {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let namespace = self.access.namespace.as_deref();
-        let (session, survey, judged) = run(shared, async |progress| {
+        let (session, survey, examined) = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let configured = self.access.configured(shared, &client).await?;
             let survey = Survey::read(&client, namespace, &progress).await?;
             let session =
                 Session::start(shared, configured, progress, Some(&client), &survey.images()).await?;
-            let judged = judge(&session, &survey).await;
-            Ok((session, survey, judged))
+            let examined = examine(&session, &survey).await;
+            Ok((session, survey, examined))
         })?;
-        let report = self.report(&session, &survey, &judged);
+        let report = self.report(&session, &survey, &examined);
         let text = match self.output {
             Output::Table => report.text(self.by, columns()),
             Output::Json => json(&report.json())?,
@@ -92,24 +95,22 @@ impl Command {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn report<'p>(&self, session: &Session, survey: &'p Survey, judgements: &'p [Judgement]) -> Report<'p> {
+    fn report<'p>(&self, session: &Session, survey: &'p Survey, examined: &'p [Examined]) -> Report<'p> {
         let summary = Summary::of(survey.pods.iter().map(|pod| {
             let platform = pod.node.as_deref().and_then(|node| survey.platform(node));
-            (pod, platform, pod.shape.and_then(|shape| judgements.get(shape)).unwrap_or(&UNREADABLE))
+            (pod, platform, pod.shape.and_then(|shape| examined.get(shape)).unwrap_or(&UNREADABLE))
         }));
         let lacks_pull_secrets = |shape: &usize| {
-            let known = judgements.get(*shape).zip(survey.shapes.get(*shape));
-            known.is_some_and(|(known, shape)| session.lacks_pull_secrets(known.reason, &shape.pod))
+            let known = examined.get(*shape).zip(survey.shapes.get(*shape));
+            known.is_some_and(|(known, shape)| session.lacks_pull_secrets(Coverage::of(known).1, &shape.pod))
         };
         let unread = survey.pods.iter().filter_map(|pod| pod.shape).filter(lacks_pull_secrets).count();
         let mut notes = [&*survey.notes, &session.notes].concat();
         notes.extend(unread_pull_secrets(unread, "the Pods"));
-        let mut causes = BTreeMap::new();
-        for ((image, cause), _) in &summary.images {
-            let Cause::Unknown(_) = cause else { continue };
-            let cause = image.parse().ok().and_then(|image| session.cause(&image));
-            causes.extend(cause.map(|cause| ((*image).to_owned(), cause)));
-        }
+        let unknown = summary.images.iter().filter(|((_, cause), _)| matches!(cause, Cause::Unknown(_)));
+        let causes =
+            unknown.filter_map(|((image, _), _)| Some((*image, session.cause(&image.parse().ok()?)?)));
+        let causes = causes.collect();
         let excluded = summary.missed.iter().filter(|(pod, _)| EXCLUDED.contains(&&*pod.workload.namespace));
         let excluded = excluded.count() as u64;
         if excluded > 0 {
@@ -135,16 +136,16 @@ impl Command {
     }
 }
 
-/// Decides once for each shape, as the webhook would and within its limits on lookups; returns all judgements.
-async fn judge(session: &Session, survey: &Survey) -> Vec<Judgement> {
+/// Decides once for each shape, as the webhook would and within its limits on lookups.
+async fn examine(session: &Session, survey: &Survey) -> Vec<Examined> {
     let (Session { snapshot, limits, progress, .. }, all) = (session, survey.shapes.len());
     let show = |done: usize| progress.show(&format!("looked up the images of {done} of {all} kinds of Pods"));
     let done = Cell::new(0);
     let one = async |shape: &Shape| {
-        let judgement = shape.judge(snapshot, limits, survey.terms(&shape.namespace)).await;
+        let examined = shape.examine(snapshot, limits, survey.terms(&shape.namespace)).await;
         done.set(done.get() + 1);
         show(done.get());
-        judgement
+        examined
     };
     show(0);
     stream::iter(survey.shapes.iter().map(|shape| &**shape)).map(one).buffered(AT_A_TIME).collect().await

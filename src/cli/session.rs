@@ -15,8 +15,9 @@ use crate::config::Config;
 use crate::serve;
 use tolerarch_core::image::{ImageRef, canonical_host};
 use tolerarch_core::pod::Pod;
+use tolerarch_core::policy::Policy;
 use tolerarch_core::reason::{LookupError, Reason};
-use tolerarch_engine::decide::{BatchLimits, Snapshot};
+use tolerarch_engine::decide::{BatchLimits, Examined, Snapshot};
 use tolerarch_images::registry::trace::{Trace, TracedRequest};
 use tolerarch_images::registry::{HostSettings, Traces};
 use tolerarch_kubernetes::cluster::UserClient;
@@ -107,6 +108,15 @@ impl Session {
             serve::snapshot(&config, &shared.environment, Some(traces.clone()), discovered.as_ref())?;
         let snapshot = Snapshot { lessons: lessons.into(), ..snapshot };
         Ok(Self { snapshot, limits: BatchLimits::new(&config.lookup), progress, traces, notes })
+    }
+
+    /// Decides as the webhook would, and looks up every image.
+    pub(super) async fn examine(&self, policy: &Policy, namespace: &str, pod: &Pod<'_>) -> Examined {
+        let mut examined = self.snapshot.examine(policy, namespace, pod, &self.limits).await;
+        for image in examined.images.iter_mut().filter(|image| image.unknown.is_some()) {
+            image.cause = image.image.parse().ok().and_then(|image| self.cause(&image));
+        }
+        examined
     }
 
     pub(super) fn lacks_pull_secrets(&self, reason: Reason, pod: &Pod<'_>) -> bool {

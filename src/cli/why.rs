@@ -67,8 +67,11 @@ impl Why {
                 all.push(Explained::of(&session, &survey, namespace, scope, object).await);
             }
             survey.notes.extend(all.iter_mut().filter_map(|one| one.note.take()));
+            let is_unread = |(object, one): &(&Object, &Explained)| {
+                object.pod().is_ok_and(|pod| session.lacks_pull_secrets(one.today.reason, &pod))
+            };
+            let unread = objects.iter().zip(&all).filter(is_unread).count();
             survey.notes.extend(session.notes);
-            let unread = all.iter().filter(|one| one.today.lacks_pull_secrets).count();
             survey.notes.extend(unread_pull_secrets(unread, "these objects"));
             Ok((all, survey.notes, faults))
         })?;

@@ -87,7 +87,7 @@ async fn count(
     let judged = stream::iter(0..added.shapes.all.len()).map(|place| async move {
         let shape = &added.shapes.all[place];
         let terms = NamespaceSettings { profile: shape.profile.as_deref(), ..NamespaceSettings::default() };
-        shape.judge(snapshot, limits, terms).await.coverage
+        Coverage::of(&shape.examine(snapshot, limits, terms).await).0
     });
     let coverages: Vec<Coverage> = judged.buffered(SHAPES).collect().await;
     let ignored = LABELS.map(|(key, name)| {

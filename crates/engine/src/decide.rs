@@ -4,6 +4,7 @@
 
 mod batch;
 mod daemon_set;
+mod examined;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -16,6 +17,7 @@ use futures_util::FutureExt;
 use tokio::time::{Duration, Instant, timeout_at};
 
 pub use batch::BatchLimits;
+pub use examined::{Examined, ImageState, PoolState};
 
 use crate::lessons::{Lessons, Timestamp};
 use tolerarch_core::decision::Decision;
@@ -79,20 +81,26 @@ impl Snapshot {
         Decision::of(policy, pod, policy.rank(namespace, pod), &images)
     }
 
-    /// Returns the decision and the platforms of every image, whether or not the decision depends on it.
-    pub async fn examine<'a>(
-        &'a self,
-        policy: &'a Policy,
+    /// Decides, and looks up every image, whether or not the decision depends on it. An internal error affects this
+    /// decision only.
+    pub async fn examine(
+        &self,
+        policy: &Policy,
         namespace: &str,
-        pod: &'a Pod<'_>,
+        pod: &Pod<'_>,
         limits: &BatchLimits,
-    ) -> (Decision<'a>, Vec<ImageSupport<'a>>) {
-        let wait = Wait::ForAll(limits);
-        let images = self.look_up(policy, namespace, pod, &pod.images(), wait, |_| false).await;
-        let decision = self.without_images(policy, namespace, pod);
-        let decision =
-            decision.unwrap_or_else(|| Decision::of(policy, pod, policy.rank(namespace, pod), &images));
-        (decision, images)
+    ) -> Examined {
+        let examined = async {
+            let wait = Wait::ForAll(limits);
+            let images = self.look_up(policy, namespace, pod, &pod.images(), wait, |_| false).await;
+            let decision = self.without_images(policy, namespace, pod);
+            let decision =
+                decision.unwrap_or_else(|| Decision::of(policy, pod, policy.rank(namespace, pod), &images));
+            Examined::of(policy, namespace, pod, decision, &images)
+        };
+        let failed =
+            || Examined { skipped: None, ..Examined::skipped(Reason::Unknown(LookupError::Internal)) };
+        caught(examined).await.unwrap_or_else(failed)
     }
 
     fn without_images(&self, policy: &Policy, namespace: &str, pod: &Pod<'_>) -> Option<Decision<'static>> {

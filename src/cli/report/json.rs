@@ -43,9 +43,9 @@ impl Report<'_> {
             with(of_reason(known), more)
         });
         let missed = missed.iter().map(|(own, pools)| with(pod(own), json!({"pools": pools})));
-        let misplaced = misplaced.iter().map(|one| {
-            let (node, platform) = (one.pod.node.as_deref(), one.platform.to_string());
-            with(pod(one.pod), json!({"node": node, "platform": platform, "images": one.images}))
+        let misplaced = misplaced.iter().map(|(own, platform, images)| {
+            let (node, platform) = (own.node.as_deref(), platform.to_string());
+            with(pod(own), json!({"node": node, "platform": platform, "images": images}))
         });
         json!({
             "complete": true,

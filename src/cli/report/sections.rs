@@ -160,7 +160,7 @@ impl Report<'_> {
     /// Returns why single images are unknown, from the traces of their lookups.
     fn causes(&self) -> Section {
         let causes = self.causes.iter();
-        let rows = causes.map(|(image, cause)| vec![Cell::Name(image.clone()), Cell::Name(cause.clone())]);
+        let rows = causes.map(|(image, cause)| vec![Cell::name(image), Cell::name(cause)]);
         section("What the registries said", "", &["Image", "Cause"], rows)
     }
 
@@ -186,12 +186,13 @@ impl Report<'_> {
     }
 
     fn misplaced(&self) -> Section {
-        let rows = self.summary.misplaced.iter().flat_map(|one| {
-            one.images.iter().map(|image| {
-                let (platform, IndexedPod { name, workload, node, .. }) = (one.platform.to_string(), one.pod);
+        let rows = self.summary.misplaced.iter().flat_map(|(pod, platform, images)| {
+            let IndexedPod { name, workload, node, .. } = pod;
+            let row = move |image: &&str| {
                 let names = [node.as_deref().unwrap_or_default(), &workload.namespace, name, image];
-                [Cell::Text(platform)].into_iter().chain(names.map(Cell::name)).collect()
-            })
+                [Cell::Text(platform.to_string())].into_iter().chain(names.map(Cell::name)).collect()
+            };
+            images.iter().map(row)
         });
         section(
             "Misplaced: Pods on nodes that their images do not support",

@@ -47,10 +47,11 @@ fn lines(section: &Section, width: Option<usize>) -> String {
 mod tests {
     use super::*;
     use crate::cli::output::tests::plain;
-    use tolerarch_core::image::LookupError;
+    use tolerarch_core::image::{LookupError, PlatformSet};
     use tolerarch_core::policy::Cause;
     use tolerarch_core::reason::Reason;
-    use tolerarch_engine::census::{Amount, IndexedPod, Judgement, Summary, Workload};
+    use tolerarch_engine::census::{Amount, IndexedPod, Summary, Workload};
+    use tolerarch_engine::decide::{Examined, ImageState, PoolState};
 
     #[test]
     fn a_terminal_of_80_columns_shows_every_reason() {
@@ -60,13 +61,19 @@ mod tests {
         for (number, error) in
             [LookupError::AddressNotAllowed, LookupError::NotAllowed].into_iter().enumerate()
         {
-            let judgement = Judgement {
-                coverage: Coverage::Unknown,
-                reason: Reason::Unknown(error),
-                blockers: vec![(image.clone(), Cause::Unknown(error))],
-                nodes: vec![(image.clone(), "linux/amd64".parse().unwrap())],
-                usable: vec!["multi-arch".into()],
+            let blockers = vec![(image.clone(), Cause::Unknown(error))];
+            let amd64 = Some("linux/amd64".parse().unwrap());
+            let state = ImageState { image: image.clone(), platforms: amd64, ..ImageState::default() };
+            let pool = PoolState {
+                name: "multi-arch".into(),
+                platforms: PlatformSet::AMD64_AND_ARM64,
+                is_open: true,
+                is_tolerated: false,
+                lacks: None,
             };
+            let (pools, images) = (vec![pool], vec![state]);
+            let examined =
+                Examined { pools, images, blockers, skipped: None, ..Examined::skipped(Reason::Tolerated) };
             let name = long(&number.to_string());
             let workload = Workload {
                 namespace: long("namespace").into(),
@@ -77,10 +84,10 @@ mod tests {
             let (name, node, workload) = (name.as_str().into(), Some(name.as_str().into()), workload.into());
             let (between, shape) = (None, None);
             let pod = IndexedPod { name, between, workload, shape, requests, node };
-            pods.push((pod, judgement));
+            pods.push((pod, examined));
         }
         let platform = Some("linux/arm64".parse().unwrap());
-        let summary = Summary::of(pods.iter().map(|(pod, judgement)| (pod, platform, judgement)));
+        let summary = Summary::of(pods.iter().map(|(pod, examined)| (pod, platform, examined)));
         let report = Report { summary, ..Report::default() };
         for by in [By::Image, By::Workload, By::Namespace] {
             let text = plain(&report.text(by, Some(80)));

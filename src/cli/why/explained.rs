@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::super::advice::fix;
 use super::super::check::{Object, Place};
-use super::super::examined::{Examined, ImageState, PoolState};
 use super::super::output::{Colour, MOST, Row, paragraphs, rest, shown, table, wrapped};
 use super::super::session::{Session, colour};
 use super::super::survey::Survey;
@@ -14,6 +13,7 @@ use tolerarch_core::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REASON_KEY, REQUIRED_KE
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_engine::census::IndexedPod;
+use tolerarch_engine::decide::{Examined, ImageState, PoolState};
 use tolerarch_kubernetes::cluster::{Called, Scope};
 use tolerarch_text::escape::shortened;
 
@@ -103,12 +103,11 @@ impl Explained {
         let policy = session.snapshot.policy_for(terms.profile).unwrap_or(&session.snapshot.policy);
         let mut today = match &pod {
             Some(pod) => session.examine(policy, namespace, pod).await,
-            None => Examined::unchanged(Reason::Malformed),
+            None => Examined::skipped(Reason::Malformed),
         };
         if terms.is_opted_out || called == Called::No {
             let reason = if terms.is_opted_out { Reason::OptedOut } else { Reason::NotApplicable };
             (today.decision, today.reason) = ("unchanged", reason);
-            today.lacks_pull_secrets = false;
         }
         let is_of_object = |pod: &&IndexedPod| {
             let owners = [Some(&pod.workload), pod.between.as_ref()].into_iter().flatten();

@@ -1,13 +1,11 @@
-//! Pods as they were created, and one judgement on all that are alike.
+//! Pods as they were created, and one decision on all that are alike.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::judgement::Judgement;
-use super::summary::Coverage;
-use crate::decide::{self, BatchLimits, Snapshot};
+use crate::decide::{BatchLimits, Examined, Snapshot};
 use tolerarch_core::pod::{Kept, MODE_KEY, PROFILE_KEY, Pod};
-use tolerarch_core::reason::{LookupError, Reason};
+use tolerarch_core::reason::Reason;
 use tolerarch_kubernetes::cluster::StoredPod;
 
 #[derive(PartialEq, Eq, Hash)]
@@ -57,30 +55,21 @@ impl Shape {
     }
 
     /// Decides as the webhook would, but waits for every image.
-    pub async fn judge(
+    pub async fn examine(
         &self,
         snapshot: &Snapshot,
         limits: &BatchLimits,
         terms: NamespaceSettings<'_>,
-    ) -> Judgement {
+    ) -> Examined {
         let Self { namespace, pod, .. } = self;
         let skipped = pod.skipped().or(terms.is_opted_out.then_some(Reason::OptedOut));
         // Platforms of Windows are not known.
         if let Some(reason) = skipped.filter(|reason| *reason == Reason::Windows || !terms.with_nodes) {
-            return Judgement::skipped(reason, Vec::new());
+            return Examined::skipped(reason);
         }
         let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
-        let judged = async {
-            let (decision, images) = snapshot.examine(policy, namespace, pod, limits).await;
-            Judgement::of(skipped, policy, namespace, pod, &decision, &images)
-        };
-        decide::caught(judged).await.unwrap_or_else(|| {
-            let coverage = if skipped.is_some() { Coverage::Skipped } else { Coverage::Unknown };
-            Judgement {
-                coverage,
-                ..Judgement::skipped(skipped.unwrap_or(Reason::Unknown(LookupError::Internal)), Vec::new())
-            }
-        })
+        let examined = snapshot.examine(policy, namespace, pod, limits).await;
+        Examined { skipped: skipped.or(examined.skipped), ..examined }
     }
 }
 

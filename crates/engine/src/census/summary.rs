@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Sum;
 use std::sync::Arc;
 
+use crate::decide::Examined;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Cause;
-use tolerarch_core::reason::Reason;
+use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_kubernetes::cluster::StoredPod;
 
 /// Requests of Pods. They are untrusted input, so a sum saturates.
@@ -62,6 +63,20 @@ impl Coverage {
     /// All variants, in the order of reports.
     pub const ALL: [Self; 4] = [Self::All, Self::Partial, Self::Unknown, Self::Skipped];
 
+    /// Returns the coverage of a Pod's images, and its reason: the outcome today, for an unknown image why it is unknown.
+    pub fn of(Examined { reason, skipped, blockers, .. }: &Examined) -> (Self, Reason) {
+        let lacking = blockers.iter().find(|(_, cause)| cause.lacks().is_some());
+        match (skipped, lacking, blockers.first()) {
+            (Some(reason), ..) => (Self::Skipped, *reason),
+            (None, Some((_, lacking)), _) => (Self::Partial, (*lacking).into()),
+            (None, None, Some((_, unknown))) => (Self::Unknown, (*unknown).into()),
+            (None, None, None) if *reason == Reason::Unknown(LookupError::Internal) => {
+                (Self::Unknown, *reason)
+            }
+            (None, None, None) => (Self::All, *reason),
+        }
+    }
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -116,8 +131,9 @@ pub struct Summary<'p> {
     /// Pods that are not decided on, by the reason.
     pub skipped: Vec<(Reason, ReasonTotal<'p>)>,
     /// Pods that could use pools, but were created without their tolerations, with these pools.
-    pub missed: Vec<(&'p IndexedPod, &'p [String])>,
-    pub misplaced: Vec<Misplacement<'p>>,
+    pub missed: Vec<(&'p IndexedPod, Vec<&'p str>)>,
+    /// Pods on nodes that their images do not support, with the node's platform and these images.
+    pub misplaced: Vec<(&'p IndexedPod, PlatformSet, BTreeSet<&'p str>)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -153,21 +169,6 @@ pub struct ReasonTotal<'p> {
     pub workloads: BTreeSet<&'p Workload>,
     /// The images, if images are the reason.
     pub images: BTreeSet<&'p str>,
-}
-
-/// A Pod on a node that its images do not support.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Misplacement<'p> {
-    pub pod: &'p IndexedPod,
-    pub platform: PlatformSet,
-    pub images: Vec<&'p str>,
-}
-
-impl NamespaceTotal {
-    /// Returns the Pods that images keep from the pools.
-    pub fn kept(&self) -> Amount {
-        [Coverage::Partial, Coverage::Unknown].iter().filter_map(|coverage| self.amounts.get(coverage)).sum()
-    }
 }
 
 impl Summary<'_> {

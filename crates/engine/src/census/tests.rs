@@ -19,7 +19,7 @@ fn runs(names: &[&str]) -> Known {
 }
 
 /// What is judged of a Pod whose images are known to be so.
-fn judge(policy: &Policy, pod: &Value, images: &[(&str, Known)]) -> Judgement {
+fn judge(policy: &Policy, pod: &Value, images: &[(&str, Known)]) -> Examined {
     let pod = Pod::of_value(pod).unwrap();
     let purpose = Purpose::Run;
     let images: Vec<ImageSupport<'_>> = images
@@ -29,13 +29,17 @@ fn judge(policy: &Policy, pod: &Value, images: &[(&str, Known)]) -> Judgement {
     let decision = Decision::without_images(policy, &pod);
     let rank = policy.rank("shop", &pod);
     let decision = decision.unwrap_or_else(|| Decision::of(policy, &pod, rank, &images));
-    Judgement::of(pod.skipped(), policy, "shop", &pod, &decision, &images)
+    Examined::of(policy, "shop", &pod, decision, &images)
 }
 
 /// A Pod on a node, whose platform the caller of [`Summary::of`] knows.
 fn indexed(name: &str, workload: Workload, requests: Amount) -> IndexedPod {
     let (workload, node) = (Arc::new(workload), Some("n".into()));
     IndexedPod { name: name.into(), between: None, workload, shape: None, requests, node }
+}
+
+fn workload(name: &str) -> Workload {
+    Workload { namespace: "ops".into(), kind: "DaemonSet".into(), name: name.into() }
 }
 
 fn pod(spec: &Value) -> Value {
@@ -54,6 +58,7 @@ fn support_is_judged_by_the_images_alone() {
         "spec": {"tolerations": [{"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"}]},
     }));
     let plain = pod(&json!({}));
+    let on_node = indexed("web-1", workload("web"), Amount::default());
     let agent = pod(
         &json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "name": "x", "controller": true}]}}),
     );
@@ -83,9 +88,10 @@ fn support_is_judged_by_the_images_alone() {
         (&agent, &[("a", runs(&["linux/amd64"]))], Coverage::Skipped, Reason::DaemonSet, 0, false),
     ] {
         let judged = judge(&policy, pod, images);
-        assert_eq!((judged.coverage, judged.reason), (coverage, reason), "{pod} {images:?}");
-        assert_eq!(judged.blockers.len(), blockers, "{pod} {images:?}");
-        assert_eq!(!judged.usable.is_empty(), missed, "{pod} {images:?}");
+        assert_eq!(Coverage::of(&judged), (coverage, reason), "{pod} {images:?}");
+        let summary = Summary::of([(&on_node, None, &judged)]);
+        assert_eq!(summary.images.len(), blockers, "{pod} {images:?}");
+        assert_eq!(!summary.missed.is_empty(), missed, "{pod} {images:?}");
     }
 }
 
@@ -94,11 +100,12 @@ fn what_is_only_observed_is_missed_and_what_no_share_takes_is_not() {
     let plain = pod(&json!({}));
     let images = [("a", runs(BOTH))];
     let observed = judge(&policy(&json!({"mode": "observe"})), &plain, &images);
-    assert_eq!((observed.coverage, observed.usable.len()), (Coverage::All, 1));
+    let on_node = indexed("web-1", workload("web"), Amount::default());
+    let missed = |examined| Summary::of([(&on_node, None, examined)]).missed.len();
+    assert_eq!((Coverage::of(&observed).0, missed(&observed)), (Coverage::All, 1));
     let pool = json!({"name": "p", "platforms": BOTH, "tolerations": [{"key": "k", "operator": "Exists"}], "share": 0});
     let closed = judge(&policy(&json!({"pools": [pool]})), &plain, &images);
-    assert_eq!((closed.coverage, closed.reason), (Coverage::All, Reason::NotInShare));
-    assert!(closed.usable.is_empty());
+    assert_eq!((Coverage::of(&closed), missed(&closed)), ((Coverage::All, Reason::NotInShare), 0));
 }
 
 #[test]
@@ -107,8 +114,7 @@ fn pods_on_nodes_that_their_images_do_not_support_are_misplaced() {
     let agent = pod(
         &json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "name": "x", "controller": true}]}}),
     );
-    let workload = Workload { namespace: "ops".into(), kind: "DaemonSet".into(), name: "x".into() };
-    let on_node = indexed("x-1", workload, Amount { pods: 1, ..Amount::default() });
+    let on_node = indexed("x-1", workload("x"), Amount { pods: 1, ..Amount::default() });
     for (images, platform, expected) in [
         (&[("a", runs(&["linux/amd64"]))][..], Some("linux/arm64"), &["a"][..]),
         (&[("a", runs(&["linux/amd64"])), ("b", runs(BOTH))], Some("linux/arm64"), &["a"]),
@@ -116,10 +122,10 @@ fn pods_on_nodes_that_their_images_do_not_support_are_misplaced() {
         (&[("a", runs(&["linux/amd64"]))], None, &[]),
         (&[("a", Err(LookupError::Timeout))], Some("linux/arm64"), &[]),
     ] {
-        let judgement = judge(&policy, &agent, images);
+        let examined = judge(&policy, &agent, images);
         let Summary { misplaced, .. } =
-            Summary::of([(&on_node, platform.map(|name| platforms(&[name])), &judgement)]);
-        let images: Vec<&str> = misplaced.into_iter().flat_map(|one| one.images).collect();
+            Summary::of([(&on_node, platform.map(|name| platforms(&[name])), &examined)]);
+        let images: Vec<&str> = misplaced.into_iter().flat_map(|(_, _, images)| images).collect();
         assert_eq!(images, expected);
     }
 }
@@ -160,23 +166,23 @@ fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
     prop::collection::vec(one, 0..24)
 }
 
-fn judged(policy: &Policy, pods: &[Drawn]) -> Vec<(IndexedPod, Option<PlatformSet>, Judgement)> {
+fn judged(policy: &Policy, pods: &[Drawn]) -> Vec<(IndexedPod, Option<PlatformSet>, Examined)> {
     let judged = |(number, one): (usize, &Drawn)| {
         let mode = if one.is_skipped { "off" } else { "enforce" };
         let pod = pod(&json!({"metadata": {"labels": {"tolerarch.io/mode": mode}}}));
-        let judgement = judge(policy, &pod, &one.images);
+        let examined = judge(policy, &pod, &one.images);
         let name: Arc<str> = format!("w{}", one.workload).into();
         let workload =
             Workload { namespace: format!("n{}", one.workload % 2).into(), kind: "Deployment".into(), name };
         let requests = Amount { cpu_millis: one.cpu_millis, memory_bytes: one.memory_bytes, pods: 1 };
         let pod = indexed(&format!("pod-{number}"), workload, requests);
-        (pod, one.node.map(|name| platforms(&[name])), judgement)
+        (pod, one.node.map(|name| platforms(&[name])), examined)
     };
     pods.iter().enumerate().map(judged).collect()
 }
 
-fn summary(judged: &[(IndexedPod, Option<PlatformSet>, Judgement)]) -> Summary<'_> {
-    Summary::of(judged.iter().map(|(pod, platform, judgement)| (pod, *platform, judgement)))
+fn summary(judged: &[(IndexedPod, Option<PlatformSet>, Examined)]) -> Summary<'_> {
+    Summary::of(judged.iter().map(|(pod, platform, examined)| (pod, *platform, examined)))
 }
 
 proptest! {
