@@ -118,8 +118,8 @@ impl Discoverer {
     }
 
     fn publish(&mut self) {
-        let node_pools = self.node_pools.known.values().cloned();
-        let inventory = Inventory::of(node_pools, self.nodes.known.values());
+        let node_pools = self.node_pools.known.objects().values().cloned();
+        let inventory = Inventory::of(node_pools, self.nodes.known.objects().values());
         let is_complete = self.node_pools.is_complete() && self.nodes.is_complete();
         self.live.discovered(Discovered { inventory, is_complete });
         self.is_new = false;

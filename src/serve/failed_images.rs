@@ -37,7 +37,7 @@ impl Record {
                         _ => {}
                     }
                     if known.take(change, |map: ConfigMap| record(&map).to_owned()) {
-                        let text = known.values().next().map_or("", String::as_str);
+                        let text = known.objects().values().next().map_or("", String::as_str);
                         self.live.learned(Lessons::of_text(text, Timestamp::now()));
                     }
                 }

@@ -88,7 +88,7 @@ async fn follow(context: &Context) {
                 }
                 for (pod, since) in pods.due(DECIDING.saturating_sub(looks.len())) {
                     let labels = &pod.metadata.labels;
-                    let called = namespaces.get(pod.namespace()).map(|of| scope.called(of, labels));
+                    let called = namespaces.objects().get(pod.namespace()).map(|of| scope.called(of, labels));
                     let uid = pod.uid().to_owned();
                     match called {
                         Some(Called::For(profile)) => {

@@ -56,13 +56,8 @@ impl<V: Clone + PartialEq> Known<V> {
         self.is_complete
     }
 
-    /// Returns the value of a cluster-scoped object.
-    pub fn get(&self, name: &str) -> Option<&V> {
-        self.objects.get(name)
-    }
-
-    /// Iterates over the values, by namespace and name.
-    pub fn values(&self) -> impl Iterator<Item = &V> {
-        self.objects.values()
+    /// Returns the values by the keys of their objects: `namespace/name`, or the name in the cluster.
+    pub fn objects(&self) -> &BTreeMap<String, V> {
+        &self.objects
     }
 }

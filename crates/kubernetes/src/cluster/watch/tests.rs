@@ -45,7 +45,7 @@ impl<K: super::Followed> Followed<K> {
 
     /// Waits until exactly these objects are known.
     async fn until(&mut self, names: &[&str]) {
-        while !self.known.is_complete() || self.known.values().ne(names) {
+        while !self.known.is_complete() || self.known.objects().values().ne(names) {
             let change = self.next().await;
             self.known.take(change, |object| object.key());
         }
@@ -276,7 +276,7 @@ async fn lists_anew_what_cannot_be_resumed() {
     assert_eq!(nodes.failure().await, ClusterError::Forbidden);
     api.delete(Node::PATH, "b");
     api.compact();
-    assert!(nodes.known.values().eq(&["a", "b", "c"]), "what is known counts meanwhile");
+    assert!(nodes.known.objects().values().eq(&["a", "b", "c"]), "what is known counts meanwhile");
     api.refuse(Node::PATH, None);
     nodes.until(&["a", "c"]).await;
 
@@ -307,7 +307,7 @@ async fn says_that_a_right_is_lost_and_goes_on_when_it_is_back() {
     for (status, error) in [(403, ClusterError::Forbidden), (401, ClusterError::Unauthorized)] {
         api.refuse(Node::PATH, Some(status));
         assert_eq!(nodes.failure().await, error);
-        assert!(nodes.known.values().eq(&["a"]));
+        assert!(nodes.known.objects().values().eq(&["a"]));
     }
     api.refuse(Node::PATH, None);
     api.put(Node::PATH, node("b", "amd64"));
