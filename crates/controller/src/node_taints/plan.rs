@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{NodeTaint, is_reserved_taint};
 use tolerarch_kubernetes::cluster::{Node, TAINTS_KEY, Taint};
 
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
     /// Merge patch, if one is needed, for one version of the node: it replaces the list of taints.
     pub(super) patch: Option<Value>,
