@@ -23,7 +23,12 @@ pub(super) struct Recreations(HashMap<RecreatingOwner, Vec<i64>>);
 impl Recreations {
     /// Takes a Pod of a watch. Returns its owner if the Pod is the last of those in a row.
     pub(super) fn take(&mut self, pod: &StoredPod) -> Option<RecreatingOwner> {
-        let (created, deleted) = lifetime(pod)?;
+        let metadata = &pod.metadata;
+        let [created, end] = [&metadata.creation_timestamp, &metadata.deletion_timestamp]
+            .map(|time| time.as_ref().map(|time| time.0.as_second()));
+        // The deletion was requested that long before.
+        let grace = metadata.deletion_grace_period_seconds.unwrap_or_default();
+        let (created, deleted) = (created?, end?.saturating_sub(grace));
         let owner = pod.controller().filter(|owner| is_foreign(owner))?;
         let facts = pod.facts.as_ref()?;
         let is_changed = ANNOTATIONS.iter().any(|key| facts.has_annotation(key));
@@ -54,14 +59,6 @@ impl Recreations {
         let of_namespace = self.0.keys().filter(|known| known.namespace == owner.namespace).count();
         self.0.len() < OWNERS && of_namespace < OF_NAMESPACE
     }
-}
-
-/// Returns the times of the Pod's creation and of the request for its deletion, in seconds.
-fn lifetime(pod: &StoredPod) -> Option<(i64, i64)> {
-    let metadata = &pod.metadata;
-    let [created, end] = [&metadata.creation_timestamp, &metadata.deletion_timestamp]
-        .map(|time| time.as_ref().map(|time| time.0.as_second()));
-    Some((created?, end?.saturating_sub(metadata.deletion_grace_period_seconds.unwrap_or_default())))
 }
 
 /// Returns whether the owner is of a custom resource, whose group has a dot: Kubernetes' own kinds compare no Pods.
