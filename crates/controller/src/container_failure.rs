@@ -41,9 +41,8 @@ pub(super) struct ContainerFailure {
 }
 
 pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure> {
-    let is_of_concern = pod.node.is_some() && pod.phase != Phase::Succeeded && !pod.is_terminating();
     let is_opted_out = pod.facts.as_ref().is_none_or(|facts| facts.mode() == PodMode::Off);
-    if !is_of_concern || is_opted_out {
+    if is_opted_out || pod.node.is_none() || pod.phase == Phase::Succeeded || pod.is_terminating() {
         return Vec::new();
     }
     let named = pod.containers.iter().filter(|container| !container.image.is_empty());

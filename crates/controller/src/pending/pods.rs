@@ -151,19 +151,16 @@ impl Pods {
         let due = self.known.values_mut().filter(waits);
         let mut due: Vec<&mut Waiting> = due.collect();
         due.sort_unstable_by_key(|known| known.due);
-        let mut taken = Vec::new();
-        for known in due {
-            if taken.len() == free {
-                break;
-            }
+        let has_turn = |known: &&mut Waiting| {
             let of_namespace = busy.entry(known.pod.namespace().to_owned()).or_default();
-            if *of_namespace < OF_NAMESPACE {
-                *of_namespace += 1;
-                known.is_busy = true;
-                taken.push((known.pod.clone(), known.since));
-            }
-        }
-        taken
+            *of_namespace += 1;
+            *of_namespace <= OF_NAMESPACE
+        };
+        let begin = |known: &mut Waiting| {
+            known.is_busy = true;
+            (known.pod.clone(), known.since)
+        };
+        due.into_iter().filter(has_turn).take(free).map(begin).collect()
     }
 
     /// Returns whether a Pod waits for the right to repair it.
