@@ -8,7 +8,7 @@ use tokio::time::{Duration, sleep};
 use super::ControllerSettings;
 use super::loops::{Context, lookup_limits};
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
-use tolerarch_engine::census::{Count, Coverage, NamespaceSettings, Totals};
+use tolerarch_engine::census::{Count, Coverage, NamespaceSettings};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, ObjectName, Scope, StoredPod};
 use tolerarch_support::health::State;
 
@@ -35,15 +35,7 @@ async fn work(context: &Context) {
         let ControllerSettings { census: period, webhook_configurations, .. } =
             settings.borrow_and_update().clone();
         let pause = match count(context, &webhook_configurations).await {
-            Ok((totals, ignored)) => {
-                if totals.other.pods > 0 {
-                    let pods = totals.other.pods;
-                    tracing::warn!(
-                        pods,
-                        "there are too many different Pods to look at all of them: these count as other"
-                    );
-                }
-                context.metrics.show_census(&totals, ignored);
+            Ok(()) => {
                 context.state.set(State::Healthy);
                 period
             }
@@ -61,11 +53,8 @@ async fn work(context: &Context) {
     }
 }
 
-/// Sums up all Pods, and counts namespaces with ignored labels.
-async fn count(
-    context: &Context,
-    configurations: &[ObjectName],
-) -> Result<(Totals, [(&'static str, i64); 2]), ClusterError> {
+/// Sums up all Pods, counts namespaces with ignored labels, and exports both.
+async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), ClusterError> {
     let Context { cluster, watcher, current, .. } = context;
     // Pods are counted by the profile with which the webhook is called for them.
     let scope = Scope::read(cluster, configurations).await?;
@@ -93,7 +82,16 @@ async fn count(
     let ignored = LABELS.map(|(key, name)| {
         (name, namespaces.values().map(|labels| i64::from(scope.ignores(labels, key))).sum())
     });
-    Ok((added.totals(&coverages), ignored))
+    let totals = added.totals(&coverages);
+    let pods = totals.other.pods;
+    if pods > 0 {
+        tracing::warn!(
+            pods,
+            "there are too many different Pods to look at all of them: these count as other"
+        );
+    }
+    context.metrics.show_census(&totals, ignored);
+    Ok(())
 }
 
 /// Adds up all objects of a list.
