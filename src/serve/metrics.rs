@@ -1,4 +1,4 @@
-//! Metrics of all parts, and those of reloads and lessons.
+//! Metrics of all parts, and those of what changes while a service runs.
 
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec};
 
@@ -6,7 +6,6 @@ use tolerarch_images::credentials::CredentialMetrics;
 use tolerarch_images::registry::RegistryMetrics;
 use tolerarch_images::resolver::ResolverMetrics;
 use tolerarch_kubernetes::cluster::unread_objects;
-use tolerarch_kubernetes::discovery::mismatch_gauge;
 use tolerarch_support::families;
 use tolerarch_support::metrics::{Metrics, Registered, outcome};
 use tolerarch_webhook::admission::ReviewMetrics;
@@ -18,7 +17,6 @@ pub(super) struct Families {
     pub(super) resolver: ResolverMetrics,
     pub(super) registry: RegistryMetrics,
     pub(super) credentials: CredentialMetrics,
-    pub(super) mismatches: IntGaugeVec,
     pub(super) unread: IntCounterVec,
     pub(super) own: Changes,
 }
@@ -29,6 +27,8 @@ families! {
         pub(super) failed_images: IntGauge = "tolerarch_failed_images",
         /// Owners whose Pods stay unchanged because they delete changed Pods and create them again.
         pub(super) recreating_owners: IntGauge = "tolerarch_recreating_owners",
+        /// Whether a pool opens nodes of platforms that its definition does not name.
+        pub(super) mismatches: IntGaugeVec["pool"] = "tolerarch_pool_platforms_mismatch",
         /// Changes of the configuration's files, by whether the new configuration could be used.
         pub(super) reloads: IntCounterVec["result"] = "tolerarch_config_reloads_total",
         /// Whether the configuration's files are in use as they are now.
@@ -47,7 +47,6 @@ impl Families {
             resolver: ResolverMetrics::register(metrics)?,
             registry: RegistryMetrics::register(metrics)?,
             credentials: CredentialMetrics::register(metrics)?,
-            mismatches: mismatch_gauge(metrics)?,
             unread: unread_objects(metrics)?,
             own,
         })
@@ -63,7 +62,6 @@ mod tests {
     use tolerarch_engine::census::Count;
     use tolerarch_images::registry::RequestKind;
     use tolerarch_images::shared_cache::SharedCacheMetrics;
-    use tolerarch_kubernetes::discovery::{Discovery, Inventory, show_mismatches};
     use tolerarch_support::health::{Component, Health, Reported};
     use tolerarch_support::logging;
     use tolerarch_webhook::tls::{ManagedMetrics, TlsMetrics};
@@ -76,10 +74,7 @@ mod tests {
         counts.reviews.show(&Config::default().policy.pools, std::iter::empty());
         counts.registry.request("a.test", RequestKind::Token).end("2xx");
         counts.registry.requests_left("docker.io", 1);
-        show_mismatches(
-            &counts.mismatches,
-            &Discovery::of(&Config::default().policy.pools, &Inventory::default()).pools,
-        );
+        counts.own.mismatches.with_label_values(&["multi-arch"]).set(0);
         SharedCacheMetrics::register(&metrics).unwrap();
         TlsMetrics::register(&metrics).unwrap();
         ManagedMetrics::register(&metrics).unwrap();

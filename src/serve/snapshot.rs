@@ -20,7 +20,7 @@ use tolerarch_images::registry::{Registry, Settings, Traces};
 use tolerarch_images::resolver::Resolver;
 use tolerarch_images::shared_cache::SharedCache;
 use tolerarch_kubernetes::cluster::{Caller, ConnectError, Watcher};
-use tolerarch_kubernetes::discovery::{Discovery, Inventory, show_mismatches};
+use tolerarch_kubernetes::discovery::{Discovery, Inventory};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
@@ -194,7 +194,11 @@ impl Live {
         let Sources { config, discovered, warned } = sources;
         let Discovered { inventory, is_complete } = discovered.as_ref()?;
         let discovery = Discovery::of(&config.policy.pools, inventory);
-        show_mismatches(&self.metrics.mismatches, &discovery.pools);
+        let mismatches = &self.metrics.own.mismatches;
+        mismatches.reset();
+        for known in &discovery.pools {
+            mismatches.with_label_values(&[&known.pool.name]).set((!known.mismatch().is_empty()).into());
+        }
         let warnings: Vec<String> =
             discovery.warnings.iter().cloned().chain(discovery.mismatches()).collect();
         for warning in warnings.iter().filter(|warning| !warned.contains(warning)) {

@@ -1,7 +1,6 @@
 //! Pools, their platforms and Karpenter's choices, by the NodePools and nodes of a cluster. Pure.
 
 mod inventory;
-mod metrics;
 mod next_node;
 mod platforms;
 mod taints;
@@ -9,7 +8,6 @@ mod taints;
 use std::collections::BTreeMap;
 
 pub use inventory::{Inventory, NodeKind};
-pub use metrics::{mismatch_gauge, show_mismatches};
 pub use next_node::{Verdict, next_node_pool};
 pub use taints::lacking;
 
