@@ -43,10 +43,6 @@ impl State {
     fn enter(&mut self, stage: Stage) {
         (self.stage, self.since) = (stage, Instant::now());
     }
-
-    fn waiting(&self) -> Option<(bool, Instant)> {
-        (self.stage != Stage::Answering).then_some((self.served, self.since))
-    }
 }
 
 impl Activity {
@@ -82,7 +78,8 @@ impl Activity {
 
     /// Returns whether a request has been answered, and since when the client is waited for; `None` while answering.
     pub(super) fn waiting(&self) -> Option<(bool, Instant)> {
-        self.state.lock().waiting()
+        let state = self.state.lock();
+        (state.stage != Stage::Answering).then_some((state.served, state.since))
     }
 
     /// Asks the connection to close as soon as it is not answering, or `at_once`.
@@ -95,7 +92,7 @@ impl Activity {
     pub(super) async fn left(&self) -> bool {
         self.leave.notified().await;
         let state = self.state.lock();
-        state.cut_off || state.waiting().is_some()
+        state.cut_off || state.stage != Stage::Answering
     }
 
     /// Returns `Some` if the connection has to close because its client does not go on, true if at once. `first` is the
