@@ -79,13 +79,23 @@ impl Command {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let configured = self.access.configured(shared, &client).await?;
-            let survey = Survey::read(&client, namespace, &progress).await?;
-            let session =
+            let mut survey = Survey::read(&client, namespace, &progress).await?;
+            let mut session =
                 Session::start(shared, configured, progress, Some(&client), &survey.images()).await?;
             let examined = examine(&session, &survey).await;
+            let lacks_pull_secrets = |shape: &usize| {
+                let known = examined.get(*shape).zip(survey.shapes.get(*shape));
+                known.is_some_and(|(known, shape)| {
+                    session.lacks_pull_secrets(Coverage::of(known).1, &shape.pod)
+                })
+            };
+            let unread = survey.pods.iter().filter_map(|pod| pod.shape).filter(lacks_pull_secrets).count();
+            session.notes.extend(unread_pull_secrets(unread, "the Pods"));
+            // The facts about the Pods take most of the memory, and the sums need only the decisions on them.
+            survey.shapes = Vec::new();
             Ok((session, survey, examined))
         })?;
-        let report = self.report(&session, &survey, &examined);
+        let report = self.report(session, &survey, &examined);
         let text = match self.output {
             Output::Table => report.text(self.by, columns()),
             Output::Json => json(&report.json())?,
@@ -95,18 +105,12 @@ impl Command {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn report<'p>(&self, session: &Session, survey: &'p Survey, examined: &'p [Examined]) -> Report<'p> {
+    fn report<'p>(&self, session: Session, survey: &'p Survey, examined: &'p [Examined]) -> Report<'p> {
         let summary = Summary::of(survey.pods.iter().map(|pod| {
             let platform = pod.node.as_deref().and_then(|node| survey.platform(node));
             (pod, platform, pod.shape.and_then(|shape| examined.get(shape)).unwrap_or(&UNREADABLE))
         }));
-        let lacks_pull_secrets = |shape: &usize| {
-            let known = examined.get(*shape).zip(survey.shapes.get(*shape));
-            known.is_some_and(|(known, shape)| session.lacks_pull_secrets(Coverage::of(known).1, &shape.pod))
-        };
-        let unread = survey.pods.iter().filter_map(|pod| pod.shape).filter(lacks_pull_secrets).count();
         let mut notes = [&*survey.notes, &session.notes].concat();
-        notes.extend(unread_pull_secrets(unread, "the Pods"));
         let unknown = summary.images.iter().filter(|((_, cause), _)| matches!(cause, Cause::Unknown(_)));
         let causes =
             unknown.filter_map(|((image, _), _)| Some((*image, session.cause(&image.parse().ok()?)?)));

@@ -94,6 +94,8 @@ impl Examined {
             let failed = failed.filter(|failure| !failure.platforms.is_empty());
             states.push(ImageState { image, platforms, failed, lacks, unknown, cause: None });
         }
+        // A report keeps the states of all different Pods.
+        states.shrink_to_fit();
         let blockers = verdicts.blockers().into_iter();
         Self {
             decision: decision.done(),
