@@ -80,32 +80,26 @@ pub(super) fn table(
     indent: &str,
     width: Option<usize>,
 ) -> String {
-    let escaped = |Row { colour, cells }| Row {
-        colour,
-        cells: cells.iter().map(|cell: &String| shown(cell)).collect(),
-    };
     let top = Row { colour: Colour::Plain, cells: header.iter().map(ToString::to_string).collect() };
-    let rows: Vec<Row> = once(top).chain(rows.into_iter().map(escaped)).collect();
+    let escaped = |Row { colour, cells }| (colour, cells.iter().map(|cell: &String| shown(cell)).collect());
+    let rows: Vec<(Colour, Vec<String>)> = once(top).chain(rows).map(escaped).collect();
     if rows.len() == 1 {
         return String::new();
     }
     let mut widths = vec![0; header.len()];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(&row.cells) {
+    for (_, cells) in &rows {
+        for (width, cell) in widths.iter_mut().zip(cells) {
             *width = cell.chars().count().max(*width);
         }
     }
-    if let Some(terminal) = width {
-        let gaps = GAP.len() * header.len().saturating_sub(1) + indent.len();
-        while widths.iter().sum::<usize>() + gaps > terminal {
-            let cut = widths.iter_mut().zip(header).filter(|(_, name)| !VERDICT.contains(name));
-            match cut.map(|(width, _)| width).max_by_key(|width| **width) {
-                Some(widest) if *widest > LEAST => *widest -= 1,
-                _ => break,
-            }
-        }
+    let gaps = GAP.len() * header.len().saturating_sub(1) + indent.len();
+    while width.is_some_and(|width| widths.iter().sum::<usize>() + gaps > width) {
+        let cut = widths.iter_mut().zip(header);
+        let cut = cut.filter(|(width, name)| **width > LEAST && !VERDICT.contains(name));
+        let Some((widest, _)) = cut.max_by_key(|(width, _)| **width) else { break };
+        *widest -= 1;
     }
-    let line = |Row { colour, cells }: &Row| {
+    let line = |(colour, cells): &(Colour, Vec<String>)| {
         let cells = cells.iter().zip(&widths);
         let cells: Vec<String> = cells.map(|(cell, &width)| format!("{:width$}", cut(cell, width))).collect();
         colour.paint(format!("{indent}{}", cells.join(GAP)).trim_end()) + "\n"
