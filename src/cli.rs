@@ -20,12 +20,10 @@ mod shared;
 mod survey;
 mod why;
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::{Shell, generate};
 
@@ -191,9 +189,8 @@ Exit status:
 impl Cli {
     /// Parses the arguments of the process and runs the subcommand. Wrong usage ends the process with status 2.
     pub fn parse_and_run() -> ExitCode {
-        let arguments: Vec<_> = std::env::args_os().collect();
-        let matches = command(arguments.first().map(Path::new)).try_get_matches_from(&arguments);
-        let mut matches = matches.unwrap_or_else(|error| hinted(error, &arguments).exit());
+        let program = std::env::args_os().next();
+        let mut matches = command(program.as_deref().map(Path::new)).get_matches();
         let parsed = Self::from_arg_matches_mut(&mut matches);
         let Self { command, mut shared } = parsed.unwrap_or_else(|error| error.exit());
         shared.environment = Environment::of_process();
@@ -220,19 +217,6 @@ fn completions(shell: Shell) -> Result<ExitCode, Failure> {
     generate(shell, &mut Cli::command(), "tolerarch", &mut script);
     output::print(&String::from_utf8_lossy(&script))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Adds a hint to an error about wrong usage: `check` takes files by `-f`.
-fn hinted(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    if error.kind() == ErrorKind::UnknownArgument
-        && arguments.iter().any(|argument| argument == "check")
-        && let Some(ContextValue::String(stray)) = error.get(ContextKind::InvalidArg)
-        && !stray.starts_with('-')
-    {
-        let hint = format!("files are named by -f: check -f {stray}");
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
-    }
-    error
 }
 
 /// Returns the command under the name by which it was called: kubectl finds its plugins by the names of their files.

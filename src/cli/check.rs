@@ -40,6 +40,9 @@ pub(super) struct Check {
     /// A file of YAML or JSON documents, a directory of such files, or - for standard input; may be repeated
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     file: Vec<PathBuf>,
+    /// A file without -f, which is refused with a hint
+    #[arg(hide = true, value_name = "FILE", value_parser = |_: &str| Err::<String, _>("files are named by -f"))]
+    _stray: Option<String>,
     /// How the result is written: aligned columns, one JSON document, or the JSON patches alone, one a line
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,

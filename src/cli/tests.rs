@@ -30,6 +30,16 @@ fn help_fits_a_terminal_and_has_an_example() {
 }
 
 #[test]
+fn a_file_without_its_flag_is_refused_with_a_hint() {
+    for arguments in [&["web.yaml"][..], &["-f", "a.yaml", "web.yaml"]] {
+        let error = Cli::command().try_get_matches_from([&["tolerarch", "check"][..], arguments].concat());
+        let error = error.unwrap_err();
+        assert!(error.to_string().contains("'web.yaml' for '[FILE]': files are named by -f"), "{error}");
+        assert_eq!(error.exit_code(), 2);
+    }
+}
+
+#[test]
 fn as_a_plugin_it_is_called_through_kubectl() {
     let usage = |program: &str| command(Some(Path::new(program))).render_usage().to_string();
     assert!(usage("/opt/kubectl-tolerarch").contains("kubectl tolerarch"));
