@@ -2,14 +2,12 @@
 //! the user's own rights, and changes nothing: it creates only dry runs and access reviews.
 
 mod configuration;
-mod controller;
 mod findings;
 mod installation;
 mod pools;
 mod probe;
+mod processes;
 mod replicas;
-mod rights;
-mod scope;
 mod webhooks;
 
 use std::path::Path;
@@ -23,12 +21,10 @@ use super::output::{Output, json, print};
 use super::session::run;
 use super::{Failure, Shared};
 pub(super) use configuration::{Installed, configured};
-use findings::{Exam, Finding, Findings, some_of};
+use findings::{Exam, Findings, Status};
 use installation::Backend;
-use probe::Outcome;
-pub(super) use scope::ignored_labels;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
-use webhooks::by_service;
+pub(super) use webhooks::ignored_labels;
 
 /// First minor version of Kubernetes with all that the manifests use (matchConditions).
 const KUBERNETES: u32 = 30;
@@ -90,9 +86,9 @@ async fn check_cluster(Exam { client, findings, .. }: &mut Exam<'_>) -> Result<(
 }
 
 async fn check_all(exam: &mut Exam<'_>) {
-    let (client, only) = (exam.client, exam.only);
+    let only = exam.only;
     let namespaces = installation::namespaces(exam).await;
-    let all = webhooks::all(client).await;
+    let all = webhooks::all(exam.client).await;
     let Some(all) = exam.findings.read("webhook", "the MutatingWebhookConfigurations", all) else {
         return probe::check_unseen(exam).await;
     };
@@ -101,102 +97,60 @@ async fn check_all(exam: &mut Exam<'_>) {
     if only.is_some() && !namespaces.is_empty() {
         ours.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
     }
-    ours.sort_by_key(|entry| !entry.is_for_pods());
+    ours.sort_by_key(|entry| (entry.service(), !entry.is_for_pods()));
     let entries: Vec<&Webhook> = ours.iter().copied().filter(|entry| entry.is_for_pods()).collect();
     if entries.is_empty() {
         return nothing(is_installed, only, &mut exam.findings);
     }
-    each(&ours, &mut exam.findings, webhooks::check_calls);
+    exam.findings.merge(ours.iter().map(|entry| (entry.name(), webhooks::check_calls(entry))));
     for entry in &entries {
-        scope::check_namespaces(entry, &namespaces, &mut exam.findings);
-        scope::check_pods(exam, entry, &namespaces).await;
+        webhooks::check_namespaces(entry, &namespaces, &mut exam.findings);
+        webhooks::check_pods(exam, entry, &namespaces).await;
     }
-    scope::check_labels(exam, &entries, &namespaces);
+    webhooks::check_labels(exam, &entries, &namespaces);
     webhooks::check_overlaps(&entries, &namespaces, &mut exam.findings);
-    each(&entries, &mut exam.findings, |entry, findings| {
-        webhooks::check_order(entry, &all, &namespaces, findings);
-    });
-    // Pods come first, as nothing else works without them.
-    let mut backends = Vec::new();
-    for entry in by_service(&ours) {
-        backends.push((entry, Backend::of(exam, entry).await));
+    let order = |entry: &&Webhook| (entry.name(), webhooks::check_order(entry, &all, &namespaces));
+    exam.findings.merge(entries.iter().map(order));
+    for own in ours.chunk_by(|one, other| one.service() == other.service()) {
+        check_service(exam, own, &all, &namespaces).await;
     }
-    // Dry runs also show whether a caBundle is the right one. What they find may be the consequence of the rest.
-    let before = exam.findings.0.len();
-    let proven = probe_all(exam, &entries, &backends, &namespaces).await;
-    let probed = exam.findings.0.split_off(before);
-    for (_, backend) in &backends {
-        replicas::check(exam, backend).await;
-    }
-    for (entry, backend) in backends.iter().filter(|(entry, _)| entry.is_for_pods()) {
-        let Some(config) = configuration::check(exam, backend).await else { continue };
-        // The entries of one installation are in one configuration, whether or not a namespace selects each.
-        let own = all.iter().filter(|other| other.is_ours() && other.configuration == entry.configuration);
-        webhooks::check_profiles(own, config.profiles.keys(), &mut exam.findings);
-        let selected: Vec<_> = namespaces.iter().filter(|namespace| entry.selects(namespace)).collect();
-        rights::check(exam, backend, &config, &selected).await;
-        controller::check(exam, backend, &config).await;
-        rights::check_restrictions(exam, &config.policy.pools, &selected).await;
-        pools::check(exam, &config).await;
-    }
-    // A bundle may lack what nothing issues.
-    each(&ours, &mut exam.findings, |entry, findings| webhooks::check_bundle(entry, &proven, findings));
-    exam.findings.0.extend(probed);
-}
-
-/// Proves by dry runs that the webhooks answer. Returns the caBundles of those that did.
-async fn probe_all<'a>(
-    exam: &mut Exam<'_>,
-    entries: &[&'a Webhook],
-    backends: &[(&Webhook, Backend)],
-    namespaces: &[Namespace],
-) -> Vec<&'a [u8]> {
     if namespaces.is_empty() {
         probe::check_unseen(exam).await;
     }
-    let (mut broken, mut proven): (Vec<&Webhook>, Vec<&[u8]>) = Default::default();
-    for entry in entries {
-        let service = entry.service();
-        let selected: Vec<_> = namespaces.iter().filter(|namespace| entry.selects(namespace)).collect();
-        // A Service that cannot be called costs one time-out, not one for each webhook that calls it.
-        let is_broken = service.is_some() && broken.iter().any(|known| known.service() == service);
-        if selected.is_empty() || is_broken {
-            continue;
-        }
-        let leads_nowhere =
-            |(known, backend): &(&Webhook, Backend)| known.service() == service && backend.leads_nowhere;
-        match probe::check(exam, entry, &selected, !backends.iter().any(leads_nowhere)).await {
-            Outcome::Answered => proven.push(entry.bundle()),
-            Outcome::Unproven => {}
-            Outcome::Broken => broken.push(entry),
-        }
-    }
-    // An answer may have come by a connection from before.
-    proven.retain(|bundle| !broken.iter().any(|entry| entry.bundle() == *bundle));
-    proven
 }
 
-/// Runs a check for each webhook; findings that differ in nothing but the webhook are merged.
-fn each(entries: &[&Webhook], findings: &mut Findings, mut check: impl FnMut(&Webhook, &mut Findings)) {
-    let mut told: Vec<(Finding, String, Vec<String>)> = Vec::new();
-    for entry in entries {
-        let mut own = Findings::default();
-        check(entry, &mut own);
-        let name = entry.name();
-        for finding in own.0 {
-            let text = finding.message.replace(&name, "") + &finding.fix;
-            match told.iter_mut().find(|(_, known, _)| *known == text) {
-                Some((.., others)) => others.push(name.clone()),
-                None => told.push((finding, text, Vec::new())),
-            }
+/// Checks what lies behind the webhooks that call the same Service: first the Pods, without which nothing works.
+async fn check_service(exam: &mut Exam<'_>, own: &[&Webhook], all: &[Webhook], namespaces: &[Namespace]) {
+    let [entry, ..] = own else { return };
+    let backend = Backend::of(exam, entry, namespaces).await;
+    replicas::check(exam, &backend).await;
+    if entry.is_for_pods()
+        && let Some(config) = configuration::check(exam, &backend).await
+    {
+        // The entries of one installation are in one configuration, whether or not a namespace selects each.
+        let entries =
+            all.iter().filter(|other| other.is_ours() && other.configuration == entry.configuration);
+        webhooks::check_profiles(entries, config.profiles.keys(), &mut exam.findings);
+        processes::check(exam, &backend, &config).await;
+        processes::check_controller(exam, &backend, &config).await;
+        probe::check_restrictions(exam, &backend, &config.policy.pools).await;
+        pools::check(exam, &config).await;
+    }
+    // Dry runs show whether a caBundle, which may lack what nothing issues, is the right one; what else they find may
+    // be the consequence of the rest.
+    let before = exam.findings.0.len();
+    let mut tried = Vec::new();
+    for entry in own.iter().filter(|entry| entry.is_for_pods()) {
+        let status = probe::check(exam, entry, namespaces, !backend.leads_nowhere).await;
+        tried.push((entry.bundle(), status));
+        // What fails for one fails for all that call the Service, and may cost a time-out each.
+        if status == Status::Failed {
+            break;
         }
     }
-    findings.0.extend(told.into_iter().map(|(mut finding, _, others)| {
-        if !others.is_empty() {
-            finding.message += &format!("; so for {}", some_of(others.iter().map(String::as_str)));
-        }
-        finding
-    }));
+    let probed = exam.findings.0.split_off(before);
+    exam.findings.merge(own.iter().map(|entry| (entry.name(), webhooks::check_bundle(entry, &tried))));
+    exam.findings.0.extend(probed);
 }
 
 fn nothing(installed: bool, only: Option<&str>, findings: &mut Findings) {

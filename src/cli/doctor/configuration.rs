@@ -1,13 +1,14 @@
 //! The configuration of an installation, as its Pods have it.
 
-use k8s_openapi::api::apps::v1::Deployment;
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use super::findings::{Exam, Findings, Status, some_of};
-use super::installation::{Backend, deployments, serving};
-use super::webhooks::{self, by_service};
+use super::installation::{Backend, Workload};
+use super::webhooks;
 use crate::cli::kubernetes::get;
 use crate::config::{Config, Sources};
 use tolerarch_core::policy::Mode;
@@ -33,7 +34,7 @@ pub(in crate::cli) struct Installed {
 }
 
 /// Reads the configuration of the Pods: from the file if one is named, otherwise from the mounted ConfigMap.
-pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<Config> {
+pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>) -> Option<Config> {
     let Exam { client, config, findings, .. } = exam;
     let Installed { source, text, environment, change, .. } = match config {
         Some(file) => {
@@ -42,7 +43,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) -> Option<Conf
             Installed { source, text, ..Installed::default() }
         }
         None => {
-            let read = mounted(client, &backend.namespace, &backend.pods, &[]).await;
+            let read = mounted(client, &backend.namespace, &backend.workload).await;
             read.map_err(|message| findings.unknown("configuration", message)).ok()?
         }
     };
@@ -85,26 +86,18 @@ fn check_mode(config: &Config, has_arrived: bool, findings: &mut Findings) {
 /// Returns a note on a change that kubelets may not have brought to all Pods yet.
 fn on_its_way(source: &str, changed: Timestamp, pods: &[Pod]) -> Option<String> {
     let since = Timestamp::now().duration_since(changed);
-    let mut started =
-        pods.iter().filter_map(|pod| Some(pod.status.as_ref()?.start_time.as_ref()?.0 < changed));
+    let mut started = pods.iter().filter_map(|pod| Some(pod.status.as_ref()?.start_time.as_ref()?.0));
     // Where the clock here is behind, nothing is said.
-    let is_on_its_way = !since.is_negative() && since < ARRIVAL && started.any(|is_older| is_older);
+    let is_on_its_way =
+        (SignedDuration::ZERO..ARRIVAL).contains(&since) && started.any(|start| start < changed);
     let since = since.as_secs();
     is_on_its_way
         .then(|| format!("{source} was changed {since} s ago: replicas may still decide by what it was"))
 }
 
-/// Reads the ConfigMap of the first of these Pods, or else Deployments, that has one; fails with the reason why there is
-/// none.
-async fn mounted(
-    client: &UserClient,
-    namespace: &str,
-    pods: &[Pod],
-    deployments: &[Deployment],
-) -> Result<Installed, String> {
-    let templates = deployments.iter().filter_map(|known| known.spec.as_ref()?.template.spec.as_ref());
-    let specs = pods.iter().filter_map(|pod| pod.spec.as_ref()).chain(templates);
-    let mut mounting = specs.filter_map(|spec| {
+/// Reads the ConfigMap of the first Pod that has one; fails with the reason why there is none.
+async fn mounted(client: &UserClient, namespace: &str, workload: &Workload) -> Result<Installed, String> {
+    let mut mounting = workload.specs().filter_map(|spec| {
         let volume = spec.volumes.iter().flatten().find(|volume| volume.name == "config");
         Some((spec, &volume?.config_map.as_ref()?.name))
     });
@@ -123,7 +116,7 @@ async fn mounted(
     if environment != Environment::default() {
         source += " with the environment of its Pods";
     }
-    let change = changed.and_then(|changed| on_its_way(&source, changed, pods));
+    let change = changed.and_then(|changed| on_its_way(&source, changed, &workload.pods));
     let (namespace, reviewed) = (namespace.to_owned(), Scope::default());
     Ok(Installed { namespace, source, text, environment, change, reviewed })
 }
@@ -133,22 +126,18 @@ pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed,
     let all = webhooks::all(client).await;
     let all = all.map_err(|error| format!("the MutatingWebhookConfigurations cannot be read: {error}"))?;
     let ours: Vec<&Webhook> = all.iter().filter(|entry| entry.is_ours() && entry.is_for_pods()).collect();
-    let installed = by_service(&ours);
-    let entry = installed.first().ok_or("the cluster has no webhook of tolerarch")?;
+    let entry = ours.first().ok_or("the cluster has no webhook of tolerarch")?;
     let (namespace, service, _) =
         entry.service().ok_or("its webhook calls a URL, so its Pods are not known")?;
     let read = async {
         let found = get::<Service>(client, Some(namespace), service).await?;
-        let labels = found.spec.unwrap_or_default().selector.unwrap_or_default().into_iter().collect();
-        Ok((serving(client, namespace, &labels).await?, labels))
+        let labels = found.spec.unwrap_or_default().selector.unwrap_or_default();
+        Workload::read(client, namespace, &labels.into_iter().collect()).await
     };
     let unread =
         |error: RequestError| format!("the Pods of Service {namespace}/{service} cannot be read: {error}");
-    let (pods, labels) = read.await.map_err(unread)?;
-    // Without a Pod, the template shows what the next one will mount.
-    let is_known = pods.is_empty() && !labels.selects_all();
-    let templates = if is_known { deployments(client, namespace, &labels).await } else { Vec::new() };
-    let mut found = mounted(client, namespace, &pods, &templates).await?;
+    let mut found = mounted(client, namespace, &read.await.map_err(unread)?).await?;
+    let installed: BTreeSet<_> = ours.iter().map(|entry| entry.service()).collect();
     if installed.len() > 1 {
         found.source += &format!(", the first of {} installations", installed.len());
     }

@@ -94,6 +94,26 @@ impl Findings {
         self.0.push(Finding { check, status, message: message.into(), fix: fix.into() });
     }
 
+    /// Adds findings on several objects, each with its name; those that differ in nothing but the name become one.
+    pub(super) fn merge(&mut self, all: impl IntoIterator<Item = (String, Self)>) {
+        let mut merged: Vec<(String, Finding, Vec<String>)> = Vec::new();
+        for (name, own) in all {
+            for finding in own.0 {
+                let text = finding.message.replace(&name, "") + &finding.fix;
+                match merged.iter_mut().find(|(known, ..)| *known == text) {
+                    Some((.., others)) => others.push(name.clone()),
+                    None => merged.push((text, finding, Vec::new())),
+                }
+            }
+        }
+        self.0.extend(merged.into_iter().map(|(_, mut finding, others)| {
+            if !others.is_empty() {
+                finding.message += &format!("; so for {}", some_of(others.iter().map(String::as_str)));
+            }
+            finding
+        }));
+    }
+
     pub(super) fn verdict(&self) -> Verdict {
         let mut dry_runs = self.0.iter().filter(|finding| finding.check == "dry-run").peekable();
         if self.0.iter().any(|finding| finding.status == Status::Failed) {

@@ -28,9 +28,8 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) -> Option<()> {
 
 fn check_pool(known: &KnownPool<'_>, shown: &Shown, discover: Discover, findings: &mut Findings) {
     let KnownPool { pool, node_pools, nodes, verdict, .. } = known;
-    let name = &pool.name;
-    let share = pool.share;
-    if share < Pool::ALL {
+    let Pool { name, share, .. } = pool;
+    if *share < Pool::ALL {
         let message = format!("pool {name} is open to {share} % of the workloads that could use it (share)");
         findings.unknown("pools", message);
     }

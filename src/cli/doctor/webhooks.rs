@@ -1,78 +1,74 @@
-//! Checks of webhooks, each with its configuration: owner, target and rules, order, and trusted CA.
+//! Checks of webhooks, each with its configuration: owner, target and rules, order, trusted CA, and selectors.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::core::{Expression, SelectorExt};
+use kube::{Resource, ResourceExt};
 use x509_parser::pem::Pem;
 use x509_parser::time::ASN1Time;
 
-use super::findings::{Findings, Status, some_of};
+use super::findings::{Exam, Findings, Status, some_of};
 use crate::cli::kubernetes::{list, name_of};
-use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
+use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
+// Of Pods, too, nothing but the name and labels is read.
+use tolerarch_kubernetes::cluster::{Namespace as Labelled, RequestError, Scope, UserClient, Webhook};
 use tolerarch_support::logging::date;
+
+pub(super) type Labels = BTreeMap<String, String>;
 
 /// Lists the webhooks of the cluster.
 pub(super) async fn all(client: &UserClient) -> Result<Vec<Webhook>, RequestError> {
     Ok(list(client, None, "").await?.into_iter().flat_map(Webhook::all_of).collect())
 }
 
-/// Returns one entry for each called Service: profiles are entries of one installation.
-pub(super) fn by_service<'a>(entries: &[&'a Webhook]) -> Vec<&'a Webhook> {
-    let mut seen = HashSet::new();
-    entries.iter().filter(|entry| seen.insert(entry.service())).copied().collect()
-}
-
 /// Checks that Pods are reviewed, and that no failure of tolerarch keeps them from starting.
-pub(super) fn check_calls(entry: &Webhook, findings: &mut Findings) {
-    let (name, webhook) = (entry.name(), &entry.spec);
-    let before = findings.0.len();
+pub(super) fn check_calls(entry: &Webhook) -> Findings {
+    let (name, webhook, mut findings) = (entry.name(), &entry.spec, Findings::default());
+    let mut fault = |what: &str, fix| findings.failed("webhook", format!("{name} {what}"), fix);
     if !entry.has_pods() && entry.is_for_pods() {
-        let message = format!("{name} is not called when Pods are created: no rule covers it");
-        let fix =
-            "add a rule with operations [CREATE], apiGroups [\"\"], apiVersions [v1] and resources [pods]";
-        findings.failed("webhook", message, fix);
+        fault(
+            "is not called when Pods are created: no rule covers it",
+            "add a rule with operations [CREATE], apiGroups [\"\"], apiVersions [v1] and resources [pods]",
+        );
     }
     if entry.path != "/mutate" && entry.profile().is_none() {
-        let message = format!("{name} calls the path {:?}, where tolerarch does not answer", entry.path);
-        findings.failed(
-            "webhook",
-            message,
+        fault(
+            &format!("calls the path {:?}, where tolerarch does not answer", entry.path),
             "set the path in its clientConfig to /mutate, or /mutate/<profile>",
         );
     }
     let policy = webhook.failure_policy.as_deref().unwrap_or("Fail");
     if policy != "Ignore" {
-        let message = format!("{name} has failurePolicy {policy}: no Pod starts while tolerarch is away");
-        findings.failed("webhook", message, "set failurePolicy to Ignore");
+        let what = format!("has failurePolicy {policy}: no Pod starts while tolerarch is away");
+        fault(&what, "set failurePolicy to Ignore");
     }
     if webhook.timeout_seconds == Some(1) {
-        let message = format!("{name} has timeoutSeconds 1: no time is left to look images up");
-        findings.failed("webhook", message, "set timeoutSeconds to 5 (webhook.timeoutSeconds in the chart)");
+        fault(
+            "has timeoutSeconds 1: no time is left to look images up",
+            "set timeoutSeconds to 5 (webhook.timeoutSeconds in the chart)",
+        );
     }
     // `namespaceObject` is declared for expressions and never passed to them: each fails, and the webhook is skipped.
     let mut conditions = webhook.match_conditions.iter().flatten();
     if let Some(condition) = conditions.find(|known| known.expression.contains("namespaceObject")) {
-        let message =
-            format!("{name} is never called: its matchCondition {} uses namespaceObject", condition.name);
-        let fix = "use a namespaceSelector instead: API servers have no namespaceObject for the conditions of webhooks";
-        findings.failed("webhook", message, fix);
+        fault(
+            &format!("is never called: its matchCondition {} uses namespaceObject", condition.name),
+            "use a namespaceSelector instead: API servers have no namespaceObject for the conditions of webhooks",
+        );
     }
-    if findings.0.len() == before {
+    if findings.0.is_empty() {
         let target = match entry.service() {
             Some((namespace, service, port)) => format!("Service {namespace}/{service}:{port}"),
             None => webhook.client_config.url.clone().unwrap_or_default(),
         };
         findings.ok("webhook", format!("{name} calls {target}"));
     }
+    findings
 }
 
 /// Checks whether other webhooks may add containers after tolerarch has decided.
-pub(super) fn check_order(
-    entry: &Webhook,
-    all: &[Webhook],
-    namespaces: &[Namespace],
-    findings: &mut Findings,
-) {
+pub(super) fn check_order(entry: &Webhook, all: &[Webhook], namespaces: &[Namespace]) -> Findings {
     // If no namespace can be read, any may be selected by both.
     let meets = |other: &Webhook| {
         namespaces.is_empty() || namespaces.iter().any(|known| entry.selects(known) && other.selects(known))
@@ -81,7 +77,7 @@ pub(super) fn check_order(
         other.configuration > entry.configuration && !other.is_ours() && other.has_pods() && meets(other)
     });
     let later: BTreeSet<&str> = later.map(|other| &*other.configuration).collect();
-    let (later, name) = (some_of(later), entry.name());
+    let (later, name, mut findings) = (some_of(later), entry.name(), Findings::default());
     if later.is_empty() {
         findings.ok("order", format!("{name} is called after all other webhooks for Pods"));
     } else if entry.spec.reinvocation_policy.as_deref() == Some("IfNeeded") {
@@ -90,6 +86,7 @@ pub(super) fn check_order(
         let fix = "set reinvocationPolicy to IfNeeded, and let the name of the configuration begin with zz-";
         findings.failed("order", format!("{later} may add containers after {name} has decided"), fix);
     }
+    findings
 }
 
 /// Checks whether two webhooks of tolerarch are called for the same Pods.
@@ -144,9 +141,10 @@ pub(super) fn check_profiles<'a>(
 }
 
 /// Checks whether the caBundle holds a certificate that is valid. Whether it is that of the CA, only a dry run shows:
-/// `proven` are the bundles of webhooks that have answered.
-pub(super) fn check_bundle(entry: &Webhook, proven: &[&[u8]], findings: &mut Findings) {
-    let (name, config, pem) = (entry.name(), &entry.spec.client_config, entry.bundle());
+/// `tried` are the bundles of webhooks that were called. One that fails counts: others may have answered by a connection
+/// from before.
+pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> Findings {
+    let (name, pem, mut findings) = (entry.name(), entry.bundle(), Findings::default());
     let blocks = Pem::iter_from_buffer(pem).filter_map(Result::ok);
     let certificates = blocks.filter(|block| block.label == "CERTIFICATE");
     let ends =
@@ -154,26 +152,112 @@ pub(super) fn check_bundle(entry: &Webhook, proven: &[&[u8]], findings: &mut Fin
     let fix = "with tls.mode managed `tolerarch certificates` writes it within half a minute of its start: after that look at the \
         log of its Pod for missing rights; with \
         cert-manager its cainjector does, from the annotation cert-manager.io/inject-ca-from; otherwise write it yourself";
-    let (status, message) = match ends.max() {
-        None if pem.is_empty() && config.url.is_some() => {
-            (Status::Unknown, format!("{name} has none: the API server's own roots count"))
+    let mut fault = |what: &str| findings.failed("ca-bundle", format!("the caBundle of {name} {what}"), fix);
+    match ends.max() {
+        None if pem.is_empty() && entry.service().is_none() => {
+            findings.unknown("ca-bundle", format!("{name} has none: the API server's own roots count"));
         }
-        None if pem.is_empty() => {
-            (Status::Failed, format!("the caBundle of {name} is empty: the API server trusts no certificate"))
-        }
-        None => (Status::Failed, format!("the caBundle of {name} holds no certificate")),
+        None if pem.is_empty() => fault("is empty: the API server trusts no certificate"),
+        None => fault("holds no certificate"),
         Some(last) if last <= ASN1Time::now().timestamp() => {
-            let (bundle, last) = (format!("the caBundle of {name}"), date(last));
-            (Status::Failed, format!("every certificate in {bundle} has expired, the last one at {last}"))
+            fault(&format!("holds only certificates that have expired, the last one at {}", date(last)));
         }
         Some(last) => {
             let trusts = format!("{name} trusts a CA until {}", date(last));
-            if proven.contains(&pem) {
-                (Status::Ok, trusts)
+            if tried.contains(&(pem, Status::Ok)) && !tried.contains(&(pem, Status::Failed)) {
+                findings.ok("ca-bundle", trusts);
             } else {
-                (Status::Unknown, trusts + "; no dry run shows that it is the right one")
+                findings.unknown("ca-bundle", trusts + "; no dry run shows that it is the right one");
             }
         }
+    }
+    findings
+}
+
+/// Checks whether a webhook is called in any namespace.
+pub(super) fn check_namespaces(entry: &Webhook, namespaces: &[Namespace], findings: &mut Findings) {
+    let (name, all) = (entry.name(), namespaces.len());
+    let selected = namespaces.iter().filter(|namespace| entry.selects(namespace)).count();
+    match (selected, entry.profile()) {
+        _ if all == 0 => {}
+        (0, Some(profile)) => {
+            let message = format!("no namespace is labelled tolerarch.io/profile={profile} for {name}");
+            findings.unknown("scope", message);
+        }
+        (0, None) => {
+            let message = format!("the namespaceSelector of {name} excludes every namespace, all {all}");
+            let fix = "correct it (webhook.namespaceSelector in the chart), or label a namespace for it; docs/runbooks/TolerarchNotCalled.md \
+                takes out what your values do not have";
+            findings.failed("scope", message, fix);
+        }
+        _ => findings.ok("scope", format!("{name} selects {selected} of {all} namespaces that were read")),
+    }
+}
+
+/// Checks that labels of namespaces take effect: a tenant's mistake is a fault only in checks limited to the namespace.
+pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Webhook], namespaces: &[Namespace]) {
+    let status = Status::failed_if(exam.only.is_some());
+    let called = Scope::of(entries.iter().copied().cloned());
+    let fix = "label it tolerarch.io/mode=off, or with a profile that has an entry: docs/placement.md has all that labels can say";
+    exam.findings.merge(namespaces.iter().map(|namespace| {
+        let (name, mut own) = (name_of(namespace), Findings::default());
+        for (key, value) in ignored_labels(&called, namespace.labels()) {
+            let message = format!("{key}={value} means nothing as a label of {name}: it is ignored");
+            own.add(status, "scope", message, fix);
+        }
+        (name.to_owned(), own)
+    }));
+}
+
+/// Returns the labels of a namespace that look like settings, and make no difference to the calls for its Pods.
+pub(in crate::cli) fn ignored_labels<'a>(called: &Scope, labels: &'a Labels) -> Vec<(&'static str, &'a str)> {
+    let ignored = [MODE_KEY, PROFILE_KEY].into_iter().filter(|key| called.ignores(labels, key));
+    let ignored = ignored.filter_map(|key| Some((key, labels.get(key)?.as_str())));
+    // A custom selector may ignore `off`; that the namespace is selected shows that already.
+    ignored.filter(|label| *label != (MODE_KEY, "off")).collect()
+}
+
+/// Checks whether a webhook is called for any existing Pod, or, without any, for one as a Deployment makes it.
+pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces: &[Namespace]) {
+    let (name, selector) = (entry.name(), &entry.objects);
+    if entry.example().is_none() {
+        let message = format!("the objectSelector of {name} contradicts itself: it selects no Pod at all");
+        let fix = "correct the objectSelector (webhook.objectSelector in the chart)";
+        return exam.findings.failed("scope", message, fix);
+    }
+    // The shipped selector does nothing but let Pods opt out.
+    let mut expressions = selector.clone().into_iter();
+    if expressions.all(|expression| matches!(expression, Expression::NotIn(key, _) if key == MODE_KEY)) {
+        return;
+    }
+    // Selector in kubectl's syntax.
+    let needed = selector.to_string();
+    let (what, path) = (format!("whether any Pod has {needed}: the Pods"), Pod::url_path(&(), exam.only));
+    let pods = exam.client.list::<Labelled>(&path).await;
+    let Some(pods) = exam.findings.read("scope", &what, pods) else { return };
+    let in_scope = |pod: &&Labelled| {
+        let is_its = |known: &Namespace| name_of(known) == pod.metadata.namespace && entry.selects(known);
+        let mode = pod.metadata.labels.get(MODE_KEY);
+        mode.is_none_or(|mode| mode != "off") && (namespaces.is_empty() || namespaces.iter().any(is_its))
     };
-    findings.add(status, "ca-bundle", message, if status == Status::Failed { fix } else { "" });
+    let pods: Vec<&Labelled> = pods.iter().filter(in_scope).collect();
+    let called = pods.iter().filter(|pod| selector.matches(&pod.metadata.labels)).count();
+    match (called, pods.len()) {
+        (0, all) if all > 0 || !selector.matches(&ordinary()) => exam.findings.failed(
+            "scope",
+            format!("the objectSelector of {name} excludes every Pod ({all} are there): one needs {needed}"),
+            "correct it (webhook.objectSelector in the chart); docs/runbooks/TolerarchNotCalled.md takes out what your values do not have",
+        ),
+        (called, all) if called < all => {
+            let message = format!("{name} is called for {called} of {all} Pods, those with {needed}");
+            exam.findings.ok("scope", message);
+        }
+        _ => {}
+    }
+}
+
+/// Returns labels of a Pod as a Deployment makes it.
+pub(super) fn ordinary() -> Labels {
+    let label = |key: &str| (key.to_owned(), "tolerarch-doctor".to_owned());
+    ["app", "app.kubernetes.io/name", "pod-template-hash"].map(label).into()
 }

@@ -83,7 +83,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             },
             &[(
                 "components",
-                "configuration failed: its file is not valid; the old one goes on (Pod tolerarch-1)",
+                "Pod tolerarch-1: configuration failed: its file is not valid; the old one goes on",
                 "log",
             )],
         ),
@@ -93,7 +93,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 *world.at(READYZ) = json!("[-]certificate failed: there is none yet\nreadyz check failed\n");
                 world.ready = 503;
             },
-            &[("components", "certificate failed: there is none yet", "TolerarchDegraded")],
+            &[("certificate", "certificate failed: there is none yet", "`tolerarch certificates`")],
         ),
         (
             "the image cannot be pulled",
@@ -152,7 +152,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                     {"metadata": {"name": "tolerarch", "labels": {"app": "tolerarch"}}, "spec": {"replicas": 0}},
                 ]));
             },
-            &[("pods", "the Deployment tolerarch/tolerarch has 0 replicas", "scale deployment tolerarch")],
+            &[("pods", "the Deployment tolerarch/tolerarch has no Pod", "scale deployment tolerarch")],
         ),
         (
             "the Service's selector matches no Pod",
@@ -178,17 +178,20 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "a leaf has expired",
-            |world| *world.at(POD_METRICS) = json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n"),
-            &[("certificate", "Pod tolerarch-1 serves one that expired at 2017-07-14", "renew it")],
+            |world| {
+                *world.at(READYZ) = json!("[-]certificate failed: it has expired\nreadyz check passed\n");
+                *world.at(POD_METRICS) = json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n");
+            },
+            &[("certificate", "Pod tolerarch-1: certificate failed: it has expired", "renew it")],
         ),
         (
             "a leaf is for another name",
             |world| {
-                *world.at(POD_METRICS) = json!(
-                    "tolerarch_certificate_expiry_timestamp_seconds 4e9\ntolerarch_certificate_invalid{error=\"wrong-name\"} 1\n"
+                *world.at(READYZ) = json!(
+                    "[-]certificate failed: it is not for the name in tls.serverName\nreadyz check passed\n"
                 );
             },
-            &[("certificate", "not for the name of its Service", "DNS names")],
+            &[("certificate", "it is not for the name in tls.serverName", "DNS names")],
         ),
         (
             "no endpoint is ready",
@@ -462,7 +465,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 let metrics = world.at(POD_METRICS).as_str().unwrap().to_owned();
                 *world.at(POD_METRICS) = json!(metrics + "tolerarch_build_info{version=\"0.0.9\"} 1\n");
             },
-            &[("version", "tolerarch 0.0.9 runs, older", "helm upgrade")],
+            &[("version", "tolerarch 0.0.9 runs in Pod tolerarch-1, older", "helm upgrade")],
         ),
         (
             "an old version, by its answer",
@@ -526,7 +529,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
 /// A tick says that something is shown: not by a CA that may be anybody's, nor by a connection of former times.
 #[tokio::test]
 async fn where_nothing_is_shown_there_is_no_tick() {
-    let cases: [(Break, _); 3] = [
+    let cases: [(Break, _); 4] = [
+        (
+            |world| *world.at(POD_METRICS) = json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n"),
+            &[("certificate", "ends at 2017-07-14")][..],
+        ),
         (
             |world| {
                 let foreign = BASE64_STANDARD.encode(Pki::new().ca_pem());
