@@ -40,21 +40,18 @@ impl Registry {
     pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<Found, Error> {
         let (digest, Manifest { media_type, content }) = self.manifest(pull, pull.image.target()).await?;
         trace::record(|trace| trace.media_type = media_type);
-        let mut lacks_parts = false;
-        let support = match content {
+        let (support, lacks_parts) = match content {
             Content::Index(entries) => {
-                let platforms;
-                (platforms, lacks_parts) = self.of_index(pull, entries).await?;
-                Support::Index(platforms)
+                let (platforms, lacks_parts) = self.of_index(pull, entries).await?;
+                (Support::Index(platforms), lacks_parts)
             }
-            Content::Image { config } => {
-                let platforms = self.of_config(pull, &config, manifest::read_config).await;
-                Support::Single(platforms.map_err(|error| match error.cause() {
-                    Error::NotFound => ManifestError::Missing.into(),
-                    _ => error,
-                })?)
-            }
-            Content::Artifact => Support::Artifact,
+            Content::Image { config } => match self.of_config(pull, &config, manifest::read_config).await {
+                Err(error) if matches!(error.cause(), Error::NotFound) => {
+                    return Err(ManifestError::Missing.into());
+                }
+                platforms => (Support::Single(platforms?), false),
+            },
+            Content::Artifact => (Support::Artifact, false),
         };
         let found = Found { digest, support, lacks_parts };
         trace::record(|trace| trace.found = Some(found));
@@ -75,39 +72,34 @@ impl Registry {
             if fetches > FETCHES {
                 return Err(ManifestError::Nesting.into());
             }
-            let unchosen = || {
-                let takers = preference.takers(PlatformSet::ALL);
-                if takers.intersection(within).is_empty() { Fate::Outside } else { Fate::Shadowed }
-            };
             let entry = if let EntryKind::Runs { nodes, .. } = kind { nodes } else { PlatformSet::ALL };
             let part = match kind {
                 EntryKind::Skipped(skip) => Ok(Fate::Skipped(skip)),
+                _ if nodes.is_empty() && !entry.is_empty() => {
+                    let takers = preference.takers(PlatformSet::ALL).intersection(within);
+                    Ok(if takers.is_empty() { Fate::Outside } else { Fate::Shadowed })
+                }
                 EntryKind::Runs { .. } => part.unwrap_or(Ok(Fate::Runs(entry))),
-                _ if nodes.is_empty() => Ok(unchosen()),
                 EntryKind::Manifest => self.of_part(pull, &info.digest, manifest::read_config).await,
                 EntryKind::Index if depth == DEPTH => return Err(ManifestError::Nesting.into()),
-                EntryKind::Index => {
-                    missing(match self.manifest(pull, &info.digest).await.map(|(_, index)| index.content) {
-                        Ok(Content::Index(entries)) => {
-                            open.extend(self.chosen(pull, entries, nodes, depth + 1).await);
-                            Ok(Fate::Index)
-                        }
-                        Ok(_) => Err(ManifestError::MediaType.into()),
-                        Err(error) => Err(error),
-                    })
-                }
+                EntryKind::Index => match self.manifest(pull, &info.digest).await {
+                    Ok((_, Manifest { content: Content::Index(entries), .. })) => {
+                        open.extend(self.chosen(pull, entries, nodes, depth + 1).await);
+                        Ok(Fate::Index)
+                    }
+                    Ok(_) => Err(ManifestError::MediaType.into()),
+                    Err(error) => Err(error),
+                },
             };
             let fate = match part {
                 Ok(Fate::Runs(found)) => {
-                    let runs = found.intersection(entry);
-                    platforms = platforms.union(runs.intersection(nodes));
-                    if nodes.is_empty() && !runs.is_empty() {
-                        unchosen()
-                    } else {
-                        Fate::Runs(runs.intersection(nodes))
-                    }
+                    let runs = found.intersection(entry).intersection(nodes);
+                    platforms = platforms.union(runs);
+                    Fate::Runs(runs)
                 }
                 Ok(fate) => fate,
+                // Nodes that choose such an entry cannot pull it.
+                Err(error) if matches!(error.cause(), Error::NotFound) => Fate::Missing,
                 Err(error) => {
                     unknown = unknown.union(entry.intersection(nodes));
                     cause = cause.or(Some(error));
@@ -153,7 +145,7 @@ impl Registry {
                         fate => fate,
                     })
                 } else {
-                    missing(self.exists(pull, digest).await.map(|()| Fate::Runs(runs)))
+                    self.exists(pull, digest).await.map(|()| Fate::Runs(runs))
                 });
             })
         });
@@ -163,14 +155,11 @@ impl Registry {
 
     /// Finds the nodes of an index's manifest by the manifest's config, or why there are none.
     async fn of_part(&self, pull: Pull<'_>, digest: &str, read: ReadConfig) -> Result<Fate, Error> {
-        let part = async {
-            match self.manifest(pull, digest).await?.1.content {
-                Content::Image { config } => self.of_config(pull, &config, read).await.map(Fate::Runs),
-                Content::Artifact => Ok(Fate::Skipped(Skip::Artifact)),
-                Content::Index(_) => Err(ManifestError::MediaType.into()),
-            }
-        };
-        missing(part.await)
+        match self.manifest(pull, digest).await?.1.content {
+            Content::Image { config } => self.of_config(pull, &config, read).await.map(Fate::Runs),
+            Content::Artifact => Ok(Fate::Skipped(Skip::Artifact)),
+            Content::Index(_) => Err(ManifestError::MediaType.into()),
+        }
     }
 
     /// Checks that the registry has a manifest that an index points to, whatever its content.
@@ -182,8 +171,8 @@ impl Registry {
     }
 
     async fn of_config(&self, pull: Pull<'_>, digest: &str, read: ReadConfig) -> Result<PlatformSet, Error> {
-        let verified = |config: &HttpResponse| match digest::verifies(config.body(), digest) {
-            true => Ok(read(config.body())?),
+        let verified = |config: &HttpResponse| match digest::verifies(&config.body.bytes, digest) {
+            true => Ok(read(&config.body.bytes)?),
             false => Err(ManifestError::Digest.into()),
         };
         self.request(pull, RequestKind::Config, digest, verified).await
@@ -191,14 +180,15 @@ impl Registry {
 
     async fn manifest(&self, pull: Pull<'_>, target: &str) -> Result<(Digest, Manifest), Error> {
         let read = |response: &HttpResponse| {
+            let body = &response.body.bytes;
             let announced = response.header("docker-content-digest").filter(|digest| is_digest(digest));
             let pinned = (!is_tag(target)).then_some(target);
-            if announced.into_iter().chain(pinned).any(|digest| !digest::verifies(response.body(), digest)) {
+            if announced.into_iter().chain(pinned).any(|digest| !digest::verifies(body, digest)) {
                 return Err(ManifestError::Digest.into());
             }
             let content_type = response.header("content-type").unwrap_or_default();
-            let manifest = manifest::read(content_type, response.body())?;
-            Ok((Digest::of_content(response.body()), manifest))
+            let manifest = manifest::read(content_type, body)?;
+            Ok((Digest::of_content(body), manifest))
         };
         self.request(pull, RequestKind::Manifest, target, read).await
     }
@@ -221,12 +211,4 @@ struct Chosen {
     depth: usize,
     /// Meaning of the entry's manifest, or why that is unknown; `None` if the entry needs no verification.
     part: Option<Result<Fate, Error>>,
-}
-
-/// Turns a 404 into `Fate::Missing`: nodes that choose such an entry cannot pull it.
-fn missing(part: Result<Fate, Error>) -> Result<Fate, Error> {
-    match part {
-        Err(error) if matches!(error.cause(), Error::NotFound) => Ok(Fate::Missing),
-        part => part,
-    }
 }

@@ -131,11 +131,10 @@ pub(super) fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), E
         }
         _ => return Err(response.failure(SERVER)),
     }
-    let unusable = || Error::Denied(UNUSABLE.into());
     let given: TokenResponse =
-        serde_json::from_slice(response.body()).map_err(|_| Error::Denied(UNREADABLE.into()))?;
+        serde_json::from_slice(&response.body.bytes).map_err(|_| Error::Denied(UNREADABLE.into()))?;
     let token = given.token.filter(|token| !token.is_empty()).or(given.access_token);
-    Ok((bearer(&token.ok_or_else(unusable)?)?, life(given.expires_in)))
+    Ok((bearer(&token.unwrap_or_default())?, life(given.expires_in)))
 }
 
 fn life(expires_in: Option<i64>) -> Duration {

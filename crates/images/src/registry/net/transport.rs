@@ -74,7 +74,7 @@ pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     /// The whole body of a success; of an error at most `ERROR`, and nothing of a longer one.
-    body: Read,
+    pub(crate) body: Read,
 }
 
 impl HttpRequest<'_> {
@@ -88,10 +88,6 @@ impl HttpRequest<'_> {
 }
 
 impl HttpResponse {
-    pub(crate) fn body(&self) -> &[u8] {
-        &self.body.bytes
-    }
-
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -99,7 +95,7 @@ impl HttpResponse {
     /// Returns whether the status is 429, or the 403 of GitHub's secondary rate limit, which only its text shows.
     pub(crate) fn is_throttled(&self) -> bool {
         let says =
-            |text: &[u8]| self.body().windows(text.len()).any(|found| found.eq_ignore_ascii_case(text));
+            |text: &[u8]| self.body.bytes.windows(text.len()).any(|found| found.eq_ignore_ascii_case(text));
         self.status == StatusCode::TOO_MANY_REQUESTS
             || self.status == StatusCode::FORBIDDEN && says(b"secondary rate limit")
     }
