@@ -46,8 +46,8 @@ impl Registry {
         if !self.admits(image) {
             return Err(Error::NotAllowed);
         }
-        let endpoints = self.hosts.endpoints(image.host());
-        let mut untried = in_order(&endpoints, image, is_tag(reference)).into_iter().peekable();
+        let endpoints = in_order(self.hosts.endpoints(image.host()), image, is_tag(reference));
+        let mut untried = endpoints.iter().peekable();
         let mut mirror_answered = false;
         let mut failure = None;
         while let Some(endpoint) = untried.next() {

@@ -64,10 +64,7 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    pub(super) fn new(
-        settings: impl IntoIterator<Item = (String, HostSettings)>,
-        directory: HostsDirectory,
-    ) -> Self {
+    pub(super) fn new(settings: BTreeMap<String, HostSettings>, directory: HostsDirectory) -> Self {
         let settings =
             settings.into_iter().map(|(host, settings)| (canonical_host(&host), settings)).collect();
         let mut hosts = Self { settings, directory, ..Self::default() };
@@ -99,14 +96,22 @@ impl Hosts {
     }
 
     fn read_tls(&self) -> BTreeMap<String, Tls> {
+        let mut listed: BTreeMap<String, Option<Tls>> = BTreeMap::new();
+        for (name, namespace) in &self.directory.namespaces {
+            let own = (name != directory::DEFAULT).then(|| dialled(&directory::host_of(name)).to_owned());
+            for host in namespace.hosts() {
+                let at = host.endpoint.as_ref().map(|endpoint| authority(&endpoint.origin).to_owned());
+                let Some(at) = at.or_else(|| own.clone()) else { continue };
+                // Of several settings of a host the first counts, and those of the configuration most.
+                let tls = listed.entry(at).or_default();
+                *tls = tls.take().or_else(|| host.tls.clone());
+            }
+        }
+        // A host that a directory lists without TLS settings gets none of the default directory's.
+        let listed = listed.into_iter().map(|(host, tls)| (host, tls.unwrap_or_default()));
         let of_settings =
             |(host, settings): (&String, &HostSettings)| Some((dialled(host).to_owned(), settings.tls()?));
-        let listed: Vec<_> = self.listed().collect();
-        // A host that a directory lists without TLS settings gets none of the default directory's.
-        let silent = listed.iter().map(|(host, _)| (host.clone(), Tls::default()));
-        // Of several settings of a host the first counts, and those of the configuration most.
-        let said = listed.iter().rev().filter_map(|(host, said)| Some((host.clone(), said.tls.clone()?)));
-        silent.chain(said).chain(self.settings.iter().filter_map(of_settings)).collect()
+        listed.chain(self.settings.iter().filter_map(of_settings)).collect()
     }
 
     /// Returns the TLS settings in the default directory, for hosts without a directory.
@@ -118,18 +123,6 @@ impl Hosts {
     /// Returns whether the host of this URL gets a client certificate of the operator.
     pub(super) fn has_client_certificate(&self, url: &Url) -> bool {
         self.tls.get(authority(url)).is_some_and(|tls| !tls.identities.is_empty())
-    }
-
-    /// Returns the registry hosts of all namespaces, by the name that is dialled.
-    fn listed(&self) -> impl Iterator<Item = (String, &RegistryHost)> {
-        self.directory.namespaces.iter().flat_map(|(name, namespace)| {
-            let own = (name != directory::DEFAULT).then(|| dialled(&directory::host_of(name)).to_owned());
-            namespace.hosts().filter_map(move |host| {
-                let endpoint = host.endpoint.as_ref();
-                let at = endpoint.map(|endpoint| authority(&endpoint.origin).to_owned());
-                Some((at.or_else(|| own.clone())?, host))
-            })
-        })
     }
 
     fn own(&self, host: &str) -> Option<Endpoint> {

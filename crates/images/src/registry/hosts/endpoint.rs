@@ -139,16 +139,11 @@ impl Endpoint {
 }
 
 /// Returns the endpoints in the order of trying for an image: mirrors, the registry itself, then failing mirrors.
-pub(crate) fn in_order<'e>(
-    endpoints: &'e [Arc<Endpoint>],
-    image: &ImageRef,
-    by_tag: bool,
-) -> Vec<&'e Endpoint> {
+pub(crate) fn in_order(mut all: Vec<Arc<Endpoint>>, image: &ImageRef, by_tag: bool) -> Vec<Arc<Endpoint>> {
     // A tag is only resolved where it can be pulled, too (`Resolve` in `core/remotes/docker/resolver.go`).
-    let is_able = |endpoint: &&Endpoint| endpoint.pulls && (endpoint.resolves || !by_tag);
-    let mut able: Vec<&Endpoint> = endpoints.iter().map(Arc::as_ref).filter(is_able).collect();
-    able.sort_by_cached_key(|endpoint| endpoint.is_mirror && endpoint.health.is_failing(image));
-    able
+    all.retain(|endpoint| endpoint.pulls && (endpoint.resolves || !by_tag));
+    all.sort_by_cached_key(|endpoint| endpoint.is_mirror && endpoint.health.is_failing(image));
+    all
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 #![allow(clippy::panic, reason = "a broken invariant has to end the run")]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::directory::Namespace;
-use super::{HostSettings, Hosts, HostsDirectory, Mirror, in_order};
+use super::{Hosts, HostsDirectory, Mirror, in_order};
 use tolerarch_core::image::ImageRef;
 
 /// Checks that, whatever the file says, an image has a bounded number of URLs of HTTP, each of which ends in the
@@ -24,12 +25,12 @@ pub fn hosts(data: &[u8]) -> bool {
         namespaces: [("registry.test".to_owned(), namespace)].into(),
         ..HostsDirectory::default()
     };
-    let hosts = Hosts::new(Vec::<(String, HostSettings)>::new(), directory);
+    let hosts = Hosts::new(BTreeMap::new(), directory);
     let image: ImageRef = "registry.test/team/app:v1".parse().unwrap_or_else(|error| panic!("{error}"));
     let endpoints = hosts.endpoints(image.host());
     assert!(endpoints.len() <= Mirror::MOST + 1, "{}", endpoints.len());
-    for endpoint in in_order(&endpoints, &image, true) {
-        for endpoint in [Some(endpoint), endpoint.fallback.as_deref()].into_iter().flatten() {
+    for endpoint in in_order(endpoints, &image, true) {
+        for endpoint in [Some(&*endpoint), endpoint.fallback.as_deref()].into_iter().flatten() {
             let Ok(name) = endpoint.name(&image) else { continue };
             let url = endpoint.url(&image, "manifests/v1").unwrap_or_else(|| panic!("no URL: {text}"));
             assert!(matches!(url.scheme(), "http" | "https") && url.has_host(), "{url}");

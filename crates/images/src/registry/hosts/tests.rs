@@ -13,7 +13,7 @@ fn finds_registries_and_their_settings() {
         ("A.b:443".into(), own.clone()),
         ("mirrored".into(), mirrored),
     ];
-    let hosts = Hosts::new(settings, HostsDirectory::default());
+    let hosts = Hosts::new(BTreeMap::from(settings), HostsDirectory::default());
     for (host, endpoint) in [
         ("docker.io", "https://registry-1.docker.io/"),
         ("plain:5000", "http://plain:5000/"),

@@ -121,7 +121,7 @@ fn hosts_are_asked_where_containerd_asks() {
         let directory = root.path().join(&host);
         std::fs::create_dir(&directory).unwrap();
         std::fs::write(directory.join("hosts.toml"), &toml).unwrap();
-        let hosts = Hosts::new([], HostsDirectory::load(root.path()).unwrap());
+        let hosts = Hosts::new(BTreeMap::new(), HostsDirectory::load(root.path()).unwrap());
         let digest = digest.unwrap_or_else(|| tag.clone());
         [("tag", true, tag), ("digest", false, digest)].map(|(target, is_tag, theirs)| {
             let theirs = theirs.iter().map(|request| normal_request(request)).collect();
@@ -146,11 +146,10 @@ fn asked(hosts: &Hosts, host: &str, tag: bool) -> Option<Vec<String>> {
         headers.sort_unstable();
         Some(format!("{}{}", endpoint.url(&image, "manifests/v1")?, headers.concat()))
     };
-    let endpoints = hosts.endpoints(host);
-    let asked = in_order(&endpoints, &image, tag);
+    let asked = in_order(hosts.endpoints(host), &image, tag);
     asked
-        .into_iter()
-        .flat_map(|endpoint| [Some(endpoint), endpoint.fallback.as_deref()])
+        .iter()
+        .flat_map(|endpoint| [Some(&**endpoint), endpoint.fallback.as_deref()])
         .flatten()
         .map(request)
         .collect()

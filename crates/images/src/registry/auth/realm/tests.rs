@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::registry::hosts::{HostSettings, HostsDirectory};
 
@@ -38,12 +40,12 @@ fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
         ..HostSettings::default()
     };
     let hosts = Hosts::new(
-        [
+        BTreeMap::from([
             ("own.test:5000".into(), settings(false, &["auth.test", "plain.test", "port.test:8443"])),
             ("plain.test".into(), settings(true, &[])),
             ("open.test".into(), settings(true, &["auth.test"])),
             ("eighty.test:80".into(), settings(true, &["auth.test:80", "plain.test:80"])),
-        ],
+        ]),
         HostsDirectory::default(),
     );
     for (origin, text, expected) in [

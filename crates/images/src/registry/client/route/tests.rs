@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::registry::client::is_tag;
 use crate::registry::hosts::{HostSettings, HostsDirectory};
@@ -25,7 +27,7 @@ fn hosts() -> Hosts {
         ("own.test".into(), certificate),
         ("listing.test".into(), listing),
     ];
-    Hosts::new(settings, HostsDirectory::default())
+    Hosts::new(BTreeMap::from(settings), HostsDirectory::default())
 }
 
 #[test]

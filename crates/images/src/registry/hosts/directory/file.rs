@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::Arc;
 
 use http::header::{
@@ -53,11 +54,11 @@ enum OneOrMany<T> {
 }
 
 impl<T> OneOrMany<T> {
-    fn into_vec(given: Option<Self>) -> Vec<T> {
+    fn all(given: Option<&Self>) -> &[T] {
         match given {
             Some(Self::Many(all)) => all,
-            Some(Self::One(one)) => vec![one],
-            None => Vec::new(),
+            Some(Self::One(one)) => slice::from_ref(one),
+            None => &[],
         }
     }
 }
@@ -137,9 +138,9 @@ impl File<'_> {
             None => table.remove("server").map_or(Ok(String::new()), |server| self.decode(server))?,
         };
         let names = self.names(&mut table, of_file);
-        let Keys { capabilities, ca, client, skip_verify, header, override_path, proxy } =
-            self.decode(Spanned::new(span, DeValue::Table(table)))?;
-        let tls = self.tls(ca, client, skip_verify);
+        let keys: Keys = self.decode(Spanned::new(span, DeValue::Table(table)))?;
+        let tls = self.tls(&keys);
+        let Keys { capabilities, header, override_path, proxy, .. } = keys;
         let headers = self.headers(header).map_err(|why| format!("{table_name}: {why}"))?;
         let (mut resolves, mut pulls) = (capabilities.is_empty(), capabilities.is_empty());
         for capability in capabilities {
@@ -174,21 +175,16 @@ impl File<'_> {
         }
     }
 
-    fn tls(
-        &self,
-        ca: Option<OneOrMany<PathBuf>>,
-        client: Option<OneOrMany<Identity>>,
-        skip_verify: Option<bool>,
-    ) -> Option<Tls> {
-        let path = |path: PathBuf| self.directory.join(path);
-        let identity = |identity: Identity| match identity {
+    fn tls(&self, Keys { ca, client, skip_verify, .. }: &Keys) -> Option<Tls> {
+        let path = |path: &PathBuf| self.directory.join(path);
+        let identity = |identity: &Identity| match identity {
             Identity::One(file) => (path(file), None),
             Identity::Pair(file, key) => (path(file), (!key.as_os_str().is_empty()).then(|| path(key))),
         };
         let is_said = ca.is_some() || skip_verify.is_some();
         let tls = Tls {
-            authorities: OneOrMany::into_vec(ca).into_iter().map(path).collect(),
-            identities: OneOrMany::into_vec(client).into_iter().map(identity).collect(),
+            authorities: OneOrMany::all(ca.as_ref()).iter().map(path).collect(),
+            identities: OneOrMany::all(client.as_ref()).iter().map(identity).collect(),
             skip_verify: skip_verify.unwrap_or_default(),
         };
         (is_said || !tls.identities.is_empty()).then_some(tls)
@@ -198,10 +194,10 @@ impl File<'_> {
         let mut headers = HeaderMap::new();
         for (key, values) in header {
             let name: HeaderName = key.get_ref().parse().map_err(|_| self.fault(Some(key.span())))?;
-            let values = OneOrMany::into_vec(Some(values)).into_iter();
+            let values = OneOrMany::all(Some(&values)).iter();
             for value in values.filter(|_| !OF_PROTOCOL.contains(&name)) {
                 let cannot = || format!("the value of header {name} cannot be sent");
-                headers.append(&name, sensitive(&value).ok_or_else(cannot)?);
+                headers.append(&name, sensitive(value).ok_or_else(cannot)?);
             }
         }
         Ok(headers)
