@@ -29,7 +29,7 @@ use super::authority::{authority, name};
 use super::guard::AddressGuard;
 use super::proxy::Proxies;
 use super::resolve::NameResolver;
-use super::trust::{ClientTls, TlsFault, TlsSettings};
+use super::trust::{TlsFault, TlsSettings};
 use super::verifier::Objection;
 use crate::meter::{Meter, Metered};
 use crate::registry::metrics::RequestKind;
@@ -64,16 +64,17 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
+    /// Returns the error of a handshake, except for one that broke off.
+    pub(super) fn of_tls(&self) -> Option<&TlsError> {
+        let Self::Tls(error) = self else { return None };
+        error.get_ref()?.downcast_ref()
+    }
+
     /// Returns whether the server's short RSA key is the only objection.
     fn is_short_key(&self) -> bool {
-        let Self::Tls(error) = self else { return false };
-        let error = error.get_ref().and_then(|error| error.downcast_ref::<TlsError>());
-        matches!(error.and_then(Objection::in_error), Some(Objection::ShortKey(_)))
+        matches!(self.of_tls().and_then(Objection::in_error), Some(Objection::ShortKey(_)))
     }
 }
-
-/// Chooses among the TLS settings of a host.
-type Choice = fn(&ClientTls) -> &Arc<ClientConfig>;
 
 pub(crate) struct Connector {
     guard: AddressGuard,
@@ -93,9 +94,9 @@ impl Connector {
         let late = |_| ConnectError::Dial(io::ErrorKind::TimedOut.into());
         let meter = Meter::new(RESPONSE, 0);
         let connected = async {
-            match self.connect(uri, &meter, |tls| &tls.usual).await {
+            match self.connect(uri, &meter, false).await {
                 Err(error) if error.is_short_key() => {
-                    self.connect(uri, &meter, |tls| &tls.short_key).await.map_err(|_| error)
+                    self.connect(uri, &meter, true).await.map_err(|_| error)
                 }
                 connected => connected,
             }
@@ -110,25 +111,27 @@ impl Connector {
         self.proxies.find(url).filter(|_| url.scheme() == "http")?.authorization.as_ref()
     }
 
-    async fn connect(&self, uri: &Uri, meter: &Meter, choice: Choice) -> Result<(Wire, bool), ConnectError> {
-        let url = &parse(uri)?;
+    /// Connects to the host of a URL, through a proxy if there is one for it. Returns whether a proxy reads the requests.
+    async fn connect(&self, uri: &Uri, meter: &Meter, short_key: bool) -> Result<(Wire, bool), ConnectError> {
+        let url = &Url::parse(&uri.to_string()).map_err(|_| ConnectError::NoHost)?;
         let Some(proxy) = self.proxies.find(url) else {
-            return Ok((self.reach(url, Some(&self.guard), meter, choice).await?, false));
+            return Ok((self.reach(url, Some(&self.guard), meter, short_key).await?, false));
         };
-        let tls = self.tls(url, choice)?;
+        let tls = self.tls(url, short_key)?;
         // The proxy resolves names, so only an address can be judged here.
         if name(url).parse().is_ok_and(|address| !self.guard.admits(address)) {
             return Err(ConnectError::Forbidden);
         }
         // The operator chose the proxy, so the guard is not asked.
-        let reached = self.reach(&parse(&proxy.uri)?, None, meter, |tls| &tls.usual).await;
+        let reached = self.reach(&proxy.url, None, meter, false).await;
         let reached = reached.map_err(|error| ConnectError::Proxy(error.into()))?;
         if tls.is_none() {
             return Ok((reached, true));
         }
         let mut reached = Some(TokioIo::new(reached));
         let reach = service_fn(move |_: Uri| ready(reached.take().ok_or(ConnectError::NoHost)));
-        let mut tunnel = Tunnel::new(proxy.uri.clone(), reach);
+        // The proxy is reached already, wherever the tunnel would look for it.
+        let mut tunnel = Tunnel::new(uri.clone(), reach);
         if let Some(authorization) = &proxy.authorization {
             tunnel = tunnel.with_auth(authorization.clone());
         }
@@ -142,9 +145,9 @@ impl Connector {
         url: &Url,
         guard: Option<&AddressGuard>,
         meter: &Meter,
-        choice: Choice,
+        short_key: bool,
     ) -> Result<Wire, ConnectError> {
-        let tls = self.tls(url, choice)?;
+        let tls = self.tls(url, short_key)?;
         let addresses = self.names.resolve(name(url)).await.map_err(ConnectError::Resolve)?;
         let admits = |address: &IpAddr| ready(guard.is_none_or(|guard| guard.admits(*address)));
         let port = url.port_or_known_default().ok_or(ConnectError::NoHost)?;
@@ -155,8 +158,8 @@ impl Connector {
     }
 
     /// Returns the TLS settings of a host; none without TLS.
-    fn tls(&self, url: &Url, choice: Choice) -> Result<Option<&Arc<ClientConfig>>, ConnectError> {
-        let of_host = || self.tls.of(authority(url)).map(choice).map_err(ConnectError::Setup);
+    fn tls(&self, url: &Url, short_key: bool) -> Result<Option<&Arc<ClientConfig>>, ConnectError> {
+        let of_host = || self.tls.of(authority(url), short_key).map_err(ConnectError::Setup);
         (url.scheme() == "https").then(of_host).transpose()
     }
 }
@@ -166,10 +169,6 @@ async fn encrypt(url: &Url, wire: Wire, tls: Option<&Arc<ClientConfig>>) -> Resu
     let server = ServerName::try_from(name(url).to_owned()).map_err(|_| ConnectError::NoHost)?;
     let tls = TlsConnector::from(Arc::clone(config)).connect(server, wire).await;
     Ok(Box::new(tls.map_err(ConnectError::Tls)?))
-}
-
-fn parse(uri: &Uri) -> Result<Url, ConnectError> {
-    Url::parse(&uri.to_string()).map_err(|_| ConnectError::NoHost)
 }
 
 /// Returns the first connection; each address gets a head start over the next (RFC 8305, section 5).

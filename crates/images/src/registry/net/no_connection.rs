@@ -11,34 +11,32 @@ use super::authority::{label, shown};
 use super::connect::ConnectError;
 use super::verifier::Objection;
 
-/// Maximal characters of the cause of a broken connection.
+/// Maximal characters of the cause of a broken connection, whose text may quote a certificate.
 const CAUSE: usize = 200;
 
 /// Explains why there is no connection to the host of this URL, which is named as in the configuration.
 pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
     let host = shown(label(url));
-    let unreachable = |why| Some(format!("{host} cannot be reached: {why}"));
-    let known = match error {
-        ConnectError::Resolve(error) if error.kind() == io::ErrorKind::TimedOut => unreachable(
-            "no name server answers for it in time; see that they run, and that no NetworkPolicy closes port 53",
-        ),
+    let why = match error {
+        ConnectError::Resolve(error) if error.kind() == io::ErrorKind::TimedOut => {
+            "no name server answers for it in time; see that they run, and that no NetworkPolicy closes port 53"
+        }
         ConnectError::Resolve(_) => {
-            unreachable("its name cannot be resolved; see that it is right, and known to the DNS here")
+            "its name cannot be resolved; see that it is right, and known to the DNS here"
         }
         ConnectError::Dial(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            unreachable("it refuses the connection")
+            "it refuses the connection"
         }
         ConnectError::Dial(error) if error.kind() == io::ErrorKind::TimedOut => {
-            unreachable("it takes no connection in time; a NetworkPolicy or firewall may be in the way")
+            "it takes no connection in time; a NetworkPolicy or firewall may be in the way"
         }
-        ConnectError::Tls(error) => {
-            error.get_ref().and_then(|error| explain_tls(&host, error.downcast_ref()?))
+        ConnectError::Setup(fault) => return format!("TLS with {host} cannot be set up: {fault}"),
+        error => {
+            let known = error.of_tls().and_then(|error| explain_tls(&host, error));
+            return known.unwrap_or_else(|| format!("no connection to {host}: {}", texts(error)));
         }
-        ConnectError::Setup(fault) => Some(format!("TLS with {host} cannot be set up: {fault}")),
-        _ => None,
     };
-    // Truncated, as the texts of causes may quote a certificate.
-    known.unwrap_or_else(|| format!("no connection to {host}: {}", texts(error)))
+    format!("{host} cannot be reached: {why}")
 }
 
 fn explain_tls(host: &str, error: &TlsError) -> Option<String> {

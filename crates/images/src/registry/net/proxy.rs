@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderValue, Uri};
+use http::HeaderValue;
 use ipnet::IpNet;
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -22,7 +22,8 @@ pub struct Proxies {
 
 #[derive(Clone, Debug)]
 pub(super) struct Proxy {
-    pub(super) uri: Uri,
+    /// URL without a user.
+    pub(super) url: Url,
     /// Value of `Proxy-Authorization`: sensitive, so that no `Debug` shows it.
     pub(super) authorization: Option<HeaderValue>,
 }
@@ -71,15 +72,14 @@ impl Proxies {
 /// Parses the URL of a proxy; without a scheme it is plain HTTP.
 fn parse(text: &str) -> Option<Proxy> {
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
-    let (host, port) = (url.host_str()?, url.port_or_known_default()?);
-    let uri = format!("{}://{host}:{port}/", url.scheme()).parse().ok()?;
-    if url.username().is_empty() && url.password().is_none() {
-        return Some(Proxy { uri, authorization: None });
-    }
+    let mut url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
     let decoded = |part| percent_decode_str(part).decode_utf8_lossy();
-    let password = decoded(url.password().unwrap_or_default());
-    Some(Proxy { uri, authorization: Some(basic(&decoded(url.username()), &password)?) })
+    let password = url.password().map(decoded);
+    let has_user = !url.username().is_empty() || password.is_some();
+    let basic = || basic(&decoded(url.username()), &password.unwrap_or_default());
+    let authorization = if has_user { Some(basic()?) } else { None };
+    url.set_username("").and_then(|()| url.set_password(None)).ok()?;
+    Some(Proxy { url, authorization })
 }
 
 impl Exempt {

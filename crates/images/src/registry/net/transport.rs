@@ -242,12 +242,9 @@ fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
     if causes(error).any(TooManyBytes::is_cause_of) {
         return ManifestError::TooLarge.into();
     }
-    let connects = || causes(error).filter_map(|cause| cause.downcast_ref::<ConnectError>());
-    if connects().any(|error| matches!(error, ConnectError::Forbidden)) {
-        return Error::AddressNotAllowed;
-    }
     // The outermost error distinguishes the proxy from what lies behind it.
-    match connects().next() {
+    match causes(error).find_map(|cause| cause.downcast_ref::<ConnectError>()) {
+        Some(ConnectError::Forbidden) => Error::AddressNotAllowed,
         Some(error @ ConnectError::Setup(_)) => Error::TlsSetup(no_connection::explain(url, error)),
         Some(error) => Error::NoConnection(no_connection::explain(url, error)),
         None => {

@@ -60,14 +60,9 @@ impl Tls {
     }
 }
 
-#[derive(Clone)]
-pub(super) struct ClientTls {
-    pub(super) usual: Arc<ClientConfig>,
-    /// For servers with RSA keys below 2,048 bits: TLS 1.2 with signatures of PKCS #1, all that such keys verify.
-    pub(super) short_key: Arc<ClientConfig>,
-}
-
-type HostTls = Result<ClientTls, Arc<TlsFault>>;
+/// Settings of rustls for a host; the second ones are for servers with RSA keys below 2,048 bits: TLS 1.2 with signatures
+/// of PKCS #1, all that such keys verify.
+type HostTls = Result<[Arc<ClientConfig>; 2], Arc<TlsFault>>;
 
 pub(crate) struct TlsSettings {
     default: HostTls,
@@ -98,7 +93,7 @@ impl TlsSettings {
                     "certificates are NOT verified (skipVerify): anyone between here and this host can answer for it"
                 );
             }
-            let load = || ClientTls::load(&system, tls).map_err(Arc::new);
+            let load = || configs(&system, tls).map_err(Arc::new);
             made.entry(tls.clone()).or_insert_with(load).clone()
         };
         let hosts = hosts.iter().map(|(host, tls)| (host.clone(), make(host, tls))).collect();
@@ -110,8 +105,10 @@ impl TlsSettings {
         Self { default, hosts }
     }
 
-    pub(super) fn of(&self, host: &str) -> Result<&ClientTls, Arc<TlsFault>> {
-        self.hosts.get(host).unwrap_or(&self.default).as_ref().map_err(Arc::clone)
+    pub(super) fn of(&self, host: &str, short_key: bool) -> Result<&Arc<ClientConfig>, Arc<TlsFault>> {
+        let [usual, for_short_key] =
+            self.hosts.get(host).unwrap_or(&self.default).as_ref().map_err(Arc::clone)?;
+        Ok(if short_key { for_short_key } else { usual })
     }
 
     pub(crate) fn faults(&self) -> Vec<String> {
@@ -124,59 +121,51 @@ impl TlsSettings {
     }
 }
 
-impl ClientTls {
-    fn load(system: &RootCertStore, tls: &Tls) -> Result<Self, TlsFault> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut trusted = None;
-        if !tls.skip_verify {
-            let (mut roots, mut own) = (system.clone(), Vec::new());
-            for file in &tls.authorities {
-                own.extend(add(&mut roots, file)?);
-            }
-            let files: Vec<String> = tls.authorities.iter().map(|file| file.display().to_string()).collect();
-            trusted = Some(Arc::new(Trusted { roots, own, files: files.join(", ") }));
+fn configs(system: &RootCertStore, tls: &Tls) -> Result<[Arc<ClientConfig>; 2], TlsFault> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut trusted = None;
+    if !tls.skip_verify {
+        let (mut roots, mut own) = (system.clone(), Vec::new());
+        for file in &tls.authorities {
+            own.extend(add(&mut roots, file)?);
         }
-        let identities = tls.identities.iter().map(|(file, key)| identity(file, key.as_deref(), &provider));
-        let identities = Arc::new(Identities(identities.collect::<Result<_, _>>()?));
-        let config = |versions: &[&'static SupportedProtocolVersion], short_key| {
-            let algorithms = provider.signature_verification_algorithms;
-            let verifier = Verifier { algorithms, trusted: trusted.clone(), short_key };
-            let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
-            let builder = builder.with_protocol_versions(versions)?.dangerous();
-            let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
-            let mut config = builder.with_client_cert_resolver(identities.clone());
-            config.alpn_protocols = vec![b"http/1.1".to_vec()];
-            Ok::<_, TlsFault>(Arc::new(config))
-        };
-        let [usual, short_key] =
-            [config(rustls::DEFAULT_VERSIONS, false)?, config(&[&version::TLS12], true)?];
-        Ok(Self { usual, short_key })
+        let files: Vec<String> = tls.authorities.iter().map(|file| file.display().to_string()).collect();
+        trusted = Some(Arc::new(Trusted { roots, own, files: files.join(", ") }));
     }
+    let identities = tls.identities.iter();
+    let identities = identities.map(|(file, key)| identity(file, key.as_ref().unwrap_or(file), &provider));
+    let identities = Arc::new(Identities(identities.collect::<Result<_, _>>()?));
+    let config = |versions: &[&'static SupportedProtocolVersion], short_key| {
+        let algorithms = provider.signature_verification_algorithms;
+        let verifier = Verifier { algorithms, trusted: trusted.clone(), short_key };
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_protocol_versions(versions)?.dangerous();
+        let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = builder.with_client_cert_resolver(identities.clone());
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok::<_, TlsFault>(Arc::new(config))
+    };
+    Ok([config(rustls::DEFAULT_VERSIONS, false)?, config(&[&version::TLS12], true)?])
 }
 
 /// Adds and returns the authorities of a PEM file. Skips malformed parts, as nodes do (Go's `AppendCertsFromPEM`).
 fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
     let fault = |what| TlsFault::Authorities(file.to_owned(), what);
     let text = file::read(file).map_err(|cause| fault(format!("cannot be read: {cause}")))?;
-    let (mut added, mut passed) = (Vec::new(), 0_usize);
+    let (mut added, mut passed) = (Vec::new(), Vec::new());
     for (line, part) in parts(&text) {
-        let why = match CertificateDer::from_pem_slice(&part) {
-            Ok(certificate) if roots.add(certificate.clone()).is_ok() => {
-                added.push(certificate);
-                continue;
-            }
-            Ok(_) => "it is no certificate that can be read",
-            Err(pem::Error::NoItemsFound) => "it is no CERTIFICATE",
-            Err(_) => "it is no PEM: its base64 is broken, or its end is missing",
-        };
-        passed += 1;
-        if passed <= LOGGED {
-            let file = file.display();
-            tracing::warn!(%file, line, why, "a part of a file of certificate authorities is passed over");
+        match CertificateDer::from_pem_slice(&part) {
+            Ok(certificate) if roots.add(certificate.clone()).is_ok() => added.push(certificate),
+            Ok(_) => passed.push((line, "it is no certificate that can be read")),
+            Err(pem::Error::NoItemsFound) => passed.push((line, "it is no CERTIFICATE")),
+            Err(_) => passed.push((line, "it is no PEM: its base64 is broken, or its end is missing")),
         }
     }
-    if let Some(more) = passed.checked_sub(LOGGED).filter(|more| *more > 0) {
-        tracing::warn!(file = %file.display(), more, "more parts are passed over");
+    for (line, why) in passed.iter().take(LOGGED) {
+        tracing::warn!(file = %file.display(), line, why, "a part of a file of certificate authorities is passed over");
+    }
+    if passed.len() > LOGGED {
+        tracing::warn!(file = %file.display(), more = passed.len() - LOGGED, "more parts are passed over");
     }
     if added.is_empty() {
         return Err(fault("holds no certificate authority in PEM that can be read".to_owned()));
@@ -192,11 +181,7 @@ fn parts(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
     parts.map(|part| (part[0].0, part.iter().flat_map(|(_, line)| *line).copied().collect())).collect()
 }
 
-fn identity(
-    file: &Path,
-    key: Option<&Path>,
-    provider: &CryptoProvider,
-) -> Result<Arc<CertifiedKey>, TlsFault> {
+fn identity(file: &Path, key_file: &Path, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, TlsFault> {
     let text = |file| file::read(file).map(Zeroizing::new).map_err(pem::Error::Io);
     let fault = |file: &Path, what, cause: &dyn std::fmt::Display| {
         TlsFault::Identity(file.to_owned(), what, cause.to_string())
@@ -206,7 +191,6 @@ fn identity(
         text(file).and_then(|text| CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>());
     let chain = chain.and_then(|all| if all.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(all) });
     let chain = chain.map_err(|cause| fault(file, unreadable, &cause))?;
-    let key_file = key.unwrap_or(file);
     let key = text(key_file).and_then(|text| PrivateKeyDer::from_pem_slice(&text));
     let key = key.map_err(|cause| fault(key_file, unreadable, &cause))?;
     let pair = CertifiedKey::from_der(chain, key, provider).map(Arc::new);
