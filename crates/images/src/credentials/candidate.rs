@@ -12,7 +12,8 @@ use tolerarch_support::concurrency::Tenant;
 pub struct CredentialCandidate {
     /// Known before the credential: follows the content of secrets and files, not answers.
     pub(crate) id: CredentialId,
-    kind: &'static str,
+    /// Kind of source, for people: one of a few fixed texts.
+    pub(crate) kind: &'static str,
     pub(crate) is_of_pod: bool,
     source: Source,
 }
@@ -44,11 +45,6 @@ impl CredentialCandidate {
         let (id, kind) = (program.protocol.id(image), program.protocol.kind());
         let source = Source::Program { program: Arc::clone(program), image: image.into() };
         Self { id, kind, is_of_pod: false, source }
-    }
-
-    /// Returns the kind of source, for people: one of a few fixed texts.
-    pub fn kind(&self) -> &'static str {
-        self.kind
     }
 
     /// Returns the credential if no program has to run for it; `Some(None)` is anonymous access.
@@ -86,6 +82,6 @@ impl CredentialCandidate {
 
 impl fmt::Debug for CredentialCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind())
+        f.write_str(self.kind)
     }
 }

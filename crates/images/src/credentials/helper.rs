@@ -11,7 +11,7 @@ use tokio::time::Duration;
 use super::credential::{Credential, CredentialId, Sensitive};
 use super::pattern;
 use super::process::{self, Output, ProcessError};
-use super::program::{Protocol, Response, Scope};
+use super::program::{Protocol, REGISTRY, Response};
 use tolerarch_core::image::DOCKER_HUB;
 
 /// Time for which a credential is cached, as helpers name none. Helpers that fetch tokens have caches themselves.
@@ -85,7 +85,7 @@ impl Protocol for Helper {
         };
         let life = if credential.is_some() { FOUND } else { NOTHING };
         let keyring = pattern::keyring(credential.map(|credential| (host, Arc::new(credential))));
-        Ok(Response { scope: Scope::Registry, life, keyring })
+        Ok(Response { scope: REGISTRY, life, keyring })
     }
 }
 

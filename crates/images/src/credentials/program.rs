@@ -53,34 +53,15 @@ pub(super) trait Protocol: Send + Sync {
     fn response(&self, image: &str, output: Result<Output, ProcessError>) -> Result<Response, String>;
 }
 
-/// Images for which an answer is good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Scope {
-    Image,
-    Registry,
-    Global,
-}
+/// Returns the part of an image's name that all images share for which an answer is good.
+pub(super) type Scope = fn(&str) -> &str;
 
-/// Scope of an answer, and the part of the image's name that the scope shares.
-type CacheKey = (Scope, Box<str>);
-
-impl Scope {
-    const ALL: [Self; 3] = [Self::Image, Self::Registry, Self::Global];
-
-    fn key(self, image: &str) -> CacheKey {
-        let shared = match self {
-            Self::Image => image,
-            Self::Registry => registry(image),
-            Self::Global => "",
-        };
-        (self, shared.into())
-    }
-}
-
+pub(super) const IMAGE: Scope = |image| image;
 /// `parseRegistry` of kubelet's plugin.go.
-fn registry(image: &str) -> &str {
-    image.split('/').next().unwrap_or_default()
-}
+pub(super) const REGISTRY: Scope = |image| image.split('/').next().unwrap_or_default();
+pub(super) const GLOBAL: Scope = |_| "";
+/// All scopes, whose parts differ: only an image has a slash.
+const SCOPES: [Scope; 3] = [IMAGE, REGISTRY, GLOBAL];
 
 #[derive(Debug)]
 pub(super) struct Response {
@@ -96,7 +77,8 @@ pub(super) struct Program {
     limit: ConcurrencyLimit,
     /// Scope of the last answer, under which failures are cached.
     scope: Mutex<Scope>,
-    answers: Arc<TtlCache<CacheKey, Arc<Answer>>>,
+    /// Answers by what their scope makes of an image.
+    answers: Arc<TtlCache<Box<str>, Arc<Answer>>>,
     /// Runs by the image. Each holds the permit of the lookup that started it.
     runs: SingleFlight<Box<str>, Arc<Answer>>,
 }
@@ -113,7 +95,7 @@ impl Program {
             protocol: Box::new(protocol),
             limit: ConcurrencyLimit::new(Capacity { all: RUNS, per_host: RUNS, waiting: QUEUE * RUNS }),
             // Scope until the first answer: a program that fails must not be run for every image.
-            scope: Mutex::new(Scope::Registry),
+            scope: Mutex::new(REGISTRY),
             answers: TtlCache::new(CAPACITY, CAPACITY as u64, |_, _| 1),
             runs: SingleFlight::default(),
         })
@@ -135,7 +117,7 @@ impl Program {
 
     /// Drops the answer for an image, unless the program ran within the last seconds (`AGAIN`, `FAILED`).
     pub(super) fn refused(&self, image: &str) {
-        for key in Scope::ALL.map(|scope| scope.key(image)) {
+        for key in SCOPES.map(|scope| scope(image).into()) {
             if self.answers.get(&key).is_some_and(|answer| answer.droppable <= Instant::now()) {
                 self.answers.remove(&key);
             }
@@ -143,11 +125,11 @@ impl Program {
     }
 
     fn cached(&self, image: &str) -> Option<Arc<Answer>> {
-        Scope::ALL.into_iter().find_map(|scope| self.answers.get(&scope.key(image)))
+        SCOPES.into_iter().find_map(|scope| self.answers.get(&scope(image).into()))
     }
 
     async fn acquire(&self, image: &str, tenant: &Tenant) -> Result<Permit, Busy> {
-        let queued = self.limit.queue(tenant, registry(image)).ok_or(Busy)?;
+        let queued = self.limit.queue(tenant, REGISTRY(image)).ok_or(Busy)?;
         timeout(WAIT, queued).await.map_err(|_| Busy)
     }
 
@@ -180,7 +162,7 @@ impl Program {
         let answer = Arc::new(Answer { droppable, keyring });
         // A failure replaces no answer that came meanwhile for another image of its scope.
         if !failed || self.cached(image).is_none() {
-            self.answers.put(scope.key(image), Arc::clone(&answer), life);
+            self.answers.put(scope(image).into(), Arc::clone(&answer), life);
         }
         answer
     }

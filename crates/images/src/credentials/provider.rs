@@ -14,7 +14,7 @@ use tokio::time::Duration;
 use super::credential::{Credential, CredentialId, Sensitive};
 use super::pattern::{self, ImagePattern};
 use super::process::{self, Output, ProcessError};
-use super::program::{Protocol, Response, Scope};
+use super::program::{GLOBAL, IMAGE, Protocol, REGISTRY, Response};
 use tolerarch_text::go_duration;
 use tolerarch_text::json::Object;
 use tolerarch_text::yaml::{self, Data, Dialect, Node};
@@ -158,9 +158,9 @@ impl Protocol for Provider {
             return Err("its answer has another apiVersion than configured".into());
         }
         let scope = match body.cache_key_type.unwrap_or_default().as_str() {
-            "Image" => Scope::Image,
-            "Registry" => Scope::Registry,
-            "Global" => Scope::Global,
+            "Image" => IMAGE,
+            "Registry" => REGISTRY,
+            "Global" => GLOBAL,
             _ => {
                 return Err("its answer has a cacheKeyType that is none of Image, Registry and Global".into());
             }

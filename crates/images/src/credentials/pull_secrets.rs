@@ -191,16 +191,14 @@ impl PullSecrets {
                 use ClusterError::{Resting, Status, Timeout, Unreachable};
                 self.log(fault, &name);
                 let due = now + NOTHING;
-                let nothing = CachedSecret { keyring: Arc::default(), due, end: due };
                 // A temporary failure says nothing of the secret, which may be unchanged.
                 let is_temporary =
                     matches!(fault, SecretFault::Cluster(Timeout | Unreachable | Resting | Status));
-                match self.cached.get(&name).filter(|own| is_temporary && !own.keyring.is_empty()) {
-                    Some(before) => CachedSecret { due, ..before },
-                    // The client itself knows when the API server may be queried again.
-                    None if matches!(fault, SecretFault::Cluster(Resting)) => return nothing,
-                    None => nothing,
-                }
+                let before = self.cached.get(&name).filter(|own| is_temporary && !own.keyring.is_empty());
+                // The client itself knows when the API server may be queried again.
+                let end = if matches!(fault, SecretFault::Cluster(Resting)) { now } else { due };
+                let nothing = CachedSecret { keyring: Arc::default(), due, end };
+                before.map_or(nothing, |before| CachedSecret { due, ..before })
             }
         };
         self.cached.put(name, learned.clone(), learned.end.saturating_duration_since(now));

@@ -30,7 +30,7 @@ async fn shown(candidates: &[CredentialCandidate]) -> Vec<String> {
                 Some(Credential::Identity(token)) => format!("identity:{}", token.reveal()),
                 Some(Credential::Bearer(token)) => format!("bearer:{}", token.reveal()),
             };
-            shown.push(format!("{} {text}", candidate.kind()));
+            shown.push(format!("{} {text}", candidate.kind));
         }
     }
     shown
@@ -231,7 +231,7 @@ async fn of_many_credentials_for_an_image_the_first_are_tried() {
     let credentials = with_cluster(&api, &[dir.write("config.json", &config("file").to_string())]);
     let keyring = credentials.keyring("team", names.iter().map(String::as_str)).await;
     let kinds = |candidates: &[CredentialCandidate]| {
-        candidates.iter().map(CredentialCandidate::kind).collect::<Vec<_>>()
+        candidates.iter().map(|candidate| candidate.kind).collect::<Vec<_>>()
     };
     let tried = kinds(&keyring.candidates(&image("a.b/x")));
     let of_files = CANDIDATES - PULLED - 1;

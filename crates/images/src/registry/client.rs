@@ -116,7 +116,7 @@ impl Registry {
         let url = endpoint.url(pull.image, &format!("{directory}/{reference}")).ok_or_else(invalid)?;
         let is_own = endpoint.is_own(pull.image);
         let of_mirror = if is_own { None } else { self.credential_of_mirror(origin).await };
-        let source = of_mirror.as_ref().map_or_else(trace::credential, |(_, candidate)| candidate.kind());
+        let source = of_mirror.as_ref().map_or_else(trace::credential, |(_, candidate)| candidate.kind);
         let credential = if is_own { pull.credential } else { of_mirror.as_ref().map(|(found, _)| &**found) };
         let safe = || origin.scheme() == "https" || hosts.is_plain_at(origin);
         let credential = credential.filter(|_| safe());

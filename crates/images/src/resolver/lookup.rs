@@ -191,7 +191,7 @@ impl Attempt<'_> {
         let mut busy = false;
         for candidate in candidates {
             self.access = job.access.with(candidate);
-            self.credential = candidate.kind();
+            self.credential = candidate.kind;
             // The open circuit admits the probe.
             if job.probe.is_none() {
                 job.host.permission(self.access).map_err(Failure::NotAsked)?;
@@ -206,7 +206,7 @@ impl Attempt<'_> {
             self.asked = None;
             let error = match answer {
                 Err(Failure::NotAsked(_)) => {
-                    tracing::debug!(%image, credential = candidate.kind(), "too many runs of its program");
+                    tracing::debug!(%image, credential = candidate.kind, "too many runs of its program");
                     busy = true;
                     continue;
                 }
@@ -216,7 +216,7 @@ impl Attempt<'_> {
             if matches!(error, Error::Denied(_)) {
                 candidate.refused();
             }
-            tracing::debug!(%image, credential = candidate.kind(), %error, "refused with this credential");
+            tracing::debug!(%image, credential = candidate.kind, %error, "refused with this credential");
             if says_more(lookup_error(&error), refused.as_ref().map(lookup_error), candidate.id) {
                 refused = Some(error);
             }
@@ -237,7 +237,7 @@ impl Attempt<'_> {
             self.asked = Some(Instant::now());
             self.job.host.lookup_started(self.access);
             let asked = self.ask(candidate, credential.as_deref());
-            error = match CREDENTIAL.scope(candidate.kind(), asked).await {
+            error = match CREDENTIAL.scope(candidate.kind, asked).await {
                 Ok(support) => return Ok(support),
                 Err(error) => error,
             };
