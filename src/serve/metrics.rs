@@ -72,7 +72,7 @@ mod tests {
         let counts = Families::register(&metrics, &metrics).unwrap();
         // Families that have no value yet are not rendered.
         counts.reviews.show(&Config::default().policy.pools, std::iter::empty());
-        counts.registry.request("a.test", RequestKind::Token).end("2xx");
+        *counts.registry.request("a.test", RequestKind::Token) = "2xx";
         counts.registry.requests_left("docker.io", 1);
         counts.own.mismatches.with_label_values(&["multi-arch"]).set(0);
         SharedCacheMetrics::register(&metrics).unwrap();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use scopeguard::{ScopeGuard, guard};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use tokio::time::{Duration, timeout};
@@ -41,7 +42,11 @@ async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, Process
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
     command.process_group(0);
     let mut child = command.spawn().map_err(|error| ProcessError::Start(error.kind()))?;
-    let mut group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
+    let leader = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let group = guard(leader, |leader| {
+        // The program and its children may have ended just now.
+        let _ = leader.map(|leader| kill_process_group(leader, Signal::KILL));
+    });
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let write = async {
         if let Some(mut stdin) = stdin {
@@ -61,20 +66,8 @@ async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, Process
     let text = text?;
     let status = child.wait().await.map_err(|error| ProcessError::Read(error.kind()))?;
     // The process's id may soon be another's.
-    group.0 = None;
+    ScopeGuard::into_inner(group);
     if status.success() { Ok(text) } else { Err(ProcessError::Status) }
-}
-
-/// Process group of a program and its children: all are killed when this is dropped.
-struct Group(Option<Pid>);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(leader) = self.0 {
-            // The group may have ended just now.
-            let _ = kill_process_group(leader, Signal::KILL);
-        }
-    }
 }
 
 pub(super) fn find(name: &str, directories: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {

@@ -1,8 +1,10 @@
 //! Metrics of requests to registries and token servers.
 
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
+use scopeguard::guard;
 use tokio::time::Instant;
 
 use super::manifest;
@@ -15,7 +17,7 @@ const BUCKETS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 
 
 #[derive(Clone)]
 pub struct RegistryMetrics {
-    labels: Arc<PerHost<Arc<str>>>,
+    labels: Arc<PerHost<String>>,
     of: Requests,
 }
 
@@ -72,14 +74,19 @@ impl RequestKind {
 
 impl RegistryMetrics {
     pub fn register(metrics: &Metrics) -> Registered<Self> {
-        let labels = Arc::new(metrics.per_host(|host| Arc::from(host)));
+        let labels = Arc::new(metrics.per_host(str::to_owned));
         Ok(Self { labels, of: Requests::families(metrics)? })
     }
 
-    /// Begins a request to `host`. A request that is dropped without an end counts as `abandoned`.
-    pub fn request(&self, host: &str, kind: RequestKind) -> RequestObserved {
-        let registry = Arc::clone(self.labels.get(host));
-        RequestObserved { metrics: self.clone(), registry, kind, begun: Instant::now(), code: "abandoned" }
+    /// Begins a request to `host`. Returns its status class, or kind of failure: `abandoned` until another is set. The
+    /// request is counted and measured when that is dropped, however it ends.
+    pub fn request(&self, host: &str, kind: RequestKind) -> impl DerefMut<Target = &'static str> {
+        let (registry, begun) = (self.labels.get(host), Instant::now());
+        guard("abandoned", move |code| {
+            let labels = [registry.as_str(), kind.as_str(), code];
+            self.of.requests.with_label_values(&labels).inc();
+            self.of.durations.with_label_values(&labels).observe(begun.elapsed().as_secs_f64());
+        })
     }
 
     /// Records how many requests the limit of the registry `host` leaves. Exported for hosts that the configuration
@@ -92,31 +99,6 @@ impl RegistryMetrics {
     }
 }
 
-/// A request under way: counted and measured when dropped, however it ends.
-pub struct RequestObserved {
-    metrics: RegistryMetrics,
-    registry: Arc<str>,
-    kind: RequestKind,
-    begun: Instant,
-    code: &'static str,
-}
-
-impl RequestObserved {
-    /// Ends the request with a status class, or a kind of failure.
-    pub fn end(mut self, code: &'static str) {
-        self.code = code;
-    }
-}
-
-impl Drop for RequestObserved {
-    fn drop(&mut self) {
-        let labels = [&*self.registry, self.kind.as_str(), self.code];
-        let Requests { requests, durations, .. } = &self.metrics.of;
-        requests.with_label_values(&labels).inc();
-        durations.with_label_values(&labels).observe(self.begun.elapsed().as_secs_f64());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,8 +107,8 @@ mod tests {
     fn hosts_are_a_closed_set() {
         let metrics = Metrics::new(["docker.io"]).unwrap();
         let counts = RegistryMetrics::register(&metrics).unwrap();
-        counts.request("docker.io", RequestKind::Manifest).end("2xx");
-        counts.request("evil-3.test", RequestKind::Token).end("unreachable");
+        *counts.request("docker.io", RequestKind::Manifest) = "2xx";
+        *counts.request("evil-3.test", RequestKind::Token) = "unreachable";
         drop(counts.request("evil-3.test", RequestKind::Config));
         counts.requests_left("docker.io", 99);
         counts.requests_left("evil-4.test", 5);

@@ -165,7 +165,7 @@ impl Transport {
     async fn observe(&self, client: &HttpClient, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
         let HttpRequest { kind, url, .. } = *request;
         let label = label(url);
-        let observed = self.metrics.request(label, kind);
+        let mut observed = self.metrics.request(label, kind);
         let begun = Instant::now();
         let index = trace::request_begins(kind, request.method().as_str(), url, request.authorization);
         let response = self.exchange(client, request).await;
@@ -176,14 +176,14 @@ impl Transport {
             trace::record(|trace| trace.requests_left = Some((label.to_owned(), left.into())));
             self.allowances.record(label, left, limit);
         }
-        observed.end(match outcome {
+        *observed = match outcome {
             Ok(200..=299) => "2xx",
             Ok(300..=399) => "3xx",
             Ok(400..=499) => "4xx",
             Ok(500..=599) => "5xx",
             Ok(_) => "other",
             Err(kind) => kind,
-        });
+        };
         response
     }
 
