@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use futures_util::stream::{self, StreamExt};
 
 use super::advice::{EXCLUDED, unread_pull_secrets};
-use super::output::{columns, count, json, print};
+use super::output::{columns, count, document, print};
 use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
@@ -98,7 +98,7 @@ impl Command {
         let report = self.report(session, &survey, &examined);
         let text = match self.output {
             Output::Table => report.text(self.by, columns()),
-            Output::Json => json(&report.json())?,
+            Output::Json => document(&format!("{:#}", report.json())),
             Output::Html => report.html(),
         };
         print(&text)?;

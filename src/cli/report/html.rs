@@ -16,8 +16,8 @@ const SCRIPT: &str = include_str!("html/sort.js");
 
 impl Report<'_> {
     pub(super) fn html(&self) -> String {
-        let sections: String =
-            self.sections(&[By::Image, By::Workload, By::Namespace]).iter().map(table).collect();
+        let sections = self.sections(&[By::Image, By::Workload, By::Namespace]);
+        let sections: String = sections.into_iter().map(table).collect();
         let notes: String = self.notes.iter().map(|note| format!("<li>{}</li>\n", escaped(note))).collect();
         let list = format!("<h2>Notes</h2>\n<ul class=\"notes\">\n{notes}</ul>\n");
         format!(
@@ -56,7 +56,7 @@ impl Report<'_> {
     }
 }
 
-fn table(section: &Section) -> String {
+fn table(section: Section) -> String {
     let Section { title, intro, columns, rows } = section;
     let is_number = |at: usize| rows.first().is_some_and(|row| matches!(row.get(at), Some(Cell::Number(..))));
     let class = |at| if is_number(at) { " class=\"number\"" } else { "" };
