@@ -137,10 +137,8 @@ impl Named for String {
     const NAMES: Names = Names {
         what: "label",
         example: "karpenter.sh/nodepool",
-        read: |name| {
-            let wrong = || "no label key; write for example karpenter.sh/nodepool".to_owned();
-            is_label_key(name).then(|| name.to_owned()).ok_or_else(wrong)
-        },
+        fault: "no label key; write for example karpenter.sh/nodepool",
+        read: |name| is_label_key(name).then(|| name.to_owned()),
     };
 }
 

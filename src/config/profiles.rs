@@ -35,19 +35,16 @@ impl Slot for Profile {
 }
 
 impl Named for Profile {
-    const NAMES: Names = Names { what: "profile", example: "batch", read: profile_name };
-}
-
-fn profile_name(name: &str) -> Result<String, String> {
-    if name.is_empty() || !is_label_value(name) {
-        return Err("a profile is chosen by a label of namespaces: its name has at most 63 letters, digits, - _ . and \
-                        begins and ends with a letter or digit"
-                .to_owned());
-    }
-    if name == UNKNOWN_PROFILE {
-        return Err("metrics call profiles that do not exist so; choose another name".to_owned());
-    }
-    Ok(name.to_owned())
+    const NAMES: Names = Names {
+        what: "profile",
+        example: "batch",
+        fault: "a profile is chosen by a label of namespaces: its name has at most 63 letters, digits, - _ . and begins \
+                and ends with a letter or digit; it is not unknown, which metrics call profiles that do not exist",
+        read: |name| {
+            let is_one = !name.is_empty() && is_label_value(name) && name != UNKNOWN_PROFILE;
+            is_one.then(|| name.to_owned())
+        },
+    };
 }
 
 impl Profile {

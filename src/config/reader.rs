@@ -106,7 +106,7 @@ impl Reader {
                 (None, _) => self.wrong(node, "a list"),
                 (Some(names), Data::Map(members)) => {
                     for (key, value) in self.distinct(members) {
-                        let name = (names.read)(&key.text);
+                        let name = (names.read)(&key.text).ok_or_else(|| names.fault.to_owned());
                         let step = format!("[{}]", quoted(name.as_ref().unwrap_or(&key.text)));
                         self.within(&step, |reader| {
                             let mut fill = |shape: Shape<'_>| {

@@ -243,10 +243,8 @@ impl Named for HostSettings {
     const NAMES: Names = Names {
         what: "host",
         example: "registry.example.com:5000",
-        read: |name| {
-            let wrong = || "no registry host; write host or host:port, without https://".to_owned();
-            is_host(name).then(|| canonical_host(name)).ok_or_else(wrong)
-        },
+        fault: "no registry host; write host or host:port, without https://",
+        read: |name| is_host(name).then(|| canonical_host(name)),
     };
 }
 

@@ -242,8 +242,10 @@ pub(super) struct Names {
     /// Noun for an entry with such a name, in one word.
     pub(super) what: &'static str,
     pub(super) example: &'static str,
-    /// Returns the canonical form of a name, or its fault.
-    pub(super) read: fn(&str) -> Result<String, String>,
+    /// Fault of a name that `read` refuses.
+    pub(super) fault: &'static str,
+    /// Returns the canonical form of a name.
+    pub(super) read: fn(&str) -> Option<String>,
 }
 
 /// Entry to which the user gives a name.
