@@ -41,7 +41,7 @@ pub(super) struct Check {
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     file: Vec<PathBuf>,
     /// A file without -f, which is refused with a hint
-    #[arg(hide = true, value_name = "FILE", value_parser = |_: &str| Err::<String, _>("files are named by -f"))]
+    #[arg(hide = true, value_name = "FILE", value_parser = by_flag)]
     _stray: Option<String>,
     /// How the result is written: aligned columns, one JSON document, or the JSON patches alone, one a line
     #[arg(short, long, value_enum, default_value_t)]
@@ -69,6 +69,10 @@ enum Output {
     Table,
     Json,
     Patch,
+}
+
+fn by_flag(file: &str) -> Result<String, String> {
+    Err(format!("files are named by -f: check -f {file}"))
 }
 
 impl Check {

@@ -229,6 +229,25 @@ async fn only_the_first_pods_wait_long_for_a_registry_that_hangs() {
     }
 }
 
+/// The second command joins a lookup that has left it a second ago without an answer.
+#[tokio::test(start_paused = true)]
+async fn commands_wait_until_a_lookup_ends_however_silent_the_registry_is() {
+    let bench = Bench::on_another_clock().await;
+    let (repo, image) = bench.multi("app");
+    repo.fault(Some(Fault::hang()));
+    let commands = (0..2).map(|i| {
+        let (resolver, image) = (bench.resolver.clone(), image.clone());
+        async move {
+            sleep(i * SECOND).await;
+            let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
+            let deadline = Instant::now() + 60 * SECOND;
+            resolver.resolve(Tenant::Operator, &[&image], candidates, deadline, |_, _| false).await[0]
+        }
+    });
+    let outcomes = futures_util::future::join_all(commands).await;
+    assert_eq!(outcomes, [Some(Err(LookupError::Timeout)); 2]);
+}
+
 /// One tenant's images that hang do not shorten the wait of others.
 #[tokio::test]
 async fn one_tenant_does_not_make_others_impatient() {
