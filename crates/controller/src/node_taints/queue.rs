@@ -56,8 +56,11 @@ impl Queue {
                 self.nodes.objects().get(node.name()).is_some_and(|known| known.is_in_the_way);
             occupied = (planned.is_in_the_way && !was_in_the_way).then(|| node.name().to_owned());
         }
+        let may_be_gone = matches!(change, Change::Complete | Change::Deleted(_));
         self.nodes.take(change, |_| planned);
-        self.tries.retain(|name, tries| tries.is_busy || self.nodes.objects().contains_key(name));
+        if may_be_gone {
+            self.tries.retain(|name, tries| tries.is_busy || self.nodes.objects().contains_key(name));
+        }
         occupied
     }
 
