@@ -53,6 +53,7 @@ impl Metrics {
         self.add_by(HistogramOpts::new(name, help), labels)
     }
 
+    /// Registers a metric, or a family, with the buckets of these options where it is a histogram.
     pub fn add_by<F: Family>(&self, options: HistogramOpts, labels: &[&str]) -> Registered<F> {
         let family = F::new(options, labels)?;
         self.registry.register(Box::new(family.clone()))?;
@@ -84,7 +85,7 @@ family!(
 );
 
 /// Makes a struct of metrics, of which each field has its help as documentation, its labels in brackets, then its name
-/// and buckets. `families` registers all of them.
+/// and buckets. `families`, for the module alone, registers all of them.
 #[macro_export]
 macro_rules! families {
     ($(#[$about:meta])* $visible:vis struct $Name:ident {
@@ -98,7 +99,7 @@ macro_rules! families {
         }
 
         impl $Name {
-            $visible fn families(metrics: &$crate::metrics::Metrics) -> $crate::metrics::Registered<Self> {
+            fn families(metrics: &$crate::metrics::Metrics) -> $crate::metrics::Registered<Self> {
                 Ok(Self {
                     $($field: {
                         let options = prometheus::HistogramOpts::new($name, concat!($($help),+).trim_start());

@@ -96,13 +96,13 @@ impl Findings {
 
     /// Adds findings on several objects, each with its name; those that differ in nothing but the name become one.
     pub(super) fn merge(&mut self, all: impl IntoIterator<Item = (String, Self)>) {
-        let mut merged: Vec<(String, Finding, Vec<String>)> = Vec::new();
+        let mut merged: Vec<((Status, String), Finding, Vec<String>)> = Vec::new();
         for (name, own) in all {
             for finding in own.0 {
-                let text = finding.message.replace(&name, "") + &finding.fix;
-                match merged.iter_mut().find(|(known, ..)| *known == text) {
+                let key = (finding.status, finding.message.replace(&name, "") + &finding.fix);
+                match merged.iter_mut().find(|(known, ..)| *known == key) {
                     Some((.., others)) => others.push(name.clone()),
-                    None => merged.push((text, finding, Vec::new())),
+                    None => merged.push((key, finding, Vec::new())),
                 }
             }
         }

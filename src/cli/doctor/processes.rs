@@ -118,7 +118,7 @@ impl<'a> Account<'a> {
         format!("system:serviceaccount:{}:{}", self.backend.namespace, self.name)
     }
 
-    /// Returns the rights that the account has, and those that it lacks; `None`, and a finding, if nobody can say.
+    /// Returns the rights that the account has, and those that it lacks; `None`, and a finding, if they cannot be read.
     async fn review(&self, exam: &mut Exam<'_>, rights: Vec<Right>) -> Option<(Vec<Right>, Vec<Right>)> {
         let path = SubjectAccessReview::url_path(&(), None);
         let own = format!("system:serviceaccounts:{}", self.backend.namespace);

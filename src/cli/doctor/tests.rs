@@ -19,6 +19,19 @@ fn failed(findings: &Findings) -> Vec<&Finding> {
     findings.0.iter().filter(|finding| finding.status == Status::Failed).collect()
 }
 
+#[test]
+fn what_several_report_is_one_line_but_a_fault_is_never_part_of_a_tick() {
+    let of = |name: &str, status| {
+        let mut own = Findings::default();
+        own.add(status, "pods", format!("{name}: on"), "");
+        (name.to_owned(), own)
+    };
+    let mut findings = Findings::default();
+    findings.merge([of("a", Status::Ok), of("b", Status::Failed), of("c", Status::Ok)]);
+    let told: Vec<_> = findings.0.iter().map(|finding| (finding.status, &*finding.message)).collect();
+    assert_eq!(told, [(Status::Ok, "a: on; so for c"), (Status::Failed, "b: on")]);
+}
+
 #[tokio::test]
 async fn a_right_installation_passes_every_check() {
     let mut world = World::healthy().with_controller();

@@ -17,7 +17,7 @@ const SUMS: usize = 50_000;
 pub struct Count {
     pub shapes: Shapes,
     hashes: RandomState,
-    /// Sums by the place of the shape, whose judgement follows later, or by the coverage of Pods without; by workload.
+    /// Sums by the place of the shape, whose coverage is known later, or by the coverage of Pods without; by workload.
     sums: HashMap<(Result<usize, Coverage>, u64), Amount>,
     most_sums: usize,
     other: Amount,

@@ -52,7 +52,7 @@ pub struct ImageState {
     pub lacks: PlatformSet,
     #[serde(rename = "reason")]
     pub unknown: Option<Reason>,
-    /// Message on a failed lookup, from whoever has traced it.
+    /// Message of a failed lookup; set by commands that record its requests.
     #[serde(rename = "error")]
     pub cause: Option<String>,
 }
