@@ -34,6 +34,29 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
+/// Reads an object of any size, and passes the name and the value of each member to `take`.
+pub fn members<'de, D, N, V>(object: D, take: impl FnMut(N, V)) -> Result<(), D::Error>
+where
+    D: Deserializer<'de>,
+    N: Deserialize<'de>,
+    V: Deserialize<'de>,
+{
+    struct Members<F, N, V>(F, PhantomData<(N, V)>);
+    impl<'de, F: FnMut(N, V), N: Deserialize<'de>, V: Deserialize<'de>> Visitor<'de> for Members<F, N, V> {
+        type Value = ();
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+            while let Some((name, value)) = map.next_entry()? {
+                self.0(name, value);
+            }
+            Ok(())
+        }
+    }
+    object.deserialize_map(Members(take, PhantomData))
+}
+
 /// The first `N` items of a list and one more, which shows that there are too many, in bounded memory.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct First<T, const N: usize>(pub Vec<T>);

@@ -3,13 +3,12 @@
 //! `managedFields` of k8s.io/apimachinery meta/v1, and the lists that k8s.io/api core/v1 marks as atomic.
 
 use std::collections::HashMap;
-use std::fmt;
 
-use serde::de::{IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Text;
+use tolerarch_text::json;
 
 /// Lists that can hold managed items, each set if the request under review has applied it with its content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -63,34 +62,19 @@ fn applies(object: &RawValue) -> Vec<Entry<'_>> {
     entries.into_iter().flatten().filter(is_apply).collect()
 }
 
-/// Returns the member at a JSON pointer, if there are objects on the way.
+/// Returns the member at a JSON pointer, if there are objects on the way. No other is kept: a hostile object may have a
+/// million.
 pub(crate) fn member<'a>(json: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
-    pointer.split('/').skip(1).try_fold(json, |json, name| {
-        serde_json::Deserializer::from_str(json.get()).deserialize_map(Named(name)).ok()?
-    })
-}
-
-/// Reads one member of an object. The others are skipped, as a hostile object may have a million.
-struct Named<'n>(&'n str);
-
-impl<'de> Visitor<'de> for Named<'_> {
-    type Value = Option<&'de RawValue>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+    pointer.split('/').skip(1).try_fold(json, |object, wanted| {
         let mut found = None;
-        while let Some(name) = members.next_key::<Text<'de>>()? {
-            if name == *self.0 {
-                found = Some(members.next_value()?);
-            } else {
-                members.next_value::<IgnoredAny>()?;
+        json::members(&mut serde_json::Deserializer::from_str(object.get()), |name: Text<'a>, value| {
+            if name == *wanted {
+                found = Some(value);
             }
-        }
-        Ok(found)
-    }
+        })
+        .ok()?;
+        found
+    })
 }
 
 #[cfg(test)]

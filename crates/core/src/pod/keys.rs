@@ -1,12 +1,10 @@
 //! The labels and annotations that concern tolerarch, picked from all those of a Pod.
 
-use std::fmt;
+use serde::de::{Deserialize, Deserializer, Error};
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
-
-use super::json::{Name, Text, Texts, read_small};
+use super::json::{Text, Texts, read_small};
 use super::kept::Kept;
-use tolerarch_text::json::Unread;
+use tolerarch_text::json::{self, Unread};
 
 /// Label or annotation that excludes a Pod (or a namespace), `"off"`, or says whether its decisions are carried out.
 pub const MODE_KEY: &str = "tolerarch.io/mode";
@@ -57,27 +55,17 @@ impl Picked<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Picked<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
-            type Value = Picked<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of strings")
+        let mut picked = Self::default();
+        json::members(deserializer, |name: Text<'a>, text: Text<'a>| {
+            picked.count += 1;
+            picked.bytes += name.as_str().len() + text.as_str().len();
+            if let Some(key) = KEYS.into_iter().find(|key| name == **key) {
+                // The last of several members with one name counts, as in Go.
+                picked.members.retain(|member| member.key != key);
+                picked.members.push(Member { key, text });
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut picked = Picked::default();
-                while let Some((Name(name), text)) = map.next_entry::<Name<'de>, Text<'de>>()? {
-                    picked.count += 1;
-                    picked.bytes += name.len() + text.as_str().len();
-                    if let Some(key) = KEYS.into_iter().find(|key| *key == name) {
-                        // The last of several members with one name counts, as in Go.
-                        picked.members.retain(|member| member.key != key);
-                        picked.members.push(Member { key, text });
-                    }
-                }
-                Ok(picked)
-            }
-        }
-        deserializer.deserialize_map(Members)
+        })?;
+        Ok(picked)
     }
 }
 
