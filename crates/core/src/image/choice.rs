@@ -18,7 +18,7 @@ impl Preference {
     pub fn of(platform: &Platform<'_>) -> Self {
         let mut ranks = Self::NEVER.0;
         for (rank, node) in ranks.iter_mut().zip(&NODES) {
-            *rank = rank_for(node, platform).unwrap_or(*rank);
+            *rank = node.rank_of(platform).unwrap_or(*rank);
         }
         Self(ranks)
     }
@@ -38,28 +38,6 @@ impl Preference {
             chosen[place] = chosen[place].union(taker);
         }
         chosen
-    }
-}
-
-/// Returns the place of `platform` in the preferences of `node`, with the 32-bit fallbacks of 64-bit nodes.
-fn rank_for(node: &Platform<'_>, platform: &Platform<'_>) -> Option<u8> {
-    let version = |platform: &Platform<'_>| -> Option<u8> {
-        match &*platform.variant {
-            "v5" => Some(5),
-            "v6" => Some(6),
-            "v7" => Some(7),
-            "v8" => Some(8),
-            _ => None,
-        }
-    };
-    if node.os != platform.os {
-        return None;
-    }
-    match (&*node.architecture, &*platform.architecture) {
-        ("arm", "arm") => version(node)?.checked_sub(version(platform)?),
-        ("arm64", "arm") => Some(1 + 8 - version(platform)?),
-        ("amd64", "386") => platform.variant.is_empty().then_some(1),
-        _ => (node == platform).then_some(0),
     }
 }
 

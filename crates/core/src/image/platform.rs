@@ -78,6 +78,28 @@ impl<'a> Platform<'a> {
         Self { os, architecture, variant }
     }
 
+    /// Returns the place of `other` in the preferences of this node, with the 32-bit fallbacks of 64-bit nodes.
+    pub(super) fn rank_of(&self, other: &Platform<'_>) -> Option<u8> {
+        let version = |platform: &Platform<'_>| -> Option<u8> {
+            match &*platform.variant {
+                "v5" => Some(5),
+                "v6" => Some(6),
+                "v7" => Some(7),
+                "v8" => Some(8),
+                _ => None,
+            }
+        };
+        if self.os != other.os {
+            return None;
+        }
+        match (&*self.architecture, &*other.architecture) {
+            ("arm", "arm") => version(self)?.checked_sub(version(other)?),
+            ("arm64", "arm") => Some(1 + 8 - version(other)?),
+            ("amd64", "386") => other.variant.is_empty().then_some(1),
+            _ => (self == other).then_some(0),
+        }
+    }
+
     /// Returns whether the entry is an attestation or the like: `unknown/unknown`.
     pub fn is_unknown(&self) -> bool {
         self.os == "unknown" || self.architecture == "unknown"
@@ -110,15 +132,7 @@ impl PlatformSet {
 
     /// Returns the nodes that take an image for `platform`: arm nodes also of an older variant, others exactly theirs.
     pub fn serving(platform: &Platform<'_>) -> Self {
-        let takes = |node: &Platform<'_>| {
-            node.os == platform.os
-                && node.architecture == platform.architecture
-                && (node.variant == platform.variant
-                    || node.architecture == "arm"
-                        && matches!(&*platform.variant, "v5" | "v6")
-                        && platform.variant < node.variant)
-        };
-        Self::of(takes)
+        Self::of(|node| node.architecture == platform.architecture && node.rank_of(platform).is_some())
     }
 
     fn of(is_like: impl Fn(&Platform<'_>) -> bool) -> Self {
