@@ -17,14 +17,12 @@ pub(super) const TEXT: &str = "tolerarch::Unread";
 pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, NotRead> {
     // Go's encoder ends each document by a new line.
     let text = std::str::from_utf8(json.strip_suffix(b"\n").unwrap_or(json)).map_err(|_| NotRead)?;
-    let mut reader = Reader(Source::new(text)?);
-    let value = T::deserialize(&mut reader)?;
-    if reader.0.at == text.len() { Ok(value) } else { Err(NotRead) }
+    let mut source = Source::new(text)?;
+    let value = T::deserialize(&mut source)?;
+    if source.at == text.len() { Ok(value) } else { Err(NotRead) }
 }
 
-struct Reader<'de>(Source<'de>);
-
-impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
+impl<'de> de::Deserializer<'de> for &mut Source<'de> {
     type Error = NotRead;
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, NotRead> {
@@ -32,20 +30,20 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        self.0.value()?;
+        self.value()?;
         visitor.visit_unit()
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        match self.0.next()? {
-            b'n' if self.0.token()? == "null" => visitor.visit_none(),
+        match self.next()? {
+            b'n' if self.token()? == "null" => visitor.visit_none(),
             b'n' => Err(NotRead),
             _ => visitor.visit_some(self),
         }
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        match self.0.token()? {
+        match self.token()? {
             "true" => visitor.visit_bool(true),
             "false" => visitor.visit_bool(false),
             _ => Err(NotRead),
@@ -53,17 +51,17 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        visitor.visit_i64(serde_json::from_str(self.0.token()?).map_err(|_| NotRead)?)
+        visitor.visit_i64(serde_json::from_str(self.token()?).map_err(|_| NotRead)?)
     }
 
     #[inline]
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        let (place, has_escapes) = self.0.string()?;
+        let (place, has_escapes) = self.string()?;
         if has_escapes {
-            let quoted = &self.0.text[place.start - 1..=place.end];
+            let quoted = &self.text[place.start - 1..=place.end];
             visitor.visit_string(serde_json::from_str(quoted).map_err(|_| NotRead)?)
         } else {
-            visitor.visit_borrowed_str(&self.0.text[place])
+            visitor.visit_borrowed_str(&self.text[place])
         }
     }
 
@@ -72,9 +70,9 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        self.0.byte(b'{')?;
-        let value = visitor.visit_map(Parts { reader: &mut *self, closing: b'}', is_first: true })?;
-        self.0.byte(b'}').map(|()| value)
+        self.byte(b'{')?;
+        let value = visitor.visit_map(Parts { source: &mut *self, closing: b'}', is_first: true })?;
+        self.byte(b'}').map(|()| value)
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -94,15 +92,15 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
         if name != TEXT {
             return Err(NotRead);
         }
-        let begin = self.0.at;
-        self.0.value()?;
-        visitor.visit_borrowed_str(&self.0.text[begin..self.0.at])
+        let begin = self.at;
+        self.value()?;
+        visitor.visit_borrowed_str(&self.text[begin..self.at])
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        self.0.byte(b'[')?;
-        let value = visitor.visit_seq(Parts { reader: &mut *self, closing: b']', is_first: true })?;
-        self.0.byte(b']').map(|()| value)
+        self.byte(b'[')?;
+        let value = visitor.visit_seq(Parts { source: &mut *self, closing: b']', is_first: true })?;
+        self.byte(b']').map(|()| value)
     }
 
     serde::forward_to_deserialize_any! {
@@ -113,7 +111,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
 
 /// The members of an object, or the items of a list, up to the closing bracket.
 struct Parts<'a, 'de> {
-    reader: &'a mut Reader<'de>,
+    source: &'a mut Source<'de>,
     closing: u8,
     is_first: bool,
 }
@@ -123,11 +121,11 @@ impl Parts<'_, '_> {
     #[inline]
     fn more(&mut self) -> Result<bool, NotRead> {
         let is_first = take(&mut self.is_first);
-        if self.reader.0.next()? == self.closing {
+        if self.source.next()? == self.closing {
             return Ok(false);
         }
         if !is_first {
-            self.reader.0.byte(b',')?;
+            self.source.byte(b',')?;
         }
         Ok(true)
     }
@@ -137,12 +135,12 @@ impl<'de> MapAccess<'de> for Parts<'_, 'de> {
     type Error = NotRead;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, NotRead> {
-        if self.more()? { seed.deserialize(&mut *self.reader).map(Some) } else { Ok(None) }
+        if self.more()? { seed.deserialize(&mut *self.source).map(Some) } else { Ok(None) }
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, NotRead> {
-        self.reader.0.byte(b':')?;
-        seed.deserialize(&mut *self.reader)
+        self.source.byte(b':')?;
+        seed.deserialize(&mut *self.source)
     }
 }
 
@@ -150,7 +148,7 @@ impl<'de> SeqAccess<'de> for Parts<'_, 'de> {
     type Error = NotRead;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, NotRead> {
-        if self.more()? { seed.deserialize(&mut *self.reader).map(Some) } else { Ok(None) }
+        if self.more()? { seed.deserialize(&mut *self.source).map(Some) } else { Ok(None) }
     }
 }
 
