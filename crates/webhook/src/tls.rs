@@ -107,7 +107,6 @@ impl ServingCertificate {
             state: Reported::default(),
             seen: None,
             missing: 0,
-            invalid: None,
         };
         match read(&watch.files).and_then(|content| watch.take(content)) {
             Ok(_) => {}
@@ -167,8 +166,6 @@ pub struct CertificateWatch {
     seen: Option<Content>,
     /// Number of readings in a row that failed.
     missing: u32,
-    /// Fault of the certificate in use at the last look.
-    invalid: Option<Invalid>,
 }
 
 impl CertificateWatch {
@@ -188,14 +185,13 @@ impl CertificateWatch {
         for known in Invalid::ALL {
             let is_so = invalid == Some(known);
             self.metrics.invalid.with_label_values(&[known.label]).set(is_so.into());
+            if is_so && !self.state.has(known.reason) {
+                let (error, file) = (known.label, self.files.certificate.display());
+                let name = self.name.as_ref().map(ObjectName::as_str);
+                tracing::error!(error, %file, name, "API servers refuse the serving certificate: no Pod is decided");
+            }
             self.state.set_fault(known.reason, is_so);
         }
-        if let Some(invalid) = invalid.filter(|_| invalid != self.invalid) {
-            let (file, name) = (self.files.certificate.display(), self.name.as_ref().map(ObjectName::as_str));
-            let error = invalid.label;
-            tracing::error!(error, %file, name, "API servers refuse the serving certificate: no Pod is decided");
-        }
-        self.invalid = invalid;
     }
 
     /// Serves the content of the files, and returns the time at which it expires.
@@ -217,27 +213,20 @@ impl CertificateWatch {
 
     async fn look(&mut self) {
         let files = self.files.clone();
-        let taken = match self.state.looking(spawn_blocking(move || read(&files))).await {
-            // The panic itself has been logged with its location.
-            Err(_) => return,
-            Ok(Ok(content)) => {
-                self.missing = 0;
-                if self.seen.as_ref() == Some(&content) {
-                    return;
-                }
-                self.take(content)
-            }
-            Ok(Err(error)) => {
-                // Files that are gone for a moment are being swapped, and the first ones may come late.
-                self.missing = self.missing.saturating_add(1);
-                if self.missing != MISSING || self.served.current().is_none() {
-                    return;
-                }
-                // Looked at anew once they can be read, if only to say that they are good again.
-                self.seen = None;
-                Err(error)
-            }
+        // A panic has been logged with its location.
+        let Ok(content) = self.state.looking(spawn_blocking(move || read(&files))).await else { return };
+        self.missing = if content.is_ok() { 0 } else { self.missing.saturating_add(1) };
+        let is_news = match &content {
+            Ok(content) => self.seen.as_ref() != Some(content),
+            // Files that are gone for a moment are being swapped, and the first ones may come late.
+            Err(_) => self.missing == MISSING && self.served.current().is_some(),
         };
+        if !is_news {
+            return;
+        }
+        // Files that could not be read are looked at anew, if only to say that they are good again.
+        self.seen = None;
+        let taken = content.and_then(|content| self.take(content));
         self.metrics.reloads.with_label_values(&[outcome(taken.is_ok())]).inc();
         match taken {
             Ok(expiry) => {
