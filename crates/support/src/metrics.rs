@@ -85,12 +85,13 @@ family!(
 );
 
 /// Makes a struct of metrics, of which each field has its help as documentation, its labels in brackets, then its name
-/// and buckets. `families`, for the module alone, registers all of them.
+/// and buckets. `families`, for the module alone, registers all of them; so does the function that is named behind `by`.
+/// A single label may have its values beside it: their series are there from the start.
 #[macro_export]
 macro_rules! families {
-    ($(#[$about:meta])* $visible:vis struct $Name:ident {
-        $($(#[doc = $help:literal])+ $seen:vis $field:ident: $Family:ident $([$($label:literal),+])? = $name:literal
-            $(in $buckets:ident)?,)+
+    ($(#[$about:meta])* $visible:vis struct $Name:ident $(by $register:ident)? {
+        $($(#[doc = $help:literal])+ $seen:vis $field:ident: $Family:ident
+            $([$($label:literal),+ $(of $values:expr)?])? = $name:literal $(in $buckets:ident)?,)+
     }) => {
         $(#[$about])*
         #[derive(Clone)]
@@ -99,12 +100,22 @@ macro_rules! families {
         }
 
         impl $Name {
+            $($visible fn $register(
+                metrics: &$crate::metrics::Metrics,
+            ) -> $crate::metrics::Registered<Self> {
+                Self::families(metrics)
+            })?
+
             fn families(metrics: &$crate::metrics::Metrics) -> $crate::metrics::Registered<Self> {
                 Ok(Self {
                     $($field: {
                         let options = prometheus::HistogramOpts::new($name, concat!($($help),+).trim_start());
                         $(let options = options.buckets($buckets.to_vec());)?
-                        metrics.add_by(options, &[$($($label),+)?])?
+                        let family: $Family = metrics.add_by(options, &[$($($label),+)?])?;
+                        $($(for value in $values {
+                            family.with_label_values(&[value]);
+                        })?)?
+                        family
                     },)+
                 })
             }
@@ -116,6 +127,8 @@ macro_rules! families {
 pub const fn outcome(is_ok: bool) -> &'static str {
     if is_ok { "success" } else { "failure" }
 }
+
+pub const OUTCOMES: [&str; 2] = [outcome(true), outcome(false)];
 
 /// Values for each host with its own label, and for all others: few, so comparing names costs less than a keyed hash.
 pub struct PerHost<T> {

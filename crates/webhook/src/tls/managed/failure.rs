@@ -4,7 +4,6 @@ use prometheus::{IntCounterVec, IntGauge};
 
 use tolerarch_kubernetes::cluster::ClusterError;
 use tolerarch_support::families;
-use tolerarch_support::metrics::{Metrics, Registered};
 
 /// Operation in the cluster: its name, as a label, and the right that it takes.
 #[derive(Clone, Copy)]
@@ -52,20 +51,11 @@ pub(super) struct Failure {
 }
 
 families! {
-    pub struct ManagedMetrics {
+    pub struct ManagedMetrics by register {
         /// What failed while the serving certificate was managed.
-        pub(super) failures: IntCounterVec["operation"] = "tolerarch_managed_certificate_failures_total",
+        pub(super) failures: IntCounterVec["operation" of Operation::ALL.map(|operation| operation.0)]
+            = "tolerarch_managed_certificate_failures_total",
         /// When the newest CA of managed certificates expires, in seconds since 1970; 0 without one.
         pub(super) ca_expiry: IntGauge = "tolerarch_managed_ca_expiry_timestamp_seconds",
-    }
-}
-
-impl ManagedMetrics {
-    pub fn register(metrics: &Metrics) -> Registered<Self> {
-        let own = Self::families(metrics)?;
-        for Operation(name, _) in Operation::ALL {
-            own.failures.with_label_values(&[name]);
-        }
-        Ok(own)
     }
 }
