@@ -34,9 +34,9 @@ pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
 use crate::reason::Reason;
-use json::{ITEMS, Texts, first, list, object_or_default, read_small};
+use json::{ITEMS, Texts, first, list, object_or_default, or_default, read_small};
 use keys::{Labels, MIRROR_KEY, Member, Picked};
-use tolerarch_text::json::{Object, Unread, or_default};
+use tolerarch_text::json::{Object, Unread};
 
 /// The label of nodes for their operating system, and its value that excludes a Pod.
 const OS_KEY: &str = "kubernetes.io/os";

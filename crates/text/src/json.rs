@@ -34,11 +34,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Reads `null` like an absent member, as the API server does.
-pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(json: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(json)?.unwrap_or_default())
-}
-
 /// Reads an object of any size, and passes the name and the value of each member to `take`.
 pub fn members<'de, D, N, V>(object: D, take: impl FnMut(N, V)) -> Result<(), D::Error>
 where

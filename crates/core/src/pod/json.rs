@@ -87,6 +87,12 @@ pub(super) fn object_or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> +
     Ok(Option::deserialize(json)?.map(|Object(members)| members).unwrap_or_default())
 }
 
+pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    json: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(json)?.unwrap_or_default())
+}
+
 pub(super) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(
     json: D,
 ) -> Result<Vec<T>, D::Error> {

@@ -3,9 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::json::{Text, Texts, list, read_small};
+use super::json::{Text, Texts, list, or_default, read_small};
 use super::{Pod, Spec};
-use tolerarch_text::json::{Unread, or_default};
+use tolerarch_text::json::Unread;
 
 pub const ARCH_KEY: &str = "kubernetes.io/arch";
 /// Deprecated node label for the architecture.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use tolerarch_text::json::{First, or_default};
+use tolerarch_text::json::First;
 
 /// Maximal bytes of each text of an owner that is kept: the author of an object chooses them.
 const TEXT: usize = 253;
@@ -61,6 +61,13 @@ pub(super) struct Condition {
 /// Returns the status of a condition: `True`, `False` or `Unknown`.
 pub(super) fn status_of<'c>(conditions: &'c [Condition], r#type: &str) -> Option<&'c str> {
     conditions.iter().find(|condition| condition.r#type == r#type).map(|condition| &*condition.status)
+}
+
+/// Reads `null` as absent, as Kubernetes does.
+pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// Reads `null` as absent, and only the first [`ITEMS`] of a list, so that a longer one takes no more memory.

@@ -5,9 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::metadata::{Metadata, take};
+use super::metadata::{Metadata, or_default, take};
 use tolerarch_core::pod::ARCH_KEY;
-use tolerarch_text::json::or_default;
 
 /// Annotation of nodes that names the taints set by tolerarch, comma-separated. The list of taints is atomic to the API
 /// server, so that managed fields do not show who has set a taint.

@@ -8,10 +8,9 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::OwnerReference;
-use super::metadata::{Condition, Metadata, first, status_of};
+use super::metadata::{Condition, Metadata, first, or_default, status_of};
 use super::quantity::Quantity;
 use tolerarch_core::pod::Pod;
-use tolerarch_text::json::or_default;
 
 /// Maximal bytes of an image's name; a longer one cannot be pulled.
 const IMAGE: usize = 1024;
