@@ -2,16 +2,15 @@
 //!
 //! A page that is too large is requested again with fewer objects; after small pages larger ones are requested.
 
-use std::fmt;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::api::{Api, JSON, read, with_query};
 use super::error::{ClusterError, RequestError};
 use super::metadata::Metadata;
+use tolerarch_text::json::members;
 
 /// Maximal bytes of an object's JSON: etcd takes 1.5 MiB, a byte may be six here (`\u003c` is `<`), and names add up.
 pub(super) const OBJECT: usize = 10 << 20;
@@ -121,41 +120,24 @@ pub(super) fn identity(json: &[u8]) -> Metadata {
     let mut found = Metadata::default();
     if let Some(at) = place(json, METADATA) {
         let mut metadata = serde_json::Deserializer::from_slice(&json[at + METADATA.len()..]);
+        let take = |name: String, value: &RawValue| {
+            let member = match &*name {
+                "name" => &mut found.name,
+                "namespace" => &mut found.namespace,
+                "uid" => &mut found.uid,
+                "resourceVersion" => &mut found.resource_version,
+                _ => return,
+            };
+            *member = serde_json::from_str(value.get()).unwrap_or_default();
+        };
         // An error at the end does not matter.
-        let _ = metadata.deserialize_map(Identity(&mut found));
+        let _ = members(&mut metadata, take);
     }
     found
 }
 
 fn place(json: &[u8], wanted: &[u8]) -> Option<usize> {
     json.windows(wanted.len()).position(|window| window == wanted)
-}
-
-struct Identity<'f>(&'f mut Metadata);
-
-impl<'de> Visitor<'de> for Identity<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("metadata")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        while let Some(name) = members.next_key::<String>()? {
-            let member = match &*name {
-                "name" => &mut self.0.name,
-                "namespace" => &mut self.0.namespace,
-                "uid" => &mut self.0.uid,
-                "resourceVersion" => &mut self.0.resource_version,
-                _ => {
-                    members.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-            };
-            *member = members.next_value()?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
