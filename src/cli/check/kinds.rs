@@ -44,16 +44,14 @@ impl FromStr for CustomKind {
         if kind.is_empty() {
             return Err(FORM);
         }
-        let names = text.strip_prefix('.').ok_or(PATH)?;
-        let mut path = Vec::new();
-        for part in names.split('.').filter(|_| !names.is_empty()) {
-            let of_list = part.strip_suffix("[]").or_else(|| part.strip_suffix("[*]"));
-            let name = of_list.unwrap_or(part);
-            if name.is_empty() || name.contains(['[', ']']) {
-                return Err(PATH);
-            }
-            path.push(name.to_owned());
-            path.extend(of_list.map(|_| "[]".to_owned()));
+        let steps = text.replace("[*]", "[]").replace("[]", ".[]");
+        let steps = steps.strip_prefix('.').ok_or(PATH)?;
+        let path: Vec<String> = match steps {
+            "" => Vec::new(),
+            steps => steps.split('.').map(ToOwned::to_owned).collect(),
+        };
+        if path.iter().any(|step| step.is_empty() || step != "[]" && step.contains(['[', ']'])) {
+            return Err(PATH);
         }
         Ok(Self { group: group.to_owned(), kind: kind.to_owned(), text: text.to_owned(), path })
     }
@@ -81,7 +79,10 @@ pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[Cust
         });
         return Pods { sought: Some(sought.join(" and no ")), templates, images: Vec::new() };
     }
-    let is_whole = matches!((group, kind), ("", "Pod") | ("serving.knative.dev", "Revision"));
+    let is_whole = matches!(
+        (group, kind),
+        ("", "Pod") | ("admission.k8s.io", "AdmissionReview") | ("serving.knative.dev", "Revision")
+    );
     let (brings_pods, is_foreign) = (brings_pods(group, kind), !is_of_kubernetes(group));
     let templates = whole.clone().within(&|node, way| match way {
         [] if is_whole => true,

@@ -84,7 +84,7 @@ impl Object {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Given {
     Pod,
     Template {
@@ -160,12 +160,14 @@ impl Contents {
             }
             return;
         }
-        if kind == "AdmissionReview" && group == "admission.k8s.io" {
-            return self.objects.push(Ok(review(node, at)));
-        }
         let full_kind = if is_of_kubernetes(group) { kind.to_owned() } else { format!("{kind}.{group}") };
         let Pods { sought, templates, images } = kinds::pods(node, group, kind, custom);
-        let (namespace, name) = identity(node);
+        let given = match (group, kind) {
+            ("", "Pod") => Given::Pod,
+            ("admission.k8s.io", "AdmissionReview") => Given::Review,
+            _ => Given::Template { owner: kinds::controller(group, kind).to_owned() },
+        };
+        let (namespace, name) = identity(node, &given);
         let place = |line: usize, part: &Part<'_>| Place {
             line,
             kind: kind.to_owned(),
@@ -196,10 +198,6 @@ impl Contents {
                 self.objects.push(Err(at.fault(fault)));
                 continue;
             }
-            let given = match (group, kind) {
-                ("", "Pod") => Given::Pod,
-                _ => Given::Template { owner: kinds::controller(group, kind).to_owned() },
-            };
             let mut value = found.node.value();
             let is_spec = value.get("spec").is_none() && value.get("containers").is_some();
             if is_spec && !matches!(given, Given::Pod) {
@@ -207,33 +205,23 @@ impl Contents {
             }
             let (place, template) = (place(node.line, &found), (!is_spec).then(|| found.pointer()));
             let label = format!("{kind}/{}{}", place.name, if is_one_of_several { &place.path } else { "" });
-            self.objects.push(Ok(Object { place, label, template, given, value }));
+            self.objects.push(Ok(Object { place, label, template, given: given.clone(), value }));
         }
     }
 }
 
-/// Returns the namespace and the name of an object.
-fn identity(node: &Node) -> (String, String) {
-    let metadata = node.get("metadata");
-    let text = |name: &str| metadata.map_or("", |metadata| metadata.text(name)).to_owned();
+/// Returns the namespace and the name of an object, or of the one that a review is about.
+fn identity(node: &Node, given: &Given) -> (String, String) {
+    let parts: &[&[&str]] = match given {
+        Given::Review => &[&["request"], &["request", "object", "metadata"]],
+        Given::Pod | Given::Template { .. } => &[&["metadata"]],
+    };
+    let text = |name: &str| {
+        let mut texts = parts.iter().filter_map(|part| Some(node.at(part)?.text(name)));
+        texts.find(|text| !text.is_empty()).unwrap_or_default().to_owned()
+    };
     let name = Some(text("name")).filter(|name| !name.is_empty()).unwrap_or_else(|| text("generateName"));
     (text("namespace"), name)
-}
-
-fn review(node: &Node, at: &Place) -> Object {
-    let request = node.get("request");
-    let object = request.and_then(|request| request.get("object"));
-    let text = |name: &str| request.map_or("", |request| request.text(name)).to_owned();
-    let own = || object.map(identity).unwrap_or_default().1;
-    let place = Place {
-        line: node.line,
-        kind: "AdmissionReview".to_owned(),
-        namespace: text("namespace"),
-        name: Some(text("name")).filter(|name| !name.is_empty()).unwrap_or_else(own),
-        ..at.clone()
-    };
-    let (label, template) = (format!("{}/{}", place.kind, place.name), Some(String::new()));
-    Object { place, label, template, given: Given::Review, value: node.value() }
 }
 
 /// Members of metadata and of Pods that are always strings, and those whose own members always are.
