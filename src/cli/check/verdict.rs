@@ -60,17 +60,15 @@ impl Verdict {
         let (subject, namespace) = (object.subject()?, &object.place.namespace);
         let Session { snapshot, limits, .. } = session;
         let (policy, wait) = (&snapshot.policy, Wait::ForAll(limits));
+        let verdict = |decision: Decision<'_>| Self::new(object, &subject, decision, session);
         let decided = async {
-            let decision = match &subject {
+            verdict(match &subject {
                 Subject::Pod(pod) => snapshot.decide(policy, namespace, pod, wait).await,
                 Subject::DaemonSet(set) => snapshot.decide_daemon_set(policy, namespace, set, wait).await,
                 Subject::Skipped(reason) => Decision::unchanged(*reason),
-            };
-            Self::new(object, &subject, decision, session)
+            })
         };
-        let failed = || {
-            Self::new(object, &subject, Decision::unchanged(Reason::Unknown(LookupError::Internal)), session)
-        };
+        let failed = || verdict(Decision::unchanged(Reason::Unknown(LookupError::Internal)));
         let verdict = decide::caught(decided).await.unwrap_or_else(failed);
         match (&subject, verdict.reason) {
             (Subject::Pod(_), Reason::Malformed) => Err(object.malformed("it has no containers")),
