@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, APIResource, APIResourceList};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResource, APIResourceList};
 
 use super::super::kubernetes::name;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient, is_name};
@@ -43,15 +43,10 @@ impl Target {
         client: &UserClient,
         namespace: &str,
     ) -> Result<Option<String>, RequestError> {
-        let groups = match &self.group {
-            None => client.get::<APIGroupList>("/apis").await?.groups,
-            Some(group) => match client.get::<APIGroup>(&format!("/apis/{group}")).await {
-                Err(error) if error.is_missing() => return Ok(None),
-                found => vec![found?],
-            },
-        };
+        let groups = client.get::<APIGroupList>("/apis").await?.groups.into_iter();
+        let groups = groups.filter(|known| self.group.as_ref().is_none_or(|group| *group == known.name));
         let core = self.group.is_none().then(|| "/api/v1".to_owned());
-        let preferred = groups.into_iter().filter_map(|group| group.preferred_version);
+        let preferred = groups.filter_map(|group| group.preferred_version);
         let preferred = preferred.map(|version| format!("/apis/{}", version.group_version));
         // An aggregated API may be unavailable; another API may have the kind.
         let mut found = Ok(None);
