@@ -17,6 +17,7 @@ use super::survey::Survey;
 use super::{Failure, Shared};
 use explained::Explained;
 use tolerarch_core::image::ImageRef;
+use tolerarch_core::pod::Pod;
 use tolerarch_kubernetes::cluster::UserClient;
 use types::Target;
 
@@ -62,18 +63,16 @@ impl Why {
             let images: Vec<ImageRef> = objects.iter().flat_map(Object::images).collect();
             let session = Session::start(shared, configured, progress, Some(&client), &images).await?;
             session.progress.show("looking up images");
-            let mut all = Vec::new();
+            let (mut all, mut notes, mut unread) = (Vec::new(), std::mem::take(&mut survey.notes), 0);
             for object in &objects {
-                all.push(Explained::of(&session, &survey, namespace, scope, object).await);
+                let one = Explained::of(&session, &survey, namespace, scope, object, &mut notes).await;
+                let lacks = |pod: Pod<'_>| session.lacks_pull_secrets(one.today.reason, &pod);
+                unread += usize::from(object.pod().is_ok_and(lacks));
+                all.push(one);
             }
-            survey.notes.extend(all.iter_mut().filter_map(|one| one.note.take()));
-            let is_unread = |(object, one): &(&Object, &Explained)| {
-                object.pod().is_ok_and(|pod| session.lacks_pull_secrets(one.today.reason, &pod))
-            };
-            let unread = objects.iter().zip(&all).filter(is_unread).count();
-            survey.notes.extend(session.notes);
-            survey.notes.extend(unread_pull_secrets(unread, "these objects"));
-            Ok((all, survey.notes, faults))
+            notes.extend(session.notes);
+            notes.extend(unread_pull_secrets(unread, "these objects"));
+            Ok((all, notes, faults))
         })?;
         faults.iter().for_each(|fault| tell(&format!("tolerarch: {fault}")));
         let text = match self.output {

@@ -22,9 +22,6 @@ use tolerarch_text::escape::shortened;
 pub(super) struct Explained {
     #[serde(skip)]
     label: String,
-    /// Note that no decision is made, or that it is not known.
-    #[serde(skip)]
-    pub(super) note: Option<String>,
     kind: String,
     name: String,
     path: String,
@@ -78,26 +75,28 @@ impl Marks {
 
 impl Explained {
     /// Explains an object of a namespace. `scope` has the Pods that are reviewed, and the namespace's labels, if known.
+    /// `notes` get one if no decision is made, or if that is not known.
     pub(super) async fn of(
         session: &Session,
         survey: &Survey,
         namespace: &str,
         scope: Option<(&Scope, &BTreeMap<String, String>)>,
         object: &Object,
+        notes: &mut Vec<String>,
     ) -> Self {
         let Place { kind, name, path, .. } = object.place.clone();
         let label = object.label.clone();
         let own = BTreeMap::deserialize(&object.value["metadata"]["labels"]).unwrap_or_default();
         let called = scope.map_or(Called::For(None), |(scope, labels)| scope.called(labels, &own));
-        let note = match called {
-            Called::For(_) => None,
-            Called::No => Some(format!(
+        match called {
+            Called::For(_) => {}
+            Called::No => notes.push(format!(
                 "no webhook of tolerarch selects the labels of {label} and of the namespace {namespace}, so it is not decided on"
             )),
-            Called::Unknown => Some(format!(
+            Called::Unknown => notes.push(format!(
                 "a matchCondition of the webhook, which is not evaluated here, says whether {label} is decided on"
             )),
-        };
+        }
         let pod = object.pod().ok();
         let terms = survey.terms(namespace);
         let policy = session.snapshot.policy_for(terms.profile).unwrap_or(&session.snapshot.policy);
@@ -117,7 +116,7 @@ impl Explained {
         let pods = survey.pods.iter().filter(is_of_object);
         let pods = pods.map(|pod| PodState::of(survey, &today.images, pod)).collect();
         let decided = pod.filter(|_| kind == "Pod").map(|pod| Marks::of(Some(&pod)));
-        Self { label, note, kind, name, path, namespace: namespace.to_owned(), today, decided, pods }
+        Self { label, kind, name, path, namespace: namespace.to_owned(), today, decided, pods }
     }
 
     pub(super) fn table(&self, width: Option<usize>) -> String {
