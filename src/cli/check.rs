@@ -183,20 +183,17 @@ fn read_file(file: &Path, custom: &[CustomKind], contents: &mut Contents) -> usi
     } else {
         File::open(file).and_then(|opened| opened.take(documents::FILE + 1).read_to_end(&mut bytes))
     };
-    let fault = match read {
-        Err(error) => Some(format!("cannot be read: {error}")),
+    let fault = |message| vec![Err(Fault { line: 0, message })];
+    // Number 0 stands for the whole file.
+    let (first, documents) = match read {
+        Err(error) => (0, fault(format!("cannot be read: {error}"))),
         Ok(length) if length as u64 > documents::FILE => {
-            Some(format!("larger than the {} MiB that are read", documents::FILE >> 20))
+            (0, fault(format!("larger than the {} MiB that are read", documents::FILE >> 20)))
         }
-        Ok(_) => None,
+        Ok(_) => (1, documents::read(&bytes)),
     };
-    if let Some(fault) = fault {
-        contents.objects.push(Err(of_file(file, fault)));
-        return 0;
-    }
-    let documents = documents::read(&bytes);
     let count = documents.len();
-    for (number, document) in (1..).zip(documents) {
+    for (number, document) in (first..).zip(documents) {
         let place = Place { file: file.display().to_string(), document: number, ..Place::default() };
         match document {
             Ok(node) => contents.add(&node, &place, None, custom),
