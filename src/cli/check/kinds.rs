@@ -83,7 +83,8 @@ pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[Cust
         (group, kind),
         ("", "Pod") | ("admission.k8s.io", "AdmissionReview") | ("serving.knative.dev", "Revision")
     );
-    let (brings_pods, is_foreign) = (brings_pods(group, kind), !is_of_kubernetes(group));
+    let is_foreign = !is_of_kubernetes(group);
+    let brings_pods = !is_foreign && controller(group, kind).is_some();
     let templates = whole.clone().within(&|node, way| match way {
         [] if is_whole => true,
         // An object with `spec.containers` is no template as a whole: its metadata is not that of its Pods.
@@ -98,24 +99,18 @@ pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[Cust
     Pods { sought, templates, images }
 }
 
-/// Returns whether objects of this built-in kind are Pods or create Pods.
-fn brings_pods(group: &str, kind: &str) -> bool {
-    match group {
-        "" => matches!(kind, "Pod" | "PodTemplate" | "ReplicationController"),
-        "apps" | "extensions" => matches!(kind, "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet"),
-        "batch" => matches!(kind, "CronJob" | "Job"),
-        _ => false,
-    }
-}
-
-/// Returns the kind that controls the Pods of `kind`; empty if none does. A pool's share depends on the returned kind.
-pub(super) fn controller<'k>(group: &str, kind: &'k str) -> &'k str {
+/// Returns the kind that controls the Pods of objects of this kind, empty if none does; `None` for a kind that is not
+/// known to bring Pods. A pool's share depends on the returned kind.
+pub(super) fn controller<'k>(group: &str, kind: &'k str) -> Option<&'k str> {
     match (group, kind) {
-        ("", "Pod" | "PodTemplate") => "",
-        ("apps" | "extensions", "Deployment") | ("argoproj.io", "Rollout") => "ReplicaSet",
-        ("batch", "CronJob") => "Job",
-        ("leaderworkerset.x-k8s.io", _) => "StatefulSet",
-        _ => kind,
+        ("", "Pod" | "PodTemplate") => Some(""),
+        ("apps" | "extensions", "Deployment") | ("argoproj.io", "Rollout") => Some("ReplicaSet"),
+        ("batch", "CronJob") => Some("Job"),
+        ("leaderworkerset.x-k8s.io", _) => Some("StatefulSet"),
+        ("", "ReplicationController")
+        | ("apps" | "extensions", "DaemonSet" | "ReplicaSet" | "StatefulSet")
+        | ("batch", "Job") => Some(kind),
+        _ => None,
     }
 }
 
@@ -158,7 +153,7 @@ pub(super) fn image(node: &Node) -> &str {
     if let Data::Text(text) = &node.data { text } else { node.text("repository") }
 }
 
-/// Returns whether Kubernetes itself serves this group, so that [`brings_pods`] knows all kinds of the group.
+/// Returns whether Kubernetes itself serves this group, so that [`controller`] knows all kinds of the group.
 pub(super) fn is_of_kubernetes(group: &str) -> bool {
     matches!(group, "" | "apps" | "autoscaling" | "batch" | "extensions" | "policy")
         || group.strip_suffix(".k8s.io").is_some_and(|group| OF_KUBERNETES.split(' ').any(|own| own == group))

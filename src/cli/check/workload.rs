@@ -165,7 +165,7 @@ impl Contents {
         let given = match (group, kind) {
             ("", "Pod") => Given::Pod,
             ("admission.k8s.io", "AdmissionReview") => Given::Review,
-            _ => Given::Template { owner: kinds::controller(group, kind).to_owned() },
+            _ => Given::Template { owner: kinds::controller(group, kind).unwrap_or(kind).to_owned() },
         };
         let (namespace, name) = identity(node, &given);
         let place = |line: usize, part: &Part<'_>| Place {
