@@ -43,32 +43,29 @@ struct PodState {
     misplaced: Vec<String>,
 }
 
-/// Annotations of tolerarch on a Pod, by their members in JSON.
+/// Annotations of tolerarch on a Pod.
 #[derive(Serialize)]
-#[serde(transparent)]
-struct Marks(BTreeMap<&'static str, String>);
-
-/// JSON member, key and readable name of each annotation.
-const MARKS: [(&str, &str, &str); 4] = [
-    ("pools", POOLS_KEY, "opened"),
-    ("required", REQUIRED_KEY, "required"),
-    ("preferred", PREFERRED_KEY, "preferred"),
-    ("reason", REASON_KEY, "closed:"),
-];
+struct Marks {
+    pools: String,
+    required: String,
+    preferred: String,
+    reason: String,
+}
 
 impl Marks {
     fn of(pod: Option<&Pod<'_>>) -> Self {
         let text = |key| pod.map_or("", |pod| pod.annotation(key)).to_owned();
-        Self(MARKS.map(|(member, key, _)| (member, text(key))).into())
+        let [pools, required, preferred, reason] =
+            [POOLS_KEY, REQUIRED_KEY, PREFERRED_KEY, REASON_KEY].map(text);
+        Self { pools, required, preferred, reason }
     }
 
     /// Renders the annotations: `opened multi-arch, required amd64`.
     fn text(&self) -> String {
-        let said = MARKS.iter().filter_map(|(member, _, what)| {
-            let text = self.0.get(member).filter(|text| !text.is_empty())?;
-            Some(format!("{what} {text}"))
-        });
-        let said: Vec<String> = said.collect();
+        let Self { pools, required, preferred, reason } = self;
+        let all = [("opened", pools), ("required", required), ("preferred", preferred), ("closed:", reason)];
+        let said = all.iter().filter(|(_, text)| !text.is_empty());
+        let said: Vec<String> = said.map(|(what, text)| format!("{what} {text}")).collect();
         if said.is_empty() { "-".to_owned() } else { said.join(", ") }
     }
 }
