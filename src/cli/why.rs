@@ -92,8 +92,7 @@ impl Why {
         let (mut objects, mut faults) = (Vec::new(), Vec::new());
         for target in &self.targets {
             let read = async {
-                let path = target.path(client, namespace).await.map_err(|error| error.to_string())?;
-                let path = path.ok_or_else(|| "the API server has no such kind".to_owned())?;
+                let path = target.path(client, namespace).await?;
                 objects_of(client.text(&path).await.map_err(|error| error.to_string())?.as_bytes())
             };
             match read.await {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResource, APIResourceList};
 
 use super::super::kubernetes::name;
-use tolerarch_kubernetes::cluster::{RequestError, UserClient, is_name};
+use tolerarch_kubernetes::cluster::{UserClient, is_name};
 
 const FORM: &str = "write TYPE/NAME, such as pod/web-1, deploy/web or rollouts.argoproj.io/web";
 
@@ -14,7 +14,8 @@ pub(super) struct Target {
     /// Target as the user wrote it.
     pub(super) text: String,
     kind: String,
-    group: Option<String>,
+    /// API group; empty for any.
+    group: String,
     name: String,
 }
 
@@ -23,45 +24,38 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
         let (kind, own) = text.split_once('/').ok_or(FORM)?;
-        let (kind, group) = match kind.split_once('.') {
-            Some((kind, group)) => (kind, Some(group)),
-            None => (kind, None),
-        };
+        let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
         let is_word = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
-        if !is_word(kind) || group.is_some_and(|group| !is_name(group)) {
+        if !is_word(kind) || !group.is_empty() && !is_name(group) {
             return Err(FORM);
         }
-        let (text, kind, group) = (text.to_owned(), kind.to_owned(), group.map(ToOwned::to_owned));
+        let (text, kind, group) = (text.to_owned(), kind.to_owned(), group.to_owned());
         Ok(Self { text, kind, group, name: name(own)? })
     }
 }
 
 impl Target {
-    /// Returns the path of the object; `None` if the API server has no such kind.
-    pub(super) async fn path(
-        &self,
-        client: &UserClient,
-        namespace: &str,
-    ) -> Result<Option<String>, RequestError> {
-        let groups = client.get::<APIGroupList>("/apis").await?.groups.into_iter();
-        let groups = groups.filter(|known| self.group.as_ref().is_none_or(|group| *group == known.name));
-        let core = self.group.is_none().then(|| "/api/v1".to_owned());
+    /// Returns the path of the object, or why the API server does not name one.
+    pub(super) async fn path(&self, client: &UserClient, namespace: &str) -> Result<String, String> {
+        let groups = client.get::<APIGroupList>("/apis").await.map_err(|error| error.to_string())?.groups;
+        let groups = groups.into_iter().filter(|group| self.group.is_empty() || group.name == self.group);
+        let core = self.group.is_empty().then(|| "/api/v1".to_owned());
         let preferred = groups.filter_map(|group| group.preferred_version);
         let preferred = preferred.map(|version| format!("/apis/{}", version.group_version));
         // An aggregated API may be unavailable; another API may have the kind.
-        let mut found = Ok(None);
+        let mut why = "the API server has no such kind".to_owned();
         for api in core.into_iter().chain(preferred) {
             match client.get::<APIResourceList>(&api).await {
                 Ok(list) => {
                     if let Some(APIResource { name, .. }) = list.resources.iter().find(|one| self.names(one))
                     {
-                        return Ok(Some(format!("{api}/namespaces/{namespace}/{name}/{}", self.name)));
+                        return Ok(format!("{api}/namespaces/{namespace}/{name}/{}", self.name));
                     }
                 }
-                Err(error) => found = Err(error),
+                Err(error) => why = error.to_string(),
             }
         }
-        found
+        Err(why)
     }
 
     /// Returns whether a resource is of this kind; subresources, with a slash in their names, are not.
@@ -79,13 +73,12 @@ mod tests {
     #[test]
     fn objects_are_named_as_for_kubectl() {
         for (text, kind, group, name) in [
-            ("po/web-1", "po", None, "web-1"),
-            ("Deployment.apps/web", "Deployment", Some("apps"), "web"),
-            ("rollouts.argoproj.io/a.b", "rollouts", Some("argoproj.io"), "a.b"),
+            ("po/web-1", "po", "", "web-1"),
+            ("Deployment.apps/web", "Deployment", "apps", "web"),
+            ("rollouts.argoproj.io/a.b", "rollouts", "argoproj.io", "a.b"),
         ] {
             let target: Target = text.parse().unwrap();
-            let group: Option<&str> = group;
-            assert_eq!((&*target.kind, target.group.as_deref(), &*target.name), (kind, group, name));
+            assert_eq!((&*target.kind, &*target.group, &*target.name), (kind, group, name));
         }
         for (text, error) in [
             ("web", FORM),
