@@ -3,9 +3,9 @@
 //! The Pod has a random, meaningless value of `tolerarch.io/mode`: tolerarch answers with a warning that quotes the
 //! value, and the API server passes warnings on to the creator of the Pod.
 
-use k8s_openapi::api::admissionregistration::v1::ServiceReference;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, ServiceReference};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::core::SelectorExt;
+use kube::core::{Selector, SelectorExt};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
@@ -62,33 +62,36 @@ fn dry_run(namespace: &str) -> String {
     format!("{}?dryRun=All&fieldManager=tolerarch", Pod::url_path(&(), Some(namespace)))
 }
 
-/// Creates the Pod. Returns whether a webhook of tolerarch has answered.
-async fn attempt(client: &UserClient, namespace: &str, labels: &Labels) -> Result<bool, RequestError> {
-    let value = nonce();
+/// Creates the Pod. Returns whether a webhook of tolerarch has answered, and the time that the creation took.
+async fn attempt(
+    client: &UserClient,
+    namespace: &str,
+    labels: &Labels,
+) -> Result<(bool, Duration), RequestError> {
+    let (value, begun) = (nonce(), Instant::now());
     let pod = pod(&json!(labels), &json!({MODE_KEY: value}), &json!([]));
     let (created, warnings) = client.post::<Value>(&dry_run(namespace), &pod).await;
     let has_answered = warnings.iter().any(|warning| warning.contains(&value));
-    if has_answered { Ok(true) } else { created.map(|_| false) }
+    if !has_answered {
+        created?;
+    }
+    Ok((has_answered, begun.elapsed()))
 }
 
 /// Tries a dry run in one namespace if webhooks or namespaces cannot be read: an answer is proof all the same.
 pub(super) async fn check_unseen(Exam { client, only, findings, .. }: &mut Exam<'_>) {
     let namespace = only.unwrap_or(&client.namespace);
-    let begun = Instant::now();
+    let pod = format!("a dry-run Pod in {namespace}");
     match attempt(client, namespace, &ordinary()).await {
-        Ok(true) => {
-            let took = begun.elapsed().as_millis();
-            findings
-                .ok("dry-run", format!("tolerarch answered for a dry-run Pod in {namespace}, in {took} ms"));
+        Ok((true, took)) => {
+            findings.ok("dry-run", format!("tolerarch answered for {pod}, in {} ms", took.as_millis()));
         }
-        Ok(false) => {
-            let message = format!("a dry-run Pod in {namespace} came back without an answer of tolerarch");
+        Ok((false, _)) => {
+            let message = format!("{pod} came back without an answer of tolerarch");
             let fix = "let somebody look who may list mutatingwebhookconfigurations and namespaces";
             findings.add(Status::failed_if(only.is_some()), "dry-run", message, fix);
         }
-        Err(error) => {
-            findings.unknown("dry-run", format!("a dry-run Pod in {namespace} was refused: {error}"));
-        }
+        Err(error) => findings.unknown("dry-run", format!("{pod} was refused: {error}")),
     }
 }
 
@@ -102,61 +105,55 @@ pub(super) async fn check(
     let (client, name, webhook) = (exam.client, entry.name(), &entry.spec.name);
     let mut selected = namespaces.iter().filter(|namespace| entry.selects(namespace)).map(name_of).peekable();
     let Some((needed, _)) = entry.example().zip(selected.peek()) else { return Status::Unknown };
-    let own: Vec<String> = needed.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let with = if own.is_empty() { String::new() } else { format!(" with {}", own.join(",")) };
+    let own: Selector = needed.clone().into_iter().collect();
+    let with = if own.selects_all() { String::new() } else { format!(" with {own}") };
     let labels: Labels = ordinary().into_iter().chain(needed.clone()).collect();
     let labels = if entry.objects.matches(&labels) { labels } else { needed };
     let before = count_calls(client, webhook).await;
     let before = exam.findings.read("fail-open", "the API server's metrics", before);
-    let mut refused = None;
+    let mut refused = String::new();
     for namespace in selected.take(TRIES) {
-        let begun = Instant::now();
-        match attempt(client, namespace, &labels).await {
-            Ok(has_answered) => {
-                let took = begun.elapsed();
-                let calls = before.zip(count_calls(client, webhook).await.ok());
-                if !has_answered {
-                    diagnose(exam, entry, namespace, took, calls).await;
-                    return Status::Failed;
-                }
-                // Where the Service leads nowhere, API servers keep connections to where it led before.
-                let (shown, by) =
-                    if leads { (Status::Ok, "") } else { (Status::Unknown, ", by a connection from before") };
-                let took = took.as_millis();
-                let message =
-                    format!("{name} answered for a dry-run Pod{with} in {namespace}, in {took} ms{by}");
-                exam.findings.add(shown, "dry-run", message, "");
-                if let Some(([_, before], now)) = calls {
-                    check_fail_open(webhook, before, now, &mut exam.findings);
-                }
-                return shown;
+        let pod = format!("a dry-run Pod{with} in {namespace}");
+        let (has_answered, took) = match attempt(client, namespace, &labels).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                refused = format!("{pod} was refused, so that {name} is not proven: {error}");
+                continue;
             }
-            Err(error) => refused = Some((namespace, error)),
+        };
+        let calls = before.zip(count_calls(client, webhook).await.ok());
+        if !has_answered {
+            let (why, fix) = diagnose(client, &entry.spec, took, calls).await;
+            let message = format!("{pod} came back without an answer of {name}: {why}");
+            exam.findings.failed("dry-run", message, fix);
+            return Status::Failed;
         }
+        // Where the Service leads nowhere, API servers keep connections to where it led before.
+        let (shown, by) =
+            if leads { (Status::Ok, "") } else { (Status::Unknown, ", by a connection from before") };
+        let message = format!("{name} answered for {pod}, in {} ms{by}", took.as_millis());
+        exam.findings.add(shown, "dry-run", message, "");
+        if let Some(([_, before], now)) = calls {
+            check_fail_open(webhook, before, now, &mut exam.findings);
+        }
+        return shown;
     }
-    if let Some((namespace, error)) = refused {
-        let message =
-            format!("a dry-run Pod in {namespace} was refused, so that {name} is not proven: {error}");
-        exam.findings.unknown("dry-run", message);
-    }
+    exam.findings.unknown("dry-run", refused);
     Status::Unknown
 }
 
-/// Reports why a Pod came back without an answer of the webhook.
+/// Returns why a Pod came back without an answer of the webhook, and advice.
 async fn diagnose(
-    exam: &mut Exam<'_>,
-    entry: &Webhook,
-    namespace: &str,
+    client: &UserClient,
+    webhook: &MutatingWebhook,
     took: Duration,
     calls: Option<([f64; 2], [f64; 2])>,
-) {
-    let Exam { client, findings, .. } = exam;
-    let webhook = &entry.spec;
+) -> (String, &'static str) {
     let patience = Duration::from_secs(webhook.timeout_seconds.unwrap_or(10).unsigned_abs().into());
     let made = calls.filter(|([_, before], [_, after])| after <= before);
     let made = made.map(|([before, _], [after, _])| after > before);
     let is_late = took >= patience.mul_f64(0.9);
-    let (why, fix) = match made {
+    match made {
         _ if is_late => (
             format!("the API server waited {} s for it", took.as_secs()),
             "open the way from the API server to the Pods: a firewall (private clusters need a rule for the webhook's port), a \
@@ -176,10 +173,7 @@ async fn diagnose(
             )
         }
         None => failed_call(client, webhook.client_config.service.as_ref()).await,
-    };
-    let name = entry.name();
-    let message = format!("a dry-run Pod in {namespace} came back without an answer of {name}: {why}");
-    findings.failed("dry-run", message, fix);
+    }
 }
 
 /// Returns why a call of the API server failed, and advice. Calls a Service through the API server as a proxy, too, which
