@@ -10,7 +10,6 @@ mod processes;
 mod replicas;
 mod webhooks;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -23,7 +22,7 @@ use super::{Failure, Shared};
 pub(super) use configuration::{Installed, configured};
 use findings::{Exam, Findings, Status};
 use installation::Backend;
-use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
+use tolerarch_kubernetes::cluster::{RequestError, Webhook};
 pub(super) use webhooks::ignored_labels;
 
 /// First minor version of Kubernetes with all that the manifests use (matchConditions).
@@ -43,7 +42,8 @@ impl Doctor {
         let findings = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
-            Ok(examine(&client, self.access.namespace.as_deref(), shared.config.as_deref()).await?)
+            let (only, config) = (self.access.namespace.as_deref(), shared.config.as_deref());
+            Ok(examine(Exam { client: &client, only, config, findings: Findings::default() }).await?)
         })?;
         print(&match self.output {
             Output::Table => findings.table(),
@@ -54,15 +54,10 @@ impl Doctor {
 }
 
 /// Runs all checks; with a namespace, only of the webhooks that select it.
-async fn examine(
-    client: &UserClient,
-    only: Option<&str>,
-    config: Option<&Path>,
-) -> Result<Findings, RequestError> {
-    let mut exam = Exam { client, only, config, findings: Findings::default() };
+async fn examine(mut exam: Exam<'_>) -> Result<Findings, RequestError> {
     check_cluster(&mut exam).await?;
     check_all(&mut exam).await;
-    for note in client.take_left_out() {
+    for note in exam.client.take_left_out() {
         exam.findings.unknown("unread", note);
     }
     Ok(exam.findings)
@@ -100,7 +95,16 @@ async fn check_all(exam: &mut Exam<'_>) {
     ours.sort_by_key(|entry| (entry.service(), !entry.is_for_pods()));
     let entries: Vec<&Webhook> = ours.iter().copied().filter(|entry| entry.is_for_pods()).collect();
     if entries.is_empty() {
-        return nothing(is_installed, only, &mut exam.findings);
+        if let Some(namespace) = only.filter(|_| is_installed) {
+            let message =
+                format!("no webhook of tolerarch selects namespace {namespace}: its Pods are not looked at");
+            let fix = format!(
+                "compare the labels of {namespace} with the namespaceSelectors; tolerarch.io/mode=off opts a namespace out"
+            );
+            return exam.findings.failed("scope", message, fix);
+        }
+        let fix = "install it: helm upgrade --install tolerarch manifests/helm/tolerarch --namespace tolerarch, or kubectl apply -k of your overlay";
+        return exam.findings.failed("webhook", "no MutatingWebhookConfiguration calls tolerarch", fix);
     }
     exam.findings.merge(ours.iter().map(|entry| (entry.name(), webhooks::check_calls(entry))));
     for entry in &entries {
@@ -130,7 +134,9 @@ async fn check_service(exam: &mut Exam<'_>, own: &[&Webhook], all: &[Webhook], n
         // The entries of one installation are in one configuration, whether or not a namespace selects each.
         let entries =
             all.iter().filter(|other| other.is_ours() && other.configuration == entry.configuration);
-        webhooks::check_profiles(entries, config.profiles.keys(), &mut exam.findings);
+        let called = entries.filter_map(Webhook::profile).collect();
+        let known = config.profiles.keys().map(String::as_str).collect();
+        webhooks::check_profiles(&called, &known, &mut exam.findings);
         processes::check(exam, &backend, &config).await;
         processes::check_controller(exam, &backend, &config).await;
         probe::check_restrictions(exam, &backend, &config.policy.pools).await;
@@ -151,20 +157,6 @@ async fn check_service(exam: &mut Exam<'_>, own: &[&Webhook], all: &[Webhook], n
     let probed = exam.findings.0.split_off(before);
     exam.findings.merge(own.iter().map(|entry| (entry.name(), webhooks::check_bundle(entry, &tried))));
     exam.findings.0.extend(probed);
-}
-
-fn nothing(installed: bool, only: Option<&str>, findings: &mut Findings) {
-    if let Some(namespace) = only.filter(|_| installed) {
-        let message =
-            format!("no webhook of tolerarch selects namespace {namespace}: its Pods are not looked at");
-        let fix = format!(
-            "compare the labels of {namespace} with the namespaceSelectors; tolerarch.io/mode=off opts a namespace out"
-        );
-        findings.failed("scope", message, fix);
-    } else {
-        let fix = "install it: helm upgrade --install tolerarch manifests/helm/tolerarch --namespace tolerarch, or kubectl apply -k of your overlay";
-        findings.failed("webhook", "no MutatingWebhookConfiguration calls tolerarch", fix);
-    }
 }
 
 #[cfg(test)]

@@ -135,11 +135,10 @@ impl<'n> Backend<'n> {
     /// Finds another process of this installation, and reports its Pods that do not start. But for the component, its
     /// labels are those of the webhook's Pods.
     pub(super) async fn process(&self, exam: &mut Exam<'_>, component: &str) -> Option<Workload> {
-        let labels = self.workload.pods.first()?.labels();
-        let common = ["app.kubernetes.io/name", "app.kubernetes.io/instance"].into_iter();
-        let common = common.filter_map(|name| Some((name.to_owned(), labels.get(name)?.clone())));
-        let labels = common.chain([("app.kubernetes.io/component".to_owned(), component.to_owned())]);
-        let found = Workload::read(exam.client, &self.namespace, &labels.collect()).await;
+        let mut labels = self.workload.pods.first()?.labels().clone();
+        labels.retain(|key, _| ["app.kubernetes.io/name", "app.kubernetes.io/instance"].contains(&&**key));
+        labels.insert("app.kubernetes.io/component".to_owned(), component.to_owned());
+        let found = Workload::read(exam.client, &self.namespace, &labels.into_iter().collect()).await;
         let found = exam.findings.read("pods", &format!("the Pods of tolerarch {component}"), found)?;
         check_start(&found.pods, &mut exam.findings);
         Some(found)

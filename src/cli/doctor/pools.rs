@@ -8,10 +8,10 @@ use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::discovery::{Discovery, KnownPool, Source, Verdict, lacking};
 
 /// Checks the pools of this configuration, and discovered ones if discovery is on.
-pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) -> Option<()> {
+pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
     let findings = &mut exam.findings;
     let shown = Shown::read(exam.client, Discover { node_pools: true, nodes: true }).await;
-    let shown = findings.read("pools", "the nodes and NodePools", shown)?;
+    let Some(shown) = findings.read("pools", "the nodes and NodePools", shown) else { return };
     for note in &shown.notes {
         findings.unknown("pools", note);
     }
@@ -23,7 +23,6 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) -> Option<()> {
     for warning in discovery.warnings.iter().filter(|_| finds) {
         findings.unknown("pools", warning);
     }
-    Some(())
 }
 
 fn check_pool(known: &KnownPool<'_>, shown: &Shown, discover: Discover, findings: &mut Findings) {

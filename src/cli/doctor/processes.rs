@@ -253,19 +253,14 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>, config: &C
 }
 
 /// Runs all checks of the controller; none if it is not installed.
-pub(super) async fn check_controller(
-    exam: &mut Exam<'_>,
-    backend: &Backend<'_>,
-    config: &Config,
-) -> Option<()> {
-    let found = backend.process(exam, CONTROLLER).await?;
-    let Some(pod) = found.pods.first() else {
-        let (message, fix) = found.without_pods(&backend.namespace, 2)?;
+pub(super) async fn check_controller(exam: &mut Exam<'_>, backend: &Backend<'_>, config: &Config) {
+    let Some(found) = backend.process(exam, CONTROLLER).await else { return };
+    if let Some((message, fix)) = found.without_pods(&backend.namespace, 2) {
         let message = message + ": nothing is repaired, and nothing is learned";
         exam.findings.failed("controller", message, fix);
-        return None;
-    };
-    let account = Account::of(backend, "controller", pod)?;
+    }
+    let pod = found.pods.first();
+    let Some(account) = pod.and_then(|pod| Account::of(backend, "controller", pod)) else { return };
     check_lease(exam, &backend.namespace, config.controller.lease.as_str(), &found.pods).await;
     account.check(exam, rights(CONTROLLER, config, &backend.namespace)).await;
     if config.controller.repair {
@@ -274,7 +269,6 @@ pub(super) async fn check_controller(
     if !config.controller.node_taints.is_empty() {
         check_fence(exam, &account.user(), "nodes", FENCE_NODES).await;
     }
-    Some(())
 }
 
 async fn check_lease(exam: &mut Exam<'_>, namespace: &str, name: &str, pods: &[Pod]) -> Option<()> {

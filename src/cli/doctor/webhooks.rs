@@ -114,29 +114,24 @@ pub(super) fn check_overlaps(entries: &[&Webhook], namespaces: &[Namespace], fin
 }
 
 /// Checks that the webhooks of an installation call the profiles of its configuration, and no others.
-pub(super) fn check_profiles<'a>(
-    entries: impl Iterator<Item = &'a Webhook>,
-    profiles: impl Iterator<Item = &'a String>,
-    findings: &mut Findings,
-) {
-    let called: BTreeSet<&str> = entries.filter_map(Webhook::profile).collect();
-    let known: BTreeSet<&str> = profiles.map(String::as_str).collect();
-    for profile in known.difference(&called) {
+pub(super) fn check_profiles(called: &BTreeSet<&str>, known: &BTreeSet<&str>, findings: &mut Findings) {
+    for profile in known.difference(called) {
         let message = format!("profile {profile} is never used: no webhook calls /mutate/{profile}");
         let fix = format!(
             "add an entry with this path and a namespaceSelector for tolerarch.io/profile={profile} (the chart renders one for each profile)"
         );
         findings.failed("profiles", message, fix);
     }
-    for profile in called.difference(&known) {
+    for profile in called.difference(known) {
         findings.failed(
             "profiles",
             format!("/mutate/{profile} is called, and there is no such profile: Pods are left unchanged (profile-unknown)"),
             format!("add {profile} to profiles in the configuration, or correct the path: /mutate is that of no profile"),
         );
     }
-    if !known.is_empty() && known.is_subset(&called) {
-        findings.ok("profiles", format!("each has its entry: {}", Vec::from_iter(known).join(", ")));
+    if !known.is_empty() && known.is_subset(called) {
+        let known = Vec::from_iter(known.iter().copied()).join(", ");
+        findings.ok("profiles", format!("each has its entry: {known}"));
     }
 }
 

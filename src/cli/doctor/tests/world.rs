@@ -11,7 +11,7 @@ use http::Method;
 use serde_json::{Value, json};
 use testregistry::Pki;
 
-use super::super::{Findings, Installed, configured, examine};
+use super::super::{Exam, Findings, Installed, configured, examine};
 use tolerarch_kubernetes::cluster::testing::{Asked, FakeApi, Reply};
 use tolerarch_support::sync::Mutex;
 
@@ -324,6 +324,7 @@ impl World {
     pub(super) async fn examine(self, only: Option<&str>) -> Findings {
         let made = AtomicUsize::new(0);
         let api = FakeApi::start(move |asked| self.answer(&made, &asked)).await;
-        examine(&api.client(), only, None).await.unwrap()
+        let findings = Findings::default();
+        examine(Exam { client: &api.client(), only, config: None, findings }).await.unwrap()
     }
 }
