@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use futures_util::stream::{self, Stream, StreamExt};
+use scopeguard::guard;
 use tokio::time::{Duration, sleep};
 
-use super::ControllerSettings;
 use super::loops::{Context, lookup_limits};
+use super::{ControllerMetrics, ControllerSettings};
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 use tolerarch_engine::census::{Count, Coverage, NamespaceSettings};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, ObjectName, Scope, StoredPod};
-use tolerarch_support::health::State;
 
 /// Maximal number of shapes looked up at a time, so that lookups of the webhook and pulls of nodes come first.
 const LOOKUPS: usize = 8;
@@ -18,38 +18,19 @@ const LOOKUPS: usize = 8;
 const SHAPES: usize = 256;
 const RETRY: Duration = Duration::from_secs(30);
 
+const UNCOUNTED: &str = "the cluster's Pods cannot be counted";
+
 /// Labels of namespaces, and their names in metrics.
 const LABELS: [(&str, &str); 2] = [(MODE_KEY, "mode"), (PROFILE_KEY, "profile")];
 
-pub(super) async fn run(context: &Context) {
+pub(super) async fn work(context: &Context) {
+    let ControllerSettings { census: period, webhook_configurations, .. } = context.settings.borrow().clone();
+    // If any replica exports the census later, it may be another one.
+    let _cleared = guard(&context.metrics, ControllerMetrics::clear_census);
     loop {
-        context.lead(|settings| !settings.census.is_zero(), Box::pin(work(context))).await;
-        // If any replica exports the census now, it is another one.
-        context.metrics.clear_census();
-    }
-}
-
-async fn work(context: &Context) {
-    let mut settings = context.settings.clone();
-    loop {
-        let ControllerSettings { census: period, webhook_configurations, .. } =
-            settings.borrow_and_update().clone();
-        let pause = match count(context, &webhook_configurations).await {
-            Ok(()) => {
-                context.state.set(State::Healthy);
-                period
-            }
-            Err(error) => {
-                tracing::error!(%error, "the cluster's Pods cannot be counted");
-                context.state.set(State::Degraded("the cluster's Pods cannot be counted"));
-                RETRY.min(period)
-            }
-        };
-        tokio::select! {
-            () = sleep(pause) => {}
-            // The sender lives as long as the process.
-            _ = settings.changed() => {}
-        }
+        let counted = count(context, &webhook_configurations).await;
+        context.report(UNCOUNTED, counted.err());
+        sleep(if counted.is_ok() { period } else { RETRY.min(period) }).await;
     }
 }
 

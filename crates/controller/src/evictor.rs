@@ -61,9 +61,6 @@ pub(super) async fn evict(
     let (mut pause, mut answer) = (KNOWN, None);
     for _ in 0..TRIES {
         sleep(std::mem::replace(&mut pause, PAUSE)).await;
-        if !context.settings.borrow().evict_failed {
-            break;
-        }
         let snapshot = context.current.load_full();
         let failure = snapshot.lessons.failure(&image, namespace, Timestamp::now());
         if failure.is_none() || !context.leadership.holds() {

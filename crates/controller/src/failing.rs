@@ -62,12 +62,8 @@ struct Look {
     failed: Option<FailedImage>,
 }
 
-pub(super) async fn run(context: &Context) {
-    loop {
-        let kept = context.learner.keep(&context.leadership, &context.state);
-        let work = async { tokio::join!(follow(context), kept).0 };
-        context.lead(|settings| settings.events || settings.learn, Box::pin(work)).await;
-    }
+pub(super) async fn work(context: &Context) {
+    tokio::join!(follow(context), context.learner.keep(&context.leadership, &context.state));
 }
 
 async fn follow(context: &Context) {
@@ -218,10 +214,6 @@ async fn look(
 
 /// Finds out which missing rights have been granted, even if no Pod needs them any more.
 async fn try_again(context: &Context) {
-    let ControllerSettings { pod_logs: logs, evict_failed: evictions, .. } = *context.settings.borrow();
-    for what in [(!logs).then_some(NO_LOGS), (!evictions).then_some(NO_EVICTIONS)].into_iter().flatten() {
-        context.state.set_fault(what, false);
-    }
     // Of the answers only the errors matter.
     for (what, path) in RIGHTS {
         if context.state.has(what) {

@@ -1,7 +1,7 @@
 //! The controller: work beside admission that needs rights in the cluster, in a separate process and service account.
 //!
 //! Several replicas run, and one of them leads, by a Lease: only the leader changes anything. Each loop is a task that
-//! begins when its replica becomes the leader, and ends when the replica stops leading.
+//! works while its replica leads, and begins its work anew when the settings change.
 
 mod census;
 mod container_failure;
@@ -37,9 +37,11 @@ pub type Loop = fn(&mut Context) -> BoxFuture<'_, ()>;
 
 /// All loops by the names of their components.
 pub const LOOPS: [(&str, Loop); 5] = [
-    ("pending-pods", |context| Box::pin(pending::run(context))),
-    ("failing-pods", |context| Box::pin(failing::run(context))),
+    ("pending-pods", |context| {
+        Box::pin(context.lead(|on| on.repair || on.events || on.learn, pending::follow))
+    }),
+    ("failing-pods", |context| Box::pin(context.lead(|on| on.events || on.learn, failing::work))),
     ("events", |context| Box::pin(context.recorder.run(&context.leadership, &context.state))),
-    ("census", |context| Box::pin(census::run(context))),
-    ("node-taints", |context| Box::pin(node_taints::run(context))),
+    ("census", |context| Box::pin(context.lead(|on| !on.census.is_zero(), census::work))),
+    ("node-taints", |context| Box::pin(context.lead(|_| true, node_taints::keep))),
 ];

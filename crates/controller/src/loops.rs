@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Duration;
@@ -36,30 +35,37 @@ pub struct Context {
 }
 
 impl Context {
-    /// Runs `work` once this replica leads and the settings switch it on, until one of them ends. No fault remains.
-    /// The work is boxed, as each future around it would hold room for it twice.
-    pub(super) async fn lead(&self, is_on: impl Fn(&ControllerSettings) -> bool, work: BoxFuture<'_, ()>) {
+    /// Runs `work` while this replica leads and the settings switch it on, anew when they change. No fault remains.
+    pub(super) async fn lead(&self, is_on: fn(&ControllerSettings) -> bool, work: impl AsyncFn(&Self)) {
         let mut settings = self.settings.clone();
-        let while_on = async {
-            // The sender lives as long as the process.
-            let _ = settings.wait_for(&is_on).await;
-            tokio::select! {
-                () = work => {}
-                _ = settings.wait_for(|settings| !is_on(settings)) => {}
-            }
-        };
-        self.leadership.lead(while_on).await;
-        self.state.set(State::Healthy);
+        loop {
+            let while_on = async {
+                // The sender lives as long as the process.
+                let Ok(on) = settings.wait_for(is_on).await.map(|on| on.clone()) else { return };
+                tokio::select! {
+                    // Boxed, as each future around it would hold room for it twice.
+                    () = Box::pin(work(self)) => {}
+                    _ = settings.wait_for(|new| *new != on) => {}
+                }
+            };
+            self.leadership.lead(while_on).await;
+            self.state.set(State::Healthy);
+        }
     }
 
-    /// Sets or clears the fault `what` if the change is a failure or the end of a list.
+    /// Sets the fault `what` and logs its cause, or clears the fault.
+    pub(super) fn report(&self, what: &'static str, cause: Option<ClusterError>) {
+        if let Some(error) = cause {
+            tracing::error!(%error, "{what}");
+        }
+        self.state.set_fault(what, cause.is_some());
+    }
+
+    /// Reports the fault `what`, or its end, if the change is a failure or the end of a list.
     pub(super) fn tell<K>(&self, what: &'static str, change: &Change<K>) {
         match change {
-            Change::Failed(error) => {
-                tracing::error!(%error, "{what}");
-                self.state.set_fault(what, true);
-            }
-            Change::Complete => self.state.set_fault(what, false),
+            Change::Failed(error) => self.report(what, Some(*error)),
+            Change::Complete => self.report(what, None),
             _ => {}
         }
     }
@@ -138,6 +144,10 @@ impl<'a> Writer<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::future::pending;
+    use std::pin::pin;
+
     use futures_util::stream::{FuturesUnordered, StreamExt};
     use futures_util::{FutureExt, poll};
     use serde_json::json;
@@ -146,6 +156,31 @@ mod tests {
     use crate::testing::context;
     use tolerarch_engine::decide::testing::Bench;
     use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
+
+    #[tokio::test]
+    async fn work_begins_anew_when_the_settings_change_and_leaves_no_fault() {
+        let (bench, lists, objects) = (Bench::new().await, Lists::start().await, Objects::start().await);
+        let settings =
+            watch::Sender::new(ControllerSettings { learn: false, ..ControllerSettings::default() });
+        let context = context(&bench, &lists, &objects, &settings);
+        let begun = &Cell::new(0);
+        let work = async |context: &Context| {
+            begun.set(begun.get() + 1);
+            context.state.set_fault("a fault", true);
+            pending().await
+        };
+        let mut lead = pin!(context.lead(|on| on.learn, work));
+        let mut after = async |change: fn(&mut ControllerSettings)| {
+            settings.send_modify(change);
+            assert!(poll!(lead.as_mut()).is_pending());
+            (begun.get(), context.state.has("a fault"))
+        };
+        assert_eq!(after(|_| {}).await, (0, false), "it is off");
+        assert_eq!(after(|settings| settings.learn = true).await, (1, true));
+        assert_eq!(after(|_| {}).await, (1, true), "nothing has changed");
+        assert_eq!(after(|settings| settings.events = false).await, (2, true));
+        assert_eq!(after(|settings| settings.learn = false).await, (2, false));
+    }
 
     #[tokio::test]
     async fn few_changes_are_under_way_and_one_namespace_holds_up_no_other() {

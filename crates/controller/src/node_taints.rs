@@ -3,12 +3,13 @@
 mod plan;
 mod queue;
 
+use std::future::pending;
+
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
 use self::queue::Queue;
-use super::NodeTaint;
 use super::loops::{Context, Writer, Written};
 use super::metrics::{CONTESTED, IN_THE_WAY, count};
 use super::pace::Pace;
@@ -29,30 +30,9 @@ const OCCUPIED: &str =
 const UNDONE: &str =
     "another controller changes the taints of a node again and again; it is tried less and less often";
 
-pub(super) async fn run(context: &Context) {
-    loop {
-        context.lead(|_| true, Box::pin(work(context))).await;
-    }
-}
-
-/// Maintains the taints until the configuration of taints changes.
-async fn work(context: &Context) {
-    let mut settings = context.settings.clone();
-    let entries = settings.borrow_and_update().node_taints.clone();
-    let kept = async {
-        keep(context, &entries).await;
-        context.state.set(State::Healthy);
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        // The sender lives as long as the process.
-        _ = settings.wait_for(|settings| settings.node_taints != entries) => {}
-        () = kept => {}
-    }
-}
-
-/// Maintains these taints. Ends only without entries: once no node has a taint of ours, or if nodes cannot be read.
-async fn keep(context: &Context, entries: &[NodeTaint]) {
+/// Maintains the taints. Without entries that is done once no node has a taint of ours, or if nodes cannot be read.
+pub(super) async fn keep(context: &Context) {
+    let entries = &context.settings.borrow().node_taints.clone();
     let mut changes = context.watcher.follow::<Node>(None);
     let writer = &Writer::new(context, Pace::new(PER_SECOND, BURST));
     let mut queue = Queue::default();
@@ -65,7 +45,7 @@ async fn keep(context: &Context, entries: &[NodeTaint]) {
         tokio::select! {
             Some(change) = changes.next() => {
                 if matches!(change, Change::Failed(ClusterError::Forbidden)) && entries.is_empty() {
-                    return;
+                    break;
                 }
                 context.tell(UNREAD, &change);
                 if let Some(node) = queue.take(change, entries) {
@@ -88,6 +68,10 @@ async fn keep(context: &Context, entries: &[NodeTaint]) {
             }
         }
     }
+    // Nodes are not followed any more.
+    drop(changes);
+    context.state.set(State::Healthy);
+    pending::<()>().await;
 }
 
 async fn write(context: &Context, writer: &Writer<'_>, node: &str, patch: &Value) -> Written {

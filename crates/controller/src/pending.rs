@@ -36,14 +36,7 @@ const NAMESPACES_UNREAD: &str = "the namespaces cannot be read";
 const SCOPE_UNREAD: &str = "the webhook configurations cannot be read";
 const FORBIDDEN: &str = "Pods cannot be repaired: a right is missing, or the fence is in the way";
 
-pub(super) async fn run(context: &Context) {
-    loop {
-        let is_on = |settings: &ControllerSettings| settings.repair || settings.events || settings.learn;
-        context.lead(is_on, Box::pin(follow(context))).await;
-    }
-}
-
-async fn follow(context: &Context) {
+pub(super) async fn follow(context: &Context) {
     let writer = &Writer::new(context, Pace::new(repair::PER_SECOND, repair::BURST));
     let mut changes = context.watcher.follow::<StoredPod>(Some(WITHOUT_NODE));
     let mut listed = Instant::now();
@@ -108,23 +101,16 @@ async fn follow(context: &Context) {
 /// Reads for which Pods the webhook is called; `None` if that cannot be read.
 async fn read_scope(context: &Context, before: Option<&Scope>) -> Option<Scope> {
     let names = context.settings.borrow().webhook_configurations.clone();
-    match Scope::read(&context.cluster, &names).await {
-        Ok(scope) => {
-            context.state.set_fault(SCOPE_UNREAD, false);
-            // Logged once, and no fault: the condition is valid.
-            if !scope.is_evaluable() && before.is_none_or(Scope::is_evaluable) {
-                tracing::warn!(
-                    "a matchCondition of the webhook cannot be evaluated here: Pods that it is about are not repaired"
-                );
-            }
-            Some(scope)
-        }
-        Err(error) => {
-            tracing::error!(%error, "{SCOPE_UNREAD}");
-            context.state.set_fault(SCOPE_UNREAD, true);
-            None
-        }
+    let read = Scope::read(&context.cluster, &names).await;
+    context.report(SCOPE_UNREAD, read.as_ref().err().copied());
+    let scope = read.ok()?;
+    // Logged once, and no fault: the condition is valid.
+    if !scope.is_evaluable() && before.is_none_or(Scope::is_evaluable) {
+        tracing::warn!(
+            "a matchCondition of the webhook cannot be evaluated here: Pods that it is about are not repaired"
+        );
     }
+    Some(scope)
 }
 
 /// Decides on a Pod, and adds the tolerations of the pools that the decision opens.

@@ -11,7 +11,7 @@ use tracing::Dispatch;
 use tracing::dispatcher::DefaultGuard;
 use tracing::subscriber::NoSubscriber;
 
-use crate::{Context, ControllerMetrics, ControllerSettings, Leadership, Learner, Recorder};
+use crate::{Context, ControllerMetrics, ControllerSettings, LOOPS, Leadership, Learner, Recorder};
 use tolerarch_engine::decide::testing::Bench;
 use tolerarch_kubernetes::cluster::OwnedName;
 use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
@@ -48,6 +48,12 @@ pub(crate) fn context(
         is_discovered: Arc::new(|| true),
         state: Reported::default(),
     }
+}
+
+/// Runs the loop of this name.
+pub(crate) async fn run(name: &str, context: &Context) {
+    let (_, run) = LOOPS.into_iter().find(|(known, _)| *known == name).unwrap();
+    run(&mut context.clone()).await;
 }
 
 /// What is logged by this thread from now on.

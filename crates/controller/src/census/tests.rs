@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::testing::{PATIENCE, context};
+use crate::testing::{PATIENCE, context, run};
 use crate::{ControllerMetrics, ControllerSettings, Elector};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_kubernetes::cluster::testing::Lists;
@@ -54,7 +54,7 @@ async fn until(bench: &Bench, lists: &Lists, census: Duration, what: impl Fn(&st
     };
     tokio::select! {
         _ = elector.run() => {}
-        () = run(&context) => {}
+        () = run("census", &context) => {}
         () = reached => {}
         () = sleep(PATIENCE) => panic!("not reached: {}", metrics.render().unwrap()),
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::testing::{PATIENCE, context, learner};
+use crate::testing::{PATIENCE, context, learner, run};
 use crate::{ControllerMetrics, Elector, Leadership};
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::testing::{BOTH, Bench};
@@ -97,7 +97,7 @@ impl World {
             }
         };
         tokio::select! {
-            () = run(&context) => {}
+            () = run("failing-pods", &context) => {}
             () = context.recorder.run(&context.leadership, &of_events) => {}
             () = elector.run() => {}
             () = reached => {}

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::*;
-use crate::testing::{Log, PATIENCE, context};
-use crate::{ControllerMetrics, ControllerSettings, Elector};
+use crate::testing::{Log, PATIENCE, context, run};
+use crate::{ControllerMetrics, ControllerSettings, Elector, NodeTaint};
 use tolerarch_engine::decide::testing::Bench;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
@@ -79,7 +79,7 @@ impl World {
         };
         tokio::select! {
             _ = elector.run() => {}
-            () = run(&context) => {}
+            () = run("node-taints", &context) => {}
             () = reached => {}
             () = sleep(PATIENCE) => panic!("not reached"),
         }

@@ -5,7 +5,7 @@ use testregistry::Fault;
 use tokio::sync::watch;
 
 use super::*;
-use crate::testing::{PATIENCE, context};
+use crate::testing::{PATIENCE, context, run};
 use crate::{ControllerMetrics, ControllerSettings, Elector, Recorder};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_images::credentials::Credentials;
@@ -121,7 +121,7 @@ impl World {
         };
         tokio::select! {
             _ = elector.run() => {}
-            () = run(&context) => {}
+            () = run("pending-pods", &context) => {}
             () = context.recorder.run(&context.leadership, &of_events) => {}
             () = reached => {}
             () = tokio::time::sleep(PATIENCE) => panic!("not reached"),
