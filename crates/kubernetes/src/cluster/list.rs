@@ -2,8 +2,7 @@
 //!
 //! A page that is too large is requested again with fewer objects; after small pages larger ones are requested.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use serde::Deserialize;
+use kube::api::ObjectList;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
@@ -76,25 +75,16 @@ impl Pages {
     }
 }
 
-#[derive(Deserialize)]
-struct Wire<'a> {
-    #[serde(default)]
-    metadata: ListMeta,
-    // A list without items has `null` here.
-    #[serde(borrow)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
 impl<T: DeserializeOwned> Page<T> {
     fn of(body: &[u8]) -> Result<Self, RequestError> {
-        let Wire { metadata, items } = serde_json::from_slice(body)?;
+        let ObjectList::<&RawValue> { metadata, items, .. } = serde_json::from_slice(body)?;
         let object = |item: &RawValue| {
             // The error is dropped, as it quotes the object.
             let unread = |_| Box::new((identity(item.get().as_bytes()), ClusterError::Malformed));
             serde_json::from_str(item.get()).map_err(unread)
         };
         Ok(Self {
-            objects: items.unwrap_or_default().into_iter().map(object).collect(),
+            objects: items.into_iter().map(object).collect(),
             next: metadata.continue_.filter(|token| !token.is_empty()),
             resource_version: metadata.resource_version.unwrap_or_default(),
         })

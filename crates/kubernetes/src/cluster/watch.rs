@@ -12,10 +12,9 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::api::WatchEvent;
 use kube::config::Config;
 use prometheus::IntCounterVec;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc};
@@ -281,35 +280,28 @@ impl<K: Followed> Watch<K> {
         (line, is_whole): (Vec<u8>, bool),
         version: &mut String,
     ) -> Result<Option<Change<K>>, ClusterError> {
-        #[derive(Deserialize)]
-        struct Event<'a> {
-            r#type: &'a str,
-            #[serde(borrow)]
-            object: &'a RawValue,
-        }
-        let malformed = |_| ClusterError::Malformed;
         let meta = identity(&line);
         if !is_whole {
             // The event may be a deletion, which only the next list shows.
             return Ok(Some(self.watcher.unread((meta, ClusterError::TooLarge))));
         }
-        let Event { r#type, object } = serde_json::from_slice(&line).map_err(malformed)?;
+        // The API server writes the type first, and so the object's text can be borrowed.
+        let event: WatchEvent<&RawValue> =
+            serde_json::from_slice(&line).map_err(|_| ClusterError::Malformed)?;
         if !meta.resource_version.is_empty() {
             version.clone_from(&meta.resource_version);
         }
-        Ok(match r#type {
-            "ADDED" | "MODIFIED" => Some(match serde_json::from_str(object.get()) {
-                Ok(object) => Change::Applied(object),
-                Err(_) => self.watcher.unread((meta, ClusterError::Malformed)),
-            }),
-            "DELETED" => Some(Change::Deleted(meta)),
-            "ERROR" => {
-                let Status { code, .. } = serde_json::from_str(object.get()).map_err(malformed)?;
-                let code = code.and_then(|code| code.try_into().ok()).unwrap_or_default();
-                return Err(ClusterError::of_status(code));
+        Ok(Some(match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                match serde_json::from_str(object.get()) {
+                    Ok(object) => Change::Applied(object),
+                    Err(_) => self.watcher.unread((meta, ClusterError::Malformed)),
+                }
             }
-            _ => None,
-        })
+            WatchEvent::Deleted(_) => Change::Deleted(meta),
+            WatchEvent::Bookmark(_) => return Ok(None),
+            WatchEvent::Error(status) => return Err(ClusterError::of_status(status.code)),
+        }))
     }
 }
 

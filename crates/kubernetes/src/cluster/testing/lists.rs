@@ -45,7 +45,7 @@ struct Store {
     /// Objects by the path of the list and the name.
     objects: BTreeMap<(String, String), Value>,
     /// Events by version, with the path of the list.
-    events: Vec<(usize, String, Value)>,
+    events: Vec<(usize, String, String)>,
     /// Version before which events are forgotten.
     oldest: usize,
     /// Status with which requests for a list are refused.
@@ -113,7 +113,7 @@ impl Lists {
             store.version += 1;
             let mut object = store.objects.remove(&(list.to_owned(), name.to_owned())).unwrap();
             object["metadata"]["resourceVersion"] = store.version.to_string().into();
-            store.events.push((store.version, list.to_owned(), json!({"type": "DELETED", "object": object})));
+            store.events.push((store.version, list.to_owned(), event("DELETED", &object)));
         });
     }
 
@@ -172,7 +172,7 @@ impl Store {
         let key = (list.to_owned(), object["metadata"]["name"].as_str().unwrap().to_owned());
         let known = self.objects.insert(key, object.clone()).is_some();
         let r#type = if known { "MODIFIED" } else { "ADDED" };
-        self.events.push((self.version, list.to_owned(), json!({"type": r#type, "object": object})));
+        self.events.push((self.version, list.to_owned(), event(r#type, &object)));
     }
 
     /// Merges this patch into an object, if the patch is for the object's version.
@@ -221,10 +221,10 @@ async fn answer(State(api): State<Api>, method: Method, uri: Uri, body: Bytes) -
     if pairs.get("watch").is_some_and(|watch| watch == "true") {
         let since = pairs["resourceVersion"].parse().unwrap();
         if since < store.oldest {
-            let gone = json!({"type": "ERROR", "object": {
+            let gone = json!({
                 "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old",
-            }});
-            return format!("{gone}\n").into_response();
+            });
+            return event("ERROR", &gone).into_response();
         }
         let cuts = store.cuts;
         drop(store);
@@ -247,6 +247,11 @@ async fn answer(State(api): State<Api>, method: Method, uri: Uri, body: Bytes) -
     body.into_response()
 }
 
+/// Returns the line of an event, with the type first, as Go writes it.
+fn event(r#type: &str, object: &Value) -> String {
+    format!("{{\"type\":\"{type}\",\"object\":{object}}}\n")
+}
+
 /// Streams the events of a list, until all watches are ended.
 fn events(api: Api, path: String, since: usize, cuts: usize) -> Response {
     let changes = api.changed.subscribe();
@@ -263,7 +268,7 @@ fn events(api: Api, path: String, since: usize, cuts: usize) -> Response {
                     let next =
                         store.events.iter().find(|(version, list, _)| *version > since && *list == path);
                     if let Some((version, _, event)) = next {
-                        let line = Bytes::from(format!("{event}\n"));
+                        let line = Bytes::from(event.clone());
                         return Some((Ok::<_, Infallible>(line), (*version, changes)));
                     }
                 }
