@@ -8,7 +8,7 @@ mod taints;
 use std::collections::BTreeMap;
 
 pub use inventory::{Inventory, NodeKind};
-pub use next_node::{Verdict, next_node_pool};
+pub use next_node::Verdict;
 pub use taints::lacking;
 
 use crate::cluster::{NodePool, Taint};

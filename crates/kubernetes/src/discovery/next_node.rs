@@ -3,10 +3,9 @@
 
 use std::fmt;
 
-use super::platforms::{contradicts_itself, of_node_pool};
+use super::platforms::contradicts_itself;
 use super::taints::{is_tolerated, is_wish};
 use crate::cluster::{NodePool, Quantity, Taint};
-use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::Toleration;
 
 /// Resources that every machine has. A NodePool that has reached its limit of GPUs can still make other nodes.
@@ -57,20 +56,15 @@ fn has_reached_limits(pool: &NodePool) -> bool {
     OF_EVERY_NODE.iter().any(|name| reached(name) == Some(true))
 }
 
-/// Returns the NodePool from which Karpenter makes the next node for a Pod with these tolerations, on `platforms`.
-pub fn next_node_pool<'a>(
+/// Returns the NodePool from which Karpenter makes the next node for a Pod with these tolerations.
+pub(super) fn next_node_pool<'a>(
     all: &'a [NodePool],
     tolerations: &[Toleration<'_>],
-    platforms: PlatformSet,
 ) -> Option<&'a NodePool> {
     let tolerated = |pool: &NodePool, also: fn(&Taint) -> bool| {
         pool.taints.iter().all(|taint| also(taint) || is_tolerated(taint, tolerations))
     };
-    // All platforms include unknown ones: no linux.
-    let suits = |pool: &NodePool| {
-        platforms == PlatformSet::ALL || !of_node_pool(pool).intersection(platforms).is_empty()
-    };
-    let usable = |pool: &&NodePool| obstacle(pool).is_none() && suits(pool) && tolerated(pool, is_wish);
+    let usable = |pool: &&NodePool| obstacle(pool).is_none() && tolerated(pool, is_wish);
     // NodePools with an untolerated PreferNoSchedule taint are the last resort, whatever their weight.
     all.iter().filter(usable).max_by_key(|&pool| (tolerated(pool, |_| false), pool.weight, pool.name()))
 }
@@ -78,7 +72,7 @@ pub fn next_node_pool<'a>(
 impl<'a> Verdict<'a> {
     /// Judges for Pods with a pool's tolerations. `own` are the NodePools that the pool opens, in Karpenter's order.
     pub(super) fn of(all: &'a [NodePool], own: &[&'a NodePool], tolerations: &[Toleration<'_>]) -> Self {
-        let first = next_node_pool(all, tolerations, PlatformSet::ALL);
+        let first = next_node_pool(all, tolerations);
         let usable = own.iter().copied().find(|pool| obstacle(pool).is_none());
         let unusable = own.iter().find_map(|&pool| Some((pool, obstacle(pool)?)));
         match (first, usable, unusable) {

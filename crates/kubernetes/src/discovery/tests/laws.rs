@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::*;
+use crate::discovery::next_node::next_node_pool;
 use crate::discovery::platforms::contradicts_itself;
 
 const ARCHITECTURES: [&str; 5] = ["amd64", "arm64", "s390x", "sparc", ""];
@@ -145,7 +146,7 @@ proptest! {
     fn no_usable_node_pool_comes_before_the_next(node_pools in prop::collection::vec(any_node_pool(), 0..5)) {
         let tolerations = &configured()[0].tolerations;
         let fits = |pool: &&NodePool| pool.taints.iter().all(|taint| is_tolerated(taint, tolerations));
-        let next = next_node_pool(&node_pools, tolerations, PlatformSet::ALL);
+        let next = next_node_pool(&node_pools, tolerations);
         let usable = || node_pools.iter().filter(|pool| !contradicts_itself(pool)).filter(fits);
         if let Some(next) = next {
             prop_assert!(!contradicts_itself(next));

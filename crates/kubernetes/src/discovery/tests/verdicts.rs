@@ -1,4 +1,5 @@
 use super::*;
+use crate::discovery::next_node::next_node_pool;
 
 /// Makes a NodePool with a weight, and `more` members of `spec` and `status`.
 fn weighed(name: &str, weight: u32, taints: Value, more: Value) -> Value {
@@ -150,24 +151,10 @@ fn one_of_several_is_enough() {
     assert!(behind.starts_with("new nodes come from `spot`") && behind.contains("before `b`"), "{behind}");
 }
 
-/// A NodePool of which all nodes lack what the Pod requires is skipped.
-#[test]
-fn the_requirement_of_a_pod_counts() {
-    let all = [weighed("amd64", 9, json!([]), json!({})), weighed("arm64", 0, json!([]), json!({}))];
-    let mut all = all.map(|pool| read::<NodePool>(&pool));
-    for pool in &mut all {
-        pool.requirements = read(&arch("In", &[pool.name()]));
-    }
-    let next = |names: &[&str]| next_node_pool(&all, &[], platforms(names)).map(NodePool::name);
-    assert_eq!(next(&["linux/amd64", "linux/arm64"]), Some("amd64"));
-    assert_eq!(next(&["linux/arm64"]), Some("arm64"));
-    assert_eq!(next(&["linux/s390x"]), None);
-}
-
 /// If there is no other NodePool, PreferNoSchedule is no obstacle.
 #[test]
 fn a_wish_gives_way() {
     let wish = weighed("wish", 9, json!([{"key": "k", "effect": "PreferNoSchedule"}]), json!({}));
     let all: Vec<NodePool> = vec![read(&wish)];
-    assert_eq!(next_node_pool(&all, &[], PlatformSet::ALL).map(NodePool::name), Some("wish"));
+    assert_eq!(next_node_pool(&all, &[]).map(NodePool::name), Some("wish"));
 }
