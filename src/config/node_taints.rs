@@ -2,9 +2,10 @@
 
 use super::shape::{Shape, Slot, key};
 use super::values::{label_key, label_value, one_of};
-use tolerarch_controller::{NodeTaint, is_reserved_taint};
+use tolerarch_controller::NodeTaint;
 use tolerarch_core::pod::is_label_key;
 use tolerarch_kubernetes::cluster::Taint;
+use tolerarch_kubernetes::discovery::is_reserved_taint;
 
 impl Slot for Vec<NodeTaint> {
     fn shape(&mut self) -> Shape<'_> {

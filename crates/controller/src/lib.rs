@@ -30,7 +30,7 @@ pub use learner::Learner;
 pub use loops::Context;
 pub use metrics::ControllerMetrics;
 pub use recorder::Recorder;
-pub use settings::{ControllerSettings, NodeTaint, is_reserved_taint};
+pub use settings::{ControllerSettings, NodeTaint};
 
 /// A loop, which does not end.
 pub type Loop = fn(&mut Context) -> BoxFuture<'_, ()>;

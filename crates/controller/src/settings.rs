@@ -41,14 +41,6 @@ pub struct NodeTaint {
     pub taint: Taint,
 }
 
-/// Prefixes of taints that other controllers set by the state of a node.
-const RESERVED: [&str; 3] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/"];
-
-/// Returns whether taints of this key are never set here, so that an existing one has another owner.
-pub fn is_reserved_taint(key: &str) -> bool {
-    RESERVED.iter().any(|prefix| key.starts_with(prefix))
-}
-
 impl Default for ControllerSettings {
     fn default() -> Self {
         Self {

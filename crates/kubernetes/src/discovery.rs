@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 pub use inventory::{Inventory, NodeKind};
 pub use next_node::Verdict;
-pub use taints::lacking;
+pub use taints::{is_reserved_taint, lacking};
 
 use crate::cluster::{NodePool, Taint};
 use platforms::of_node_pool;

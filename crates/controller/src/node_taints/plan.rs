@@ -5,8 +5,9 @@
 
 use serde_json::{Value, json};
 
-use crate::{NodeTaint, is_reserved_taint};
+use crate::NodeTaint;
 use tolerarch_kubernetes::cluster::{Node, TAINTS_KEY, Taint};
+use tolerarch_kubernetes::discovery::is_reserved_taint;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {

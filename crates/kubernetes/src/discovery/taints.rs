@@ -3,12 +3,17 @@
 use crate::cluster::Taint;
 use tolerarch_core::pod::{Toleration, is_label_key, is_label_value};
 
-/// Prefixes of taints that come and go with the state of a node.
-const PASSING: [&str; 4] =
-    ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/", "readiness.k8s.io/"];
+/// Prefixes of taints that other controllers set by the state of a node.
+const RESERVED: [&str; 3] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/"];
 
+/// Returns whether taints of this key are never set here, so that an existing one has another owner.
+pub fn is_reserved_taint(key: &str) -> bool {
+    RESERVED.iter().any(|prefix| key.starts_with(prefix))
+}
+
+/// Returns whether a taint comes and goes with the state of a node.
 pub(super) fn is_passing(taint: &Taint) -> bool {
-    PASSING.iter().any(|prefix| taint.key.starts_with(prefix))
+    is_reserved_taint(&taint.key) || taint.key.starts_with("readiness.k8s.io/")
 }
 
 /// Returns whether a taint only makes the scheduler prefer other nodes.
