@@ -42,7 +42,8 @@ pub(super) struct ContainerFailure {
 
 pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure> {
     let is_opted_out = pod.facts.as_ref().is_none_or(|facts| facts.mode() == PodMode::Off);
-    if is_opted_out || pod.node.is_none() || pod.phase == Phase::Succeeded || pod.is_terminating() {
+    let is_over = pod.phase == Phase::Succeeded || pod.metadata.deletion_timestamp.is_some();
+    if is_opted_out || is_over || pod.node.is_none() {
         return Vec::new();
     }
     let named = pod.containers.iter().filter(|container| !container.image.is_empty());

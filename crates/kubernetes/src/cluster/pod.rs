@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::OwnerReference;
-use super::metadata::{Condition, Metadata, first, or_default, status_of};
+use super::metadata::{Condition, Metadata, first, status_of};
 use super::quantity::Quantity;
 use tolerarch_core::pod::Pod;
 
@@ -38,7 +38,6 @@ pub struct StoredPod {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub enum Phase {
     Pending,
-    Running,
     Succeeded,
     Failed,
     #[default]
@@ -104,16 +103,13 @@ impl StoredPod {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
 
-    pub fn is_terminating(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.metadata.controller.as_ref()
     }
 
     fn read(json: &str) -> Result<Self, serde_json::Error> {
         let Object { metadata, spec, status } = serde_json::from_str(json)?;
+        let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         let requests = spec.requests();
         // A status may name one container repeatedly.
         let named = spec.init_containers.iter().chain(&spec.containers);
@@ -154,10 +150,8 @@ impl<'de> Deserialize<'de> for StoredPod {
 #[derive(serde::Deserialize)]
 struct Object {
     metadata: Metadata,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: Spec,
-    #[serde(default, deserialize_with = "or_default")]
-    status: Status,
+    spec: Option<Spec>,
+    status: Option<Status>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -168,15 +162,11 @@ struct Spec {
     containers: Vec<Container>,
     #[serde(deserialize_with = "first")]
     init_containers: Vec<Container>,
-    #[serde(deserialize_with = "or_default")]
-    overhead: Requests,
+    overhead: Option<Requests>,
     /// Requests of the Pod as a whole (KEP-2837), at least as large as those of its containers.
-    #[serde(deserialize_with = "or_default")]
-    resources: Resources,
-    #[serde(deserialize_with = "or_default")]
-    runtime_class_name: String,
-    #[serde(deserialize_with = "or_default")]
-    security_context: Security,
+    resources: Option<Resources>,
+    runtime_class_name: Option<String>,
+    security_context: Option<Security>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -184,45 +174,39 @@ struct Spec {
 struct Container {
     name: String,
     image: String,
-    #[serde(deserialize_with = "or_default")]
-    resources: Resources,
+    resources: Option<Resources>,
     restart_policy: String,
-    #[serde(deserialize_with = "or_default")]
-    command: Vec<IgnoredAny>,
-    #[serde(deserialize_with = "or_default")]
-    args: Vec<IgnoredAny>,
+    command: Option<Vec<IgnoredAny>>,
+    args: Option<Vec<IgnoredAny>>,
     working_dir: String,
     #[serde(deserialize_with = "first")]
     env: Vec<Variable>,
-    #[serde(deserialize_with = "or_default")]
-    env_from: Vec<IgnoredAny>,
+    env_from: Option<Vec<IgnoredAny>>,
     #[serde(deserialize_with = "first")]
     volume_mounts: Vec<Mount>,
-    #[serde(deserialize_with = "or_default")]
-    volume_devices: Vec<IgnoredAny>,
-    #[serde(deserialize_with = "or_default")]
-    security_context: Security,
+    volume_devices: Option<Vec<IgnoredAny>>,
+    security_context: Option<Security>,
 }
 
 impl Container {
     /// Returns whether nothing in the Pod chooses, finds, covers or filters the container's first program.
     fn is_plain(&self) -> bool {
-        self.command.is_empty()
-            && self.args.is_empty()
+        let lists = [&self.command, &self.args, &self.env_from, &self.volume_devices];
+        lists.into_iter().flatten().all(Vec::is_empty)
             && self.working_dir.is_empty()
-            && self.env_from.is_empty()
-            && self.volume_devices.is_empty()
             && !self.env.iter().any(|variable| variable.name == "PATH")
             && self.volume_mounts.iter().all(Mount::is_of_tokens)
-            && self.security_context.is_plain()
+            && self.security_context.iter().all(Security::is_plain)
     }
 }
 
-#[derive(Default, serde::Deserialize)]
-#[serde(default)]
+#[derive(Clone, Copy, serde::Deserialize)]
 struct Resources {
-    #[serde(deserialize_with = "or_default")]
-    requests: Requests,
+    requests: Option<Requests>,
+}
+
+fn requested(resources: Option<Resources>) -> Requests {
+    resources.and_then(|own| own.requests).unwrap_or_default()
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -259,16 +243,17 @@ impl Security {
 
 impl Spec {
     fn is_plain(&self) -> bool {
-        self.runtime_class_name.is_empty() && self.security_context.is_plain()
+        self.runtime_class_name.iter().all(String::is_empty)
+            && self.security_context.iter().all(Security::is_plain)
     }
 
     /// Sums as k8s.io/component-helpers `resource.PodRequests`: init containers in turn, beside earlier sidecars.
     fn requests(&self) -> Requests {
         let none = Requests::default();
-        let mut all = self.containers.iter().fold(none, |all, own| all.plus(own.resources.requests));
+        let mut all = self.containers.iter().fold(none, |all, own| all.plus(requested(own.resources)));
         let (mut sidecars, mut init) = (none, none);
         for container in &self.init_containers {
-            let own = container.resources.requests;
+            let own = requested(container.resources);
             if container.restart_policy == "Always" {
                 all = all.plus(own);
                 sidecars = sidecars.plus(own);
@@ -277,7 +262,8 @@ impl Spec {
                 init = init.or_more(sidecars.plus(own));
             }
         }
-        self.resources.requests.or_more(all).or_more(init).plus(self.overhead)
+        let of_pod = requested(self.resources);
+        of_pod.or_more(all).or_more(init).plus(self.overhead.unwrap_or_default())
     }
 }
 
