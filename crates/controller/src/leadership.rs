@@ -15,7 +15,7 @@ use super::ControllerMetrics;
 use tolerarch_kubernetes::cluster::{
     Cluster, ClusterError, Lease, LeaseSpec, MicroTime, OwnedName, micro_time,
 };
-use tolerarch_support::health::{Reported, State};
+use tolerarch_support::health::Reported;
 
 /// Duration of the Lease after each renewal, in seconds, for which candidates wait.
 const LEASE: i32 = 15;
@@ -25,6 +25,7 @@ const RENEW: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
 /// Timeout of one look at the Lease, with its renewal, as in client-go.
 const ATTEMPT: Duration = Duration::from_secs(RENEW.as_secs() / 2);
+const UNREAD: &str = "its Lease cannot be read or written";
 
 pub struct Elector {
     cluster: Arc<Cluster>,
@@ -109,13 +110,10 @@ impl Elector {
             return;
         }
         self.failing = failing;
-        if let Some(error) = failing {
-            let lease = self.lease.name.as_str();
-            tracing::error!(lease, %error, "the Lease cannot be read or written");
-            self.state.set(State::Degraded("its Lease cannot be read or written"));
-        } else {
-            tracing::info!("the Lease can be read and written again");
-            self.state.set(State::Healthy);
+        self.state.set_fault(UNREAD, failing.is_some());
+        match failing {
+            Some(error) => tracing::error!(lease = self.lease.name.as_str(), %error, "{UNREAD}"),
+            None => tracing::info!("the Lease can be read and written again"),
         }
     }
 
