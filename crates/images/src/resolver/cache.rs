@@ -179,10 +179,8 @@ impl Cache {
 
     /// Returns the digest that the tag last pointed to, however long ago: a HEAD request can confirm it.
     pub(super) fn points_to(&self, image: &ImageRef, access: CredentialId) -> Option<Digest> {
-        match self.levels.tags.get(&*key(image, access))? {
-            Tag::Points { to, .. } => Some(to),
-            Tag::Brief { .. } => None,
-        }
+        let Tag::Points { to, .. } = self.levels.tags.get(&*key(image, access))? else { return None };
+        Some(to)
     }
 
     /// Records that the registry reports this digest for the tag. Returns the digest's platforms if they are known.
@@ -201,16 +199,11 @@ impl Cache {
             let until = self.now() + jittered(self.settings.tag);
             return self.put_tag(image, access, Tag::Brief { outcome: Ok(found.support), until });
         }
-        self.put_platforms(self.platforms_key(image, access, found.digest), found.support);
+        self.put_platforms(image, access, found.digest, found.support);
         match Digest::named_by(image) {
+            // The named digest may be of another algorithm than the SHA-256 of `found.digest`.
+            Some(named) => self.put_platforms(image, access, named, found.support),
             None => self.point(image, access, found.digest, found.support),
-            Some(named) => {
-                // The named digest may be of another algorithm than the SHA-256 of `found.digest`.
-                self.put_platforms(self.platforms_key(image, access, named), found.support);
-                if self.is_current() {
-                    self.levels.tags.remove(&*key(image, access));
-                }
-            }
         }
     }
 
@@ -218,10 +211,7 @@ impl Cache {
     pub(super) fn adopt(&self, image: &ImageRef, access: CredentialId, found: &Found, age: Duration) {
         let Found { digest, support, .. } = *found;
         if let Some(named) = Digest::named_by(image) {
-            return self.put_platforms(self.platforms_key(image, access, named), support);
-        }
-        if age >= self.tag_life() {
-            return;
+            return self.put_platforms(image, access, named, support);
         }
         let now = self.now();
         let confirmed = self.jittered_now() - millis(age);
@@ -229,7 +219,7 @@ impl Cache {
             Some(Tag::Points { confirmed: own, .. }) if own >= confirmed => {}
             Some(Tag::Brief { until, .. }) if now < until => {}
             _ => {
-                self.put_platforms(self.platforms_key(image, access, digest), support);
+                self.put_platforms(image, access, digest, support);
                 self.put_tag(image, access, Tag::Points { to: digest, support, confirmed, retry: 0 });
             }
         }
@@ -269,21 +259,16 @@ impl Cache {
 
     /// Returns the time for which a registry that throttles gets no requests.
     pub(super) fn throttle(&self, error: &Error) -> Duration {
-        match error.cause() {
-            Error::Throttled(Some(retry_after)) => {
-                self.settings.throttled.max((*retry_after).min(RETRY_AFTER_MAX))
-            }
-            _ => self.settings.throttled,
-        }
+        let Error::Throttled(Some(retry_after)) = error.cause() else { return self.settings.throttled };
+        self.settings.throttled.max((*retry_after).min(RETRY_AFTER_MAX))
     }
 
     /// Returns the good answer that may be served while the registry fails.
     pub(super) fn last_good(&self, image: &ImageRef, access: CredentialId) -> Option<Support> {
         match self.get(image, access) {
-            Cached::Fresh(Ok(support)) | Cached::Stale { support, .. } | Cached::Expired(support) => {
-                Some(support)
-            }
-            Cached::Fresh(Err(_)) | Cached::Nothing => None,
+            Cached::Fresh(outcome) => outcome.ok(),
+            Cached::Stale { support, .. } | Cached::Expired(support) => Some(support),
+            Cached::Nothing => None,
         }
     }
 
@@ -300,8 +285,8 @@ impl Cache {
         self.put(TAG, &self.levels.tags, key(image, access).into(), tag);
     }
 
-    fn put_platforms(&self, key: PlatformsKey, support: Support) {
-        self.put(PLATFORMS, &self.levels.platforms, key, support);
+    fn put_platforms(&self, image: &ImageRef, access: CredentialId, digest: Digest, support: Support) {
+        self.put(PLATFORMS, &self.levels.platforms, self.platforms_key(image, access, digest), support);
     }
 
     fn put<K: Clone + Eq + Hash, V: Clone>(&self, level: &str, entries: &Level<K, V>, key: K, value: V) {
