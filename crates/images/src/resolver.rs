@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::time::{Duration, Instant, timeout, timeout_at};
+use tokio::time::{Duration, Instant, timeout};
 
 pub use cache::{CacheSettings, Outcome};
 pub use metrics::ResolverMetrics;
@@ -82,18 +82,16 @@ struct Pending {
     flight: Flight<Outcome>,
     /// True if another Pod began the lookup.
     joined: bool,
-    /// Set if the lookup probes a failing registry, or one that is silent for long: the maximal wait, and its error.
-    short_wait: Option<(Duration, LookupError)>,
+    /// Maximal wait, which is short for a probe and for a registry that is silent for long; and the error after it.
+    patience: (Duration, LookupError),
 }
 
 impl Pending {
-    /// Waits for the outcome; fails at the deadline or after the short wait.
+    /// Waits for the outcome; fails at the deadline, or when patience ends.
     async fn outcome(self, deadline: Instant) -> Outcome {
-        let (until, why) = match self.short_wait {
-            Some((time, why)) => (deadline.min(Instant::now() + time), why),
-            None => (deadline, LookupError::BudgetExceeded),
-        };
-        timeout_at(until, self.flight).await.map_err(|_| why)?.unwrap_or(Err(LookupError::Internal))
+        let (patience, late) = self.patience;
+        let wait = deadline.saturating_duration_since(Instant::now()).min(patience);
+        timeout(wait, self.flight).await.map_err(|_| late)?.unwrap_or(Err(LookupError::Internal))
     }
 }
 
@@ -261,12 +259,13 @@ impl Resolver {
         let access = hosts.access(request, tenant);
         // No API server waits for the operator: a late answer is better than none.
         let is_impatient = *tenant != Tenant::Operator && host.is_unresponsive(access);
-        let silent = is_impatient.then_some((PATIENCE, LookupError::BudgetExceeded));
+        let patience = if is_impatient { PATIENCE } else { Duration::MAX };
+        let patience = (patience, LookupError::BudgetExceeded);
         let key = (Some(tenant.clone()), request.key());
         if let Some(flight) = flights.get(&key) {
             host.permission(access)?;
             host.lookup_joined(access);
-            return Ok(Pending { flight, joined: true, short_wait: silent });
+            return Ok(Pending { flight, joined: true, patience });
         }
         let (probe, refused) = match host.enter(access) {
             Ok(probe) => (probe, None),
@@ -276,13 +275,13 @@ impl Resolver {
             }
             Err(error) => return Err(error),
         };
-        let short_wait = probe.as_ref().map(|_| (PROBE_PATIENCE, LookupError::CircuitOpen)).or(silent);
+        let patience = probe.as_ref().map_or(patience, |_| (PROBE_PATIENCE, LookupError::CircuitOpen));
         let queued = limit.queue(tenant, &host.name).ok_or(LookupError::Overloaded)?;
         let (image, candidates) = (request.image.clone(), request.candidates.into());
         let job = Job { image, candidates, host, access, probe, refused, tenant: tenant.clone() };
         let resolver = self.clone();
         let flight = flights.run(key, || async move { resolver.look_up(job, queued).await });
-        Ok(Pending { flight, joined: false, short_wait })
+        Ok(Pending { flight, joined: false, patience })
     }
 
     /// Waits for the tenant's permit, then begins a request, or joins another tenant's, which outlives this lookup.
