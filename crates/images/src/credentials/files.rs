@@ -67,21 +67,19 @@ pub enum CredentialSource {
 impl CredentialSource {
     pub const ALL: [Self; 3] = [Self::DockerConfigs, Self::Directory, Self::Providers];
 
-    /// Labels of the sources in metrics, in the order of the variants.
-    const LABELS: [&str; 3] = ["docker-configs", "directory", "providers"];
-
-    const fn key(self) -> &'static str {
+    /// Returns the source's key in the configuration, and its label in metrics.
+    const fn names(self) -> [&'static str; 2] {
         match self {
-            Self::DockerConfigs => "credentials.dockerConfigs",
-            Self::Directory => "credentials.directory",
-            Self::Providers => "credentials.providers.config",
+            Self::DockerConfigs => ["credentials.dockerConfigs", "docker-configs"],
+            Self::Directory => ["credentials.directory", "directory"],
+            Self::Providers => ["credentials.providers.config", "providers"],
         }
     }
 }
 
 /// Reason why a source is not used, or only in part. Quotes nothing of a file's content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {}: {cause}", .from.key(), .file.display())]
+#[error("{}: {}: {cause}", .from.names()[0], .file.display())]
 pub struct SourceFault {
     pub from: CredentialSource,
     pub file: PathBuf,
@@ -97,12 +95,8 @@ fn invalid(fault: impl Into<String>) -> io::Error {
 
 /// Describes why a file is not used.
 fn describe(error: &io::Error) -> String {
-    match error.kind() {
-        ErrorKind::InvalidData => error.to_string(),
-        ErrorKind::InvalidInput => "is no file".into(),
-        ErrorKind::FileTooLarge => "is larger than 1 MiB".into(),
-        _ => format!("cannot be read: {error}"),
-    }
+    let what = if error.kind() == ErrorKind::InvalidData { "" } else { "cannot be read: " };
+    format!("{what}{error}")
 }
 
 #[derive(Clone)]
@@ -120,7 +114,8 @@ impl CredentialMetrics {
     }
 
     pub fn show(&self, faults: &[SourceFault]) {
-        for (source, label) in CredentialSource::ALL.into_iter().zip(CredentialSource::LABELS) {
+        for source in CredentialSource::ALL {
+            let [_, label] = source.names();
             let count = faults.iter().filter(|fault| fault.from == source).count();
             self.0.with_label_values(&[label]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }

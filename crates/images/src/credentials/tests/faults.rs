@@ -43,7 +43,7 @@ async fn faults_name_the_key_and_the_file_and_no_content() {
             r#"{"credsStore":"missing"}"#.into(),
             "credsStore: docker-credential-missing is in no",
         ),
-        ("config.json", "x".repeat((1 << 20) + 1), "is larger than 1 MiB"),
+        ("config.json", "x".repeat((1 << 20) + 1), "cannot be read: larger than 1 MiB"),
         (
             "d/a.b.toml",
             "user = \"canary\"\nsecret = canary".into(),
@@ -161,7 +161,7 @@ async fn faults_of_missing_files() {
     assert!(credentials.faults()[0].to_string().contains("has no file that ends in"));
     let settings = CredentialSettings { docker_configs: vec![dir.root().into()], ..Default::default() };
     let credentials = load(&dir, &settings, &[]).unwrap();
-    assert!(credentials.faults()[0].to_string().ends_with("is no file"));
+    assert!(credentials.faults()[0].to_string().ends_with("cannot be read: not a regular file"));
 }
 
 /// Returns the credentials for an image of this host.
