@@ -182,8 +182,8 @@ impl Sources {
     fn of_plugins(&self, image: &str) -> impl Iterator<Item = CredentialCandidate> {
         let plugins = self.files.of(CredentialSource::Providers).flat_map(|file| &file.plugins);
         plugins
-            .filter(move |plugin| plugin.protocol.is_for(image))
-            .map(move |plugin| CredentialCandidate::program(plugin, image))
+            .filter(move |(images, _)| images.iter().any(|pattern| pattern.matches(image)))
+            .map(move |(_, plugin)| CredentialCandidate::program(plugin, image))
     }
 }
 

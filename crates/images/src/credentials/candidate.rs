@@ -42,7 +42,7 @@ impl CredentialCandidate {
     }
 
     pub(super) fn program(program: &Arc<Program>, image: &str) -> Self {
-        let (id, kind) = (program.protocol.id(image), program.protocol.kind());
+        let (id, kind) = (program.protocol.id(image), program.kind);
         let source = Source::Program { program: Arc::clone(program), image: image.into() };
         Self { id, kind, is_of_pod: false, source }
     }

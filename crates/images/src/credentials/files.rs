@@ -14,9 +14,9 @@ use super::candidate::CredentialCandidate;
 use super::credential::{Credential, Sensitive};
 use super::docker::{self, DockerConfig};
 use super::helper::Helper;
-use super::pattern::{self, DockerKeyring};
+use super::pattern::{self, DockerKeyring, ImagePattern};
 use super::program::Program;
-use super::provider;
+use super::provider::{self, Provider};
 use tolerarch_core::image::{ImageRef, canonical_host, is_docker_hub};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::file;
@@ -141,7 +141,8 @@ pub(super) struct File {
     pub(super) helpers: DockerKeyring<Arc<Program>>,
     /// Helper of all other registries.
     pub(super) store: Option<Arc<Program>>,
-    pub(super) plugins: Vec<Arc<Program>>,
+    /// Plugins, each after the patterns of its images.
+    pub(super) plugins: Vec<(Vec<ImagePattern>, Arc<Program>)>,
     faults: Vec<String>,
 }
 
@@ -209,7 +210,8 @@ impl File {
         let config = DockerConfig::parse(text(path)?.as_bytes()).map_err(invalid)?;
         let mut helper = |key: &str, name: &str| {
             let helper = Helper::new(name, environment.get("PATH"));
-            helper.inspect_err(|why| faults.push(format!("{key}: {why}"))).ok().map(Program::new)
+            let helper = helper.inspect_err(|why| faults.push(format!("{key}: {why}"))).ok()?;
+            Some(Program::new("credential helper", helper))
         };
         let by_host =
             config.helpers.iter().filter_map(|(host, name)| Some((host, helper("credHelpers", name)?)));
@@ -248,7 +250,9 @@ impl File {
     fn of_plugins(path: &Path, bin_dir: &Path, names: &mut Vec<String>) -> io::Result<File> {
         let providers = provider::read(&text(path)?, bin_dir, names).map_err(invalid)?;
         names.extend(providers.iter().map(|provider| provider.name.clone()));
-        Ok(Self { plugins: providers.into_iter().map(Program::new).collect(), ..Self::default() })
+        let plugin =
+            |own: Provider| (own.match_images.clone(), Program::new("credential provider plugin", own));
+        Ok(Self { plugins: providers.into_iter().map(plugin).collect(), ..Self::default() })
     }
 }
 

@@ -51,10 +51,6 @@ impl Helper {
 }
 
 impl Protocol for Helper {
-    fn kind(&self) -> &'static str {
-        "credential helper"
-    }
-
     fn id(&self, host: &str) -> CredentialId {
         CredentialId::of(&["helper", &self.name, server(host)])
     }
@@ -66,22 +62,19 @@ impl Protocol for Helper {
     }
 
     fn response(&self, host: &str, output: Result<Output, ProcessError>) -> Result<Response, String> {
-        let credential = match output {
+        let HelperOutput { username, secret } = match output {
             // A helper that knows no credential ends with an error as well.
             Err(ProcessError::Status) => {
                 tracing::debug!(helper = self.name, "a credential helper has nothing for a registry");
-                None
+                HelperOutput::default()
             }
-            output => {
-                let given = serde_json::from_slice(&output.map_err(|error| error.to_string())?);
-                let given = given.map_err(|_| "its answer is not what docker's protocol says");
-                let HelperOutput { username, secret } = given?;
-                match username.as_str() {
-                    _ if secret.reveal().is_empty() => None,
-                    "<token>" => Some(Credential::Identity(secret)),
-                    _ => Some(Credential::Basic { user: username, password: secret }),
-                }
-            }
+            output => serde_json::from_slice(&output.map_err(|error| error.to_string())?)
+                .map_err(|_| "its answer is not what docker's protocol says")?,
+        };
+        let credential = match username.as_str() {
+            _ if secret.reveal().is_empty() => None,
+            "<token>" => Some(Credential::Identity(secret)),
+            _ => Some(Credential::Basic { user: username, password: secret }),
         };
         let life = if credential.is_some() { FOUND } else { NOTHING };
         let keyring = pattern::keyring(credential.map(|credential| (host, Arc::new(credential))));

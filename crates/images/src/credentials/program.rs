@@ -35,16 +35,8 @@ pub(crate) struct Busy;
 
 /// Protocol between tolerarch and a kind of program.
 pub(super) trait Protocol: Send + Sync {
-    /// Returns the kind of source, for people: a fixed text.
-    fn kind(&self) -> &'static str;
-
     /// Returns the id of the candidate for an image, whatever its credential is.
     fn id(&self, image: &str) -> CredentialId;
-
-    /// Returns whether the program's configuration covers an image (`host/repository`). Docker's files choose helpers.
-    fn is_for(&self, _image: &str) -> bool {
-        true
-    }
 
     /// Returns the command for an image, and its input.
     fn request(&self, image: &str) -> (Command, Vec<u8>);
@@ -72,6 +64,8 @@ pub(super) struct Response {
 }
 
 pub(super) struct Program {
+    /// Kind of source, for people.
+    pub(super) kind: &'static str,
     pub(super) protocol: Box<dyn Protocol>,
     /// Limit of the runs of this program alone, so that a program that hangs delays no other.
     limit: ConcurrencyLimit,
@@ -90,8 +84,9 @@ struct Answer {
 }
 
 impl Program {
-    pub(super) fn new(protocol: impl Protocol + 'static) -> Arc<Self> {
+    pub(super) fn new(kind: &'static str, protocol: impl Protocol + 'static) -> Arc<Self> {
         Arc::new(Self {
+            kind,
             protocol: Box::new(protocol),
             limit: ConcurrencyLimit::new(Capacity { all: RUNS, per_host: RUNS, waiting: QUEUE * RUNS }),
             // Scope until the first answer: a program that fails must not be run for every image.
@@ -154,7 +149,7 @@ impl Program {
         let response = self.protocol.response(image, process::run(command, &input).await);
         let failed = response.is_err();
         let Response { scope, life, keyring } = response.unwrap_or_else(|fault| {
-            tracing::warn!(?program, fault, "a {} gives nothing", self.protocol.kind());
+            tracing::warn!(?program, fault, "a {} gives nothing", self.kind);
             Response { scope: *self.scope.lock(), life: FAILED, keyring: DockerKeyring::default() }
         });
         *self.scope.lock() = scope;

@@ -33,7 +33,7 @@ pub(super) struct Provider {
     id: CredentialId,
     pub(super) name: String,
     pub(super) program: PathBuf,
-    match_images: Vec<ImagePattern>,
+    pub(super) match_images: Vec<ImagePattern>,
     pub(super) default_cache_duration: Duration,
     api_version: String,
     args: Vec<String>,
@@ -127,16 +127,8 @@ fn repeated(node: &Node) -> Option<(usize, &str)> {
 }
 
 impl Protocol for Provider {
-    fn kind(&self) -> &'static str {
-        "credential provider plugin"
-    }
-
     fn id(&self, _image: &str) -> CredentialId {
         self.id
-    }
-
-    fn is_for(&self, image: &str) -> bool {
-        self.match_images.iter().any(|pattern| pattern.matches(image))
     }
 
     fn request(&self, image: &str) -> (Command, Vec<u8>) {

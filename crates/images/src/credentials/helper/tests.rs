@@ -7,7 +7,7 @@ use tolerarch_support::concurrency::Tenant;
 fn helper(dir: &TestDir, script: &str) -> Arc<Program> {
     let runs = dir.path("runs");
     dir.program("docker-credential-test", &format!("echo run >>'{}'\n{script}", runs.display()));
-    Program::new(Helper::new("test", Some(dir.root().as_os_str())).unwrap())
+    Program::new("credential helper", Helper::new("test", Some(dir.root().as_os_str())).unwrap())
 }
 
 async fn credential(helper: &Arc<Program>, host: &str) -> Option<Arc<Credential>> {

@@ -27,7 +27,11 @@ fn plugin_with(dir: &TestDir, script: &str, config: &str) -> Arc<Program> {
     );
     let mut providers = providers(dir, config);
     assert_eq!(providers.len(), 1);
-    Program::new(providers.remove(0))
+    Program::new("credential provider plugin", providers.remove(0))
+}
+
+fn is_for(provider: &Provider, image: &str) -> bool {
+    provider.match_images.iter().any(|pattern| pattern.matches(image))
 }
 
 fn plugin(dir: &TestDir, script: &str) -> Arc<Program> {
@@ -60,10 +64,11 @@ async fn speaks_kubelets_protocol() {
     let dir = TestDir::new();
     let auth = r#"{"r.example.com":{"username":"'"$CANARY"'","password":"'"$1/$2"'"},"r.example.com/team":{"username":"team","password":"'"$HOME"'"},"other.com":{"username":"no","password":"no"}}"#;
     let plugin = plugin(&dir, &says("Image", "", auth));
-    assert!(plugin.protocol.is_for("r.example.com/team/app"));
-    assert!(plugin.protocol.is_for("a.b:5000/team/app"));
-    assert!(!plugin.protocol.is_for("a.b/team/app"));
-    assert!(!plugin.protocol.is_for("r.s.example.com/team/app"));
+    let provider = &providers(&dir, CONFIG)[0];
+    assert!(is_for(provider, "r.example.com/team/app"));
+    assert!(is_for(provider, "a.b:5000/team/app"));
+    assert!(!is_for(provider, "a.b/team/app"));
+    assert!(!is_for(provider, "r.s.example.com/team/app"));
     let home = tolerarch_support::environment::Environment::of_process().text("HOME").unwrap_or_default();
     assert_eq!(
         words(&plugin, "r.example.com/team/app").await,
@@ -324,10 +329,10 @@ fn the_examples_of_the_documentation_are_right() {
         ("company.azurecr.io/app", "acr-credential-provider"),
     ] {
         let chosen: Vec<_> =
-            plugins.iter().filter(|plugin| plugin.is_for(image)).map(|plugin| &plugin.name).collect();
+            plugins.iter().filter(|plugin| is_for(plugin, image)).map(|plugin| &plugin.name).collect();
         assert_eq!(chosen, [expected], "{image}");
     }
-    assert!(plugins.iter().all(|plugin| !plugin.is_for("docker.io/library/nginx")));
+    assert!(plugins.iter().all(|plugin| !is_for(plugin, "docker.io/library/nginx")));
 }
 
 mod isolation;
