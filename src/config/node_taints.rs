@@ -1,6 +1,6 @@
 //! Taints that the controller sets, checked as the API server checks them.
 
-use super::shape::{Shape, Slot, key};
+use super::shape::{Shape, Slot, key, repeated};
 use super::values::{label_key, label_value, one_of};
 use tolerarch_controller::NodeTaint;
 use tolerarch_core::pod::is_label_key;
@@ -9,17 +9,14 @@ use tolerarch_kubernetes::discovery::is_reserved_taint;
 
 impl Slot for Vec<NodeTaint> {
     fn shape(&mut self) -> Shape<'_> {
-        let twice = (1..self.len()).filter(|&at| {
-            self[..at].iter().any(|other| {
-                other.selector == self[at].selector && other.taint.is_at_the_place_of(&self[at].taint)
-            })
-        });
-        let fault = |at: usize| {
-            let Taint { key, effect, .. } = &self[at].taint;
+        let is_same = |one: &NodeTaint, other: &NodeTaint| {
+            one.selector == other.selector && one.taint.is_at_the_place_of(&other.taint)
+        };
+        let fault = |NodeTaint { taint: Taint { key, effect, .. }, .. }: &_| {
             (true, format!("two entries set the taint {key}:{effect} on the same nodes"))
         };
-        let faults: Vec<_> = twice.map(fault).collect();
-        Shape::entries(self).faulty(faults)
+        let faults: Vec<_> = repeated(self, is_same).map(fault).collect();
+        Shape::list(self).faulty(faults)
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::Config;
 use super::reader::Reader;
-use super::shape::{Shape, Slot, key};
+use super::shape::{Shape, Slot, key, repeated};
 use super::values::{label_key, number, platform, platforms};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{is_label_key, names_architecture};
@@ -22,7 +22,7 @@ impl Slot for PlacementRules {
             key("whenUnknown", &mut self.when_unknown).means(
                 "platforms for a Pod with an image that is not known; none: such a Pod is not steered",
             ),
-            key("prefer", Shape::entries(&mut self.prefer))
+            key("prefer", Shape::list(&mut self.prefer))
                 .means("platforms that Pods prefer whose images run there, with weights"),
             key("podLabels", label_key(is_chosen_label).list(&mut self.pod_labels))
                 .means("labels of Pods that are required of their nodes, too"),
@@ -34,15 +34,13 @@ impl Slot for PlacementRules {
 
 fn faults(rules: &PlacementRules) -> Vec<(bool, String)> {
     let none = "the cluster has no platforms; write for example [linux/amd64, linux/arm64]".to_owned();
-    let is_repeated = |(at, own): &(usize, &Preference)| {
-        let is_same = |other: &Preference| other.platform.architectures() == own.platform.architectures();
-        rules.prefer[..*at].iter().any(is_same)
+    let is_same =
+        |one: &Preference, other: &Preference| one.platform.architectures() == other.platform.architectures();
+    let fault = |Preference { platform, .. }: &Preference| {
+        (true, format!("{platform} is preferred twice: nodes are told apart by their architecture"))
     };
-    let repeated =
-        rules.prefer.iter().enumerate().find(is_repeated).map(|(_, Preference { platform, .. })| {
-            (true, format!("{platform} is preferred twice: nodes are told apart by their architecture"))
-        });
-    repeated.into_iter().chain([(rules.platforms.is_empty(), none)]).collect()
+    let repeated = repeated(&rules.prefer, is_same).map(fault);
+    repeated.chain([(rules.platforms.is_empty(), none)]).collect()
 }
 
 fn warnings(rules: &PlacementRules) -> Vec<(bool, String)> {

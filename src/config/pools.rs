@@ -1,18 +1,18 @@
 //! Pools of the configuration, checked so that no Pod can fail by a pool's additions.
 
-use super::shape::{Entries, Named, Names, Shape, Slot, Visit, key};
-use super::values::{Kind, Scalar, label_key, label_value, named, number, one_of, pool_name};
+use super::shape::{Entries, Named, Names, Shape, Slot, Visit, key, repeated};
+use super::values::{Kind, label_key, label_value, named, number, one_of, pool_name};
 use tolerarch_core::image::{Platform, PlatformSet};
 use tolerarch_core::pod::{Toleration, is_label_key};
 use tolerarch_core::policy::{Pool, PoolPreference};
 
 impl Slot for Vec<Pool> {
     fn shape(&mut self) -> Shape<'_> {
-        let repeated = (1..self.len()).filter(|&at| self[..at].iter().any(|pool| pool.name == self[at].name));
-        let fault = |name: &String| (!name.is_empty(), format!("two pools are named {name:?}"));
-        let repeated: Vec<_> = repeated.map(|at| fault(&self[at].name)).collect();
+        let is_same = |one: &Pool, other: &Pool| one.name == other.name && !one.name.is_empty();
+        let fault = |pool: &Pool| (true, format!("two pools are named {:?}", pool.name));
+        let repeated: Vec<_> = repeated(self, is_same).map(fault).collect();
         let none = (self.is_empty(), "there has to be a pool");
-        Shape::entries(self).faulty([none]).faulty(repeated)
+        Shape::list(self).faulty([none]).faulty(repeated)
     }
 }
 
@@ -21,100 +21,77 @@ impl Entries for Vec<Pool> {
         self.clear();
     }
 
+    /// Adds a pool, whose own keys replace those of its preset, one by one.
     fn add(&mut self, _: String, fill: Visit<'_>) -> Result<(), String> {
-        let mut entry = Entry::default();
-        fill(entry.shape());
-        self.push(entry.into());
+        let (mut own, mut preset) = (blank(), blank());
+        fill(shape(&mut own, &mut preset));
+        self.push(Pool {
+            name: Some(own.name).filter(|own| !own.is_empty()).unwrap_or(preset.name),
+            platforms: Some(own.platforms).filter(|own| !own.is_empty()).unwrap_or(preset.platforms),
+            tolerations: Some(own.tolerations).filter(|own| !own.is_empty()).unwrap_or(preset.tolerations),
+            prefer: own.prefer.filter(|prefer| *prefer != PoolPreference::default()),
+            ..own
+        });
         Ok(())
     }
 
-    fn each(&mut self, visit: &mut dyn FnMut(&str, Shape<'_>)) {
-        for (at, pool) in self.iter().cloned().enumerate() {
-            visit(&at.to_string(), Entry { preset: None, pool }.shape());
+    fn each(&mut self, visit: Visit<'_>) {
+        for (at, pool) in self.iter().enumerate() {
+            visit(shape(&mut pool.clone(), &mut blank()).item(at));
         }
     }
 }
 
-/// Pool as managed clusters and autoscalers have it.
-#[derive(Clone, PartialEq)]
-struct Preset(Pool);
-
-impl Scalar for Preset {
-    fn kind() -> Kind<Self> {
-        // GKE's Arm nodes have arm64 only, behind GKE's own taint.
-        let arm64 = Toleration {
-            key: "kubernetes.io/arch".into(),
-            operator: "Equal".into(),
-            value: "arm64".into(),
-            effect: "NoSchedule".into(),
-            toleration_seconds: None,
-        };
-        let gke = Pool {
-            name: "gke".into(),
-            platforms: PlatformSet::serving(&Platform::new("linux", "arm64", "")),
-            tolerations: vec![arm64],
-            ..Pool::default()
-        };
-        // A NodePool for both architectures, as in the README.
-        let karpenter = Pool { name: "karpenter".into(), ..Pool::default() };
-        named([("gke", Self(gke)), ("karpenter", Self(karpenter))])
-    }
+fn blank() -> Pool {
+    let (name, platforms, tolerations) = (String::new(), PlatformSet::EMPTY, Vec::new());
+    Pool { name, platforms, tolerations, ..Pool::default() }
 }
 
-/// Pool as the file has it. The pool's own keys replace those of its preset, one by one.
-struct Entry {
-    preset: Option<Preset>,
-    pool: Pool,
+/// Returns the kind of pools as managed clusters and autoscalers have them.
+fn presets() -> Kind<Pool> {
+    // GKE's Arm nodes have arm64 only, behind GKE's own taint.
+    let arm64 = Toleration {
+        key: "kubernetes.io/arch".into(),
+        operator: "Equal".into(),
+        value: "arm64".into(),
+        effect: "NoSchedule".into(),
+        toleration_seconds: None,
+    };
+    let gke = Pool {
+        name: "gke".into(),
+        platforms: PlatformSet::serving(&Platform::new("linux", "arm64", "")),
+        tolerations: vec![arm64],
+        ..Pool::default()
+    };
+    // A NodePool for both architectures, as in the README.
+    let karpenter = Pool { name: "karpenter".into(), ..Pool::default() };
+    named([("gke", gke), ("karpenter", karpenter)])
 }
 
-impl Default for Entry {
-    fn default() -> Self {
-        let (name, platforms, tolerations) = (String::new(), PlatformSet::EMPTY, Vec::new());
-        Self { preset: None, pool: Pool { name, platforms, tolerations, ..Pool::default() } }
-    }
-}
-
-impl From<Entry> for Pool {
-    fn from(Entry { preset, mut pool }: Entry) -> Self {
-        pool.prefer.take_if(|prefer| *prefer == PoolPreference::default());
-        if let Some(Preset(Pool { name, platforms, tolerations, .. })) = preset {
-            pool.name = Some(pool.name).filter(|own| !own.is_empty()).unwrap_or(name);
-            pool.platforms = Some(pool.platforms).filter(|own| !own.is_empty()).unwrap_or(platforms);
-            pool.tolerations = Some(pool.tolerations).filter(|own| !own.is_empty()).unwrap_or(tolerations);
-        }
-        pool
-    }
-}
-
-impl Slot for Entry {
-    fn shape(&mut self) -> Shape<'_> {
-        let faults = [
-            (self.pool.name.is_empty(), "the pool has no name"),
-            (
-                self.pool.platforms.is_empty(),
-                "the pool has no platforms; write for example [linux/amd64, linux/arm64]",
-            ),
-            (self.pool.tolerations.is_empty(), "the pool has no tolerations, so nothing would open it"),
-        ];
-        let Self { preset, pool } = self;
-        Shape::section(vec![
-            key("preset", preset).means(
-                "says what the pool itself does not: the Arm nodes of GKE, or a NodePool of Karpenter",
-            ),
-            key("name", pool_name().of(&mut pool.name)).means("as the annotation of opened Pods shows it"),
-            key("platforms", &mut pool.platforms)
-                .means("that its nodes can have; an image has to run on all"),
-            key("tolerations", Shape::entries(&mut pool.tolerations)).means("that open it"),
-            key("share", number(0, Pool::ALL).of(&mut pool.share)).means(
-                "to how many of the workloads that could use it, in percent; which ones, their names \
-                 decide",
-            ),
-            key("prefer", pool.prefer.get_or_insert_default()).means(
-                "its nodes are preferred by Pods to which it is opened: with a weight, by their labels",
-            ),
-        ])
-        .faulty(faults)
-    }
+/// Returns the shape of a pool as the file has it.
+fn shape<'a>(pool: &'a mut Pool, preset: &'a mut Pool) -> Shape<'a> {
+    let faults = [
+        (pool.name.is_empty(), "the pool has no name"),
+        (
+            pool.platforms.is_empty(),
+            "the pool has no platforms; write for example [linux/amd64, linux/arm64]",
+        ),
+        (pool.tolerations.is_empty(), "the pool has no tolerations, so nothing would open it"),
+    ];
+    Shape::section(vec![
+        key("preset", presets().of(preset))
+            .means("says what the pool itself does not: the Arm nodes of GKE, or a NodePool of Karpenter"),
+        key("name", pool_name().of(&mut pool.name)).means("as the annotation of opened Pods shows it"),
+        key("platforms", &mut pool.platforms).means("that its nodes can have; an image has to run on all"),
+        key("tolerations", Shape::list(&mut pool.tolerations)).means("that open it"),
+        key("share", number(0, Pool::ALL).of(&mut pool.share)).means(
+            "to how many of the workloads that could use it, in percent; which ones, their names \
+             decide",
+        ),
+        key("prefer", pool.prefer.get_or_insert_default())
+            .means("its nodes are preferred by Pods to which it is opened: with a weight, by their labels"),
+    ])
+    .faulty(faults)
 }
 
 impl Slot for PoolPreference {

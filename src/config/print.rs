@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::Config;
 use super::reader::Location;
-use super::shape::{Content, Entries, Names, Shape, Slot, join};
+use super::shape::{Content, Names, Shape, Slot, join};
 use tolerarch_text::yaml::{self, Data, Dialect, Node};
 
 /// Column where comments begin, if there is room.
@@ -18,9 +18,8 @@ pub(super) type Origins<'a> = (&'a str, &'a BTreeMap<String, Location>);
 /// Returns every key with its default and its meaning.
 pub fn explained() -> String {
     let mut config = Config::default();
-    config.shape().walk("", false, &mut |_, _, shape| {
-        let Content::Entries(entries) = &mut shape.content else { return };
-        if let Some(Names { example, .. }) = entries.names() {
+    config.shape().walk("", &mut |_, shape| {
+        if let Content::Entries(Some(Names { example, .. }), entries) = &mut shape.content {
             // A default has no entries with names, so there can be one with any name.
             let _ = entries.add(example.to_owned(), &mut |_| {});
         }
@@ -43,53 +42,48 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn keys(&mut self, section: Shape<'_>, indent: usize, path: &str) {
         let Content::Section(keys) = section.content else { return };
-        for key in keys {
-            let doc = if key.at_start { format!("{} (restart)", key.doc) } else { key.doc.to_owned() };
-            self.shape(key.name, key.shape, indent, &join(path, key.name), &doc);
-        }
+        keys.into_iter().for_each(|key| self.shape(key, indent, path));
     }
 
     /// Writes a name and its content; nothing if the content is null.
-    fn shape(&mut self, name: &str, shape: Shape<'_>, indent: usize, path: &str, doc: &str) {
-        let name = format!("{:indent$}{name}:", "");
-        let comment = match self.origins {
-            Some((file, places)) => origin(file, places, path),
-            None => doc.to_owned(),
+    fn shape(&mut self, shape: Shape<'_>, indent: usize, above: &str) {
+        let path = join(above, &shape.name);
+        let name = format!("{:indent$}{}:", "", shape.name.trim_matches(['[', ']']));
+        let doc = format!("{}{}", shape.doc, if shape.at_start { " (restart)" } else { "" });
+        let (heading, comment) = match self.origins {
+            Some((file, places)) => (String::new(), origin(file, places, &path)),
+            None => (doc.clone(), doc),
         };
-        let heading = if self.origins.is_some() { "" } else { doc };
         match shape.content {
             Content::Value(value) if value.written.is_null() => {}
             Content::Value(value) => self.line(&format!("{name} {}", shown(&value.written)), &comment),
-            content @ Content::Section(_) => {
-                self.line(&name, heading);
-                self.keys(content.into(), indent + 2, path);
+            Content::Section(keys) => {
+                self.line(&name, &heading);
+                self.keys(Shape::section(keys), indent + 2, &path);
             }
-            Content::Entries(entries) => {
+            Content::Entries(names, entries) => {
+                let is_list = names.is_none();
                 let start = self.text.len();
-                self.line(&name, heading);
+                self.line(&name, &heading);
                 let inside = self.text.len();
-                self.entries(entries, indent + 2, path);
+                entries.each(&mut |entry| match is_list {
+                    true => self.item(entry, indent + 2, &path),
+                    false => self.shape(entry, indent + 2, &path),
+                });
                 if self.text.len() == inside {
                     self.text.truncate(start);
-                    let empty = if entries.names().is_some() { "{}" } else { "[]" };
-                    self.line(&format!("{name} {empty}"), &comment);
+                    self.line(&format!("{name} {}", if is_list { "[]" } else { "{}" }), &comment);
                 }
             }
         }
     }
 
-    fn entries(&mut self, entries: &mut dyn Entries, indent: usize, path: &str) {
-        let is_list = entries.names().is_none();
-        entries.each(&mut |step, shape| {
-            let (start, path) = (self.text.len(), format!("{path}[{step}]"));
-            if is_list {
-                self.keys(shape, indent + 2, &path);
-                let item = self.text.split_off(start);
-                self.text += &item.replacen(&" ".repeat(indent + 2), &format!("{:indent$}- ", ""), 1);
-            } else {
-                self.shape(step, shape, indent, &path, "");
-            }
-        });
+    /// Writes an item of a list, with a dash before its first key.
+    fn item(&mut self, item: Shape<'_>, indent: usize, above: &str) {
+        let (start, path) = (self.text.len(), join(above, &item.name));
+        self.keys(item, indent + 2, &path);
+        let keys = self.text.split_off(start);
+        self.text += &keys.replacen(&" ".repeat(indent + 2), &format!("{:indent$}- ", ""), 1);
     }
 
     fn line(&mut self, text: &str, comment: &str) {

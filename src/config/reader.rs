@@ -74,7 +74,7 @@ impl Reader {
         self.places.insert(self.path.clone(), place(node));
         match shape.content {
             Content::Section(mut keys) => {
-                let names: Vec<_> = keys.iter().map(|key| key.name).collect();
+                let names: Vec<_> = keys.iter().map(|key| key.name.clone()).collect();
                 let Data::Map(members) = &node.data else {
                     return self.wrong(node, &format!("a section with {}", names.join(", ")));
                 };
@@ -84,46 +84,45 @@ impl Reader {
                     self.within(&step(&name.text), |reader| match known {
                         // A key without a value keeps its default.
                         Some(_) if is_null(value) => {}
-                        Some(key) => reader.fill(value, key.shape),
+                        Some(key) => reader.fill(value, key),
                         None => {
-                            let hint = nearest(&name.text, names.iter().copied());
+                            let hint = nearest(&name.text, names.iter().map(|name| &**name));
                             reader.fault(Location::Line(name.line), format!("unknown key; {hint}"));
                         }
                     });
                 }
             }
             Content::Value(value) => self.value(node, value),
-            Content::Entries(entries) => match (entries.names(), &node.data) {
-                (None, Data::List(items)) => {
-                    entries.clear();
-                    for (at, item) in items.iter().enumerate() {
-                        self.within(&format!("[{at}]"), |reader| {
-                            // An item of a list has no name that could be wrong.
-                            let _ = entries.add(String::new(), &mut |shape| reader.fill(item, shape));
-                        });
-                    }
+            Content::Entries(None, entries) => {
+                let Data::List(items) = &node.data else { return self.wrong(node, "a list") };
+                entries.clear();
+                for (at, item) in items.iter().enumerate() {
+                    self.within(&format!("[{at}]"), |reader| {
+                        // An item of a list has no name that could be wrong.
+                        let _ = entries.add(String::new(), &mut |shape| reader.fill(item, shape));
+                    });
                 }
-                (None, _) => self.wrong(node, "a list"),
-                (Some(names), Data::Map(members)) => {
-                    for (key, value) in self.distinct(members) {
-                        let name = (names.read)(&key.text).ok_or_else(|| names.fault.to_owned());
-                        let step = format!("[{}]", quoted(name.as_ref().unwrap_or(&key.text)));
-                        self.within(&step, |reader| {
-                            let mut fill = |shape: Shape<'_>| {
-                                if !is_null(value) {
-                                    reader.fill(value, shape);
-                                }
-                            };
-                            if let Err(message) = name.and_then(|name| entries.add(name, &mut fill)) {
-                                reader.fault(Location::Line(key.line), message);
+            }
+            Content::Entries(Some(Names { what, example, fault, read }), entries) => {
+                let Data::Map(members) = &node.data else {
+                    let expected = format!("a section with a key for each {what}, such as {example:?}");
+                    return self.wrong(node, &expected);
+                };
+                for (key, value) in self.distinct(members) {
+                    let name = read(&key.text).ok_or_else(|| fault.to_owned());
+                    let step = format!("[{}]", quoted(name.as_ref().unwrap_or(&key.text)));
+                    self.within(&step, |reader| {
+                        let mut fill = |shape: Shape<'_>| {
+                            if !is_null(value) {
+                                reader.fill(value, shape);
                             }
-                        });
-                    }
+                        };
+                        if let Err(message) = name.and_then(|name| entries.add(name, &mut fill)) {
+                            reader.fault(Location::Line(key.line), message);
+                        }
+                    });
                 }
-                (Some(Names { what, example, .. }), _) => {
-                    self.wrong(node, &format!("a section with a key for each {what}, such as {example:?}"));
-                }
-            },
+            }
         }
     }
 
@@ -178,8 +177,8 @@ impl Reader {
 
     /// Collects the faults of sections and lists as a whole, once all is read; none of a section with a wrong part.
     pub(super) fn whole(&mut self, shape: Shape<'_>) {
-        shape.walk("", false, &mut |path, _, Shape { content, faults, warnings }| {
-            let is_list = matches!(content, Content::Entries(entries) if entries.names().is_none());
+        shape.walk("", &mut |path, Shape { content, faults, warnings, .. }| {
+            let is_list = matches!(content, Content::Entries(None, _));
             let spoilt = self.faults.iter().any(|fault| is_within(&fault.path, path));
             if let Some(place) = self.places.get(path).filter(|_| is_list || !spoilt) {
                 let of = |message| FieldError { path: path.to_owned(), place: place.clone(), message };

@@ -6,7 +6,7 @@ use super::Config;
 use super::shape::{Content, Shape, Slot, Value, is_empty};
 
 pub fn schema() -> String {
-    let (mut whole, _) = of(Config::default().shape());
+    let (mut whole, _) = of(Config::default().shape().content);
     if let Some(object) = whole.as_object_mut() {
         object.insert("$schema".into(), "http://json-schema.org/draft-07/schema#".into());
         object.insert("title".into(), "The configuration of tolerarch".into());
@@ -14,20 +14,20 @@ pub fn schema() -> String {
     format!("{:#}\n", or_null(whole))
 }
 
-/// Returns the schema of a shape, and its content in the form of the file, without entries that the user names.
-fn of(shape: Shape<'_>) -> (Json, Json) {
-    let (mut schema, written) = match shape.content {
+/// Returns the schema of a content, and the content in the form of the file, without entries that the user names.
+fn of(content: Content<'_>) -> (Json, Json) {
+    let (mut schema, written) = match content {
         Content::Section(keys) => {
             let (mut properties, mut members) = (Object::new(), Object::new());
-            for key in keys {
-                let (schema, written) = of(key.shape);
+            for Shape { name, doc, at_start, content, .. } in keys {
+                let (schema, written) = of(content);
                 let mut property = or_null(schema);
-                let restart = if key.at_start { " (a change takes effect at the next start)" } else { "" };
-                property["description"] = format!("{}{restart}", key.doc).into();
-                properties.insert(key.name.to_owned(), property);
+                let restart = if at_start { " (a change takes effect at the next start)" } else { "" };
+                property["description"] = format!("{doc}{restart}").into();
                 if !written.is_null() {
-                    members.insert(key.name.to_owned(), written);
+                    members.insert(name.to_string(), written);
                 }
+                properties.insert(name.into_owned(), property);
             }
             let section = json!({"type": "object", "additionalProperties": false, "properties": properties});
             return (section, members.into());
@@ -41,12 +41,12 @@ fn of(shape: Shape<'_>) -> (Json, Json) {
             };
             (schema, written)
         }
-        Content::Entries(entries) => {
+        Content::Entries(names, entries) => {
             let (mut items, mut entry) = (Vec::new(), Json::Null);
-            entries.each(&mut |_, item| items.push(of(item).1));
+            entries.each(&mut |item| items.push(of(item.content).1));
             // Nobody reads the entries again.
-            let _ = entries.add(String::new(), &mut |shape| entry = of(shape).0);
-            match entries.names() {
+            let _ = entries.add(String::new(), &mut |shape| entry = of(shape.content).0);
+            match names {
                 None => (json!({"type": "array", "items": entry}), items.into()),
                 Some(_) => (json!({"type": "object", "additionalProperties": or_null(entry)}), Json::Null),
             }

@@ -2,7 +2,7 @@
 
 use super::duration::or_never;
 use super::hosts::{host_name, is_host, prefix};
-use super::shape::{Named, Names, Shape, Slot, at_start, key, section};
+use super::shape::{Named, Names, Shape, Slot, key, section};
 use super::values::choice;
 use super::{Config, Tls};
 use tolerarch_controller::ControllerSettings;
@@ -28,7 +28,7 @@ impl Slot for Config {
                      takes the right to get, list and watch their ConfigMap",
                 ),
             ]),
-            key("tls", &mut self.tls).means("where the serving certificate comes from"),
+            self.tls.shape(),
             section("admin", "/metrics, /livez, /readyz").fixed(vec![
                 key("listen", &mut self.server.admin).means("where they are answered, without TLS"),
             ]),
@@ -44,7 +44,7 @@ impl Slot for Config {
             ),
             key("placement", &mut self.policy.placement)
                 .means("which nodes a Pod may run on, and which it prefers"),
-            key("overrides", Shape::entries(&mut self.policy.overrides)).means(
+            key("overrides", Shape::list(&mut self.policy.overrides)).means(
                 "what is believed of images instead of asking their registry: the first that matches; \
                  beats registries",
             ),
@@ -169,7 +169,7 @@ impl Slot for Tls {
             (ca < leaf.saturating_mul(3), "caLifetime must be at least three times leafLifetime"),
         ];
         let Self { mode, server_name, managed } = self;
-        Shape::section(at_start(vec![
+        section("tls", "where the serving certificate comes from").fixed(vec![
             key("mode", choice().of(mode)).means(
                 "files: server.certFile and keyFile; managed: a CA of its own, kept in a Secret and in the \
                  caBundle of its webhooks",
@@ -190,7 +190,7 @@ impl Slot for Tls {
             key("leafLifetime", &mut managed.lifetimes.leaf).means(
                 "managed: how long the serving certificate is valid; it is replaced after half of that",
             ),
-        ]))
+        ])
         .faulty(faults)
     }
 }

@@ -1,6 +1,7 @@
 //! Parts of a configuration: sections, values, and entries of one kind. Each is described once, with its keys or texts;
 //! reading, JSON schema, names of variables and printing follow from that.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -11,8 +12,14 @@ pub(super) trait Slot {
     fn shape(&mut self) -> Shape<'_>;
 }
 
-/// Content of a slot, with faults and warnings about its current value.
+/// Description of a slot: the whole configuration, a key of a section, or an entry.
 pub(super) struct Shape<'a> {
+    /// Name of a key, or the index or the quoted name of an entry in brackets; empty for the whole configuration.
+    pub(super) name: Cow<'static, str>,
+    /// Meaning of a key, in one line: in the schema, and in docs/configuration.md.
+    pub(super) doc: &'static str,
+    /// True if a change of the key takes effect only at the next start.
+    pub(super) at_start: bool,
     pub(super) content: Content<'a>,
     /// Faults of the slot as a whole, although each of its parts is right.
     pub(super) faults: Vec<String>,
@@ -21,51 +28,20 @@ pub(super) struct Shape<'a> {
 }
 
 pub(super) enum Content<'a> {
-    Section(Vec<Key<'a>>),
+    Section(Vec<Shape<'a>>),
     Value(Value<'a>),
-    Entries(&'a mut dyn Entries),
-}
-
-pub(super) struct Key<'a> {
-    pub(super) name: &'static str,
-    /// Meaning of the key, in one line: in the schema, and in docs/configuration.md.
-    pub(super) doc: &'static str,
-    /// True if a change takes effect only at the next start.
-    pub(super) at_start: bool,
-    pub(super) shape: Shape<'a>,
+    /// Entries to which the user gives names by these rules, or of a list.
+    Entries(Option<Names>, &'a mut dyn Entries),
 }
 
 /// Returns a key of a slot, or of a shape if the slot's type alone does not determine the shape.
-pub(super) fn key<'a>(name: &'static str, shape: impl Into<Shape<'a>>) -> Key<'a> {
-    Key { name, doc: "", at_start: false, shape: shape.into() }
+pub(super) fn key<'a>(name: &'static str, shape: impl Into<Shape<'a>>) -> Shape<'a> {
+    shape.into().named(name)
 }
 
-/// Returns a section without a type of its own: [`Key::of`] or [`Key::fixed`] gives the keys.
-pub(super) fn section<'a>(name: &'static str, doc: &'static str) -> Key<'a> {
+/// Returns a section without a type of its own: [`Shape::of`] or [`Shape::fixed`] gives the keys.
+pub(super) fn section<'a>(name: &'static str, doc: &'static str) -> Shape<'a> {
     key(name, Shape::section(Vec::new())).means(doc)
-}
-
-pub(super) fn at_start(keys: Vec<Key<'_>>) -> Vec<Key<'_>> {
-    keys.into_iter().map(Key::at_start).collect()
-}
-
-impl<'a> Key<'a> {
-    pub(super) fn of(self, keys: Vec<Self>) -> Self {
-        Self { shape: Shape::section(keys), ..self }
-    }
-
-    /// Gives a section its keys, whose changes take effect only at the next start.
-    pub(super) fn fixed(self, keys: Vec<Self>) -> Self {
-        self.of(at_start(keys))
-    }
-
-    pub(super) fn means(self, doc: &'static str) -> Self {
-        Self { doc, ..self }
-    }
-
-    pub(super) fn at_start(self) -> Self {
-        Self { at_start: true, ..self }
-    }
 }
 
 /// Texts that a value accepts.
@@ -132,7 +108,8 @@ pub(super) fn is_empty(written: &Json) -> bool {
 
 impl<'a> From<Content<'a>> for Shape<'a> {
     fn from(content: Content<'a>) -> Self {
-        Self { content, faults: Vec::new(), warnings: Vec::new() }
+        let (faults, warnings) = (Vec::new(), Vec::new());
+        Self { name: "".into(), doc: "", at_start: false, content, faults, warnings }
     }
 }
 
@@ -143,12 +120,38 @@ impl<'a, S: Slot> From<&'a mut S> for Shape<'a> {
 }
 
 impl<'a> Shape<'a> {
-    pub(super) fn section(keys: Vec<Key<'a>>) -> Self {
+    pub(super) fn section(keys: Vec<Self>) -> Self {
         Content::Section(keys).into()
     }
 
-    pub(super) fn entries(entries: &'a mut dyn Entries) -> Self {
-        Content::Entries(entries).into()
+    pub(super) fn list(entries: &'a mut dyn Entries) -> Self {
+        Content::Entries(None, entries).into()
+    }
+
+    fn named(self, name: impl Into<Cow<'static, str>>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// Names an item of a list.
+    pub(super) fn item(self, at: usize) -> Self {
+        self.named(format!("[{at}]"))
+    }
+
+    pub(super) fn of(self, keys: Vec<Self>) -> Self {
+        Self { content: Content::Section(keys), ..self }
+    }
+
+    /// Gives a section its keys, whose changes take effect only at the next start.
+    pub(super) fn fixed(self, keys: Vec<Self>) -> Self {
+        self.of(keys.into_iter().map(Self::at_start).collect())
+    }
+
+    pub(super) fn means(self, doc: &'static str) -> Self {
+        Self { doc, ..self }
+    }
+
+    pub(super) fn at_start(self) -> Self {
+        Self { at_start: true, ..self }
     }
 
     /// Adds the faults whose condition holds.
@@ -162,36 +165,31 @@ impl<'a> Shape<'a> {
         self
     }
 
-    /// Visits all below this shape, then the shape: the path, and whether a change takes effect only at the next start.
-    pub(super) fn walk(
-        mut self,
-        path: &str,
-        at_start: bool,
-        visit: &mut dyn FnMut(&str, bool, &mut Shape<'_>),
-    ) {
+    /// Visits all below this shape, then the shape, each with its path.
+    pub(super) fn walk(mut self, above: &str, visit: &mut dyn FnMut(&str, &mut Shape<'_>)) {
+        let path = join(above, &self.name);
         match &mut self.content {
             Content::Value(_) => {}
-            Content::Section(keys) => {
-                for key in keys.drain(..) {
-                    key.shape.walk(&join(path, key.name), key.at_start, visit);
-                }
-            }
-            Content::Entries(entries) => {
-                entries
-                    .each(&mut |step, shape| shape.walk(&join(path, &format!("[{step}]")), at_start, visit));
-            }
+            Content::Section(keys) => keys.drain(..).for_each(|key| key.walk(&path, visit)),
+            Content::Entries(_, entries) => entries.each(&mut |entry| entry.walk(&path, visit)),
         }
-        visit(path, at_start, &mut self);
+        visit(&path, &mut self);
     }
 
-    /// Visits all values, those of entries included.
+    /// Visits all values, those of entries included: the path, and whether a change takes effect only at the next start.
     pub(super) fn values(self, visit: &mut dyn FnMut(&str, bool, &mut Value<'_>)) {
-        self.walk("", false, &mut |path, at_start, shape| {
-            if let Content::Value(value) = &mut shape.content {
-                visit(path, at_start, value);
+        self.walk("", &mut |path, Shape { at_start, content, .. }| {
+            if let Content::Value(value) = content {
+                visit(path, *at_start, value);
             }
         });
     }
+}
+
+/// Returns the items that are the same as one before them.
+pub(super) fn repeated<T>(items: &[T], is_same: impl Fn(&T, &T) -> bool) -> impl Iterator<Item = &T> {
+    let is_repeated = move |(at, item): &(usize, &T)| items[..*at].iter().any(|before| is_same(before, item));
+    items.iter().enumerate().filter(is_repeated).map(|(_, item)| item)
 }
 
 fn holding<T: Into<String>>(all: impl IntoIterator<Item = (bool, T)>) -> impl Iterator<Item = String> {
@@ -208,15 +206,10 @@ pub(super) type Visit<'v> = &'v mut dyn FnMut(Shape<'_>);
 
 /// Entries of one kind: a list of sections, or sections to which the user gives names.
 pub(super) trait Entries {
-    /// Returns the rules for names; `None` for a list.
-    fn names(&self) -> Option<Names> {
-        None
-    }
     fn clear(&mut self) {}
     /// Adds a new entry that `fill` sets, or returns why there can be none.
     fn add(&mut self, name: String, fill: Visit<'_>) -> Result<(), String>;
-    /// Visits each entry, with the text in the brackets of its path: the index in a list, else the name in quotes.
-    fn each(&mut self, visit: &mut dyn FnMut(&str, Shape<'_>));
+    fn each(&mut self, visit: Visit<'_>);
 }
 
 /// List of sections that are as the file has them.
@@ -232,8 +225,8 @@ impl<T: Slot + Default> Entries for Vec<T> {
         Ok(())
     }
 
-    fn each(&mut self, visit: &mut dyn FnMut(&str, Shape<'_>)) {
-        self.iter_mut().enumerate().for_each(|(at, item)| visit(&at.to_string(), item.shape()));
+    fn each(&mut self, visit: Visit<'_>) {
+        self.iter_mut().enumerate().for_each(|(at, item)| visit(item.shape().item(at)));
     }
 }
 
@@ -255,15 +248,11 @@ pub(super) trait Named: Slot + Default + PartialEq {
 
 impl<V: Named> Slot for BTreeMap<String, V> {
     fn shape(&mut self) -> Shape<'_> {
-        Shape::entries(self)
+        Content::Entries(Some(V::NAMES), self).into()
     }
 }
 
 impl<V: Named> Entries for BTreeMap<String, V> {
-    fn names(&self) -> Option<Names> {
-        Some(V::NAMES)
-    }
-
     fn add(&mut self, name: String, fill: Visit<'_>) -> Result<(), String> {
         let mut value = V::default();
         fill(value.shape());
@@ -277,7 +266,7 @@ impl<V: Named> Entries for BTreeMap<String, V> {
         Ok(())
     }
 
-    fn each(&mut self, visit: &mut dyn FnMut(&str, Shape<'_>)) {
-        self.iter_mut().for_each(|(name, value)| visit(&format!("{name:?}"), value.shape()));
+    fn each(&mut self, visit: Visit<'_>) {
+        self.iter_mut().for_each(|(name, value)| visit(value.shape().named(format!("[{name:?}]"))));
     }
 }

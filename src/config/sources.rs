@@ -86,10 +86,10 @@ impl Sources {
     /// Applies the environment, except for the variables that Kubernetes adds for a Service called tolerarch.
     fn environment(&self, config: &mut Config, reader: &mut Reader) {
         let (mut keys, mut scattered) = (BTreeMap::new(), Vec::new());
-        config.shape().walk("", false, &mut |path, _, shape| match shape.content {
+        config.shape().walk("", &mut |path, shape| match shape.content {
             _ if path.contains('[') => {}
             Content::Section(_) => {}
-            Content::Entries(_) => scattered.push(variable(path)),
+            Content::Entries(..) => scattered.push(variable(path)),
             Content::Value(_) => drop(keys.insert(variable(path), path.to_owned())),
         });
         let own = |(name, text): (String, String)| Some((name.strip_prefix(Self::PREFIX)?.to_owned(), text));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::shape::{Content, Shape, Slot};
+use crate::config::shape::{Content, Slot};
 use tolerarch_support::environment::Environment;
 
 /// Makes a file in a directory that is deleted when the first part is dropped.
@@ -180,17 +180,9 @@ fn managed_certificates_live_long_enough_to_be_replaced() {
 /// A change of another key that needs a restart would be lost without a word.
 #[test]
 fn only_scalars_and_their_lists_need_a_restart() {
-    fn walk(shape: Shape<'_>, at_start: bool) {
-        match shape.content {
-            Content::Section(keys) => {
-                assert!(!at_start);
-                keys.into_iter().for_each(|key| walk(key.shape, key.at_start));
-            }
-            Content::Value(_) => {}
-            Content::Entries(_) => assert!(!at_start),
-        }
-    }
-    walk(Config::default().shape(), false);
+    Config::default().shape().walk("", &mut |path, shape| {
+        assert!(!shape.at_start || matches!(shape.content, Content::Value(_)), "{path}");
+    });
 }
 
 #[test]
