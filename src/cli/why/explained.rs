@@ -47,9 +47,9 @@ struct PodState {
 #[derive(Serialize)]
 struct Marks {
     pools: String,
-    required: String,
     preferred: String,
     reason: String,
+    required: String,
 }
 
 impl Marks {
