@@ -8,6 +8,7 @@ mod text;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::mem;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 use std::time::SystemTime;
@@ -84,7 +85,7 @@ impl Command {
                 Session::start(shared, configured, progress, Some(&client), &survey.images()).await?;
             let examined = examine(&session, &survey).await;
             let lacks_pull_secrets = |shape: &usize| {
-                let known = examined.get(*shape).zip(survey.shapes.get(*shape));
+                let known = examined.get(*shape).zip(survey.shapes.get_index(*shape));
                 known.is_some_and(|(known, shape)| {
                     session.lacks_pull_secrets(Coverage::of(known).1, &shape.pod)
                 })
@@ -92,7 +93,7 @@ impl Command {
             let unread = survey.pods.iter().filter_map(|pod| pod.shape).filter(lacks_pull_secrets).count();
             session.notes.extend(unread_pull_secrets(unread, "the Pods"));
             // The facts about the Pods take most of the memory, and the sums need only the decisions on them.
-            survey.shapes = Vec::new();
+            drop(mem::take(&mut survey.shapes));
             Ok((session, survey, examined))
         })?;
         let report = self.report(session, &survey, &examined);
@@ -152,5 +153,5 @@ async fn examine(session: &Session, survey: &Survey) -> Vec<Examined> {
         examined
     };
     show(0);
-    stream::iter(survey.shapes.iter().map(|shape| &**shape)).map(one).buffered(AT_A_TIME).collect().await
+    stream::iter(&survey.shapes).map(one).buffered(AT_A_TIME).collect().await
 }

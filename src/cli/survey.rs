@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::future::join3;
+use indexmap::IndexSet;
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::batch::v1::Job;
@@ -20,7 +21,7 @@ use tolerarch_kubernetes::cluster::{Namespace, Node, RequestError, StoredPod, Us
 pub(super) struct Survey {
     pub(super) pods: Vec<IndexedPod>,
     /// Facts that decisions need; Pods that are alike share one shape.
-    pub(super) shapes: Vec<Arc<Shape>>,
+    pub(super) shapes: IndexSet<Shape>,
     /// Known platforms of nodes. `None` if nodes may not be listed.
     nodes: Option<HashMap<String, PlatformSet>>,
     /// Labels of the namespaces that can be read.
@@ -51,7 +52,8 @@ impl Survey {
         list.await?;
         progress.show("reading owners, nodes and namespaces");
         let mut notes = Vec::new();
-        let owners = owners(client, namespace, &index, &mut notes);
+        let PodIndex { mut pods, shapes, .. } = index;
+        let owners = owners(client, namespace, &pods, &mut notes);
         let namespaces = async {
             match namespace {
                 Some(name) => Ok(vec![client.get(&format!("/api/v1/namespaces/{name}")).await?]),
@@ -77,13 +79,12 @@ impl Survey {
             Ok(all) => all.into_iter().map(|one| (one.metadata.name, one.metadata.labels)).collect(),
         };
         notes.extend(client.take_left_out());
-        let PodIndex { mut pods, shapes, .. } = index;
         for pod in &mut pods {
             if let Some(above) = pod.between.as_ref().and_then(|controller| owners.get(controller)) {
                 pod.workload = Arc::clone(above);
             }
         }
-        Ok(Self { pods, shapes: shapes.all, nodes: nodes.ok(), namespaces, notes })
+        Ok(Self { pods, shapes, nodes: nodes.ok(), namespaces, notes })
     }
 
     pub(super) fn platform(&self, node: &str) -> Option<PlatformSet> {
@@ -101,40 +102,35 @@ impl Survey {
     }
 }
 
-/// Returns the owners of the Pods' controllers, from the API server; from the controllers' names if those may not be
-/// listed.
-async fn owners<'i>(
+/// Returns the owners of the Pods' controllers, each controller itself if there is no owner above it. Controllers that
+/// may not be listed are left out: the Pods' workloads are named after them already.
+async fn owners(
     client: &UserClient,
     namespace: Option<&str>,
-    index: &'i PodIndex,
+    pods: &[IndexedPod],
     notes: &mut Vec<String>,
 ) -> HashMap<Arc<Workload>, Arc<Workload>> {
+    let controllers: HashSet<Arc<Workload>> = pods.iter().filter_map(|pod| pod.between.clone()).collect();
     let mut owners = HashMap::new();
     // The kinds between Pods and the owners that users know.
     for (kind, plural, path) in [
         (ReplicaSet::KIND, ReplicaSet::URL_PATH_SEGMENT, ReplicaSet::url_path(&(), namespace)),
         (Job::KIND, Job::URL_PATH_SEGMENT, Job::url_path(&(), namespace)),
     ] {
-        let of_kind =
-            |pod: &'i IndexedPod| Some((pod, pod.between.as_ref().filter(|own| &*own.kind == kind)?));
-        let pods = || index.pods.iter().filter_map(of_kind);
-        let wanted: HashSet<Arc<Workload>> = pods().map(|(_, own)| Arc::clone(own)).collect();
-        if wanted.is_empty() {
+        if !controllers.iter().any(|controller| &*controller.kind == kind) {
             continue;
         }
         let entry = |Namespace { metadata }| {
-            let above = metadata.controller?;
-            let controller = wanted.get(&workload(&metadata.namespace.into(), kind, &metadata.name))?;
-            Some((Arc::clone(controller), workload(&controller.namespace, &above.kind, &above.name).into()))
+            let own = workload(&metadata.namespace.into(), kind, &metadata.name);
+            let controller = controllers.get(&own)?;
+            let above = metadata.controller;
+            let above = above.map(|above| workload(&controller.namespace, &above.kind, &above.name).into());
+            Some((Arc::clone(controller), above.unwrap_or_else(|| Arc::clone(controller))))
         };
         let read = client.pages(&path, |_, items| owners.extend(items.into_iter().filter_map(entry)));
-        let Err(error) = read.await else { continue };
-        notes.push(format!("{plural} cannot be listed, so workloads are named after their Pods: {error}"));
-        for (pod, controller) in pods() {
-            let facts = pod.shape.and_then(|shape| index.shapes.all.get(shape)).map(|shape| &shape.pod);
-            let Some((kind, name)) = facts.and_then(|facts| facts.owner_above()) else { continue };
-            let known = owners.entry(Arc::clone(controller));
-            known.or_insert_with(|| workload(&controller.namespace, kind, name).into());
+        if let Err(error) = read.await {
+            notes
+                .push(format!("{plural} cannot be listed, so workloads are named after their Pods: {error}"));
         }
     }
     owners

@@ -54,8 +54,8 @@ async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), C
     let limits = &lookup_limits(LOOKUPS);
     // Indexes, as a closure over references to the shapes would not be general enough for a task.
     let (added, snapshot) = (&added, &snapshot);
-    let judged = stream::iter(0..added.shapes.all.len()).map(|place| async move {
-        let shape = &added.shapes.all[place];
+    let judged = stream::iter(0..added.shapes.len()).map(|place| async move {
+        let shape = &added.shapes[place];
         let terms = NamespaceSettings { profile: shape.profile.as_deref(), ..NamespaceSettings::default() };
         Coverage::of(&shape.examine(snapshot, limits, terms).await).0
     });

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 
 pub use count::{Count, Totals};
 pub use pod_index::PodIndex;
-pub use shape::{NamespaceSettings, Shape, Shapes};
+pub use shape::{NamespaceSettings, Shape};
 pub use summary::{
     Amount, Coverage, ImageTotal, IndexedPod, NamespaceTotal, ReasonTotal, Summary, Workload, WorkloadTotal,
 };

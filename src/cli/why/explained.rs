@@ -177,7 +177,7 @@ fn row(image: &ImageState) -> Row {
 impl PodState {
     /// Returns the node of a Pod, its annotations, and its images that do not run on the node.
     fn of(survey: &Survey, images: &[ImageState], pod: &IndexedPod) -> Self {
-        let facts = pod.shape.and_then(|shape| survey.shapes.get(shape)).map(|shape| &shape.pod);
+        let facts = pod.shape.and_then(|shape| survey.shapes.get_index(shape)).map(|shape| &shape.pod);
         let own: Vec<Usage<'_>> = facts.map(Pod::images).unwrap_or_default();
         let platform = pod.node.as_deref().and_then(|node| survey.platform(node));
         let does_not_run = |image: &&ImageState| {

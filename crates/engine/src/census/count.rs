@@ -3,24 +3,39 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
-use super::pod_index::is_between;
-use super::shape::{Bounds, Shape, Shapes};
+use indexmap::IndexSet;
+
+use super::pod_index::by_name;
+use super::shape::Shape;
 use super::summary::{Amount, Coverage};
+use tolerarch_core::pod::Kept;
 use tolerarch_kubernetes::cluster::{Called, StoredPod};
 
-/// Maximal number of different Pods that are decided on, and of bytes that they take. Pods beyond count as other.
-const BOUNDS: Bounds = Bounds { shapes: 20_000, bytes: 24 << 20 };
-/// Maximal number of workloads, once for each shape of their Pods. Workloads beyond count as other, too.
-const SUMS: usize = 50_000;
-
 /// Counts Pods, with workloads as keyed hashes, which are short and for which tenants cannot make collisions.
+#[derive(Default)]
 pub struct Count {
-    pub shapes: Shapes,
+    pub shapes: IndexSet<Shape>,
+    /// Bytes that the shapes take.
+    bytes: usize,
     hashes: RandomState,
     /// Sums by the place of the shape, whose coverage is known later, or by the coverage of Pods without; by workload.
     sums: HashMap<(Result<usize, Coverage>, u64), Amount>,
-    most_sums: usize,
     other: Amount,
+    bounds: Bounds,
+}
+
+/// Bounds on what is kept of different Pods. Pods beyond count as other.
+struct Bounds {
+    shapes: usize,
+    bytes: usize,
+    /// Maximal number of workloads, once for each shape of their Pods.
+    sums: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { shapes: 20_000, bytes: 24 << 20, sums: 50_000 }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,18 +46,7 @@ pub struct Totals {
     pub other: Amount,
 }
 
-impl Default for Count {
-    fn default() -> Self {
-        Self::within(BOUNDS, SUMS)
-    }
-}
-
 impl Count {
-    fn within(bounds: Bounds, most_sums: usize) -> Self {
-        let (hashes, sums, other) = Default::default();
-        Self { shapes: Shapes::within(bounds), hashes, sums, most_sums, other }
-    }
-
     /// Adds a Pod, unless it has ended. `called` says whether the webhook is called for it, and for which profile.
     pub fn add(&mut self, mut pod: StoredPod, called: Called<'_>) {
         if pod.has_ended() {
@@ -55,16 +59,29 @@ impl Count {
         let judged = match Shape::of(&mut pod, &namespace, profile) {
             _ if called == Called::No => Err(Coverage::Skipped),
             None => Err(Coverage::Unknown),
-            Some(shape) => match self.shapes.place(shape) {
+            Some(shape) => match self.place(shape) {
                 Some(place) => Ok(place),
                 None => return self.other.add(amount),
             },
         };
         let key = (judged, workload);
-        match self.sums.len() < self.most_sums || self.sums.contains_key(&key) {
+        match self.sums.len() < self.bounds.sums || self.sums.contains_key(&key) {
             true => self.sums.entry(key).or_default().add(amount),
             false => self.other.add(amount),
         }
+    }
+
+    /// Returns the place of a shape; `None` if there is no room for one more.
+    fn place(&mut self, shape: Shape) -> Option<usize> {
+        if let Some(place) = self.shapes.get_index_of(&shape) {
+            return Some(place);
+        }
+        let bytes = self.bytes + size_of::<Shape>() + shape.pod.held() + shape.namespace.len();
+        if self.shapes.len() == self.bounds.shapes || bytes > self.bounds.bytes {
+            return None;
+        }
+        self.bytes = bytes;
+        Some(self.shapes.insert_full(shape).0)
     }
 
     /// Returns the sums by the coverage of each shape's images, in the order of the shapes.
@@ -83,13 +100,6 @@ impl Count {
         }
         Totals { of, other: self.other }
     }
-}
-
-/// Returns kind and name of the Pod's workload, as far as names reveal it.
-fn by_name(pod: &StoredPod) -> (&str, &str) {
-    let Some(controller) = pod.controller() else { return ("Pod", pod.name()) };
-    let facts = pod.facts.as_ref().filter(|_| is_between(controller));
-    facts.and_then(|facts| facts.owner_above()).unwrap_or((&controller.kind, &controller.name))
 }
 
 #[cfg(test)]

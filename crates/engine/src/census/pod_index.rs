@@ -1,21 +1,21 @@
 //! Pods of a list, kept small; those that are alike are decided together. The raw Pods are dropped.
 
-use std::borrow::Borrow;
-use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::shape::{Shape, Shapes};
+use indexmap::IndexSet;
+
+use super::shape::Shape;
 use super::summary::{Amount, IndexedPod, Workload};
 use tolerarch_kubernetes::cluster::{OwnerReference, StoredPod};
 
 #[derive(Default)]
 pub struct PodIndex {
     pub pods: Vec<IndexedPod>,
-    pub shapes: Shapes,
+    pub shapes: IndexSet<Shape>,
     /// Names that many Pods share.
-    texts: HashSet<Arc<str>>,
-    controllers: HashSet<Arc<Workload>>,
+    texts: IndexSet<Arc<str>>,
+    workloads: IndexSet<Arc<Workload>>,
 }
 
 impl PodIndex {
@@ -25,13 +25,18 @@ impl PodIndex {
             return;
         }
         let namespace = intern(&mut self.texts, pod.namespace());
-        let shape = Shape::of(&mut pod, &namespace, None).and_then(|shape| self.shapes.place(shape));
-        let (kind, name) = pod.controller().map_or(("Pod", pod.name()), |owner| (&owner.kind, &owner.name));
-        let kind = intern(&mut self.texts, kind);
-        let workload = intern(&mut self.controllers, Workload { namespace, kind, name: name.into() });
+        let (texts, workloads) = (&mut self.texts, &mut self.workloads);
+        let mut workload = |(kind, name): (&str, &str)| {
+            let (namespace, kind) = (Arc::clone(&namespace), intern(texts, kind));
+            intern(workloads, Workload { namespace, kind, name: name.into() })
+        };
+        let between = pod.controller().filter(|owner| is_between(owner));
+        let between = between.map(|owner| workload((&owner.kind, &owner.name)));
+        let workload = workload(by_name(&pod));
+        let shape = Shape::of(&mut pod, &namespace, None).map(|shape| self.shapes.insert_full(shape).0);
         self.pods.push(IndexedPod {
             name: pod.name().into(),
-            between: pod.controller().filter(|owner| is_between(owner)).map(|_| Arc::clone(&workload)),
+            between,
             workload,
             shape,
             requests: Amount::of(&pod),
@@ -41,20 +46,20 @@ impl PodIndex {
 }
 
 /// Returns the known value that equals this one, and keeps a new one.
-fn intern<T: Eq + Hash + ?Sized>(
-    known: &mut HashSet<Arc<T>>,
-    value: impl Borrow<T> + Into<Arc<T>>,
-) -> Arc<T> {
-    if let Some(known) = known.get(value.borrow()) {
-        return Arc::clone(known);
-    }
-    let new = value.into();
-    known.insert(Arc::clone(&new));
-    new
+fn intern<T: Eq + Hash + ?Sized>(known: &mut IndexSet<Arc<T>>, value: impl Into<Arc<T>>) -> Arc<T> {
+    let (place, _) = known.insert_full(value.into());
+    Arc::clone(&known[place])
+}
+
+/// Returns kind and name of the Pod's workload, as far as names reveal it.
+pub(super) fn by_name(pod: &StoredPod) -> (&str, &str) {
+    let Some(controller) = pod.controller() else { return ("Pod", pod.name()) };
+    let facts = pod.facts.as_ref().filter(|_| is_between(controller));
+    facts.and_then(|facts| facts.owner_above()).unwrap_or((&controller.kind, &controller.name))
 }
 
 /// Returns whether there usually is an owner above this controller.
-pub(super) fn is_between(controller: &OwnerReference) -> bool {
+fn is_between(controller: &OwnerReference) -> bool {
     let group = controller.api_version.split_once('/').map_or("", |(group, _)| group);
     matches!((group, &*controller.kind), ("apps", "ReplicaSet") | ("batch", "Job"))
 }

@@ -1,10 +1,10 @@
 //! Pods as they were created, and one decision on all that are alike.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::decide::{BatchLimits, Examined, Snapshot};
-use tolerarch_core::pod::{Kept, MODE_KEY, PROFILE_KEY, Pod};
+use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY, Pod};
 use tolerarch_core::reason::Reason;
 use tolerarch_kubernetes::cluster::StoredPod;
 
@@ -22,21 +22,6 @@ pub struct NamespaceSettings<'a> {
     pub is_opted_out: bool,
     /// Set if images count for the node of their Pod even if the Pod is not decided on.
     pub with_nodes: bool,
-}
-
-/// Different shapes, each once, within optional bounds.
-#[derive(Default)]
-pub struct Shapes {
-    pub all: Vec<Arc<Shape>>,
-    places: HashMap<Arc<Shape>, usize>,
-    pub(super) bytes: usize,
-    bounds: Option<Bounds>,
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Bounds {
-    pub(super) shapes: usize,
-    pub(super) bytes: usize,
 }
 
 impl<'a> NamespaceSettings<'a> {
@@ -70,27 +55,5 @@ impl Shape {
         let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
         let examined = snapshot.examine(policy, namespace, pod, limits).await;
         Examined { skipped: skipped.or(examined.skipped), ..examined }
-    }
-}
-
-impl Shapes {
-    pub(super) fn within(bounds: Bounds) -> Self {
-        Self { bounds: Some(bounds), ..Self::default() }
-    }
-
-    /// Returns the place of this shape; `None` if there is no room for one more.
-    pub(super) fn place(&mut self, shape: Shape) -> Option<usize> {
-        if let Some(place) = self.places.get(&shape) {
-            return Some(*place);
-        }
-        let (place, shape) = (self.all.len(), Arc::new(shape));
-        let bytes = self.bytes + size_of::<Shape>() + shape.pod.held() + shape.namespace.len();
-        if self.bounds.is_some_and(|most| place == most.shapes || bytes > most.bytes) {
-            return None;
-        }
-        self.bytes = bytes;
-        self.places.insert(Arc::clone(&shape), place);
-        self.all.push(shape);
-        Some(place)
     }
 }

@@ -108,7 +108,7 @@ pub struct IndexedPod {
     pub name: Box<str>,
     /// Controller of the Pod if there usually is an owner above it: a ReplicaSet or a Job.
     pub between: Option<Arc<Workload>>,
-    /// Owner above the controller, as far as the cluster has been asked for it; else the controller, else the Pod.
+    /// Owner above the controller, as names or the cluster say; else the controller, else the Pod.
     pub workload: Arc<Workload>,
     /// Place of the Pod's shape; `None` if the Pod cannot be read within the limits on untrusted input.
     pub shape: Option<usize>,

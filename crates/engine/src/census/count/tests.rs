@@ -40,7 +40,7 @@ fn adds_up_what_is_alike_by_workload() {
     let mut ended = pod("job", "job-1", "nginx");
     ended.phase = tolerarch_kubernetes::cluster::Phase::Succeeded;
     count.add(ended, Called::For(None));
-    assert_eq!(count.shapes.all.len(), 3);
+    assert_eq!(count.shapes.len(), 3);
     let totals = count.totals(&[Coverage::All, Coverage::Partial, Coverage::All]);
     assert_eq!(cores(&totals, Coverage::All), (11, 1), "api");
     assert_eq!(cores(&totals, Coverage::Partial), (1, 1), "web, as its least supported Pod");
@@ -51,19 +51,20 @@ fn adds_up_what_is_alike_by_workload() {
 
 #[test]
 fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
-    let bounds = Bounds { shapes: 20, bytes: 64 << 10 };
+    let most_bytes = 64 << 10;
+    let bounded = || Count { bounds: Bounds { shapes: 20, bytes: most_bytes, sums: 30 }, ..Count::default() };
     // By their number.
-    let mut count = Count::within(bounds, 30);
+    let mut count = bounded();
     for at in 0..27 {
         count.add(pod("web", "web-1", &format!("image-{at}")), Called::For(None));
     }
     count.add(pod("web", "web-1", "image-0"), Called::For(None));
     let totals = count.totals(&[]);
-    assert_eq!((count.shapes.all.len(), totals.other.pods), (20, 7));
+    assert_eq!((count.shapes.len(), totals.other.pods), (20, 7));
     assert_eq!(cores(&totals, Coverage::Unknown), (21, 1));
 
     // By their bytes.
-    let mut count = Count::within(bounds, 30);
+    let mut count = bounded();
     for at in 0..15 {
         let images =
             (0..60).map(|image| json!({"image": format!("host.test/{}:{image}-{at}", "x".repeat(200))}));
@@ -73,11 +74,11 @@ fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
             Called::For(None),
         );
     }
-    assert!(count.shapes.bytes <= bounds.bytes && !count.shapes.all.is_empty(), "{}", count.shapes.bytes);
-    assert_eq!(count.totals(&[]).other.pods as usize + count.shapes.all.len(), 15);
+    assert!(count.bytes <= most_bytes && !count.shapes.is_empty(), "{}", count.bytes);
+    assert_eq!(count.totals(&[]).other.pods as usize + count.shapes.len(), 15);
 
     // By the workloads.
-    let mut count = Count::within(bounds, 30);
+    let mut count = bounded();
     for at in 0..37 {
         count.add(pod(&format!("web-{at}"), "web-1", "image"), Called::For(None));
     }
