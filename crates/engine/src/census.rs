@@ -28,7 +28,7 @@ impl<'p> Summary<'p> {
         let mut workloads: HashMap<&Workload, WorkloadTotal<'_>> = HashMap::new();
         let mut images: HashMap<(&str, Cause), ImageTotal<'_>> = HashMap::new();
         let mut namespaces: HashMap<&str, NamespaceTotal> = HashMap::new();
-        let [mut unknown, mut skipped]: [HashMap<Reason, ReasonTotal<'_>>; 2] = Default::default();
+        let mut reasons: HashMap<(Coverage, Reason), ReasonTotal<'_>> = HashMap::new();
         let (mut missed, mut misplaced) = (Vec::new(), Vec::new());
         for (pod, platform, examined) in pods {
             let (workload, requests) = (&*pod.workload, pod.requests);
@@ -54,18 +54,11 @@ impl<'p> Summary<'p> {
                 of_image.workloads.insert(workload);
             }
             namespace.amounts.entry(coverage).or_default().add(requests);
-            let reasons = match coverage {
-                Coverage::Unknown => Some(&mut unknown),
-                Coverage::Skipped => Some(&mut skipped),
-                Coverage::All | Coverage::Partial => None,
-            };
-            if let Some(reasons) = reasons {
-                let of_reason = reasons.entry(reason).or_default();
-                of_reason.amount.add(requests);
-                of_reason.workloads.insert(workload);
-                let because = blockers.filter(|(_, cause)| Reason::from(*cause) == reason);
-                of_reason.images.extend(because.map(|(image, _)| image.as_str()));
-            }
+            let of_reason = reasons.entry((coverage, reason)).or_default();
+            of_reason.amount.add(requests);
+            of_reason.workloads.insert(workload);
+            let because = blockers.filter(|(_, cause)| Reason::from(*cause) == reason);
+            of_reason.images.extend(because.map(|(image, _)| image.as_str()));
             // A decision that is only observed counts, too: the Pod could use the pool.
             let would_open = is_decided && matches!(examined.reason, Reason::Tolerated | Reason::Observed);
             let usable =
@@ -94,8 +87,11 @@ impl<'p> Summary<'p> {
         let kept = |one: &NamespaceTotal| -> Amount {
             [Coverage::Partial, Coverage::Unknown].iter().filter_map(|kept| one.amounts.get(kept)).sum()
         };
-        let by_reason =
-            |totals| ranked(totals, |reason, one: &ReasonTotal<'_>| (Reverse(one.amount), *reason));
+        let mut by_reason = |coverage| {
+            let own =
+                reasons.extract_if(|(of, _), _| *of == coverage).map(|((_, reason), one)| (reason, one));
+            ranked(own, |reason, one: &ReasonTotal<'_>| (Reverse(one.amount), *reason))
+        };
         missed.sort_unstable_by_key(|(pod, _)| (&pod.workload, &pod.name));
         misplaced.sort_unstable_by_key(|(pod, ..)| (&pod.workload, &pod.name));
         Self {
@@ -105,8 +101,8 @@ impl<'p> Summary<'p> {
                 (Reverse(one.keeps), Reverse(one.alone), *image, format!("{cause:?}"))
             }),
             namespaces: ranked(namespaces, |namespace, one| (Reverse(kept(one)), *namespace)),
-            unknown: by_reason(unknown),
-            skipped: by_reason(skipped),
+            unknown: by_reason(Coverage::Unknown),
+            skipped: by_reason(Coverage::Skipped),
             missed,
             misplaced,
         }
@@ -114,7 +110,7 @@ impl<'p> Summary<'p> {
 }
 
 /// Sorts the totals by a rank that no two of them share.
-fn ranked<K, T, R: Ord>(totals: HashMap<K, T>, rank: impl Fn(&K, &T) -> R) -> Vec<(K, T)> {
+fn ranked<K, T, R: Ord>(totals: impl IntoIterator<Item = (K, T)>, rank: impl Fn(&K, &T) -> R) -> Vec<(K, T)> {
     let mut totals: Vec<(K, T)> = totals.into_iter().collect();
     totals.sort_by_cached_key(|(of, total)| rank(of, total));
     totals
