@@ -1,6 +1,6 @@
 //! Decides on a DaemonSet. A change of its template is a rollout, so additions of an earlier review stay unchanged, to
 //! the byte, until the user changes the template. An update counts as unchanged if both templates are equal without
-//! managed additions. The old template also says which these are: an update may drop the annotations or the lists.
+//! managed additions and empty members. The old template also says which these are: an update may drop the annotations or the lists.
 
 use serde_json::Value;
 
@@ -112,18 +112,11 @@ fn stripped(policy: &Policy, pod: &Pod<'_>, before: Option<&Pod<'_>>, mut templa
         annotations.retain(|key, _| !ANNOTATIONS.contains(&&**key));
     }
     // Members that were created for managed additions may be left, empty.
-    let mut prune = |path: &str, names: &[&str]| {
-        if let Some(object) = template.pointer_mut(path).and_then(Value::as_object_mut) {
-            object.retain(|name, member| !names.contains(&&**name) || !is_pruned(member));
-        }
-    };
-    prune("/metadata", &["annotations"]);
-    prune("", &["metadata"]);
-    prune("/spec", &MEMBERS);
+    is_pruned(&mut template);
     Some(template)
 }
 
-/// Removes members that are empty, or have only empty members. Returns whether nothing is left.
+/// Removes members that are empty, or have only empty members, outside of lists. Returns whether nothing is left.
 fn is_pruned(value: &mut Value) -> bool {
     match value {
         Value::Object(members) => {
