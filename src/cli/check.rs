@@ -81,7 +81,7 @@ impl Check {
         self.read(&mut report);
         let asked = mem::take(&mut report.contents.objects);
         let images: Vec<ImageRef> = asked.iter().flatten().flat_map(Object::images).collect();
-        run_alone(shared, None, self.profile.as_deref(), &images, async |session| {
+        run_alone(shared, None, self.profile.as_deref(), images, async |session| {
             decide(&session, asked, &mut report).await;
         })?;
         for InputError { file, document, line, message } in &report.errors {

@@ -42,9 +42,9 @@ pub(super) struct Inspect {
 
 impl Inspect {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
-        let images: Vec<ImageRef> = self.images.iter().filter_map(|given| given.parse().ok()).collect();
+        let images = self.images.iter().filter_map(|given| given.parse().ok());
         let (cluster, profile) = (Some(&self.access), self.profile.as_deref());
-        let inspected = run_alone(shared, cluster, profile, &images, async |session: Session| {
+        let inspected = run_alone(shared, cluster, profile, images, async |session: Session| {
             session.progress.show(&format!("asking for {}", count(self.images.len() as u64, "image")));
             let namespace = self.access.namespace.as_deref().unwrap_or_default();
             join_all(self.images.iter().map(|given| Inspected::of(given, namespace, &session))).await

@@ -81,8 +81,8 @@ impl Command {
             let client = self.access.connect(&shared.environment)?;
             let configured = self.access.configured(shared, &client).await?;
             let mut survey = Survey::read(&client, namespace, &progress).await?;
-            let mut session =
-                Session::start(shared, configured, progress, Some(&client), &survey.images()).await?;
+            let images = survey.images();
+            let mut session = Session::start(shared, configured, progress, Some(&client), images).await?;
             let examined = examine(&session, &survey).await;
             let lacks_pull_secrets = |shape: &usize| {
                 let known = examined.get(*shape).zip(survey.shapes.get_index(*shape));

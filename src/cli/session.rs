@@ -54,7 +54,7 @@ pub(super) fn run_alone<T>(
     shared: &Shared,
     cluster: Option<&Access>,
     profile: Option<&str>,
-    images: &[ImageRef],
+    images: impl IntoIterator<Item = ImageRef>,
     work: impl AsyncFnOnce(Session) -> T,
 ) -> Result<T, Failure> {
     run(shared, async |progress| {
@@ -87,7 +87,7 @@ impl Session {
         configured: Configured,
         progress: Progress,
         client: Option<&UserClient>,
-        images: &[ImageRef],
+        images: impl IntoIterator<Item = ImageRef>,
     ) -> Result<Self, Failure> {
         let Configured { mut config, lessons, mut notes, .. } = configured;
         let mut discovered = None;
@@ -149,7 +149,7 @@ pub(super) fn cause(trace: &Trace) -> Option<String> {
 
 /// Admits registries on the user's own machine, which a webhook must not be led to: without TLS, as containerd does,
 /// unless the configuration has settings for the host.
-fn admit_loopback(config: &mut Config, images: &[ImageRef]) {
+fn admit_loopback(config: &mut Config, images: impl IntoIterator<Item = ImageRef>) {
     for image in images {
         let name = match image.host().rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => name,

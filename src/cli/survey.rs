@@ -95,10 +95,8 @@ impl Survey {
         NamespaceSettings::of(self.namespaces.get(namespace), self.nodes.is_some())
     }
 
-    pub(super) fn images(&self) -> Vec<ImageRef> {
-        let usages = self.shapes.iter().flat_map(|shape| shape.pod.images());
-        let images: HashSet<ImageRef> = usages.filter_map(|usage| usage.image.ok()).collect();
-        images.into_iter().collect()
+    pub(super) fn images(&self) -> impl Iterator<Item = ImageRef> {
+        self.shapes.iter().flat_map(|shape| shape.pod.images()).filter_map(|usage| usage.image.ok())
     }
 }
 

@@ -16,7 +16,6 @@ use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
 use explained::Explained;
-use tolerarch_core::image::ImageRef;
 use tolerarch_core::pod::Pod;
 use tolerarch_kubernetes::cluster::UserClient;
 use types::Target;
@@ -60,8 +59,8 @@ impl Why {
             survey.notes.extend(ignored.map(|(key, value)| {
                 format!("{key}={value} means nothing as a label of a namespace: it is ignored")
             }));
-            let images: Vec<ImageRef> = objects.iter().flat_map(Object::images).collect();
-            let session = Session::start(shared, configured, progress, Some(&client), &images).await?;
+            let images = objects.iter().flat_map(Object::images);
+            let session = Session::start(shared, configured, progress, Some(&client), images).await?;
             session.progress.show("looking up images");
             let (mut all, mut notes, mut unread) = (Vec::new(), std::mem::take(&mut survey.notes), 0);
             for object in &objects {
