@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use super::values::{Kind, Scalar};
+use super::values::{Kind, Scalar, matches};
 use tolerarch_text::go_duration::{sum, terms};
 
 const UNITS: [(&str, u64); 5] = [
@@ -14,11 +14,10 @@ const UNITS: [(&str, u64); 5] = [
     ("h", 3_600_000_000_000),
     ("d", 86_400_000_000_000),
 ];
-/// Maximal digits before the dot, as many as the maximum has in milliseconds, and behind it, down to a microsecond.
-const WHOLE: usize = 11;
-const FRACTION: usize = 3;
+/// Form of durations: before the dot as many digits as the maximum has in milliseconds, behind it down to a microsecond.
+const FORM: &str = r"^([0-9]{1,11}(\.[0-9]{1,3})?(ms|s|m|h|d))+$";
 /// Maximal duration: a longer one is a mistake. The maximum is the only rule here that a schema cannot express.
-pub(super) const MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+const MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Scalar for Duration {
     fn kind() -> Kind<Self> {
@@ -42,7 +41,7 @@ pub(super) fn or_never() -> Kind<Duration> {
 fn schema() -> Json {
     json!({
         "type": "string",
-        "pattern": format!("^([0-9]{{1,{WHOLE}}}(\\.[0-9]{{1,{FRACTION}}})?(ms|s|m|h|d))+$"),
+        "pattern": FORM,
         // Excludes zero, without a look-ahead: Helm reads patterns as Go does, which has none.
         "not": {"type": "string", "pattern": "^[^1-9]*$"},
         "examples": ["300ms", "15s", "1.5h", "1h30m"],
@@ -61,13 +60,8 @@ fn written(duration: Duration) -> String {
 
 /// Parses a duration; `None` for zero, too.
 fn parse(text: &str) -> Option<Duration> {
-    let fits = |digits: &str, most| (1..=most).contains(&digits.len());
-    let is_number = |(number, _): (&str, &str)| match number.split_once('.') {
-        Some((whole, fraction)) => fits(whole, WHOLE) && fits(fraction, FRACTION),
-        None => fits(number, WHOLE),
-    };
     let unit = |name: &str| UNITS.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit);
-    let duration = terms(text).all(is_number).then(|| sum(text, unit))??;
+    let duration = matches(FORM, text).then(|| sum(text, unit))??;
     (!duration.is_zero() && duration <= MAX).then_some(duration)
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::values::{Kind, Scalar, pattern};
+use super::values::{Kind, Scalar, matches, pattern};
 use tolerarch_core::image::{ImageRef, NamePattern, canonical_host, is_docker_hub};
 use tolerarch_images::registry::Mirror;
 use tolerarch_images::shared_cache::{ParseUrlError, ServerUrl};
@@ -65,13 +65,8 @@ impl Scalar for ServerUrl {
 
 /// Returns the kind of the prefix of a cache's keys.
 pub(super) fn prefix() -> Kind<String> {
-    Kind::new(
-        "up to 64 printable characters without spaces",
-        pattern("^[!-~]{0,64}$"),
-        |text| {
-            let usable = text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_graphic());
-            usable.then(|| text.to_owned())
-        },
-        |prefix| json!(prefix),
-    )
+    const PATTERN: &str = "^[!-~]{0,64}$";
+    let read = |text: &str| matches(PATTERN, text).then(|| text.to_owned());
+    let expected = "up to 64 printable characters without spaces";
+    Kind::new(expected, pattern(PATTERN), read, |prefix| json!(prefix))
 }

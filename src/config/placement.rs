@@ -5,7 +5,7 @@ use serde_json::json;
 use super::Config;
 use super::reader::Reader;
 use super::shape::{Shape, Slot, key, repeated};
-use super::values::{label_key, number, platform, platforms};
+use super::values::{label_key, named, number, platform, platforms};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{is_label_key, names_architecture};
 use tolerarch_core::policy::{PlacementRules, Preference, Require};
@@ -13,8 +13,10 @@ use tolerarch_core::policy::{PlacementRules, Preference, Require};
 impl Slot for PlacementRules {
     fn shape(&mut self) -> Shape<'_> {
         let (faults, warnings) = (faults(self), warnings(self));
+        let require =
+            [("off", Require::Off), ("affinity", Require::Affinity), ("nodeSelector", Require::NodeSelector)];
         Shape::section(vec![
-            key("require", &mut self.require)
+            key("require", named(require).of(&mut self.require))
                 .means("off, affinity or nodeSelector: keep a Pod off the platforms that its images lack"),
             key("platforms", platforms(&mut self.platforms, Some(&mut self.discovered))).means(
                 "that the cluster's nodes have; discovered: those of all NodePools and nodes, see discover",

@@ -7,10 +7,14 @@ use serde_json::Value as Json;
 use super::Config;
 use super::reader::Location;
 use super::shape::{Content, Names, Shape, Slot, join};
+use super::values::matches;
 use tolerarch_text::yaml::{self, Data, Dialect, Node};
 
 /// Column where comments begin, if there is room.
 const COLUMN: usize = 44;
+
+/// Form of texts that may need no quotes: there is a letter or a slash, or else YAML reads a number.
+const PLAIN: &str = r"^([0-9][0-9._-]*)?[A-Za-z/][A-Za-z0-9/._-]*$";
 
 /// Name of the file, and the source of each value.
 pub(super) type Origins<'a> = (&'a str, &'a BTreeMap<String, Location>);
@@ -111,14 +115,8 @@ pub(super) fn shown(value: &Json) -> String {
         return format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(", "));
     }
     let plain = |text: &&str| {
-        let body = |b: u8| b.is_ascii_alphanumeric() || b"/._-".contains(&b);
-        text.bytes().all(body)
-            && text.bytes().any(|b| b.is_ascii_alphabetic() || b == b'/')
-            && text.starts_with(|c: char| c == '/' || c.is_ascii_alphanumeric())
-            && matches!(
-                yaml::read(text, Dialect::Kubernetes).as_deref(),
-                Ok([Node { data: Data::Text(_), .. }])
-            )
+        let read = yaml::read(text, Dialect::Kubernetes);
+        matches(PLAIN, text) && matches!(read.as_deref(), Ok([Node { data: Data::Text(_), .. }]))
     };
     value.as_str().filter(plain).map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use regex::Regex;
-
 use super::reader::{FieldError, Location, Reader, may_be_secret, nearest, quoted};
 use super::shape::{Content, Slot};
+use super::values::matches;
 use super::{Config, ConfigError, placement, print, profiles};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::file;
@@ -171,5 +170,5 @@ fn variable(path: &str) -> String {
 /// `makeLinkVariables` of pkg/kubelet/envvars): `…_SERVICE_HOST`, `…_SERVICE_PORT[_NAME]`, `…_PORT[_443_TCP[_ADDR]]`.
 fn is_service_link(name: &str) -> bool {
     let link = r"_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$";
-    Regex::new(link).is_ok_and(|link| link.is_match(name))
+    matches(link, name)
 }

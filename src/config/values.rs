@@ -8,13 +8,14 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use ipnet::IpNet;
+use regex::Regex;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::shape::{Content, Domain, Shape, Slot, Value};
 use tolerarch_core::image::{PlatformSet, canonical_name};
 use tolerarch_core::pod::is_label_value;
-use tolerarch_core::policy::{Mode, PlacementRules, Require};
+use tolerarch_core::policy::{Mode, PlacementRules};
 use tolerarch_images::credentials::ImagePattern;
 use tolerarch_kubernetes::cluster::ObjectName;
 
@@ -138,6 +139,10 @@ pub(super) fn pattern(pattern: &str) -> Json {
     json!({"type": "string", "pattern": pattern})
 }
 
+pub(super) fn matches(pattern: &str, text: &str) -> bool {
+    Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text))
+}
+
 /// Returns the kind of numbers within bounds; one that is not set lies outside of the bounds, and is not written.
 pub(super) fn number<T>(least: T, most: T) -> Kind<T>
 where
@@ -227,12 +232,6 @@ impl Scalar for ObjectName {
 impl Scalar for Mode {
     fn kind() -> Kind<Self> {
         named([("enforce", Self::Enforce), ("observe", Self::Observe)])
-    }
-}
-
-impl Scalar for Require {
-    fn kind() -> Kind<Self> {
-        named([("off", Self::Off), ("affinity", Self::Affinity), ("nodeSelector", Self::NodeSelector)])
     }
 }
 
