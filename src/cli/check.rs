@@ -155,16 +155,13 @@ fn files(given: &Path, recursive: bool) -> io::Result<Vec<PathBuf>> {
     if given.as_os_str() == "-" || !fs::metadata(given)?.is_dir() {
         return Ok(vec![given.to_owned()]);
     }
-    let is_manifest = |path: &Path| {
-        let extension = path.extension().and_then(OsStr::to_str);
-        matches!(extension, Some("yaml" | "yml" | "json")) && !path.is_dir()
-    };
     let (mut files, mut directories) = (Vec::new(), vec![given.to_owned()]);
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let path = entry.path();
-            if is_manifest(&path) {
+            let extension = path.extension().and_then(OsStr::to_str);
+            if matches!(extension, Some("yaml" | "yml" | "json")) && !path.is_dir() {
                 files.push(path);
             } else if recursive && entry.file_type()?.is_dir() {
                 directories.push(path);

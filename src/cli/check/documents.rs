@@ -33,10 +33,8 @@ pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
                 continue;
             }
         };
-        if is_empty(text) {
-            continue;
-        }
-        if text.trim_start().starts_with(['{', '[']) && json(text, before, &mut all) {
+        let may_be_json = text.trim_start().starts_with(['{', '[']);
+        if is_empty(text) || may_be_json && json(text, before, &mut all) {
             continue;
         }
         match reader.read(before, text) {
@@ -75,8 +73,7 @@ fn is_empty(text: &str) -> bool {
 
 /// Reads JSON documents into `all`; returns `false` if the first is not JSON, but the text as a whole is YAML.
 fn json(text: &str, before: usize, all: &mut Vec<Result<Node, Fault>>) -> bool {
-    let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at);
-    let newlines: Vec<usize> = newlines.collect();
+    let newlines: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
     // Every part borrows from the text, so its address gives its offset.
     let line = |part: &str| {
         let offset = part.as_ptr().addr() - text.as_ptr().addr();

@@ -29,26 +29,22 @@ impl Report {
         let header = ["FILE", "NAMESPACE", "OBJECT", "DECISION", "POOLS", "REASON", "IMAGE"];
         // The name of a single file says nothing.
         let first = usize::from(self.files < 2);
-        let row = |reason: Reason, cells: [String; 7]| Row {
-            colour: colour(reason),
-            cells: cells[first..].to_vec(),
+        let mut rows = Vec::new();
+        let mut add = |reason: Reason, image: &str, [file, namespace, label, decision, pools]: [&str; 5]| {
+            let cells = [file, namespace, label, decision, pools, reason.as_str(), image];
+            let cells = cells[first..].iter().map(ToString::to_string).collect();
+            rows.push(Row { colour: colour(reason), cells });
         };
         // A row for the decision, and one for each other image that keeps the Pod closed.
-        let rows_of = |verdict: &Verdict| {
-            let Verdict { place: Place { file, line, namespace, .. }, label, reason, image, .. } = verdict;
-            let (pools, image_cell) = (verdict.pools.join(","), image.clone().unwrap_or_default());
-            let (file, decision) = (format!("{file}:{line}"), verdict.decision.to_owned());
-            let cells =
-                [file, namespace.clone(), label.clone(), decision, pools, reason.to_string(), image_cell];
-            let mut rows = vec![row(*reason, cells)];
-            for other in verdict.blockers.iter().filter(|other| image.as_ref() != Some(&other.image)) {
-                let mut cells = <[String; 7]>::default();
-                (cells[5], cells[6]) = (other.reason.to_string(), other.image.clone());
-                rows.push(row(other.reason, cells));
+        for Verdict { place, label, decision, reason, pools, blockers, image, .. } in &self.results {
+            let (file, pools) = (format!("{}:{}", place.file, place.line), pools.join(","));
+            let image = image.as_deref().unwrap_or_default();
+            add(*reason, image, [&file, &place.namespace, label, decision, &pools]);
+            for other in blockers.iter().filter(|other| other.image != image) {
+                add(other.reason, &other.image, Default::default());
             }
-            rows
-        };
-        let table = table(&header[first..], self.results.iter().flat_map(rows_of), "", width);
+        }
+        let table = table(&header[first..], rows, "", width);
         paragraphs([table, self.warnings()].into_iter().chain(self.notes()).chain([self.footer()]))
     }
 

@@ -168,14 +168,8 @@ impl Contents {
             _ => Given::Template { owner: kinds::controller(group, kind).unwrap_or(kind).to_owned() },
         };
         let (namespace, name) = identity(node, &given);
-        let place = |line: usize, part: &Part<'_>| Place {
-            line,
-            kind: kind.to_owned(),
-            namespace: namespace.clone(),
-            name: name.clone(),
-            path: part.path(),
-            ..at.clone()
-        };
+        let own = Place { kind: kind.to_owned(), namespace, name, ..at.clone() };
+        let place = |line, part: &Part<'_>| Place { line, path: part.path(), ..own.clone() };
         let counts = match &sought {
             _ if !images.is_empty() => Some(&mut self.not_looked_at),
             _ if !templates.is_empty() => None,
