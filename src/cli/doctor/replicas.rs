@@ -73,23 +73,22 @@ fn check_registries(name: &str, metrics: &str, findings: &mut Findings) {
     let requests = samples(metrics, "tolerarch_registry_requests_total");
     let requests: Vec<_> =
         requests.map(|(labels, _)| (label(labels, "registry"), label(labels, "code"))).collect();
-    let answers =
-        |registry: &str| requests.iter().any(|(known, code)| *known == registry && code.ends_with("xx"));
-    let is_silent = |(registry, code): &&(&str, &str)| {
-        ["unreachable", "address-not-allowed"].contains(code) && !answers(registry)
-    };
-    let silent = requests.iter().filter(is_silent);
-    let silent =
-        silent.map(|(registry, code)| (*registry, format!("has answered no request so far: {code}")));
-    let counted = |metric: &'static str, fault: &'static str| {
-        let samples = samples(metrics, metric).filter(|(_, count)| *count > 0.0);
-        samples.map(move |(labels, _)| (label(labels, "registry"), fault.to_owned()))
-    };
     // Of several faults of a registry, the last is kept: it says most.
-    let faults: BTreeMap<&str, String> = silent
-        .chain(counted("tolerarch_registry_failing", "did not answer the last time that it was asked"))
-        .chain(counted("tolerarch_registry_circuit_open", "keeps failing: its circuit is open"))
-        .collect();
+    let mut faults = BTreeMap::new();
+    for (registry, code) in &requests {
+        let has_answered = requests.iter().any(|(known, code)| known == registry && code.ends_with("xx"));
+        if ["unreachable", "address-not-allowed"].contains(code) && !has_answered {
+            faults.insert(*registry, format!("has answered no request so far: {code}"));
+        }
+    }
+    for (metric, fault) in [
+        ("tolerarch_registry_failing", "did not answer the last time that it was asked"),
+        ("tolerarch_registry_circuit_open", "keeps failing: its circuit is open"),
+    ] {
+        for (labels, _) in samples(metrics, metric).filter(|(_, count)| *count > 0.0) {
+            faults.insert(label(labels, "registry"), fault.to_owned());
+        }
+    }
     let denied = sum(metrics, "tolerarch_reviews_total", "reason", DENIED.as_str());
     if denied > 0.0 {
         let message = format!(
