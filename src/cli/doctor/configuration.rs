@@ -97,13 +97,11 @@ fn on_its_way(source: &str, changed: Timestamp, pods: &[Pod]) -> Option<String> 
 
 /// Reads the ConfigMap of the first Pod that has one; fails with the reason why there is none.
 async fn mounted(client: &UserClient, namespace: &str, workload: &Workload) -> Result<Installed, String> {
-    let mut mounting = workload.specs().filter_map(|spec| {
+    let mounting = workload.specs().find_map(|spec| {
         let volume = spec.volumes.iter().flatten().find(|volume| volume.name == "config");
         Some((spec, &volume?.config_map.as_ref()?.name))
     });
-    let Some((spec, name)) = mounting.next() else {
-        return Err("no Pod shows which ConfigMap it uses; name the file with --config".to_owned());
-    };
+    let (spec, name) = mounting.ok_or("no Pod shows which ConfigMap it uses; name the file with --config")?;
     let variables = spec.containers.iter().take(1).flat_map(|container| container.env.iter().flatten());
     let variables = variables.filter_map(|variable| Some((&variable.name, variable.value.as_ref()?)));
     let environment: Environment = variables.filter(|(name, _)| name.starts_with(Sources::PREFIX)).collect();

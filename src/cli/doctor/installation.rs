@@ -112,10 +112,9 @@ impl<'n> Backend<'n> {
             findings.failed("service", message, fix);
         }
         let labels: Selector = spec.selector.unwrap_or_default().into_iter().collect();
-        let workload = Workload::read(client, namespace, &labels).await;
-        let workload = findings.read("pods", &format!("the Pods of {service}"), workload);
-        let is_empty = workload.as_ref().is_some_and(|known| known.pods.is_empty()) && !labels.selects_all();
-        let workload = workload.unwrap_or_default();
+        let read = Workload::read(client, namespace, &labels).await;
+        let is_empty = read.as_ref().is_ok_and(|found| found.pods.is_empty()) && !labels.selects_all();
+        let workload = findings.read("pods", &format!("the Pods of {service}"), read).unwrap_or_default();
         if is_empty {
             let (message, fix) = workload.without_pods(namespace, 2).unwrap_or_else(|| {
                 let fix = format!(

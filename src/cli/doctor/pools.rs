@@ -12,16 +12,13 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
     let findings = &mut exam.findings;
     let shown = Shown::read(exam.client, Discover { node_pools: true, nodes: true }).await;
     let Some(shown) = findings.read("pools", "the nodes and NodePools", shown) else { return };
-    for note in &shown.notes {
-        findings.unknown("pools", note);
-    }
     let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
     let finds = config.discover.node_pools;
+    for note in shown.notes.iter().chain(discovery.warnings.iter().filter(|_| finds)) {
+        findings.unknown("pools", note);
+    }
     for known in discovery.pools.iter().filter(|known| finds || known.source == Source::Configured) {
         check_pool(known, &shown, config.discover, findings);
-    }
-    for warning in discovery.warnings.iter().filter(|_| finds) {
-        findings.unknown("pools", warning);
     }
 }
 
