@@ -39,7 +39,7 @@ pub struct Elector {
 
 /// Leadership of this replica; clones share it.
 #[derive(Clone)]
-pub struct Leadership(watch::Receiver<Option<Instant>>);
+pub struct Leadership(watch::Receiver<Instant>);
 
 impl Elector {
     /// Makes an elector. No other replica may have this identity, nor this one after a restart.
@@ -133,13 +133,13 @@ struct Election {
     identity: String,
     /// Last known content of the Lease, and the time since when it has had this content.
     seen: Option<(LeaseSpec, Instant)>,
-    /// Time until which this replica leads.
-    until: watch::Sender<Option<Instant>>,
+    /// Time until which this replica leads; a past time if the replica does not lead.
+    until: watch::Sender<Instant>,
 }
 
 impl Election {
     fn new(identity: String) -> Self {
-        Self { identity, seen: None, until: watch::Sender::default() }
+        Self { identity, seen: None, until: watch::Sender::new(Instant::now()) }
     }
 
     /// Takes over the Lease's content. Returns the content to write, with this time, if this replica may lead.
@@ -152,7 +152,7 @@ impl Election {
         let holder = lease.holder_identity.as_deref().unwrap_or_default();
         let own = holder == self.identity;
         if !own {
-            self.until.send_replace(None);
+            self.until.send_replace(now);
             let seconds = lease.lease_duration_seconds.and_then(|seconds| seconds.try_into().ok());
             if !holder.is_empty() && now < since + Duration::from_secs(seconds.unwrap_or_default()) {
                 return None;
@@ -171,12 +171,12 @@ impl Election {
 
     /// Takes over that the Lease was written, by a request that began at this time.
     fn wrote(&mut self, begun: Instant) {
-        self.until.send_replace(Some(begun + RENEW));
+        self.until.send_replace(begun + RENEW);
     }
 
     /// Returns the pause before the next look, which is random for candidates, so that they do not all look at once.
     fn pause(&self, now: Instant) -> Duration {
-        let leads = self.until.borrow().is_some_and(|until| now < until);
+        let leads = now < *self.until.borrow();
         if leads { RETRY } else { RETRY.mul_f64(1.0 + 1.2 * fastrand::f64()) }
     }
 }
@@ -189,7 +189,7 @@ fn released(time: &MicroTime) -> Value {
 impl Leadership {
     /// Returns whether this replica leads right now. Checked before each change, as a process may have been suspended.
     pub fn holds(&self) -> bool {
-        lasts(&self.0.borrow())
+        Instant::now() < *self.0.borrow()
     }
 
     /// Runs `work` once this replica leads, until the work ends or the replica stops leading.
@@ -204,7 +204,7 @@ impl Leadership {
     }
 
     async fn gained(&mut self) {
-        if self.0.wait_for(lasts).await.is_err() {
+        if self.0.wait_for(|until| Instant::now() < *until).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -212,15 +212,12 @@ impl Leadership {
     async fn lost(&mut self) {
         loop {
             let until = *self.0.borrow_and_update();
-            let Some(until) = until.filter(|until| Instant::now() < *until) else { return };
-            // Then the Lease has been renewed or lost, or its time is over.
-            let _ = timeout_at(until, self.0.changed()).await;
+            // A change is a renewal, or a loss, after which the time is past.
+            if timeout_at(until, self.0.changed()).await.is_err() {
+                return;
+            }
         }
     }
-}
-
-fn lasts(until: &Option<Instant>) -> bool {
-    until.is_some_and(|until| Instant::now() < until)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use tolerarch_kubernetes::cluster::{ObjectName, PatchType};
 impl Leadership {
     /// One that is never lost.
     pub(crate) fn held() -> Self {
-        let (sender, until) = watch::channel(Some(Instant::now() + Duration::from_secs(1 << 30)));
+        let (sender, until) = watch::channel(Instant::now() + Duration::from_secs(1 << 30));
         // Who follows a channel without a sender would never rest.
         std::mem::forget(sender);
         Self(until)
@@ -31,9 +31,9 @@ impl Leadership {
 
     /// One that is held after the test says so.
     pub(crate) fn lacking() -> (impl FnOnce(), Self) {
-        let (sender, until) = watch::channel(None);
+        let (sender, until) = watch::channel(Instant::now());
         let hold = move || {
-            sender.send_replace(Some(Instant::now() + Duration::from_secs(1 << 30)));
+            sender.send_replace(Instant::now() + Duration::from_secs(1 << 30));
         };
         (hold, Self(until))
     }
