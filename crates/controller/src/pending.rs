@@ -42,10 +42,11 @@ pub(super) async fn follow(context: &Context) {
     let mut listed = Instant::now();
     let mut of_namespaces = context.watcher.follow::<Namespace>(None);
     let (mut pods, mut namespaces) = (Pods::default(), Known::default());
-    let (mut scope, mut scope_due) = (None, Instant::now());
+    let mut scope = None;
     let mut looks = FuturesUnordered::new();
-    let mut ticks = interval(PERIOD);
+    let [mut ticks, mut scopes] = [PERIOD, SCOPE].map(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    scopes.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             Some(change) = changes.next() => {
@@ -61,14 +62,11 @@ pub(super) async fn follow(context: &Context) {
                 let (uid, look): (String, Look) = looked;
                 pods.looked(&uid, look);
             }
+            _ = scopes.tick() => scope = read_scope(context, scope.as_ref()).await.or(scope),
             _ = ticks.tick() => {
                 if pods.has_room_again() && listed.elapsed() >= ANEW {
                     changes = context.watcher.follow(Some(WITHOUT_NODE));
                     listed = Instant::now();
-                }
-                if scope_due <= Instant::now() {
-                    scope = read_scope(context, scope.as_ref()).await.or(scope);
-                    scope_due = Instant::now() + SCOPE;
                 }
                 context.state.set_fault(FORBIDDEN, pods.any_forbidden());
                 let ControllerSettings { repair, events, .. } = *context.settings.borrow();
