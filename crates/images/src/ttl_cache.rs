@@ -17,10 +17,12 @@ const SWEEP: Duration = Duration::from_secs(60);
 
 pub(crate) struct TtlCache<K, V> {
     /// In one piece: of a cache in shards no value may be heavier than a shard.
-    cached: Mutex<Cache<K, Timed<V>, Weight<K, Timed<V>>>>,
+    cached: Mutex<Entries<K, V>>,
     /// Set when the sweeps begin, with the first value, as that comes from inside the Tokio runtime.
     sweeps: Once,
 }
+
+type Entries<K, V> = Cache<K, Timed<V>, Weight<K, Timed<V>>>;
 
 /// A value, and the end of its lifetime.
 pub(crate) type Timed<V> = (V, Instant);
