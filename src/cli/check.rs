@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use futures_util::stream::{self, StreamExt};
 
-use super::output::{columns, json, print, tell};
+use super::output::{columns, document, print, tell};
 use super::session::{FailOn, Session, run_alone};
 use super::{Failure, Shared};
 use kinds::CustomKind;
@@ -92,7 +92,7 @@ impl Check {
         }
         match self.output {
             Output::Table => print(&report.table(columns()))?,
-            Output::Json => print(&json(&report)?)?,
+            Output::Json => print(&document(&serde_json::to_string_pretty(&report)?))?,
             Output::Patch => report.patches()?,
         }
         report.hints().iter().for_each(|hint| tell(&format!("tolerarch: hint: {hint}")));

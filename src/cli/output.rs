@@ -176,9 +176,9 @@ fn escaped(text: &str, escape: impl Fn(&mut String, char)) -> String {
     escaped
 }
 
-/// Returns the JSON document of a command.
+/// Returns a JSON document with sorted members.
 pub(super) fn json(value: &impl Serialize) -> serde_json::Result<String> {
-    Ok(document(&serde_json::to_string_pretty(value)?))
+    Ok(document(&format!("{:#}", serde_json::to_value(value)?)))
 }
 
 /// Progress of a command, on one line of standard error that is rewritten; nothing if standard error is no terminal.

@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use futures_util::stream::{self, StreamExt};
 
 use super::advice::{EXCLUDED, unread_pull_secrets};
-use super::output::{self, columns, count, print};
+use super::output::{columns, count, document, print};
 use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
@@ -99,7 +99,7 @@ impl Command {
         let report = self.report(session, &survey, &examined);
         let text = match self.output {
             Output::Table => report.text(self.by, columns()),
-            Output::Json => output::json(&report.json())?,
+            Output::Json => document(&format!("{:#}", report.json())),
             Output::Html => report.html(),
         };
         print(&text)?;
