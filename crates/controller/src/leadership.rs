@@ -4,6 +4,7 @@
 //! own clock, for the duration of the Lease after the Lease was last seen to change; a leader stops earlier after it has
 //! begun its last renewal. So the former leader has stopped before the next one begins, however both clocks are set.
 
+use std::future::pending;
 use std::sync::Arc;
 
 use prometheus::IntGauge;
@@ -205,15 +206,20 @@ impl Leadership {
 
     async fn gained(&mut self) {
         if self.0.wait_for(|until| Instant::now() < *until).await.is_err() {
-            std::future::pending::<()>().await;
+            pending::<()>().await;
         }
     }
 
     async fn lost(&mut self) {
         loop {
             let until = *self.0.borrow_and_update();
-            // A change is a renewal, or a loss, after which the time is past.
-            if timeout_at(until, self.0.changed()).await.is_err() {
+            // A change is a renewal, or a loss, after which the time is past. An elector that has ended does neither.
+            let changed = async {
+                if self.0.changed().await.is_err() {
+                    pending::<()>().await;
+                }
+            };
+            if timeout_at(until, changed).await.is_err() {
                 return;
             }
         }
