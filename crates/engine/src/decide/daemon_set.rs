@@ -1,6 +1,7 @@
 //! Decides on a DaemonSet. A change of its template is a rollout, so additions of an earlier review stay unchanged, to
 //! the byte, until the user changes the template. An update counts as unchanged if both templates are equal without
-//! managed additions and empty members. The old template also says which these are: an update may drop the annotations or the lists.
+//! managed additions and empty members. The old template also says which additions these are: an update may drop the
+//! annotations or the lists.
 
 use serde_json::Value;
 
