@@ -36,10 +36,10 @@ impl Report {
             rows.push(Row { colour: colour(reason), cells });
         };
         // A row for the decision, and one for each other image that keeps the Pod closed.
-        for Verdict { place, label, decision, reason, pools, blockers, image, .. } in &self.results {
+        for Verdict { place, decision, reason, pools, blockers, image, .. } in &self.results {
             let (file, pools) = (format!("{}:{}", place.file, place.line), pools.join(","));
             let image = image.as_deref().unwrap_or_default();
-            add(*reason, image, [&file, &place.namespace, label, decision, &pools]);
+            add(*reason, image, [&file, &place.namespace, &place.label, decision, &pools]);
             for other in blockers.iter().filter(|other| other.image != image) {
                 add(other.reason, &other.image, Default::default());
             }
@@ -50,8 +50,8 @@ impl Report {
 
     /// Returns the warnings that the API server would send to the creator of the Pod.
     fn warnings(&self) -> String {
-        let of_one = |Verdict { label, warnings, .. }: &Verdict| {
-            let line = |warning| shown(&format!("warning: {label}: {warning}")) + "\n";
+        let of_one = |Verdict { place, warnings, .. }: &Verdict| {
+            let line = |warning| shown(&format!("warning: {}: {warning}", place.label)) + "\n";
             warnings.iter().map(line).collect::<String>()
         };
         self.results.iter().map(of_one).collect()

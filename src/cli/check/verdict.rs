@@ -20,8 +20,6 @@ use tolerarch_text::escape::shortened;
 pub(super) struct Verdict {
     #[serde(flatten)]
     pub(super) place: Place,
-    #[serde(skip)]
-    pub(super) label: String,
     /// `tolerated`, `placed`, `retracted` or `unchanged`.
     pub(super) decision: &'static str,
     pub(super) reason: Reason,
@@ -96,7 +94,6 @@ impl Verdict {
         let refused = pod.filter(|_| placeholder.is_none());
         Self {
             place: object.place.clone(),
-            label: object.label.clone(),
             decision: done,
             reason,
             pools: opened.iter().map(|pool| pool.name.clone()).collect(),

@@ -26,13 +26,14 @@ pub struct Place {
     /// Path within the object, such as `.spec.template`; empty for a Pod and a review.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(in crate::cli) path: String,
+    /// `Deployment/web`, with the path of the template if there are several; of an object to decide on.
+    #[serde(skip)]
+    pub(in crate::cli) label: String,
 }
 
 #[derive(Debug)]
 pub struct Object {
     pub place: Place,
-    /// `Deployment/web`, with the path of the template if there are several.
-    pub(in crate::cli) label: String,
     /// JSON pointer of the path, which begins a patch's paths; `None` for a mere spec: without metadata no patch fits.
     pub(super) template: Option<String>,
     pub given: Given,
@@ -197,9 +198,10 @@ impl Contents {
             if is_spec && !matches!(given, Given::Pod) {
                 value = json!({"spec": value});
             }
-            let (place, template) = (place(node.line, &found), (!is_spec).then(|| found.pointer()));
-            let label = format!("{kind}/{}{}", place.name, if is_one_of_several { &place.path } else { "" });
-            self.objects.push(Ok(Object { place, label, template, given: given.clone(), value }));
+            let (mut place, template) = (place(node.line, &found), (!is_spec).then(|| found.pointer()));
+            place.label =
+                format!("{kind}/{}{}", place.name, if is_one_of_several { &place.path } else { "" });
+            self.objects.push(Ok(Object { place, template, given: given.clone(), value }));
         }
     }
 }

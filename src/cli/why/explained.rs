@@ -81,8 +81,7 @@ impl Explained {
         object: &Object,
         notes: &mut Vec<String>,
     ) -> Self {
-        let Place { kind, name, path, .. } = object.place.clone();
-        let label = object.label.clone();
+        let Place { kind, name, path, label, .. } = object.place.clone();
         let own = BTreeMap::deserialize(&object.value["metadata"]["labels"]).unwrap_or_default();
         let called = scope.map_or(Called::For(None), |(scope, labels)| scope.called(labels, &own));
         match called {

@@ -124,7 +124,7 @@ fn takes_every_template_of_a_kind_with_several() {
         for object in &objects {
             let template = object.template.as_deref().unwrap();
             assert_eq!(document.value().pointer(template), Some(&object.value), "{}", object.place.path);
-            assert_eq!(object.label == format!("{kind}/a"), paths.len() == 1);
+            assert_eq!(object.place.label == format!("{kind}/a"), paths.len() == 1);
         }
     }
 }
