@@ -9,7 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Resource;
 use serde_json::json;
@@ -103,19 +103,17 @@ fn rights(component: &str, config: &Config, namespace: &str) -> Vec<Right> {
 struct Account<'a> {
     backend: &'a Backend<'a>,
     check: &'static str,
-    pod: &'a PodSpec,
-    name: &'a str,
+    pod: &'a Pod,
 }
 
-impl<'a> Account<'a> {
-    fn of(backend: &'a Backend<'a>, check: &'static str, pod: &'a Pod) -> Option<Self> {
-        let pod = pod.spec.as_ref()?;
-        let name = pod.service_account_name.as_deref().unwrap_or("default");
-        Some(Self { backend, check, pod, name })
+impl Account<'_> {
+    fn name(&self) -> &str {
+        let spec = self.pod.spec.as_ref();
+        spec.and_then(|spec| spec.service_account_name.as_deref()).unwrap_or("default")
     }
 
     fn user(&self) -> String {
-        format!("system:serviceaccount:{}:{}", self.backend.namespace, self.name)
+        format!("system:serviceaccount:{}:{}", self.backend.namespace, self.name())
     }
 
     /// Returns the rights that the account has, and those that it lacks; `None`, and a finding, if they cannot be read.
@@ -149,11 +147,11 @@ impl<'a> Account<'a> {
 
     /// Checks the rights that the process needs; the one to read pull secrets is needed in namespaces with some.
     async fn check(&self, exam: &mut Exam<'_>, rights: Vec<Right>) -> Option<()> {
-        let (check, name) = (self.check, self.name);
+        let (check, name) = (self.check, self.name());
         if rights.is_empty() {
             return Some(());
         }
-        if self.pod.automount_service_account_token == Some(false) {
+        if self.pod.spec.as_ref().and_then(|spec| spec.automount_service_account_token) == Some(false) {
             let message = "no token is mounted, and the configuration needs the Kubernetes API";
             let fix =
                 "set automountServiceAccountToken to true on the Pods (the chart does it with what needs it)";
@@ -184,7 +182,7 @@ impl<'a> Account<'a> {
         });
         let (excess, _) = self.review(exam, excess).await?;
         if !excess.is_empty() {
-            let (name, excess) = (self.name, texts(&excess));
+            let (name, excess) = (self.name(), texts(&excess));
             let message =
                 format!("ServiceAccount {name} may {excess}: who takes over the webhook owns the cluster");
             let fix = "take that away: only the account of `tolerarch certificates` needs it";
@@ -208,7 +206,7 @@ impl<'a> Account<'a> {
                 lacking.push(namespace);
             }
         }
-        let (name, may, lacking) = (self.name, held.len(), some_of(lacking.iter().map(String::as_str)));
+        let (name, may, lacking) = (self.name(), held.len(), some_of(lacking.iter().map(String::as_str)));
         let message = format!("ServiceAccount {name} may read pull secrets in {may} namespaces, and ");
         if lacking.is_empty() {
             exam.findings.ok("rights", message + "no Pod of others has any");
@@ -233,7 +231,7 @@ fn texts(rights: &[Right]) -> String {
 
 /// Checks the accounts of the webhook and of the issuer of its certificates.
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>, config: &Config) -> Option<()> {
-    let account = Account::of(backend, "rights", backend.workload.pods.first()?)?;
+    let account = Account { backend, check: "rights", pod: backend.workload.pods.first()? };
     account.check(exam, rights(WEBHOOK, config, &backend.namespace)).await?;
     // One that is there without being needed does not start.
     let issuer = backend.process(exam, ISSUER).await?;
@@ -243,7 +241,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>, config: &C
     account.check_excess(exam, config).await?;
     if let Some(pod) = issuer.pods.first() {
         let needed = rights(ISSUER, config, &backend.namespace);
-        return Account::of(backend, "rights", pod)?.check(exam, needed).await;
+        return Account { backend, check: "rights", pod }.check(exam, needed).await;
     }
     let install = || "install its Deployment (the chart and manifests/ bring it)".to_owned();
     let fix = issuer.without_pods(&backend.namespace, 1).map_or_else(install, |(_, fix)| fix);
@@ -259,8 +257,8 @@ pub(super) async fn check_controller(exam: &mut Exam<'_>, backend: &Backend<'_>,
         let message = message + ": nothing is repaired, and nothing is learned";
         exam.findings.failed("controller", message, fix);
     }
-    let pod = found.pods.first();
-    let Some(account) = pod.and_then(|pod| Account::of(backend, "controller", pod)) else { return };
+    let Some(pod) = found.pods.first() else { return };
+    let account = Account { backend, check: "controller", pod };
     check_lease(exam, &backend.namespace, config.controller.lease.as_str(), &found.pods).await;
     account.check(exam, rights(CONTROLLER, config, &backend.namespace)).await;
     if config.controller.repair {
