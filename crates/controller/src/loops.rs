@@ -167,7 +167,7 @@ mod tests {
         let work = async |context: &Context| {
             begun.set(begun.get() + 1);
             context.state.set_fault("a fault", true);
-            pending().await
+            pending::<()>().await;
         };
         let mut lead = pin!(context.lead(|on| on.learn, work));
         let mut after = async |change: fn(&mut ControllerSettings)| {
