@@ -22,12 +22,9 @@ pub fn escaped<W: Write>(
     context: Context,
     write: impl FnOnce(&mut Escaped<'_, W>) -> fmt::Result,
 ) -> fmt::Result {
-    let mut escaped = Escaped { writer, context, left: LIMIT, cut: false };
-    match write(&mut escaped) {
-        // The rest of a long value is not even formatted.
-        Err(_) if escaped.cut => escaped.writer.write_char('…'),
-        written => written,
-    }
+    let mut escaped = Escaped { writer, context, left: LIMIT };
+    // An error ends a value that is too long, so that the rest is not even formatted.
+    write(&mut escaped).or_else(|_| escaped.writer.write_char('…'))
 }
 
 /// A writer of one value.
@@ -35,7 +32,6 @@ pub struct Escaped<'w, W> {
     writer: &'w mut W,
     context: Context,
     left: usize,
-    cut: bool,
 }
 
 impl<W: Write> Write for Escaped<'_, W> {
@@ -46,8 +42,7 @@ impl<W: Write> Write for Escaped<'_, W> {
         }
         self.left -= end;
         self.write(&text[..end])?;
-        self.cut = end < text.len();
-        if self.cut { Err(fmt::Error) } else { Ok(()) }
+        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
