@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Duration, MissedTickBehavior, timeout};
+use tokio::time::{Duration, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
@@ -191,8 +191,6 @@ impl Connection {
                 .max_buf_size(HEAD_BYTES)
                 .serve_connection(io, service)
         );
-        let mut watching = tokio::time::interval(WATCH);
-        watching.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopping = pin!(phase.wait_for(|phase| *phase == Phase::Stopping));
         let mut leaving = false;
         loop {
@@ -201,7 +199,7 @@ impl Connection {
                 _ = &mut connection => return,
                 _ = &mut stopping, if !leaving => false,
                 at_once = activity.left() => at_once,
-                _ = watching.tick() => match activity.overdue(first, idle) {
+                () = sleep(WATCH) => match activity.overdue(first, idle) {
                     // A client that was asked to leave and is still there does not take what it asked for.
                     Some(at_once) => at_once || leaving,
                     None => continue,

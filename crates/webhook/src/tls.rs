@@ -17,7 +17,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::spawn_blocking;
-use tokio::time::{Duration, MissedTickBehavior};
+use tokio::time::{Duration, sleep};
 
 use tolerarch_kubernetes::cluster::ObjectName;
 use tolerarch_support::health::{Reported, State};
@@ -170,12 +170,10 @@ pub struct CertificateWatch {
 
 impl CertificateWatch {
     pub async fn run(&mut self) {
-        let mut ticks = tokio::time::interval(POLL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
             self.look().await;
             self.verify();
+            sleep(POLL).await;
         }
     }
 
