@@ -22,7 +22,7 @@ pub struct Text<'a>(pub(super) Cow<'a, str>);
 /// A text that is not null. (serde borrows into a plain `Cow<str>` field, but not within an `Option` or a list.)
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+pub(super) struct Name<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
 pub(super) type Texts<'a> = BTreeMap<Text<'a>, Text<'a>>;
 

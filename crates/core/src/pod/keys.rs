@@ -2,7 +2,7 @@
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-use super::json::{Text, Texts, read_small};
+use super::json::{Name, Text, Texts, read_small};
 use super::kept::Kept;
 use tolerarch_text::json::{self, Unread};
 
@@ -56,10 +56,10 @@ impl Picked<'_> {
 impl<'de: 'a, 'a> Deserialize<'de> for Picked<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut picked = Self::default();
-        json::members(deserializer, |name: Text<'a>, text: Text<'a>| {
+        json::members(deserializer, |Name(name): Name<'a>, text: Text<'a>| {
             picked.count += 1;
-            picked.bytes += name.as_str().len() + text.as_str().len();
-            if let Some(key) = KEYS.into_iter().find(|key| name == **key) {
+            picked.bytes += name.len() + text.as_str().len();
+            if let Some(key) = KEYS.into_iter().find(|key| *key == name) {
                 // The last of several members with one name counts, as in Go.
                 picked.members.retain(|member| member.key != key);
                 picked.members.push(Member { key, text });
