@@ -11,6 +11,12 @@ use super::summary::{Amount, Coverage};
 use tolerarch_core::pod::Kept;
 use tolerarch_kubernetes::cluster::{Called, StoredPod};
 
+/// Maximal number of different Pods that are decided on, and of bytes that they take. Pods beyond count as other.
+const SHAPES: usize = 20_000;
+const BYTES: usize = 24 << 20;
+/// Maximal number of workloads, once for each shape of their Pods. Workloads beyond count as other, too.
+const SUMS: usize = 50_000;
+
 /// Counts Pods, with workloads as keyed hashes, which are short and for which tenants cannot make collisions.
 #[derive(Default)]
 pub struct Count {
@@ -21,21 +27,6 @@ pub struct Count {
     /// Sums by the place of the shape, whose coverage is known later, or by the coverage of Pods without; by workload.
     sums: HashMap<(Result<usize, Coverage>, u64), Amount>,
     other: Amount,
-    bounds: Bounds,
-}
-
-/// Bounds on what is kept of different Pods. Pods beyond count as other.
-struct Bounds {
-    shapes: usize,
-    bytes: usize,
-    /// Maximal number of workloads, once for each shape of their Pods.
-    sums: usize,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self { shapes: 20_000, bytes: 24 << 20, sums: 50_000 }
-    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +56,7 @@ impl Count {
             },
         };
         let key = (judged, workload);
-        match self.sums.len() < self.bounds.sums || self.sums.contains_key(&key) {
+        match self.sums.len() < SUMS || self.sums.contains_key(&key) {
             true => self.sums.entry(key).or_default().add(amount),
             false => self.other.add(amount),
         }
@@ -77,7 +68,7 @@ impl Count {
             return Some(place);
         }
         let bytes = self.bytes + size_of::<Shape>() + shape.pod.held() + shape.namespace.len();
-        if self.shapes.len() == self.bounds.shapes || bytes > self.bounds.bytes {
+        if self.shapes.len() == SHAPES || bytes > BYTES {
             return None;
         }
         self.bytes = bytes;

@@ -51,45 +51,38 @@ fn adds_up_what_is_alike_by_workload() {
 
 #[test]
 fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
-    let most_bytes = 64 << 10;
-    let bounded = || Count { bounds: Bounds { shapes: 20, bytes: most_bytes, sums: 30 }, ..Count::default() };
+    let bare = |containers: Value| {
+        stored(json!({"metadata": {"name": "p", "namespace": "team"}, "spec": {"containers": containers}}))
+    };
     // By their number.
-    let mut count = bounded();
-    for at in 0..27 {
-        count.add(pod("web", "web-1", &format!("image-{at}")), Called::For(None));
+    let mut count = Count::default();
+    for at in (0..SHAPES + 7).chain([0]) {
+        let resources = json!({"requests": {"cpu": "1"}});
+        count.add(bare(json!([{"image": format!("image-{at}"), "resources": resources}])), Called::For(None));
     }
-    count.add(pod("web", "web-1", "image-0"), Called::For(None));
     let totals = count.totals(&[]);
-    assert_eq!((count.shapes.len(), totals.other.pods), (20, 7));
-    assert_eq!(cores(&totals, Coverage::Unknown), (21, 1));
+    assert_eq!((count.shapes.len(), totals.other.pods), (SHAPES, 7));
+    assert_eq!(cores(&totals, Coverage::Unknown), (SHAPES as u64 + 1, 1));
 
     // By their bytes.
-    let mut count = bounded();
-    for at in 0..15 {
+    let mut count = Count::default();
+    for at in 0..2_000 {
         let images =
-            (0..60).map(|image| json!({"image": format!("host.test/{}:{image}-{at}", "x".repeat(200))}));
-        let spec = json!({"containers": images.collect::<Vec<Value>>()});
-        count.add(
-            stored(json!({"metadata": {"name": "p", "namespace": "team"}, "spec": spec})),
-            Called::For(None),
-        );
+            (0..60).map(|image| json!({"image": format!("host.test/{}:{image}-{at}", "x".repeat(240))}));
+        count.add(bare(images.collect()), Called::For(None));
     }
-    assert!(count.bytes <= most_bytes && !count.shapes.is_empty(), "{}", count.bytes);
-    assert_eq!(count.totals(&[]).other.pods as usize + count.shapes.len(), 15);
+    let (kept, other) = (count.shapes.len(), count.totals(&[]).other.pods as usize);
+    assert!(count.bytes <= BYTES && kept > 0 && other > 0, "{} bytes of {kept}", count.bytes);
+    assert_eq!(kept + other, 2_000);
 
     // By the workloads.
-    let mut count = bounded();
-    for at in 0..37 {
-        count.add(pod(&format!("web-{at}"), "web-1", "image"), Called::For(None));
-    }
-    // Each is of another ReplicaSet, and so a shape of its own.
-    assert_eq!(count.sums.len(), 20);
+    let mut count = Count::default();
     let mut unreadable = pod("web", "web-1", "image");
     unreadable.facts = None;
-    for at in 0..17 {
+    for at in 0..SUMS + 7 {
         let mut pod = unreadable.clone();
         pod.metadata.controller.as_mut().unwrap().name = format!("other-{at}");
         count.add(pod, Called::For(None));
     }
-    assert_eq!((count.sums.len(), count.totals(&[]).other.pods), (30, 24));
+    assert_eq!((count.sums.len(), count.totals(&[]).other.pods), (SUMS, 7));
 }
