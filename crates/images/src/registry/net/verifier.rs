@@ -9,7 +9,6 @@ mod policies;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
@@ -19,11 +18,10 @@ use webpki::{
     EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeIdIter, KeyUsage,
     RequiredEkuNotFoundContext, VerifiedPath,
 };
-use x509_parser::parse_x509_certificate;
-use x509_parser::time::ASN1Time;
 
 pub(super) use objection::Objection;
-use original::{Original, Relaxed};
+use objection::unusable;
+use original::{Original, Relaxed, parse};
 
 /// Maximal number of certificates of a server's chain that are considered: webpki tries their permutations.
 const ISSUERS: usize = 8;
@@ -58,25 +56,33 @@ impl Trusted {
         name: &ServerName<'_>,
         now: UnixTime,
         algorithms: &WebPkiSupportedAlgorithms,
-    ) -> Result<(), webpki::Error> {
+    ) -> Result<(), Objection> {
+        let presented = [certificate].into_iter().chain(intermediates);
+        let object = |error| Objection::of(&error, presented.clone(), now, &self.files);
         let relaxed = Relaxed::of(certificate);
-        let server = EndEntityCert::try_from(&relaxed.certificate)?;
+        let server = EndEntityCert::try_from(&relaxed.certificate).map_err(object)?;
         if self.own.contains(certificate) {
-            verify_own(certificate, now)?;
-            return server.verify_is_valid_for_subject_name(name);
+            // Of what webpki checks of any server's certificate, only basic constraints do not count.
+            let own = parse(certificate).ok_or_else(|| object(webpki::Error::BadDer))?;
+            if let Some(flaw) = unusable(&own, now) {
+                return Err(Objection::Flaw(0, flaw));
+            }
+        } else {
+            let issuers = issuers(&server, intermediates);
+            let changed: Vec<_> = issuers.iter().chain([&relaxed]).filter_map(Relaxed::changed).collect();
+            let changed = &changed;
+            let algorithms: Vec<_> =
+                algorithms.all.iter().map(|&algorithm| Original { algorithm, changed }).collect();
+            let algorithms: Vec<&dyn SignatureVerificationAlgorithm> =
+                algorithms.iter().map(|algorithm| algorithm as _).collect();
+            let issuers: Vec<CertificateDer<'_>> =
+                issuers.iter().map(|relaxed| relaxed.certificate.clone()).collect();
+            let (anchors, policies) = (&self.roots.roots, Some(&has_valid_policies as _));
+            let verified =
+                server.verify_for_usage(&algorithms, anchors, &issuers, now, ForServers, None, policies);
+            verified.map_err(object)?;
         }
-        let issuers = issuers(&server, intermediates);
-        let changed: Vec<_> = issuers.iter().chain([&relaxed]).filter_map(Relaxed::changed).collect();
-        let changed = &changed;
-        let algorithms: Vec<_> =
-            algorithms.all.iter().map(|&algorithm| Original { algorithm, changed }).collect();
-        let algorithms: Vec<&dyn SignatureVerificationAlgorithm> =
-            algorithms.iter().map(|algorithm| algorithm as _).collect();
-        let issuers: Vec<CertificateDer<'_>> =
-            issuers.iter().map(|relaxed| relaxed.certificate.clone()).collect();
-        let (anchors, policies) = (&self.roots.roots, Some(&has_valid_policies as _));
-        server.verify_for_usage(&algorithms, anchors, &issuers, now, ForServers, None, policies)?;
-        server.verify_is_valid_for_subject_name(name)
+        server.verify_is_valid_for_subject_name(name).map_err(object)
     }
 }
 
@@ -99,32 +105,6 @@ fn issuers<'c>(server: &EndEntityCert<'_>, intermediates: &'c [CertificateDer<'_
     found
 }
 
-/// Checks what webpki checks of any certificate of a server, except for basic constraints.
-fn verify_own(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), webpki::Error> {
-    let (_, parsed) = parse_x509_certificate(certificate).map_err(|_| webpki::Error::BadDer)?;
-    let at = |time: ASN1Time| {
-        let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
-        UnixTime::since_unix_epoch(Duration::from_secs(seconds))
-    };
-    let (not_before, not_after) = (at(parsed.validity().not_before), at(parsed.validity().not_after));
-    if now < not_before {
-        return Err(webpki::Error::CertNotValidYet { time: now, not_before });
-    }
-    if now > not_after {
-        return Err(webpki::Error::CertExpired { time: now, not_after });
-    }
-    let usage = parsed.extended_key_usage().map_err(|_| webpki::Error::ExtensionValueInvalid)?;
-    if usage.is_some_and(|usage| !(usage.value.server_auth || usage.value.any)) {
-        return Err(not_for_servers(Vec::new()));
-    }
-    Ok(())
-}
-
-fn not_for_servers(present: Vec<Vec<usize>>) -> webpki::Error {
-    let required = KeyUsage::server_auth();
-    webpki::Error::RequiredEkuNotFoundContext(RequiredEkuNotFoundContext { required, present })
-}
-
 /// Go's `checkChainForKeyUsage`: without the extension a certificate is for any usage, too.
 struct ForServers;
 
@@ -134,7 +114,8 @@ impl ExtendedKeyUsageValidator for ForServers {
         if purposes.is_empty() || purposes.iter().any(|purpose| [SERVER_AUTH, ANY_USAGE].contains(purpose)) {
             return Ok(());
         }
-        Err(not_for_servers(purposes.iter().map(KeyPurposeId::to_decoded_oid).collect()))
+        let (required, present) = (KeyUsage::server_auth(), Vec::new());
+        Err(webpki::Error::RequiredEkuNotFoundContext(RequiredEkuNotFoundContext { required, present }))
     }
 }
 
@@ -155,11 +136,9 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         if let Some(trusted) = &self.trusted {
-            let verified = trusted.verify(certificate, intermediates, name, now, &self.algorithms);
-            let chain = || [certificate].into_iter().chain(intermediates);
-            verified.map_err(|error| Objection::of(error, chain(), &trusted.files))?;
+            trusted.verify(certificate, intermediates, name, now, &self.algorithms)?;
         }
-        match original::short_key(certificate) {
+        match parse(certificate).and_then(|server| original::short_key(&server)) {
             Some(bits) if !self.short_key => Err(Objection::ShortKey(bits).into()),
             _ => Ok(ServerCertVerified::assertion()),
         }

@@ -1,5 +1,6 @@
 //! Objections to certificates, for whoever can change them. Nothing of a certificate is quoted but numbers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use rustls::{CertificateError, Error as TlsError, OtherError};
@@ -7,10 +8,10 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use webpki::Error;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::oid_registry::Oid;
-use x509_parser::parse_x509_certificate;
 use x509_parser::time::ASN1Time;
 
-use super::{original, policies};
+use super::original::{parse, short_key};
+use super::policies;
 
 /// Extensions that webpki understands, below 2.5.29.
 const UNDERSTOOD: [u8; 6] = [15, 17, 19, 30, 31, 37];
@@ -18,88 +19,53 @@ const UNDERSTOOD: [u8; 6] = [15, 17, 19, 30, 31, 37];
 const SHOWN: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
+#[error("the certificate is not taken")]
 pub(in crate::registry::net) enum Objection {
     /// The server's RSA key has so many bits, for which there is a separate handshake.
-    #[error("a short RSA key")]
     ShortKey(u32),
     /// No authority has signed the certificate, neither one of the system nor one in these files for the host.
-    #[error("not trusted")]
     Untrusted(String),
     /// The certificate is that of an authority, and is not in these files for the host.
-    #[error("an authority")]
     Authority(String),
     /// One of the certificates that were presented is flawed; the server's own has the place 0.
-    #[error("{1}")]
-    Flaw(usize, String),
-    #[error("{0}")]
-    Chain(String),
+    Flaw(usize, Cow<'static, str>),
+    Chain(Cow<'static, str>),
 }
 
 impl Objection {
-    /// Translates webpki's error about certificates that were presented, the server's own first.
+    /// Explains webpki's error by the certificates that were presented, the server's own first.
     pub(super) fn of<'c>(
-        error: Error,
-        presented: impl Iterator<Item = &'c CertificateDer<'c>> + Clone,
+        error: &Error,
+        presented: impl Iterator<Item = &'c CertificateDer<'c>>,
+        now: UnixTime,
         files: &str,
     ) -> Self {
-        let parsed = || presented.clone().enumerate().filter_map(|(place, der)| Some((place, parse(der)?)));
-        let place = |is: &dyn Fn(&X509Certificate<'_>) -> bool| {
-            parsed().find(|(_, certificate)| is(certificate)).map_or(0, |(place, _)| place)
+        let presented: Vec<_> = presented.map(parse).collect();
+        let find = |first: usize, flaw: &dyn Fn(&X509Certificate<'_>) -> Option<Cow<'static, str>>| {
+            let mut certificates = presented.iter().enumerate().skip(first);
+            certificates
+                .find_map(|(place, certificate)| Some(Self::Flaw(place, flaw(certificate.as_ref()?)?)))
         };
-        let is = |time: ASN1Time, other: UnixTime| u64::try_from(time.timestamp()) == Ok(other.as_secs());
-        let flaw = |place, what: &str| Self::Flaw(place, what.to_owned());
-        match error {
-            Error::CertExpired { not_after, .. } => {
-                flaw(place(&|certificate| is(certificate.validity().not_after, not_after)), "has expired")
-            }
-            Error::CertNotValidYet { not_before, .. } => {
-                let place = place(&|certificate| is(certificate.validity().not_before, not_before));
-                flaw(place, "is not valid yet; compare the clocks")
-            }
-            Error::CertNotValidForName(_) => flaw(0, "is not for this name"),
-            Error::RequiredEkuNotFoundContext(_) => flaw(
-                place(&|certificate| !is_for_servers(certificate)),
-                "is not for servers: its extended key usage says so, to nodes as well; have it issued with serverAuth",
-            ),
+        let found = match error {
+            Error::CertExpired { .. }
+            | Error::CertNotValidYet { .. }
+            | Error::RequiredEkuNotFoundContext(_) => find(0, &|certificate| unusable(certificate, now)),
             Error::UnsupportedSignatureAlgorithmContext(context) => {
                 let id = context.signature_algorithm_id.get(2..).unwrap_or_default();
-                let signed = parsed().find_map(|(place, certificate)| {
-                    let oid = &certificate.signature_algorithm.algorithm;
-                    id.starts_with(oid.as_bytes()).then(|| (place, shown(oid)))
-                });
-                let (place, oid) = signed.unwrap_or_default();
-                Self::Flaw(
-                    place,
-                    format!(
-                        "is signed by an algorithm that is not taken, {oid}; nodes take no SHA-1 either: have it signed with SHA-256"
-                    ),
-                )
+                find(0, &|certificate| signed_by(certificate, id))
             }
+            Error::UnknownIssuer | Error::UnsupportedCriticalExtension => find(0, &not_understood),
+            Error::InvalidSignatureForPublicKey => find(1, &signs_by_short_key),
+            _ => None,
+        };
+        found.unwrap_or_else(|| match error {
+            Error::CertNotValidForName(_) => Self::Flaw(0, "is not for this name".into()),
             Error::CaUsedAsEndEntity => Self::Authority(files.to_owned()),
-            Error::UnknownIssuer | Error::UnsupportedCriticalExtension => {
-                let unknown =
-                    parsed().find_map(|(place, certificate)| Some((place, not_understood(&certificate)?)));
-                match (unknown, error) {
-                    (Some((place, oid)), _) => Self::Flaw(place, format!("has the critical extension {oid}, which is not understood, by nodes neither; have it issued without")),
-                    (None, Error::UnknownIssuer) => Self::Untrusted(files.to_owned()),
-                    (None, _) => Self::Chain("one of its authorities requires a certificate policy (requireExplicitPolicy) that not all certificates below it have, so that nodes refuse it, too; have them issued with that policy".to_owned()),
-                }
-            }
-            Error::InvalidSignatureForPublicKey => {
-                let mut others = presented.clone().enumerate().skip(1);
-                match others.find_map(|(place, der)| Some((place, original::short_key(der)?))) {
-                    Some((place, bits)) => Self::Flaw(
-                        place,
-                        format!(
-                            "has an RSA key of {bits} bits, by which what it has signed cannot be verified; SHA-256 or SHA-512 with 1,024 bits at least can, and 2,048 bits are right"
-                        ),
-                    ),
-                    None => Self::Untrusted(files.to_owned()),
-                }
-            }
+            Error::UnknownIssuer | Error::InvalidSignatureForPublicKey => Self::Untrusted(files.to_owned()),
+            Error::UnsupportedCriticalExtension => Self::Chain("one of its authorities requires a certificate policy (requireExplicitPolicy) that not all certificates below it have, so that nodes refuse it, too; have them issued with that policy".into()),
             // Name of the error, without its content.
-            error => Self::Chain(format!("it is not valid: {}", name(&format!("{error:?}")))),
-        }
+            error => Self::Chain(format!("it is not valid: {}", name(&format!("{error:?}"))).into()),
+        })
     }
 
     pub(in crate::registry::net) fn in_error(error: &TlsError) -> Option<&Self> {
@@ -141,22 +107,49 @@ impl From<Objection> for TlsError {
     }
 }
 
-fn parse<'c>(der: &'c CertificateDer<'c>) -> Option<X509Certificate<'c>> {
-    Some(parse_x509_certificate(der).ok()?.1)
+/// Returns why a server cannot use the certificate: its dates, or its usage.
+pub(super) fn unusable(certificate: &X509Certificate<'_>, now: UnixTime) -> Option<Cow<'static, str>> {
+    let seconds = |time: ASN1Time| u64::try_from(time.timestamp()).unwrap_or_default();
+    let (validity, usage) = (certificate.validity(), certificate.extended_key_usage());
+    let is_for_servers =
+        usage.is_ok_and(|usage| usage.is_none_or(|usage| usage.value.server_auth || usage.value.any));
+    if now.as_secs() < seconds(validity.not_before) {
+        Some("is not valid yet; compare the clocks".into())
+    } else if now.as_secs() > seconds(validity.not_after) {
+        Some("has expired".into())
+    } else if !is_for_servers {
+        Some("is not for servers: its extended key usage says so, to nodes as well; have it issued with serverAuth".into())
+    } else {
+        None
+    }
 }
 
-fn is_for_servers(certificate: &X509Certificate<'_>) -> bool {
-    let usage = certificate.extended_key_usage().ok().flatten();
-    usage.is_none_or(|usage| usage.value.server_auth || usage.value.any)
+fn signed_by(certificate: &X509Certificate<'_>, algorithm: &[u8]) -> Option<Cow<'static, str>> {
+    let oid = &certificate.signature_algorithm.algorithm;
+    let text = || {
+        format!(
+            "is signed by an algorithm that is not taken, {}; nodes take no SHA-1 either: have it signed with SHA-256",
+            shown(oid)
+        )
+    };
+    algorithm.starts_with(oid.as_bytes()).then(|| text().into())
 }
 
-/// Returns the first critical extension that webpki does not understand.
-fn not_understood(certificate: &X509Certificate<'_>) -> Option<String> {
+fn signs_by_short_key(certificate: &X509Certificate<'_>) -> Option<Cow<'static, str>> {
+    let bits = short_key(certificate)?;
+    Some(format!(
+        "has an RSA key of {bits} bits, by which what it has signed cannot be verified; SHA-256 or SHA-512 with 1,024 bits at least can, and 2,048 bits are right"
+    ).into())
+}
+
+/// Names the first critical extension that webpki does not understand.
+fn not_understood(certificate: &X509Certificate<'_>) -> Option<Cow<'static, str>> {
     let understood = |oid: &Oid<'_>| {
         policies::is_about(oid) || matches!(oid.as_bytes(), [85, 29, last] if UNDERSTOOD.contains(last))
     };
     let mut critical = certificate.extensions().iter().filter(|extension| extension.critical);
-    critical.find(|extension| !understood(&extension.oid)).map(|extension| shown(&extension.oid))
+    let oid = &critical.find(|extension| !understood(&extension.oid))?.oid;
+    Some(format!("has the critical extension {}, which is not understood, by nodes neither; have it issued without", shown(oid)).into())
 }
 
 fn shown(oid: &Oid<'_>) -> String {

@@ -1,6 +1,5 @@
 //! Certificates as webpki can judge them, with the signatures of the originals.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use aws_lc_rs::signature::{
@@ -11,6 +10,7 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{
     AlgorithmIdentifier, CertificateDer, InvalidSignature, SignatureVerificationAlgorithm, alg_id,
 };
+use x509_parser::certificate::X509Certificate;
 use x509_parser::oid_registry::OID_PKCS1_RSAENCRYPTION;
 use x509_parser::parse_x509_certificate;
 
@@ -36,16 +36,13 @@ impl<'c> Relaxed<'c> {
     pub(super) fn of(certificate: &'c CertificateDer<'_>) -> Self {
         let original: &'c [u8] = certificate;
         let mut relaxed = Self { certificate: CertificateDer::from(original), original, signed: 0..0 };
-        let Ok((_, parsed)) = parse_x509_certificate(original) else { return relaxed };
+        let Some(parsed) = parse(certificate) else { return relaxed };
         let place = |part: &[u8]| part.as_ptr().addr() - original.as_ptr().addr();
         let critical = parsed.extensions().iter().filter(|extension| extension.critical);
         let about = critical.filter(|extension| policies::is_about(&extension.oid));
-        let flags = about.filter_map(|extension| {
-            // Tag and length of the value lie between.
-            let header = [128, 256].iter().filter(|size| extension.value.len() >= **size).count() + 2;
-            let flag = place(extension.value).checked_sub(header + 1)?;
-            original[..=flag].ends_with(&[1, 1, 0xff]).then_some(flag)
-        });
+        // The flag follows the identifier, by its own tag and length.
+        let flags =
+            about.map(|extension| place(extension.oid.as_bytes()) + extension.oid.as_bytes().len() + 2);
         let flags: Vec<usize> = flags.collect();
         if !flags.is_empty() {
             let mut bytes = original.to_vec();
@@ -91,14 +88,18 @@ impl SignatureVerificationAlgorithm for Original<'_> {
     }
 }
 
-/// Returns the bits of a certificate's RSA key, if fewer than rustls verifies.
-pub(super) fn short_key(certificate: &CertificateDer<'_>) -> Option<u32> {
-    RsaParameters::public_modulus_len(&rsa_key(certificate)?).ok().filter(|bits| *bits < RSA_BITS)
+pub(super) fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Option<X509Certificate<'c>> {
+    Some(parse_x509_certificate(certificate).ok()?.1)
 }
 
-fn rsa_key<'c>(certificate: &'c CertificateDer<'_>) -> Option<Cow<'c, [u8]>> {
-    let key = parse_x509_certificate(certificate).ok()?.1.tbs_certificate.subject_pki;
-    (key.algorithm.algorithm == OID_PKCS1_RSAENCRYPTION).then_some(key.subject_public_key.data)
+/// Returns the bits of a certificate's RSA key, if fewer than rustls verifies.
+pub(super) fn short_key(certificate: &X509Certificate<'_>) -> Option<u32> {
+    RsaParameters::public_modulus_len(rsa_key(certificate)?).ok().filter(|bits| *bits < RSA_BITS)
+}
+
+fn rsa_key<'c>(certificate: &'c X509Certificate<'_>) -> Option<&'c [u8]> {
+    let key = &certificate.tbs_certificate.subject_pki;
+    (key.algorithm.algorithm == OID_PKCS1_RSAENCRYPTION).then_some(&*key.subject_public_key.data)
 }
 
 /// Returns whether the handshake is signed by the certificate's short key.
@@ -112,7 +113,8 @@ pub(super) fn verify_handshake(
         SignatureScheme::RSA_PKCS1_SHA512 => alg_id::RSA_PKCS1_SHA512,
         _ => return false,
     };
-    rsa_key(certificate).is_some_and(|key| verify_short(algorithm, &key, message, signed.signature()))
+    let is_signed = |key: &[u8]| verify_short(algorithm, key, message, signed.signature());
+    parse(certificate).is_some_and(|certificate| rsa_key(&certificate).is_some_and(is_signed))
 }
 
 /// Verifies a signature by an RSA key of 1,024 bits at least, which is what Go's `crypto/rsa` takes.
