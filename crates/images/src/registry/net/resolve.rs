@@ -6,15 +6,15 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
-use futures_util::future::{BoxFuture, Either, FutureExt, OptionFuture, select, select_ok};
-use futures_util::stream::{self, Stream, StreamExt};
+use futures_util::future::{BoxFuture, FutureExt, select_ok};
+use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::system_conf::read_system_conf;
-use tokio::time::{Duration, Instant, timeout, timeout_at};
+use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 
 /// Maximal number of name servers: as many as the C library takes (`MAXNS`).
 const NAME_SERVERS: usize = 3;
@@ -32,8 +32,8 @@ pub(crate) struct NameResolver {
     ndots: usize,
 }
 
-/// Query for addresses, of which a success has at least one.
-type Asked = BoxFuture<'static, Result<Vec<IpAddr>, NetError>>;
+/// Query for the addresses of one family, of which a success has at least one.
+type Query = BoxFuture<'static, Result<Vec<IpAddr>, NetError>>;
 
 impl NameResolver {
     /// Makes a resolver by the system's settings; without name servers there, with one on this host, as the C library.
@@ -71,36 +71,48 @@ impl NameResolver {
     pub(super) async fn resolve(&self, host: &str) -> io::Result<impl Stream<Item = IpAddr> + use<>> {
         let until = Instant::now() + NAME_TIME;
         let (known, awaited) = match host.parse() {
-            Ok(address) => (vec![address], None),
+            Ok(address) => (vec![address], FuturesUnordered::new()),
             Err(_) => timeout_at(until, self.find(host)).await?.map_err(|error| match error {
                 NetError::Timeout => io::ErrorKind::TimedOut.into(),
                 error => io::Error::other(error),
             })?,
         };
-        let later = stream::once(timeout_at(until, OptionFuture::from(awaited)));
-        let later = later
-            .flat_map(|later| stream::iter(later.ok().flatten().and_then(Result::ok).unwrap_or_default()));
+        let later = awaited.take_until(sleep_until(until));
+        let later = later.flat_map(|later| stream::iter(later.unwrap_or_default()));
         Ok(stream::iter(in_turn(known)).chain(later))
     }
 
     /// Returns the addresses of the first name that has some, and the query for the other family's, if still awaited.
-    async fn find(&self, host: &str) -> Result<(Vec<IpAddr>, Option<Asked>), NetError> {
-        let mut failure = NetError::NoConnections;
-        let mut doubtful = Vec::new();
+    /// Once one family has addresses, or a server denies the name, the other family gets little more time. A denial does
+    /// not end the query: some servers deny a name that has no IPv6 addresses (RFC 4074, section 4.2).
+    async fn find(&self, host: &str) -> Result<(Vec<IpAddr>, FuturesUnordered<Query>), NetError> {
+        let (mut failure, mut doubtful) = (NetError::NoConnections, FuturesUnordered::new());
         for name in self.names(host)? {
-            match self.find_either(&name).await {
-                (Ok(addresses), awaited) => return Ok((addresses, awaited)),
-                (Err(error), awaited) => {
-                    failure = error;
-                    doubtful.extend(awaited);
+            let families = [RecordType::AAAA, RecordType::A];
+            let mut asked: FuturesUnordered<_> =
+                families.into_iter().map(|family| self.ask(&name, family)).collect();
+            let (mut addresses, mut patience) = (Vec::new(), NAME_TIME);
+            while let Ok(Some(answer)) = timeout(patience, asked.next()).await {
+                if answer.as_ref().err().is_none_or(NetError::is_nx_domain) {
+                    patience = OTHER_FAMILY;
+                }
+                match answer {
+                    Ok(found) => addresses.extend(found),
+                    Err(error) => failure = error,
                 }
             }
+            if !addresses.is_empty() {
+                return Ok((addresses, asked));
+            }
+            doubtful.extend(asked);
         }
-        if doubtful.is_empty() {
-            return Err(failure);
+        while let Some(answer) = doubtful.next().await {
+            match answer {
+                Ok(addresses) => return Ok((addresses, FuturesUnordered::new())),
+                Err(error) => failure = error,
+            }
         }
-        let (addresses, _) = select_ok(doubtful).await?;
-        Ok((addresses, None))
+        Err(failure)
     }
 
     /// Returns the names that a host may stand for, in their order (resolv.conf(5)).
@@ -117,27 +129,8 @@ impl NameResolver {
         Ok(names)
     }
 
-    /// Returns the addresses of one name, and the query that is still awaited. Once one family has addresses, or a
-    /// server denies the name, the other family gets little more time. A denial does not end the query: some servers
-    /// deny a name that has no IPv6 addresses (RFC 4074, section 4.2).
-    async fn find_either(&self, name: &Name) -> (Result<Vec<IpAddr>, NetError>, Option<Asked>) {
-        let asked = select(self.ask(name, RecordType::AAAA), self.ask(name, RecordType::A)).await;
-        let (Either::Left((first, mut other)) | Either::Right((first, mut other))) = asked;
-        let says_all = first.as_ref().err().is_none_or(NetError::is_nx_domain);
-        let second =
-            if says_all { timeout(OTHER_FAMILY, &mut other).await.ok() } else { Some((&mut other).await) };
-        match (first, second) {
-            (first, None) => (first, Some(other)),
-            (Ok(mut addresses), Some(second)) => {
-                addresses.extend(second.into_iter().flatten());
-                (Ok(addresses), None)
-            }
-            (Err(_), Some(second)) => (second, None),
-        }
-    }
-
     /// Queries all name servers for one family. The first definite answer counts, be it that there is nothing.
-    fn ask(&self, name: &Name, family: RecordType) -> Asked {
+    fn ask(&self, name: &Name, family: RecordType) -> Query {
         let asked = self.servers.iter().map(|server| {
             let (server, name) = (server.clone(), name.clone());
             let asked = async move {
