@@ -40,10 +40,12 @@ impl<'c> Relaxed<'c> {
         let place = |part: &[u8]| part.as_ptr().addr() - original.as_ptr().addr();
         let critical = parsed.extensions().iter().filter(|extension| extension.critical);
         let about = critical.filter(|extension| policies::is_about(&extension.oid));
-        // The flag follows the identifier, by its own tag and length.
+        // The flag follows the identifier, behind a tag and a length.
         let flags =
             about.map(|extension| place(extension.oid.as_bytes()) + extension.oid.as_bytes().len() + 2);
-        let flags: Vec<usize> = flags.collect();
+        let is_flag =
+            |flag: &usize| original.get(..=*flag).is_some_and(|until| until.ends_with(&[1, 1, 0xff]));
+        let flags: Vec<usize> = flags.filter(is_flag).collect();
         if !flags.is_empty() {
             let mut bytes = original.to_vec();
             flags.into_iter().for_each(|flag| bytes[flag] = 0);
