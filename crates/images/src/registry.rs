@@ -62,13 +62,11 @@ pub struct Verified {
 }
 
 impl Settings {
-    /// Returns the files and directories that [`Registry::load`] reads: a change of one may change the registry.
+    /// Returns the files that [`Registry::load`] reads because a file of [`Settings::hosts_dir`] names them, or lies
+    /// beside them: a change of one may change the registry.
     pub fn files(&self) -> Vec<PathBuf> {
-        let of_directory = |root: &PathBuf| {
-            HostsDirectory::load(root).map_or_else(|_| vec![root.clone()], |directory| directory.files())
-        };
-        let files = self.hosts.values().filter_map(HostSettings::tls).flat_map(|tls| tls.files());
-        self.hosts_dir.iter().flat_map(of_directory).chain(files).collect()
+        let directory = self.hosts_dir.as_deref().map(HostsDirectory::load);
+        directory.and_then(Result::ok).unwrap_or_default().files()
     }
 }
 

@@ -66,16 +66,10 @@ impl HostsDirectory {
         names.into_iter().flatten().find_map(|name| self.namespaces.get(name))
     }
 
-    /// Lists everything that was read, and everything that has to be read for it.
+    /// Lists the files of certificates.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        let mut files = vec![self.root.clone()];
-        for (name, namespace) in &self.namespaces {
-            let directory = self.root.join(name);
-            files.extend(entries(&directory).unwrap_or_default());
-            files.push(directory);
-            files.extend(namespace.hosts().filter_map(|host| host.tls.as_ref()).flat_map(Tls::files));
-        }
-        files
+        let hosts = self.namespaces.values().flat_map(Namespace::hosts);
+        hosts.filter_map(|host| host.tls.as_ref()).flat_map(Tls::files).collect()
     }
 }
 

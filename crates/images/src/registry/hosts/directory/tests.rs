@@ -223,7 +223,6 @@ fn a_file_that_cannot_be_read_leaves_the_certificates() {
     }
     fs::write(own.join("hosts.toml"), "server = 'https://c.d'\nca = '/else/ca.crt'").unwrap();
     let read = HostsDirectory::load(dir.path()).unwrap();
-    let files = read.files();
-    assert!(files.contains(&own.join("hosts.toml")) && files.contains(&"/else/ca.crt".into()), "{files:?}");
+    assert_eq!(read.files(), [Path::new("/else/ca.crt")]);
     assert!(HostsDirectory::load(&dir.path().join("absent")).is_err());
 }
