@@ -69,7 +69,7 @@ struct Report<'p> {
     /// Messages on failed lookups, by the image.
     causes: BTreeMap<&'p str, String>,
     /// Number of requests that each registry lets pass before it throttles.
-    rate_limits: BTreeMap<String, i64>,
+    rate_limits: BTreeMap<String, u32>,
     notes: Vec<String>,
 }
 
@@ -125,9 +125,9 @@ impl Command {
                 EXCLUDED.join(" and ")
             ));
         }
-        let rate_limits = session.traces.requests_left();
+        let rate_limits = session.snapshot.resolver.allowances().left();
         let left = rate_limits.iter().map(|(host, left)| {
-            let left = count(u64::try_from(*left).unwrap_or_default(), "more request");
+            let left = count((*left).into(), "more request");
             format!("{host} lets {left} pass")
         });
         notes.extend(left);

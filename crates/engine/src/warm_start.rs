@@ -135,7 +135,7 @@ async fn look_up(found: Found, current: &Current, per_second: usize) -> usize {
         let asked = snapshot.resolver.resolve(Tenant::Operator, &images, candidates, deadline, |_, _| false);
         let found = asked.await.into_iter().next().flatten();
         let refused = matches!(found, Some(Err(LookupError::Throttled | LookupError::CircuitOpen)));
-        if refused || !snapshot.resolver.has_plenty(image) {
+        if refused || !snapshot.resolver.allowances().is_plentiful(image.host()) {
             left_out.lock().await.insert(image.host().to_owned());
         }
         matches!(found, Some(Ok(_)))

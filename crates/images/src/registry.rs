@@ -27,7 +27,7 @@ pub use error::Error;
 pub use hosts::{Allowed, HostSettings, Mirror};
 pub use manifest::{EntryInfo, Found, ManifestError, Skip};
 pub use metrics::{RegistryMetrics, RequestKind};
-pub use net::{AddressGuard, Proxies, ProxyError, TrustError};
+pub use net::{AddressGuard, Allowances, Proxies, ProxyError, TrustError};
 pub use trace::Traces;
 
 use crate::credentials::Credentials;
@@ -101,8 +101,8 @@ impl Registry {
         self.allowed.admits(image)
     }
 
-    pub(crate) fn has_plenty(&self, image: &ImageRef) -> bool {
-        self.transport.allowances.is_plentiful(image.host())
+    pub(crate) fn allowances(&self) -> &Allowances {
+        &self.transport.allowances
     }
 }
 

@@ -23,7 +23,7 @@ pub use metrics::ResolverMetrics;
 pub use tolerarch_support::concurrency::Tenant;
 
 use crate::credentials::CredentialCandidate;
-use crate::registry::{Digest, Registry};
+use crate::registry::{Allowances, Digest, Registry};
 use crate::shared_cache::SharedCache;
 use cache::{Cache, Cached, Millis};
 use circuit::PROBE_PATIENCE;
@@ -207,9 +207,9 @@ impl Resolver {
         self.limit.has_spare(image.host())
     }
 
-    /// Returns whether the image's registry names no rate limit, or most of the limit is left as far as is known.
-    pub fn has_plenty(&self, image: &ImageRef) -> bool {
-        self.fetcher.registry.has_plenty(image)
+    /// Returns what registries last said of their rate limits.
+    pub fn allowances(&self) -> &Allowances {
+        self.fetcher.registry.allowances()
     }
 
     /// Returns the hosts with which TLS cannot be set up, and why.

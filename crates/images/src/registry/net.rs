@@ -12,6 +12,7 @@ mod transport;
 mod trust;
 mod verifier;
 
+pub use allowance::Allowances;
 pub(super) use authority::{authority, dialled, label, names, shown_host};
 pub(super) use connect::Connector;
 pub use guard::AddressGuard;

@@ -2,8 +2,7 @@
 //! webhook records nothing. The trace is a local of the task that does the lookup, so it has the very requests that the
 //! decision rests on. That task makes all of them: a request of a task spawned below it would be missing.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,8 +33,6 @@ pub struct Trace {
     /// Entries of the image's index, each followed by the entries of its nested index.
     pub entries: Vec<TracedEntry>,
     pub found: Option<Found>,
-    /// Requests that a host's limit leaves, as last reported by the host.
-    pub requests_left: Option<(String, i64)>,
     /// Reason why there is no result, without anything that a registry sent.
     pub error: Option<String>,
 }
@@ -86,15 +83,6 @@ pub enum Fate {
 impl Traces {
     pub fn of(&self, image: &ImageRef) -> Trace {
         self.0.lock().get(image).cloned().unwrap_or_default()
-    }
-
-    /// Returns the requests that the limit of each host leaves, where the host reports them.
-    pub fn requests_left(&self) -> BTreeMap<String, i64> {
-        let mut left: Vec<_> =
-            self.0.lock().values().filter_map(|trace| trace.requests_left.clone()).collect();
-        // Counts only fall while a command runs. Of each host the last one stays.
-        left.sort_by_key(|(_, requests)| Reverse(*requests));
-        left.into_iter().collect()
     }
 }
 

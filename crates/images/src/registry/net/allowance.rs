@@ -1,4 +1,6 @@
-//! Rate limits as registries report them, for callers that leave most of a limit to others.
+//! Rate limits as registries report them, for callers that leave most of a limit to others, and for reports.
+
+use std::collections::BTreeMap;
 
 use quick_cache::sync::Cache as Bounded;
 
@@ -6,7 +8,7 @@ use quick_cache::sync::Cache as Bounded;
 const HOSTS: usize = 256;
 
 /// What the last report of each host leaves, and of how much, by the host's name in metrics.
-pub(crate) struct Allowances(Bounded<Box<str>, (u32, u32)>);
+pub struct Allowances(Bounded<Box<str>, (u32, u32)>);
 
 impl Allowances {
     pub(crate) fn new() -> Self {
@@ -20,8 +22,13 @@ impl Allowances {
     }
 
     /// Returns whether no limit of this host is known, or at least three quarters of the limit are left.
-    pub(crate) fn is_plentiful(&self, host: &str) -> bool {
+    pub fn is_plentiful(&self, host: &str) -> bool {
         self.0.get(host).is_none_or(|(left, limit)| u64::from(left) * 4 >= u64::from(limit) * 3)
+    }
+
+    /// Returns the requests that the limit of each host leaves.
+    pub fn left(&self) -> BTreeMap<String, u32> {
+        self.0.iter().map(|(host, (left, _))| (host.into_string(), left)).collect()
     }
 }
 

@@ -173,7 +173,6 @@ impl Transport {
         trace::request_ends(index, outcome, begun.elapsed());
         if let Some((left, limit)) = response.as_ref().ok().and_then(HttpResponse::allowance) {
             self.metrics.requests_left(label, left.into());
-            trace::record(|trace| trace.requests_left = Some((label.to_owned(), left.into())));
             self.allowances.record(label, left, limit);
         }
         *observed = match outcome {
