@@ -82,13 +82,15 @@ impl Elector {
     }
 
     pub async fn run(&mut self) {
-        let (mut leadership, leads) = (self.leadership(), self.leads.clone());
+        let (leadership, leads) = (self.leadership(), self.leads.clone());
         let shown = async {
             loop {
-                leadership.gained().await;
-                leads.set(1);
-                tracing::info!("leading");
-                leadership.lost().await;
+                let leading = async {
+                    leads.set(1);
+                    tracing::info!("leading");
+                    pending::<()>().await;
+                };
+                leadership.lead(leading).await;
                 leads.set(0);
                 tracing::warn!("not leading any more");
             }
@@ -195,33 +197,28 @@ impl Leadership {
 
     /// Runs `work` once this replica leads, until the work ends or the replica stops leading.
     pub(super) async fn lead(&self, work: impl Future<Output = ()>) {
-        let mut own = self.clone();
-        own.gained().await;
+        let mut until = self.0.clone();
+        if until.wait_for(|until| Instant::now() < *until).await.is_err() {
+            return pending().await;
+        }
+        let lost = async {
+            loop {
+                let end = *until.borrow_and_update();
+                // A change is a renewal, or a loss, after which the time is past. Without an elector there is neither.
+                let changed = async {
+                    if until.changed().await.is_err() {
+                        pending::<()>().await;
+                    }
+                };
+                if timeout_at(end, changed).await.is_err() {
+                    return;
+                }
+            }
+        };
         tokio::select! {
             biased;
-            () = own.lost() => {}
+            () = lost => {}
             () = work => {}
-        }
-    }
-
-    async fn gained(&mut self) {
-        if self.0.wait_for(|until| Instant::now() < *until).await.is_err() {
-            pending::<()>().await;
-        }
-    }
-
-    async fn lost(&mut self) {
-        loop {
-            let until = *self.0.borrow_and_update();
-            // A change is a renewal, or a loss, after which the time is past. An elector that has ended does neither.
-            let changed = async {
-                if self.0.changed().await.is_err() {
-                    pending::<()>().await;
-                }
-            };
-            if timeout_at(until, changed).await.is_err() {
-                return;
-            }
         }
     }
 }
