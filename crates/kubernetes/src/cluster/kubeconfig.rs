@@ -19,14 +19,13 @@ pub enum Caller {
 
 impl Caller {
     pub(super) fn config(self, environment: &Environment) -> Result<Config, ConnectError> {
-        let of_kubeconfig = || Ok(load(None, None, environment)?.0);
-        match self {
-            Self::Service => match Config::incluster() {
-                Err(_) if environment.get("KUBECONFIG").is_some() => of_kubeconfig(),
-                config => config.map_err(ConnectError::ServiceAccount),
-            },
-            Self::Person => of_kubeconfig(),
+        if self == Self::Service {
+            let config = Config::incluster().map_err(ConnectError::ServiceAccount);
+            if config.is_ok() || environment.get("KUBECONFIG").is_none() {
+                return config;
+            }
         }
+        Ok(load(None, None, environment)?.0)
     }
 }
 
