@@ -72,9 +72,7 @@ async fn follow(context: &Context) {
     let mut looked = Recently::new(LOOKED.0, LOOKED.1);
     let mut evicted = Recently::new(evictor::REMEMBERED.0, evictor::REMEMBERED.1);
     let mut evictions = FuturesUnordered::new();
-    let pace = Pace::new(PER_SECOND, BURST);
-    let limits = lookup_limits(LOOKS);
-    let (pace, limits) = (&pace, &limits);
+    let (pace, limits) = (&Pace::new(PER_SECOND, BURST), &lookup_limits(LOOKS));
     let mut tries = interval(TRY);
     tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut looks = FuturesUnordered::new();

@@ -148,8 +148,7 @@ impl Pods {
             *busy.entry(known.pod.namespace().to_owned()).or_default() += 1;
         }
         let waits = |known: &&mut Waiting| !known.is_busy && known.refusals < TRIES && known.due <= now;
-        let due = self.known.values_mut().filter(waits);
-        let mut due: Vec<&mut Waiting> = due.collect();
+        let mut due: Vec<&mut Waiting> = self.known.values_mut().filter(waits).collect();
         due.sort_unstable_by_key(|known| known.due);
         let has_turn = |known: &&mut Waiting| {
             let of_namespace = busy.entry(known.pod.namespace().to_owned()).or_default();
