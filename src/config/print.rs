@@ -34,7 +34,7 @@ pub fn explained() -> String {
 /// Renders all values, each with its source or, without origins, with its meaning.
 pub(super) fn print(mut config: Config, origins: Option<Origins<'_>>) -> String {
     let mut printer = Printer { origins, text: String::new() };
-    printer.keys(config.shape(), 0, "");
+    printer.keys(config.shape().content, 0, "");
     printer.text
 }
 
@@ -44,8 +44,8 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn keys(&mut self, section: Shape<'_>, indent: usize, path: &str) {
-        let Content::Section(keys) = section.content else { return };
+    fn keys(&mut self, section: Content<'_>, indent: usize, path: &str) {
+        let Content::Section(keys) = section else { return };
         keys.into_iter().for_each(|key| self.shape(key, indent, path));
     }
 
@@ -61,9 +61,9 @@ impl Printer<'_> {
         match shape.content {
             Content::Value(value) if value.written.is_null() => {}
             Content::Value(value) => self.line(&format!("{name} {}", shown(&value.written)), &comment),
-            Content::Section(keys) => {
+            section @ Content::Section(_) => {
                 self.line(&name, &heading);
-                self.keys(Shape::section(keys), indent + 2, &path);
+                self.keys(section, indent + 2, &path);
             }
             Content::Entries(names, entries) => {
                 let is_list = names.is_none();
@@ -85,7 +85,7 @@ impl Printer<'_> {
     /// Writes an item of a list, with a dash before its first key.
     fn item(&mut self, item: Shape<'_>, indent: usize, above: &str) {
         let (start, path) = (self.text.len(), join(above, &item.name));
-        self.keys(item, indent + 2, &path);
+        self.keys(item.content, indent + 2, &path);
         let keys = self.text.split_off(start);
         self.text += &keys.replacen(&" ".repeat(indent + 2), &format!("{:indent$}- ", ""), 1);
     }
