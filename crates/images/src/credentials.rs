@@ -94,12 +94,11 @@ impl Credentials {
         namespace: &str,
         pull_secrets: impl IntoIterator<Item = &'n str>,
     ) -> Keyring {
-        let keyring = self.shared_keyring();
-        let Some(source) = self.sources.as_ref().and_then(|sources| sources.pull_secrets.as_ref()) else {
-            return keyring;
-        };
-        let pulled = source.read(namespace, pull_secrets.into_iter()).await;
-        Keyring { pulled, ..keyring }
+        let mut keyring = self.shared_keyring();
+        if let Some(source) = self.sources.as_ref().and_then(|sources| sources.pull_secrets.as_ref()) {
+            keyring.pulled = source.read(namespace, pull_secrets.into_iter()).await;
+        }
+        keyring
     }
 
     pub fn reads_pull_secrets(&self) -> bool {

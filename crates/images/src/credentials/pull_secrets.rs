@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use base64::Engine;
-use futures_util::FutureExt;
 use futures_util::future::join_all;
 use serde::Deserialize;
 use tokio::time::{Duration, Instant, timeout};
@@ -18,7 +17,7 @@ use crate::ttl_cache::{Timed, TtlCache};
 use tolerarch_kubernetes::cluster::{self, Caller, Cluster, ClusterError, ConnectError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Tenant};
 use tolerarch_support::recently::Recently;
-use tolerarch_support::single_flight::SingleFlight;
+use tolerarch_support::single_flight::{Flight, SingleFlight};
 use tolerarch_support::sync::Mutex;
 
 /// Maximal bytes of docker's format in one Secret, which is a tenant's. Real ones have a few hundred.
@@ -145,11 +144,11 @@ impl PullSecrets {
         let read = wanted.map(|name| async move {
             let Some(cached) = self.cached.get(&name) else {
                 let read = timeout(self.wait, self.fetch(&name)).await;
-                return read.inspect_err(|_| self.log(SecretFault::Late, &name)).ok()?;
+                return read.inspect_err(|_| self.log(SecretFault::Late, &name)).ok()?.ok()?;
             };
             if cached.due <= Instant::now() {
                 // The task goes on without a caller.
-                let _ = self.fetch(&name).now_or_never();
+                drop(self.fetch(&name));
             }
             Some(cached)
         });
@@ -165,16 +164,15 @@ impl PullSecrets {
     }
 
     /// Reads a secret in the namespace's turn, once for all of its Pods: no other namespace can name the secret.
-    async fn fetch(self: &Arc<Self>, name: &Name) -> Option<CachedSecret> {
+    fn fetch(self: &Arc<Self>, name: &Name) -> Flight<Option<CachedSecret>> {
         let (own, wanted) = (Arc::clone(self), name.clone());
-        let work = || async move {
+        self.reads.run(name.clone(), || async move {
             // A full queue is not cached: it says nothing of the secret.
             let permit = own.limit.queue(&Tenant::Namespace(Arc::clone(&wanted.namespace)), "")?.await;
             let found = own.cluster.secret::<Object>(&wanted.namespace, &wanted.name).await;
             drop(permit);
             Some(own.learn(wanted, found))
-        };
-        self.reads.run(name.clone(), work).await.ok().flatten()
+        })
     }
 
     fn learn(&self, name: Name, found: Result<Object, ClusterError>) -> CachedSecret {
