@@ -151,19 +151,16 @@ impl Resolver {
     ) -> Vec<Option<Outcome>> {
         let (mut settled, mut pending) = (false, Vec::new());
         let now = self.fetcher.cache.now();
-        let known = images.iter().enumerate().map(|(place, image)| {
+        let mut outcomes = vec![None; images.len()];
+        for (place, &image) in images.iter().enumerate() {
             match self.find(Request { image, candidates: &candidates(image) }, now, &tenant) {
                 Lookup::Ready(outcome) => {
                     settled |= enough(image, outcome);
-                    Some(outcome)
+                    outcomes[place] = Some(outcome);
                 }
-                Lookup::Pending(flight) => {
-                    pending.push((place, flight));
-                    None
-                }
+                Lookup::Pending(flight) => pending.push((place, flight)),
             }
-        });
-        let mut outcomes: Vec<Option<Outcome>> = known.collect();
+        }
         if settled || pending.is_empty() {
             return outcomes;
         }

@@ -1,5 +1,7 @@
 //! Request of a Pod: an image and the credential candidates that the Pod may use, with what the cache has for them.
 
+use std::slice::from_ref;
+
 use super::cache::{Cache, Cached, Millis};
 use crate::credentials::{CredentialCandidate, CredentialId};
 use tolerarch_core::image::{ImageRef, LookupError};
@@ -49,7 +51,7 @@ impl<'a> Request<'a> {
     pub(super) fn cached(self, cache: &Cache, now: Millis) -> (Cached, Self) {
         let (mut stale, mut expired, mut refused, mut failed) = (None, None, None, None);
         let mut open = false;
-        for (place, candidate) in self.candidates.iter().enumerate() {
+        for candidate in self.candidates {
             match cache.get_at(self.image, candidate.id, now) {
                 good @ Cached::Fresh(Ok(_)) => return (good, self),
                 Cached::Fresh(Err(error)) if is_refusal(error) => {
@@ -58,8 +60,7 @@ impl<'a> Request<'a> {
                 // In order: a failure after a candidate that may still be tried does not count.
                 Cached::Fresh(Err(error)) => failed = failed.or((!open).then_some(error)),
                 found @ Cached::Stale { .. } => {
-                    stale =
-                        stale.or(Some((found, Self { candidates: &self.candidates[place..=place], ..self })));
+                    stale = stale.or(Some((found, Self { candidates: from_ref(candidate), ..self })));
                 }
                 Cached::Expired(support) => {
                     open = true;
