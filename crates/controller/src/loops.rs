@@ -1,5 +1,6 @@
 //! Parts that the loops share: when a loop runs, the state of its watches, and changes of objects.
 
+use std::future::pending;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -40,12 +41,13 @@ impl Context {
         let mut settings = self.settings.clone();
         loop {
             let while_on = async {
-                // The sender lives as long as the process.
-                let Ok(on) = settings.wait_for(is_on).await.map(|on| on.clone()) else { return };
+                let on = settings.wait_for(is_on).await.map(|on| on.clone());
+                // Without a sender, at the end of the process, nothing switches the work on.
+                let Ok(on) = on else { return pending().await };
                 tokio::select! {
                     // Boxed, as each future around it would hold room for it twice.
                     () = Box::pin(work(self)) => {}
-                    _ = settings.wait_for(|new| *new != on) => {}
+                    Ok(_) = settings.wait_for(|new| *new != on) => {}
                 }
             };
             self.leadership.lead(while_on).await;
@@ -145,7 +147,6 @@ impl<'a> Writer<'a> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::future::pending;
     use std::pin::pin;
 
     use futures_util::stream::{FuturesUnordered, StreamExt};
