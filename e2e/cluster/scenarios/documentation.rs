@@ -16,8 +16,10 @@ pub(crate) const NAME: &str = "registry.example.com";
 /// Whose commands come last: they change the installation, and take it away.
 const LAST: [&str; 4] =
     ["docs/controller.md", "docs/upgrade.md", "manifests/helm/tolerarch/README.md", "docs/uninstall.md"];
-/// What is for developers, takes a container engine, or runs in a Pod or asks one, as there is no kubelet.
-const ELSEWHERE: [&str; 5] = ["cargo ", "docker ", " exec ", "kubectl run tolerarch", "/proxy/"];
+/// What is for developers, takes a container engine, runs in a Pod or asks one, as there is no kubelet, or installs
+/// without Helm, as the scenarios on kind do.
+const ELSEWHERE: [&str; 6] =
+    ["cargo ", "docker ", " exec ", "kubectl run tolerarch", "/proxy/", "kubectl apply -k overlay"];
 /// What the output of some commands has to contain.
 const OUTPUTS: [(&str, &str); 5] = [
     ("kubectl run probe", "tolerarch.io/multi-arch"),
