@@ -163,16 +163,21 @@ async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki
     ] {
         desk.run(command).await;
     }
-    let failed = json!({
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": "web.failed", "namespace": "shop"},
-        "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web"},
-        "type": "Warning",
-        "reason": "WrongArchitecture",
-    });
-    fs::write(desk.folder().join("failed.json"), failed.to_string()).unwrap();
-    desk.run("kubectl apply -f failed.json").await;
+    // As the controller writes them: of a Pod that failed, and of an owner whose Pods are left alone.
+    let event = |kind: &str, reason: &str| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": format!("web.{}", reason.to_lowercase()), "namespace": "shop"},
+            "involvedObject": {"kind": kind, "namespace": "shop", "name": "web"},
+            "type": "Warning",
+            "reason": reason,
+        })
+    };
+    let events = [event("Pod", "WrongArchitecture"), event("Rollout", "OwnerRecreates")];
+    let events = json!({"apiVersion": "v1", "kind": "List", "items": events});
+    fs::write(desk.folder().join("events.json"), events.to_string()).unwrap();
+    desk.run("kubectl apply -f events.json").await;
     let agent = json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
