@@ -52,7 +52,7 @@ use self::run::{LIMIT, LONG, Scenario, conclude, trials};
 const SCENARIOS: &str = "E2E_SCENARIOS";
 
 /// What is run for every change: the main job, from end to end, by those that find most for the time they take.
-const LANDING: [&str; 18] = [
+const LANDING: [&str; 19] = [
     // Pods get the toleration and run in the pool, or neither, whoever creates them.
     "placement::a_multi_arch_deployment_runs_in_the_pool_when_the_plain_node_is_full",
     "placement::pods_that_do_not_run_everywhere_stay_out_of_the_pool",
@@ -66,13 +66,14 @@ const LANDING: [&str; 18] = [
     "shapes::no_generated_pod_is_rejected_because_of_the_webhook",
     "faults::a_webhook_that_was_killed_holds_up_no_pod",
     "registries::a_registry_that_is_gone_leaves_pods_unchanged_until_it_is_back",
-    // What is installed, and what its rights allow.
+    // What is installed, what its rights allow, and what its documentation says.
     "manifests::the_deployment_gets_its_pods",
     "manifests::the_api_server_accepts_what_every_value_file_renders",
     "certificates::managed_certificates_are_issued_and_replaced_without_one_failed_call",
     "controller::pods_are_repaired_when_their_registry_is_back",
     "failed_images::what_failed_on_an_architecture_is_kept_from_it_and_no_tenant_closes_what_others_run",
     "doctor::doctor_proves_a_right_installation_and_names_what_is_broken",
+    "documentation::every_command_for_a_cluster_works",
     // The right machine is bought.
     "karpenter::nodes_appear_in_the_pool_that_the_images_allow",
 ];
