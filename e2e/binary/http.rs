@@ -70,7 +70,9 @@ async fn takes_media_types_as_http_writes_them() {
 async fn refuses_what_is_too_large_and_what_is_not_http() {
     let (_registry, repo, program) = program_with_an_image().await;
     let body = vec![b' '; 9 << 20];
-    let announced = request("POST", "/mutate", &[("Content-Type", "application/json")], &body);
+    // Its length alone is enough.
+    let announced =
+        request("POST", "/mutate", &[("Content-Type", "application/json")], &body)[..1024].to_vec();
     let chunked = [
         b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
         format!("{:x}\r\n", body.len()).as_bytes(),
@@ -80,7 +82,7 @@ async fn refuses_what_is_too_large_and_what_is_not_http() {
     .concat();
     let long_head = request("POST", "/mutate", &[("X-Long", &"x".repeat(1 << 20))], b"");
     let cases = [
-        ("a large body", announced, 413),
+        ("the beginning of a large body", announced, 413),
         ("a large body in chunks", chunked, 413),
         ("a long head", long_head, 431),
         ("no HTTP", b"SSH-2.0-x\r\n\r\n".to_vec(), 400),

@@ -127,9 +127,9 @@ pub(super) fn arriving<B: Body>(
     activity: Arc<Activity>,
 ) -> impl Body<Data = B::Data, Error = B::Error> {
     let arriving = scopeguard::guard(activity, |activity| activity.body_complete());
-    body.map_frame(move |frame| {
+    // Unlike `map_frame` it passes on the announced length.
+    body.inspect_frame(move |_| {
         let _ = &arriving;
-        frame
     })
 }
 

@@ -112,3 +112,9 @@ async fn further_requests_give_no_time_to_take_the_answers() {
     let written = server.write_all(b"x").now_or_never().unwrap();
     assert_eq!(written.unwrap_err().kind(), ErrorKind::TimedOut);
 }
+
+#[test]
+fn a_body_is_as_long_as_announced() {
+    let body = arriving(Full::new(Bytes::from_static(b"abc")), Activity::new());
+    assert_eq!(body.size_hint().exact(), Some(3));
+}
