@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testregistry::{Leaf, Pki, Registry};
@@ -160,6 +161,14 @@ impl Program {
         let process = self.child.id().expect("a process that runs").to_string();
         let sent = Command::new("sh").args(["-c", r#"kill -s "$0" "$1""#, name, &process]).status().await;
         assert!(sent.unwrap().success());
+    }
+
+    /// Allows it this number of open files from now on; `None` for as many as the test may have.
+    pub(crate) fn allow_files(&self, number: Option<u64>) {
+        let process = i32::try_from(self.child.id().expect("a process that runs")).unwrap();
+        let own = getrlimit(Resource::Nofile);
+        let limit = Rlimit { current: number.or(own.current), ..own };
+        prlimit(Pid::from_raw(process), Resource::Nofile, limit).unwrap();
     }
 
     /// The most memory that it has taken so far, in MiB.

@@ -63,6 +63,19 @@ async fn a_change_is_taken_over_and_the_cache_is_kept() {
 }
 
 #[tokio::test]
+async fn a_file_that_could_not_be_read_for_a_while_is_taken_although_it_looks_the_same() {
+    let registry = Registry::start().await;
+    let program = Program::start(&registry, pool("old")).await;
+    program.allow_files(Some(3));
+    program.configure(pool("new"));
+    program.logged("the changed configuration cannot be used; the old one goes on").await;
+    program.allow_files(None);
+    program.logged("configuration reloaded").await;
+    until("its state", async || has(&program, HEALTHY, "1").await).await;
+    assert!(has(&program, REFUSED, "1").await && has(&program, IN_USE, "1").await);
+}
+
+#[tokio::test]
 async fn a_bad_file_changes_nothing_and_shows() {
     let registry = Registry::start().await;
     let image = image(&registry);

@@ -61,6 +61,8 @@ pub(super) struct Follower {
     seen: FileVersions,
     /// Versions of the files at the last look.
     before: FileVersions,
+    /// Whether the configuration could not be read as it was last seen: what made it so need not be in its version.
+    is_unread: bool,
 }
 
 impl Follower {
@@ -76,7 +78,7 @@ impl Follower {
             seen = FileVersions::default();
         }
         let files = files(&config, &sources.environment);
-        Some(Self { live, sources, levels, files, seen, before })
+        Some(Self { live, sources, levels, files, seen, before, is_unread: false })
     }
 
     /// Reports whether the files are in use as they are now. Each look has a thread, as it may wait for files.
@@ -102,13 +104,15 @@ impl Follower {
             self.before = now;
             return None;
         }
-        if now == self.seen {
+        let is_readable = || !matches!(self.sources.load_again(), Err(ConfigError::Read { .. }));
+        if now == self.seen && !(self.is_unread && is_readable()) {
             self.mend();
             return None;
         }
         self.seen = now;
         let old = self.live.config();
         let reloaded = self.reload();
+        self.is_unread = reloaded == Err(UNREADABLE);
         let metrics = &self.live.metrics.own;
         metrics.reloads.with_label_values(&[outcome(reloaded.is_ok())]).inc();
         metrics.last_reload.set(reloaded.is_ok().into());
