@@ -30,6 +30,8 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct Tries {
     is_busy: bool,
+    /// True after a conflict: the node's next version tells what is left to do.
+    is_late: bool,
     /// Patch that was written, or that came too late. As it is for one version of the node, it is not tried again.
     done: Option<Value>,
     changes: u32,
@@ -40,8 +42,8 @@ struct Tries {
 impl Tries {
     fn pause(&self) -> Duration {
         match self.changes + self.failures {
-            0 => CONFLICT,
-            tries => FIRST.saturating_mul(1 << (tries - 1).min(16)).min(LONGEST),
+            tries @ 1.. if !self.is_late => FIRST.saturating_mul(1 << (tries - 1).min(16)).min(LONGEST),
+            _ => CONFLICT,
         }
     }
 }
@@ -55,6 +57,12 @@ impl Queue {
             let was_in_the_way =
                 self.nodes.objects().get(node.name()).is_some_and(|known| known.is_in_the_way);
             occupied = (planned.is_in_the_way && !was_in_the_way).then(|| node.name().to_owned());
+        }
+        // A long list may take its time, or fail.
+        if let Change::Listed(node) = &change
+            && planned.patch.is_some()
+        {
+            self.nodes.take(Change::Applied(node.clone()), |_| planned.clone());
         }
         let may_be_gone = matches!(change, Change::Complete | Change::Deleted(_));
         self.nodes.take(change, |_| planned);
@@ -96,6 +104,7 @@ impl Queue {
             *tries = Tries::default();
         }
         (tries.is_busy, tries.last) = (false, Some(now));
+        tries.is_late = written == Some(Err(ClusterError::Conflict));
         match written {
             Some(Ok(())) => {
                 (tries.changes, tries.failures, tries.done) = (tries.changes + 1, 0, Some(patch));
@@ -111,8 +120,11 @@ impl Queue {
 
     /// Returns whether all nodes have the taints that they should have.
     pub(super) fn is_settled(&self) -> bool {
-        let is_busy = self.tries.values().any(|tries| tries.is_busy);
-        self.nodes.is_complete() && !is_busy && self.waiting().next().is_none()
+        let is_open = |(name, tries): (&String, &Tries)| {
+            let has_to_change = |plan: &Plan| plan.patch.is_some();
+            tries.is_busy || tries.is_late && self.nodes.objects().get(name).is_some_and(has_to_change)
+        };
+        self.nodes.is_complete() && !self.tries.iter().any(is_open) && self.waiting().next().is_none()
     }
 }
 

@@ -113,3 +113,36 @@ async fn nodes_that_are_gone_since_are_forgotten() {
     queue.take(Change::Complete, &entries);
     assert!(queue.nodes.objects().keys().eq(["c"]) && queue.tries.is_empty());
 }
+
+/// The API server's answer may come before the watch's.
+#[tokio::test(start_paused = true)]
+async fn a_conflict_settles_nothing_and_does_not_wait_longer_for_earlier_changes() {
+    let mut queue = Queue::default();
+    queue.take(Change::Begins, &[]);
+    queue.take(Change::Listed(node("a", true)), &[]);
+    queue.take(Change::Complete, &[]);
+    for _ in 0..3 {
+        one(&mut queue, CHANGED).await;
+        queue.take(Change::Applied(node("a", true)), &[]);
+    }
+    one(&mut queue, Some(Err(ClusterError::Conflict))).await;
+    assert_eq!((queue.next_due(), queue.is_settled()), (None, false));
+    queue.take(Change::Applied(node("a", true)), &[]);
+    assert_eq!(queue.next_due(), Some(Instant::now() + CONFLICT));
+    one(&mut queue, Some(Err(ClusterError::Conflict))).await;
+    queue.take(Change::Applied(node("a", false)), &[]);
+    assert!(queue.is_settled(), "another client has removed the taint");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_does_not_wait_for_the_rest_of_the_list() {
+    let (mut queue, entries) = (Queue::default(), entries());
+    queue.take(Change::Begins, &entries);
+    queue.take(Change::Listed(node("a", false)), &entries);
+    assert_eq!(queue.begin(10).len(), 1);
+    queue.take(Change::Failed(ClusterError::Status), &entries);
+    queue.take(Change::Begins, &entries);
+    queue.take(Change::Listed(node("b", false)), &entries);
+    queue.take(Change::Complete, &entries);
+    assert_eq!(queue.begin(10).len(), 1, "the first is being changed, or gone");
+}
