@@ -24,13 +24,19 @@ const UNCOUNTED: &str = "the cluster's Pods cannot be counted";
 const LABELS: [(&str, &str); 2] = [(MODE_KEY, "mode"), (PROFILE_KEY, "profile")];
 
 pub(super) async fn work(context: &Context) {
-    let ControllerSettings { census: period, webhook_configurations, .. } = context.settings.borrow().clone();
+    let mut settings = context.settings.clone();
+    let ControllerSettings { census: period, webhook_configurations, .. } = settings.borrow().clone();
     // If any replica exports the census later, it may be another one.
     let _cleared = guard(&context.metrics, ControllerMetrics::clear_census);
     loop {
+        settings.mark_unchanged();
         let counted = count(context, &webhook_configurations).await;
         context.report(UNCOUNTED, counted.err());
-        sleep(if counted.is_ok() { period } else { RETRY.min(period) }).await;
+        tokio::select! {
+            () = sleep(if counted.is_ok() { period } else { RETRY.min(period) }) => {}
+            // They come with each reload, which may change what is decided.
+            Ok(()) = settings.changed() => {}
+        }
     }
 }
 

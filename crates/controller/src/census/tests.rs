@@ -30,7 +30,12 @@ fn pod(namespace: &str, name: &str, image: &str) -> Value {
 }
 
 /// Runs it under a leader until the metrics are so.
-async fn until(bench: &Bench, lists: &Lists, census: Duration, what: impl Fn(&str) -> bool) {
+async fn until(
+    bench: &Bench,
+    lists: &Lists,
+    census: Duration,
+    what: impl Fn(&str, &watch::Sender<ControllerSettings>) -> bool,
+) {
     let (objects, metrics) = (Objects::start().await, Metrics::new([]).unwrap());
     let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "resources": ["pods"]});
     let off = json!({"key": "tolerarch.io/mode", "operator": "NotIn", "values": ["off"]});
@@ -48,7 +53,7 @@ async fn until(bench: &Bench, lists: &Lists, census: Duration, what: impl Fn(&st
     let context = context(bench, lists, &objects, &settings);
     let context = Context { leadership: elector.leadership(), metrics: counts, ..context };
     let reached = async {
-        while !what(&metrics.render().unwrap()) {
+        while !what(&metrics.render().unwrap(), &settings) {
             sleep(StdDuration::from_millis(20)).await;
         }
     };
@@ -93,7 +98,7 @@ async fn the_cluster_is_counted_by_what_images_support() {
         r#"tolerarch_cluster_workloads{support="skipped"} 2"#,
         r#"tolerarch_cluster_workloads{support="unknown"} 0"#,
     ];
-    until(&bench, &lists, Duration::from_secs(600), |text| {
+    until(&bench, &lists, Duration::from_secs(600), |text, _| {
         expected.iter().all(|line| text.lines().any(|own| own == *line))
     })
     .await;
@@ -109,11 +114,28 @@ async fn the_cluster_is_counted_again_and_again() {
     lists.put(NAMESPACES, json!({"metadata": {"name": "team"}}));
     lists.refuse(StoredPod::PATH, Some(500));
     let is_there = std::cell::Cell::new(false);
-    until(&bench, &lists, Duration::from_millis(50), |text| {
+    until(&bench, &lists, Duration::from_millis(50), |text, _| {
         if !is_there.replace(true) {
             assert!(!text.contains("tolerarch_cluster_"), "{text}");
             lists.refuse(StoredPod::PATH, None);
             lists.put(StoredPod::PATH, pod("team", "multi", &multi));
+        }
+        text.contains(r#"tolerarch_cluster_requested_cpu_cores{support="all"} 0.5"#)
+    })
+    .await;
+}
+
+/// Other pools may be open by then.
+#[tokio::test]
+async fn the_cluster_is_counted_after_a_reload() {
+    let (bench, lists) = (Bench::new().await, Lists::start().await);
+    let multi = bench.image("multi", &BOTH);
+    lists.put(NAMESPACES, json!({"metadata": {"name": "team"}}));
+    let is_there = std::cell::Cell::new(false);
+    until(&bench, &lists, Duration::from_secs(3600), |text, settings| {
+        if text.contains("tolerarch_cluster_") && !is_there.replace(true) {
+            lists.put(StoredPod::PATH, pod("team", "multi", &multi));
+            settings.send_modify(|_| {});
         }
         text.contains(r#"tolerarch_cluster_requested_cpu_cores{support="all"} 0.5"#)
     })
