@@ -4,7 +4,7 @@
 
 mod pods;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
 use self::pods::{Look, Pods};
@@ -40,7 +40,13 @@ pub(super) async fn follow(context: &Context) {
     let writer = &Writer::new(context, Pace::new(repair::PER_SECOND, repair::BURST));
     let mut changes = context.watcher.follow::<StoredPod>(Some(WITHOUT_NODE));
     let mut listed = Instant::now();
-    let mut of_namespaces = context.watcher.follow::<Namespace>(None);
+    // Learning takes the Pods alone.
+    let ControllerSettings { repair, events, .. } = *context.settings.borrow();
+    let decides = repair || events;
+    let mut of_namespaces = match decides {
+        true => context.watcher.follow::<Namespace>(None),
+        false => stream::pending().boxed(),
+    };
     let (mut pods, mut namespaces) = (Pods::default(), Known::default());
     let mut scope = None;
     let mut looks = FuturesUnordered::new();
@@ -62,17 +68,13 @@ pub(super) async fn follow(context: &Context) {
                 let (uid, look): (String, Look) = looked;
                 pods.looked(&uid, look);
             }
-            _ = scopes.tick() => scope = read_scope(context, scope.as_ref()).await.or(scope),
+            _ = scopes.tick(), if decides => scope = read_scope(context, scope.as_ref()).await.or(scope),
             _ = ticks.tick() => {
                 if pods.has_room_again() && listed.elapsed() >= ANEW {
                     changes = context.watcher.follow(Some(WITHOUT_NODE));
                     listed = Instant::now();
                 }
                 context.state.set_fault(FORBIDDEN, pods.any_forbidden());
-                let ControllerSettings { repair, events, .. } = *context.settings.borrow();
-                if !repair && !events {
-                    continue;
-                }
                 let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete()) else { continue };
                 if !(context.is_discovered)() {
                     continue;

@@ -267,6 +267,8 @@ async fn what_is_off_does_nothing() {
     let is_over = || world.lists.queries().len() > pods && begun.elapsed() > Duration::from_millis(1000);
     world.until_with(learns, is_over).await;
     assert_eq!(world.bench.remote.requests().len(), requests);
+    let lists = world.lists.queries().split_off(pods);
+    assert!(lists.iter().all(|query| query.contains("spec.nodeName")), "Pods alone: {lists:?}");
 }
 
 /// Each right by itself: that the others are there hides nothing, however long it takes.
