@@ -78,6 +78,7 @@ pub(super) struct Program {
 }
 
 struct Answer {
+    failed: bool,
     /// Time from which a refusal drops the answer.
     droppable: Instant,
     keyring: DockerKeyring<Arc<Credential>>,
@@ -119,8 +120,10 @@ impl Program {
         }
     }
 
+    /// Returns the cached answer of the narrowest scope, or else the failure.
     fn cached(&self, image: &str) -> Option<Arc<Answer>> {
-        SCOPES.into_iter().find_map(|scope| self.answers.get(&scope(image).into()))
+        let cached = SCOPES.into_iter().filter_map(|scope| self.answers.get(&scope(image).into()));
+        cached.min_by_key(|answer| answer.failed)
     }
 
     async fn acquire(&self, image: &str, tenant: &Tenant) -> Result<Permit, Busy> {
@@ -154,7 +157,7 @@ impl Program {
         });
         *self.scope.lock() = scope;
         let droppable = Instant::now() + if failed { FAILED } else { AGAIN };
-        let answer = Arc::new(Answer { droppable, keyring });
+        let answer = Arc::new(Answer { failed, droppable, keyring });
         // A failure replaces no answer that came meanwhile for another image of its scope.
         if !failed || self.cached(image).is_none() {
             self.answers.put(scope(image).into(), Arc::clone(&answer), life);

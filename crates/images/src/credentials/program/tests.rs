@@ -248,6 +248,20 @@ async fn a_plugin_that_fails_fails_for_all_that_its_answers_are_good_for() {
     }
 }
 
+#[tokio::test]
+async fn a_failure_hides_no_answer_that_is_good_for_more() {
+    let dir = TestDir::new();
+    let answer = says("Global", "", &AUTH.replace("r.example.com", "*.example.com"));
+    let plugin = plugin(&dir, &format!("[ -e '{}' ] && exit 1; {answer}", dir.path("fails").display()));
+    let fails = dir.write("fails", "");
+    assert!(words(&plugin, "r.example.com/a").await.is_empty());
+    std::fs::remove_file(fails).unwrap();
+    for image in ["s.example.com/a", "r.example.com/b"] {
+        assert_eq!(words(&plugin, image).await, ["user:word"], "{image}");
+    }
+    assert_eq!(runs(&dir), 2);
+}
+
 /// A wait for other runs says nothing of a plugin.
 #[tokio::test]
 async fn a_run_that_never_began_is_no_failure() {
