@@ -231,7 +231,8 @@ impl File {
         let host =
             host_of(path).ok_or_else(|| invalid("a file is called <host>.toml or <host>:<port>.toml"))?;
         if hosts.contains(&host) {
-            return Err(invalid("another file is for the same registry"));
+            let faults = vec!["another file is for the same registry".into()];
+            return Ok(Self { faults, ..Self::default() });
         }
         let text = text(path)?;
         let given = toml::from_str(&text).map_err(|error| invalid(fault(&text, &error)));

@@ -238,6 +238,23 @@ async fn what_was_read_of_a_file_stays_in_use_until_it_is_gone() {
     assert_eq!(gone.sources.as_ref().unwrap().of_plugins("p.b/x").count(), 0);
 }
 
+/// Nor is its old credential tried, of which a replica that starts later does not know.
+#[tokio::test]
+async fn a_second_file_for_a_registry_counts_no_longer() {
+    let dir = TestDir::new();
+    let entry = |user: &str| format!("user = \"{user}\"\nsecret = \"2\"");
+    let settings = CredentialSettings { directory: Some(dir.path("d")), ..Default::default() };
+    dir.write("d/index.docker.io.toml", &entry("old"));
+    let first = load(&dir, &settings, &[]).unwrap();
+    assert_eq!(of(&first, "docker.io").await, ["credentials directory old:2", "anonymous -"]);
+    dir.write("d/docker.io.toml", &entry("new"));
+    let (caller, environment) = (Caller::Service, environment(&dir));
+    let next = Credentials::load(&settings, Vec::new(), caller, &environment, Some(&first)).unwrap();
+    assert_eq!(of(&next, "docker.io").await, ["credentials directory new:2", "anonymous -"]);
+    let told: Vec<_> = next.faults().iter().map(|fault| (&*fault.cause, fault.kept)).collect();
+    assert_eq!(told, [("another file is for the same registry", false)]);
+}
+
 #[tokio::test]
 async fn pull_secrets_need_a_cluster() {
     let of = |caller| {
