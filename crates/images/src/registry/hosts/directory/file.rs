@@ -1,7 +1,7 @@
 //! A `hosts.toml`: its keys, and the settings of each host.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::slice;
@@ -40,7 +40,8 @@ struct Keys {
     ca: Option<OneOrMany<PathBuf>>,
     client: Option<OneOrMany<Identity>>,
     skip_verify: Option<bool>,
-    header: HashMap<Spanned<String>, OneOrMany<String>>,
+    /// In Go's order: names that differ in case alone are all sent.
+    header: BTreeMap<Spanned<String>, OneOrMany<String>>,
     override_path: bool,
     proxy: String,
 }
@@ -190,7 +191,7 @@ impl File<'_> {
         (is_said || !tls.identities.is_empty()).then_some(tls)
     }
 
-    fn headers(&self, header: HashMap<Spanned<String>, OneOrMany<String>>) -> Result<HeaderMap, String> {
+    fn headers(&self, header: BTreeMap<Spanned<String>, OneOrMany<String>>) -> Result<HeaderMap, String> {
         let mut headers = HeaderMap::new();
         for (key, values) in header {
             let name: HeaderName = key.get_ref().parse().map_err(|_| self.fault(Some(key.span())))?;
