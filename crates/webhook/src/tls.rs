@@ -8,6 +8,7 @@ mod managed;
 mod metrics;
 mod validity;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ const POLL: Duration = Duration::from_secs(5);
 /// Number of failed readings in a row after which files that cannot be read are reported.
 const MISSING: u32 = 3;
 const AWAITED: &str = "its files are not there yet; `tolerarch certificates` issues it";
+const UNUSABLE: &str = "its files cannot be used; the log says why";
 
 /// Provider of the files of the serving certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -110,10 +112,7 @@ impl ServingCertificate {
         };
         match read(&watch.files).and_then(|content| watch.take(content)) {
             Ok(_) => {}
-            Err(error) if mode == TlsMode::Managed => {
-                watch.state.set(State::Starting(AWAITED));
-                tracing::info!(%error, "waiting for the serving certificate, which `tolerarch certificates` issues");
-            }
+            Err(error) if mode == TlsMode::Managed => watch.refuse(&error),
             Err(error) => return Err(error),
         }
         watch.verify();
@@ -231,18 +230,31 @@ impl CertificateWatch {
                 self.state.set(State::Healthy);
                 tracing::info!(expiry = date(seconds(expiry)), "serving certificate reloaded");
             }
-            Err(error) => {
-                if self.served.current().is_some() {
-                    self.state.set(State::Degraded(match error {
-                        CertificateError::Read { .. } => "its files cannot be read; the one in use goes on",
-                        CertificateError::Content { .. } | CertificateError::Pair { .. } => {
-                            "its files are not valid; the one in use goes on"
-                        }
-                    }));
-                }
-                let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::error!(%error, cause, "new serving certificate cannot be used; the old one stays");
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    /// Reports why the files cannot be used.
+    fn refuse(&self, error: &CertificateError) {
+        let is_absent =
+            matches!(error, CertificateError::Read { cause, .. } if cause.kind() == ErrorKind::NotFound);
+        let state = match error {
+            _ if self.served.current().is_none() => {
+                State::Starting(if is_absent { AWAITED } else { UNUSABLE })
             }
+            CertificateError::Read { .. } => {
+                State::Degraded("its files cannot be read; the one in use goes on")
+            }
+            CertificateError::Content { .. } | CertificateError::Pair { .. } => {
+                State::Degraded("its files are not valid; the one in use goes on")
+            }
+        };
+        self.state.set(state);
+        let cause = std::error::Error::source(error).map(ToString::to_string);
+        if state == State::Starting(AWAITED) {
+            tracing::info!(%error, cause, "waiting for the serving certificate, which `tolerarch certificates` issues");
+        } else {
+            tracing::error!(%error, cause, "the serving certificate cannot be taken from its files; one in use goes on");
         }
     }
 }

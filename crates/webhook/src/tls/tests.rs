@@ -186,14 +186,14 @@ async fn only_a_managed_first_pair_may_come_later() {
         ServingCertificate::load(files(dir.path()), TlsMode::Managed, None, counts).unwrap();
     for _ in 0..2 * MISSING {
         watch.look().await;
-        assert!(matches!(watch.state.get(), State::Starting(_)));
+        assert_eq!(watch.state.get(), State::Starting(AWAITED));
     }
     assert_eq!(reloads(&metrics, "failure"), 0, "waiting is no failure");
     std::fs::write(dir.path().join("tls.crt"), &leaf.cert_pem).unwrap();
     std::fs::write(dir.path().join("tls.key"), &other.key_pem).unwrap();
     watch.look().await;
     assert_eq!(reloads(&metrics, "failure"), 1);
-    assert!(matches!(watch.state.get(), State::Starting(_)));
+    assert_eq!(watch.state.get(), State::Starting(UNUSABLE));
     leaf.write(dir.path()).unwrap();
     watch.look().await;
     assert_eq!(watch.state.get(), State::Healthy);
