@@ -83,19 +83,19 @@ pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[Cust
         (group, kind),
         ("", "Pod") | ("admission.k8s.io", "AdmissionReview") | ("serving.knative.dev", "Revision")
     );
-    let is_foreign = !is_of_kubernetes(group);
-    let brings_pods = !is_foreign && controller(group, kind).is_some();
+    let (is_foreign, has_controller) = (!is_of_kubernetes(group), controller(group, kind).is_some());
     let templates = whole.clone().within(&|node, way| match way {
         [] if is_whole => true,
         // An object with `spec.containers` is no template as a whole: its metadata is not that of its Pods.
         [] => is_foreign && is_spec(node),
-        _ if brings_pods => node.at(&["spec", "containers"]).is_some(),
-        _ if !is_foreign || !says_what_runs(way) => false,
-        _ => is_spec(node) || node.get("spec").is_some_and(|spec| is_spec(spec) || is_template(way, spec)),
+        _ if !says_what_runs(way) => false,
+        _ if has_controller => node.at(&["spec", "containers"]).is_some(),
+        _ => is_foreign && (is_spec(node) || node.get("spec").is_some_and(is_spec)),
     });
     let mut images = whole.within(&|node, way| is_foreign && says_what_runs(way) && is_image(node, way));
     images.retain(|image| !templates.iter().any(|template| image.is_run_by(template)));
-    let sought = brings_pods.then(|| "Pod template with containers, such as spec.template".to_owned());
+    let sought = (has_controller && !is_foreign)
+        .then(|| "Pod template with containers, such as spec.template".to_owned());
     Pods { sought, templates, images }
 }
 
@@ -118,12 +118,6 @@ pub(super) fn controller<'k>(group: &str, kind: &'k str) -> Option<&'k str> {
 fn says_what_runs(way: &[Step<'_>]) -> bool {
     !matches!(way, [Step::Member("metadata" | "status"), ..])
         && !way.contains(&Step::Member("openAPIV3Schema"))
-}
-
-/// Returns whether a part is named template and has containers with images, valid or not: invalid ones are reported.
-fn is_template(way: &[Step<'_>], spec: &Node) -> bool {
-    let is_so_named = |name: &str| name == "template" || name.ends_with("Template");
-    matches!(way.last(), Some(Step::Member(name)) if is_so_named(name)) && names_images(spec)
 }
 
 /// Returns whether the spec has containers, each of which names an image.

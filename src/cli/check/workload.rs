@@ -165,7 +165,8 @@ impl Contents {
         let Pods { sought, templates, images } = kinds::pods(node, group, kind, custom);
         let given = match (group, kind) {
             ("", "Pod") => Given::Pod,
-            ("admission.k8s.io", "AdmissionReview") => Given::Review,
+            // By a path of the command line it is an object like others.
+            ("admission.k8s.io", "AdmissionReview") if sought.is_none() => Given::Review,
             _ => Given::Template { owner: kinds::controller(group, kind).unwrap_or(kind).to_owned() },
         };
         let (namespace, name) = identity(node, &given);
