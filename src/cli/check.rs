@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use futures_util::stream::{self, StreamExt};
 
 use super::output::{columns, document, print, tell};
@@ -40,9 +40,9 @@ pub(super) struct Check {
     /// A file of YAML or JSON documents, a directory of such files, or - for standard input; may be repeated
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     file: Vec<PathBuf>,
-    /// A file without -f, which is refused with a hint
-    #[arg(hide = true, value_name = "FILE", value_parser = by_flag)]
-    _stray: Option<String>,
+    /// Files without -f, which are refused with a hint
+    #[arg(hide = true, value_name = "FILE", value_parser = by_flag, value_hint = ValueHint::Other)]
+    _stray: Vec<String>,
     /// How the result is written: aligned columns, one JSON document, or the JSON patches alone, one a line
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,

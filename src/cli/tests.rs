@@ -31,11 +31,15 @@ fn help_fits_a_terminal_and_has_an_example() {
 
 #[test]
 fn a_file_without_its_flag_is_refused_with_a_hint() {
-    for arguments in [&["web.yaml"][..], &["-f", "a.yaml", "web.yaml"]] {
+    for arguments in
+        [&["web.yaml"][..], &["-f", "a.yaml", "web.yaml"], &["-f", "a.yaml", "web.yaml", "c.yaml"]]
+    {
         let error = Cli::command().try_get_matches_from([&["tolerarch", "check"][..], arguments].concat());
         let error = error.unwrap_err();
         assert!(
-            error.to_string().contains("'web.yaml' for '[FILE]': files are named by -f: check -f web.yaml"),
+            error
+                .to_string()
+                .contains("'web.yaml' for '[FILE]...': files are named by -f: check -f web.yaml"),
             "{error}"
         );
         assert_eq!(error.exit_code(), 2);
