@@ -210,7 +210,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 fn step(key: &str) -> String {
-    let plain = key.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let plain = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if plain { key.to_owned() } else { format!("[{}]", quoted(key)) }
 }
 

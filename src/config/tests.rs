@@ -292,6 +292,8 @@ fn refuses_what_could_not_work() {
         ("registries: {hosts: {a.b/c: {}}}", "no registry host"),
         ("registries: {hosts: []}", "expected a section"),
         ("registries: {private: [https://a.b]}", "expected a pattern of images"),
+        ("registries: {private: ['a[0].b']}", "write one pattern for each host"),
+        ("lookup: {'': 1}", "lookup[\"\"]"),
         ("credentials: {pullSecrets: 'yes'}", "expected true or false"),
         ("credentials: {dockerConfigs: /config.json}", "expected a list"),
         ("credentials: {providers: {binDirectory: /bin}}", "known are config, binDir"),

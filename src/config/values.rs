@@ -16,7 +16,7 @@ use super::shape::{Content, Domain, Shape, Slot, Value};
 use tolerarch_core::image::{PlatformSet, canonical_name};
 use tolerarch_core::pod::is_label_value;
 use tolerarch_core::policy::{Mode, PlacementRules};
-use tolerarch_images::credentials::ImagePattern;
+use tolerarch_images::credentials::{ImagePattern, PatternError};
 use tolerarch_kubernetes::cluster::ObjectName;
 
 type Read<T> = Box<dyn Fn(&str) -> Option<T>>;
@@ -211,10 +211,14 @@ impl Scalar for ImagePattern {
     fn kind() -> Kind<Self> {
         Kind::new(
             "a pattern of images such as *.dkr.ecr.*.amazonaws.com or registry.example.com:5000/team, without https://",
-            json!({"type": "string", "pattern": r"^[^/:@?#\s][^@?#\s]*$", "examples": ["*.dkr.ecr.*.amazonaws.com"]}),
+            json!({"type": "string", "pattern": r"^[^/:@?#\s\[\\][^/@?#\s\[\\]*(/[^@?#\s]*)?$", "examples": ["*.dkr.ecr.*.amazonaws.com"]}),
             |text| canonical_name(text).parse().ok(),
             |pattern: &Self| json!(pattern.as_str()),
         )
+        .hinting(|text| {
+            let fault = canonical_name(text).parse::<Self>().err();
+            fault.filter(|fault| *fault == PatternError::Class).map(|fault| fault.to_string())
+        })
     }
 }
 
