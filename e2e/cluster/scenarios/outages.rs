@@ -113,6 +113,8 @@ fn was_killed(replica: &Pod) -> bool {
 }
 
 /// What a kubelet does about a full disk: it evicts Pods and takes no more. Here it is told that a disk is full with anything on it.
+/// Pods get one second to end (`immediateEvictionGracePeriodSeconds` in kubelet's eviction_manager.go), and a kube-proxy takes up
+/// what has changed once a second: on a busy machine the API server may still call a replica that is gone.
 pub(crate) async fn creations_go_on_while_the_disk_of_a_node_is_full(cluster: &Cluster) {
     roll_out(cluster).await;
     let [_, node] = cluster.node_names();
@@ -146,7 +148,8 @@ pub(crate) async fn creations_go_on_while_the_disk_of_a_node_is_full(cluster: &C
         set("0%").await;
     };
     let (creations, longest) = create_during(cluster, full).await;
-    assert_eq!(unchanged(&creations, longest, PATIENCE), 0);
+    let unchanged = unchanged(&creations, longest, PATIENCE);
+    assert!(unchanged <= HELD_UP, "{unchanged}");
     assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
 }
 
