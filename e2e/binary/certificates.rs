@@ -126,9 +126,8 @@ async fn a_new_pair_that_cannot_be_used_changes_nothing() {
         let (old, expiry) = (served(&program).await, program.metric(EXPIRY).await);
 
         program.mount.swap(&bad);
-        let line = program
-            .logged("the serving certificate cannot be taken from its files; one in use goes on")
-            .await;
+        let line =
+            program.logged("files of the serving certificate cannot be used; one in use goes on").await;
         let error = line["error"].as_str().unwrap();
         assert!(error.contains("tls.crt:") || error.contains("tls.key:"), "{what}: {line}");
         assert_eq!(served(&program).await, old, "{what}");

@@ -254,7 +254,7 @@ impl CertificateWatch {
         if state == State::Starting(AWAITED) {
             tracing::info!(%error, cause, "waiting for the serving certificate, which `tolerarch certificates` issues");
         } else {
-            tracing::error!(%error, cause, "the serving certificate cannot be taken from its files; one in use goes on");
+            tracing::error!(%error, cause, "files of the serving certificate cannot be used; one in use goes on");
         }
     }
 }
