@@ -33,6 +33,7 @@ pub use trace::Traces;
 use crate::credentials::Credentials;
 use auth::Tokens;
 pub(crate) use client::Pull;
+pub(crate) use error::FaultScope;
 use hosts::{Hosts, HostsDirectory};
 use net::{Connector, NameResolver, TlsSettings, Transport};
 use tolerarch_core::image::{ImageRef, PlatformSet};

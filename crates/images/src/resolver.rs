@@ -11,6 +11,7 @@ mod metrics;
 mod request;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
+mod throttling;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::registry::{Allowances, Digest, Registry};
 use crate::shared_cache::SharedCache;
 use cache::{Cache, Cached, Millis};
 use circuit::PROBE_PATIENCE;
-use host::{Hosts, PATIENCE};
+use host::Hosts;
 use lookup::{Fetcher, Job};
 use metrics::LookupResult;
 use request::{FlightKey, Request};
@@ -254,9 +255,11 @@ impl Resolver {
         let Self { fetcher, flights, hosts, limit, .. } = self;
         let host = hosts.get(request.image.host());
         let access = hosts.access(request, tenant);
-        // No API server waits for the operator: a late answer is better than none.
-        let is_impatient = *tenant != Tenant::Operator && host.is_unresponsive(access);
-        let patience = if is_impatient { PATIENCE } else { Duration::MAX };
+        let patience = match tenant {
+            Tenant::Namespace(_) => host.patience(access),
+            // No API server waits for the operator: a late answer is better than none.
+            Tenant::Operator => Duration::MAX,
+        };
         let patience = (patience, LookupError::BudgetExceeded);
         let key = (Some(tenant.clone()), request.key());
         if let Some(flight) = flights.get(&key) {
@@ -304,8 +307,8 @@ impl Resolver {
                 job.host.lookup_joined(job.access);
             }
             match flight.await {
-                // The circuit is open for the tenant that began the request, but maybe not for this one.
-                Ok(Err(LookupError::CircuitOpen)) if joined => {}
+                // The tenant that began the request may not ask the registry now, but maybe this one may.
+                Ok(Err(LookupError::CircuitOpen | LookupError::Throttled)) if joined => {}
                 outcome => {
                     if joined {
                         fetcher.metrics.looked_up(job.image.host(), LookupResult::Joined);

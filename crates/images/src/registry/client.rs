@@ -2,6 +2,7 @@
 //! With a token or a password where an endpoint demands one, and over redirects.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use http::StatusCode;
 use tokio::time::{Duration, timeout};
@@ -31,6 +32,8 @@ pub(crate) struct Pull<'a> {
     /// Credential for the image's own registry, and for no other.
     pub(crate) credential: Option<&'a Credential>,
     pub(crate) of_pod: bool,
+    /// Set once the image's own registry redirects a request to another server.
+    pub(crate) is_redirected: &'a AtomicBool,
 }
 
 impl Registry {
@@ -104,7 +107,7 @@ impl Registry {
     async fn authorised<'e>(
         &self,
         endpoint: &'e Endpoint,
-        pull: Pull<'_>,
+        pull: Pull<'e>,
         kind: RequestKind,
         reference: &str,
     ) -> Result<(HttpResponse, Route<'e>), Error> {
@@ -126,7 +129,8 @@ impl Registry {
         let asked = async {
             let (mut sent, mut refusals) = (tokens.remembered(token).await?, 0);
             loop {
-                let mut route = Route::new(endpoint, kind, url.clone(), is_tag(reference));
+                let is_redirected = is_own.then_some(pull.is_redirected);
+                let mut route = Route::new(endpoint, kind, url.clone(), is_tag(reference), is_redirected);
                 let response = route.follow(transport, hosts, sent.as_ref()).await?;
                 let is_refused = response.status == StatusCode::UNAUTHORIZED && !route.is_cross_origin;
                 let next = match (is_refused, refusals, &sent) {

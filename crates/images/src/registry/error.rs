@@ -6,6 +6,15 @@ use std::time::Duration;
 use super::manifest::ManifestError;
 use tolerarch_core::image::PlatformSet;
 
+/// Part of a registry that a fault shows to have failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultScope {
+    /// The registry did not answer.
+    Registry,
+    /// The registry answered with a redirect, whose target failed: a repository's owner may choose the target.
+    Repository,
+}
+
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// 404: no such repository or manifest, or none that the credential may see.
@@ -62,11 +71,29 @@ impl Error {
         }
     }
 
-    /// Returns whether the registry failed, which counts for its circuit. A registry that gave an index works.
+    /// Returns whether a server failed: no answer in time, no connection, a status of 500 or above. An entry of an index
+    /// that fails is no fault, as a registry that gave the index works.
     pub(crate) fn is_fault(&self) -> bool {
-        use Error::{Closed, NoConnection, Partly, Timeout, Unreachable};
-        let is_fault = matches!(self.cause(), Timeout | NoConnection(_) | Closed(_) | Unreachable(_));
-        is_fault && !matches!(self, Partly { .. })
+        self.fault_scope().is_some()
+    }
+
+    /// Returns what a fault counts against; `None` if there is none.
+    pub(crate) fn fault_scope(&self) -> Option<FaultScope> {
+        use Error::{Closed, NoConnection, Redirected, Timeout, Unreachable};
+        match self {
+            Timeout | NoConnection(_) | Closed(_) | Unreachable(_) => Some(FaultScope::Registry),
+            Redirected { cause, .. } => cause.fault_scope().map(|_| FaultScope::Repository),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the target of a redirect failed, and not the registry.
+    pub(crate) fn is_of_redirect(&self) -> bool {
+        match self {
+            Self::Redirected { .. } => true,
+            Self::Partly { cause, .. } => cause.is_of_redirect(),
+            _ => false,
+        }
     }
 
     /// Returns whether the registry gave a definite answer about the image.

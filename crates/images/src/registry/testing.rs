@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
 
+use std::sync::atomic::AtomicBool;
+
 use super::{
     AddressGuard, Digest, Error, Found, HostSettings, Pull, Registry, RegistryMetrics, Settings, TrustError,
     Verified,
@@ -33,7 +35,7 @@ impl Registry {
 
     /// Finds an image with a credential of the operator.
     pub async fn fetch(&self, image: &ImageRef, credential: Option<&Credential>) -> Result<Found, Error> {
-        self.find(Pull { image, credential, of_pod: false }).await
+        self.find(Pull { image, credential, of_pod: false, is_redirected: &AtomicBool::new(false) }).await
     }
 
     /// Resolves a tag with a credential of the operator.
@@ -42,6 +44,6 @@ impl Registry {
         image: &ImageRef,
         credential: Option<&Credential>,
     ) -> Result<Option<Digest>, Error> {
-        self.resolve(Pull { image, credential, of_pod: false }).await
+        self.resolve(Pull { image, credential, of_pod: false, is_redirected: &AtomicBool::new(false) }).await
     }
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::{Duration, Instant};
 
 use super::metrics::{PLATFORMS, ResolverMetrics, TAG};
+use super::throttling::Pauses;
 use crate::credentials::CredentialId;
 use crate::registry::{Digest, Error, Found};
 use crate::ttl_cache::Weight;
@@ -238,7 +239,7 @@ impl Cache {
         let life = match why {
             LookupError::NotFound => settings.not_found,
             LookupError::Denied => settings.denied,
-            LookupError::Throttled => self.throttle(error),
+            LookupError::Throttled => self.pauses(error).repository,
             LookupError::Timeout => settings.timeout,
             LookupError::BadManifest => settings.bad_manifest,
             _ => settings.unreachable,
@@ -257,10 +258,14 @@ impl Cache {
         self.put_tag(image, access, tag);
     }
 
-    /// Returns the time for which a registry that throttles gets no requests.
-    pub(super) fn throttle(&self, error: &Error) -> Duration {
-        let Error::Throttled(Some(retry_after)) = error.cause() else { return self.settings.throttled };
-        self.settings.throttled.max((*retry_after).min(RETRY_AFTER_MAX))
+    /// Returns for how long a 429 pauses its repository, which `Retry-After` may prolong, and the registry.
+    pub(super) fn pauses(&self, error: &Error) -> Pauses {
+        let registry = self.settings.throttled;
+        let repository = match error.cause() {
+            Error::Throttled(Some(retry_after)) => registry.max((*retry_after).min(RETRY_AFTER_MAX)),
+            _ => registry,
+        };
+        Pauses { repository, registry }
     }
 
     /// Returns the good answer that may be served while the registry fails.

@@ -1,13 +1,16 @@
-//! Circuit breaker of one registry. Failures of several images without any answer in between open their repository's
-//! circuit, those of several repositories the registry's. If half-open, it admits one probe per namespace at a time.
-//! Pods name the images, so one tenant may cause the failures: those of one namespace open a circuit for that namespace
-//! only. Those of two open the circuit once for all others; then a namespace may probe until a lookup of it fails.
+//! Circuit breaker of one registry, for each namespace apart. Failures of several images of a repository without any
+//! answer in between open the repository's circuit, those of several repositories the registry's. An answer to anyone
+//! closes it. If half-open, the circuit admits one probe at a time. Pure: the caller says what time it is.
+//!
+//! Pods name the images, so a tenant may cause any number of failures. A namespace is therefore refused because of its
+//! own failures only; whether a registry that fails for others fails for it as well, it finds out by its own lookups.
 
 use std::collections::HashSet;
 
 use tokio::time::{Duration, Instant};
 
 use super::request::Access;
+use crate::registry::FaultScope;
 
 /// Failures in a row that open a circuit: images of a repository; repositories of a registry.
 pub(super) const FAILURES: usize = 3;
@@ -17,10 +20,11 @@ pub(super) const OPEN: Duration = Duration::from_secs(3);
 /// Timeout of a probe, and the maximal wait of the probe's Pod.
 pub(super) const PROBE_TIME: Duration = Duration::from_secs(3);
 pub(super) const PROBE_PATIENCE: Duration = Duration::from_millis(400);
-/// Maximal number of failures kept of one registry, the latest ones: at most 4 KiB per registry, 16 MiB in all.
-const FAULTS: usize = 32;
-/// Maximal number of failures kept of one namespace: enough to open the registry's circuit and those of two
-/// repositories, and few enough to leave room for other namespaces.
+/// Maximum number of failures kept of one registry, the latest ones: 20 KiB. They suffice for the circuits of 32 to 85
+/// namespaces at a time; those whose failures are dropped go on with their lookups.
+const FAULTS: usize = 256;
+/// Maximum number of failures kept of one namespace at one registry, enough to open the registry's circuit and those of
+/// two repositories: 640 bytes, and 2.6 MiB for a namespace whose images fail at 4,096 registries.
 const FAULTS_OF_NAMESPACE: usize = 8;
 
 /// Repository of a circuit; `None` for the circuit of the whole registry.
@@ -32,8 +36,6 @@ pub(super) struct Faults(Vec<Fault>);
 
 struct Fault {
     access: Access,
-    /// Times of the first failure since the registry's last answer, and of the last failure.
-    since: Instant,
     at: Instant,
     /// True while there was no answer since: in the fault's repository, and in the whole registry.
     repository_silent: bool,
@@ -46,52 +48,63 @@ impl Faults {
         self.0.iter().any(|fault| fault.is_of(access))
     }
 
+    /// Records an answer to a lookup.
     pub(super) fn answered(&mut self, access: Access) {
         self.0.retain(|fault| !fault.is_of(access));
+        self.registry_answered();
         for fault in &mut self.0 {
             fault.repository_silent &= fault.access.repository != access.repository;
+        }
+    }
+
+    /// Records that the registry answered, though not with what was looked up: for no namespace it is silent.
+    pub(super) fn registry_answered(&mut self) {
+        for fault in &mut self.0 {
             fault.registry_silent = false;
         }
     }
 
-    pub(super) fn add(&mut self, access: Access) {
-        let (own, now) = (access.namespace, Instant::now());
-        let known = self.0.iter().position(|fault| fault.access.namespace == own && fault.is_of(access));
-        let known = known.map(|place| self.0.remove(place)).filter(|known| known.registry_silent);
-        let of_own = self.0.iter().filter(|fault| fault.access.namespace == own).count();
-        let oldest = match of_own {
-            FAULTS_OF_NAMESPACE.. => self.0.iter().position(|fault| fault.access.namespace == own),
-            _ => (self.0.len() == FAULTS).then_some(0),
-        };
-        if let Some(oldest) = oldest {
-            self.0.remove(oldest);
+    /// Records a failed lookup.
+    pub(super) fn add(&mut self, access: Access, scope: FaultScope, now: Instant) {
+        let namespace = access.namespace;
+        self.0.retain(|fault| fault.access.namespace != namespace || !fault.is_of(access));
+        if self.of(namespace).count() >= FAULTS_OF_NAMESPACE {
+            if let Some(oldest) = self.0.iter().position(|fault| fault.access.namespace == namespace) {
+                self.0.remove(oldest);
+            }
+        } else if self.0.len() >= FAULTS {
+            self.0.remove(0);
         }
-        let since = known.map_or(now, |known| known.since);
-        self.0.push(Fault { access, since, at: now, repository_silent: true, registry_silent: true });
+        self.0.push(Fault {
+            access,
+            at: now,
+            repository_silent: true,
+            registry_silent: scope == FaultScope::Registry,
+        });
     }
 
     /// Returns when a circuit of this namespace becomes half-open; `None` if the circuit is closed.
     pub(super) fn open_until(&self, scope: Scope, namespace: u64) -> Option<Instant> {
-        let counts = |fault: &&Fault| match scope {
-            None => fault.registry_silent,
-            Some(repository) => fault.repository_silent && fault.access.repository == repository,
-        };
-        // Parts of which several have to fail: repositories of a registry, images of a repository.
-        let part = |fault: &&Fault| scope.map_or(fault.access.repository, |_| fault.access.image);
-        let mut faults: Vec<&Fault> = self.0.iter().filter(counts).collect();
-        faults.sort_by_key(|fault| fault.since);
-        let own = || faults.iter().filter(|fault| fault.access.namespace == namespace);
-        let failed = own().map(|fault| fault.at).max();
-        let by_own = failed.filter(|_| own().map(part).collect::<HashSet<_>>().len() >= FAILURES);
-        let (mut parts, mut namespaces) = (HashSet::new(), HashSet::new());
-        // The fault that completed the number, with several namespaces among them.
-        let by_all = faults.iter().find(|fault| {
-            parts.insert(part(fault));
-            namespaces.insert(fault.access.namespace);
-            parts.len() >= FAILURES && namespaces.len() > 1
-        });
-        let by_all = by_all.map(|fault| fault.since.max(failed.unwrap_or(fault.since)));
-        by_all.or(by_own).map(|opened| opened + OPEN)
+        let mut failed = HashSet::new();
+        let mut last = None;
+        for fault in self.of(namespace) {
+            let is_counted = match scope {
+                None => fault.registry_silent,
+                Some(repository) => fault.repository_silent && fault.access.repository == repository,
+            };
+            if is_counted {
+                failed.insert(scope.map_or(fault.access.repository, |_| fault.access.image));
+                last = last.max(Some(fault.at));
+            }
+        }
+        if failed.len() < FAILURES {
+            return None;
+        }
+        last.map(|last| last + OPEN)
+    }
+
+    fn of(&self, namespace: u64) -> impl Iterator<Item = &Fault> {
+        self.0.iter().filter(move |fault| fault.access.namespace == namespace)
     }
 }
 
@@ -103,3 +116,6 @@ impl Fault {
         self.access.image == access.image && alike
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Isolates registries from each other: each has a circuit breaker, and a pause while it throttles.
+//! Isolates registries from each other: each has a circuit breaker, and pauses while it throttles.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -9,10 +9,12 @@ use quick_cache::sync::Cache as Bounded;
 use tokio::time::{Duration, Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::circuit::{FAILURES, Faults, Scope};
+use super::circuit::{FAILURES, Faults, OPEN, PROBE_PATIENCE, Scope};
 use super::metrics::ResolverMetrics;
 use super::request::{Access, Request};
+use super::throttling::{Pauses, Throttler, Throttling};
 use crate::credentials::CredentialId;
+use crate::registry::FaultScope;
 use tolerarch_core::image::LookupError;
 use tolerarch_support::concurrency::Tenant;
 use tolerarch_support::metrics::{Counted, counted};
@@ -23,14 +25,13 @@ const HOSTS: usize = 4096;
 /// Time for which a registry that does not support HEAD requests gets none.
 const LACKS_HEAD: Duration = Duration::from_secs(600);
 /// Time without an answer after which a registry counts as silent. From then on no Pod waits longer than this, until
-/// the registry answers. Lookups at a healthy registry take 300 to 700 ms at a round-trip time of 40 ms.
+/// the registry answers, and no longer than [`PROBE_PATIENCE`] for a registry that is silent for [`OPEN`]. Lookups at a
+/// healthy registry take 300 to 700 ms at a round-trip time of 40 ms.
 pub(super) const PATIENCE: Duration = Duration::from_millis(750);
 /// Time without another lookup after which a failure or silence says nothing about the registry any more.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(60);
 /// Number of namespaces without an answer that show a registry to be silent: one alone may have caused its silence.
 const SILENT: usize = 2;
-/// Maximal number of credentials of one host whose pauses are kept.
-const ACCOUNTS: usize = 64;
 
 pub(super) struct Hosts {
     hosts: Bounded<String, Arc<Host>>,
@@ -53,14 +54,13 @@ struct State {
     faults: Faults,
     /// Probes by the namespace and the circuit.
     probes: HashMap<(u64, Scope), Weak<()>>,
-    /// Set while the registry's own circuit is open.
+    /// Set while the circuit of the registry is open for any namespace.
     open: Option<Counted>,
     /// Set from a failure until the registry's next answer.
     failing: Option<Counted>,
     /// Task that closes the circuit if no Pod needs the registry any more.
     unused: Option<AbortOnDropHandle<()>>,
-    /// Ends of the pauses of a registry that throttles: limits are per account, or per address for anonymous access.
-    pauses: HashMap<CredentialId, Instant>,
+    throttling: Throttling,
     lacks_head: Option<Instant>,
     /// Namespaces whose lookups have had no answer. An answer to any namespace clears them all.
     silent: HashMap<u64, Silence>,
@@ -77,8 +77,8 @@ impl Silence {
         self.last.elapsed() >= FORGOTTEN
     }
 
-    fn is_late(&self) -> bool {
-        self.since.elapsed() >= PATIENCE && !self.is_over()
+    fn is_late(&self, time: Duration) -> bool {
+        self.since.elapsed() >= time && !self.is_over()
     }
 }
 
@@ -129,12 +129,19 @@ impl Host {
         self.state.lock().silent.remove(&access.namespace);
     }
 
-    /// Returns whether Pods of this namespace wait [`PATIENCE`] only: a silent registry, or a failed last lookup.
-    pub(super) fn is_unresponsive(&self, access: Access) -> bool {
+    /// Returns how long a Pod of this namespace waits for a lookup at most.
+    pub(super) fn patience(&self, access: Access) -> Duration {
         let state = self.state.lock();
-        let is_late = state.silent.get(&access.namespace).is_some_and(Silence::is_late);
-        let are_late = state.silent.values().filter(|silence| silence.is_late()).count() == SILENT;
-        is_late || are_late || state.faults.has(access)
+        let is_silent_for_all =
+            |time| state.silent.values().filter(|silence| silence.is_late(time)).count() == SILENT;
+        if is_silent_for_all(OPEN) {
+            return PROBE_PATIENCE;
+        }
+        let is_silent = state.silent.get(&access.namespace).is_some_and(|silence| silence.is_late(PATIENCE));
+        if is_silent || is_silent_for_all(PATIENCE) || state.faults.has(access) {
+            return PATIENCE;
+        }
+        Duration::MAX
     }
 
     /// Admits a lookup if the registry may be queried; as a probe where a circuit is half-open.
@@ -158,27 +165,45 @@ impl Host {
         state.silent.clear();
         state.faults.answered(access);
         state.probes.retain(|(_, scope), _| scope.is_some_and(|scope| scope != access.repository));
-        (state.unused, state.failing) = (None, None);
-        if state.open.take().is_some() {
-            tracing::info!(registry = &*self.name, "circuit closed");
-        }
+        state.failing = None;
+        self.close(&mut state);
     }
 
-    /// Records that the registry failed: no answer in time, no connection, a status of 500 or above.
-    pub(super) fn failed(self: &Arc<Self>, access: Access, is_probe: bool) {
+    /// Records that the registry answered a lookup with an image.
+    pub(super) fn succeeded(&self, access: Access) {
+        self.answered(access);
+        self.state.lock().throttling.answered(access, Instant::now());
+    }
+
+    /// Records a failed lookup: no answer in time, no connection, a status of 500 or above.
+    pub(super) fn failed(self: &Arc<Self>, access: Access, scope: FaultScope, is_probe: bool) {
         let mut state = self.state.lock();
         state.failing.get_or_insert_with(|| counted(&self.metrics.hosts.get(&self.name).failing));
+        if scope == FaultScope::Repository {
+            state.faults.registry_answered();
+            self.close(&mut state);
+        }
         // Lookups that began before the circuit opened do not keep it open.
         if !is_probe && state.open_until(access).is_some() {
             return;
         }
-        state.faults.add(access);
+        state.faults.add(access, scope, Instant::now());
         if state.open.is_none() && state.faults.open_until(None, access.namespace).is_some() {
             state.open = Some(counted(&self.metrics.hosts.get(&self.name).circuits_open));
             tracing::warn!(registry = &*self.name, repositories = FAILURES, "circuit opened");
         }
-        let unused = || tokio::spawn(Self::close_unused(Arc::downgrade(self)));
-        state.unused = state.open.is_some().then(unused).map(AbortOnDropHandle::new);
+        if state.open.is_some() {
+            let unused = tokio::spawn(Self::close_unused(Arc::downgrade(self)));
+            state.unused = Some(AbortOnDropHandle::new(unused));
+        }
+    }
+
+    /// Records that the circuit of the registry is closed for every namespace.
+    fn close(&self, state: &mut State) {
+        state.unused = None;
+        if state.open.take().is_some() {
+            tracing::info!(registry = &*self.name, "circuit closed");
+        }
     }
 
     /// Closes the circuit after a minute without a failing lookup: no Pod needs the registry, so no lookup probes it.
@@ -186,20 +211,15 @@ impl Host {
         sleep(FORGOTTEN).await;
         if let Some(host) = host.upgrade() {
             let mut state = host.state.lock();
-            (state.faults, state.probes, state.open) = Default::default();
+            state.faults = Faults::default();
+            state.probes = HashMap::new();
+            state.open = None;
         }
     }
 
-    /// Records that the registry throttles, which holds for this credential.
-    pub(super) fn pause(&self, access: Access, pause: Duration) {
-        let (now, mut state) = (Instant::now(), self.state.lock());
-        state.pauses.retain(|_, until| now < *until);
-        // However many credentials there are, the pause of anonymous access is kept.
-        let is_anonymous = access.credential == CredentialId::ANONYMOUS;
-        if is_anonymous || state.pauses.len() < ACCOUNTS || state.pauses.contains_key(&access.credential) {
-            let until = state.pauses.entry(access.credential).or_insert(now);
-            *until = (now + pause).max(*until);
-        }
+    /// Records a 429 to a lookup.
+    pub(super) fn throttled(&self, access: Access, throttler: Throttler, pauses: Pauses) {
+        self.state.lock().throttling.add(access, throttler, pauses, Instant::now());
     }
 
     pub(super) fn answers_head(&self) -> bool {
@@ -215,8 +235,8 @@ impl Host {
 impl State {
     /// Checks whether a lookup may begin right now; with a scope, as a probe of that circuit, which is half-open.
     fn permission(&self, access: Access) -> Result<Option<Scope>, LookupError> {
-        let (now, pause) = (Instant::now(), self.pauses.get(&access.credential));
-        if pause.is_some_and(|until| now < *until) {
+        let now = Instant::now();
+        if self.throttling.applies_to(access, now) {
             return Err(LookupError::Throttled);
         }
         let Some((scope, until)) = self.open_until(access) else { return Ok(None) };

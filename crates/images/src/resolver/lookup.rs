@@ -4,6 +4,7 @@
 
 use std::slice::from_ref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::{Duration, Instant, timeout};
 
@@ -12,9 +13,10 @@ use super::circuit::PROBE_TIME;
 use super::host::{Host, Probe};
 use super::metrics::{LookupResult, ResolverMetrics};
 use super::request::{Access, Request, is_refusal, says_more};
+use super::throttling::Throttler;
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL};
-use crate::registry::{Digest, Error, Found, Pull, Registry};
+use crate::registry::{Digest, Error, FaultScope, Found, Pull, Registry};
 use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_support::concurrency::{Permit, Tenant};
@@ -50,6 +52,8 @@ struct Attempt<'a> {
     credential: &'static str,
     /// True if the registry has answered, be it with a refusal.
     answered: bool,
+    /// True if the registry has redirected a request to another server.
+    is_redirected: AtomicBool,
     /// Time since which the lookup waits for the registry; `None` while it waits for a credential.
     asked: Option<Instant>,
 }
@@ -117,12 +121,19 @@ impl Fetcher {
             self.metrics.looked_up(job.image.host(), LookupResult::Joined);
             return outcome;
         }
-        let mut attempt =
-            Attempt { fetcher: self, job, access: job.access, credential: "", answered: false, asked: None };
+        let mut attempt = Attempt {
+            fetcher: self,
+            job,
+            access: job.access,
+            credential: "",
+            answered: false,
+            is_redirected: AtomicBool::new(false),
+            asked: None,
+        };
         let time = self.time(job);
         match timeout(time, attempt.try_all()).await.unwrap_or_else(|_| Err(attempt.late(time))) {
             Ok(support) => {
-                job.host.answered(attempt.access);
+                job.host.succeeded(attempt.access);
                 self.metrics.looked_up(job.image.host(), LookupResult::Fetched);
                 Ok(support)
             }
@@ -162,13 +173,13 @@ impl Attempt<'_> {
         let Self { fetcher, job: job @ Job { image, host, .. }, access, credential, .. } = *self;
         trace::record(|trace| trace.error = Some(error.to_string()));
         if let Error::Throttled(_) = error.cause() {
-            host.pause(access, fetcher.cache.throttle(error));
+            let throttler =
+                if error.is_of_redirect() { Throttler::RedirectTarget } else { Throttler::Registry };
+            host.throttled(access, throttler, fetcher.cache.pauses(error));
         }
-        // A timeout after an answer is no fault of the registry: many candidates may have taken the time.
-        if !error.is_fault() || self.answered {
-            host.answered(access);
-        } else {
-            host.failed(access, job.probe.is_some());
+        match self.fault_scope(error) {
+            Some(scope) => host.failed(access, scope, job.probe.is_some()),
+            None => host.answered(access),
         }
         let why = lookup_error(error);
         // A refusal is cached already, for each candidate.
@@ -183,6 +194,20 @@ impl Attempt<'_> {
             tracing::debug!(%image, %error, credential, stale, "lookup failed");
         }
         outcome
+    }
+
+    /// Returns what the failure counts against; `None` if the registry has answered.
+    fn fault_scope(&self, error: &Error) -> Option<FaultScope> {
+        // Many candidates may have taken the time of a timeout.
+        if self.answered {
+            return None;
+        }
+        let scope = error.fault_scope()?;
+        let is_redirected = self.is_redirected.load(Ordering::Relaxed);
+        if matches!(error, Error::Timeout) && is_redirected {
+            return Some(FaultScope::Repository);
+        }
+        Some(scope)
     }
 
     async fn try_all(&mut self) -> Result<Support, Failure> {
@@ -267,7 +292,8 @@ impl Attempt<'_> {
     ) -> Result<Support, Error> {
         let (Fetcher { registry, cache, .. }, host) = (self.fetcher, &self.job.host);
         let (image, id) = (&self.job.image, candidate.id);
-        let pull = Pull { image, credential, of_pod: candidate.is_of_pod };
+        let is_redirected = &self.is_redirected;
+        let pull = Pull { image, credential, of_pod: candidate.is_of_pod, is_redirected };
         let sharing = self.fetcher.sharing();
         let share = |found: Found| {
             if let Some(shared) = sharing {

@@ -3,6 +3,8 @@
 //! the endpoint (its authorization, headers, client certificate) does not go along, and is not used again after the
 //! first hop to another origin, even if a later hop comes back.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use http::HeaderValue;
 use url::Url;
 
@@ -25,12 +27,20 @@ pub(super) struct Route<'a> {
     /// True if the route has been on HTTPS, which only digests leave, and only where the operator says so.
     is_secure: bool,
     redirects: usize,
+    /// Set once the route leaves the origin of the image's own registry.
+    is_redirected: Option<&'a AtomicBool>,
 }
 
 impl<'a> Route<'a> {
-    pub(super) fn new(endpoint: &'a Endpoint, kind: RequestKind, url: Url, by_tag: bool) -> Self {
+    pub(super) fn new(
+        endpoint: &'a Endpoint,
+        kind: RequestKind,
+        url: Url,
+        by_tag: bool,
+        is_redirected: Option<&'a AtomicBool>,
+    ) -> Self {
         let is_secure = url.scheme() == "https";
-        Self { endpoint, kind, url, by_tag, is_cross_origin: false, is_secure, redirects: 0 }
+        Self { endpoint, kind, url, by_tag, is_cross_origin: false, is_secure, redirects: 0, is_redirected }
     }
 
     /// Sends the request to the present URL, and follows redirects. The authorization is for this origin only.
@@ -51,7 +61,11 @@ impl<'a> Route<'a> {
             let next = self.next(hosts, response.header("location"));
             let next = next.map_err(|error| self.located(error))?;
             if next.origin() != self.url.origin() {
-                (authorization, self.is_cross_origin) = (None, true);
+                authorization = None;
+                self.is_cross_origin = true;
+                if let Some(is_redirected) = self.is_redirected {
+                    is_redirected.store(true, Ordering::Relaxed);
+                }
             }
             self.is_secure |= next.scheme() == "https";
             self.redirects += 1;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use testregistry::personality::{Needs, PASSWORD, PERSONALITIES, Personality, Staged, USER};
 use testregistry::{Internet, Pki, Request};
@@ -60,7 +61,9 @@ impl Play {
 
     async fn fetch(&self, target: &str, credential: Option<&Credential>) -> Result<Found, Error> {
         let image = &self.image(target);
-        self.registry.find(Pull { image, credential, of_pod: self.of_pod }).await
+        self.registry
+            .find(Pull { image, credential, of_pod: self.of_pod, is_redirected: &AtomicBool::new(false) })
+            .await
     }
 
     /// Lists the differences between the table and the personality.
@@ -79,7 +82,16 @@ impl Play {
                 }
             }
             let image = &self.image(tag);
-            match self.registry.resolve(Pull { image, credential, of_pod: self.of_pod }).await {
+            match self
+                .registry
+                .resolve(Pull {
+                    image,
+                    credential,
+                    of_pod: self.of_pod,
+                    is_redirected: &AtomicBool::new(false),
+                })
+                .await
+            {
                 Ok(None) => {}
                 Ok(Some(told)) if told == expected.digest => {}
                 other => faults.push(format!("HEAD of {tag}: {other:?}")),

@@ -1,5 +1,7 @@
 //! Realms at hosts with names: which of them get a credential, and the errors of the others.
 
+use std::sync::atomic::AtomicBool;
+
 use testregistry::Request;
 
 use super::gates::proxy;
@@ -51,7 +53,12 @@ impl Bench {
         repo.index(Some("v1"), BOTH);
         let image: ImageRef = format!("{registry}/team/app:v1").parse().unwrap();
         let credential = Credential::Basic { user: "user".into(), password: "word".to_owned().into() };
-        let pull = Pull { image: &image, credential: Some(&credential), of_pod };
+        let pull = Pull {
+            image: &image,
+            credential: Some(&credential),
+            of_pod,
+            is_redirected: &AtomicBool::new(false),
+        };
         self.client.find(pull).await.map(|found| found.support)
     }
 

@@ -1,5 +1,4 @@
 use super::*;
-use crate::resolver::circuit::OPEN;
 use tolerarch_support::metrics::Metrics;
 
 const ANONYMOUS: Access =
@@ -28,7 +27,16 @@ fn open(metrics: &Metrics) -> bool {
 }
 
 fn failed(host: &Arc<Host>, access: Access) {
-    host.failed(access, false);
+    host.failed(access, FaultScope::Registry, false);
+}
+
+fn failed_probe(host: &Arc<Host>, access: Access) {
+    host.failed(access, FaultScope::Registry, true);
+}
+
+fn throttled(host: &Host, access: Access, seconds: u64) {
+    let time = Duration::from_secs(seconds);
+    host.throttled(access, Throttler::Registry, Pauses { repository: time, registry: time });
 }
 
 /// Begins a lookup that is a probe.
@@ -80,7 +88,7 @@ async fn opens_after_failures_of_several_repositories_in_a_row_and_lets_one_prob
     tokio::time::advance(OPEN / 2).await;
     let first = probe(&host, repository(4));
     assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN, "one at a time");
-    host.failed(repository(4), true);
+    failed_probe(&host, repository(4));
     drop(first);
     assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN);
     tokio::time::advance(OPEN).await;
@@ -105,7 +113,7 @@ async fn one_repository_fails_alone() {
     tokio::time::advance(OPEN).await;
     let first = probe(&host, tag(1));
     assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
-    host.failed(tag(1), true);
+    failed_probe(&host, tag(1));
     drop(first);
     assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
     tokio::time::advance(OPEN).await;
@@ -141,41 +149,60 @@ async fn failures_of_one_namespace_open_the_circuit_for_that_one_only() {
     assert_eq!((host.permission(of(8, repository(30))), open(&metrics)), (ALLOWED, true));
     // Another namespace fails, too.
     failed(&host, of(8, repository(31)));
-    assert_eq!(host.permission(of(9, repository(30))), CIRCUIT_OPEN);
+    assert_eq!([8, 9].map(|other| host.permission(of(other, repository(30)))), [ALLOWED; 2]);
 }
 
-/// Tenants may fail as often as they like: the others find out for themselves, and no more often than the tenants fail.
+/// However often others fail, a namespace is refused only because of its own failures, and then has a probe.
 #[tokio::test(start_paused = true)]
-async fn namespaces_that_fail_cannot_keep_the_circuit_open_for_others() {
+async fn namespaces_that_fail_do_not_open_the_circuit_for_others() {
     let (host, _) = host();
-    fail(&host, 7);
-    failed(&host, of(8, repository(4)));
     for round in 0..30 {
         for namespace in [7, 8] {
-            host.failed(of(namespace, repository(40 + round)), true);
-            assert_eq!(host.permission(of(namespace, repository(50))), CIRCUIT_OPEN, "{round}");
+            for part in 0..3 {
+                failed_probe(&host, of(namespace, repository(40 + 3 * round + part)));
+            }
+            assert_eq!(host.permission(of(namespace, repository(500))), CIRCUIT_OPEN, "{round}");
         }
-        let expected = if round < 3 { CIRCUIT_OPEN } else { ALLOWED };
-        assert_eq!(host.permission(of(9, repository(50))), expected, "{round}");
+        assert_eq!(host.permission(of(9, repository(500))), ALLOWED, "{round}");
+        // The registry answers the third namespace, and fails for the two again.
+        if round % 2 == 0 {
+            host.answered(of(9, repository(500)));
+        }
         tokio::time::advance(OPEN / 3).await;
     }
-    let first = probe(&host, of(9, repository(50)));
-    let both = [9, 10].map(|namespace| host.permission(of(namespace, repository(50))));
-    assert_eq!(both, [CIRCUIT_OPEN, ALLOWED], "each namespace has a probe");
-    host.failed(of(9, repository(50)), true);
+    fail(&host, 9);
+    assert_eq!([9, 10].map(|own| host.permission(of(own, repository(500)))), [CIRCUIT_OPEN, ALLOWED]);
+    tokio::time::advance(OPEN).await;
+    let first = probe(&host, of(9, repository(500)));
+    assert_eq!(host.permission(of(9, repository(501))), CIRCUIT_OPEN, "one at a time");
+    failed_probe(&host, of(9, repository(500)));
     drop(first);
-    let both = [9, 10].map(|namespace| host.permission(of(namespace, repository(50))));
-    assert_eq!(both, [CIRCUIT_OPEN, ALLOWED], "for it the registry fails");
-    host.answered(of(10, repository(50)));
-    let all = [7, 8, 9, 10].map(|namespace| host.permission(of(namespace, repository(50))));
+    assert_eq!([9, 10].map(|own| host.permission(of(own, repository(500)))), [CIRCUIT_OPEN, ALLOWED]);
+    host.answered(of(10, repository(500)));
+    let all = [7, 8, 9, 10].map(|namespace| host.permission(of(namespace, repository(500))));
     assert_eq!(all, [ALLOWED; 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_of_redirects_that_fails_opens_no_circuit_of_the_registry() {
+    let (host, metrics) = host();
+    for failing in 0..20 {
+        host.failed(of(7, repository(failing)), FaultScope::Repository, false);
+    }
+    assert_eq!([7, 8].map(|namespace| host.permission(of(namespace, repository(30)))), [ALLOWED; 2]);
+    assert!(!open(&metrics));
+    // The registry that redirects has answered, so its circuit is closed.
+    fail(&host, 8);
+    assert!(open(&metrics));
+    host.failed(of(7, repository(20)), FaultScope::Repository, false);
+    assert_eq!((host.permission(of(8, repository(30))), open(&metrics)), (ALLOWED, false));
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_namespaces_many_failures_leave_those_of_others_known() {
     let (host, _) = host();
     fail(&host, 8);
-    (0..1000).for_each(|failing| host.failed(of(7, repository(failing)), true));
+    (0..1000).for_each(|failing| failed_probe(&host, of(7, repository(failing))));
     assert_eq!(host.permission(of(8, repository(50))), CIRCUIT_OPEN);
     host.answered(of(7, repository(0)));
     assert_eq!(host.permission(of(8, repository(50))), ALLOWED);
@@ -186,7 +213,7 @@ async fn a_circuit_that_nobody_uses_any_more_closes_by_itself() {
     let (host, metrics) = host();
     fail(&host, 0);
     tokio::time::sleep(FORGOTTEN / 2).await;
-    host.failed(repository(4), true);
+    failed_probe(&host, repository(4));
     tokio::time::sleep(FORGOTTEN - Duration::from_secs(1)).await;
     assert!(open(&metrics), "it has failed within a minute");
     tokio::time::sleep(FORGOTTEN).await;
@@ -194,37 +221,29 @@ async fn a_circuit_that_nobody_uses_any_more_closes_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pauses_and_remembers_who_has_no_head() {
+async fn pauses_what_is_throttled_and_remembers_who_has_no_head() {
     let (host, _) = host();
-    host.pause(ANONYMOUS, Duration::from_secs(7));
+    throttled(&host, repository(1), 7);
     host.disable_head();
-    assert_eq!((host.permission(ANONYMOUS), host.answers_head()), (THROTTLED, false));
+    assert_eq!([1, 2].map(|it| host.permission(repository(it))), [THROTTLED, ALLOWED]);
+    throttled(&host, repository(2), 7);
+    assert_eq!((host.permission(repository(3)), host.answers_head()), (THROTTLED, false));
     tokio::time::advance(Duration::from_secs(7)).await;
-    assert_eq!((host.permission(ANONYMOUS), host.answers_head()), (ALLOWED, false));
+    assert_eq!((host.permission(repository(1)), host.answers_head()), (ALLOWED, false));
     tokio::time::advance(LACKS_HEAD).await;
     assert!(host.answers_head());
 }
 
 #[tokio::test(start_paused = true)]
-async fn pauses_whom_it_asks_only() {
+async fn a_registry_that_throttles_others_is_asked_again_once_it_has_answered() {
     let (host, _) = host();
-    let [a, b] = ["a", "b"].map(of_pod);
-    host.pause(a, Duration::from_secs(9));
-    host.pause(a, Duration::from_secs(2));
-    assert_eq!([a, b, ANONYMOUS].map(|id| host.permission(id)), [THROTTLED, ALLOWED, ALLOWED]);
-    tokio::time::advance(Duration::from_secs(8)).await;
-    assert_eq!(host.permission(a), THROTTLED, "the longer one counts");
-    host.pause(a, Duration::from_secs(3600));
-    for number in 0..2 * ACCOUNTS {
-        host.pause(of_pod(&number.to_string()), Duration::from_secs(9));
-    }
-    assert_eq!(
-        (host.permission(a), host.state.lock().pauses.len()),
-        (THROTTLED, ACCOUNTS),
-        "the shortest go"
-    );
-    host.pause(ANONYMOUS, Duration::from_secs(1));
-    assert_eq!(host.permission(ANONYMOUS), THROTTLED, "however many there are");
+    throttled(&host, of(7, repository(1)), 60);
+    throttled(&host, of(8, repository(2)), 60);
+    assert_eq!(host.permission(of(9, repository(3))), THROTTLED);
+    host.answered(of(9, repository(3)));
+    assert_eq!(host.permission(of(9, repository(3))), THROTTLED, "it was not an image");
+    host.succeeded(of(9, repository(3)));
+    assert_eq!(host.permission(of(9, repository(3))), ALLOWED);
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,7 +260,7 @@ async fn a_pods_own_credential_opens_no_circuit_for_others() {
     }
     assert_eq!([a, b, ANONYMOUS].map(|id| host.permission(id)), [ALLOWED; 3]);
     assert!(!open(&metrics));
-    assert!(host.is_unresponsive(a) && !host.is_unresponsive(b), "it has not answered since");
+    assert_eq!([a, b].map(|of| host.patience(of)), [PATIENCE, Duration::MAX], "it has not answered since");
 }
 
 #[tokio::test]

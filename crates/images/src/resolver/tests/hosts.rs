@@ -2,30 +2,119 @@
 
 use super::isolation::tenant;
 use super::*;
-use crate::resolver::host::FORGOTTEN;
+use crate::resolver::host::{FORGOTTEN, PATIENCE};
 use crate::resolver::request::Access;
 use tokio::time::sleep;
 
 #[tokio::test]
-async fn a_registry_that_throttles_has_its_pause() {
+async fn a_repository_that_is_throttled_has_its_pause() {
     for retry_after in [Some("300"), None] {
         let bench = Bench::new().await;
         let (repo, image) = bench.multi("app");
         let (_, other) = bench.multi("other");
-        let reply = Reply::error(429, "TOOMANYREQUESTS");
-        repo.fault(Some(Fault::reply(
-            retry_after.map_or(reply.clone(), |value| reply.header("retry-after", value)),
-        )));
+        let tag: ImageRef = repo.reference("v2").parse().unwrap();
+        repo.index(Some("v2"), ["linux/amd64", "linux/arm64"]);
+        repo.fault(Some(too_many(retry_after)));
         assert_eq!(bench.ask(&image).await, Err(LookupError::Throttled));
-        assert_eq!(bench.ask(&other).await, Err(LookupError::Throttled), "the whole host");
-        assert_eq!(bench.seen(), ["GET"]);
+        assert_eq!(bench.ask(&tag).await, Err(LookupError::Throttled), "the whole repository");
+        assert_eq!(bench.ask(&other).await, Ok(BOTH), "no other one");
+        assert_eq!(bench.seen(), ["GET"; 2]);
         repo.fault(None);
         later(if retry_after.is_some() { 250 } else { 50 } * SECOND).await;
-        assert_eq!(bench.ask(&other).await, Err(LookupError::Throttled));
+        assert_eq!(bench.ask(&tag).await, Err(LookupError::Throttled));
         later(61 * SECOND).await;
-        assert_eq!(bench.ask(&other).await, Ok(BOTH));
+        assert_eq!(bench.ask(&tag).await, Ok(BOTH));
         assert_eq!(bench.ask(&image).await, Ok(BOTH));
     }
+}
+
+fn too_many(retry_after: Option<&str>) -> Fault {
+    let reply = Reply::error(429, "TOOMANYREQUESTS");
+    match retry_after {
+        Some(seconds) => Fault::reply(reply.header("retry-after", seconds)),
+        None => Fault::reply(reply),
+    }
+}
+
+/// As Docker Hub does, whose limit for anonymous pulls counts for the whole address.
+#[tokio::test]
+async fn a_registry_that_throttles_everything_is_paused_after_two_repositories() {
+    let bench = Bench::new().await;
+    for (name, namespace) in [("one", "a"), ("two", "b")] {
+        let (repo, image) = bench.multi(name);
+        repo.fault(Some(too_many(Some("3600"))));
+        assert_eq!(bench.pod(namespace, &[image], SECOND).await, [Err(LookupError::Throttled)]);
+    }
+    let (repo, image) = bench.multi("three");
+    let images = [image];
+    bench.seen();
+    assert_eq!(bench.pod("c", &images, SECOND).await, [Err(LookupError::Throttled)]);
+    assert_eq!(bench.seen(), [""; 0], "it is not asked");
+    // Each minute a namespace finds out for itself.
+    repo.fault(Some(too_many(None)));
+    later(61 * SECOND).await;
+    assert_eq!(bench.pod("c", &images, SECOND).await, [Err(LookupError::Throttled)]);
+    assert_eq!(bench.seen(), ["GET"]);
+    let (_, image) = bench.multi("four");
+    let images = [image];
+    assert_eq!(bench.pod("c", &images, SECOND).await, [Err(LookupError::Throttled)]);
+    assert_eq!(bench.seen(), [""; 0]);
+    later(61 * SECOND).await;
+    assert_eq!(bench.pod("c", &images, SECOND).await, [Ok(BOTH)]);
+}
+
+/// The goal: whatever two tenants have throttled, a third one's images are known but for one minute in eleven.
+#[tokio::test]
+async fn tenants_whose_repositories_are_throttled_pause_the_registry_for_no_other() {
+    let bench = Bench::new().await;
+    let mut known = 0;
+    for round in 0..40 {
+        for namespace in ["a", "b"] {
+            let (repo, image) = bench.multi(&format!("{namespace}{round}"));
+            repo.fault(Some(too_many(Some("3600"))));
+            assert_eq!(bench.pod(namespace, &[image], SECOND).await, [Err(LookupError::Throttled)]);
+        }
+        let (_, image) = bench.multi(&format!("good{round}"));
+        known += usize::from(bench.pod("c", &[image], SECOND).await == [Ok(BOTH)]);
+        later(31 * SECOND).await;
+    }
+    assert_eq!(known, 38, "but for the first minute");
+}
+
+#[tokio::test]
+async fn what_throttles_elsewhere_pauses_its_repository_only() {
+    let bench = Bench::new().await;
+    let elsewhere = Remote::builder().plain_http().start().await;
+    let (_, good) = bench.multi("good");
+    let at_target = elsewhere.repo("app");
+    at_target.fault(Some(too_many(Some("3600"))));
+    for name in ["one", "two", "three"] {
+        let (repo, image) = bench.multi(name);
+        repo.fault(Some(Fault::redirect(307, &format!("{}/v2/app/manifests/v1", elsewhere.url()))));
+        assert_eq!(bench.ask(&image).await, Err(LookupError::Throttled), "{name}");
+        let tag: ImageRef = repo.reference("v2").parse().unwrap();
+        bench.seen();
+        assert_eq!(bench.ask(&tag).await, Err(LookupError::Throttled), "{name}");
+        assert_eq!(bench.seen(), [""; 0]);
+    }
+    assert_eq!(bench.ask(&good).await, Ok(BOTH));
+}
+
+#[tokio::test]
+async fn a_token_server_that_throttles_one_repository_pauses_that_one() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    let auth = Auth::bearer().or_anonymous();
+    repo.require(auth.clone());
+    auth.fault(Some(too_many(Some("3600"))));
+    let (_, good) = bench.multi("good");
+    assert_eq!(bench.ask(&image).await, Err(LookupError::Throttled));
+    assert_eq!(bench.ask(&good).await, Ok(BOTH));
+    auth.fault(None);
+    later(3500 * SECOND).await;
+    assert_eq!(bench.ask(&image).await, Err(LookupError::Throttled));
+    later(101 * SECOND).await;
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
 }
 
 #[tokio::test]
@@ -173,26 +262,76 @@ async fn one_bad_tag_does_not_rest_its_repository() {
     assert_eq!(bench.ask(&good).await, Ok(BOTH));
 }
 
-/// The goal: when the whole registry fails, no Pod of any tenant waits for the registry.
+/// The goal: when the whole registry fails, no Pod of any tenant waits for half a second.
 #[tokio::test]
-async fn when_a_whole_registry_hangs_it_rests_for_all() {
-    let bench = Bench::with(|lookup, _| lookup.timeout = Duration::from_millis(200)).await;
-    for (name, namespace) in [("bad1", "one"), ("bad2", "one"), ("bad3", "two")] {
-        let (repo, image) = bench.multi(name);
+async fn when_a_whole_registry_hangs_no_pod_of_any_tenant_waits_long() {
+    let bench = Bench::new().await;
+    for namespace in ["one", "two"] {
+        let (repo, image) = bench.multi(&format!("of-{namespace}"));
         repo.fault(Some(Fault::hang()));
         let images = [image];
-        let asking = bench.pod(namespace, &images, SECOND);
-        assert_eq!(bench.unanswered(asking, SECOND / 2).await, [Err(LookupError::Timeout)]);
+        let asking = bench.pod(namespace, &images, 4 * SECOND);
+        let outcome = bench.unanswered(asking, 4 * SECOND).await;
+        assert_eq!(outcome, [Err(LookupError::BudgetExceeded)]);
     }
     let (repo, image) = bench.multi("new");
     repo.fault(Some(Fault::hang()));
+    let images = [image];
     for namespace in ["one", "two", "three"] {
-        let outcome = bench.pod(namespace, std::slice::from_ref(&image), Duration::ZERO).await;
-        assert_eq!(outcome, [Err(LookupError::CircuitOpen)], "{namespace}");
+        let asking = bench.pod(namespace, &images, 3 * SECOND);
+        let (outcome, ()) = tokio::join!(asking, later(circuit::PROBE_PATIENCE));
+        assert_eq!(outcome, [Err(LookupError::BudgetExceeded)], "{namespace}");
     }
-    repo.fault(None);
-    later(circuit::OPEN).await;
-    assert_eq!(bench.pod("three", &[image], SECOND).await, [Ok(BOTH)]);
+    assert!(circuit::PROBE_PATIENCE < SECOND / 2);
+}
+
+/// The goal: 40 of 40 new images of a third tenant are known, whether the two have answers in between or not.
+#[tokio::test]
+async fn two_namespaces_whose_repositories_fail_open_no_circuit_for_a_third_one() {
+    let bench = Bench::new().await;
+    let elsewhere = Remote::builder().plain_http().start().await;
+    elsewhere.repo("app").fault(Some(Fault::status(503)));
+    let redirect = Fault::redirect(307, &format!("{}/v2/app/manifests/v1", elsewhere.url()));
+    for fault in [Fault::status(503), redirect] {
+        for round in 0..40 {
+            for namespace in ["a", "b"] {
+                let mut images = Vec::new();
+                for part in 0..3 {
+                    let (repo, image) = bench.multi(&format!("{namespace}{round}-{part}"));
+                    repo.fault(Some(fault.clone()));
+                    images.push(image);
+                }
+                let outcomes = bench.pod(namespace, &images, SECOND).await;
+                assert!(outcomes.iter().all(Result::is_err));
+            }
+            let (repo, image) = bench.multi(&format!("good{round}"));
+            assert_eq!(bench.pod("c", &[image], SECOND).await, [Ok(BOTH)], "{round}");
+            later(4 * SECOND).await;
+            repo.delete_manifests();
+        }
+    }
+}
+
+#[tokio::test]
+async fn targets_that_hang_open_no_circuit_of_the_registry_that_redirects() {
+    let bench = Bench::new().await;
+    let elsewhere = Remote::builder().plain_http().start().await;
+    elsewhere.repo("app").fault(Some(Fault::hang()));
+    for hanging in 1..=4 {
+        let (repo, image) = bench.multi(&format!("bad{hanging}"));
+        repo.fault(Some(Fault::redirect(307, &format!("{}/v2/app/manifests/v1", elsewhere.url()))));
+        let images = [image];
+        let asking = bench.pod("a", &images, 60 * SECOND);
+        let time_out = async {
+            elsewhere.wait_until(|seen| seen.len() == hanging).await;
+            later(LookupSettings::default().timeout).await;
+        };
+        let (outcome, ()) = tokio::join!(asking, time_out);
+        assert!(outcome[0].is_err());
+        bench.landed().await;
+    }
+    let (_, image) = bench.multi("good");
+    assert_eq!(bench.pod("a", &[image], 3 * SECOND).await, [Ok(BOTH)]);
 }
 
 /// The clock runs while nothing is answered. Pods come once a second, of some namespaces and images.
@@ -255,26 +394,33 @@ async fn one_tenant_does_not_make_others_impatient() {
     let image = bench.multi("app").1;
     let access = |namespace| Access { namespace, ..bench_access(&bench, &image) };
     let host = bench.resolver.hosts.get(image.host());
+    let patience = |namespaces: &[u64]| -> Vec<Duration> {
+        namespaces.iter().map(|namespace| host.patience(access(*namespace))).collect()
+    };
     host.lookup_started(access(1));
     later(PATIENCE).await;
-    assert!(host.is_unresponsive(access(1)) && !host.is_unresponsive(access(2)));
-    // Nor does an answer to another namespace, or to anyone, end the silence for this one.
+    assert_eq!(patience(&[1, 2]), [PATIENCE, Duration::MAX]);
+    later(circuit::OPEN).await;
+    assert_eq!(patience(&[1, 2]), [PATIENCE, Duration::MAX]);
+    // An answer to another namespace ends the silence for all.
     host.answered(access(2));
-    assert!(!host.is_unresponsive(access(1)));
+    assert_eq!(patience(&[1]), [Duration::MAX]);
     for namespace in [1, 1, 2] {
         host.lookup_started(access(namespace));
     }
     later(PATIENCE).await;
-    assert!(host.is_unresponsive(access(3)), "two have no answer");
+    assert_eq!(patience(&[3]), [PATIENCE], "two have no answer");
+    later(circuit::OPEN).await;
+    assert_eq!(patience(&[3]), [circuit::PROBE_PATIENCE], "for a while");
     host.lookup_abandoned(access(2));
-    assert!(host.is_unresponsive(access(1)) && !host.is_unresponsive(access(3)));
+    assert_eq!(patience(&[1, 3]), [PATIENCE, Duration::MAX]);
     // A silence of a minute ago says nothing of now, unless another lookup began since.
     later(FORGOTTEN / 2).await;
     host.lookup_started(access(1));
     later(FORGOTTEN / 2).await;
-    assert!(host.is_unresponsive(access(1)));
+    assert_eq!(patience(&[1]), [PATIENCE]);
     later(FORGOTTEN / 2).await;
-    assert!(!host.is_unresponsive(access(1)));
+    assert_eq!(patience(&[1]), [Duration::MAX]);
 }
 
 fn bench_access(bench: &Bench, image: &ImageRef) -> Access {

@@ -14,7 +14,7 @@ fn endpoint(origin: &str) -> Endpoint {
 
 /// Makes the route of a request for the manifest of a tag.
 fn to_manifest(endpoint: &Endpoint, url: Url) -> Route<'_> {
-    Route::new(endpoint, RequestKind::Manifest, url, true)
+    Route::new(endpoint, RequestKind::Manifest, url, true, None)
 }
 
 fn hosts() -> Hosts {
@@ -72,12 +72,12 @@ fn only_what_has_a_digest_comes_without_tls_and_from_where_that_is_configured() 
         (&digest, "http://c.d/y", false),
     ] {
         for kind in [RequestKind::Head, RequestKind::Manifest, RequestKind::Config] {
-            let route = Route::new(&endpoint, kind, url("https://a.b/v2/x"), is_tag(reference));
+            let route = Route::new(&endpoint, kind, url("https://a.b/v2/x"), is_tag(reference), None);
             assert_eq!(route.next(&hosts, Some(to)).is_ok(), expected, "{reference} to {to}");
         }
     }
     // A route that was once on HTTPS stays there, even after a permitted hop without.
-    let route = Route::new(&endpoint, RequestKind::Config, url("https://a.b/"), false);
+    let route = Route::new(&endpoint, RequestKind::Config, url("https://a.b/"), false, None);
     let route = Route { url: url("http://minio.test:9000/x"), ..route };
     assert!(route.next(&hosts, Some("http://c.d/y")).is_err());
 }

@@ -1,0 +1,205 @@
+//! What a registry throttles: repositories, and the registry as a whole once several of them are throttled. Each for one
+//! credential, as limits are per account, or per address for anonymous access. Pure: the caller says what time it is.
+//!
+//! A limit may be one of a repository, or one of the whole registry (Docker Hub's for anonymous pulls). A 429 does not
+//! say which one it is, and tenants choose the repositories. So a 429 pauses its repository. The second throttled
+//! repository pauses the registry for all namespaces, once and for a bounded time; from then on each namespace is paused
+//! by its own 429s only. While other repositories are answered, throttled ones pause the registry for nobody.
+
+use std::collections::HashMap;
+
+use tokio::time::{Duration, Instant};
+
+use super::request::Access;
+use crate::credentials::CredentialId;
+
+/// Maximum number of throttled repositories of one registry that are kept, in all and of one namespace. With 80 bytes
+/// each, one namespace takes 1.3 KiB for a registry, and 5 MiB if 4,096 registries throttle it. A repository that is
+/// dropped is asked again.
+const REPOSITORIES: usize = 128;
+const REPOSITORIES_OF_NAMESPACE: usize = 16;
+/// Maximum number of credentials of one registry that are kept, beside anonymous access.
+const ACCOUNTS: usize = 64;
+/// Number of throttled repositories that pause the registry.
+const SEVERAL: usize = 2;
+/// Time after an answer for which throttled repositories do not pause the registry, and time after the last 429 for which
+/// a pause of the registry is remembered, so that it is not repeated.
+pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
+
+#[derive(Default)]
+pub(super) struct Throttling {
+    /// Throttled repositories, the one that has been throttled for longest first.
+    repositories: Vec<Throttled>,
+    accounts: HashMap<CredentialId, Account>,
+}
+
+struct Throttled {
+    repository: u64,
+    credential: CredentialId,
+    /// Namespace of the lookup that was throttled last.
+    namespace: u64,
+    /// Time of the last 429.
+    at: Instant,
+    until: Instant,
+    throttler: Throttler,
+}
+
+/// What the registry has said of its limits to one credential.
+#[derive(Default)]
+struct Account {
+    /// Start of the registry's pause for all namespaces. Later 429s leave it as it is.
+    paused_since: Option<Instant>,
+    /// Maximum duration of a pause of the registry.
+    longest: Duration,
+    /// Time of the last answer while another repository was throttled.
+    others_answered: Option<Instant>,
+    /// Time of the last 429.
+    last: Option<Instant>,
+}
+
+/// Server that answered 429.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Throttler {
+    /// The registry or its token server.
+    Registry,
+    RedirectTarget,
+}
+
+/// Durations of the pauses that a 429 causes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pauses {
+    pub(super) repository: Duration,
+    /// Maximum for the registry.
+    pub(super) registry: Duration,
+}
+
+impl Throttling {
+    /// Records a 429 to a lookup.
+    pub(super) fn add(&mut self, access: Access, throttler: Throttler, pauses: Pauses, now: Instant) {
+        self.forget(now);
+        self.add_repository(access, throttler, now, now + pauses.repository);
+        if throttler == Throttler::RedirectTarget {
+            return;
+        }
+        if !self.accounts.contains_key(&access.credential) {
+            self.make_room_for_account();
+        }
+        let account = self.accounts.entry(access.credential).or_default();
+        account.last = Some(now);
+        account.longest = pauses.registry;
+        if account.paused_since.is_some() || account.others_answered.is_some() {
+            return;
+        }
+        let throttled = self.repositories.iter().filter(|known| known.is_by_registry(access.credential));
+        if throttled.count() >= SEVERAL {
+            account.paused_since = Some(now);
+        }
+    }
+
+    /// Records that the registry answered a lookup with an image.
+    pub(super) fn answered(&mut self, access: Access, now: Instant) {
+        self.forget(now);
+        let Some(account) = self.accounts.get_mut(&access.credential) else { return };
+        let mut throttled = self.repositories.iter().filter(|known| known.is_by_registry(access.credential));
+        if throttled.any(|known| known.repository != access.repository) {
+            account.others_answered = Some(now);
+            account.paused_since = None;
+        }
+    }
+
+    /// Returns whether a lookup may not be sent now.
+    pub(super) fn applies_to(&self, access: Access, now: Instant) -> bool {
+        let of_repository = self.repositories.iter().find(|known| known.is_of(access));
+        if of_repository.is_some_and(|known| now < known.until) {
+            return true;
+        }
+        self.registry_paused_until(access).is_some_and(|until| now < until)
+    }
+
+    /// Returns the end of the registry's pause for a namespace, which begins anew with each 429 of that namespace.
+    fn registry_paused_until(&self, access: Access) -> Option<Instant> {
+        let account = self.accounts.get(&access.credential)?;
+        let mut since = account.paused_since?;
+        for known in &self.repositories {
+            if known.is_by_registry(access.credential) && known.namespace == access.namespace {
+                since = since.max(known.at);
+            }
+        }
+        Some(since + account.longest)
+    }
+
+    fn add_repository(&mut self, access: Access, throttler: Throttler, now: Instant, until: Instant) {
+        if let Some(known) = self.repositories.iter_mut().find(|known| known.is_of(access)) {
+            known.namespace = access.namespace;
+            known.at = now;
+            known.until = known.until.max(until);
+            known.throttler = throttler;
+            return;
+        }
+        self.make_room_for_repository(access.namespace);
+        self.repositories.push(Throttled {
+            repository: access.repository,
+            credential: access.credential,
+            namespace: access.namespace,
+            at: now,
+            until,
+            throttler,
+        });
+    }
+
+    /// Drops what no longer counts.
+    fn forget(&mut self, now: Instant) {
+        self.repositories.retain(|known| now < known.until);
+        let is_recent = |at: Option<Instant>| at.is_some_and(|at| now < at + REMEMBERED);
+        for account in self.accounts.values_mut() {
+            account.others_answered = account.others_answered.filter(|at| now < *at + REMEMBERED);
+        }
+        self.accounts.retain(|_, account| is_recent(account.last) || is_recent(account.others_answered));
+    }
+
+    /// Drops a repository of the namespace if the namespace has its share, else of the one with the most if all have too
+    /// many.
+    fn make_room_for_repository(&mut self, namespace: u64) {
+        let mut counts: HashMap<u64, usize> = HashMap::new();
+        for known in &self.repositories {
+            *counts.entry(known.namespace).or_default() += 1;
+        }
+        let largest = if counts.get(&namespace).is_some_and(|count| *count >= REPOSITORIES_OF_NAMESPACE) {
+            Some(namespace)
+        } else if self.repositories.len() >= REPOSITORIES {
+            counts.into_iter().max_by_key(|(_, count)| *count).map(|(namespace, _)| namespace)
+        } else {
+            None
+        };
+        let oldest = self.repositories.iter().position(|known| Some(known.namespace) == largest);
+        if let Some(oldest) = oldest {
+            self.repositories.remove(oldest);
+        }
+    }
+
+    /// Drops the account that was throttled the longest time ago. However many credentials Pods bring, what is known of
+    /// anonymous access stays.
+    fn make_room_for_account(&mut self) {
+        if self.accounts.len() <= ACCOUNTS {
+            return;
+        }
+        let of_pods = self.accounts.iter().filter(|(credential, _)| **credential != CredentialId::ANONYMOUS);
+        let oldest = of_pods.min_by_key(|(_, account)| account.last).map(|(credential, _)| *credential);
+        if let Some(oldest) = oldest {
+            self.accounts.remove(&oldest);
+        }
+    }
+}
+
+impl Throttled {
+    fn is_of(&self, access: Access) -> bool {
+        self.credential == access.credential && self.repository == access.repository
+    }
+
+    fn is_by_registry(&self, credential: CredentialId) -> bool {
+        self.credential == credential && self.throttler == Throttler::Registry
+    }
+}
+
+#[cfg(test)]
+mod tests;
