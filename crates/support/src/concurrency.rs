@@ -1,19 +1,22 @@
 //! A concurrency limit that tenants share: for lookups of images, runs of credential programs, reads of Secrets and changes
 //! of Pods.
 //!
-//! Work takes four permits in this order: its namespace's at the host, its namespace's, the host's, and one of all. So
-//! no work holds a shared permit while it waits for its tenant's. Each of the four is granted in the order of requests.
+//! Work takes permits in this order: its namespace's at the host, its namespace's, the host's, and one of all. So no work
+//! holds a shared permit while it waits for its tenant's. Each of the four is granted in the order of requests. The last
+//! quarter of a host's and of all permits is for namespaces that have no other work there: however long the work of some
+//! takes, others have their turn.
+//!
 //! With the defaults (`lookup.concurrency` 64, `lookup.perRegistry` 16) and for `lookup.timeout` at most:
 //!
 //! | | runs | waits |
 //! |---|---|---|
-//! | in all | 64 | 512 |
-//! | at one host | 16 | |
+//! | in all | 64, the last 16 one for each namespace | 512 |
+//! | at one host | 16, the last 4 one for each namespace | |
 //! | for one namespace | 24 | 128 |
 //! | for one namespace at one host | 8 | |
 //!
-//! One namespace leaves five eighths to the others, and half of a host; three that flood the limit at once fill it.
-//! Only the limits of a host and of all apply to the operator.
+//! One namespace leaves five eighths to the others, and half of a host. Two that flood a host at once leave two of its
+//! permits, and three that flood all hosts leave thirteen. Only the limits of a host and of all apply to the operator.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -63,6 +66,12 @@ enum Scope {
     Namespace(Arc<str>),
     Host(Arc<str>),
     All,
+    /// The one work of a namespace that need not leave the last quarter free: at a host, and in all.
+    FirstAtHost(Arc<str>, Arc<str>),
+    First(Arc<str>),
+    /// All work but the first of each namespace: at a host, and in all.
+    FurtherAtHost(Arc<str>),
+    Further,
     WaitingOfNamespace(Arc<str>),
     Waiting,
 }
@@ -71,7 +80,11 @@ enum Scope {
 pub type Queued = BoxFuture<'static, Permit>;
 
 /// The right to run, until it is dropped.
-pub struct Permit(#[expect(dead_code, reason = "held")] Vec<OwnedSemaphorePermit>);
+#[expect(dead_code, reason = "held")]
+pub struct Permit {
+    held: Vec<OwnedSemaphorePermit>,
+    firsts: Vec<OwnedSemaphorePermit>,
+}
 
 impl ConcurrencyLimit {
     pub fn new(capacity: Capacity) -> Self {
@@ -80,25 +93,48 @@ impl ConcurrencyLimit {
 
     /// Returns the permit of this work, or its place in the queue; `None` if the tenant or all together have none left.
     pub fn queue(&self, tenant: &Tenant, host: &str) -> Option<Queued> {
-        let (mut scopes, mut places) = (Vec::with_capacity(4), vec![Scope::Waiting]);
-        let host = Arc::from(host);
-        if let Tenant::Namespace(namespace) = tenant {
-            scopes.push(Scope::NamespaceAtHost(Arc::clone(namespace), Arc::clone(&host)));
-            scopes.push(Scope::Namespace(Arc::clone(namespace)));
-            places.insert(0, Scope::WaitingOfNamespace(Arc::clone(namespace)));
+        let host: Arc<str> = host.into();
+        let mut firsts = Vec::new();
+        let mut scopes = Vec::with_capacity(6);
+        let mut places = Vec::with_capacity(2);
+        match tenant {
+            Tenant::Operator => scopes.extend([Scope::Host(host), Scope::All]),
+            Tenant::Namespace(namespace) => {
+                scopes.push(Scope::NamespaceAtHost(Arc::clone(namespace), Arc::clone(&host)));
+                scopes.push(Scope::Namespace(Arc::clone(namespace)));
+                match self.take(Scope::FirstAtHost(Arc::clone(namespace), Arc::clone(&host))) {
+                    Some(first) => firsts.push(first),
+                    None => scopes.push(Scope::FurtherAtHost(Arc::clone(&host))),
+                }
+                scopes.push(Scope::Host(host));
+                match self.take(Scope::First(Arc::clone(namespace))) {
+                    Some(first) => firsts.push(first),
+                    None => scopes.push(Scope::Further),
+                }
+                scopes.push(Scope::All);
+                places.push(Scope::WaitingOfNamespace(Arc::clone(namespace)));
+            }
         }
-        scopes.extend([Scope::Host(host), Scope::All]);
+        places.push(Scope::Waiting);
         let shares: Vec<_> = scopes.into_iter().map(|scope| self.share(scope)).collect();
         // One after the other. No semaphore is ever closed.
         let held = stream::iter(shares).filter_map(|share| share.acquire_owned().map(Result::ok));
-        let mut permit = held.collect().map(Permit).boxed();
+        let held = held.collect::<Vec<_>>();
+        let mut permit = held.map(|held| Permit { held, firsts }).boxed();
         // Polled outside of tokio's coop budget, so that work that need not wait never takes a place.
         if let Some(permit) = unconstrained(&mut permit).now_or_never() {
             return Some(std::future::ready(permit).boxed());
         }
-        let places = places.into_iter().map(|scope| self.share(scope).try_acquire_owned());
-        let places = places.collect::<Result<Vec<_>, _>>().ok()?;
-        Some(permit.inspect(move |_| drop(places)).boxed())
+        let mut taken = Vec::with_capacity(places.len());
+        for scope in places {
+            taken.push(self.take(scope)?);
+        }
+        Some(permit.inspect(move |_| drop(taken)).boxed())
+    }
+
+    /// Takes a permit if one is free.
+    fn take(&self, scope: Scope) -> Option<OwnedSemaphorePermit> {
+        self.share(scope).try_acquire_owned().ok()
     }
 
     /// Returns whether nothing waits, and more than half of all permits and of the host's are free.
@@ -126,6 +162,9 @@ impl ConcurrencyLimit {
             Scope::Namespace(_) => (all * 3).div_ceil(8),
             Scope::Host(_) => per_host,
             Scope::All => all,
+            Scope::FirstAtHost(..) | Scope::First(_) => 1,
+            Scope::FurtherAtHost(_) => per_host - per_host / 4,
+            Scope::Further => all - all / 4,
             Scope::WaitingOfNamespace(_) => waiting.div_ceil(4),
             Scope::Waiting => waiting,
         }));

@@ -49,8 +49,10 @@ fn a_namespace_that_floods_leaves_the_others_room_at_one_host_and_in_all() {
     let limit = ConcurrencyLimit::new(CAPACITY);
     let at_host = Work::of(&limit, "a", 20, "host");
     assert_eq!(at_host.counts(), (8, 12, 0));
-    assert_eq!(Work::of(&limit, "b", 20, "host").counts(), (8, 12, 0));
-    drop(at_host);
+    let another = Work::of(&limit, "b", 20, "host");
+    assert_eq!(another.counts(), (6, 14, 0));
+    assert_eq!(Work::of(&limit, "c", 20, "host").counts(), (1, 19, 0), "the last quarter");
+    drop((at_host, another));
     let everywhere = Work::of(&limit, "a", 100, "");
     assert_eq!(everywhere.counts(), (24, 76, 0));
     assert_eq!(Work::of(&limit, "b", 24, "").counts(), (24, 0, 0));
@@ -59,24 +61,36 @@ fn a_namespace_that_floods_leaves_the_others_room_at_one_host_and_in_all() {
 }
 
 #[test]
-fn three_that_flood_fill_it_and_then_the_fourth_is_the_next() {
-    let limit = ConcurrencyLimit::new(CAPACITY);
-    let mut floods: Vec<_> = ["a", "b", "c"].map(|name| Work::of(&limit, name, 100, "")).into();
-    assert_eq!(floods.iter().map(|flood| flood.runs.len()).sum::<usize>(), 64);
-    let fourth = Work::of(&limit, "d", 1, "host");
-    assert_eq!(fourth.counts(), (0, 1, 0));
-    // Before it there are those that had the permits of their namespace, and no more.
-    let next = floods[2].waits.len() - (100 - 24);
-    floods[0].runs.truncate(24 - next);
-    assert_eq!((fourth.polled().counts(), next), ((0, 1, 0), 8));
+fn namespaces_that_flood_leave_one_permit_to_each_other_one() {
+    for (host, further, firsts) in [("host", 12, 4), ("", 48, 16)] {
+        let limit = ConcurrencyLimit::new(CAPACITY);
+        let floods: Vec<_> = ["a", "b", "c"].map(|name| Work::of(&limit, name, 100, host)).into();
+        let running: usize = floods.iter().map(|flood| flood.runs.len()).sum();
+        assert_eq!(running, further + 3, "{host}");
+        let mut others = Vec::new();
+        for number in 3..firsts {
+            let other = Work::of(&limit, &format!("other-{number}"), 2, host);
+            assert_eq!(other.counts(), (1, 1, 0), "{host} {number}");
+            others.push(other);
+        }
+        assert_eq!(Work::of(&limit, "late", 1, host).counts(), (0, 1, 0), "{host}");
+        // The permit of a namespace whose first work has ended goes to another one.
+        others.pop();
+        assert_eq!(Work::of(&limit, "late", 1, host).counts(), (1, 0, 0), "{host}");
+    }
+}
 
+#[test]
+fn who_waits_has_the_next_turn_when_a_flood_has_ended() {
     let limit = ConcurrencyLimit::new(CAPACITY);
-    let floods: Vec<_> = ["a", "b", "c"].map(|name| Work::of(&limit, name, 100, "")).into();
-    let fourth = Work::of(&limit, "d", 1, "host");
+    let floods: Vec<_> = (0..16).map(|number| Work::of(&limit, &format!("flood-{number}"), 20, "")).collect();
+    assert_eq!(floods.iter().map(|flood| flood.runs.len()).sum::<usize>(), 64);
+    let late = Work::of(&limit, "late", 1, "host");
+    assert_eq!(late.counts(), (0, 1, 0));
     // After their time-out, when all that ran has ended.
     let floods: Vec<_> = floods.into_iter().map(|flood| Work { runs: Vec::new(), ..flood }).collect();
     let floods: Vec<_> = floods.into_iter().map(Work::polled).collect();
-    assert_eq!(fourth.polled().counts(), (1, 0, 0));
+    assert_eq!(late.polled().counts(), (1, 0, 0));
     drop(floods);
 }
 
@@ -98,7 +112,7 @@ fn waiting_is_bounded_in_all_and_for_one_namespace() {
     let limit = ConcurrencyLimit::new(CAPACITY);
     let mut floods: Vec<_> = vec![Work::of(&limit, "a", 200, "host")];
     assert_eq!(floods[0].counts(), (8, 128, 64));
-    for (name, runs) in [("b", 8), ("c", 0), ("d", 0), ("e", 0)] {
+    for (name, runs) in [("b", 6), ("c", 1), ("d", 1), ("e", 0)] {
         floods.push(Work::of(&limit, name, 200, "host"));
         let waits = if name == "e" { 0 } else { 128 };
         assert_eq!(floods.last().unwrap().counts(), (runs, waits, 200 - runs - waits), "{name}");
@@ -121,7 +135,7 @@ fn nothing_is_kept_of_work_that_ended_or_was_given_up() {
     for number in 0..10_000 {
         assert_eq!(Work::of(&limit, &format!("namespace-{number}"), 1, "").counts(), (1, 0, 0));
     }
-    assert!(used() == 0 && limit.shares.lock().capacity() < 64);
+    assert!(used() == 0 && limit.shares.lock().capacity() < 128);
 }
 
 /// What comes behind everything else begins nothing while a Pod waits, or may soon have to.

@@ -127,3 +127,25 @@ async fn a_request_that_hangs_ends_for_all_who_joined_it() {
     assert_eq!(outcomes, [[Err(LookupError::Timeout)], [Err(LookupError::Timeout)]]);
     assert_eq!((bench.seen().len(), bench.resolver.requests.count()), (1, 0));
 }
+
+/// The goal: whatever two tenants' repositories of a registry do, a third one's images are known.
+#[tokio::test]
+async fn two_tenants_whose_lookups_hang_leave_their_registry_to_a_third_one() {
+    let bench = Bench::new().await;
+    let mut begun = 0;
+    for namespace in ["a", "b"] {
+        let mut images = Vec::new();
+        for number in 0..20 {
+            let (repo, image) = bench.multi(&format!("{namespace}{number}"));
+            repo.fault(Some(Fault::hang()));
+            images.push(image);
+        }
+        bench.pod(namespace, &images, Duration::ZERO).await;
+        begun += if begun == 0 { 8 } else { 6 };
+        bench.remote.wait_until(|seen| seen.len() == begun).await;
+    }
+    for number in 0..10 {
+        let (_, image) = bench.multi(&format!("new{number}"));
+        assert_eq!(bench.pod("c", &[image], GOAL).await, [Ok(BOTH)], "{number}");
+    }
+}
