@@ -1,5 +1,6 @@
 //! tolerarch in front of a real registry: its registry client alone, and the whole of it over HTTPS.
 
+use serde_json::json;
 use tolerarch::config::Config;
 use tolerarch::serve::Server;
 use tolerarch_images::registry::{AddressGuard, HostSettings, Registry, RegistryMetrics};
@@ -28,39 +29,46 @@ pub(crate) struct Webhook(Client);
 
 impl Webhook {
     pub(crate) async fn start(before: &Distribution) -> Self {
-        let directory = before.directory.path();
+        Self::start_before(before, &[&before.address]).await
+    }
+
+    /// A webhook that asks servers at these addresses, with certificates of the registry's authority.
+    pub(crate) async fn start_before(registry: &Distribution, addresses: &[&str]) -> Self {
+        let directory = registry.directory.path();
         let certificates = tempfile::tempdir_in(directory).unwrap().keep();
-        before.pki.leaf(&[NAME]).write(&certificates).unwrap();
-        let config = format!(
-            r#"
-server:
-  listen: 127.0.0.1:0
-  certFile: {certificates}/tls.crt
-  keyFile: {certificates}/tls.key
-admin:
-  listen: 127.0.0.1:0
-registries:
-  hosts:
-    "{registry}":
-      caFile: {directory}/ca.crt
-network:
-  allow: [127.0.0.0/8]
-lookup:
-  budget: 25s
-  timeout: 60s
-"#,
-            certificates = certificates.display(),
-            directory = directory.display(),
-            registry = before.address,
-        );
-        let server = Server::bind(Config::parse(&config).unwrap(), &Environment::of_process()).await.unwrap();
-        let client = Client::secure(server.address().unwrap(), &before.pki);
+        registry.pki.leaf(&[NAME]).write(&certificates).unwrap();
+        let mut hosts = json!({});
+        for address in addresses {
+            hosts[address] = json!({"caFile": directory.join("ca.crt")});
+        }
+        let config = json!({
+            "server": {
+                "listen": "127.0.0.1:0",
+                "certFile": certificates.join("tls.crt"),
+                "keyFile": certificates.join("tls.key"),
+            },
+            "admin": {"listen": "127.0.0.1:0"},
+            "registries": {"hosts": hosts},
+            "network": {"allow": ["127.0.0.0/8"]},
+            "lookup": {"budget": "25s", "timeout": "60s"},
+        });
+        // JSON is YAML.
+        let config = Config::parse(&config.to_string()).unwrap();
+        let server = Server::bind(config, &Environment::of_process()).await.unwrap();
+        let client = Client::secure(server.address().unwrap(), &registry.pki);
         tokio::spawn(server.run(std::future::pending()));
         Self(client)
     }
 
     /// The verdict over a Pod with this image.
     pub(crate) async fn review(&self, image: &str) -> Verdict {
-        Verdict::of(&self.0.ask(&post("/mutate?timeout=30s", &review("u-1", &pod(&[image])))).await)
+        self.review_in("shop", image).await
+    }
+
+    /// The verdict over a Pod of this namespace with this image.
+    pub(crate) async fn review_in(&self, namespace: &str, image: &str) -> Verdict {
+        let mut review = review("u-1", &pod(&[image]));
+        review["request"]["namespace"] = namespace.into();
+        Verdict::of(&self.0.ask(&post("/mutate?timeout=30s", &review)).await)
     }
 }

@@ -7,4 +7,5 @@ mod fronts;
 mod heavy;
 mod nginx;
 mod servers;
+mod tenants;
 mod tools;

@@ -24,7 +24,7 @@ async fn depot() -> Option<&'static Depot> {
 /// An nginx on another host than this server, which it needs not know of.
 async fn in_front(depot: &Depot, of: Server, pki: &Pki, locations: &str) -> Server {
     let directory = tempfile::tempdir().unwrap();
-    let front = Nginx::start(depot, pki, "127.0.0.2", directory.path(), |_| locations.to_owned()).await;
+    let front = Nginx::start(&depot.home, pki, "127.0.0.2", directory.path(), |_| locations.to_owned()).await;
     let mut hosts = of.hosts;
     hosts[&front.address] = json!({"caFile": directory.path().join("ca.crt")});
     let mut processes = of.processes;
@@ -84,7 +84,7 @@ async fn tls_of_which_the_registry_does_not_know() {
     let front_directory = tempfile::tempdir_in(directory.path()).unwrap().keep();
     // The registry is told the address of its front, and that it has no TLS.
     let address = super::tools::free_address("127.0.0.1");
-    let front = Nginx::start(depot, &pki, "127.0.0.1", &front_directory, |_| {
+    let front = Nginx::start(&depot.home, &pki, "127.0.0.1", &front_directory, |_| {
         format!(
             "location /v2/ {{ proxy_pass http://{address}; }}
              location /token {{ proxy_pass {}; }}",

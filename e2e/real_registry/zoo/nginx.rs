@@ -6,7 +6,6 @@ use std::path::Path;
 use testregistry::Pki;
 use tokio::process::Child;
 
-use super::depot::Depot;
 use super::servers::certificate;
 use super::tools::{command, free_address, serve};
 
@@ -17,9 +16,10 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// At this host, with these locations, which may depend on its address. Its files go into `directory`.
+    /// At this host, with these locations, which may depend on its address. Its files go into `directory`. Locations
+    /// with `limit_req zone=minute` get one request a minute in all.
     pub(crate) async fn start(
-        depot: &Depot,
+        home: &Path,
         pki: &Pki,
         host: &str,
         directory: &Path,
@@ -31,6 +31,7 @@ impl Nginx {
             "daemon off; master_process off; pid nginx.pid; error_log stderr;
              events {{}}
              http {{
+               limit_req_zone $server_port zone=minute:1m rate=1r/m; limit_req_status 429;
                access_log off; client_max_body_size 0; proxy_http_version 1.1;
                client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
                uwsgi_temp_path uwsgi; scgi_temp_path scgi;
@@ -43,7 +44,7 @@ impl Nginx {
             locations(&address)
         );
         fs::write(directory.join("nginx.conf"), config).unwrap();
-        let mut program = command("nginx", &depot.home);
+        let mut program = command("nginx", home);
         program.arg("-p").arg(directory).args(["-c", "nginx.conf", "-e", "stderr"]);
         let process = serve(&mut program, &address).await;
         Self { address, process }

@@ -256,7 +256,7 @@ impl S3 {
         let Some(pki) = pki else {
             return Self { url: format!("http://{address}"), address, processes: vec![process] };
         };
-        let front = super::nginx::Nginx::start(depot, pki, "127.0.0.1", &directory, |_| {
+        let front = super::nginx::Nginx::start(&depot.home, pki, "127.0.0.1", &directory, |_| {
             format!("location / {{ proxy_pass http://{address}; }}")
         });
         let front = front.await;
