@@ -1,5 +1,7 @@
 //! Evidence in a Pod's status that an image does not run on the node. Pure. In untrusted text only known words count.
 
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
 use std::time::{Duration, SystemTime};
 
 use tolerarch_core::image::is_digest;

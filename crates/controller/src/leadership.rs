@@ -146,6 +146,7 @@ impl Election {
     }
 
     /// Takes over the Lease's content. Returns the content to write, with this time, if this replica may lead.
+    #[warn(clippy::arithmetic_side_effects)]
     fn look(&mut self, lease: LeaseSpec, now: Instant, time: MicroTime) -> Option<LeaseSpec> {
         let since = match &self.seen {
             Some((seen, since)) if *seen == lease => *since,
@@ -157,7 +158,8 @@ impl Election {
         if !own {
             self.until.send_replace(now);
             let seconds = lease.lease_duration_seconds.and_then(|seconds| seconds.try_into().ok());
-            if !holder.is_empty() && now < since + Duration::from_secs(seconds.unwrap_or_default()) {
+            let lasts = Duration::from_secs(seconds.unwrap_or_default());
+            if !holder.is_empty() && now.duration_since(since) < lasts {
                 return None;
             }
         }

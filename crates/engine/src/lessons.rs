@@ -161,18 +161,18 @@ impl Lessons {
     pub fn record(&mut self, lesson: Lesson, now: Timestamp) -> bool {
         // As in the record.
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        self.0.retain(|_, entry| now < entry.until + REMEMBERED);
+        self.0.retain(|_, entry| now < after(entry.until, REMEMBERED));
         let key = lesson.key();
         let Some(known) = self.0.get_mut(&key) else {
             self.make_room(lesson.namespace());
-            self.0.insert(key, Entry { lesson, since: now, until: now + FIRST, failures: 1 });
+            self.0.insert(key, Entry { lesson, since: now, until: after(now, FIRST), failures: 1 });
             return true;
         };
         if now >= known.until {
             // The image was tried again. Whoever prolongs an entry needs evidence as good as the first.
             let failures = known.failures.saturating_add(1);
             let life = FIRST.saturating_mul(1 << (failures - 1).min(8)).min(LONGEST);
-            *known = Entry { lesson, since: now, until: now + life, failures };
+            *known = Entry { lesson, since: now, until: after(now, life), failures };
             return true;
         }
         let is_wider = lesson.is_for_all() && !known.lesson.is_for_all();
@@ -236,6 +236,7 @@ impl Lesson {
     }
 }
 
+#[warn(clippy::arithmetic_side_effects)]
 impl Entry {
     /// Returns whether the controller could have written the entry.
     fn is_plausible(&self, now: Timestamp) -> bool {
@@ -247,10 +248,17 @@ impl Entry {
         is_possible
             && is_name(lesson.namespace())
             && *failures > 0
-            && *since <= now + SKEW
-            && (*since..=*since + LONGEST).contains(until)
-            && now < *until + REMEMBERED
+            // No earlier time can be rendered.
+            && *since >= Timestamp::UNIX_EPOCH
+            && *since <= after(now, SKEW)
+            && (*since..=after(*since, LONGEST)).contains(until)
+            && now < after(*until, REMEMBERED)
     }
+}
+
+/// Returns the time that much later, or the last one: a sum of jiff panics beyond the year 9999.
+fn after(time: Timestamp, duration: Duration) -> Timestamp {
+    time.saturating_add(duration).unwrap_or(Timestamp::MAX)
 }
 
 fn read_digest<'de, D: Deserializer<'de>>(from: D) -> Result<Digest, D::Error> {

@@ -38,7 +38,7 @@ pub use error::{ClusterError, ConnectError, RequestError};
 pub use event::{EventKind, ObjectEvent};
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 pub use kubeconfig::Caller;
-pub use metadata::{Metadata, Namespace, or_default};
+pub use metadata::{Lifetime, Metadata, Namespace, or_default};
 pub use node::{Node, TAINTS_KEY, Taint};
 pub use node_pool::NodePool;
 pub use owned::{ConfigMap, Lease, LeaseSpec, MicroTime, OwnedName, RECORD, micro_time, record};

@@ -86,15 +86,20 @@ fn other_ends_of_pods_show_nothing() {
     });
 }
 
-#[test]
-fn no_namespace_takes_the_room_of_others() {
+/// Time after which nothing of a row is left.
+const LATER: tokio::time::Duration = tokio::time::Duration::from_secs(601);
+
+/// A Pod of the owner of this name in a namespace.
+fn of(namespace: &str, name: usize, deleted: i64) -> Value {
+    let mut pod = pod(name, deleted, 1);
+    pod["metadata"]["namespace"] = namespace.into();
+    pod["metadata"]["ownerReferences"][0]["name"] = name.to_string().into();
+    pod
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_namespace_takes_the_room_of_others() {
     let mut recreations = Recreations::default();
-    let of = |namespace: &str, name: usize, deleted: i64| {
-        let mut pod = pod(name, deleted, 1);
-        pod["metadata"]["namespace"] = namespace.into();
-        pod["metadata"]["ownerReferences"][0]["name"] = name.to_string().into();
-        pod
-    };
     for name in 0..1000 {
         take(&mut recreations, &of("hostile", name, 100));
     }
@@ -103,13 +108,54 @@ fn no_namespace_takes_the_room_of_others() {
         let known = take(&mut recreations, &of("team", 7, 100 + 2 * i64::try_from(turn).unwrap()));
         assert_eq!(known.is_some(), turn == PODS - 1);
     }
-    for namespace in 0..100 {
+    // Whoever has many namespaces leaves the others their share.
+    take(&mut recreations, &of("early", 6, 100));
+    for namespace in 0..66 {
         for name in 0..OF_NAMESPACE {
             take(&mut recreations, &of(&format!("hostile-{namespace}"), name, 100));
         }
     }
     assert_eq!(recreations.0.len(), OWNERS);
-    // What is long ago makes room.
-    take(&mut recreations, &of("team", 8, 100 + WITHIN + 1));
+    for turn in 0..PODS {
+        let deleted = 102 + 2 * i64::try_from(turn).unwrap();
+        assert_eq!(take(&mut recreations, &of("team", 8, deleted)).is_some(), turn == PODS - 1);
+        assert_eq!(take(&mut recreations, &of("early", 6, deleted)).is_some(), turn == PODS - 2);
+    }
+    assert!(recreations.0.len() <= OWNERS);
+    // What is long ago makes room, by a clock that no Pod sets.
+    tokio::time::advance(LATER).await;
+    take(&mut recreations, &of("team", 9, 100));
     assert_eq!(recreations.0.len(), 1);
+}
+
+/// As `kubectl delete --grace-period` with a number of seconds that the API server's own sum cannot hold.
+#[tokio::test(start_paused = true)]
+async fn times_that_a_tenant_makes_up_forget_nothing_of_others() {
+    let extremes = [i64::MIN, i64::MIN + 1, -1, 86_401, 1_800_000_000, i64::MAX - 1, i64::MAX];
+    let times = ["-009999-01-02T01:59:59Z", "1970-01-01T00:00:00Z", "9999-12-30T22:00:00Z"];
+    let mut forged = Vec::new();
+    for grace in extremes {
+        let mut pod = of("hostile", 1, 100);
+        pod["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+        forged.push(pod.clone());
+        for field in ["creationTimestamp", "deletionTimestamp"] {
+            for time in times {
+                let mut pod = pod.clone();
+                pod["metadata"][field] = time.into();
+                forged.push(pod);
+            }
+        }
+    }
+    for forged in forged {
+        let mut recreations = Recreations::default();
+        for turn in 0..PODS {
+            let victim = of("team", 7, 100 + 2 * i64::try_from(turn).unwrap());
+            assert_eq!(take(&mut recreations, &victim).is_some(), turn == PODS - 1, "{forged}");
+            take(&mut recreations, &forged);
+        }
+        // Rows of that kind do not stay either.
+        tokio::time::advance(LATER).await;
+        take(&mut recreations, &of("team", 8, 100));
+        assert_eq!(recreations.0.len(), 1, "{forged}");
+    }
 }

@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -203,4 +204,37 @@ fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
     *many.as_array_mut().unwrap() = vec![good[0].clone(); 2000];
     assert_eq!(read(&many), record);
     assert!(Lessons::of_text(&good.to_string(), now() + 30 * FIRST).is_empty());
+}
+
+fn any_time() -> impl Strategy<Value = Timestamp> {
+    let [least, most] = [Timestamp::MIN, Timestamp::MAX].map(Timestamp::as_second);
+    let near = 1_800_000_000 - 2_000_000..1_800_000_000_i64 + 2_000_000;
+    let second = prop_oneof![Just(least), Just(0), Just(most), near, least..=most];
+    second.prop_map(|second| Timestamp::from_second(second).unwrap())
+}
+
+proptest! {
+    #[test]
+    fn no_times_of_others_are_beyond_what_is_computed_with(
+        since in any_time(),
+        until in any_time(),
+        now in any_time(),
+        failures in prop_oneof![Just(u32::MAX), any::<u32>()],
+    ) {
+        let text = json!([{
+            "digest": digest(0).to_string(), "architecture": "arm64", "evidence": "exec-format-error",
+            "namespace": "team", "allNamespaces": true, "failures": failures, "since": since, "until": until,
+        }]);
+        let mut read = Lessons::of_text(&text.to_string(), now);
+        if let Some(failure) = read.failure(&digest(0), "team", now) {
+            // A blocker renders it.
+            prop_assert!(failure.since >= std::time::SystemTime::UNIX_EPOCH);
+        }
+        if let Some(entry) = read.0.values().next() {
+            prop_assert!(since.duration_since(now) <= SKEW.try_into().unwrap());
+            prop_assert!(until.duration_since(since) <= LONGEST.try_into().unwrap());
+            prop_assert_eq!((entry.since, entry.until), (since, until));
+            read.record(failed(0, "team"), now);
+        }
+    }
 }

@@ -93,6 +93,7 @@ pub(super) fn encode(found: Found, keys: &Keys, key: &str, now: Duration) -> [u8
 }
 
 /// Reads the found platforms and their age; `None` unless [`encode`] gave these bytes for this key.
+#[warn(clippy::arithmetic_side_effects)]
 pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &str, now: Duration) -> Option<(Found, Duration)> {
     let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
     let (content, proof) = bytes.split_at(CONTENT);
@@ -106,7 +107,8 @@ pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &str, now: Duration) -> Opt
     };
     let said = Duration::from_millis(u64::from_be_bytes(content[6..14].try_into().ok()?));
     let digest = Digest(content[14..].try_into().ok()?);
-    (said <= now + SKEW).then(|| (Found { digest, support, lacks_parts: false }, now.saturating_sub(said)))
+    let found = Found { digest, support, lacks_parts: false };
+    (said <= now.saturating_add(SKEW)).then(|| (found, now.saturating_sub(said)))
 }
 
 #[cfg(test)]

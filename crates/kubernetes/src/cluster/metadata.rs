@@ -1,5 +1,7 @@
 //! Parts that several types read from the Kubernetes API share; namespaces, of which nothing else is read.
 
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
@@ -16,6 +18,9 @@ const TEXT: usize = 253;
 const LABELS: usize = 64 << 10;
 /// Maximal items of a list that are read. No Pod has as many containers.
 const ITEMS: usize = 4096;
+/// Longest grace period in seconds by which the time of a deletion is computed: whoever deletes an object chooses it,
+/// and the API server's own sum wraps for one of centuries.
+const GRACE: i64 = 24 * 3600;
 
 /// Metadata without other annotations and managed fields, which may be most of an object and are not needed.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -36,7 +41,29 @@ pub struct Metadata {
     pub controller: Option<OwnerReference>,
 }
 
+/// When an object was created and its deletion requested, in seconds since 1970 by the clock of the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    pub created: i64,
+    /// At least `created`.
+    pub deleted: i64,
+}
+
 impl Metadata {
+    /// Returns the lifetime of an object that is being deleted; `None` also if its times contradict each other, or its
+    /// grace period is negative or longer than a day.
+    pub fn lifetime(&self) -> Option<Lifetime> {
+        let created = self.creation_timestamp.as_ref()?.0.as_second();
+        let end = self.deletion_timestamp.as_ref()?.0.as_second();
+        let grace = self.deletion_grace_period_seconds.unwrap_or_default();
+        if !(0..=GRACE).contains(&grace) {
+            return None;
+        }
+        // The timestamp of the deletion is the end of the grace period.
+        let deleted = end.saturating_sub(grace);
+        (created <= deleted).then_some(Lifetime { created, deleted })
+    }
+
     /// Returns the key of an object among those of its kind.
     pub(super) fn key(&self) -> String {
         match &*self.namespace {
@@ -106,6 +133,8 @@ pub(super) fn take<T: Default + DeserializeOwned>(
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -116,6 +145,60 @@ mod tests {
             let owner = json!([{"kind": "ReplicaSet", "name": "web", "uid": uid, "controller": true}]);
             let read: Metadata = serde_json::from_value(json!({"ownerReferences": owner})).unwrap();
             assert_eq!(read.controller.is_some(), is_kept);
+        }
+    }
+
+    #[test]
+    fn a_lifetime_is_that_of_times_which_agree() {
+        let of = |created: &str, end: &str, grace: i64| {
+            let times = json!({
+                "creationTimestamp": created, "deletionTimestamp": end, "deletionGracePeriodSeconds": grace,
+            });
+            let metadata: Metadata = serde_json::from_value(times).unwrap();
+            metadata.lifetime().map(|Lifetime { created, deleted }| deleted - created)
+        };
+        let noon = "2027-01-15T12:00:00Z";
+        assert_eq!(of(noon, "2027-01-15T12:01:00Z", 30), Some(30));
+        assert_eq!(of(noon, "2027-01-16T12:00:00Z", GRACE), Some(0));
+        assert_eq!(of("9999-12-29T00:00:00Z", "9999-12-30T00:00:00Z", 0), Some(86_400));
+        for (end, grace) in [
+            ("2027-01-15T12:00:29Z", 30),
+            ("2027-01-15T12:01:00Z", -1),
+            ("2027-01-15T12:01:00Z", i64::MIN),
+            ("2027-01-17T12:00:00Z", GRACE + 1),
+            ("2027-01-15T11:59:59Z", i64::MAX),
+            ("-009999-01-02T01:59:59Z", 0),
+            ("9999-12-30T00:00:00Z", i64::MAX),
+        ] {
+            assert_eq!(of(noon, end, grace), None, "{end} {grace}");
+        }
+        assert_eq!(Metadata::default().lifetime(), None);
+    }
+
+    fn any_time() -> impl Strategy<Value = Timestamp> {
+        let [least, most] = [Timestamp::MIN, Timestamp::MAX].map(Timestamp::as_second);
+        let second = prop_oneof![Just(least), Just(most), -100_000..100_000_i64, least..=most];
+        second.prop_map(|second| Timestamp::from_second(second).unwrap())
+    }
+
+    fn any_grace() -> impl Strategy<Value = i64> {
+        prop_oneof![Just(i64::MIN), Just(i64::MAX), -10..=GRACE + 10, any::<i64>()]
+    }
+
+    proptest! {
+        #[test]
+        fn no_times_make_up_a_lifetime(created in any_time(), end in any_time(), grace in any_grace()) {
+            let metadata = Metadata {
+                creation_timestamp: Some(Time(created)),
+                deletion_timestamp: Some(Time(end)),
+                deletion_grace_period_seconds: Some(grace),
+                ..Metadata::default()
+            };
+            if let Some(Lifetime { created: from, deleted }) = metadata.lifetime() {
+                prop_assert_eq!(from, created.as_second());
+                prop_assert!(from <= deleted && (0..=GRACE).contains(&grace));
+                prop_assert_eq!(deleted.checked_add(grace), Some(end.as_second()));
+            }
         }
     }
 

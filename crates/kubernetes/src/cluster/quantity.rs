@@ -1,5 +1,7 @@
 //! Amounts of resources, read as Kubernetes reads them (k8s.io/apimachinery `resource.ParseQuantity`).
 
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
 use std::ops::Add;
 
 use serde::de::{Deserialize, Deserializer, Error};
@@ -36,7 +38,7 @@ impl Quantity {
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, suffix) = text.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if whole.len() + fraction.len() == 0 || fraction.contains('.') {
+        if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
             return None;
         }
         let fraction = &fraction[..fraction.len().min(FRACTION)];
@@ -44,7 +46,8 @@ impl Quantity {
         let amount = ["0", whole, fraction].concat().parse().unwrap_or(u128::MAX);
         let (factor, exponent) = scale(suffix)?;
         let fraction = i32::try_from(fraction.len()).ok()?;
-        let nanos = scaled(amount.saturating_mul(factor), exponent.saturating_add(9 - fraction));
+        let exponent = exponent.saturating_add(9).saturating_sub(fraction);
+        let nanos = scaled(amount.saturating_mul(factor), exponent);
         Some(Self(if is_negative { 0 } else { nanos }))
     }
 }
@@ -86,7 +89,24 @@ impl<'de> Deserialize<'de> for Quantity {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn no_sum_wraps(
+            text in "[+-]?[0-9]{0,60}(\\.[0-9]{0,60})?([eE][+-]?[0-9]{1,11}|[numkMGTPE]|[KMGTPE]i)?",
+            other in "[0-9]{1,60}(E|Ei)?",
+        ) {
+            let one = Quantity::parse(&text).unwrap_or_default();
+            let other = Quantity::parse(&other).unwrap_or_default();
+            let sum = one + other;
+            prop_assert!(sum >= one.max(other));
+            prop_assert!(sum.millis() >= one.millis().max(other.millis()));
+            prop_assert!(sum.units() >= one.units().max(other.units()));
+        }
+    }
 
     #[test]
     fn reads_what_kubernetes_reads() {

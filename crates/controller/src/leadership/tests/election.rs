@@ -49,6 +49,17 @@ fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
     assert_eq!(look(&mut Election::new("c".into()), &lease("b", 0), at(100)), None);
 }
 
+/// Whoever may write the Lease decides how long it lasts.
+#[test]
+fn a_lease_of_any_duration_is_waited_for() {
+    for (seconds, is_taken) in [(i32::MIN, true), (-1, true), (0, true), (i32::MAX, false)] {
+        let (mut election, start) = (Election::new("a".into()), Instant::now());
+        let lease = LeaseSpec { lease_duration_seconds: Some(seconds), ..lease("b", 1) };
+        look(&mut election, &lease, start);
+        assert_eq!(look(&mut election, &lease, start + SECOND).is_some(), is_taken, "{seconds}");
+    }
+}
+
 #[test]
 fn a_leader_stops_before_others_may_begin() {
     let (mut election, start) = (Election::new("a".into()), Instant::now());
