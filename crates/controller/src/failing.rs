@@ -11,7 +11,7 @@ use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::ControllerSettings;
 use super::container_failure::{ContainerFailure, failures, is_exec_format};
-use super::evictor::{self, NO_EVICTIONS};
+use super::evictor::{self, Evictor, NO_EVICTIONS};
 use super::fair_queue::FairQueue;
 use super::loops::{Context, lookup_limits};
 use super::note::{WRONG_ARCHITECTURE, is_claimed, kept, wrong};
@@ -37,8 +37,6 @@ const LOOKED: (Duration, usize) = (Duration::from_secs(3600), 1 << 14);
 const PER_SECOND: u32 = 5;
 const BURST: u32 = 20;
 const LOOKS: usize = 4;
-/// Maximal number of Pods that wait for their eviction.
-const EVICTIONS: usize = 512;
 
 const PODS_UNREAD: &str = "the Pods on nodes cannot be read";
 const NO_NAMESPACES: &str = "the right to get namespaces is missing";
@@ -70,8 +68,7 @@ async fn follow(context: &Context) {
     let mut changes = context.watcher.follow::<StoredPod>(Some(PODS));
     let mut waiting = FairQueue::new(QUEUE);
     let mut looked = Recently::new(LOOKED.0, LOOKED.1);
-    let mut evicted = Recently::new(evictor::REMEMBERED.0, evictor::REMEMBERED.1);
-    let mut evictions = FuturesUnordered::new();
+    let mut evictor = Evictor::new(context);
     let (pace, limits) = (&Pace::new(PER_SECOND, BURST), &lookup_limits(LOOKS));
     let mut tries = interval(TRY);
     tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -103,14 +100,11 @@ async fn follow(context: &Context) {
                 }
                 if let Some(failed) = look.failed
                     && context.settings.borrow().evict_failed
-                    && evictions.len() < EVICTIONS
-                    && evictor::claim(&mut evicted, &pod)
                 {
-                    // Its facts are no longer needed.
-                    evictions.push(evictor::evict(context, StoredPod { facts: None, ..pod }, failed.digest));
+                    evictor.begin(pod, failed.digest);
                 }
             }
-            Some(_) = evictions.next() => {}
+            Some(()) = evictor.running.next() => {}
             _ = tries.tick() => try_again(context).await,
         }
         while looks.len() < LOOKS

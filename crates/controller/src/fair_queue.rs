@@ -31,6 +31,19 @@ impl<T> FairQueue<T> {
         lost
     }
 
+    #[cfg(test)]
+    pub(super) fn count(&self, namespace: &str) -> usize {
+        self.of.get(namespace).map_or(0, VecDeque::len)
+    }
+
+    /// Keeps the items for which this is true.
+    pub(super) fn retain(&mut self, mut is_kept: impl FnMut(&T) -> bool) {
+        self.of.retain(|_, waiting| {
+            waiting.retain(&mut is_kept);
+            !waiting.is_empty()
+        });
+    }
+
     /// Removes and returns the next item, of the namespace whose turn it is.
     pub(super) fn pop(&mut self) -> Option<T> {
         let behind = self.of.range::<str, _>((Excluded(&*self.last), Unbounded)).next();
@@ -80,5 +93,17 @@ mod tests {
         assert_eq!(queue.push("d", "d1"), Some("d1"), "all have one");
         assert_eq!(all(&mut queue), ["a1", "b1", "c1"]);
         assert_eq!(queue.push("d", "d1"), None);
+    }
+
+    #[test]
+    fn what_is_not_kept_leaves_its_place() {
+        let mut queue = FairQueue::new(3);
+        for (namespace, item) in [("a", "a1"), ("a", "a2"), ("b", "b1")] {
+            assert_eq!(queue.push(namespace, item), None);
+        }
+        queue.retain(|item| *item == "a2");
+        assert_eq!(queue.of.len(), 1);
+        assert_eq!((queue.push("c", "c1"), queue.push("c", "c2")), (None, None));
+        assert_eq!(all(&mut queue), ["a2", "c1", "c2"]);
     }
 }

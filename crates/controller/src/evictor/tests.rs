@@ -1,12 +1,13 @@
 use std::sync::Arc;
 
+use futures_util::StreamExt;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::ControllerSettings;
 use crate::testing::context;
+use crate::{ControllerMetrics, ControllerSettings};
 use tolerarch_engine::decide::Snapshot;
 use tolerarch_engine::decide::testing::Bench;
 use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, Lessons, Timestamp};
@@ -24,10 +25,10 @@ fn failed() -> FailedImage {
     }
 }
 
-fn pod(annotation: &str, owners: &Value) -> StoredPod {
+fn pod_of(namespace: &str, annotation: &str, owners: &Value) -> StoredPod {
     StoredPod::of_value(&json!({
         "metadata": {
-            "name": "web-1", "namespace": "team", "uid": "uid-1", "annotations": {annotation: "multi-arch"},
+            "name": "web-1", "namespace": namespace, "uid": "uid-1", "annotations": {annotation: "multi-arch"},
             "ownerReferences": owners,
         },
         "spec": {"containers": [{"name": "app", "image": "web"}]},
@@ -35,34 +36,122 @@ fn pod(annotation: &str, owners: &Value) -> StoredPod {
     .unwrap()
 }
 
+fn pod(annotation: &str, owners: &Value) -> StoredPod {
+    pod_of("team", annotation, owners)
+}
+
 fn owner(kind: &str, uid: &str, controller: bool) -> Value {
     json!([{"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": uid, "controller": controller}])
 }
 
-#[tokio::test(start_paused = true)]
-async fn only_pods_that_others_replace_are_evicted_and_few_of_a_workload() {
-    let mut evicted = Recently::new(REMEMBERED.0, REMEMBERED.1);
-    let mut is_candidate = |pod: &StoredPod| claim(&mut evicted, pod);
-    let own = pod(POOLS_KEY, &owner("ReplicaSet", "a", true));
+#[test]
+fn only_pods_that_others_replace_are_evicted() {
     for (why, pod) in [
         ("nobody creates another one", pod(POOLS_KEY, &json!([]))),
         ("its owner does not control it", pod(POOLS_KEY, &owner("Thing", "b", false))),
         ("it would come back to the node", pod(POOLS_KEY, &owner("DaemonSet", "c", true))),
         ("tolerarch has not let it there", pod("other", &owner("ReplicaSet", "d", true))),
     ] {
-        assert!(!is_candidate(&pod), "{why}");
+        assert_eq!(replacing_owner(&pod), None, "{why}");
+    }
+    for key in [POOLS_KEY, REQUIRED_KEY] {
+        assert_eq!(replacing_owner(&pod(key, &owner("ReplicaSet", "a", true))), Some("a"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_pods_of_a_workload_and_of_a_namespace_are_evicted_in_an_hour() {
+    let mut turns = Turns::default();
+    let mut takes = |owner: &str| turns.take("team", owner);
+    for _ in 0..OF_WORKLOAD {
+        assert!(takes("a"));
+    }
+    assert!(!takes("a"));
+    let more = (0..100).filter(|owner| takes(&owner.to_string())).count();
+    assert_eq!(more + OF_WORKLOAD, OF_NAMESPACE, "a namespace does not take the turns of all");
+    tokio::time::advance(HOUR).await;
+    assert!(takes("a"));
+    assert_eq!(turns.0["team"].len(), 1, "nothing is kept longer");
+}
+
+/// Any Pod may name any UID as its owner's.
+#[tokio::test(start_paused = true)]
+async fn pods_elsewhere_take_no_turns_of_an_owner() {
+    let mut turns = Turns::default();
+    for namespace in 0..1000 {
+        for _ in 0..2 * OF_WORKLOAD {
+            turns.take(&format!("hostile-{namespace}"), "a");
+        }
     }
     for _ in 0..OF_WORKLOAD {
-        assert!(is_candidate(&own));
+        assert!(turns.take("team", "a"));
     }
-    assert!(!is_candidate(&own));
-    let of_many = (0..100).map(|at| pod(POOLS_KEY, &owner("ReplicaSet", &at.to_string(), true)));
-    let more = of_many.filter(&mut is_candidate).count();
-    assert_eq!(more + OF_WORKLOAD, OF_NAMESPACE, "a namespace does not take the turns of all");
-    tokio::time::advance(REMEMBERED.0).await;
-    assert!(is_candidate(&pod(REQUIRED_KEY, &owner("ReplicaSet", "e", true))), "another workload");
-    tokio::time::advance(REMEMBERED.0).await;
-    assert!(is_candidate(&own));
+    // Whoever has no turn left takes none of others either, nor those of an owner that comes later.
+    let mut turns = Turns::default();
+    for at in 0..OF_NAMESPACE {
+        assert!(turns.take("team", &at.to_string()));
+    }
+    tokio::time::advance(HOUR / 2).await;
+    for _ in 0..100 {
+        assert!(!turns.take("team", "a"));
+    }
+    tokio::time::advance(HOUR / 2).await;
+    assert!(turns.take("team", "a"));
+}
+
+/// A disruption budget may hold each of them back for an hour.
+#[tokio::test(start_paused = true)]
+async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
+    let (bench, objects) = (Bench::new().await, Objects::start().await);
+    let settings =
+        watch::Sender::new(ControllerSettings { evict_failed: true, ..ControllerSettings::default() });
+    let context = context(&bench, &Lists::start().await, &objects, &settings);
+    let mut evictor = Evictor::new(&context);
+    let image = failed().digest;
+    let mut begin = |namespace: &str, owner_uid: &str| {
+        let pod = pod_of(namespace, POOLS_KEY, &owner("ReplicaSet", owner_uid, true));
+        evictor.begin(pod, image);
+        evictor.places.retain(|place| !place.is_closed());
+        evictor.places.count(namespace)
+    };
+    for namespace in 0..20 {
+        for at in 0..OF_NAMESPACE {
+            begin(&format!("hostile-{namespace}"), &at.to_string());
+        }
+    }
+    for at in 1..=10 {
+        assert_eq!(begin("team", &at.to_string()), at);
+    }
+    let ended = |metrics: &ControllerMetrics| metrics.evictions.with_label_values(&["failed"]).get();
+    let running = evictor.running.len();
+    assert!(running > AT_ONCE);
+    while ended(&context.metrics) < u64::try_from(running - AT_ONCE).unwrap() {
+        evictor.running.next().await;
+    }
+    assert_eq!(evictor.running.len(), AT_ONCE, "the others have given way");
+    // All have their share, however many come.
+    let shares: Vec<usize> =
+        (0..20).map(|namespace| evictor.places.count(&format!("hostile-{namespace}"))).collect();
+    assert!(shares.iter().all(|share| (AT_ONCE / 21..=AT_ONCE / 19).contains(share)), "{shares:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_without_a_place_takes_no_turn() {
+    let (bench, objects) = (Bench::new().await, Objects::start().await);
+    let context =
+        context(&bench, &Lists::start().await, &objects, &watch::Sender::new(ControllerSettings::default()));
+    let mut evictor = Evictor::new(&context);
+    let pod = |namespace: &str| pod_of(namespace, POOLS_KEY, &owner("ReplicaSet", "a", true));
+    for namespace in 0..AT_ONCE {
+        evictor.begin(pod(&namespace.to_string()), failed().digest);
+    }
+    for _ in 0..OF_WORKLOAD {
+        evictor.begin(pod("late"), failed().digest);
+    }
+    assert_eq!((evictor.running.len(), evictor.places.count("late")), (AT_ONCE, 0));
+    for _ in 0..OF_WORKLOAD {
+        assert!(evictor.turns.take("late", "a"));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +162,7 @@ async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
     let context = context(&bench, &Lists::start().await, &objects, &settings);
     let own = pod(POOLS_KEY, &owner("ReplicaSet", "a", true));
     let image = failed().digest;
-    let evict = || evict(&context, own.clone(), image);
+    let evict = || evict(&context, &own, image);
     assert_eq!(evict().await, None, "nothing is recorded");
 
     let mut record = Lessons::default();
