@@ -260,7 +260,7 @@ func (s set) isForManaged(role string, rule rbac.PolicyRule, group, resource str
 		return false
 	}
 	if resource == "secrets" {
-		return slices.Equal(rule.ResourceNames, []string{managed.Secret, managed.ServingSecret}) && slices.Equal(rule.Verbs, []string{"get", "patch", "create"})
+		return slices.Equal(rule.ResourceNames, []string{managed.Secret, managed.ServingSecret}) && slices.Equal(rule.Verbs, []string{"get", "patch", "create", "delete"})
 	}
 	return slices.Equal(rule.ResourceNames, managed.WebhookConfigurations) && slices.Equal(rule.Verbs, []string{"get", "patch"})
 }

@@ -26,7 +26,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, DATE};
 use http::request::Builder;
 use kube::config::Config;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
@@ -53,6 +53,9 @@ pub use webhook::{Called, Scope, Webhook, WebhookConfiguration, covers};
 const TIME: Duration = Duration::from_secs(3);
 /// Maximal bytes of a response. A pull secret has a few KB, or twice that (kubectl's annotation), of 1 MiB at most.
 const BODY: usize = 512 << 10;
+/// Maximal bytes of an object that tolerarch keeps itself, whatever others have written into it: API servers store 1.5 MiB
+/// of an object (etcd's `--max-request-bytes`), a third more as base64, and up to six times the 256 KiB of annotations.
+const OWN: usize = 4 << 20;
 /// Back-off after a Secret was requested in vain: none is requested in the meantime, so that no Pod waits for one.
 const REST: Duration = Duration::from_secs(15);
 /// Media type by which the API server returns the metadata of an object only.
@@ -143,8 +146,21 @@ impl Cluster {
 
     /// Reads one object for a background task, even during a back-off. `path` has been checked.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, ClusterError> {
-        let Answer { object: body, date } =
-            self.ask(Request::get(path).header(ACCEPT, JSON), Vec::new()).await?;
+        self.get_within(path, BODY).await
+    }
+
+    /// Reads an object that tolerarch keeps itself: of any size, so that none can be made too large to be mended.
+    pub async fn get_own<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, ClusterError> {
+        self.get_within(path, OWN).await
+    }
+
+    async fn get_within<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        most: usize,
+    ) -> Result<Answer<T>, ClusterError> {
+        let request = Request::get(path).header(ACCEPT, JSON);
+        let Answer { object: body, date } = self.ask(request, Vec::new(), most).await?;
         let object = serde_json::from_slice(&body).map_err(|_| ClusterError::Malformed)?;
         Ok(Answer { object, date })
     }
@@ -158,9 +174,15 @@ impl Cluster {
         self.change(Request::post(managed(list)).header(CONTENT_TYPE, JSON), object).await
     }
 
+    /// Deletes the object, unless it has changed since this version. [`ClusterError::Conflict`] if it has.
+    pub async fn delete(&self, path: &str, version: &str) -> Result<(), ClusterError> {
+        let options = json!({"preconditions": {"resourceVersion": version}});
+        self.change(Request::delete(path).header(CONTENT_TYPE, JSON), &options).await
+    }
+
     async fn change(&self, request: Builder, change: &Value) -> Result<(), ClusterError> {
         // A Pod may be large, and the response is ignored.
-        self.ask(request.header(ACCEPT, METADATA), change.to_string().into()).await.map(drop)
+        self.ask(request.header(ACCEPT, METADATA), change.to_string().into(), OWN).await.map(drop)
     }
 
     /// Returns the last line of a container's log, or its first KiB; of the `previous` run if set. Untrusted text.
@@ -175,11 +197,16 @@ impl Cluster {
         let last =
             [("container", container), ("previous", previous), ("tailLines", "1"), ("limitBytes", "1024")];
         let request = Request::get(with_query(&path, last)).header(ACCEPT, "text/plain, */*");
-        let line = self.ask(request, Vec::new()).await?.object;
+        let line = self.ask(request, Vec::new(), BODY).await?.object;
         Ok(String::from_utf8_lossy(&line).into_owned())
     }
 
-    async fn ask(&self, request: Builder, body: Vec<u8>) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
+    async fn ask(
+        &self,
+        request: Builder,
+        body: Vec<u8>,
+        most: usize,
+    ) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
         let known = self.api.lock().clone();
         let answer = async {
             let request = request.body(body)?;
@@ -194,7 +221,7 @@ impl Cluster {
             let answer = answer?;
             let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
             let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-            Ok(Answer { object: read_all(answer.into_body(), BODY).await?.into(), date })
+            Ok(Answer { object: read_all(answer.into_body(), most).await?.into(), date })
         };
         Ok(known.in_time(answer).await?)
     }

@@ -33,6 +33,8 @@ use validity::{Invalid, Validity, now, seconds};
 const POLL: Duration = Duration::from_secs(5);
 /// Number of failed readings in a row after which files that cannot be read are reported.
 const MISSING: u32 = 3;
+/// Maximal number of readings of a pair at a time, while the certificate changes from one to the next.
+const READINGS: usize = 8;
 const AWAITED: &str = "its files are not there yet; `tolerarch certificates` issues it";
 const UNUSABLE: &str = "its files cannot be used; the log says why";
 
@@ -198,10 +200,16 @@ impl CertificateWatch {
         let end = pair.validity.end;
         let has_expired = |pair: &Pair| pair.validity.end <= now();
         let is_usable = self.served.current().is_some_and(|current| !has_expired(&current));
-        // As from a backup. What has not expired is trusted (`managed::plan`); if both have, the clock here may be wrong.
-        if self.mode == TlsMode::Managed && has_expired(&pair) && is_usable {
+        if self.mode == TlsMode::Managed && is_usable {
             let file = self.files.certificate.clone();
-            return Err(CertificateError::Content { file, fault: "it has expired" });
+            // As from a backup. What has not expired is trusted (`managed::plan`); if both have, the clock here may be wrong.
+            if has_expired(&pair) {
+                return Err(CertificateError::Content { file, fault: "it has expired" });
+            }
+            // The issuer replaces it soon.
+            if !pair.validity.is_for_servers {
+                return Err(CertificateError::Content { file, fault: Invalid::WRONG_USAGE.reason });
+            }
         }
         self.metrics.expiry.set(seconds(end));
         *self.served.0.lock() = Some(pair);
@@ -266,13 +274,14 @@ fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
     };
     // A pair may be replaced between two reads: the certificate has to be the same before and after the key.
     let mut certificate = read(&files.certificate)?;
-    loop {
+    for _ in 0..READINGS {
         let key = read(&files.key)?;
         let before = std::mem::replace(&mut certificate, read(&files.certificate)?);
         if before == certificate {
             return Ok(Content { certificate, key });
         }
     }
+    Err(CertificateError::Content { file: files.certificate.clone(), fault: "it changes at each reading" })
 }
 
 /// Parses the certificate with its chain and its key, all PEM. `name` is the one that API servers verify.

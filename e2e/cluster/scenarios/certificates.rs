@@ -13,8 +13,10 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
 use kube::{Api, Client, Config};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
-use testregistry::Pki;
+use testregistry::{Leaf, Pki};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
@@ -24,6 +26,8 @@ const FIRST_START: Duration = Duration::from_secs(30);
 /// How often the projector looks at the Secret of a Pod that runs: a kubelet takes up to 90 s, which the tests of the issuer's
 /// plan reckon with.
 const SYNC: Duration = Duration::from_secs(5);
+/// How soon damage has to be gone: a minute, as the documentation says, and a look of the projector.
+const HEALED: Duration = Duration::from_secs(70);
 const CERTIFICATE_HEALTHY: &str = "tolerarch_component_healthy{component=\"certificate\"}";
 /// Pods in a second.
 const RATE: u32 = 20;
@@ -55,10 +59,7 @@ pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster:
     let accounts = accounts(cluster, &namespace).await;
     let aged = |days| Pki::since(SystemTime::now() - days * DAY);
     let (pki, due) = (aged(200), aged(250));
-    let put = async |secret: &str, pair: Value| {
-        let data = Patch::Merge(json!({"stringData": pair}));
-        namespace.api::<Secret>().patch(secret, &PatchParams::default(), &data).await.unwrap();
-    };
+    let put = async |secret: &str, pair: Value| patch(&namespace, secret, json!({"stringData": pair})).await;
     put(CERTIFICATES, authority(&pki)).await;
     let started = start(cluster, &namespace, &accounts).await;
     service.only(&started.replicas.each_ref().map(|replica| replica.port));
@@ -80,15 +81,15 @@ pub(crate) async fn managed_certificates_come_back_when_they_are_damaged(cluster
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("damaged", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
+    let pki = Pki::new();
+    patch(&namespace, CERTIFICATES, json!({"stringData": authority(&pki)})).await;
     let started = start(cluster, &namespace, &accounts).await;
     service.only(&started.replicas.each_ref().map(|replica| replica.port));
     cluster.until_called(&namespace).await;
-    for what in ["the caBundle is reset", "the CA's Secret is damaged", "what is served is damaged"] {
-        match what {
-            "the caBundle is reset" => reset_bundle(cluster, &namespace).await,
-            "the CA's Secret is damaged" => damage(&namespace, CERTIFICATES, "ca").await,
-            _ => damage(&namespace, SERVING, "tls").await,
-        }
+    for damage in Damage::ALL {
+        let what = format!("{damage:?}");
+        damage.inflict(cluster, &namespace, &pki).await;
+        let damaged = kept(cluster, &namespace).await;
         let begin = Instant::now();
         until(&format!("{what}: called again"), async || {
             let before = cluster.failed_open_in(&namespace).await;
@@ -96,9 +97,11 @@ pub(crate) async fn managed_certificates_come_back_when_they_are_damaged(cluster
             let called = pod.tolerates_pool() && cluster.failed_open_in(&namespace).await == before;
             let is_whole =
                 has(&namespace, CERTIFICATES, "ca.crt").await && has(&namespace, SERVING, "tls.crt").await;
-            (called && is_whole).then_some(())
+            let is_replaced = kept(cluster, &namespace).await != damaged;
+            (called && is_whole && is_replaced).then_some(())
         })
         .await;
+        assert!(begin.elapsed() < HEALED, "{what}: {:.1?}", begin.elapsed());
         print!("{what}: called again after {:.1?}; ", begin.elapsed());
     }
 }
@@ -310,7 +313,7 @@ async fn the_webhook_has_no_right(cluster: &Cluster, namespace: &Namespace, acco
     for (method, path, webhook, issuer) in [
         ("GET", format!("{secrets}/{SERVING}"), 403, 200),
         ("PATCH", format!("{secrets}/{SERVING}"), 403, 200),
-        ("DELETE", format!("{secrets}/{SERVING}"), 403, 403),
+        ("DELETE", format!("{secrets}/{SERVING}"), 403, 200),
         ("GET", format!("{secrets}/{CERTIFICATES}"), 403, 200),
         ("PATCH", format!("{secrets}/{CERTIFICATES}"), 403, 200),
         ("GET", secrets.clone(), 403, 403),
@@ -385,14 +388,14 @@ pub(crate) fn documents(rendering: &str, kinds: &[&str]) -> Vec<String> {
     found
 }
 
-/// As a tool does that applies the configuration as it was rendered.
-async fn reset_bundle(cluster: &Cluster, namespace: &Namespace) {
+/// As a tool does that applies the configuration as it was rendered, or with this bundle.
+async fn set_bundle(cluster: &Cluster, namespace: &Namespace, bundle: Option<&[u8]>) {
     let webhooks = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
     let name = cluster.configuration_of(namespace);
-    until("the caBundle is reset", async || {
+    until("the caBundle is set", async || {
         let mut configuration = webhooks.get(&name).await.unwrap();
         for webhook in configuration.webhooks.iter_mut().flatten() {
-            webhook.client_config.ca_bundle = None;
+            webhook.client_config.ca_bundle = bundle.map(|bundle| ByteString(bundle.to_vec()));
         }
         // A replica may write at the same time.
         webhooks.replace(&name, &PostParams::default(), &configuration).await.ok().map(drop)
@@ -412,9 +415,111 @@ async fn deleted(namespace: &Namespace, secrets: &[&str]) {
     }
 }
 
-/// Takes the key of a pair, and the certificate's content.
-async fn damage(namespace: &Namespace, secret: &str, pair: &str) {
-    let damage = json!({"data": {format!("{pair}.crt"): "bm9uZQ==", format!("{pair}.key"): null}});
+/// What others do to certificates and Secrets. None of it leaves what API servers and replicas can use.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    LeafHasNoKey,
+    LeafHasABrokenSignature,
+    LeafHasAnotherSigner,
+    LeafIsForClients,
+    LeafSecretIsLarge,
+    LeafSecretIsImmutable,
+    CaHasNoKey,
+    CaHasABrokenSignature,
+    CaSecretIsLarge,
+    CaSecretIsImmutable,
+    BundleIsReset,
+    BundleIsLarge,
+}
+
+impl Damage {
+    /// Those of the serving certificate come first: they need the key of the CA.
+    const ALL: [Self; 12] = [
+        Self::LeafHasNoKey,
+        Self::LeafHasABrokenSignature,
+        Self::LeafHasAnotherSigner,
+        Self::LeafIsForClients,
+        Self::LeafSecretIsLarge,
+        Self::LeafSecretIsImmutable,
+        Self::CaHasNoKey,
+        Self::CaHasABrokenSignature,
+        Self::CaSecretIsLarge,
+        Self::CaSecretIsImmutable,
+        Self::BundleIsReset,
+        Self::BundleIsLarge,
+    ];
+
+    /// Does it. `pki` is the CA that has signed what is served.
+    async fn inflict(self, cluster: &Cluster, namespace: &Namespace, pki: &Pki) {
+        match self {
+            Self::LeafHasNoKey => take_key(namespace, SERVING, "tls").await,
+            Self::LeafHasABrokenSignature => break_signature(namespace, SERVING, "tls.crt").await,
+            Self::LeafHasAnotherSigner => put_leaf(namespace, &pki.namesake().leaf(&["127.0.0.1"])).await,
+            Self::LeafIsForClients => put_leaf(namespace, &pki.client_leaf_for(&["127.0.0.1"])).await,
+            Self::LeafSecretIsLarge => fill(namespace, SERVING, "tls.crt").await,
+            Self::LeafSecretIsImmutable => seal(namespace, SERVING, "tls.crt").await,
+            Self::CaHasNoKey => take_key(namespace, CERTIFICATES, "ca").await,
+            Self::CaHasABrokenSignature => break_signature(namespace, CERTIFICATES, "ca.crt").await,
+            Self::CaSecretIsLarge => fill(namespace, CERTIFICATES, "ca.crt").await,
+            Self::CaSecretIsImmutable => seal(namespace, CERTIFICATES, "ca.crt").await,
+            Self::BundleIsReset => set_bundle(cluster, namespace, None).await,
+            Self::BundleIsLarge => set_bundle(cluster, namespace, Some(&[b'#'; 900 << 10])).await,
+        }
+    }
+}
+
+/// What the issuer keeps: both certificates, and the bundles.
+async fn kept(cluster: &Cluster, namespace: &Namespace) -> [Vec<Vec<u8>>; 3] {
+    let certificates = [(CERTIFICATES, "ca.crt"), (SERVING, "tls.crt")].map(async |(secret, key)| {
+        let secret = namespace.api::<Secret>().get_opt(secret).await.unwrap();
+        let data = secret.and_then(|secret| secret.data).unwrap_or_default();
+        data.get(key).map(|value| value.0.clone()).into_iter().collect()
+    });
+    let [ca, leaf] = certificates;
+    let webhooks = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
+    let configuration = webhooks.get(&cluster.configuration_of(namespace)).await.unwrap();
+    let webhooks = configuration.webhooks.into_iter().flatten();
+    let bundles = webhooks.filter_map(|webhook| Some(webhook.client_config.ca_bundle?.0)).collect();
+    [ca.await, leaf.await, bundles]
+}
+
+async fn patch(namespace: &Namespace, secret: &str, patch: Value) {
     let secrets = namespace.api::<Secret>();
-    secrets.patch(secret, &PatchParams::default(), &Patch::Merge(damage)).await.unwrap();
+    secrets.patch(secret, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+async fn put_leaf(namespace: &Namespace, leaf: &Leaf) {
+    patch(namespace, SERVING, json!({"stringData": {"tls.crt": leaf.cert_pem, "tls.key": leaf.key_pem}}))
+        .await;
+}
+
+/// Changes the last bit of the certificate.
+async fn break_signature(namespace: &Namespace, secret: &str, key: &str) {
+    let data = namespace.api::<Secret>().get(secret).await.unwrap().data.unwrap();
+    let mut certificate = CertificateDer::from_pem_slice(&data[key].0).unwrap().to_vec();
+    *certificate.last_mut().unwrap() ^= 1;
+    // It is written as base64.
+    let text = json!(ByteString(certificate));
+    let text = text.as_str().unwrap();
+    let text = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+    patch(namespace, secret, json!({"stringData": {key: text}})).await;
+}
+
+/// Fills the Secret up to what API servers store, with no room for a certificate.
+async fn fill(namespace: &Namespace, secret: &str, key: &str) {
+    let data = namespace.api::<Secret>().get(secret).await.unwrap().data.unwrap();
+    let used: usize = data.iter().filter(|(name, _)| *name != key).map(|(_, value)| value.0.len()).sum();
+    let junk = "#".repeat((1 << 20) - used);
+    patch(namespace, secret, json!({"data": {key: null}, "stringData": {"junk": junk}})).await;
+}
+
+/// Takes the certificate's content, for good.
+async fn seal(namespace: &Namespace, secret: &str, key: &str) {
+    patch(namespace, secret, json!({"data": {key: "bm9uZQ=="}, "immutable": true})).await;
+}
+
+/// Takes the key of a pair, and the certificate's content.
+async fn take_key(namespace: &Namespace, secret: &str, pair: &str) {
+    let damage = json!({"data": {format!("{pair}.crt"): "bm9uZQ==", format!("{pair}.key"): null}});
+    patch(namespace, secret, damage).await;
 }

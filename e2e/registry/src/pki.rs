@@ -23,6 +23,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// A private certificate authority (ECDSA P-256).
 pub struct Pki {
     ca: CertifiedIssuer<'static, KeyPair>,
+    name: String,
 }
 
 impl Pki {
@@ -33,16 +34,25 @@ impl Pki {
 
     /// The same, with a certificate that is valid for a year from `not_before`.
     pub fn since(not_before: SystemTime) -> Self {
-        let mut params = params(&[], not_before, not_before + 366 * DAY);
         let key = key();
         // Each authority has a name of its own, else a client takes another one for the issuer of a certificate and
         // complains of a bad signature instead of an unknown issuer.
         let name = format!("testregistry CA {}", &sha256(key.public_key_raw())[7..23]);
-        params.distinguished_name.push(DnType::CommonName, name);
+        Self::with(name, key, not_before)
+    }
+
+    /// A new authority of the same name with another key.
+    pub fn namesake(&self) -> Self {
+        Self::with(self.name.clone(), key(), SystemTime::now() - DAY)
+    }
+
+    fn with(name: String, key: KeyPair, not_before: SystemTime) -> Self {
+        let mut params = params(&[], not_before, not_before + 366 * DAY);
+        params.distinguished_name.push(DnType::CommonName, name.as_str());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let ca = CertifiedIssuer::self_signed(params, key).expect("sign the CA certificate");
-        Self { ca }
+        Self { ca, name }
     }
 
     /// The certificate of the authority.
@@ -72,8 +82,13 @@ impl Pki {
 
     /// A certificate for a client, valid for a month.
     pub fn client_leaf(&self) -> Leaf {
+        self.client_leaf_for(&[])
+    }
+
+    /// The same, with these names.
+    pub fn client_leaf_for(&self, names: &[&str]) -> Leaf {
         let not_after = SystemTime::now() + 30 * DAY;
-        self.signed(&[], begin(not_after), not_after, ExtendedKeyUsagePurpose::ClientAuth)
+        self.signed(names, begin(not_after), not_after, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
     fn signed(

@@ -71,7 +71,7 @@ fn rights(component: &str, config: &Config, namespace: &str) -> Vec<Right> {
         (WEBHOOK, config.warm.from_pods, "cache.warm.fromPods", "list", "", "pods", &any),
         (WEBHOOK, config.credentials.pull_secrets, PULL_SECRETS, "get", "", "secrets", &any),
         (WEBHOOK, failed_images, "server.failedImages", "get list watch", "", "configmaps", &record),
-        (ISSUER, managed, "tls.mode", "get patch", "", "secrets", &vec![ca, serving]),
+        (ISSUER, managed, "tls.mode", "get patch delete", "", "secrets", &vec![ca, serving]),
         (ISSUER, managed, "tls.mode", "get patch", ADMISSION, WEBHOOKS, &issued),
         (CONTROLLER, true, "controller", "list watch", "", "pods", &any),
         (CONTROLLER, true, "controller", "list watch", "", "namespaces", &any),

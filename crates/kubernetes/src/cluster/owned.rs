@@ -34,12 +34,12 @@ impl OwnedName {
     /// Reads the object, and creates it if it is missing.
     pub async fn read<K: Resource + DeserializeOwned>(&self, cluster: &Cluster) -> Result<K, ClusterError> {
         let path = self.path::<K>();
-        let mut answer = cluster.get(&path).await;
+        let mut answer = cluster.get_own(&path).await;
         if matches!(answer, Err(ClusterError::NotFound)) {
             let metadata = json!({"name": self.name.as_str(), "namespace": self.namespace});
             let empty = json!({"apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": metadata});
             cluster.patch(&path, PatchType::APPLY, &empty).await?;
-            answer = cluster.get(&path).await;
+            answer = cluster.get_own(&path).await;
         }
         Ok(answer?.object)
     }

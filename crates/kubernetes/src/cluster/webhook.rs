@@ -32,7 +32,7 @@ pub struct WebhookConfiguration {
 impl WebhookConfiguration {
     pub async fn read(cluster: &Cluster, name: &ObjectName) -> Result<Self, ClusterError> {
         let path = format!("{}/{}", MutatingWebhookConfiguration::url_path(&(), None), name.as_str());
-        let object: MutatingWebhookConfiguration = cluster.get(&path).await?.object;
+        let object: MutatingWebhookConfiguration = cluster.get_own(&path).await?.object;
         let version = object.metadata.resource_version.clone().unwrap_or_default();
         Ok(Self { path, version, webhooks: Webhook::all_of(object).collect() })
     }

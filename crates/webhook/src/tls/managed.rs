@@ -5,6 +5,7 @@
 //! An operation that fails is tried again at the next look. The certificate in use is still served.
 
 mod authority;
+mod chain;
 mod failure;
 mod objects;
 mod plan;
@@ -13,7 +14,7 @@ use std::time::UNIX_EPOCH;
 
 use tokio::time::{Duration, sleep};
 
-use authority::{Authority, read_bundle, read_leaf};
+use authority::{Authority, bundle_text, read_bundle, read_leaf};
 pub use failure::ManagedMetrics;
 use failure::{Cause, Failure, Operation};
 use objects::{CA, CERTIFICATE, KEY, Secret, values, write_bundles};
@@ -22,7 +23,7 @@ use plan::{Der, History, Time, View, Write, plan};
 
 use super::validity::{now, seconds};
 use tolerarch_kubernetes::cluster::{
-    Answer, Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION, Webhook, WebhookConfiguration,
+    Answer, Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION, WebhookConfiguration,
 };
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging;
@@ -101,8 +102,8 @@ impl CertificateIssuer {
                     }
                     return;
                 }
-                // Another process came first: what it wrote is looked at.
-                Err(Failure { cause: Cause::Cluster(ClusterError::Conflict), .. }) => {}
+                // Another process came first, or the Secret was in the way: what there is now is looked at.
+                Err(Failure { cause: Cause::Cluster(ClusterError::Conflict) | Cause::Removed, .. }) => {}
                 Err(failure) => return self.failed(&failure),
             }
         }
@@ -131,7 +132,7 @@ impl CertificateIssuer {
         // The API server's clock: it verifies, and the one of this machine may be wrong or set at any time.
         let now = date.and_then(|date| date.duration_since(UNIX_EPOCH).ok()).unwrap_or_else(now);
         let authorities = stored.authorities();
-        let view = view(&configurations, &authorities, &serving);
+        let view = view(&configurations, &authorities, &serving, now);
         if view.names.is_empty() {
             return Err(Operation::READ_WEBHOOKS.failed()(Cause::NoWebhook));
         }
@@ -198,17 +199,29 @@ impl CertificateIssuer {
     }
 }
 
-fn view(configurations: &[WebhookConfiguration], authorities: &[Authority], serving: &Secret) -> View {
-    let webhooks = || configurations.iter().flat_map(|known| &known.webhooks);
-    let mut names: Vec<String> = webhooks().filter_map(Webhook::server_name).collect();
-    names.sort();
-    names.dedup();
-    View {
+fn view(
+    configurations: &[WebhookConfiguration],
+    authorities: &[Authority],
+    serving: &Secret,
+    now: Time,
+) -> View {
+    let mut view = View {
         cas: authorities.iter().map(|authority| authority.ca.clone()).collect(),
-        bundles: webhooks().map(|webhook| read_bundle(webhook.bundle())).collect(),
-        names,
-        leaf: read_leaf(serving.value(CERTIFICATE), serving.value(KEY), authorities),
+        bundles: Vec::new(),
+        are_plain: true,
+        names: Vec::new(),
+        leaf: read_leaf(serving.value(CERTIFICATE), serving.value(KEY), authorities, now),
+    };
+    for webhook in configurations.iter().flat_map(|configuration| &configuration.webhooks) {
+        let bundle = read_bundle(webhook.bundle());
+        let text = bundle_text(bundle.iter().map(|ca| &ca.der));
+        view.are_plain &= text.as_bytes() == webhook.bundle();
+        view.bundles.push(bundle);
+        view.names.extend(webhook.server_name());
     }
+    view.names.sort();
+    view.names.dedup();
+    view
 }
 
 #[cfg(test)]

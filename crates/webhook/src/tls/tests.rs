@@ -145,7 +145,7 @@ async fn each_connection_shakes_hands_in_full() {
     }
 }
 
-/// To open a FIFO waits for a writer.
+/// To open a FIFO waits for a writer, and the kernel's file with a random number has another content at each reading.
 #[tokio::test(start_paused = true)]
 async fn what_is_no_file_does_not_end_reloading() {
     let [dir, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -153,10 +153,11 @@ async fn what_is_no_file_does_not_end_reloading() {
     pki.leaf(&["a.test"]).write(dir.path()).unwrap();
     let (certificate, state, metrics) = load(dir.path()).await.unwrap();
     let file = dir.path().join("tls.crt");
-    let makes: [fn(&Path); 3] = [
+    let makes: [fn(&Path); 4] = [
         |path| assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success()),
         |path| std::fs::create_dir(path).unwrap(),
         |path| std::fs::File::create(path).unwrap().set_len(1 << 40).unwrap(),
+        |path| std::os::unix::fs::symlink("/proc/sys/kernel/random/uuid", path).unwrap(),
     ];
     for (round, make) in makes.into_iter().enumerate() {
         let failures = reloads(&metrics, "failure");
@@ -211,6 +212,7 @@ async fn a_certificate_that_api_servers_refuse_shows_and_is_served() {
         (pki.leaf_until(&[NAME], now - day), Some(Invalid::EXPIRED)),
         (pki.leaf_from(&[NAME], now + day), Some(Invalid::NOT_YET_VALID)),
         (pki.leaf(&["b.test"]), Some(Invalid::WRONG_NAME)),
+        (pki.client_leaf_for(&[NAME]), Some(Invalid::WRONG_USAGE)),
         (good.clone(), None),
         (pki.leaf(&["*.a.svc"]), None),
     ];

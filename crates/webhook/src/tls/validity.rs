@@ -23,7 +23,10 @@ impl Invalid {
     pub(super) const NOT_YET_VALID: Self = Self { label: "not-yet-valid", reason: "it is not valid yet" };
     pub(super) const WRONG_NAME: Self =
         Self { label: "wrong-name", reason: "it is not for the name in tls.serverName" };
-    pub(super) const ALL: [Self; 3] = [Self::EXPIRED, Self::NOT_YET_VALID, Self::WRONG_NAME];
+    pub(super) const WRONG_USAGE: Self =
+        Self { label: "wrong-usage", reason: "it is not for a server, by its extended key usages" };
+    pub(super) const ALL: [Self; 4] =
+        [Self::EXPIRED, Self::NOT_YET_VALID, Self::WRONG_NAME, Self::WRONG_USAGE];
 }
 
 /// Returns the time since 1970.
@@ -35,12 +38,13 @@ pub(super) fn seconds(time: Duration) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Times since 1970 between which a certificate is valid, and whether it has the expected name.
+/// Times since 1970 between which a certificate is valid, whether it has the expected name, and whether it is for a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validity {
     pub(super) begin: Duration,
     pub(super) end: Duration,
     pub(super) named: bool,
+    pub(super) is_for_servers: bool,
 }
 
 impl Validity {
@@ -52,7 +56,7 @@ impl Validity {
             ParsedCertificate::try_from(leaf).is_ok_and(|leaf| verify_server_name(&leaf, &name).is_ok())
         };
         let (begin, end) = lifetime(&parsed);
-        Some(Self { begin, end, named: expected.is_none_or(named) })
+        Some(Self { begin, end, named: expected.is_none_or(named), is_for_servers: is_for_servers(&parsed) })
     }
 
     pub(super) fn invalid(&self, now: Duration) -> Option<Invalid> {
@@ -60,8 +64,12 @@ impl Validity {
             Some(Invalid::EXPIRED)
         } else if now < self.begin {
             Some(Invalid::NOT_YET_VALID)
+        } else if !self.named {
+            Some(Invalid::WRONG_NAME)
+        } else if !self.is_for_servers {
+            Some(Invalid::WRONG_USAGE)
         } else {
-            (!self.named).then_some(Invalid::WRONG_NAME)
+            None
         }
     }
 }
@@ -72,4 +80,13 @@ pub(super) fn lifetime(certificate: &X509Certificate<'_>) -> (Duration, Duration
     // Before 1970 is long ago.
     let time = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
     (time(validity.not_before.timestamp()), time(validity.not_after.timestamp()))
+}
+
+/// Returns whether the usages of the certificate, if it has any, include that of a server. Those of a CA count as well.
+pub(super) fn is_for_servers(parsed: &X509Certificate<'_>) -> bool {
+    match parsed.extended_key_usage() {
+        Ok(None) => true,
+        Ok(Some(usage)) => usage.value.any || usage.value.server_auth,
+        Err(_) => false,
+    }
 }

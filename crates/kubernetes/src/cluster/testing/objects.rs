@@ -163,6 +163,9 @@ fn answer(store: &Store, method: &Method, path: &str, headers: &HeaderMap, body:
     if method == Method::GET {
         return old.map_or((404, "canary".into()), |object| (200, object.to_string()));
     }
+    if method == Method::DELETE {
+        return delete(&mut objects, path, body);
+    }
     let patch: Value = serde_json::from_slice(body).unwrap();
     if method == Method::POST {
         let path = format!("{path}/{}", patch["metadata"]["name"].as_str().unwrap());
@@ -190,10 +193,53 @@ fn answer(store: &Store, method: &Method, path: &str, headers: &HeaderMap, body:
         (_, other) => panic!("{other}"),
     };
     let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
-    if old.is_some_and(|old| version(&old) != version(&new)) {
-        return (409, "canary".into());
+    if let Some(old) = old {
+        if version(&old) != version(&new) {
+            return (409, "canary".into());
+        }
+        if !is_allowed(&old, &new) {
+            return (422, "canary".into());
+        }
+    }
+    if new["metadata"]["deletionTimestamp"].is_string() && !has_finalizers(&new) {
+        objects.remove(path);
+        return (200, "{}".into());
     }
     new["metadata"]["resourceVersion"] = store.version.fetch_add(1, Ordering::SeqCst).to_string().into();
     objects.insert(path.into(), new.clone());
     (200, new.to_string())
+}
+
+/// Deletes the object, or marks it if it has finalizers.
+fn delete(objects: &mut BTreeMap<String, Value>, path: &str, options: &[u8]) -> (u16, String) {
+    let Some(object) = objects.get_mut(path) else { return (404, "canary".into()) };
+    let options: Value = serde_json::from_slice(options).unwrap();
+    let expected = &options["preconditions"]["resourceVersion"];
+    if expected.is_string() && *expected != object["metadata"]["resourceVersion"] {
+        return (409, "canary".into());
+    }
+    if has_finalizers(object) {
+        object["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z".into();
+    } else {
+        objects.remove(path);
+    }
+    (200, "{}".into())
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+}
+
+/// Whether the API server's validation of Secrets allows the change.
+fn is_allowed(old: &Value, new: &Value) -> bool {
+    let is_immutable = old["immutable"] == true;
+    if is_immutable && (old["data"] != new["data"] || new["immutable"] != true) {
+        return false;
+    }
+    if old["type"] == "kubernetes.io/dockerconfigjson" && !new["data"][".dockerconfigjson"].is_string() {
+        return false;
+    }
+    let values = new["data"].as_object().into_iter().flat_map(|data| data.values());
+    let bytes: usize = values.filter_map(Value::as_str).map(|value| value.len() / 4 * 3).sum();
+    bytes <= 1 << 20
 }

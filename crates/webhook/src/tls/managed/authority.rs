@@ -6,14 +6,17 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose,
 };
-use rustls_pki_types::CertificateDer;
+use rustls::crypto::aws_lc_rs;
+use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::IpAddr;
 use std::time::Duration;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use zeroize::Zeroizing;
 
+use super::chain::{has_signed, is_ca};
 use super::plan::{BACKDATE, Ca, Der, Leaf, Time};
 use crate::tls::validity::lifetime;
 
@@ -35,12 +38,12 @@ impl Authority {
         Ok(Self { ca, issuer: Issuer::new(params, key) })
     }
 
-    /// Reads a CA from its certificate and key, both PEM; `None` if it cannot sign with them.
+    /// Reads a CA from its certificate and key, both PEM; `None` if it cannot sign with them what API servers trust.
     pub(super) fn read(certificate: &[u8], key: &[u8]) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(certificate).ok()?;
         let key = KeyPair::from_pem(std::str::from_utf8(key).ok()?).ok()?;
         let (_, parsed) = x509_parser::parse_x509_certificate(&der).ok()?;
-        if !is_pair(&parsed, &key) || !parsed.is_ca() {
+        if !is_pair(&parsed, &key) || !is_ca(&der, &parsed) {
             return None;
         }
         let issuer = Issuer::from_ca_cert_der(&der, key).ok()?;
@@ -72,13 +75,19 @@ impl Authority {
     }
 }
 
-/// Reads a serving certificate and its key, both PEM, and finds the CA that signed it; `None` if they cannot be used.
-pub(super) fn read_leaf(certificate: &[u8], key: &[u8], authorities: &[Authority]) -> Option<Leaf> {
-    let certificate = CertificateDer::from_pem_slice(certificate).ok()?;
-    let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
-    if !is_pair(&parsed, &KeyPair::from_pem(std::str::from_utf8(key).ok()?).ok()?) {
-        return None;
-    }
+/// Reads a serving certificate and its key, both PEM, and finds the CA that signed it; `None` if a replica cannot serve
+/// them. A chain counts as damage, as none is issued.
+pub(super) fn read_leaf(
+    certificate: &[u8],
+    key: &[u8],
+    authorities: &[Authority],
+    now: Time,
+) -> Option<Leaf> {
+    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>().ok()?;
+    let [certificate] = chain.as_slice() else { return None };
+    let key = PrivateKeyDer::from_pem_slice(key).ok()?;
+    CertifiedKey::from_der(chain.clone(), key, &aws_lc_rs::default_provider()).ok()?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let name = |name: &GeneralName<'_>| match name {
         GeneralName::DNSName(name) => Some((*name).to_owned()),
         GeneralName::IPAddress(bytes) => {
@@ -91,12 +100,8 @@ pub(super) fn read_leaf(certificate: &[u8], key: &[u8], authorities: &[Authority
     let alternatives = parsed.subject_alternative_name().ok()??;
     let mut names: Vec<String> = alternatives.value.general_names.iter().filter_map(name).collect();
     names.sort();
-    // Each CA has a name of its own.
-    let has_signed = |known: &&Authority| {
-        let ca = x509_parser::parse_x509_certificate(&known.ca.der);
-        ca.is_ok_and(|(_, ca)| ca.subject() == parsed.issuer())
-    };
-    let ca = authorities.iter().find(has_signed).map(|known| known.ca.der.clone());
+    let signer = authorities.iter().find(|authority| has_signed(&authority.ca.der, certificate, now));
+    let ca = signer.map(|signer| signer.ca.der.clone());
     let (begins, expires) = lifetime(&parsed);
     Some(Leaf { ca, names, issued: begins + BACKDATE, expires })
 }
@@ -124,6 +129,11 @@ fn params(names: &[String], now: Time, expires: Time) -> Result<CertificateParam
     params.not_before = epoch + now.saturating_sub(BACKDATE);
     params.not_after = epoch + expires;
     Ok(params)
+}
+
+/// Returns the text of a bundle of these certificates.
+pub(super) fn bundle_text<'a>(certificates: impl IntoIterator<Item = &'a Der>) -> String {
+    certificates.into_iter().map(pem).collect()
 }
 
 pub(super) fn pem(certificate: &Der) -> String {

@@ -18,14 +18,17 @@ impl Operation {
         Self("create-secret", "create on the Secrets of tls.secret and tls.servingSecret, by their names");
     pub(super) const WRITE_SECRET: Self =
         Self("write-secret", "patch on the Secrets of tls.secret and tls.servingSecret");
+    pub(super) const DELETE_SECRET: Self =
+        Self("delete-secret", "delete on the Secrets of tls.secret and tls.servingSecret");
     pub(super) const WRITE_WEBHOOKS: Self =
         Self("write-webhooks", "patch on the MutatingWebhookConfigurations of tls.webhookConfigurations");
     pub(super) const SIGN: Self = Self("sign", "none");
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::READ_WEBHOOKS,
         Self::READ_SECRET,
         Self::CREATE_SECRET,
         Self::WRITE_SECRET,
+        Self::DELETE_SECRET,
         Self::WRITE_WEBHOOKS,
         Self::SIGN,
     ];
@@ -43,6 +46,9 @@ pub(super) enum Cause {
     Sign(#[from] rcgen::Error),
     #[error("no webhook has a Service or a URL that a certificate could be for")]
     NoWebhook,
+    /// The Secret could not be changed and was removed, so that it is created anew. No failure.
+    #[error("it could not be changed and is created anew")]
+    Removed,
 }
 
 pub(super) struct Failure {

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::authority::{Authority, pem, read_bundle};
-use super::failure::{Failure, Operation};
+use super::authority::{Authority, bundle_text};
+use super::failure::{Cause, Failure, Operation};
 use super::plan::Der;
 use tolerarch_kubernetes::cluster::{
     Answer, Cluster, ClusterError, ObjectName, PatchType, Webhook, WebhookConfiguration,
@@ -27,23 +27,33 @@ pub(super) const KEY: &str = "tls.key";
 /// Key of the certificate of the CA that signed it.
 pub(super) const CA: &str = "ca.crt";
 
+/// Bytes of other keys in a Secret beyond which they are taken out, as the API server allows 1 MiB in all.
+const FOREIGN: usize = 512 << 10;
+/// Type of the Secrets that are created. The API server wants certain keys in those of other types.
+const OPAQUE: &str = "Opaque";
+
 /// Secret. The type of k8s-openapi is not used, as it does not overwrite its values in memory when they are dropped.
 #[derive(Deserialize)]
 pub(super) struct Secret {
     metadata: ObjectMeta,
     data: Option<BTreeMap<String, SecretValue>>,
+    #[serde(rename = "type")]
+    r#type: Option<String>,
+    /// Set if the API server refuses every change of the data.
+    immutable: Option<bool>,
 }
 
 /// Key of a Secret and the value to write there, `None` to remove the key.
 pub(super) type Entry = (&'static str, Option<Zeroizing<String>>);
 
-/// Decoded value, empty if it is not base64.
+/// Decoded value, empty if it is null or not base64.
 #[derive(Deserialize)]
-#[serde(from = "String")]
+#[serde(from = "Option<String>")]
 struct SecretValue(Zeroizing<Vec<u8>>);
 
-impl From<String> for SecretValue {
-    fn from(text: String) -> Self {
+impl From<Option<String>> for SecretValue {
+    fn from(text: Option<String>) -> Self {
+        let text = text.unwrap_or_default();
         Self(BASE64_STANDARD.decode(Zeroizing::new(text).as_bytes()).unwrap_or_default().into())
     }
 }
@@ -57,11 +67,11 @@ impl Secret {
     /// `None`: it has no content, as that is a second write, which can name a version.
     pub(super) async fn read(cluster: &Cluster, name: &ObjectName) -> Result<Option<Answer<Self>>, Failure> {
         let path = Self::path(cluster, name);
-        let read = cluster.get(&path).await;
+        let read = cluster.get_own(&path).await;
         if !matches!(read, Err(ClusterError::NotFound)) {
             return read.map(Some).map_err(Operation::READ_SECRET.failed());
         }
-        let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name.as_str()}, "type": "Opaque"});
+        let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name.as_str()}, "type": OPAQUE});
         let created = cluster.patch(&path, PatchType::APPLY, &object).await;
         created.map(|()| None).map_err(Operation::CREATE_SECRET.failed())
     }
@@ -77,7 +87,8 @@ impl Secret {
         CAS.into_iter().filter_map(read).collect()
     }
 
-    /// Writes these values into the Secret, if it has not changed since it was read.
+    /// Writes these values into the Secret, if it has not changed since it was read. A Secret that cannot be changed is
+    /// removed instead, with [`Cause::Removed`].
     pub(super) async fn write(
         &self,
         cluster: &Cluster,
@@ -86,11 +97,50 @@ impl Secret {
     ) -> Result<(), Failure> {
         let encoded = |text: Zeroizing<String>| Value::from(BASE64_STANDARD.encode(text.as_bytes()));
         let data = values.into_iter().map(|(key, text)| (key.to_owned(), text.map_or(Value::Null, encoded)));
-        let data: serde_json::Map<String, Value> = data.collect();
-        let version = self.metadata.resource_version.as_deref().unwrap_or_default();
-        let patch = json!({"metadata": {"resourceVersion": version}, "data": data});
+        let mut data: serde_json::Map<String, Value> = data.collect();
+        for key in self.keys_in_the_way() {
+            data.entry(key).or_insert(Value::Null);
+        }
+        let patch = json!({"metadata": {"resourceVersion": self.version()}, "data": data});
         let written = cluster.patch(&Self::path(cluster, name), PatchType::MERGE, &patch).await;
+        // Invalid is also what an admission policy says, and then deleting would only make it worse.
+        let is_fixed = self.immutable == Some(true) || self.r#type.as_deref() != Some(OPAQUE);
+        if is_fixed && matches!(written, Err(ClusterError::Invalid)) {
+            return self.remove(cluster, name).await;
+        }
         written.map_err(Operation::WRITE_SECRET.failed())
+    }
+
+    /// Returns all keys if there is too much in the Secret for a certificate.
+    fn keys_in_the_way(&self) -> Vec<String> {
+        let values = self.data.iter().flatten();
+        let bytes: usize = values.clone().map(|(_, value)| value.0.len()).sum();
+        if bytes <= FOREIGN {
+            return Vec::new();
+        }
+        values.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Removes the Secret, or first what keeps it from being removed.
+    async fn remove(&self, cluster: &Cluster, name: &ObjectName) -> Result<(), Failure> {
+        let path = Self::path(cluster, name);
+        let name = name.as_str();
+        let removed = if self.metadata.finalizers.as_ref().is_none_or(Vec::is_empty) {
+            tracing::warn!(
+                name,
+                "a Secret of certificates cannot be changed; it is deleted and created anew"
+            );
+            cluster.delete(&path, self.version()).await
+        } else {
+            let patch = json!({"metadata": {"resourceVersion": self.version(), "finalizers": null}});
+            cluster.patch(&path, PatchType::MERGE, &patch).await
+        };
+        removed.map_err(Operation::DELETE_SECRET.failed())?;
+        Err(Failure { operation: Operation::DELETE_SECRET, cause: Cause::Removed })
+    }
+
+    fn version(&self) -> &str {
+        self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 }
 
@@ -107,8 +157,9 @@ pub(super) async fn write_bundles(
     WebhookConfiguration { path, version, webhooks }: &WebhookConfiguration,
     bundle: &[Der],
 ) -> Result<(), Failure> {
-    let text = BASE64_STANDARD.encode(bundle.iter().map(pem).collect::<String>());
-    let is_other = |webhook: &Webhook| read_bundle(webhook.bundle()).iter().map(|ca| &ca.der).ne(bundle);
+    let pem = bundle_text(bundle);
+    let text = BASE64_STANDARD.encode(&pem);
+    let is_other = |webhook: &Webhook| webhook.bundle() != pem.as_bytes();
     let others = webhooks.iter().enumerate().filter(|(_, webhook)| is_other(webhook));
     // With the version the webhooks are known by their places.
     let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version});

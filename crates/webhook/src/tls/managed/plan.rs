@@ -105,6 +105,8 @@ pub(super) struct View {
     pub(super) cas: Vec<Ca>,
     /// CAs that each webhook trusts.
     pub(super) bundles: Vec<Vec<Ca>>,
+    /// Whether the bundles are the PEM of these CAs and nothing else: API servers read other text in another way.
+    pub(super) are_plain: bool,
     /// Names by which the API server calls the webhooks.
     pub(super) names: Vec<String>,
     /// Certificate in the Secret of the replicas, if it can be used.
@@ -172,7 +174,7 @@ pub(super) fn plan(view: &View, seen: &History, now: Time, lifetimes: Lifetimes)
     // In any order, as each is as good.
     let is_wanted =
         |bundle: &Vec<Ca>| bundle.len() == wanted.len() && bundle.iter().all(|ca| wanted.contains(&ca.der));
-    if !view.bundles.iter().all(is_wanted) {
+    if !view.are_plain || !view.bundles.iter().all(is_wanted) {
         return Some(Write::Bundles(wanted));
     }
 

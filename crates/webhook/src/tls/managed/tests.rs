@@ -1,3 +1,4 @@
+mod damage;
 mod faults;
 
 use std::path::Path;
@@ -355,11 +356,11 @@ fn only_a_ca_with_its_key_is_one() {
     let leaf = testregistry::Pki::new().leaf(&["a.test"]);
     let (serving, own) = a.sign(&["a.test".into()], now, Duration::from_secs(DAY)).unwrap();
     let cas = [b, a];
-    let read = read_leaf(serving.as_bytes(), own.as_bytes(), &cas).unwrap();
+    let read = read_leaf(serving.as_bytes(), own.as_bytes(), &cas, now).unwrap();
     let ca = Some(cas[1].ca.der.clone());
     assert_eq!((read.ca, read.issued, read.names), (ca, now, vec!["a.test".to_owned()]));
-    assert_eq!(read_leaf(serving.as_bytes(), own.as_bytes(), &cas[..1]).unwrap().ca, None);
-    assert!(read_leaf(serving.as_bytes(), key.as_bytes(), &cas).is_none());
+    assert_eq!(read_leaf(serving.as_bytes(), own.as_bytes(), &cas[..1], now).unwrap().ca, None);
+    assert!(read_leaf(serving.as_bytes(), key.as_bytes(), &cas, now).is_none());
     for (certificate, key) in [
         (cert.as_str(), other.as_str()),
         (&leaf.cert_pem, &leaf.key_pem),

@@ -73,6 +73,8 @@ struct World {
     secret: Versioned<Option<Vec<Ca>>>,
     serving: Versioned<Option<Leaf>>,
     bundle: Versioned<Vec<Ca>>,
+    /// Whether the bundle has text between its certificates.
+    has_other_text: bool,
     /// Bundles that were replaced, and when.
     replaced: Vec<(Time, Vec<Ca>)>,
     issuers: [Issuer; ISSUERS],
@@ -95,8 +97,12 @@ enum Op {
     Restore(i64),
     /// Not so that certificates in use would lose their trust.
     AddToBundle,
+    /// Text is written between the certificates of the bundle.
+    AddText,
     /// Like these, but for the last: things after which something has to be repaired.
     Reset,
+    /// The serving certificate is replaced by one whose signature is of none of the CAs.
+    Forge,
     Jump(i64),
 }
 
@@ -131,7 +137,9 @@ impl World {
                 if let Some(leaf) = &mut leaf {
                     leaf.ca = leaf.ca.take().filter(|der| cas.iter().any(|ca| ca.der == *der));
                 }
-                let view = View { cas, bundles: vec![bundle.value], names: vec!["tolerarch".into()], leaf };
+                let names = vec!["tolerarch".into()];
+                let view =
+                    View { cas, bundles: vec![bundle.value], are_plain: !self.has_other_text, names, leaf };
                 issuer.seen.look(&view, self.now);
                 let write = plan(&view, &issuer.seen, self.now, LIFETIMES);
                 let (bundle, secret, serving) = (bundle.version, self.secret.version, self.serving.version);
@@ -155,6 +163,7 @@ impl World {
                         let old = self.bundle.clone();
                         self.bundle.replace(bundle, bundled.iter().map(of).collect());
                         if self.bundle.version != old.version {
+                            self.has_other_text = false;
                             self.replaced.push((self.now, old.value));
                         }
                     }
@@ -246,7 +255,16 @@ impl World {
                 let bundle = [vec![foreign], self.bundle.value.clone()].concat();
                 self.bundle.put(bundle);
             }
+            Op::AddText => {
+                self.bundle.version += 1;
+                self.has_other_text = true;
+            }
             Op::Reset => self.bundle.put(Vec::new()),
+            Op::Forge => {
+                if let Some(leaf) = self.serving.value.clone() {
+                    self.serving.put(Some(Leaf { ca: None, ..leaf }));
+                }
+            }
             Op::Jump(seconds) => {
                 self.now = shifted(self.now, seconds);
                 self.issuers.iter_mut().for_each(|issuer| issuer.last = Time::ZERO);
@@ -307,6 +325,7 @@ fn harmless() -> impl Strategy<Value = Op> {
         // Not one at its end, whose certificates live for seconds.
         1 => (-190..250_i64).prop_map(Op::Restore),
         1 => Just(Op::AddToBundle),
+        1 => Just(Op::AddText),
     ]
 }
 
@@ -315,6 +334,7 @@ fn anything() -> impl Strategy<Value = Op> {
     prop_oneof![
         20 => harmless(),
         1 => Just(Op::Reset),
+        1 => Just(Op::Forge),
         1 => (-years..years).prop_map(Op::Jump),
         1 => (-1000..1000_i64).prop_map(Op::Jump),
         1 => (-years..years).prop_map(Op::Restore),
@@ -352,6 +372,7 @@ proptest! {
             world.check()?;
             world.pass(Duration::from_secs(1));
         }
+        prop_assert!(!world.has_other_text);
         prop_assert!(world.secret.value.unwrap().len() <= 2);
         prop_assert!(world.bundle.value.len() <= 3);
         prop_assert!(world.bundle.value.iter().all(|trusted| !past.contains(trusted)));
@@ -371,7 +392,7 @@ fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
     let leaf =
         Leaf { ca: Some(old.der.clone()), names: names.clone(), issued: now, expires: now + LIFETIMES.leaf };
     let bundles = vec![vec![old.clone()]; 2];
-    let mut view = View { cas: vec![old.clone()], bundles, names, leaf: Some(leaf) };
+    let mut view = View { cas: vec![old.clone()], bundles, are_plain: true, names, leaf: Some(leaf) };
     let mut seen = History::default();
     seen.look(&view, now);
     view.cas.insert(0, new.clone());
