@@ -25,6 +25,7 @@ use super::{Failure, Shared};
 use kinds::CustomKind;
 use report::Report;
 use tolerarch_core::image::ImageRef;
+use tolerarch_support::file;
 use tolerarch_text::yaml::Fault;
 use verdict::Verdict;
 use workload::{Contents, InputError};
@@ -117,8 +118,8 @@ impl Check {
                 contents.objects.push(Err(of_file(given, format!("cannot be read: {error}"))));
                 Vec::new()
             });
-            for file in &files {
-                documents += read_file(file, &self.workload, contents);
+            for source in &files {
+                documents += read_file(source, &self.workload, contents);
             }
             *number += files.len().max(1);
         }
@@ -150,48 +151,72 @@ pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
     }
 }
 
+/// File to read.
+struct Source {
+    path: PathBuf,
+    /// Whether it was found in a directory. Such a file is a regular one, as nobody has chosen it; one that is named on the
+    /// command line may be a pipe, such as a shell's `<(…)`.
+    is_listed: bool,
+}
+
 /// Returns the file itself, or a directory's manifests, as `kubectl -f` does: links to directories are not followed.
-fn files(given: &Path, recursive: bool) -> io::Result<Vec<PathBuf>> {
+fn files(given: &Path, recursive: bool) -> io::Result<Vec<Source>> {
     if given.as_os_str() == "-" || !fs::metadata(given)?.is_dir() {
-        return Ok(vec![given.to_owned()]);
+        return Ok(vec![Source { path: given.to_owned(), is_listed: false }]);
     }
-    let (mut files, mut directories) = (Vec::new(), vec![given.to_owned()]);
+    let mut paths = Vec::new();
+    let mut directories = vec![given.to_owned()];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let path = entry.path();
             let extension = path.extension().and_then(OsStr::to_str);
             if matches!(extension, Some("yaml" | "yml" | "json")) && !path.is_dir() {
-                files.push(path);
+                paths.push(path);
             } else if recursive && entry.file_type()?.is_dir() {
                 directories.push(path);
             }
         }
     }
-    files.sort();
-    Ok(files)
+    paths.sort();
+    Ok(paths.into_iter().map(|path| Source { path, is_listed: true }).collect())
+}
+
+/// Returns the content of a file, or why it cannot be read.
+fn content(Source { path, is_listed }: &Source) -> Result<Vec<u8>, String> {
+    let read = if path.as_os_str() == "-" {
+        bounded(io::stdin().lock())
+    } else if *is_listed {
+        file::regular(path, documents::FILE)
+    } else {
+        File::open(path).and_then(bounded)
+    };
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => format!("larger than the {} MiB that are read", documents::FILE >> 20),
+        _ => format!("cannot be read: {error}"),
+    })
+}
+
+fn bounded(stream: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stream.take(documents::FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > documents::FILE {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(bytes)
 }
 
 /// Reads a file; returns the number of documents in it.
-fn read_file(file: &Path, custom: &[CustomKind], contents: &mut Contents) -> usize {
-    let mut bytes = Vec::new();
-    let read = if file.as_os_str() == "-" {
-        io::stdin().lock().take(documents::FILE + 1).read_to_end(&mut bytes)
-    } else {
-        File::open(file).and_then(|opened| opened.take(documents::FILE + 1).read_to_end(&mut bytes))
-    };
+fn read_file(source: &Source, custom: &[CustomKind], contents: &mut Contents) -> usize {
     let fault = |message| vec![Err(Fault { line: 0, message })];
     // Number 0 stands for the whole file.
-    let (first, documents) = match read {
-        Err(error) => (0, fault(format!("cannot be read: {error}"))),
-        Ok(length) if length as u64 > documents::FILE => {
-            (0, fault(format!("larger than the {} MiB that are read", documents::FILE >> 20)))
-        }
-        Ok(_) => (1, documents::read(&bytes)),
+    let (first, documents) = match content(source) {
+        Err(why) => (0, fault(why)),
+        Ok(bytes) => (1, documents::read(&bytes)),
     };
     let count = documents.len();
     for (number, document) in (first..).zip(documents) {
-        let place = Place { file: file.display().to_string(), document: number, ..Place::default() };
+        let place = Place { file: source.path.display().to_string(), document: number, ..Place::default() };
         match document {
             Ok(node) => contents.add(&node, &place, None, custom),
             Err(fault) => contents.objects.push(Err(place.fault(fault))),

@@ -33,13 +33,23 @@ pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     in_time(path, move |path| regular(path, limit))
 }
 
-/// Reads a regular file, with no time limit. Checks the opened file, not the path, and does not block on a FIFO.
+/// Returns whether the path leads to a directory; `false` if that cannot be found out in time.
+pub fn is_directory(path: &Path) -> bool {
+    in_time(path, |path| Ok(path.is_dir())).unwrap_or_default()
+}
+
+/// Reads a regular file, with no time limit. Checks the opened file, not the path alone, and does not block on a FIFO.
 pub fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let is_other = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+    // Opening alone can have an effect: on a device, or on who waits at the other end of a FIFO.
+    if !fs::metadata(path)?.is_file() {
+        return Err(is_other());
+    }
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        return Err(is_other());
     }
     bounded(file, metadata.len(), limit)
 }

@@ -1,5 +1,9 @@
 //! `tolerarch check`.
 
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -342,6 +346,60 @@ async fn reads_files_and_directories() {
     assert!(lines[1].contains("Deployment/a") && lines[2].contains("Deployment/b"), "{lines:?}");
     assert!(lines[1].starts_with("dir/a.yml:1"), "{lines:?}");
     assert!(ran.stderr.starts_with("tolerarch: gone.yaml: cannot be read"), "{}", ran.stderr);
+}
+
+/// Nobody has chosen what is in a directory, and some of it has no end or no writer.
+#[tokio::test]
+async fn below_directories_only_regular_files_are_read() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("multi", &BOTH);
+    std::fs::create_dir_all(desk.path().join("dir/below/directory.yaml")).unwrap();
+    desk.write("target", deployment("linked", &image));
+    desk.write("dir/below/good.yaml", deployment("good", &image));
+    let at = |name: &str| desk.path().join("dir/below").join(name);
+    let fifo = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    fifo(&at("fifo.yaml"));
+    let _socket = UnixListener::bind(at("socket.json")).unwrap();
+    for (name, target) in [
+        ("to-file.yml", "../../target"),
+        ("to-fifo.yaml", "fifo.yaml"),
+        ("to-device.yaml", "/dev/zero"),
+        ("to-directory.yaml", ".."),
+        ("to-itself.yaml", "to-itself.yaml"),
+        ("to-nothing.yaml", "gone"),
+        ("loop", "../.."),
+    ] {
+        symlink(target, at(name)).unwrap();
+    }
+    let ran = desk.run(&["check", "-R", "-f", "dir", "-o", "json"]).await;
+    assert_eq!(ran.status, Some(1));
+    let all: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(reasons(&all), ["tolerated"; 2], "the files: {all}");
+    for (name, why) in [
+        ("fifo.yaml", "cannot be read: not a regular file"),
+        ("socket.json", "cannot be read: not a regular file"),
+        ("to-fifo.yaml", "cannot be read: not a regular file"),
+        ("to-device.yaml", "cannot be read: not a regular file"),
+        ("to-itself.yaml", "cannot be read: Too many levels of symbolic links"),
+        ("to-nothing.yaml", "cannot be read: No such file"),
+    ] {
+        assert!(ran.stderr.contains(&format!("dir/below/{name}: {why}")), "{name}: {}", ran.stderr);
+    }
+    assert_eq!(ran.stderr.matches("tolerarch: dir/").count(), 6, "{}", ran.stderr);
+}
+
+/// As a shell's `<(…)`.
+#[tokio::test]
+async fn a_pipe_that_is_named_is_read() {
+    let desk = Desk::new(json!({})).await;
+    let text = deployment("piped", &desk.image("multi", &BOTH));
+    let pipe = desk.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let writer = std::thread::spawn(move || std::fs::write(pipe, text));
+    let ran = desk.run(&["check", "-f", "pipe"]).await;
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.contains("Deployment/piped"), "{}", ran.stdout);
+    writer.join().unwrap().unwrap();
 }
 
 #[tokio::test]

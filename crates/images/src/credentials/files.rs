@@ -282,8 +282,7 @@ fn plugin_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     let is_config = |path: &Path| {
         path.extension().is_some_and(|own| ["json", "yaml", "yml"].into_iter().any(|known| own == known))
     };
-    let is_directory = |path: &Path| file::in_time(path, |path| Ok(path.is_dir())).unwrap_or_default();
-    files.retain(|path| is_config(path) && !is_directory(path));
+    files.retain(|path| is_config(path) && !file::is_directory(path));
     if files.is_empty() {
         return Err(invalid("has no file that ends in .yaml, .yml or .json"));
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::registry::net::{Tls, TrustError};
 use tolerarch_core::image::canonical_host;
+use tolerarch_support::file::{entries as file_entries, is_directory};
 
 pub(super) use file::RegistryHost;
 
@@ -28,7 +29,7 @@ impl HostsDirectory {
     /// Reads all directories. Skips what containerd skips with a line in its log.
     pub(crate) fn load(root: &Path) -> Result<Self, TrustError> {
         let mut namespaces = BTreeMap::new();
-        for path in entries(root)?.into_iter().filter(|path| path.is_dir()) {
+        for path in entries(root)?.into_iter().filter(|path| is_directory(path)) {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             let mut namespace = Namespace::load(&path)?;
             if name == DEFAULT {
@@ -125,7 +126,7 @@ pub(super) fn host_of(directory: &str) -> String {
 
 /// Lists a directory, sorted, without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, TrustError> {
-    let paths = tolerarch_support::file::entries(directory, ENTRIES);
+    let paths = file_entries(directory, ENTRIES);
     let mut paths = paths.map_err(|error| TrustError::HostsDir(directory.to_owned(), error))?;
     paths.retain(|path| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
     Ok(paths)
@@ -134,7 +135,7 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, TrustError> {
 /// `loadCertFiles`: `*.crt` are authorities, `*.cert` and `*.key` are client certificates.
 fn certificates(directory: &Path) -> Result<Tls, TrustError> {
     let mut tls = Tls::default();
-    for file in entries(directory)?.into_iter().filter(|file| !file.is_dir()) {
+    for file in entries(directory)?.into_iter().filter(|file| !is_directory(file)) {
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("crt") => tls.authorities.push(file),
             Some("cert") => {
