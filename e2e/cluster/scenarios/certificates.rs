@@ -302,7 +302,8 @@ async fn the_webhook_has_no_right(cluster: &Cluster, namespace: &Namespace, acco
         let config = Kubeconfig::read_from(account).unwrap();
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
         let request = http::Request::builder().method(method).uri(format!("{path}?dryRun=All"));
-        let request = request.header("content-type", "application/merge-patch+json");
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = request.header("content-type", kind);
         let body = if method == "GET" { Vec::new() } else { b"{}".to_vec() };
         match Client::try_from(config).unwrap().request::<Value>(request.body(body).unwrap()).await {
             Ok(_) => 200,
