@@ -9,19 +9,21 @@ use x509_parser::oid_registry::OID_X509_EXT_NAME_CONSTRAINTS;
 use super::plan::{Der, Time};
 use crate::tls::validity::is_for_servers;
 
-/// Returns whether API servers take a certificate for any server name that this CA has signed. All of it is covered by its
-/// own signature, so that one with a damaged bit is none.
+/// Returns whether API servers take a certificate for any server name that this CA has signed. All of a root is covered by
+/// its own signature, so that a root with a damaged bit is none. API servers take an intermediate CA by itself, too.
 pub(super) fn is_ca(der: &Der, parsed: &X509Certificate<'_>) -> bool {
     let Ok(usage) = parsed.key_usage() else { return false };
     let signs = usage.is_none_or(|usage| usage.value.key_cert_sign());
     let limits_names =
         parsed.extensions().iter().any(|extension| extension.oid == OID_X509_EXT_NAME_CONSTRAINTS);
-    parsed.is_ca() && signs && is_for_servers(parsed) && !limits_names && has_signed_itself(der, parsed)
+    // Fails for critical extensions that it does not know, as Go does.
+    let Ok(certificate) = EndEntityCert::try_from(der) else { return false };
+    let is_root = parsed.subject() == parsed.issuer();
+    let is_intact = !is_root || has_signed_itself(&certificate, parsed);
+    parsed.is_ca() && signs && is_for_servers(parsed) && !limits_names && is_intact
 }
 
-fn has_signed_itself(der: &Der, parsed: &X509Certificate<'_>) -> bool {
-    // Refuses critical extensions that it does not know, as Go does.
-    let Ok(certificate) = EndEntityCert::try_from(der) else { return false };
+fn has_signed_itself(certificate: &EndEntityCert<'_>, parsed: &X509Certificate<'_>) -> bool {
     let signed = parsed.tbs_certificate.as_ref();
     let signature = &parsed.signature_value.data;
     algorithms().iter().any(|algorithm| certificate.verify_signature(*algorithm, signed, signature).is_ok())

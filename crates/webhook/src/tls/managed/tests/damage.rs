@@ -122,6 +122,10 @@ fn ca_params() -> CertificateParams {
 fn put_ca(world: &World, params: &CertificateParams) {
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
+    put_signed_ca(world, &certificate, key);
+}
+
+fn put_signed_ca(world: &World, certificate: &rcgen::Certificate, key: KeyPair) {
     let values = [("ca.crt", certificate.pem()), ("ca.key", key.serialize_pem())];
     world.set(SECRET, &values.each_ref().map(|(key, value)| (*key, value.as_bytes())));
     world.set_bundle(certificate.pem().as_bytes());
@@ -264,6 +268,23 @@ async fn a_good_ca_of_the_same_kind_is_kept() {
     assert_eq!(data(&world.api), before);
     assert!(world.is_well());
     assert_eq!(world.authority().ca.created, Duration::from_secs(START));
+}
+
+/// API servers trust what is in a bundle by itself, be it a root or not (Go's `x509.VerifyOptions.Roots`).
+#[tokio::test]
+async fn a_good_ca_that_another_one_has_signed_is_kept() {
+    let mut world = World::new().await;
+    let mut root = ca_params();
+    root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    root.distinguished_name.push(DnType::OrganizationName, "a root");
+    let root = rcgen::Issuer::new(root, KeyPair::generate().unwrap());
+    let key = KeyPair::generate().unwrap();
+    let certificate = ca_params().signed_by(&key, &root).unwrap();
+    put_signed_ca(&world, &certificate, key);
+    let before = data(&world.api);
+    world.pass().await;
+    assert_eq!(data(&world.api), before);
+    assert!(world.is_well());
 }
 
 /// API servers read PEM otherwise than this program, and have a bound for what they take of a Secret, and none of a bundle.
