@@ -32,6 +32,8 @@ pub(crate) struct Pull<'a> {
     /// Credential for the image's own registry, and for no other.
     pub(crate) credential: Option<&'a Credential>,
     pub(crate) of_pod: bool,
+    /// Hash of the name of the namespace whose lookup this is.
+    pub(crate) namespace: u64,
     /// Set once the image's own registry redirects a request to another server.
     pub(crate) is_redirected: &'a AtomicBool,
 }
@@ -49,7 +51,8 @@ impl Registry {
         if !self.admits(image) {
             return Err(Error::NotAllowed);
         }
-        let endpoints = in_order(self.hosts.endpoints(image.host()), image, is_tag(reference));
+        let endpoints =
+            in_order(self.hosts.endpoints(image.host()), image, pull.namespace, is_tag(reference));
         let mut untried = endpoints.iter().peekable();
         let mut mirror_answered = false;
         let mut failure = None;
@@ -78,7 +81,7 @@ impl Registry {
             };
             let is_fault = result.as_ref().is_err_and(Error::is_fault);
             if endpoint.is_mirror && is_fault {
-                endpoint.health.failed(image, matches!(result, Err(Error::NoConnection(_))));
+                endpoint.health.failed(image, pull.namespace, matches!(result, Err(Error::NoConnection(_))));
             } else if endpoint.is_mirror {
                 endpoint.health.succeeded(image);
             }

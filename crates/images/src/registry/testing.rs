@@ -35,7 +35,14 @@ impl Registry {
 
     /// Finds an image with a credential of the operator.
     pub async fn fetch(&self, image: &ImageRef, credential: Option<&Credential>) -> Result<Found, Error> {
-        self.find(Pull { image, credential, of_pod: false, is_redirected: &AtomicBool::new(false) }).await
+        self.find(Pull {
+            image,
+            credential,
+            of_pod: false,
+            namespace: 0,
+            is_redirected: &AtomicBool::new(false),
+        })
+        .await
     }
 
     /// Resolves a tag with a credential of the operator.
@@ -44,6 +51,13 @@ impl Registry {
         image: &ImageRef,
         credential: Option<&Credential>,
     ) -> Result<Option<Digest>, Error> {
-        self.resolve(Pull { image, credential, of_pod: false, is_redirected: &AtomicBool::new(false) }).await
+        self.resolve(Pull {
+            image,
+            credential,
+            of_pod: false,
+            namespace: 0,
+            is_redirected: &AtomicBool::new(false),
+        })
+        .await
     }
 }

@@ -293,7 +293,13 @@ impl Attempt<'_> {
         let (Fetcher { registry, cache, .. }, host) = (self.fetcher, &self.job.host);
         let (image, id) = (&self.job.image, candidate.id);
         let is_redirected = &self.is_redirected;
-        let pull = Pull { image, credential, of_pod: candidate.is_of_pod, is_redirected };
+        let pull = Pull {
+            image,
+            credential,
+            of_pod: candidate.is_of_pod,
+            namespace: self.access.namespace,
+            is_redirected,
+        };
         let sharing = self.fetcher.sharing();
         let share = |found: Found| {
             if let Some(shared) = sharing {

@@ -138,11 +138,16 @@ impl Endpoint {
     }
 }
 
-/// Returns the endpoints in the order of trying for an image: mirrors, the registry itself, then failing mirrors.
-pub(crate) fn in_order(mut all: Vec<Arc<Endpoint>>, image: &ImageRef, by_tag: bool) -> Vec<Arc<Endpoint>> {
+/// Returns the endpoints in the order of trying for an image and a namespace, by its hash: mirrors, the registry itself, then failing mirrors.
+pub(crate) fn in_order(
+    mut all: Vec<Arc<Endpoint>>,
+    image: &ImageRef,
+    namespace: u64,
+    by_tag: bool,
+) -> Vec<Arc<Endpoint>> {
     // A tag is only resolved where it can be pulled, too (`Resolve` in `core/remotes/docker/resolver.go`).
     all.retain(|endpoint| endpoint.pulls && (endpoint.resolves || !by_tag));
-    all.sort_by_cached_key(|endpoint| endpoint.is_mirror && endpoint.health.is_failing(image));
+    all.sort_by_cached_key(|endpoint| endpoint.is_mirror && endpoint.health.is_failing(image, namespace));
     all
 }
 

@@ -29,7 +29,7 @@ pub fn hosts(data: &[u8]) -> bool {
     let image: ImageRef = "registry.test/team/app:v1".parse().unwrap_or_else(|error| panic!("{error}"));
     let endpoints = hosts.endpoints(image.host());
     assert!(endpoints.len() <= Mirror::MOST + 1, "{}", endpoints.len());
-    for endpoint in in_order(endpoints, &image, true) {
+    for endpoint in in_order(endpoints, &image, 0, true) {
         for endpoint in [Some(&*endpoint), endpoint.fallback.as_deref()].into_iter().flatten() {
             let Ok(name) = endpoint.name(&image) else { continue };
             let url = endpoint.url(&image, "manifests/v1").unwrap_or_else(|| panic!("no URL: {text}"));

@@ -62,7 +62,13 @@ impl Play {
     async fn fetch(&self, target: &str, credential: Option<&Credential>) -> Result<Found, Error> {
         let image = &self.image(target);
         self.registry
-            .find(Pull { image, credential, of_pod: self.of_pod, is_redirected: &AtomicBool::new(false) })
+            .find(Pull {
+                image,
+                credential,
+                of_pod: self.of_pod,
+                namespace: 0,
+                is_redirected: &AtomicBool::new(false),
+            })
             .await
     }
 
@@ -88,6 +94,7 @@ impl Play {
                     image,
                     credential,
                     of_pod: self.of_pod,
+                    namespace: 0,
                     is_redirected: &AtomicBool::new(false),
                 })
                 .await

@@ -57,6 +57,7 @@ impl Bench {
             image: &image,
             credential: Some(&credential),
             of_pod,
+            namespace: 0,
             is_redirected: &AtomicBool::new(false),
         };
         self.client.find(pull).await.map(|found| found.support)

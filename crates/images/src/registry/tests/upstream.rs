@@ -146,7 +146,7 @@ fn asked(hosts: &Hosts, host: &str, tag: bool) -> Option<Vec<String>> {
         headers.sort_unstable();
         Some(format!("{}{}", endpoint.url(&image, "manifests/v1")?, headers.concat()))
     };
-    let asked = in_order(hosts.endpoints(host), &image, tag);
+    let asked = in_order(hosts.endpoints(host), &image, 0, tag);
     asked
         .iter()
         .flat_map(|endpoint| [Some(&**endpoint), endpoint.fallback.as_deref()])

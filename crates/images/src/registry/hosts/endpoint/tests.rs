@@ -65,7 +65,7 @@ fn a_tag_is_asked_for_where_it_is_resolved_and_pulled() {
         [(true, true, 1, 1), (true, false, 0, 0), (false, true, 0, 1), (false, false, 0, 0)]
     {
         let all = [Arc::new(Endpoint { resolves, pulls, ..Endpoint::at("a.b", "", false).unwrap() })];
-        let found = [true, false].map(|by_tag| in_order(all.to_vec(), &image, by_tag).len());
+        let found = [true, false].map(|by_tag| in_order(all.to_vec(), &image, 0, by_tag).len());
         assert_eq!(found, [by_tag, by_digest], "{resolves} {pulls}");
     }
 }
@@ -90,12 +90,12 @@ async fn a_failing_mirror_is_tried_last() {
     let all = [Arc::new(a), Arc::new(b), Arc::new(registry)];
     let image = "e.f/x".parse().unwrap();
     let order = || -> Vec<String> {
-        let all = in_order(all.to_vec(), &image, true);
+        let all = in_order(all.to_vec(), &image, 0, true);
         all.iter().map(|endpoint| authority(&endpoint.origin).to_owned()).collect()
     };
     assert_eq!(order(), ["a.b", "c.d", "e.f"]);
-    all[0].health.failed(&image, false);
-    all[2].health.failed(&image, false);
+    all[0].health.failed(&image, 0, false);
+    all[2].health.failed(&image, 0, false);
     assert_eq!(order(), ["c.d", "e.f", "a.b"]);
     tokio::time::advance(crate::registry::hosts::health::FAILING).await;
     assert_eq!(order(), ["a.b", "c.d", "e.f"]);
