@@ -181,6 +181,7 @@ impl Host {
         state.failing.get_or_insert_with(|| counted(&self.metrics.hosts.get(&self.name).failing));
         if scope == FaultScope::Repository {
             state.faults.registry_answered();
+            state.probes.retain(|(_, scope), _| scope.is_some());
             self.close(&mut state);
         }
         // Lookups that began before the circuit opened do not keep it open.

@@ -1,3 +1,5 @@
+mod model;
+
 use super::*;
 use tolerarch_support::metrics::Metrics;
 

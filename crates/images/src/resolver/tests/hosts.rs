@@ -285,14 +285,16 @@ async fn when_a_whole_registry_hangs_no_pod_of_any_tenant_waits_long() {
     assert!(circuit::PROBE_PATIENCE < SECOND / 2);
 }
 
-/// The goal: 40 of 40 new images of a third tenant are known, whether the two have answers in between or not.
+/// The goal: 40 of 40 new images of a third tenant are known, one by one and all at once.
 #[tokio::test]
 async fn two_namespaces_whose_repositories_fail_open_no_circuit_for_a_third_one() {
-    let bench = Bench::new().await;
     let elsewhere = Remote::builder().plain_http().start().await;
     elsewhere.repo("app").fault(Some(Fault::status(503)));
-    let redirect = Fault::redirect(307, &format!("{}/v2/app/manifests/v1", elsewhere.url()));
-    for fault in [Fault::status(503), redirect] {
+    let gone = "http://127.0.0.1:1".to_owned();
+    let redirects =
+        [elsewhere.url(), gone].map(|to| Fault::redirect(307, &format!("{to}/v2/app/manifests/v1")));
+    for fault in [Fault::status(503), Fault::reset(), Fault::close()].into_iter().chain(redirects) {
+        let bench = Bench::new().await;
         for round in 0..40 {
             for namespace in ["a", "b"] {
                 let mut images = Vec::new();
@@ -304,12 +306,29 @@ async fn two_namespaces_whose_repositories_fail_open_no_circuit_for_a_third_one(
                 let outcomes = bench.pod(namespace, &images, SECOND).await;
                 assert!(outcomes.iter().all(Result::is_err));
             }
-            let (repo, image) = bench.multi(&format!("good{round}"));
+            let (_, image) = bench.multi(&format!("good{round}"));
             assert_eq!(bench.pod("c", &[image], SECOND).await, [Ok(BOTH)], "{round}");
             later(4 * SECOND).await;
-            repo.delete_manifests();
         }
+        let burst: Vec<ImageRef> = (0..40).map(|number| bench.multi(&format!("burst{number}")).1).collect();
+        assert_eq!(bench.pod("d", &burst, SECOND).await, [Ok(BOTH); 40]);
     }
+}
+
+/// The goal: what two tenants have throttled keeps back none of the images that a third one needs at once.
+#[tokio::test]
+async fn a_burst_of_new_images_is_known_beside_tenants_that_are_throttled() {
+    let bench = Bench::new().await;
+    for round in 0..10 {
+        for namespace in ["a", "b"] {
+            let (repo, image) = bench.multi(&format!("{namespace}{round}"));
+            repo.fault(Some(too_many(Some("3600"))));
+            bench.pod(namespace, &[image], SECOND).await;
+        }
+        later(61 * SECOND).await;
+    }
+    let burst: Vec<ImageRef> = (0..40).map(|number| bench.multi(&format!("burst{number}")).1).collect();
+    assert_eq!(bench.pod("c", &burst, SECOND).await, [Ok(BOTH); 40]);
 }
 
 #[tokio::test]
@@ -317,7 +336,7 @@ async fn targets_that_hang_open_no_circuit_of_the_registry_that_redirects() {
     let bench = Bench::new().await;
     let elsewhere = Remote::builder().plain_http().start().await;
     elsewhere.repo("app").fault(Some(Fault::hang()));
-    for hanging in 1..=4 {
+    for hanging in 1..=circuit::FAILURES {
         let (repo, image) = bench.multi(&format!("bad{hanging}"));
         repo.fault(Some(Fault::redirect(307, &format!("{}/v2/app/manifests/v1", elsewhere.url()))));
         let images = [image];
