@@ -3,24 +3,25 @@
 //!
 //! Of all Pods only those with a failure are kept, until they have been examined.
 
+use std::collections::HashMap;
 use std::time::SystemTime;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::de::IgnoredAny;
-use tokio::time::{Duration, MissedTickBehavior, interval};
+use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
 use super::ControllerSettings;
 use super::container_failure::{ContainerFailure, failures, is_exec_format};
 use super::evictor::{self, Evictor, NO_EVICTIONS};
 use super::fair_queue::FairQueue;
-use super::loops::{Context, lookup_limits};
+use super::loops::Context;
 use super::note::{WRONG_ARCHITECTURE, is_claimed, kept, wrong};
 use super::pace::Pace;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Kept, Purpose, Usage};
 use tolerarch_core::policy::Mode;
 use tolerarch_engine::census::NamespaceSettings;
-use tolerarch_engine::decide::{self, BatchLimits, Wait};
+use tolerarch_engine::decide::{self, Wait};
 use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, Node, ObjectEvent, StoredPod};
 use tolerarch_support::recently::Recently;
@@ -33,10 +34,15 @@ const QUEUE: usize = 512;
 const POD: usize = 64 << 10;
 /// Time for which an examined Pod is remembered, and the number of remembered Pods.
 const LOOKED: (Duration, usize) = (Duration::from_secs(3600), 1 << 14);
-/// Examinations per second, their burst, and their concurrency.
+/// Examinations per second, and their burst.
 const PER_SECOND: u32 = 5;
 const BURST: u32 = 20;
-const LOOKS: usize = 4;
+/// Concurrent examinations, in all and of one namespace: 4 MiB at most. Those of a namespace whose registries hang take
+/// as long as its lookups, so it takes 32 such namespaces for all places.
+const LOOKS: usize = 64;
+const OF_NAMESPACE: usize = 2;
+/// Time for the lookups of a Pod: beyond that of one lookup by default, so that its own outcome is seen.
+const LOOKUPS: Duration = Duration::from_secs(12);
 
 const PODS_UNREAD: &str = "the Pods on nodes cannot be read";
 const NO_NAMESPACES: &str = "the right to get namespaces is missing";
@@ -69,11 +75,14 @@ async fn follow(context: &Context) {
     let mut waiting = FairQueue::new(QUEUE);
     let mut looked = Recently::new(LOOKED.0, LOOKED.1);
     let mut evictor = Evictor::new(context);
-    let (pace, limits) = (&Pace::new(PER_SECOND, BURST), &lookup_limits(LOOKS));
+    let pace = Pace::new(PER_SECOND, BURST);
     let mut tries = interval(TRY);
     tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut looks = FuturesUnordered::new();
+    let mut busy = HashMap::<String, usize>::new();
     loop {
+        let has_place = |namespace: &str| busy.get(namespace).is_none_or(|own| *own < OF_NAMESPACE);
+        let is_next = looks.len() < LOOKS && waiting.has_any(has_place);
         tokio::select! {
             Some(change) = changes.next() => {
                 context.tell(PODS_UNREAD, &change);
@@ -90,6 +99,7 @@ async fn follow(context: &Context) {
             }
             Some(done) = looks.next() => {
                 let (pod, look): (StoredPod, Result<Look, ClusterError>) = done;
+                end(&mut busy, pod.namespace());
                 let look = look.unwrap_or_else(|error| {
                     tracing::debug!(%error, "a Pod that does not run cannot be looked at");
                     Look::default()
@@ -105,18 +115,28 @@ async fn follow(context: &Context) {
                 }
             }
             Some(()) = evictor.running.next() => {}
+            // Who is next is found out only then, so that namespaces take turns, however many have come before.
+            () = pace.due(), if is_next => {
+                if let Some((pod, failures)) = waiting.pop_of(has_place) {
+                    pace.take();
+                    *busy.entry(pod.namespace().to_owned()).or_default() += 1;
+                    looks.push(async move {
+                        let look = look(context, &pod, &failures).await;
+                        (pod, look)
+                    });
+                }
+            }
             _ = tries.tick() => try_again(context).await,
         }
-        while looks.len() < LOOKS
-            && let Some((pod, failures)) = waiting.pop()
-        {
-            looks.push(async move {
-                pace.turn().await;
-                let look = look(context, &pod, &failures, limits).await;
-                (pod, look)
-            });
-        }
     }
+}
+
+/// Counts one examination of the namespace less.
+fn end(busy: &mut HashMap<String, usize>, namespace: &str) {
+    if let Some(own) = busy.get_mut(namespace) {
+        *own = own.saturating_sub(1);
+    }
+    busy.retain(|_, own| *own > 0);
 }
 
 /// Returns the Pod and its failures, if it has any that can be examined.
@@ -137,7 +157,6 @@ async fn look(
     context: &Context,
     pod: &StoredPod,
     failures: &[ContainerFailure],
-    limits: &BatchLimits,
 ) -> Result<Look, ClusterError> {
     let mut look = Look { is_settled: true, failed: None };
     let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else { return Ok(look) };
@@ -160,9 +179,19 @@ async fn look(
     usages.retain(|Usage { given, purpose, .. }| {
         *purpose == Purpose::Run && failures.iter().any(|failure| failure.image == *given)
     });
-    let (policy, wait) = (policy.unwrap_or(&snapshot.policy), Wait::ForAll(limits));
-    let supports = snapshot.look_up(policy, pod.namespace(), facts, &usages, wait, |_| false);
-    let images = decide::caught(supports).await.unwrap_or_default();
+    let policy = policy.unwrap_or(&snapshot.policy);
+    let end = Instant::now() + LOOKUPS;
+    let mut images = Vec::new();
+    // One after the other, so that a Pod takes no more of what namespaces share.
+    for usage in &usages {
+        if Instant::now() >= end {
+            break;
+        }
+        let wait = Wait::Until(end);
+        let one = std::slice::from_ref(usage);
+        let supports = snapshot.look_up(policy, pod.namespace(), facts, one, wait, |_| false);
+        images.extend(decide::caught(supports).await.unwrap_or_default());
+    }
     let ControllerSettings { events, learn, .. } = *context.settings.borrow();
     for failure in failures {
         let ContainerFailure { container, image, evidence, in_log, .. } = failure;

@@ -36,6 +36,11 @@ impl<T> FairQueue<T> {
         self.of.get(namespace).map_or(0, VecDeque::len)
     }
 
+    /// Returns whether an item waits of a namespace for which this is true.
+    pub(super) fn has_any(&self, may: impl Fn(&str) -> bool) -> bool {
+        self.of.keys().any(|namespace| may(namespace))
+    }
+
     /// Keeps the items for which this is true.
     pub(super) fn retain(&mut self, mut is_kept: impl FnMut(&T) -> bool) {
         self.of.retain(|_, waiting| {
@@ -46,9 +51,14 @@ impl<T> FairQueue<T> {
 
     /// Removes and returns the next item, of the namespace whose turn it is.
     pub(super) fn pop(&mut self) -> Option<T> {
-        let behind = self.of.range::<str, _>((Excluded(&*self.last), Unbounded)).next();
-        let (namespace, _) = behind.or_else(|| self.of.first_key_value())?;
-        self.last = namespace.clone();
+        self.pop_of(|_| true)
+    }
+
+    /// Removes and returns the next item of those namespaces for which this is true.
+    pub(super) fn pop_of(&mut self, may: impl Fn(&str) -> bool) -> Option<T> {
+        let behind = self.of.range::<str, _>((Excluded(&*self.last), Unbounded));
+        let mut in_turn = behind.chain(&self.of).map(|(namespace, _)| namespace);
+        self.last = in_turn.find(|namespace| may(namespace))?.clone();
         let waiting = self.of.get_mut(&self.last)?;
         let item = waiting.pop_front();
         if waiting.is_empty() {
@@ -93,6 +103,20 @@ mod tests {
         assert_eq!(queue.push("d", "d1"), Some("d1"), "all have one");
         assert_eq!(all(&mut queue), ["a1", "b1", "c1"]);
         assert_eq!(queue.push("d", "d1"), None);
+    }
+
+    #[test]
+    fn a_namespace_that_may_not_is_passed_over() {
+        let mut queue = FairQueue::new(10);
+        for (namespace, item) in [("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c1")] {
+            assert_eq!(queue.push(namespace, item), None);
+        }
+        assert_eq!(queue.pop(), Some("a1"));
+        let may = |namespace: &str| namespace != "b";
+        assert!(queue.has_any(may));
+        assert_eq!([queue.pop_of(may), queue.pop_of(may), queue.pop_of(may)], [Some("c1"), Some("a2"), None]);
+        assert!(!queue.has_any(may));
+        assert_eq!(all(&mut queue), ["b1"]);
     }
 
     #[test]

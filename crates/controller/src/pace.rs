@@ -16,16 +16,33 @@ impl Pace {
         Self { per_second, burst, next: Mutex::new(Instant::now()) }
     }
 
+    /// Takes a turn, and waits for it.
     pub(super) async fn turn(&self) {
-        let one = Duration::from_secs(1) / self.per_second;
-        let (now, ahead) = (Instant::now(), one * self.burst);
-        let turn = {
-            let mut next = self.next.lock();
-            let turn = (*next).max(now);
-            *next = turn + one;
-            turn
-        };
+        let turn = self.take();
+        self.wait_for(turn).await;
+    }
+
+    /// Waits until a turn could be taken that need not be waited for.
+    pub(super) async fn due(&self) {
+        let next = *self.next.lock();
+        self.wait_for(next).await;
+    }
+
+    /// Takes the next turn.
+    pub(super) fn take(&self) -> Instant {
+        let mut next = self.next.lock();
+        let turn = (*next).max(Instant::now());
+        *next = turn + self.one();
+        turn
+    }
+
+    async fn wait_for(&self, turn: Instant) {
+        let ahead = self.one() * self.burst;
         sleep_until(turn.checked_sub(ahead).unwrap_or(turn)).await;
+    }
+
+    fn one(&self) -> Duration {
+        Duration::from_secs(1) / self.per_second
     }
 }
 
@@ -45,5 +62,20 @@ mod tests {
         }
         assert!(begun.elapsed() > Duration::from_millis(9900), "{:?}", begun.elapsed());
         assert!(begun.elapsed() < Duration::from_millis(10_100), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_takes_no_turn() {
+        let (pace, begun) = (Pace::new(5, 1), Instant::now());
+        for _ in 0..10 {
+            pace.due().await;
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        for _ in 0..11 {
+            pace.due().await;
+            pace.take();
+        }
+        let elapsed = begun.elapsed();
+        assert!((1800..=2000).contains(&elapsed.as_millis()), "{elapsed:?}");
     }
 }

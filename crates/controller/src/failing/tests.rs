@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use testregistry::Fault;
 use tokio::sync::watch;
 
 use super::*;
@@ -83,6 +84,32 @@ impl World {
 
     /// Runs the controller until this is so.
     async fn until(&self, pod_logs: bool, what: impl Fn() -> bool) {
+        let reached = async {
+            while !what() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        self.run(pod_logs, reached).await;
+    }
+
+    /// Runs the controller until this is so, and no time passes meanwhile.
+    async fn at_once(&self, what: impl Fn() -> bool) {
+        tokio::time::pause();
+        let reached = async {
+            // Far more than it takes. The clock stands still while there is something to do.
+            for _ in 0..2_000_000 {
+                if what() {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+            panic!("not at once: {:?}", self.told());
+        };
+        self.run(false, reached).await;
+        tokio::time::resume();
+    }
+
+    async fn run(&self, pod_logs: bool, reached: impl Future<Output = ()>) {
         let cluster = Arc::new(self.objects.cluster());
         let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
@@ -91,11 +118,6 @@ impl World {
         let context = context(&self.bench, &self.lists, &self.objects, &settings);
         let context = Context { leadership: elector.leadership(), ..context };
         let of_events = Reported::default();
-        let reached = async {
-            while !what() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
         tokio::select! {
             () = run("failing-pods", &context) => {}
             () = context.recorder.run(&context.leadership, &of_events) => {}
@@ -408,7 +430,28 @@ async fn a_pod_that_is_only_observed_is_not_to_be_evicted() {
         world.bench.decide_by(Policy { mode, ..Policy::default() });
         let pod = StoredPod::of_value(&world.lists.get(StoredPod::PATH, "lies")).unwrap();
         let (pod, failures) = failing(&context, pod).unwrap();
-        let look = look(&context, &pod, &failures, &lookup_limits(LOOKS)).await.unwrap();
+        let look = look(&context, &pod, &failures).await.unwrap();
         assert_eq!(look.failed.is_some(), mode == Mode::Enforce);
     }
+}
+
+/// Each of them has more Pods than are examined of a namespace at a time.
+#[tokio::test]
+async fn tenants_whose_registries_hang_hold_up_no_other() {
+    let world = World::new().await;
+    for tenant in 0..8 {
+        let namespace = format!("hanging-{tenant}");
+        let path = format!("/api/v1/namespaces/{namespace}");
+        world.objects.put(&path, json!({"metadata": {"name": namespace}}));
+        let image = world.bench.image(&namespace, &BOTH);
+        world.bench.remote.repo(&namespace).fault(Some(Fault::hang()));
+        for at in 0..8 {
+            world.pod(&namespace, &format!("hanging-{tenant}-{at}"), &image, &ended(EXEC));
+        }
+    }
+    let lies = world.bench.image("lies", &BOTH);
+    world.pod("team", "lies", &lies, &ended(EXEC));
+    let is_hanging = || world.bench.remote.requests().len() > 8;
+    world.at_once(|| is_hanging() && !world.told().is_empty()).await;
+    assert_eq!(world.told()[0][0], "lies");
 }

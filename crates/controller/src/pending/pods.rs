@@ -1,6 +1,6 @@
 //! Index of pending Pods, within a bound on bytes that namespaces share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use tokio::time::{Duration, Instant};
 
@@ -139,8 +139,8 @@ impl Pods {
         Some(known)
     }
 
-    /// Returns at most `free` due Pods, each with the time at which it was first seen, and marks them as busy. Those
-    /// due longest come first, within [`OF_NAMESPACE`].
+    /// Returns at most `free` due Pods, each with the time at which it was first seen, and marks them as busy. Those of
+    /// namespaces with the fewest busy Pods come first, within [`OF_NAMESPACE`], and of these those due longest.
     pub(super) fn due(&mut self, free: usize) -> Vec<(StoredPod, Instant)> {
         let now = Instant::now();
         let mut busy = HashMap::<String, usize>::new();
@@ -150,16 +150,19 @@ impl Pods {
         let waits = |known: &&mut Waiting| !known.is_busy && known.refusals < TRIES && known.due <= now;
         let mut due: Vec<&mut Waiting> = self.known.values_mut().filter(waits).collect();
         due.sort_unstable_by_key(|known| known.due);
-        let has_turn = |known: &&mut Waiting| {
-            let of_namespace = busy.entry(known.pod.namespace().to_owned()).or_default();
-            *of_namespace += 1;
-            *of_namespace <= OF_NAMESPACE
-        };
+        let mut ranks = BTreeMap::<usize, Vec<&mut Waiting>>::new();
+        for known in due {
+            let rank = busy.entry(known.pod.namespace().to_owned()).or_default();
+            *rank += 1;
+            if *rank <= OF_NAMESPACE {
+                ranks.entry(*rank).or_default().push(known);
+            }
+        }
         let begin = |known: &mut Waiting| {
             known.is_busy = true;
             (known.pod.clone(), known.since)
         };
-        due.into_iter().filter(has_turn).take(free).map(begin).collect()
+        ranks.into_values().flatten().take(free).map(begin).collect()
     }
 
     /// Returns whether a Pod waits for the right to repair it.

@@ -48,6 +48,25 @@ async fn one_namespace_does_not_keep_others_waiting() {
     assert!(pods.due(256).is_empty(), "they hang");
 }
 
+/// Four of them could fill all places, each time for as long as a Pod waits for its registry.
+#[tokio::test(start_paused = true)]
+async fn namespaces_that_hang_together_do_not_keep_another_waiting() {
+    let mut pods = Pods::default();
+    for at in 0..8 * 2 * OF_NAMESPACE {
+        pods.take(Change::Applied(stored(&format!("many-{at}"), &format!("many-{}", at % 8))));
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    pods.take(Change::Applied(stored("one", "few")));
+    let all = 4 * OF_NAMESPACE;
+    let busy = pods.due(all);
+    assert_eq!(busy.len(), all);
+    assert!(busy.iter().any(|(pod, _)| pod.name() == "one"));
+    // Also when few places are left, which another namespace has only one Pod of.
+    pods.take(Change::Applied(stored("another", "fewer")));
+    let next = pods.due(1);
+    assert_eq!(next[0].0.name(), "another");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_is_bounded_and_goes_with_the_pods() {
     let mut pods = Pods::default();
