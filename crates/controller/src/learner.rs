@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::{Duration, sleep};
 
 use super::Leadership;
 use super::recreations::Recreations;
-use tolerarch_engine::lessons::{Lesson, Lessons, Timestamp};
+use tolerarch_engine::lessons::{Lesson, Lessons, TEXT, Timestamp};
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMap, OwnedName, RECORD, record};
 use tolerarch_support::health::Reported;
 use tolerarch_support::sync::Mutex;
@@ -61,14 +61,7 @@ impl Learner {
 
     async fn write(&self, leadership: &Leadership) -> Result<(), ClusterError> {
         let Self { cluster, name, waiting, .. } = self;
-        let stored: ConfigMap = match name.read(cluster).await {
-            // Foreign content of the ConfigMap could not be read later, either.
-            Err(ClusterError::TooLarge | ClusterError::Malformed) => {
-                name.overwrite::<ConfigMap>(cluster, &json!({"data": null, "binaryData": null})).await?;
-                name.read(cluster).await?
-            }
-            stored => stored?,
-        };
+        let stored: ConfigMap = name.read(cluster).await?;
         let (now, news) = (Timestamp::now(), waiting.lock().clone());
         let mut lessons = Lessons::of_text(record(&stored), now);
         let changes = news.iter().filter(|lesson| lessons.record((*lesson).clone(), now)).count();
@@ -77,10 +70,43 @@ impl Learner {
             if !leadership.holds() {
                 return Ok(());
             }
-            name.write(cluster, &stored, json!({"data": {RECORD: lessons.to_text()}})).await?;
+            name.write(cluster, &stored, patch(&stored, lessons.to_text())).await?;
             tracing::info!(changes, "images that failed, or owners that delete changed Pods, are recorded");
         }
         waiting.lock().drain(..news.len());
         Ok(())
+    }
+}
+
+/// Builds the patch that stores a record. Foreign content goes only where it leaves the record no room.
+fn patch(stored: &ConfigMap, text: String) -> Value {
+    let mut bytes = RECORD.len() + text.len();
+    let mut without_foreign = json!({"data": {}, "binaryData": null});
+    for (key, foreign) in stored.data.iter().flatten().filter(|(key, _)| *key != RECORD) {
+        bytes += key.len() + foreign.len();
+        without_foreign["data"][key] = Value::Null;
+    }
+    for (key, foreign) in stored.binary_data.iter().flatten() {
+        bytes += key.len() + foreign.0.len();
+    }
+    let mut patch = if bytes > TEXT { without_foreign } else { json!({"data": {}}) };
+    patch["data"][RECORD] = text.into();
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_content_stays_while_there_is_room() {
+        let with = |bytes: usize| {
+            let data = json!({"a": "x".repeat(bytes), RECORD: "y".repeat(TEXT / 2)});
+            let stored = json!({"metadata": {}, "data": data, "binaryData": {"b": "AAAA"}});
+            patch(&serde_json::from_value(stored).unwrap(), "z".repeat(TEXT / 2))
+        };
+        let record = "z".repeat(TEXT / 2);
+        assert_eq!(with(TEXT / 2 - 16), json!({"data": {RECORD: record}}));
+        assert_eq!(with(TEXT / 2), json!({"data": {RECORD: record, "a": null}, "binaryData": null}));
     }
 }

@@ -20,8 +20,12 @@ use tolerarch_images::registry::Digest;
 /// Maximal number of recorded lessons, in all and of the Pods of one namespace. The oldest one is evicted.
 const ALL: usize = 1000;
 const OF_NAMESPACE: usize = 50;
-/// Maximal bytes of a text that is read; a full record has half of that.
-const TEXT: usize = 1 << 20;
+/// Maximal bytes of a text that is read: as many as a ConfigMap can have.
+pub const TEXT: usize = 1 << 20;
+/// Maximal bytes of a text that is written. Names of usual lengths take a third of it.
+const WRITTEN: usize = TEXT / 2;
+/// Maximal bytes of a namespace's name.
+const NAMESPACE: usize = 63;
 /// Time for which a lesson counts: first, and at most. The time doubles with each new failure.
 const FIRST: Duration = Duration::from_secs(24 * 3600);
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -116,11 +120,19 @@ impl Lessons {
         Self(read)
     }
 
-    /// Writes a text for [`Lessons::of_text`], the oldest entry first.
+    /// Writes a text for [`Lessons::of_text`], the oldest entry first, of half of the bytes at most that are read. Where
+    /// the entries have more, the oldest ones of the namespace with the most bytes are left out.
     pub fn to_text(&self) -> String {
-        let mut entries: Vec<&Entry> = self.0.values().collect();
-        entries.sort_by_key(|entry| entry.since);
-        serde_json::to_string(&entries).unwrap_or_default()
+        let mut items: Vec<Item<'_>> = self.0.values().filter_map(Item::of).collect();
+        items.sort_by_key(|item| item.entry.since);
+        let mut bytes: usize = items.iter().map(Item::bytes).sum();
+        while bytes + BRACKETS > WRITTEN
+            && let Some(left_out) = oldest_of_the_largest(&items)
+        {
+            bytes -= items.remove(left_out).bytes();
+        }
+        let texts: Vec<&str> = items.iter().map(|item| &*item.text).collect();
+        format!("[{}]", texts.join(","))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -236,6 +248,37 @@ impl Lesson {
     }
 }
 
+/// An entry, and the text that is written for it.
+struct Item<'e> {
+    entry: &'e Entry,
+    text: String,
+}
+
+/// Bytes of a list around its items.
+const BRACKETS: usize = 2;
+
+impl<'e> Item<'e> {
+    fn of(entry: &'e Entry) -> Option<Self> {
+        let text = serde_json::to_string(entry).ok()?;
+        Some(Self { entry, text })
+    }
+
+    /// Returns the bytes of the item in a list, with its comma.
+    fn bytes(&self) -> usize {
+        self.text.len() + 1
+    }
+}
+
+/// Returns the place of the first item of the namespace whose items have the most bytes.
+fn oldest_of_the_largest(items: &[Item<'_>]) -> Option<usize> {
+    let mut shares: BTreeMap<&str, usize> = BTreeMap::new();
+    for item in items {
+        *shares.entry(item.entry.lesson.namespace()).or_default() += item.bytes();
+    }
+    let largest = shares.into_iter().max_by_key(|(_, bytes)| *bytes)?.0;
+    items.iter().position(|item| item.entry.lesson.namespace() == largest)
+}
+
 #[warn(clippy::arithmetic_side_effects)]
 impl Entry {
     /// Returns whether the controller could have written the entry.
@@ -247,6 +290,7 @@ impl Entry {
         };
         is_possible
             && is_name(lesson.namespace())
+            && lesson.namespace().len() <= NAMESPACE
             && *failures > 0
             // No earlier time can be rendered.
             && *since >= Timestamp::UNIX_EPOCH

@@ -31,6 +31,7 @@ use tokio::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 use api::{Api, JSON, read_all, success, with_query};
+use list::OBJECT;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
@@ -53,9 +54,6 @@ pub use webhook::{Called, Scope, Webhook, WebhookConfiguration, covers};
 const TIME: Duration = Duration::from_secs(3);
 /// Maximal bytes of a response. A pull secret has a few KB, or twice that (kubectl's annotation), of 1 MiB at most.
 const BODY: usize = 512 << 10;
-/// Maximal bytes of an object that tolerarch keeps itself, whatever others have written into it: API servers store 1.5 MiB
-/// of an object (etcd's `--max-request-bytes`), a third more as base64, and up to six times the 256 KiB of annotations.
-const OWN: usize = 4 << 20;
 /// Back-off after a Secret was requested in vain: none is requested in the meantime, so that no Pod waits for one.
 const REST: Duration = Duration::from_secs(15);
 /// Media type by which the API server returns the metadata of an object only.
@@ -151,9 +149,10 @@ impl Cluster {
 
     /// Reads an object that tolerarch keeps itself: of any size, so that none can be made too large to be mended.
     pub async fn get_own<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, ClusterError> {
-        self.get_within(path, OWN).await
+        self.get_within(path, OBJECT).await
     }
 
+    /// Reads one object of so many bytes at most.
     async fn get_within<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -182,7 +181,7 @@ impl Cluster {
 
     async fn change(&self, request: Builder, change: &Value) -> Result<(), ClusterError> {
         // A Pod may be large, and the response is ignored.
-        self.ask(request.header(ACCEPT, METADATA), change.to_string().into(), OWN).await.map(drop)
+        self.ask(request.header(ACCEPT, METADATA), change.to_string().into(), OBJECT).await.map(drop)
     }
 
     /// Returns the last line of a container's log, or its first KiB; of the `previous` run if set. Untrusted text.

@@ -149,6 +149,41 @@ fn no_namespace_puts_out_what_others_have() {
     assert_eq!(Lessons::of_text(&text, now() + 8 * HOUR), record);
 }
 
+/// The text of a record of as many entries as there are at most, each by a function of its number and namespace.
+fn full(lesson: impl Fn(usize, &str) -> Lesson, namespace_length: usize) -> String {
+    let mut record = Lessons::default();
+    record.record(for_all(0, "victim"), now());
+    for of in 1..ALL + 100 {
+        let namespace = format!("{:0>namespace_length$}", of % 40);
+        record.record(lesson(of, &namespace), now() + Duration::from_secs(of as u64));
+    }
+    assert_eq!(record.0.len(), ALL);
+    record.to_text()
+}
+
+#[test]
+fn a_full_record_is_far_from_what_cannot_be_read() {
+    let long_owner = |of: usize, namespace: &str| {
+        let (kind, name) = ("K".repeat(63), format!("{of:0>253}"));
+        Lesson::Owner(RecreatingOwner { kind, name, namespace: namespace.to_owned() })
+    };
+    let later = now() + HOUR;
+    for text in [full(failed, 63), full(long_owner, 63)] {
+        assert!(text.len() <= TEXT / 2, "{}", text.len());
+        let read = Lessons::of_text(&text, later);
+        assert!((ALL - 60..=ALL).contains(&read.0.len()), "{}", read.0.len());
+        assert!(is_closed(&read, 0, "team", later), "the oldest one of all");
+        let newest = (now() + Duration::from_secs(ALL as u64 + 99)).to_string();
+        assert!(text.contains(&newest), "the newest ones stay");
+    }
+    // By any measure: whatever else an entry may have.
+    let text = full(long_owner, 1000);
+    assert!((TEXT / 2 - 2000..=TEXT / 2).contains(&text.len()), "{}", text.len());
+    let items: Vec<Value> = serde_json::from_str(&text).unwrap();
+    assert!(items.is_sorted_by_key(|item| item["since"].as_str().unwrap()), "the oldest first");
+    assert_eq!(items[0]["namespace"], "victim");
+}
+
 #[test]
 fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
     let mut record = Lessons::default();
@@ -171,6 +206,7 @@ fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
         ("architecture", json!("vax")),
         ("evidence", json!("hearsay")),
         ("namespace", json!("../x")),
+        ("namespace", json!("x".repeat(64))),
         ("since", json!("2027-01-15T10:00:00Z")),
         ("since", json!("tomorrow")),
         ("until", json!("2027-01-15T07:00:00Z")),

@@ -31,7 +31,7 @@ impl OwnedName {
         format!("{root}/{}/namespaces/{namespace}/{}/{}", K::API_VERSION, K::URL_PATH_SEGMENT, name.as_str())
     }
 
-    /// Reads the object, and creates it if it is missing.
+    /// Reads the object, however large others have made it, and creates it if it is missing.
     pub async fn read<K: Resource + DeserializeOwned>(&self, cluster: &Cluster) -> Result<K, ClusterError> {
         let path = self.path::<K>();
         let mut answer = cluster.get_own(&path).await;
@@ -53,11 +53,7 @@ impl OwnedName {
     ) -> Result<(), ClusterError> {
         let version = read.metadata().resource_version.as_ref().ok_or(ClusterError::Malformed)?;
         patch["metadata"] = json!({"resourceVersion": version});
-        self.overwrite::<K>(cluster, &patch).await
-    }
-
-    pub async fn overwrite<K: Resource>(&self, cluster: &Cluster, patch: &Value) -> Result<(), ClusterError> {
-        cluster.patch(&self.path::<K>(), PatchType::MERGE, patch).await
+        cluster.patch(&self.path::<K>(), PatchType::MERGE, &patch).await
     }
 }
 
