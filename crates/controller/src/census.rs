@@ -1,21 +1,29 @@
 //! Census: sums of the Pods that could run on every platform. Pods are listed page by page, and only sums are kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use futures_util::stream::{self, Stream, StreamExt};
 use scopeguard::guard;
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
-use super::loops::{Context, lookup_limits};
+use super::loops::Context;
 use super::{ControllerMetrics, ControllerSettings};
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 use tolerarch_engine::census::{Count, Coverage, NamespaceSettings};
+use tolerarch_engine::decide::BatchLimits;
+use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, ObjectName, Scope, StoredPod};
 
-/// Maximal number of shapes looked up at a time, so that lookups of the webhook and pulls of nodes come first.
-const LOOKUPS: usize = 8;
+/// Maximal number of lookups at a time, in all and at one registry, so that lookups of the webhook and pulls of nodes come
+/// first.
+const LOOKUPS: usize = 16;
+const OF_REGISTRY: usize = 2;
+/// Time for one lookup.
+const TIME: Duration = Duration::from_secs(10);
 /// Maximal number of shapes that wait for lookups; each takes a few kilobytes.
 const SHAPES: usize = 256;
+/// Time from which a census begins no more lookups: what is not cached by then counts as unknown.
+const LOOKING: Duration = Duration::from_secs(30 * 60);
 const RETRY: Duration = Duration::from_secs(30);
 
 const UNCOUNTED: &str = "the cluster's Pods cannot be counted";
@@ -57,15 +65,23 @@ async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), C
     let added = sum(watcher.follow(Some(StoredPod::LIVE)), add).await?;
 
     let snapshot = current.load_full();
-    let limits = &lookup_limits(LOOKUPS);
+    // Nobody waits for a decision.
+    let (timeout, budget) = (TIME, Duration::ZERO);
+    let settings = LookupSettings { budget, timeout, concurrency: LOOKUPS, per_registry: OF_REGISTRY };
+    let limits = &BatchLimits::new(&settings).until(Instant::now() + LOOKING);
     // Indexes, as a closure over references to the shapes would not be general enough for a task.
     let (added, snapshot) = (&added, &snapshot);
-    let judged = stream::iter(0..added.shapes.len()).map(|place| async move {
+    let order = in_turns(added.shapes.iter().map(|shape| &*shape.namespace));
+    let judged = stream::iter(order).map(|place| async move {
         let shape = &added.shapes[place];
         let terms = NamespaceSettings { profile: shape.profile.as_deref(), ..NamespaceSettings::default() };
-        Coverage::of(&shape.examine(snapshot, limits, terms).await).0
+        Judged { place, coverage: Coverage::of(&shape.examine(snapshot, limits, terms).await).0 }
     });
-    let coverages: Vec<Coverage> = judged.buffered(SHAPES).collect().await;
+    let mut judged = judged.buffer_unordered(SHAPES);
+    let mut coverages = vec![Coverage::Unknown; added.shapes.len()];
+    while let Some(Judged { place, coverage }) = judged.next().await {
+        coverages[place] = coverage;
+    }
     let ignored = LABELS.map(|(key, name)| {
         (name, namespaces.values().map(|labels| i64::from(scope.ignores(labels, key))).sum())
     });
@@ -79,6 +95,25 @@ async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), C
     }
     context.metrics.show_census(&totals, ignored);
     Ok(())
+}
+
+/// What the images of a shape support.
+struct Judged {
+    place: usize,
+    coverage: Coverage,
+}
+
+/// Returns the places of the namespaces, the first one of each, then the second ones and so on: lookups of one that has
+/// many, at registries that hang, take no time of the others.
+fn in_turns<'n>(namespaces: impl Iterator<Item = &'n str>) -> Vec<usize> {
+    let mut counts = HashMap::<&str, usize>::new();
+    let mut turns = BTreeMap::<usize, Vec<usize>>::new();
+    for (place, namespace) in namespaces.enumerate() {
+        let turn = counts.entry(namespace).or_default();
+        turns.entry(*turn).or_default().push(place);
+        *turn += 1;
+    }
+    turns.into_values().flatten().collect()
 }
 
 /// Adds up all objects of a list.

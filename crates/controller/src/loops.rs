@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::Duration;
 
 use super::note::{OWNER_RECREATES, RECREATES};
 use super::pace::Pace;
 use super::{ControllerMetrics, ControllerSettings, Leadership, Learner, Recorder};
-use tolerarch_engine::decide::{BatchLimits, Current};
+use tolerarch_engine::decide::Current;
 use tolerarch_engine::lessons::Lesson;
-use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{
     Change, Cluster, ClusterError, ObjectEvent, PatchType, StoredPod, Watcher,
 };
@@ -99,12 +97,6 @@ impl Context {
             }
         }
     }
-}
-
-/// Limits on lookups that no review waits for.
-pub(super) fn lookup_limits(looks: usize) -> BatchLimits {
-    let (timeout, budget) = (Duration::from_secs(10), Duration::ZERO);
-    BatchLimits::new(&LookupSettings { budget, timeout, concurrency: 2 * looks, per_registry: 2 })
 }
 
 /// Result of a change of an object; `None` if it was not tried, as another replica leads or too many wait.

@@ -151,3 +151,9 @@ async fn a_replica_that_does_not_count_shows_nothing() {
     shown.clear_census();
     assert!(!metrics.render().unwrap().contains("tolerarch_cluster_"));
 }
+
+#[test]
+fn namespaces_take_turns() {
+    let namespaces = ["many", "many", "many", "few", "many", "few", "one"];
+    assert_eq!(in_turns(namespaces.into_iter()), [0, 3, 6, 1, 5, 2, 4]);
+}

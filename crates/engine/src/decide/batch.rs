@@ -4,29 +4,38 @@ use std::borrow::Cow;
 
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, timeout_at};
 
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_images::credentials::CredentialCandidate;
 use tolerarch_images::resolver::{LookupSettings, Outcome, Resolver, Tenant};
-use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit};
+use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit};
 
 /// Time beyond that of any lookup for which an image is waited for, so that the lookup's own outcome is seen.
 const LONGER: Duration = Duration::from_secs(2);
 
 /// Limits on the lookups of a batch. All images of a Pod are waited for, each with its own time, so that which is known
-/// first does not matter. No more lookups begin than may run: none is refused, or spends its time in the queue.
+/// first does not matter. No more lookups begin than may run: none is refused, or spends its time in the queue. What is
+/// cached needs no lookup, and waits for none.
 pub struct BatchLimits {
     /// Time for one image, once its lookup has begun.
     pub(super) time: Duration,
     limit: ConcurrencyLimit,
+    /// Time from which no more lookups begin: images that are not cached by then are unknown.
+    end: Option<Instant>,
 }
 
 impl BatchLimits {
     pub fn new(lookup: &LookupSettings) -> Self {
         let (all, per_host, waiting) = (lookup.concurrency, lookup.per_registry, Semaphore::MAX_PERMITS);
         let limit = ConcurrencyLimit::new(Capacity { all, per_host, waiting });
-        Self { time: lookup.timeout + LONGER, limit }
+        Self { time: lookup.timeout + LONGER, limit, end: None }
+    }
+
+    /// Lets no lookup begin from that time on.
+    #[must_use]
+    pub fn until(self, end: Instant) -> Self {
+        Self { end: Some(end), ..self }
     }
 
     pub(super) async fn resolve(
@@ -37,10 +46,12 @@ impl BatchLimits {
     ) -> Vec<Option<Outcome>> {
         let candidates = &candidates;
         let one = async |image: &ImageRef| {
-            let Some(queued) = self.limit.queue(&Tenant::Operator, image.host()) else {
-                return Some(Err(LookupError::Overloaded));
+            let is_cached = resolver.is_settled(image, &candidates(image));
+            let permit = if is_cached { Ok(None) } else { self.permit(image).await.map(Some) };
+            let _permit = match permit {
+                Ok(permit) => permit,
+                Err(error) => return Some(Err(error)),
             };
-            let _permit = queued.await;
             let deadline = Instant::now() + self.time;
             let images = [image];
             let answers = resolver.resolve(Tenant::Operator, &images, candidates, deadline, |_, _| false);
@@ -48,16 +59,62 @@ impl BatchLimits {
         };
         join_all(images.iter().map(|image| one(image))).await
     }
+
+    /// Waits for the permit to look up an image.
+    async fn permit(&self, image: &ImageRef) -> Result<Permit, LookupError> {
+        let queued = self.limit.queue(&Tenant::Operator, image.host()).ok_or(LookupError::Overloaded)?;
+        let Some(end) = self.end else { return Ok(queued.await) };
+        if Instant::now() >= end {
+            return Err(LookupError::BudgetExceeded);
+        }
+        timeout_at(end, queued).await.map_err(|_| LookupError::BudgetExceeded)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use futures_util::{FutureExt, poll};
     use serde_json::json;
+    use testregistry::Fault;
+    use tokio::task::yield_now;
 
     use super::*;
     use crate::decide::Wait;
     use crate::decide::testing::{BOTH, Bench, pod};
     use tolerarch_core::pod::Pod;
+    use tolerarch_core::reason::Reason;
+
+    #[tokio::test]
+    async fn what_is_cached_waits_for_no_lookup_and_counts_when_none_begins_any_more() {
+        let bench = Bench::new().await;
+        let (cached, hanging, late) =
+            (bench.image("cached", &BOTH), bench.image("hanging", &BOTH), bench.image("late", &BOTH));
+        bench.remote.repo("hanging").fault(Some(Fault::hang()));
+        let snapshot = bench.current.load_full();
+        let one_at_a_time = || {
+            let settings = LookupSettings { concurrency: 1, per_registry: 1, ..LookupSettings::default() };
+            BatchLimits::new(&settings)
+        };
+        let examine = async |image: &str, limits: &BatchLimits| {
+            let pod = pod(&[image]);
+            let pod = Pod::of_value(&pod).unwrap();
+            snapshot.examine(&snapshot.policy, "shop", &pod, limits).await.reason
+        };
+        let limits = one_at_a_time();
+        assert_eq!(examine(&cached, &limits).await, Reason::Tolerated);
+        let mut hangs = pin!(examine(&hanging, &limits));
+        while bench.remote.requests().len() < 2 {
+            assert!(poll!(hangs.as_mut()).is_pending());
+            yield_now().await;
+        }
+        assert_eq!(examine(&cached, &limits).now_or_never(), Some(Reason::Tolerated));
+        let ended = one_at_a_time().until(Instant::now());
+        assert_eq!(examine(&cached, &ended).await, Reason::Tolerated);
+        assert_eq!(examine(&late, &ended).await, Reason::Unknown(LookupError::BudgetExceeded));
+        assert_eq!(bench.remote.requests().len(), 2);
+    }
 
     #[tokio::test]
     async fn only_what_is_wanted_is_asked() {
