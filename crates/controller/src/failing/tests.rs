@@ -460,3 +460,37 @@ async fn tenants_whose_registries_hang_hold_up_no_other() {
     world.at_once(|| is_hanging() && !world.told().is_empty()).await;
     assert_eq!(world.told()[0][0], "lies");
 }
+
+/// A kubelet chooses these times, and the clocks of nodes differ.
+#[test]
+fn times_of_containers_of_any_year_are_compared() {
+    let (now, year) = (SystemTime::now(), Duration::from_secs(366 * 24 * 3600));
+    let own = tolerarch_kubernetes::cluster::micro_time();
+    let times = [
+        json!("-009999-01-02T01:59:59Z"),
+        json!("1969-12-31T23:59:59Z"),
+        json!(own),
+        json!("9999-12-30T22:00:00Z"),
+        Value::Null,
+    ];
+    let mut seen = 0;
+    for clock in [SystemTime::UNIX_EPOCH, now, now + 7000 * year] {
+        for started in &times {
+            for finished in &times {
+                let state =
+                    json!({"terminated": {"exitCode": 255, "startedAt": started, "finishedAt": finished}});
+                let pod = json!({
+                    "metadata": {"name": "a", "namespace": "team"},
+                    "spec": {"nodeName": "arm64", "containers": [{"name": "app", "image": "app"}]},
+                    "status": {"phase": "Running", "containerStatuses": [{"name": "app", "state": state}]},
+                });
+                let failures = failures(&StoredPod::of_value(&pod).unwrap(), clock);
+                // Only that it ended at once, and not long ago, is of interest.
+                let is_evidence = started == finished && !started.is_null();
+                seen += failures.len();
+                assert!(failures.is_empty() || is_evidence, "{started} {finished} {failures:?}");
+            }
+        }
+    }
+    assert!(seen > 0);
+}
