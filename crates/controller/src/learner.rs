@@ -1,6 +1,7 @@
 //! Records lessons in a ConfigMap, by which all replicas decide. The ConfigMap is read and changed as a whole, so
 //! that no record is lost with a leader, and an entry that people delete stays deleted.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -14,7 +15,8 @@ use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMap, OwnedName,
 use tolerarch_support::health::Reported;
 use tolerarch_support::sync::Mutex;
 
-/// Maximal number of lessons that wait to be written. A dropped one is seen again when its next Pod fails.
+/// Maximal number of lessons that wait to be written. Beyond that one of the namespace with the most is dropped; it is
+/// seen again when its next Pod fails.
 const WAITING: usize = 256;
 /// Delay in which lessons are collected for one write, and the longest pause after failed writes.
 const TOGETHER: Duration = Duration::from_secs(1);
@@ -36,10 +38,15 @@ impl Learner {
 
     pub(super) fn learn(&self, lesson: Lesson) {
         let mut waiting = self.waiting.lock();
-        if waiting.len() < WAITING && !waiting.contains(&lesson) {
-            waiting.push(lesson);
-            self.more.notify_one();
+        if waiting.contains(&lesson) {
+            return;
         }
+        if waiting.len() >= WAITING {
+            let Some(dropped) = newest_of_the_largest(&waiting, lesson.namespace()) else { return };
+            waiting.remove(dropped);
+        }
+        waiting.push(lesson);
+        self.more.notify_one();
     }
 
     /// Writes lessons as they are learned, until the task is cancelled.
@@ -73,9 +80,23 @@ impl Learner {
             name.write(cluster, &stored, patch(&stored, lessons.to_text())).await?;
             tracing::info!(changes, "images that failed, or owners that delete changed Pods, are recorded");
         }
-        waiting.lock().drain(..news.len());
+        waiting.lock().retain(|lesson| !news.contains(lesson));
         Ok(())
     }
+}
+
+/// Returns the place of the last lesson of the namespace with the most, unless the other one would then have as many.
+fn newest_of_the_largest(waiting: &[Lesson], other: &str) -> Option<usize> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for lesson in waiting {
+        *counts.entry(lesson.namespace()).or_default() += 1;
+    }
+    let own = counts.get(other).copied().unwrap_or_default();
+    let (largest, most) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    if most <= own + 1 {
+        return None;
+    }
+    waiting.iter().rposition(|lesson| lesson.namespace() == largest)
 }
 
 /// Builds the patch that stores a record. Foreign content goes only where it leaves the record no room.
@@ -96,7 +117,47 @@ fn patch(stored: &ConfigMap, text: String) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use tokio::task::yield_now;
+
     use super::*;
+    use crate::testing::learner;
+    use tolerarch_engine::lessons::RecreatingOwner;
+    use tolerarch_kubernetes::cluster::testing::Objects;
+
+    #[tokio::test]
+    async fn a_namespace_with_many_lessons_takes_no_place_of_others() {
+        let objects = Objects::start().await;
+        let learner = learner(&objects);
+        let owner = |namespace: &str, at: usize| {
+            let [kind, name, namespace] = ["Broker", &at.to_string(), namespace].map(str::to_owned);
+            Lesson::Owner(RecreatingOwner { kind, name, namespace })
+        };
+        for at in 0..2 * WAITING {
+            learner.learn(owner("hostile", at));
+        }
+        for at in 0..10 {
+            learner.learn(owner("team", at));
+            learner.learn(owner("team", at));
+        }
+        let waiting = learner.waiting.lock().clone();
+        assert_eq!(waiting.len(), WAITING);
+        assert!((0..10).all(|at| waiting.contains(&owner("team", at))));
+        // What is learned while others are written stays.
+        let write = async {
+            learner.write(&Leadership::held()).await.unwrap();
+        };
+        let meanwhile = async {
+            // The fourth request writes them, after the ConfigMap was created and read.
+            while objects.requests() < 4 {
+                yield_now().await;
+            }
+            learner.learn(owner("team", 10));
+        };
+        tokio::join!(write, meanwhile);
+        assert_eq!(*learner.waiting.lock(), [owner("team", 10)]);
+        learner.write(&Leadership::held()).await.unwrap();
+        assert!(learner.waiting.lock().is_empty());
+    }
 
     #[test]
     fn foreign_content_stays_while_there_is_room() {

@@ -235,7 +235,8 @@ impl Lesson {
         }
     }
 
-    fn namespace(&self) -> &str {
+    /// Returns the namespace of the Pods that showed it.
+    pub fn namespace(&self) -> &str {
         match self {
             Self::Image(FailedImage { namespace, .. }) | Self::Owner(RecreatingOwner { namespace, .. }) => {
                 namespace
