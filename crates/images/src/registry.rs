@@ -36,6 +36,7 @@ pub(crate) use client::Pull;
 pub(crate) use error::FaultScope;
 use hosts::{Hosts, HostsDirectory};
 use net::{Connector, NameResolver, TlsSettings, Transport};
+pub(crate) use net::{NamedServers, on_behalf_of};
 use tolerarch_core::image::{ImageRef, PlatformSet};
 
 #[derive(Clone, Debug, Default)]
@@ -92,7 +93,9 @@ impl Registry {
         let names = NameResolver::of_system().map_err(|error| TrustError::Names(error.to_string()))?;
         let tls = TlsSettings::load(&hosts.tls, hosts.default_tls());
         let tls_faults = tls.faults();
-        let transport = Transport::new(Connector::new(guard, tls, proxies, names), metrics);
+        // Until a resolver sets its own limit: for who sends one request after the other.
+        let named_servers = NamedServers::new(1, 1);
+        let transport = Transport::new(Connector::new(guard, tls, proxies, names), metrics, named_servers);
         let tokens = Tokens::new();
         Ok(Self { hosts, allowed, transport, tokens, credentials, verified, tls_faults, traces })
     }
@@ -100,6 +103,15 @@ impl Registry {
     /// Returns whether the configuration allows looking up this image. Cheap, as each Pod is judged anew.
     pub fn admits(&self, image: &ImageRef) -> bool {
         self.allowed.admits(image)
+    }
+
+    /// Returns the limit of requests to servers that registries name.
+    pub(crate) fn named_servers(&self) -> &NamedServers {
+        &self.transport.named_servers
+    }
+
+    pub(crate) fn limit_named_servers(&mut self, limit: NamedServers) {
+        self.transport.named_servers = limit;
     }
 
     pub(crate) fn allowances(&self) -> &Allowances {

@@ -24,7 +24,7 @@ pub use metrics::ResolverMetrics;
 pub use tolerarch_support::concurrency::Tenant;
 
 use crate::credentials::CredentialCandidate;
-use crate::registry::{Allowances, Digest, Registry};
+use crate::registry::{Allowances, Digest, NamedServers, Registry};
 use crate::shared_cache::SharedCache;
 use cache::{Cache, Cached, Millis};
 use circuit::PROBE_PATIENCE;
@@ -99,7 +99,7 @@ impl Pending {
 impl Resolver {
     /// Makes a resolver with an empty cache; `shared` is the cache of all replicas.
     pub fn new(
-        registry: Registry,
+        mut registry: Registry,
         lookup: LookupSettings,
         cache: CacheSettings,
         metrics: ResolverMetrics,
@@ -107,6 +107,7 @@ impl Resolver {
     ) -> Self {
         let (all, per_host) = (lookup.concurrency, lookup.per_registry);
         let limit = ConcurrencyLimit::new(Capacity { all, per_host, waiting: QUEUE * all });
+        registry.limit_named_servers(NamedServers::new(all, per_host));
         let hosts = Hosts::new(metrics.clone());
         let cache = Cache::new(cache, metrics.clone());
         let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics };
@@ -117,8 +118,9 @@ impl Resolver {
     /// trusted answer may be false for platforms whose manifests were not read. Lookups in flight end under the former
     /// configuration, and store nothing. The limits on concurrency and on cached answers stay as at the start.
     #[must_use]
-    pub fn reconfigured(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
+    pub fn reconfigured(&self, mut registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
         let Self { fetcher: before, hosts, limit, .. } = self;
+        registry.limit_named_servers(before.registry.named_servers().clone());
         let fetcher = Fetcher {
             cache: before.cache.reconfigured(cache, registry.verified == before.registry.verified),
             registry,
@@ -308,7 +310,8 @@ impl Resolver {
             }
             match flight.await {
                 // The tenant that began the request may not ask the registry now, but maybe this one may.
-                Ok(Err(LookupError::CircuitOpen | LookupError::Throttled)) if joined => {}
+                Ok(Err(LookupError::CircuitOpen | LookupError::Throttled | LookupError::Overloaded))
+                    if joined => {}
                 outcome => {
                     if joined {
                         fetcher.metrics.looked_up(job.image.host(), LookupResult::Joined);

@@ -48,6 +48,9 @@ pub enum Error {
     /// A status or a redirect that means neither yes nor no.
     #[error("failed: {0}")]
     Unexpected(String),
+    /// The server, which a registry named, already gets as many requests as it may on behalf of this tenant or in all.
+    #[error("not asked: too many requests at a time to this server")]
+    Crowded,
     #[error("the configuration does not allow it (see registries.allow, registries.deny)")]
     NotAllowed,
     #[error("every address of the host is forbidden (see network.allow)")]

@@ -8,7 +8,7 @@ use super::digest::{self, Digest};
 use super::error::Error;
 use super::manifest::{self, Content, EntryKind, Found, IndexEntry, Manifest, ManifestError, Skip};
 use super::metrics::RequestKind;
-use super::net::HttpResponse;
+use super::net::{HttpResponse, PARTS};
 use super::trace::{self, Fate, TracedEntry};
 use tolerarch_core::image::{PlatformSet, Preference, Support, is_digest};
 
@@ -16,8 +16,6 @@ use tolerarch_core::image::{PlatformSet, Preference, Support, is_digest};
 const DEPTH: usize = 3;
 /// Maximal number of documents below one index that are fetched because no entry says what they are.
 const FETCHES: usize = 8;
-/// Maximal number of entries of one index that are requested at a time, each on a connection.
-const PARTS: usize = 4;
 
 type ReadConfig = fn(&[u8]) -> Result<PlatformSet, ManifestError>;
 

@@ -84,6 +84,7 @@ fn word(error: &Error) -> &'static str {
             "unreachable"
         }
         Error::Unexpected(_) => "unexpected",
+        Error::Crowded => "crowded",
         Error::NotAllowed => "not-allowed",
         Error::AddressNotAllowed => "address-not-allowed",
         Error::BadManifest(_) => "bad-manifest",

@@ -336,6 +336,7 @@ pub(super) fn lookup_error(error: &Error) -> LookupError {
         | Error::Closed(_)
         | Error::Unreachable(_)
         | Error::Unexpected(_) => LookupError::Unreachable,
+        Error::Crowded => LookupError::Overloaded,
         Error::NotAllowed => LookupError::NotAllowed,
         Error::AddressNotAllowed => LookupError::AddressNotAllowed,
         Error::BadManifest(_) => LookupError::BadManifest,

@@ -16,7 +16,7 @@ use super::request::{Access, Request, is_refusal, says_more};
 use super::throttling::Throttler;
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL};
-use crate::registry::{Digest, Error, FaultScope, Found, Pull, Registry};
+use crate::registry::{Digest, Error, FaultScope, Found, Pull, Registry, on_behalf_of};
 use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_support::concurrency::{Permit, Tenant};
@@ -111,7 +111,8 @@ impl Fetcher {
     /// Looks up an image; holds the permit of the lookup that began the request until the request ends.
     pub(super) async fn request(self: Arc<Self>, turn: Arc<(Job, Permit)>) -> Outcome {
         let job = &turn.0;
-        trace::scope(self.registry.traces.as_ref(), &job.image, self.look_up(job)).await
+        let looked_up = on_behalf_of(&job.tenant, self.look_up(job));
+        trace::scope(self.registry.traces.as_ref(), &job.image, looked_up).await
     }
 
     /// Queries the registry within the lookup's own timeout, and caches the result.
@@ -231,7 +232,7 @@ impl Attempt<'_> {
             self.asked = None;
             let error = match answer {
                 Err(Failure::NotAsked(_)) => {
-                    tracing::debug!(%image, credential = candidate.kind, "too many runs of its program");
+                    tracing::debug!(%image, credential = candidate.kind, "too many at a time, of its program or of requests to one server");
                     busy = true;
                     continue;
                 }
@@ -264,6 +265,10 @@ impl Attempt<'_> {
             let asked = self.ask(candidate, credential.as_deref());
             error = match CREDENTIAL.scope(candidate.kind, asked).await {
                 Ok(support) => return Ok(support),
+                // Not cached: the next lookup may be another tenant's.
+                Err(error) if matches!(error.cause(), Error::Crowded) => {
+                    return Err(Failure::NotAsked(LookupError::Overloaded));
+                }
                 Err(error) => error,
             };
             if !is_refusal(lookup_error(&error)) {

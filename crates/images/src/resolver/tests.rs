@@ -353,4 +353,5 @@ mod plugins;
 mod reload;
 mod shared;
 mod stress;
+mod targets;
 mod tenants;

@@ -119,7 +119,10 @@ impl<'a> TokenRequest<'a> {
         let is_idempotent = form.is_none() || matches!(self.credential, Some(Credential::Basic { .. }));
         let (kind, headers) =
             (RequestKind::Token, self.endpoint.is_at(url).then_some(&self.endpoint.headers));
-        self.transport.send(&HttpRequest { kind, url, authorization, headers, form, is_idempotent }).await
+        let is_named_by_registry = self.of_redirect || url.origin() != self.endpoint.origin.origin();
+        let request =
+            HttpRequest { kind, url, authorization, headers, form, is_idempotent, is_named_by_registry };
+        self.transport.send(&request).await
     }
 }
 

@@ -53,7 +53,15 @@ impl<'a> Route<'a> {
         loop {
             let (kind, url) = (self.kind, &self.url);
             let headers = (!self.is_cross_origin).then_some(&self.endpoint.headers);
-            let request = HttpRequest { kind, url, authorization, headers, form: None, is_idempotent: true };
+            let request = HttpRequest {
+                kind,
+                url,
+                authorization,
+                headers,
+                form: None,
+                is_idempotent: true,
+                is_named_by_registry: self.is_cross_origin,
+            };
             let response = transport.send(&request).await.map_err(|error| self.located(error))?;
             if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(response);

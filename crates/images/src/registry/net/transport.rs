@@ -21,6 +21,7 @@ use url::Url;
 use super::allowance::Allowances;
 use super::authority::label;
 use super::connect::{ConnectError, Connector, Reuse, Stream};
+use super::named::NamedServers;
 use super::no_connection::{self, causes, texts};
 use crate::meter::TooManyBytes;
 use crate::registry::error::Error;
@@ -56,6 +57,7 @@ pub(crate) struct Transport {
     bodies: Budget,
     metrics: RegistryMetrics,
     pub(crate) allowances: Allowances,
+    pub(crate) named_servers: NamedServers,
 }
 
 pub(crate) struct HttpRequest<'a> {
@@ -68,6 +70,8 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) form: Option<Bytes>,
     /// True if a request that is sent twice has no other effect.
     pub(crate) is_idempotent: bool,
+    /// True if a registry has named the server of this URL: neither an image nor the operator has.
+    pub(crate) is_named_by_registry: bool,
 }
 
 pub(crate) struct HttpResponse {
@@ -130,7 +134,7 @@ impl HttpResponse {
 }
 
 impl Transport {
-    pub(crate) fn new(connector: Connector, metrics: RegistryMetrics) -> Self {
+    pub(crate) fn new(connector: Connector, metrics: RegistryMetrics, named_servers: NamedServers) -> Self {
         let connector = Arc::new(connector);
         let opening = Arc::clone(&connector);
         let connect = BoxCloneSyncService::new(service_fn(move |uri| {
@@ -150,16 +154,24 @@ impl Transport {
             bodies: Budget::new(BODIES),
             metrics,
             allowances: Allowances::new(),
+            named_servers,
         }
     }
 
     /// Sends a request; once more where a kept connection ends instead of answering, as Go's `Transport` does: servers
     /// and load balancers close connections at any time. Without a timeout: the caller has one for the whole lookup.
     pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
-        match self.observe(&self.client, request).await {
+        let mut permit = None;
+        if request.is_named_by_registry {
+            permit = Some(self.named_servers.permit(request.url).await?);
+        }
+        let sent = self.observe(&self.client, request).await;
+        let answered = match sent {
             Err(Error::Closed(_)) if request.is_idempotent => self.observe(&self.fresh, request).await,
             sent => sent,
-        }
+        };
+        drop(permit);
+        answered
     }
 
     async fn observe(&self, client: &HttpClient, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
