@@ -1,7 +1,6 @@
 //! Tokens: fetched where a challenge says, and cached: schemes by origin, tokens by origin, repository, realm and
 //! credential. So the next lookup of a repository is one request, and no caller uses another one's token.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use http::HeaderValue;
@@ -95,7 +94,7 @@ impl Tokens {
             return Ok(Some(token));
         }
         let fetched = self.fetch(request, key, by_get).await;
-        if fetched.is_err() {
+        if fetched.as_ref().is_err_and(|error| !matches!(error, Error::Crowded)) {
             // The registry's scheme may have changed: the next lookup gets a new challenge.
             self.schemes.remove(request.endpoint.origin.as_str());
         }
@@ -181,8 +180,14 @@ impl Tokens {
     /// Fetches a token, or waits for another lookup that does; if that lookup is cut off, a waiting one takes over.
     async fn fetch(&self, request: TokenRequest<'_>, key: TokenKey, by_get: bool) -> Authorization {
         let key = (key, by_get);
-        let work = async { Ok::<_, Infallible>(self.fetch_now(request, &key.0, by_get).await) };
-        let Ok(fetched) = self.fetches.get_or_insert_async(&key, work).await;
+        let work = async {
+            match self.fetch_now(request, &key.0, by_get).await {
+                // It is another tenant's turn, perhaps one that waits: it takes over as well.
+                Err(Error::Crowded) => Err(Error::Crowded),
+                fetched => Ok(fetched),
+            }
+        };
+        let fetched = self.fetches.get_or_insert_async(&key, work).await?;
         self.fetches.remove_if(&key, |_| true);
         fetched
     }

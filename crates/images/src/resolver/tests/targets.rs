@@ -158,6 +158,29 @@ async fn who_has_joined_a_lookup_without_a_turn_does_its_own() {
     assert_eq!(outcomes, [Ok(BOTH)]);
 }
 
+/// Lookups of one repository share the request for its token.
+#[tokio::test]
+async fn who_waits_for_a_token_without_a_turn_fetches_its_own() {
+    let world = World::new().await;
+    let auth = Auth::bearer();
+    let realm = world.target().serve_tokens(&auth);
+    let repo = world.remotes[LOOKUPS].repo("app");
+    repo.require(auth.realm(&realm));
+    let mut images: Vec<ImageRef> = Vec::new();
+    for tag in ["v1", "v2"] {
+        repo.index(Some(tag), ["linux/amd64", "linux/arm64"]);
+        images.push(repo.reference(tag).parse().unwrap());
+    }
+    world.crowd(&images[0]).await;
+    let source = &world.remotes[LOOKUPS];
+    let joined = async {
+        source.wait_until(|seen| seen.len() == 2).await;
+        later(SECOND).await;
+    };
+    let outcomes = tokio::join!(world.bench.pod("victim", &images[1..], 2 * SECOND), joined).0;
+    assert_eq!(outcomes, [Ok(BOTH)]);
+}
+
 /// A registry may name any host as the one that gives its tokens.
 #[tokio::test]
 async fn one_namespace_has_a_share_of_a_token_server() {

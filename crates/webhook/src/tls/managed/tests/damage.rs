@@ -322,7 +322,23 @@ async fn a_bundle_that_api_servers_cannot_read_is_written_again() {
     assert!(unhealed.is_empty(), "{unhealed:#?}");
 }
 
-/// Changes a Secret so that its content cannot be read or written like that of another.
+/// It would be served until the issuer and the kubelet have brought the next one.
+#[tokio::test]
+async fn a_replica_takes_no_certificate_for_clients() {
+    let mut world = World::new().await;
+    let current = world.replica.leaf();
+    let mut params = leaf_params();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    put_leaf(&world, &params, key_of_ca(&world));
+    world.replica.look(&world.api).await;
+    assert_eq!(world.replica.leaf(), current);
+    assert!(matches!(world.replica.watch.state.get(), State::Degraded(_)));
+    world.pass().await;
+    assert!(world.is_well());
+    assert_ne!(world.replica.leaf(), current);
+}
+
+/// Secrets whose content cannot be read or written like that of others.
 #[tokio::test]
 async fn a_secret_that_cannot_be_changed_is_replaced() {
     type Change = fn(&mut Value);
