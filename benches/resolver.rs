@@ -17,7 +17,7 @@ use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Policy;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide::{Snapshot, Wait};
-use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, Lessons, Timestamp};
+use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, Lessons, Timestamp, node_id};
 use tolerarch_images::credentials::{Credentials, Keyring};
 use tolerarch_images::registry::{AddressGuard, Digest, Found, Registry, RegistryMetrics};
 use tolerarch_images::resolver::{CacheSettings, Resolver, ResolverMetrics, Tenant};
@@ -151,7 +151,7 @@ async fn records() -> Outcome<()> {
             architecture: "arm64".to_owned(),
             evidence: Evidence::ExecFormatError,
             namespace: format!("team-{}", number % 100),
-            is_for_all: true,
+            nodes: ["node-1", "node-2"].map(node_id).to_vec(),
         };
         record.record(Lesson::Image(failed), Timestamp::now());
     }

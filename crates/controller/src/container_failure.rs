@@ -4,6 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::exec_format::{Program, failed_program, names_own_program};
 use tolerarch_core::image::is_digest;
 use tolerarch_core::pod::PodMode;
 use tolerarch_engine::lessons::Evidence;
@@ -18,7 +19,10 @@ const LATELY: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(5);
 /// Exit codes of programs that cannot be run: by crun and old runc, sh, newer runc.
 const EXIT_CODES: [i32; 4] = [1, 126, 127, 255];
-const EXEC_FORMAT: &str = "exec format error";
+/// Reasons that only kubelets give, with the runtime's message: a container could not be created or started.
+const NOT_STARTED: [&str; 2] = ["CreateContainerError", "RunContainerError"];
+/// The same of a container's end, by containerd and dockerd.
+const ENDED_BY_RUNTIME: [&str; 2] = ["StartError", "ContainerCannotRun"];
 const DIGEST: usize = "sha256:".len() + 64;
 /// Messages of containerd, dockerd and CRI-O about an index without an entry for the node.
 const NO_MATCH: [&str; 4] = [
@@ -38,8 +42,25 @@ pub(super) struct ContainerFailure {
     pub(super) in_log: Option<bool>,
     /// Digest of the image that failed; `None` if it is unknown.
     pub(super) digest: Option<Digest>,
-    /// Set if the image alone causes the failure, and nothing that the Pod says or sets.
-    pub(super) is_of_image: bool,
+    pub(super) blame: Blame,
+}
+
+/// What a failure may be blamed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// The image alone: nothing that the Pod says or sets has a part in it.
+    Image,
+    /// The image, or what its Pod makes of it.
+    ImageOrPod,
+    /// The node: a program that is not the container's own could not be run. Holds the end of the runtime's message.
+    Node(String),
+}
+
+impl ContainerFailure {
+    /// Returns whether this image, as the Pod names it, may have caused the failure.
+    pub(super) fn is_of_image(&self, image: &str) -> bool {
+        self.image == image && !matches!(self.blame, Blame::Node(_))
+    }
 }
 
 pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure> {
@@ -54,16 +75,11 @@ pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure
 
 fn failure(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure> {
     let ContainerStatus { name, image, image_id, is_plain, state, last_state } = status;
-    let found = |evidence, in_log, digest, is_of_image| {
+    let found = |evidence, in_log, digest, blame| {
         let [container, image] = [name, image].map(String::clone);
-        Some(ContainerFailure { container, image, evidence, in_log, digest, is_of_image })
+        Some(ContainerFailure { container, image, evidence, in_log, digest, blame })
     };
     let of_reference = |text: &str| digest(text.rsplit_once('@')?.1);
-    // The end of the message is of the runtime, which has not run the image; the Pod may choose text before it.
-    let is_of_image = |message: &str| {
-        let message = message.trim_end().to_ascii_lowercase();
-        *is_plain && message.trim_end_matches(": unknown").ends_with(EXEC_FORMAT)
-    };
     if let Some(waiting) = &state.waiting {
         let [reason, message] =
             [&waiting.reason, &waiting.message].map(|text| text.as_deref().unwrap_or_default());
@@ -72,11 +88,14 @@ fn failure(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure
             // No image has been pulled: the runtime's message names the digest.
             let told = unpacked(message);
             let digest = told.or_else(|| of_reference(image));
-            return found(Evidence::NoMatchForPlatform, None, digest, told.is_some());
+            let blame = if told.is_some() { Blame::Image } else { Blame::ImageOrPod };
+            return found(Evidence::NoMatchForPlatform, None, digest, blame);
         }
-        if is_exec_format(message) {
-            let is_of_image = reason == "RunContainerError" && is_of_image(message);
-            return found(Evidence::ExecFormatError, None, of_reference(image_id), is_of_image);
+        if NOT_STARTED.contains(&reason)
+            && let Some(program) = failed_program(message)
+        {
+            let blame = blame(program, *is_plain);
+            return found(Evidence::ExecFormatError, None, of_reference(image_id), blame);
         }
     }
     let ended = state.terminated.as_ref().or(last_state.terminated.as_ref());
@@ -90,17 +109,34 @@ fn failure(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure
     // A Pod's image may be changed: the previous run may have been of another image.
     let is_known = state.waiting.is_some() || state.terminated.is_some();
     let digest = of_reference(image_id).filter(|_| is_known);
-    if is_exec_format(message) {
-        let is_of_runtime = ["StartError", "ContainerCannotRun"].contains(&reason);
-        let is_of_image = state.terminated.is_some() && is_of_runtime && is_of_image(message);
-        return found(Evidence::ExecFormatError, None, digest, is_of_image);
+    if ENDED_BY_RUNTIME.contains(&reason) {
+        let program = failed_program(message)?;
+        let blame = blame(program, *is_plain && state.terminated.is_some());
+        return found(Evidence::ExecFormatError, None, digest, blame);
+    }
+    if names_own_program(last_line(message)) {
+        return found(Evidence::ExecFormatError, None, digest, Blame::ImageOrPod);
     }
     let lasted = started.zip(finished).and_then(|(start, end)| end.duration_since(start).ok());
     let is_suspect = EXIT_CODES.contains(&ended.exit_code)
         && message.is_empty()
         && lasted.is_some_and(|lasted| lasted <= SOON);
     let in_log = is_suspect.then_some(state.terminated.is_none())?;
-    found(Evidence::ExecFormatError, Some(in_log), digest, false)
+    found(Evidence::ExecFormatError, Some(in_log), digest, Blame::ImageOrPod)
+}
+
+/// Returns what a message of the runtime puts the blame on; `is_of_image` if nothing in the Pod chose the program.
+fn blame(program: Program<'_>, is_of_image: bool) -> Blame {
+    match program {
+        Program::Own if is_of_image => Blame::Image,
+        Program::Own => Blame::ImageOrPod,
+        Program::Other { message } => Blame::Node(message.to_owned()),
+    }
+}
+
+/// Returns the last line of a termination message, which the runtime writes after all that the container has written.
+fn last_line(message: &str) -> &str {
+    message.trim_end().lines().next_back().unwrap_or_default()
 }
 
 /// Returns the digest of an index without the node's platform, from containerd's own words only: other parts of the
@@ -116,11 +152,6 @@ fn digest(text: &str) -> Option<Digest> {
     (text.len() == DIGEST && is_digest(text) && text.starts_with("sha256:")).then(|| Digest::of_text(text))
 }
 
-/// Returns whether a text reports a program for another architecture.
-pub(super) fn is_exec_format(text: &str) -> bool {
-    says(text, EXEC_FORMAT)
-}
-
 fn says(text: &str, words: &str) -> bool {
     text.to_ascii_lowercase().contains(words)
 }
@@ -132,6 +163,9 @@ mod tests {
     use super::*;
 
     const ENDED: &str = "2026-01-01T10:00:02Z";
+    /// The one runtime that says so of a container's own program.
+    const GVISOR: &str = "failed to start containerd task \"a\": OCI runtime start failed: starting container: starting sub-container [/a]: creating process: failed to load /a: exec format error: unknown";
+    const HOOK: &str = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running createContainer hook #0: fork/exec /usr/bin/nvidia-ctk: exec format error: unknown";
 
     fn now() -> SystemTime {
         humantime::parse_rfc3339("2026-01-01T10:30:00Z").unwrap()
@@ -176,8 +210,14 @@ mod tests {
             assert_eq!(sees("ContainerCreating", message), None);
         }
         assert_eq!(sees("ErrImagePull", "not found"), None);
-        let exec = "failed to start containerd task \"a\": exec /a: exec format error: unknown";
-        assert_eq!(sees("RunContainerError", exec), Some((Evidence::ExecFormatError, None)));
+        for reason in NOT_STARTED {
+            assert_eq!(sees(reason, GVISOR), Some((Evidence::ExecFormatError, None)));
+        }
+        // A credential plugin or a decompressor of the node, and words of a registry.
+        for reason in ["ErrImagePull", "ImagePullBackOff", "ContainerCreating", "PostStartHookError"] {
+            assert_eq!(sees(reason, "fork/exec /usr/bin/unpigz: exec format error"), None);
+            assert_eq!(sees(reason, GVISOR), None, "{reason}");
+        }
     }
 
     #[test]
@@ -208,7 +248,7 @@ mod tests {
 
     #[test]
     fn which_pods_are_looked_at() {
-        let dying = pod(json!({"state": {"terminated": ended(255, "exec format error", ENDED)}}));
+        let dying = pod(json!({"state": {"terminated": ended(255, "exec /app: exec format error", ENDED)}}));
         assert!(seen(&dying).is_some());
         let changed = |pointer: &str, value: Value| {
             let mut pod = dying.clone();
@@ -229,7 +269,8 @@ mod tests {
 
     #[test]
     fn of_one_pod_few_containers_are_looked_at() {
-        let mut many = pod(json!({"state": {"terminated": ended(255, "exec format error", ENDED)}}));
+        let mut many =
+            pod(json!({"state": {"terminated": ended(255, "exec /app: exec format error", ENDED)}}));
         let statuses = many["status"]["containerStatuses"].as_array_mut().unwrap();
         *statuses = vec![statuses[0].clone(); 5000];
         assert_eq!(failures(&StoredPod::of_value(&many).unwrap(), now()).len(), CONTAINERS);
@@ -240,9 +281,10 @@ mod tests {
     /// Whether a failure's image is known, and whether the failure counts for all namespaces.
     fn told(pod: &Value) -> (bool, bool) {
         let failures = failures(&StoredPod::of_value(pod).unwrap(), now());
-        let ContainerFailure { digest, is_of_image, .. } = &failures[0];
+        let ContainerFailure { digest, blame, .. } = &failures[0];
         assert!(digest.is_none_or(|digest| digest.to_string() == DIGEST));
-        (digest.is_some(), *is_of_image)
+        assert!(!matches!(blame, Blame::Node(_)));
+        (digest.is_some(), *blame == Blame::Image)
     }
 
     fn pulled(status: Value) -> Value {
@@ -253,7 +295,7 @@ mod tests {
 
     #[test]
     fn only_what_the_runtime_says_of_an_image_alone_is_for_all() {
-        let start = "failed to start containerd task \"a\": OCI runtime start failed: exec /a: exec format error: unknown";
+        let start = GVISOR;
         let fails = |reason: &str, message: &str| {
             pulled(json!({"state": {"terminated": {
                 "exitCode": 128, "reason": reason, "message": message, "startedAt": ENDED, "finishedAt": ENDED,
@@ -265,13 +307,14 @@ mod tests {
         assert_eq!(told(&pulled(waiting.clone())), (true, true));
         assert_eq!(told(&pod(waiting)), (false, true), "the image is unknown");
         // What a container can write, or a field that ends up in the message.
-        assert_eq!(told(&fails("Error", start)), (true, false));
+        assert_eq!(told(&fails("Error", "exec /app: exec format error")), (true, false));
+        assert_eq!(seen(&fails("Error", start)), None, "no runtime writes that into a log");
         let inner = "chdir to \"exec format error\" failed: no such file";
-        assert_eq!(told(&fails("StartError", inner)), (true, false));
-        let creating = json!({"state": {"waiting": {"reason": "CreateContainerError", "message": start}}});
-        assert_eq!(told(&pulled(creating)), (true, false));
+        assert_eq!(seen(&fails("StartError", inner)), None);
         // What chooses, finds, covers or filters the program.
         for (pointer, key, value) in [
+            ("/metadata", "annotations", json!({"cdi.k8s.io/gpu": "vendor.com/gpu=0"})),
+            ("/spec/containers/0", "resources", json!({"claims": [{"name": "gpu"}]})),
             ("/spec/containers/0", "command", json!(["/a"])),
             ("/spec/containers/0", "args", json!(["/a"])),
             ("/spec/containers/0", "workingDir", json!("/mnt")),
@@ -309,6 +352,45 @@ mod tests {
         let again = |state: Value| pulled(json!({"state": state, "lastState": {"terminated": before}}));
         assert_eq!(told(&again(json!({"waiting": waits}))), (true, false));
         assert_eq!(told(&again(json!({"running": {}}))), (false, false));
+    }
+
+    /// Whatever the node runs for a container: the image, and its Pod, have no part in it.
+    #[test]
+    fn a_program_of_the_node_that_fails_is_no_evidence() {
+        let ended_by = |reason: &str, message: &str| {
+            pulled(json!({"state": {"terminated": {
+                "exitCode": 128, "reason": reason, "message": message, "startedAt": ENDED, "finishedAt": ENDED,
+            }}}))
+        };
+        let waits_for = |reason: &str, message: &str| {
+            pulled(json!({"state": {"waiting": {"reason": reason, "message": message}}}))
+        };
+        for message in [
+            HOOK,
+            "failed to create containerd task: failed to start shim: start failed: : fork/exec /usr/local/bin/containerd-shim-runc-v2: exec format error",
+            "failed to create containerd task: failed to create shim task: failed to create init process I/O: failed to start binary process: fork/exec /usr/bin/logger: exec format error",
+            "container create failed: fork/exec /usr/bin/conmon: exec format error",
+            // By a hook that has become another program.
+            "error running hook #0: error running hook: exit status 1, stdout: , stderr: exec /sbin/ldconfig.real: exec format error\n: unknown",
+            "exec /app: exec format error",
+        ] {
+            let by_kubelet = NOT_STARTED.map(|reason| waits_for(reason, message));
+            let by_runtime = ENDED_BY_RUNTIME.map(|reason| ended_by(reason, message));
+            for pod in by_kubelet.into_iter().chain(by_runtime) {
+                let failures = failures(&StoredPod::of_value(&pod).unwrap(), now());
+                let [ContainerFailure { digest: _, blame: Blame::Node(said), .. }] = &*failures else {
+                    panic!("{failures:?}");
+                };
+                assert!(message.contains(&**said), "{said}");
+                assert!(!failures[0].is_of_image("acme/app:1"));
+            }
+            let by_container = ended_by("Error", &format!("exec /app: exec format error\n{message}\n"));
+            assert_eq!(
+                seen(&by_container).is_some(),
+                message.starts_with("exec "),
+                "its last line counts: {message}"
+            );
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Pods that fail because of their node's architecture: an image has a program for another architecture, or no entry
 //! for the node's platform. Events report the failure, and a record of it keeps Pods with the image from such nodes.
+//! Where a program of the node is for another architecture, events say so, and nothing is recorded of the image.
 //!
 //! Of all Pods only those with a failure are kept, until they have been examined.
 
@@ -11,18 +12,19 @@ use serde::de::IgnoredAny;
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
 use super::ControllerSettings;
-use super::container_failure::{ContainerFailure, failures, is_exec_format};
+use super::container_failure::{Blame, ContainerFailure, failures};
 use super::evictor::{self, Evictor, NO_EVICTIONS};
+use super::exec_format::names_own_program;
 use super::fair_queue::FairQueue;
 use super::loops::Context;
-use super::note::{WRONG_ARCHITECTURE, is_claimed, kept, wrong};
+use super::note::{NODE_PROGRAM_FAILED, WRONG_ARCHITECTURE, is_claimed, kept, program_failed, wrong};
 use super::pace::Pace;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Kept, Purpose, Usage};
 use tolerarch_core::policy::Mode;
 use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, Wait};
-use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson};
+use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, node_id};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, Node, ObjectEvent, StoredPod};
 use tolerarch_support::recently::Recently;
 
@@ -177,7 +179,7 @@ async fn look(
     // Other images are not looked up: a Pod may name 64.
     let mut usages = facts.images();
     usages.retain(|Usage { given, purpose, .. }| {
-        *purpose == Purpose::Run && failures.iter().any(|failure| failure.image == *given)
+        *purpose == Purpose::Run && failures.iter().any(|failure| failure.is_of_image(given))
     });
     let policy = policy.unwrap_or(&snapshot.policy);
     let end = Instant::now() + LOOKUPS;
@@ -195,6 +197,13 @@ async fn look(
     let ControllerSettings { events, learn, .. } = *context.settings.borrow();
     for failure in failures {
         let ContainerFailure { container, image, evidence, in_log, .. } = failure;
+        if let Blame::Node(message) = &failure.blame {
+            context.metrics.node_program_failures.inc();
+            if events {
+                report_node(context, pod, &node, message);
+            }
+            continue;
+        }
         // Platforms by the manifest, whether or not the image has failed there.
         let mut known = images.iter().filter(|known| known.given == image);
         let platforms = known.find_map(|known| known.support.ok()?.runs_on());
@@ -206,19 +215,23 @@ async fn look(
         }
         if let Some(previous) = *in_log {
             let line = context.cluster.last_line(pod, container, previous).await;
-            if !is_exec_format(&context.check_right(NO_LOGS, line)?) {
+            if !names_own_program(&context.check_right(NO_LOGS, line)?) {
                 continue;
             }
         }
         let is_known = !PlatformSet::of_architecture(&node.architecture).is_empty();
         // An image that lacks the platform by its manifest is not eligible there anyway.
         let digest = failure.digest.filter(|_| learn && is_known && is_claimed != Some(false));
+        let nodes = match failure.blame {
+            Blame::Image => vec![node_id(node.name())],
+            Blame::ImageOrPod | Blame::Node(_) => Vec::new(),
+        };
         let failed = digest.map(|digest| FailedImage {
             digest,
             architecture: node.architecture.clone(),
             evidence: *evidence,
             namespace: pod.namespace().to_owned(),
-            is_for_all: failure.is_of_image,
+            nodes,
         });
         let kept = failed.as_ref().map(kept).unwrap_or_default();
         if events {
@@ -231,6 +244,14 @@ async fn look(
         }
     }
     Ok(look)
+}
+
+/// Reports a program of the node that could not be run, on the Pod and on the node.
+fn report_node(context: &Context, pod: &StoredPod, node: &Node, message: &str) {
+    for event in [ObjectEvent::on(pod, NODE_PROGRAM_FAILED), ObjectEvent::on_node(node, NODE_PROGRAM_FAILED)]
+    {
+        context.recorder.record(event, || program_failed(node, message));
+    }
 }
 
 /// Finds out which missing rights have been granted, even if no Pod needs them any more.

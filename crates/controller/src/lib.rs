@@ -6,6 +6,7 @@
 mod census;
 mod container_failure;
 mod evictor;
+mod exec_format;
 mod failing;
 mod fair_queue;
 mod leadership;

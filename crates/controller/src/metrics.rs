@@ -21,7 +21,9 @@ families! {
         pub(super) repairs: IntCounterVec["result"] = "tolerarch_controller_repairs_total",
         /// Tries to evict Pods whose image has failed on the architecture of their node, by what came of them.
         pub(super) evictions: IntCounterVec["result"] = "tolerarch_controller_evictions_total",
-        /// Events that were written on Pods, by their reason.
+        /// Containers that could not be started as a program of their node is for another architecture.
+        pub(super) node_program_failures: IntCounter = "tolerarch_controller_node_program_failures_total",
+        /// Events that were written on Pods, nodes and owners, by their reason.
         pub(super) events: IntCounterVec["reason"] = "tolerarch_controller_events_total",
         /// Events that were not written, as too many were waiting.
         pub(super) dropped: IntCounter = "tolerarch_controller_events_dropped_total",

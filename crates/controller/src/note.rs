@@ -14,6 +14,8 @@ const IMAGES: usize = 700;
 const POOLS: usize = 200;
 /// Maximal characters of an image's name; of a longer one the end is kept.
 const IMAGE: usize = 150;
+/// Maximal characters of a runtime's message; of a longer one the end is kept.
+const MESSAGE: usize = 300;
 /// Maximal characters of other names.
 const NAME: usize = 100;
 
@@ -26,10 +28,14 @@ pub(super) const POOL_OPENED: EventKind =
 /// Event on a Pod with an image that does not run on the Pod's node.
 pub(super) const WRONG_ARCHITECTURE: EventKind =
     EventKind { r#type: "Warning", reason: "WrongArchitecture", action: "Run" };
+/// Event on a node, and on a Pod of it, where a program of the node is for another architecture.
+pub(super) const NODE_PROGRAM_FAILED: EventKind =
+    EventKind { r#type: "Warning", reason: "NodeProgramFailed", action: "Run" };
 /// Event on an owner that deletes changed Pods.
 pub(super) const OWNER_RECREATES: EventKind =
     EventKind { r#type: "Warning", reason: "OwnerRecreates", action: "Learn" };
-pub(super) const EVENTS: [EventKind; 4] = [POOL_CLOSED, POOL_OPENED, WRONG_ARCHITECTURE, OWNER_RECREATES];
+pub(super) const EVENTS: [EventKind; 5] =
+    [POOL_CLOSED, POOL_OPENED, WRONG_ARCHITECTURE, NODE_PROGRAM_FAILED, OWNER_RECREATES];
 
 /// `multi-arch stays closed: ghcr.io/acme/app:1 lacks linux/arm64; redis:7 is not known (not-found); and 2 more images`
 pub(super) fn closed(pools: &[Pool], blockers: &[Blocker<'_>]) -> String {
@@ -60,10 +66,7 @@ pub(super) fn is_claimed(platforms: Option<PlatformSet>, architecture: &str) -> 
 pub(super) fn wrong(failure: &ContainerFailure, node: &Node, platforms: Option<PlatformSet>) -> String {
     let (container, image) = (name(&failure.container), image(&failure.image));
     let is_claimed = is_claimed(platforms, &node.architecture);
-    let node = match &*node.architecture {
-        "" => name(node.name()),
-        known => format!("{} ({})", name(node.name()), name(known)),
-    };
+    let node = node_name(node);
     let claims = platforms.map(|platforms| platforms.to_string()).unwrap_or_default();
     let why = match (failure.evidence, is_claimed) {
         (Evidence::NoMatchForPlatform, Some(true)) => format!(
@@ -87,9 +90,27 @@ pub(super) fn wrong(failure: &ContainerFailure, node: &Node, platforms: Option<P
 }
 
 /// Returns the part of a note about the consequence of a recorded failure.
-pub(super) fn kept(FailedImage { architecture, is_for_all, .. }: &FailedImage) -> String {
-    let pods = if *is_for_all { "Pods" } else { "Pods of this namespace" };
-    format!("; for a day or longer no more {pods} with it get tolerations for {architecture}")
+pub(super) fn kept(FailedImage { architecture, nodes, .. }: &FailedImage) -> String {
+    let others = if nodes.is_empty() { "" } else { ", nor any others once it fails so on a second node" };
+    format!(
+        "; for a day or longer no more Pods of this namespace with it get tolerations for {architecture}{others}"
+    )
+}
+
+/// Note on a program of the node that could not be run, with the end of the runtime's message.
+pub(super) fn program_failed(node: &Node, message: &str) -> String {
+    let node = node_name(node);
+    let message = end(message, MESSAGE);
+    format!(
+        "the node {node} has a program for another architecture, which is not the container's: {message}; nothing is recorded of the image"
+    )
+}
+
+fn node_name(node: &Node) -> String {
+    match &*node.architecture {
+        "" => name(node.name()),
+        known => format!("{} ({})", name(node.name()), name(known)),
+    }
 }
 
 /// Note of the event on an owner that deletes changed Pods.
@@ -118,11 +139,16 @@ fn listed<T>(items: &[T], (room, between, what): (usize, &str, &str), text: impl
 }
 
 fn image(image: &str) -> String {
-    let length = image.chars().count();
-    if length <= IMAGE {
-        return clean(image.chars());
+    end(image, IMAGE)
+}
+
+/// Returns the last characters of a text.
+fn end(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return clean(text.chars());
     }
-    format!("…{}", clean(image.chars().skip(length - IMAGE)))
+    format!("…{}", clean(text.chars().skip(length - most)))
 }
 
 fn name(name: &str) -> String {
@@ -136,6 +162,7 @@ fn clean(text: impl Iterator<Item = char>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::container_failure::Blame;
     use tolerarch_core::image::LookupError;
     use tolerarch_core::testing::platforms;
     use tolerarch_kubernetes::cluster::Metadata;
@@ -178,12 +205,13 @@ mod tests {
                     evidence,
                     in_log: None,
                     digest: None,
-                    is_of_image: false,
+                    blame: Blame::ImageOrPod,
                 };
                 let metadata = Metadata { name, ..Metadata::default() };
                 for architecture in ["arm64", &*evil].map(str::to_owned) {
                     let node = Node { metadata: metadata.clone(), architecture, ..Node::default() };
                     notes.push(wrong(&failure, &node, platforms));
+                    notes.push(program_failed(&node, &evil));
                 }
             }
             for note in notes {

@@ -31,6 +31,10 @@ const FIRST: Duration = Duration::from_secs(24 * 3600);
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time after that for which failures are remembered.
 const REMEMBERED: Duration = LONGEST;
+/// Number of nodes on which the image alone has to fail before that counts in all namespaces: one node may be broken.
+const NODES: usize = 2;
+/// Number of hexadecimal digits of a node's ID.
+const NODE_ID: usize = 16;
 /// Maximal difference between the clocks of replicas.
 const SKEW: Duration = Duration::from_secs(3600);
 
@@ -42,17 +46,48 @@ pub enum Lesson {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "WrittenImage")]
 pub struct FailedImage {
-    #[serde(deserialize_with = "read_digest", serialize_with = "write_digest")]
+    #[serde(deserialize_with = "read_digest")]
     pub digest: Digest,
     /// Architecture of the node, as its label names it.
     pub architecture: String,
     pub evidence: Evidence,
     /// Namespace of the Pod that failed.
     pub namespace: String,
-    /// Set if the failure counts in all namespaces: it depends on nothing that the Pod itself says or sets.
-    #[serde(rename = "allNamespaces")]
-    pub is_for_all: bool,
+    /// IDs of nodes on which it failed by the image alone, and by nothing that the Pod itself says or sets. On two of
+    /// them it counts in all namespaces.
+    #[serde(default)]
+    pub nodes: Vec<String>,
+}
+
+/// A failed image as it is recorded.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenImage {
+    #[serde(serialize_with = "write_digest")]
+    digest: Digest,
+    architecture: String,
+    evidence: Evidence,
+    namespace: String,
+    /// What `nodes` say, for releases that do not read them. It is not read: those set it for a single node.
+    all_namespaces: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nodes: Vec<String>,
+}
+
+impl From<FailedImage> for WrittenImage {
+    fn from(image: FailedImage) -> Self {
+        let all_namespaces = image.is_for_all();
+        let FailedImage { digest, architecture, evidence, namespace, nodes } = image;
+        Self { digest, architecture, evidence, namespace, all_namespaces, nodes }
+    }
+}
+
+/// Returns the ID of a node in the record: a hash of its name, which is short whatever the name.
+pub fn node_id(name: &str) -> String {
+    let digest = Digest::of_content(name.as_bytes()).to_string();
+    digest.trim_start_matches("sha256:").chars().take(NODE_ID).collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,8 +180,9 @@ impl Lessons {
             Lesson::Image(image) if image.digest == *digest => Some((image, entry)),
             _ => None,
         });
-        let counting = of_digest
-            .filter(|(image, entry)| now < entry.until && (image.is_for_all || image.namespace == namespace));
+        let counting = of_digest.filter(|(image, entry)| {
+            now < entry.until && (image.is_for_all() || image.namespace == namespace)
+        });
         counting.fold(None, |known: Option<Failure>, (image, Entry { since, .. })| {
             let (platforms, since) = (PlatformSet::of_architecture(&image.architecture), (*since).into());
             Some(known.map_or(Failure { platforms, since }, |known| Failure {
@@ -170,11 +206,14 @@ impl Lessons {
     }
 
     /// Records a lesson of just now. Returns whether that changes anything.
-    pub fn record(&mut self, lesson: Lesson, now: Timestamp) -> bool {
+    pub fn record(&mut self, mut lesson: Lesson, now: Timestamp) -> bool {
         // As in the record.
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         self.0.retain(|_, entry| now < after(entry.until, REMEMBERED));
         let key = lesson.key();
+        if let Lesson::Image(image) = &mut lesson {
+            self.add_nodes_of_others(image, now);
+        }
         let Some(known) = self.0.get_mut(&key) else {
             self.make_room(lesson.namespace());
             self.0.insert(key, Entry { lesson, since: now, until: after(now, FIRST), failures: 1 });
@@ -187,11 +226,25 @@ impl Lessons {
             *known = Entry { lesson, since: now, until: after(now, life), failures };
             return true;
         }
-        let is_wider = lesson.is_for_all() && !known.lesson.is_for_all();
-        if is_wider {
-            known.lesson = lesson;
+        match (&mut known.lesson, lesson) {
+            (Lesson::Image(image), Lesson::Image(more)) => image.add_nodes(&more.nodes),
+            _ => false,
         }
-        is_wider
+    }
+
+    /// Adds the nodes on which the same image has failed in other namespaces, by evidence that is as good.
+    fn add_nodes_of_others(&self, image: &mut FailedImage, now: Timestamp) {
+        if image.nodes.is_empty() {
+            return;
+        }
+        for entry in self.0.values().filter(|entry| now < entry.until) {
+            if let Lesson::Image(other) = &entry.lesson
+                && (other.digest, &other.architecture) == (image.digest, &image.architecture)
+                && other.namespace != image.namespace
+            {
+                image.add_nodes(&other.nodes);
+            }
+        }
     }
 
     /// Evicts the oldest entry of the namespace if it has its share, else, if all are too many, of the one with most.
@@ -211,6 +264,33 @@ impl Lessons {
         if let Some(oldest) = of_it.min_by_key(|(_, entry)| entry.since).map(|(key, _)| key.clone()) {
             self.0.remove(&oldest);
         }
+    }
+}
+
+impl FailedImage {
+    /// Returns whether the failure counts in all namespaces.
+    pub fn is_for_all(&self) -> bool {
+        self.nodes.len() >= NODES
+    }
+
+    /// Adds nodes, as far as more are needed. Returns whether there were any to add.
+    fn add_nodes(&mut self, more: &[String]) -> bool {
+        let before = self.nodes.len();
+        for node in more {
+            if self.nodes.len() < NODES && !self.nodes.contains(node) {
+                self.nodes.push(node.clone());
+            }
+        }
+        self.nodes.len() > before
+    }
+
+    /// Returns whether the controller could have written these nodes.
+    fn has_plausible_nodes(&self) -> bool {
+        let is_id = |id: &String| {
+            id.len() == NODE_ID && id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        };
+        let is_distinct = self.nodes.iter().collect::<HashSet<_>>().len() == self.nodes.len();
+        self.nodes.len() <= NODES && is_distinct && self.nodes.iter().all(is_id)
     }
 }
 
@@ -242,10 +322,6 @@ impl Lesson {
                 namespace
             }
         }
-    }
-
-    fn is_for_all(&self) -> bool {
-        matches!(self, Self::Image(FailedImage { is_for_all: true, .. }))
     }
 }
 
@@ -286,7 +362,9 @@ impl Entry {
     fn is_plausible(&self, now: Timestamp) -> bool {
         let Self { lesson, since, until, failures } = self;
         let is_possible = match lesson {
-            Lesson::Image(image) => !PlatformSet::of_architecture(&image.architecture).is_empty(),
+            Lesson::Image(image) => {
+                !PlatformSet::of_architecture(&image.architecture).is_empty() && image.has_plausible_nodes()
+            }
             Lesson::Owner(owner) => owner.is_plausible(),
         };
         is_possible

@@ -163,7 +163,7 @@ async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki
     ] {
         desk.run(command).await;
     }
-    // As the controller writes them: of a Pod that failed, and of an owner whose Pods are left alone.
+    // As the controller writes them: of Pods that failed, and of an owner whose Pods are left alone.
     let event = |kind: &str, reason: &str| {
         json!({
             "apiVersion": "v1",
@@ -174,7 +174,11 @@ async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki
             "reason": reason,
         })
     };
-    let events = [event("Pod", "WrongArchitecture"), event("Rollout", "OwnerRecreates")];
+    let events = [
+        event("Pod", "WrongArchitecture"),
+        event("Pod", "NodeProgramFailed"),
+        event("Rollout", "OwnerRecreates"),
+    ];
     let events = json!({"apiVersion": "v1", "kind": "List", "items": events});
     fs::write(desk.folder().join("events.json"), events.to_string()).unwrap();
     desk.run("kubectl apply -f events.json").await;

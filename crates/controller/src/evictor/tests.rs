@@ -21,7 +21,7 @@ fn failed() -> FailedImage {
         architecture: "arm64".to_owned(),
         evidence: Evidence::ExecFormatError,
         namespace: "team".to_owned(),
-        is_for_all: false,
+        nodes: Vec::new(),
     }
 }
 

@@ -23,7 +23,7 @@ fn failed_image(digest: &str) -> Lesson {
         architecture: "arm64".to_owned(),
         evidence: Evidence::ExecFormatError,
         namespace: "team".to_owned(),
-        is_for_all: true,
+        nodes: vec![node_id("arm64")],
     })
 }
 
@@ -41,10 +41,11 @@ impl World {
             let path = format!("/api/v1/namespaces/{name}");
             objects.put(&path, json!({"metadata": {"name": name, "labels": {"tolerarch.io/mode": mode}}}));
         }
-        for architecture in ["amd64", "arm64"] {
+        for (name, architecture) in [("amd64", "amd64"), ("arm64", "arm64"), ("second", "arm64")] {
             let info = json!({"architecture": architecture, "operatingSystem": "linux"});
-            let node = json!({"metadata": {"name": architecture}, "status": {"nodeInfo": info}});
-            objects.put(&format!("/api/v1/nodes/{architecture}"), node);
+            let metadata = json!({"name": name, "uid": format!("uid-of-node-{name}")});
+            let node = json!({"metadata": metadata, "status": {"nodeInfo": info}});
+            objects.put(&format!("/api/v1/nodes/{name}"), node);
         }
         Self { bench, lists, objects }
     }
@@ -73,11 +74,18 @@ impl World {
 
     /// The Pods that were told, and what.
     fn told(&self) -> Vec<[String; 2]> {
+        self.told_by("WrongArchitecture")
+    }
+
+    /// The objects with events of this reason, and their notes.
+    fn told_by(&self, reason: &str) -> Vec<[String; 2]> {
         let of = |event: &Value| {
-            assert_eq!((&event["reason"], &event["type"]), (&json!("WrongArchitecture"), &json!("Warning")));
+            assert_eq!(event["type"], json!("Warning"));
             ["/regarding/name", "/note"].map(|key| event.pointer(key).unwrap().as_str().unwrap().to_owned())
         };
-        let mut told: Vec<[String; 2]> = self.objects.all("/apis/events").iter().map(of).collect();
+        let events = self.objects.all("/apis/events");
+        let mut told: Vec<[String; 2]> =
+            events.iter().filter(|event| event["reason"] == reason).map(of).collect();
         told.sort_unstable();
         told
     }
@@ -135,6 +143,8 @@ fn ended(message: &str) -> Value {
 }
 
 const EXEC: &str = "exec /app: exec format error";
+const GVISOR: &str = "failed to start containerd task \"a\": OCI runtime start failed: starting container: starting sub-container [/app]: creating process: failed to load /app: exec format error: unknown";
+const HOOK: &str = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running createContainer hook #0: fork/exec /usr/bin/nvidia-ctk: exec format error: unknown";
 
 #[tokio::test]
 async fn what_dies_of_another_architecture_is_told_whatever_its_image_claims() {
@@ -263,17 +273,22 @@ fn recorded(objects: &Objects) -> Lessons {
 }
 
 impl World {
-    /// A Pod whose container the runtime could not begin; the Pod sets more of it.
+    /// A Pod whose container the runtime could not begin for its own program; the Pod sets more of it.
     fn fails(&self, name: &str, image: &str, digest: &str, more: &Value) {
+        self.fails_on("arm64", GVISOR, name, image, digest, more);
+    }
+
+    /// The same on this node, in these words.
+    fn fails_on(&self, node: &str, message: &str, name: &str, image: &str, digest: &str, more: &Value) {
         let now = tolerarch_kubernetes::cluster::micro_time();
         let state = json!({"terminated": {
-            "exitCode": 128, "reason": "StartError", "message": EXEC, "startedAt": now, "finishedAt": now,
+            "exitCode": 128, "reason": "StartError", "message": message, "startedAt": now, "finishedAt": now,
         }});
         let mut container = json!({"name": "app", "image": image});
         container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let pod = json!({
             "metadata": {"name": name, "namespace": "team", "uid": format!("uid-{name}")},
-            "spec": {"nodeName": "arm64", "containers": [container]},
+            "spec": {"nodeName": node, "containers": [container]},
             "status": {"phase": "Running", "containerStatuses": [
                 {"name": "app", "imageID": format!("acme/app@{digest}"), "state": state},
             ]},
@@ -306,17 +321,59 @@ async fn what_fails_is_recorded_for_those_whom_its_evidence_is_of_concern() {
     let is_kept = |name: &str| !world.kept(name, "team").is_empty();
     world.until(false, || world.told().len() == 3 && is_kept("lies") && is_kept("forged")).await;
     assert_eq!(names.map(|name| world.kept(name, "team")), ["linux/arm64", "linux/arm64", ""]);
-    assert_eq!(names.map(|name| world.kept(name, "other")), ["linux/arm64", "", ""]);
+    assert_eq!(names.map(|name| world.kept(name, "other")), ["", "", ""], "one node may be broken");
     let told = world.told();
-    assert!(
-        told[0][1].ends_with("no more Pods of this namespace with it get tolerations for arm64"),
-        "{told:?}"
-    );
-    assert!(
-        told[1][1].ends_with("for a day or longer no more Pods with it get tolerations for arm64"),
-        "{told:?}"
-    );
+    let own = "for a day or longer no more Pods of this namespace with it get tolerations for arm64";
+    assert!(told[0][1].ends_with(own), "{told:?}");
+    let and_others = format!("{own}, nor any others once it fails so on a second node");
+    assert!(told[1][1].ends_with(&and_others), "{told:?}");
     assert!(!told[2][1].contains("for a day"), "{told:?}");
+    // Again on the same node, then on a second one.
+    world.fails("lies-again", &lies, &world.digest("lies"), &json!({}));
+    world.until(false, || world.told().len() == 4).await;
+    assert_eq!(world.kept("lies", "other"), "");
+    for (name, image, more) in [("lies", &lies, json!({})), ("forged", &forged, json!({"command": ["/own"]}))]
+    {
+        let second = format!("{name}-second");
+        world.fails_on("second", GVISOR, &second, image, &world.digest(name), &more);
+    }
+    world.until(false, || world.told().len() == 6 && !world.kept("lies", "other").is_empty()).await;
+    assert_eq!(names.map(|name| world.kept(name, "other")), ["linux/arm64", "", ""]);
+}
+
+#[tokio::test]
+async fn a_program_of_the_node_that_fails_is_told_of_the_node_and_not_recorded_of_the_image() {
+    let world = World::new().await;
+    let (hooked, lies) = (world.bench.image("hooked", &BOTH), world.bench.image("lies", &THREE));
+    for (node, name) in [("arm64", "first"), ("second", "second")] {
+        world.fails_on(node, HOOK, name, &hooked, &world.digest("hooked"), &json!({}));
+    }
+    world.pod(
+        "out",
+        "opted-out",
+        &hooked,
+        &json!({"waiting": {"reason": "CreateContainerError", "message": HOOK}}),
+    );
+    // In the log of a container is what a hook within it has said.
+    let in_log = "error running startContainer hook #0: fork/exec /hook: exec format error";
+    world.pod("team", "in-log", &hooked, &ended(""));
+    world.log("in-log", in_log);
+    world.pod("team", "in-message", &hooked, &ended(in_log));
+    world.fails("zz-last", &lies, &world.digest("lies"), &json!({}));
+    world.until(true, || world.told().len() == 1 && world.told_by("NodeProgramFailed").len() == 4).await;
+    assert_eq!(world.told()[0][0], "zz-last");
+    assert_eq!(world.kept("hooked", "team"), "");
+    let told = world.told_by("NodeProgramFailed");
+    let names: Vec<&str> = told.iter().map(|[name, _]| &**name).collect();
+    assert_eq!(names, ["arm64", "first", "second", "second"], "each Pod and its node");
+    for (at, node) in [(0, "arm64"), (1, "arm64"), (2, "second")] {
+        let begin = format!("the node {node} (arm64) has a program for another architecture");
+        assert!(told[at][1].starts_with(&begin) && told[at][1].contains("/usr/bin/nvidia-ctk"), "{told:?}");
+    }
+    let events = world.objects.all("/apis/events");
+    let of_node = events.iter().find(|event| event["regarding"]["kind"] == "Node").unwrap();
+    assert_eq!(of_node["metadata"]["namespace"], "default");
+    assert_eq!(of_node["regarding"]["namespace"], Value::Null, "as the API server wants it");
 }
 
 #[tokio::test]
@@ -328,7 +385,7 @@ async fn the_record_outlives_leaders_and_whatever_is_done_to_it() {
     let images: Vec<String> =
         names.iter().zip(&platforms).map(|(name, own)| world.bench.image(name, own)).collect();
     let fails = |at: usize| world.fails(names[at], &images[at], &world.digest(names[at]), &json!({}));
-    let kept = || names.map(|name| !world.kept(name, "other").is_empty());
+    let kept = || names.map(|name| !world.kept(name, "team").is_empty());
     fails(0);
     world.until(false, || kept()[0]).await;
     // Another leader, which has not seen the first one fail.
@@ -438,6 +495,22 @@ async fn a_pod_that_is_only_observed_is_not_to_be_evicted() {
         let look = look(&context, &pod, &failures).await.unwrap();
         assert_eq!(look.failed.is_some(), mode == Mode::Enforce);
     }
+}
+
+/// A Pod that the node cannot start would fail anywhere on it, and its image nowhere else.
+#[tokio::test]
+async fn a_pod_that_a_program_of_the_node_fails_is_not_to_be_evicted() {
+    let world = World::new().await;
+    let image = world.bench.image("hooked", &BOTH);
+    world.fails_on("arm64", HOOK, "hooked", &image, &world.digest("hooked"), &json!({}));
+    let settings = watch::Sender::new(ControllerSettings { events: false, ..ControllerSettings::default() });
+    let context = context(&world.bench, &world.lists, &world.objects, &settings);
+    let pod = StoredPod::of_value(&world.lists.get(StoredPod::PATH, "hooked")).unwrap();
+    let (pod, failures) = failing(&context, pod).unwrap();
+    let look = look(&context, &pod, &failures).await.unwrap();
+    assert!(look.is_settled && look.failed.is_none());
+    assert_eq!(context.metrics.node_program_failures.get(), 1, "also without events");
+    assert!(world.bench.remote.requests().is_empty(), "its image is not looked up");
 }
 
 /// Each of them has more Pods than are examined of a namespace at a time.

@@ -3,7 +3,7 @@ use testregistry::Fault;
 
 use super::testing::{BOTH, Bench, pod};
 use super::*;
-use crate::lessons::{Evidence, FailedImage, Lesson, RecreatingOwner};
+use crate::lessons::{Evidence, FailedImage, Lesson, RecreatingOwner, node_id};
 use tolerarch_core::policy::Override;
 use tolerarch_images::credentials::testing::with_cluster;
 use tolerarch_images::registry::Digest;
@@ -150,7 +150,7 @@ async fn an_image_that_failed_is_kept_from_where_it_did() {
             architecture: "arm64".to_owned(),
             evidence: Evidence::ExecFormatError,
             namespace: namespace.to_owned(),
-            is_for_all,
+            nodes: if is_for_all { ["node-1", "node-2"].map(node_id).to_vec() } else { Vec::new() },
         };
         failed.record(Lesson::Image(image), Timestamp::now());
         bench.learn(failed);

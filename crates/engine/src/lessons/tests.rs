@@ -13,22 +13,27 @@ fn digest(of: usize) -> Digest {
     Digest::of_content(of.to_string().as_bytes())
 }
 
-fn image(of: usize, namespace: &str, architecture: &str, is_for_all: bool) -> Lesson {
+fn image(of: usize, namespace: &str, architecture: &str, nodes: &[&str]) -> Lesson {
     Lesson::Image(FailedImage {
         digest: digest(of),
         architecture: architecture.to_owned(),
         evidence: Evidence::ExecFormatError,
         namespace: namespace.to_owned(),
-        is_for_all,
+        nodes: nodes.iter().map(|name| node_id(name)).collect(),
     })
 }
 
 fn failed(of: usize, namespace: &str) -> Lesson {
-    image(of, namespace, "arm64", false)
+    image(of, namespace, "arm64", &[])
+}
+
+/// A failure by the image alone, on this node.
+fn on_node(of: usize, namespace: &str, node: &str) -> Lesson {
+    image(of, namespace, "arm64", &[node])
 }
 
 fn for_all(of: usize, namespace: &str) -> Lesson {
-    image(of, namespace, "arm64", true)
+    image(of, namespace, "arm64", &["node-1", "node-2"])
 }
 
 fn owner(name: &str, namespace: &str) -> Lesson {
@@ -77,10 +82,87 @@ fn what_a_pod_could_have_made_up_counts_for_its_namespace_only() {
     assert!(is_closed(&record, 0, "team", now() + FIRST));
     assert!(!is_closed(&record, 0, "other", now() + FIRST));
     // Failures on several architectures are one failure with all of them.
-    record.record(image(0, "third", "s390x", true), now() + 30 * HOUR);
+    record.record(image(0, "third", "s390x", &["node-1", "node-2"]), now() + 30 * HOUR);
     let failure = record.failure(&digest(0), "team", now() + 31 * HOUR).unwrap();
     assert_eq!(failure.platforms.to_string(), "linux/arm64, linux/s390x");
     assert_eq!(failure.since, std::time::SystemTime::from(now() + FIRST));
+}
+
+/// A node with a broken program fails many images.
+#[test]
+fn one_node_closes_nothing_for_others_whatever_fails_on_it_and_how_often() {
+    let mut record = Lessons::default();
+    for of in 0..40 {
+        for (at, namespace) in ["team", "second", "third"].into_iter().enumerate() {
+            let at = now() + Duration::from_secs(at as u64);
+            assert!(record.record(on_node(of, namespace, "broken"), at));
+            assert!(!record.record(on_node(of, namespace, "broken"), at), "nothing is new");
+        }
+        assert!(is_closed(&record, of, "team", now()) && !is_closed(&record, of, "other", now()));
+    }
+    // Also once it is tried again, and after a failure on another node that no longer counts.
+    for at in [FIRST, 3 * FIRST] {
+        assert!(record.record(on_node(0, "team", "broken"), now() + at));
+        assert!(!is_closed(&record, 0, "other", now() + at));
+    }
+    let later = now() + FIRST + HOUR;
+    record.record(on_node(1, "fourth", "sound"), later);
+    assert!(is_closed(&record, 1, "fourth", later) && !is_closed(&record, 1, "other", later));
+    // Of another architecture, or of another image.
+    record.record(image(2, "team", "s390x", &["sound"]), now());
+    record.record(on_node(100, "team", "sound"), now());
+    assert!(!is_closed(&record, 2, "other", now()) && !is_closed(&record, 100, "other", now()));
+    // By what the Pod may have a part in.
+    record.record(failed(101, "team"), now());
+    record.record(failed(101, "second"), now());
+    record.record(on_node(101, "third", "sound"), now());
+    assert!(!is_closed(&record, 101, "other", now()));
+}
+
+#[test]
+fn what_fails_on_two_nodes_counts_for_all() {
+    let mut record = Lessons::default();
+    for second in ["team", "second"] {
+        let of = second.len();
+        record.record(on_node(of, "team", "node-1"), now());
+        // A leader that reads the record knows the first node.
+        record = Lessons::of_text(&record.to_text(), now());
+        assert!(!is_closed(&record, of, "other", now() + HOUR));
+        assert!(record.record(on_node(of, second, "node-2"), now() + HOUR));
+        assert!(is_closed(&record, of, "other", now() + HOUR), "{second}");
+        assert!(!record.record(on_node(of, second, "node-3"), now() + HOUR), "two are enough");
+        assert_eq!(Lessons::of_text(&record.to_text(), now() + HOUR), record);
+        // It is prolonged for all by none but two nodes.
+        let end = now() + FIRST + HOUR;
+        assert!(record.record(on_node(of, second, "node-1"), end));
+        assert!(is_closed(&record, of, second, end) && !is_closed(&record, of, "other", end));
+        assert!(record.record(on_node(of, second, "node-2"), end + HOUR));
+        assert!(is_closed(&record, of, "other", end + HOUR));
+    }
+}
+
+/// Releases before this one set `allNamespaces` for a single node, and read nothing else.
+#[test]
+fn other_releases_read_the_record_and_what_they_wrote_counts_for_its_namespace() {
+    let mut record = Lessons::default();
+    record.record(on_node(0, "team", "node-1"), now());
+    record.record(for_all(1, "team"), now());
+    record.record(owner("one", "team"), now());
+    let mut entries: Value = serde_json::from_str(&record.to_text()).unwrap();
+    let entries = entries.as_array_mut().unwrap();
+    let all_namespaces: Vec<Option<bool>> =
+        entries.iter().map(|own| own["allNamespaces"].as_bool()).collect();
+    assert_eq!(all_namespaces.iter().filter(|own| **own == Some(true)).count(), 1);
+    assert_eq!(all_namespaces.iter().filter(|own| **own == Some(false)).count(), 1);
+    for entry in entries.iter_mut().filter(|entry| entry["digest"].is_string()) {
+        entry.as_object_mut().unwrap().remove("nodes");
+        entry["allNamespaces"] = true.into();
+    }
+    let older = Lessons::of_text(&json!(entries).to_string(), now());
+    assert_eq!(older.count(now()), [2, 1]);
+    for of in [0, 1] {
+        assert!(is_closed(&older, of, "team", now()) && !is_closed(&older, of, "other", now()));
+    }
 }
 
 #[test]
@@ -194,6 +276,7 @@ fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
         json!([{
             "digest": digest(0).to_string(), "architecture": "arm64", "evidence": "exec-format-error",
             "namespace": "team", "allNamespaces": true, "failures": 1,
+            "nodes": ["35971be6e9bb024a", "1779f59f4df251f6"],
             "since": "2027-01-15T08:00:00Z", "until": "2027-01-16T08:00:00Z",
         }])
     );
@@ -215,6 +298,11 @@ fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
         ("until", json!("9999-12-30T22:00:00Z")),
         ("failures", json!(0)),
         ("failures", json!(-1)),
+        ("nodes", json!(7)),
+        ("nodes", json!(["node-1"])),
+        ("nodes", json!(["000000000000000A", "0000000000000001"])),
+        ("nodes", json!(["0000000000000000", "0000000000000000"])),
+        ("nodes", json!(["0000000000000000", "0000000000000001", "0000000000000002"])),
     ] {
         let mut forged = good.clone();
         forged[0][key] = lie.clone();

@@ -1,15 +1,17 @@
-//! Events (`events.k8s.io/v1`) on Pods and their owners, as `kubectl describe` shows them.
+//! Events (`events.k8s.io/v1`) on Pods, their owners and their nodes, as `kubectl describe` shows them.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::json;
 
-use super::{Cluster, ClusterError, OwnerReference, StoredPod, micro_time};
+use super::{Cluster, ClusterError, Node, OwnerReference, StoredPod, micro_time};
 
 /// Maximal bytes of a note, by the API server's validation.
 const NOTE: usize = 1024;
 /// Maximal bytes of the reporting instance, by the same validation.
 const INSTANCE: usize = 128;
 const CONTROLLER: &str = "tolerarch.io/controller";
+/// Namespace of events on objects of the cluster, by the same validation.
+const OF_THE_CLUSTER: &str = "default";
 
 /// Reason and action of an event, each in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct EventKind {
 pub struct ObjectEvent {
     pub namespace: String,
     pub object: OwnerReference,
+    /// Set if the object has a namespace, which is that of the event.
+    pub is_namespaced: bool,
     pub kind: EventKind,
     /// A message for people, truncated to 1 KiB.
     pub note: String,
@@ -36,9 +40,18 @@ impl ObjectEvent {
         Self::on_owner(pod, object, kind)
     }
 
+    /// Makes an event on a node, in the namespace of events on objects that have none.
+    pub fn on_node(node: &Node, kind: EventKind) -> Self {
+        let [api_version, of, name, uid] = ["v1", "Node", node.name(), &node.metadata.uid].map(str::to_owned);
+        let object = OwnerReference { api_version, kind: of, name, uid, ..OwnerReference::default() };
+        let namespace = OF_THE_CLUSTER.to_owned();
+        Self { namespace, object, is_namespaced: false, kind, note: String::new() }
+    }
+
     /// Makes an event on the Pod's owner, in the Pod's namespace.
     pub fn on_owner(pod: &StoredPod, object: OwnerReference, kind: EventKind) -> Self {
-        Self { namespace: pod.namespace().to_owned(), object, kind, note: String::new() }
+        let namespace = pod.namespace().to_owned();
+        Self { namespace, object, is_namespaced: true, kind, note: String::new() }
     }
 
     /// Name shared by replicas' events of one reason on one object, of one namespace: a Pod may name a foreign owner's uid.
@@ -51,7 +64,9 @@ impl ObjectEvent {
 
     /// Creates the event. `instance` names the reporting process.
     pub async fn write(&self, cluster: &Cluster, instance: &str) -> Result<(), ClusterError> {
-        let Self { namespace, object, kind: EventKind { r#type, reason, action }, note } = self;
+        let Self { namespace, object, is_namespaced, kind: EventKind { r#type, reason, action }, note } =
+            self;
+        let of_object = is_namespaced.then_some(namespace);
         let OwnerReference { api_version, kind, name, uid, .. } = object;
         let event = json!({
             "apiVersion": "events.k8s.io/v1",
@@ -64,7 +79,7 @@ impl ObjectEvent {
             "reason": reason,
             "action": action,
             "note": beginning(note, NOTE),
-            "regarding": {"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name, "uid": uid},
+            "regarding": {"apiVersion": api_version, "kind": kind, "namespace": of_object, "name": name, "uid": uid},
         });
         cluster.create(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"), &event).await
     }

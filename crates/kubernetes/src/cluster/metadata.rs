@@ -3,9 +3,10 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-use serde::de::{DeserializeOwned, Error};
+use serde::de::{DeserializeOwned, Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -21,6 +22,10 @@ const ITEMS: usize = 4096;
 /// Longest grace period in seconds by which the time of a deletion is computed: whoever deletes an object chooses it,
 /// and the API server's own sum wraps for one of centuries.
 const GRACE: i64 = 24 * 3600;
+/// Beginnings of the keys of annotations by which no runtime and no plug-in of a node brings mounts, hooks or devices.
+/// All others may be for one: CDI, NRI, the hooks of CRI-O, crun, gVisor.
+const HARMLESS: [&str; 5] =
+    ["checksum/", "kubectl.kubernetes.io/", "kubernetes.io/", "prometheus.io/", "tolerarch.io/"];
 
 /// Metadata without other annotations and managed fields, which may be most of an object and are not needed.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -33,6 +38,9 @@ pub struct Metadata {
     pub resource_version: String,
     #[serde(deserialize_with = "labels")]
     pub labels: BTreeMap<String, String>,
+    /// Set if there are annotations by which the node may run a Pod otherwise than its specification says.
+    #[serde(rename = "annotations", deserialize_with = "may_direct_the_node")]
+    pub may_direct_the_node: bool,
     pub creation_timestamp: Option<Time>,
     pub deletion_timestamp: Option<Time>,
     pub deletion_grace_period_seconds: Option<i64>,
@@ -111,6 +119,42 @@ fn controller<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Owner
     };
     let owners: Vec<OwnerReference> = first(deserializer)?;
     Ok(owners.into_iter().find(|owner| owner.controller == Some(true)).filter(is_small))
+}
+
+/// Reads whether any annotation may be for a runtime or a plug-in of the node.
+fn may_direct_the_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    has_key(deserializer, |key| !HARMLESS.iter().any(|harmless| key.starts_with(harmless)))
+}
+
+/// Reads whether an object has such a key; values are skipped. `null` has none.
+pub(super) fn has_key<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    is_such: fn(&str) -> bool,
+) -> Result<bool, D::Error> {
+    struct Keys(fn(&str) -> bool);
+
+    impl<'de> Visitor<'de> for Keys {
+        type Value = bool;
+
+        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+            to.write_str("an object")
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<bool, E> {
+            Ok(false)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<bool, A::Error> {
+            let mut has_such = false;
+            while let Some(key) = object.next_key::<String>()? {
+                object.next_value::<IgnoredAny>()?;
+                has_such |= self.0(&key);
+            }
+            Ok(has_such)
+        }
+    }
+
+    deserializer.deserialize_any(Keys(is_such))
 }
 
 /// Reads labels, unless there are too many for any object: as many as fit into a Pod take twenty times its bytes.

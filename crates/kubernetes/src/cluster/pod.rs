@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::OwnerReference;
-use super::metadata::{Condition, Metadata, first, status_of};
+use super::metadata::{Condition, Metadata, first, has_key, status_of};
 use super::quantity::Quantity;
 use tolerarch_core::pod::Pod;
 
@@ -56,7 +56,7 @@ pub struct ContainerStatus {
     /// Image that the runtime has pulled, `registry/repository@digest`; empty if it is unknown.
     #[serde(rename = "imageID")]
     pub image_id: String,
-    /// Set if the image alone decides which program the container starts, and how.
+    /// Set if the image alone decides which program the container starts, and how, as far as the Pod tells.
     #[serde(skip)]
     pub is_plain: bool,
     pub state: ContainerState,
@@ -124,7 +124,7 @@ impl StoredPod {
         for container in &mut containers {
             if let Some(own) = named.get(&*container.name) {
                 container.image.clone_from(&own.image);
-                container.is_plain = spec.is_plain() && own.is_plain();
+                container.is_plain = !metadata.may_direct_the_node && spec.is_plain() && own.is_plain();
             }
         }
         Ok(Self {
@@ -189,7 +189,8 @@ struct Container {
 }
 
 impl Container {
-    /// Returns whether nothing in the Pod chooses, finds, covers or filters the container's first program.
+    /// Returns whether nothing in the container chooses, finds, covers or filters its first program, and none of its
+    /// devices brings mounts and hooks.
     fn is_plain(&self) -> bool {
         let lists = [&self.command, &self.args, &self.env_from, &self.volume_devices];
         lists.into_iter().flatten().all(Vec::is_empty)
@@ -197,12 +198,32 @@ impl Container {
             && !self.env.iter().any(|variable| variable.name == "PATH")
             && self.volume_mounts.iter().all(Mount::is_of_tokens)
             && self.security_context.iter().all(Security::is_plain)
+            && !self.resources.is_some_and(|own| own.has_claims || own.has_devices)
     }
 }
 
-#[derive(Clone, Copy, serde::Deserialize)]
+#[derive(Clone, Copy, Default, serde::Deserialize)]
+#[serde(default)]
 struct Resources {
     requests: Option<Requests>,
+    /// Set if the container uses devices by dynamic resource allocation.
+    #[serde(rename = "claims", deserialize_with = "is_filled")]
+    has_claims: bool,
+    /// Set if it uses extended resources, of which a device plug-in of the node brings mounts and devices. Kubernetes
+    /// wants them among the limits.
+    #[serde(rename = "limits", deserialize_with = "has_extended_resources")]
+    has_devices: bool,
+}
+
+/// Reads whether a list has items.
+fn is_filled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    let items: Option<Vec<IgnoredAny>> = Option::deserialize(deserializer)?;
+    Ok(items.is_some_and(|items| !items.is_empty()))
+}
+
+/// Reads whether resources have a name with a domain, as all have but those of Kubernetes itself.
+fn has_extended_resources<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    has_key(deserializer, |name| name.contains('/'))
 }
 
 fn requested(resources: Option<Resources>) -> Requests {

@@ -157,3 +157,48 @@ fn what_is_kept_of_lists_is_bounded() {
     labelled["metadata"]["labels"] = labels.into();
     assert!(serde_json::from_str::<StoredPod>(&labelled.to_string()).is_err());
 }
+
+/// Whether a Pod that is changed like this leaves it to the image alone what its container runs.
+fn is_plain(pointer: &str, key: &str, value: &Value) -> bool {
+    let mut pod = pod();
+    pod["status"]["containerStatuses"] = json!([{"name": "app"}]);
+    pod.pointer_mut(pointer).unwrap()[key] = value.clone();
+    read(&pod).containers[0].is_plain
+}
+
+#[test]
+fn a_pod_that_has_the_node_bring_mounts_or_hooks_is_not_plain() {
+    assert!(is_plain("/metadata", "annotations", &Value::Null));
+    for (key, is_harmless) in [
+        ("checksum/config", true),
+        ("kubectl.kubernetes.io/restartedAt", true),
+        ("prometheus.io/scrape", true),
+        ("tolerarch.io/pools", true),
+        ("cdi.k8s.io/gpu", false),
+        ("devices.nri.io/container.app", false),
+        ("mounts.nri.containerd.io/container.app", false),
+        ("hooks.nri.io/pod", false),
+        ("run.oci.handler", false),
+        ("module.wasm.image/variant", false),
+        ("dev.gvisor.spec.mount.v.source", false),
+        ("io.kubernetes.cri-o.Devices", false),
+        ("com.example/any-hook-of-cri-o", false),
+        ("kubernetes.io.example.com/x", false),
+        ("prometheus.iox/y", false),
+    ] {
+        let annotations = json!({"kubernetes.io/config.source": "api", key: "x"});
+        assert_eq!(is_plain("/metadata", "annotations", &annotations), is_harmless, "{key}");
+    }
+    for (resources, is_usual) in [
+        (
+            json!({"limits": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi", "hugepages-2Mi": "2Mi"}}),
+            true,
+        ),
+        (json!({"limits": null, "claims": null, "requests": {"cpu": "1"}}), true),
+        (json!({"claims": []}), true),
+        (json!({"claims": [{"name": "gpu"}]}), false),
+        (json!({"limits": {"cpu": "1", "nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}), false),
+    ] {
+        assert_eq!(is_plain("/spec/containers/0", "resources", &resources), is_usual, "{resources}");
+    }
+}

@@ -161,7 +161,10 @@ fn answer(store: &Store, method: &Method, path: &str, headers: &HeaderMap, body:
     let mut objects = store.objects.lock().unwrap();
     let old = objects.get(path).cloned();
     if method == Method::GET {
-        return old.map_or((404, "canary".into()), |object| (200, object.to_string()));
+        let Some(object) = old else { return (404, "canary".into()) };
+        // A log is text.
+        let line = object["line"].as_str().filter(|_| path.ends_with("/log"));
+        return (200, line.map_or_else(|| object.to_string(), str::to_owned));
     }
     if method == Method::DELETE {
         return delete(&mut objects, path, body);
