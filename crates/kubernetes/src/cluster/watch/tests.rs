@@ -101,6 +101,8 @@ async fn keeps_only_what_identifies_an_object() {
             name: "a".into(),
             uid: "u".into(),
             labels,
+            // By an annotation that is not known to be harmless, of which nothing else is kept.
+            may_direct_the_node: true,
             resource_version: node.metadata.resource_version.clone(),
             ..Metadata::default()
         }
