@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::unconstrained;
 
 use crate::sync::Mutex;
@@ -80,10 +80,29 @@ enum Scope {
 pub type Queued = BoxFuture<'static, Permit>;
 
 /// The right to run, until it is dropped.
-#[expect(dead_code, reason = "held")]
-pub struct Permit {
-    held: Vec<OwnedSemaphorePermit>,
-    firsts: Vec<OwnedSemaphorePermit>,
+pub struct Permit(#[expect(dead_code, reason = "held")] Vec<OwnedSemaphorePermit>);
+
+/// Permit that work takes before the next one.
+enum Step {
+    One(Arc<Semaphore>),
+    /// That of the namespace's first work, or one of all further work, whichever is free before.
+    Either {
+        first: Arc<Semaphore>,
+        further: Arc<Semaphore>,
+    },
+}
+
+impl Step {
+    async fn take(self) -> Result<OwnedSemaphorePermit, AcquireError> {
+        match self {
+            Self::One(share) => share.acquire_owned().await,
+            Self::Either { first, further } => tokio::select! {
+                biased;
+                permit = first.acquire_owned() => permit,
+                permit = further.acquire_owned() => permit,
+            },
+        }
+    }
 }
 
 impl ConcurrencyLimit {
@@ -94,47 +113,39 @@ impl ConcurrencyLimit {
     /// Returns the permit of this work, or its place in the queue; `None` if the tenant or all together have none left.
     pub fn queue(&self, tenant: &Tenant, host: &str) -> Option<Queued> {
         let host: Arc<str> = host.into();
-        let mut firsts = Vec::new();
-        let mut scopes = Vec::with_capacity(6);
+        let mut steps = Vec::with_capacity(6);
         let mut places = Vec::with_capacity(2);
-        match tenant {
-            Tenant::Operator => scopes.extend([Scope::Host(host), Scope::All]),
-            Tenant::Namespace(namespace) => {
-                scopes.push(Scope::NamespaceAtHost(Arc::clone(namespace), Arc::clone(&host)));
-                scopes.push(Scope::Namespace(Arc::clone(namespace)));
-                match self.take(Scope::FirstAtHost(Arc::clone(namespace), Arc::clone(&host))) {
-                    Some(first) => firsts.push(first),
-                    None => scopes.push(Scope::FurtherAtHost(Arc::clone(&host))),
-                }
-                scopes.push(Scope::Host(host));
-                match self.take(Scope::First(Arc::clone(namespace))) {
-                    Some(first) => firsts.push(first),
-                    None => scopes.push(Scope::Further),
-                }
-                scopes.push(Scope::All);
-                places.push(Scope::WaitingOfNamespace(Arc::clone(namespace)));
-            }
+        if let Tenant::Namespace(namespace) = tenant {
+            let namespace = || Arc::clone(namespace);
+            steps.push(Step::One(self.share(Scope::NamespaceAtHost(namespace(), Arc::clone(&host)))));
+            steps.push(Step::One(self.share(Scope::Namespace(namespace()))));
+            steps.push(Step::Either {
+                first: self.share(Scope::FirstAtHost(namespace(), Arc::clone(&host))),
+                further: self.share(Scope::FurtherAtHost(Arc::clone(&host))),
+            });
+            steps.push(Step::One(self.share(Scope::Host(host))));
+            steps.push(Step::Either {
+                first: self.share(Scope::First(namespace())),
+                further: self.share(Scope::Further),
+            });
+            places.push(Scope::WaitingOfNamespace(namespace()));
+        } else {
+            steps.push(Step::One(self.share(Scope::Host(host))));
         }
+        steps.push(Step::One(self.share(Scope::All)));
         places.push(Scope::Waiting);
-        let shares: Vec<_> = scopes.into_iter().map(|scope| self.share(scope)).collect();
         // One after the other. No semaphore is ever closed.
-        let held = stream::iter(shares).filter_map(|share| share.acquire_owned().map(Result::ok));
-        let held = held.collect::<Vec<_>>();
-        let mut permit = held.map(|held| Permit { held, firsts }).boxed();
+        let held = stream::iter(steps).filter_map(|step| step.take().map(Result::ok));
+        let mut permit = held.collect().map(Permit).boxed();
         // Polled outside of tokio's coop budget, so that work that need not wait never takes a place.
         if let Some(permit) = unconstrained(&mut permit).now_or_never() {
             return Some(std::future::ready(permit).boxed());
         }
         let mut taken = Vec::with_capacity(places.len());
         for scope in places {
-            taken.push(self.take(scope)?);
+            taken.push(self.share(scope).try_acquire_owned().ok()?);
         }
         Some(permit.inspect(move |_| drop(taken)).boxed())
-    }
-
-    /// Takes a permit if one is free.
-    fn take(&self, scope: Scope) -> Option<OwnedSemaphorePermit> {
-        self.share(scope).try_acquire_owned().ok()
     }
 
     /// Returns whether nothing waits, and more than half of all permits and of the host's are free.

@@ -148,4 +148,6 @@ async fn two_tenants_whose_lookups_hang_leave_their_registry_to_a_third_one() {
         let (_, image) = bench.multi(&format!("new{number}"));
         assert_eq!(bench.pod("c", &[image], GOAL).await, [Ok(BOTH)], "{number}");
     }
+    let burst: Vec<ImageRef> = (0..40).map(|number| bench.multi(&format!("burst{number}")).1).collect();
+    assert_eq!(bench.pod("d", &burst, GOAL).await, [Ok(BOTH); 40]);
 }
