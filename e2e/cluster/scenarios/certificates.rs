@@ -514,9 +514,11 @@ async fn fill(namespace: &Namespace, secret: &str, key: &str) {
     patch(namespace, secret, json!({"data": {key: null}, "stringData": {"junk": junk}})).await;
 }
 
-/// Takes the certificate's content, for good.
+/// Takes the certificate's content for good, and keeps the Secret from being deleted.
 async fn seal(namespace: &Namespace, secret: &str, key: &str) {
-    patch(namespace, secret, json!({"data": {key: "bm9uZQ=="}, "immutable": true})).await;
+    let metadata = json!({"finalizers": ["example.com/kept"]});
+    patch(namespace, secret, json!({"metadata": metadata, "data": {key: "bm9uZQ=="}, "immutable": true}))
+        .await;
 }
 
 /// Takes the key of a pair, and the certificate's content.
