@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::{Duration, Instant};
 
 use super::metrics::{PLATFORMS, ResolverMetrics, TAG};
-use super::throttling::Pauses;
 use crate::credentials::CredentialId;
 use crate::registry::{Digest, Error, Found};
 use crate::ttl_cache::Weight;
@@ -118,6 +117,14 @@ enum Tag {
 
 /// Hash of repository and credential, and a digest: a repository must stay hidden from those who may not read it.
 type PlatformsKey = (u64, Digest);
+
+/// Durations of the pauses that a 429 causes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pauses {
+    pub(super) repository: Duration,
+    /// Maximum for the registry.
+    pub(super) registry: Duration,
+}
 
 impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {

@@ -9,10 +9,11 @@ use quick_cache::sync::Cache as Bounded;
 use tokio::time::{Duration, Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::cache::Pauses;
 use super::circuit::{FAILURES, Faults, OPEN, PROBE_PATIENCE, Scope};
 use super::metrics::ResolverMetrics;
 use super::request::{Access, Request};
-use super::throttling::{Pauses, Throttler, Throttling};
+use super::throttling::{Throttler, Throttling};
 use crate::credentials::CredentialId;
 use crate::registry::FaultScope;
 use tolerarch_core::image::LookupError;

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 
 use tokio::time::{Duration, Instant};
 
+use super::cache::Pauses;
 use super::request::Access;
 use crate::credentials::CredentialId;
 
@@ -63,14 +64,6 @@ pub(super) enum Throttler {
     /// The registry or its token server.
     Registry,
     RedirectTarget,
-}
-
-/// Durations of the pauses that a 429 causes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pauses {
-    pub(super) repository: Duration,
-    /// Maximum for the registry.
-    pub(super) registry: Duration,
 }
 
 impl Throttling {
