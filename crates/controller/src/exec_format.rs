@@ -8,12 +8,12 @@ const EXEC_FORMAT: &str = "exec format error";
 /// What may follow these words: of containerd and dockerd, of a log line that is quoted, of Rust.
 const ENDINGS: [&str; 4] = [": unknown", "\"", "\\n", " (os error 8)"];
 /// Maximal bytes that are kept of a message about the node; its end names the program.
-const KEPT: usize = 300;
+const KEPT: usize = 500;
 /// Words of containerd and gVisor before the cause if a container's own program cannot be loaded. No other runtime
 /// loads it before the container counts as started: those of runc and crun are in the container's log.
 const TASK_NOT_STARTED: &str = "failed to start containerd task \"";
 const GVISOR_STARTS: &str = "OCI runtime start failed: starting container: starting ";
-const GVISOR_LOADS: &str = ": failed to load ";
+const GVISOR_LOADS: &str = ": creating process: failed to load ";
 
 /// Program that could not be run, by a message of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +220,47 @@ mod tests {
         assert!(of_the_node(&chosen));
         let quoted = "failed to create containerd task: starting container: starting x: failed to load /a: exec format error";
         assert!(of_the_node(quoted));
+    }
+
+    /// Whatever the other program, or what is around it in the message, is called.
+    #[test]
+    fn no_message_in_which_another_program_fails_is_of_the_containers_own() {
+        let names = [
+            "/usr/bin/oci-hook",
+            "/opt/exec /app",
+            "/opt/exec container process `/app`",
+            "/opt/x: failed to load /app",
+            "/opt/standard_init_linux.go:228: exec user process caused",
+            "/opt/[FATAL tini (7)] exec /app failed",
+            "/opt/sh: 1: /app",
+        ];
+        let frames = [
+            "error running hook #0: fork/exec NAME: exec format error",
+            "error running startContainer hook #0: fork/exec NAME: exec format error",
+            "error running createContainer hook #0: exit status 1, stdout: OTHER, stderr: exec NAME: exec format error",
+            "failed to start shim: start failed: OTHER: fork/exec NAME: exec format error",
+            "unable to retrieve OCI runtime error (open OTHER: no such file or directory): fork/exec NAME: exec format error",
+            "failed to create init process I/O: failed to start binary process: fork/exec NAME: exec format error",
+            "could not exec 'NAME': exec format error",
+            "fork/exec NAME: exec format error",
+        ];
+        let begins = [
+            "",
+            "failed to create containerd task: ",
+            "failed to start containerd task \"a\": OCI runtime start failed: starting container: starting sub-container [OTHER]: ",
+            "failed to start containerd task \"a\": OCI runtime start failed: starting container: executing hook: ",
+            "container create failed: ",
+        ];
+        for (begin, frame) in begins.iter().flat_map(|begin| frames.map(|frame| (begin, frame))) {
+            for (name, other) in names.iter().flat_map(|name| names.map(|other| (name, other))) {
+                let message = format!("{begin}{frame}").replace("NAME", name).replace("OTHER", other);
+                for ending in ["", ": unknown", "\n: unknown", "\\n\"\n"] {
+                    let message = format!("{message}{ending}");
+                    assert!(matches!(failed_program(&message), Some(Program::Other { .. })), "{message}");
+                    assert!(!names_own_program(&message), "{message}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ const POOLS: usize = 200;
 /// Maximal characters of an image's name; of a longer one the end is kept.
 const IMAGE: usize = 150;
 /// Maximal characters of a runtime's message; of a longer one the end is kept.
-const MESSAGE: usize = 300;
+const MESSAGE: usize = 400;
 /// Maximal characters of other names.
 const NAME: usize = 100;
 

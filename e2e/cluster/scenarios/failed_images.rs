@@ -16,7 +16,11 @@ use tokio::time::{Duration, Instant, interval};
 use crate::certificates::{RELEASE, kubeconfig_of};
 use crate::controller::{client_of, give_rights};
 
-const SAYS: &str = "failed to start container \"app\": exec /app: exec format error: unknown";
+/// What gVisor says of a container's own program, and runc of a hook.
+const OWN: &str = "failed to start containerd task \"app\": OCI runtime start failed: starting container: starting sub-container [/app]: creating process: failed to load /app: exec format error: unknown";
+const HOOK: &str = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running createContainer hook #0: fork/exec /usr/bin/nvidia-ctk: exec format error";
+/// Keys of two nodes for arm64, which Pods select and tolerate: an extended resource would be another reason to doubt.
+const NODES: [&str; 2] = ["e2e.test/first", "e2e.test/second"];
 
 pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant_closes_what_others_run(
     cluster: &Cluster,
@@ -64,15 +68,29 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     let is_tolerated = async |namespace: &Namespace, tag: &str| {
         namespace.dry_run(&named(namespace, "next", tag)).await.unwrap().tolerates_pool()
     };
-    let runtime = json!({"exitCode": 128, "reason": "StartError", "message": SAYS});
+    for (name, key) in [("first-arm64", NODES[0]), ("second-arm64", NODES[1])] {
+        cluster.add_node_of("arm64", name, key).await;
+    }
+    let on_node = |name: &str, tag: &str, key: &str| {
+        let mut pod = pod(&[&repo.reference(tag)]);
+        pod["metadata"] = json!({"name": name});
+        pod["spec"]["nodeSelector"] = json!({key: ""});
+        pod["spec"]["tolerations"] = json!([{"key": key, "operator": "Exists"}]);
+        pod
+    };
+    let runtime = json!({"exitCode": 128, "reason": "StartError", "message": OWN});
+    let by_a_hook = json!({"exitCode": 128, "reason": "StartError", "message": HOOK});
     let own = json!({"exitCode": 255, "reason": "Error", "message": "exec /app: exec format error"});
 
-    // A tenant's own word, and a program of its own choice, with an image that others run.
-    for (name, command, ended) in [("written", None, &own), ("chosen", Some("/own"), &runtime)] {
-        let mut forged = named(&tenant, name, "victim");
-        forged["spec"]["containers"][0]["command"] = command.map(|own| json!([own])).into();
-        tenant.pod(&forged).await;
-        fails(&tenant, name, &digest("victim"), ended).await;
+    // A tenant's own word, and a program of its own choice, with an image that others run, on both nodes.
+    for (at, key) in NODES.into_iter().enumerate() {
+        for (name, command, ended) in [("written", None, &own), ("chosen", Some("/own"), &runtime)] {
+            let name = format!("{name}-{at}");
+            let mut forged = on_node(&name, "victim", key);
+            forged["spec"]["containers"][0]["command"] = command.map(|own| json!([own])).into();
+            tenant.pod(&forged).await;
+            fails(&tenant, &name, &digest("victim"), ended).await;
+        }
     }
     until("the tenant has closed its own pool", async || {
         (!is_tolerated(&tenant, "victim").await).then_some(())
@@ -80,7 +98,13 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     .await;
     assert!(is_tolerated(&team, "victim").await, "and no other");
 
-    assert!(team.pod(&named(&team, "lies", "lies")).await.tolerates_pool());
+    // Both nodes have a hook for another architecture, which says nothing of the image.
+    for (name, key) in [("hooked-0", NODES[0]), ("hooked-1", NODES[1])] {
+        team.pod(&on_node(name, "other", key)).await;
+        fails(&team, name, &digest("other"), &by_a_hook).await;
+    }
+
+    assert!(team.pod(&on_node("lies", "lies", NODES[0])).await.tolerates_pool());
     fails(&team, "lies", &digest("lies"), &runtime).await;
     let failed = Instant::now();
     until("what failed is kept from where it did", async || {
@@ -88,7 +112,20 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     })
     .await;
     print!("failed images: learned in {:.1?}; ", failed.elapsed());
-    assert!(!is_tolerated(&tenant, "lies").await, "in all namespaces");
+    assert!(is_tolerated(&tenant, "lies").await, "one node may be broken");
+    team.pod(&on_node("lies-again", "lies", NODES[1])).await;
+    fails(&team, "lies-again", &digest("lies"), &runtime).await;
+    until("what failed on two nodes is kept from all namespaces", async || {
+        (!is_tolerated(&tenant, "lies").await).then_some(())
+    })
+    .await;
+    until("both nodes show the hook", async || {
+        let events = Api::<Event>::namespaced(cluster.client.clone(), "default");
+        let told = events.list(&ListParams::default()).await.ok()?.items;
+        let on_nodes = told.iter().filter(|event| event.reason.as_deref() == Some("NodeProgramFailed"));
+        (on_nodes.count() == 2).then_some(())
+    })
+    .await;
     assert!(is_tolerated(&team, "other").await, "of another digest");
     assert!(is_tolerated(&team, "victim").await);
     assert_eq!(webhook.metric("tolerarch_failed_images").await, 2);

@@ -8,6 +8,7 @@
 mod architectures;
 mod at_scale;
 mod breakages;
+mod broken_nodes;
 mod certificates;
 mod chart;
 mod churn;
@@ -159,6 +160,7 @@ fn on_real_nodes() -> Vec<Scenario> {
         breakages::doctor_names_what_was_broken_by_hand,
         nodes::pods_run_where_their_images_do,
         nodes::what_dies_on_a_wrong_node_is_told_by_events,
+        broken_nodes::a_program_of_the_node_that_fails_is_blamed_on_no_image,
         nodes::pull_secrets_count_for_the_kubelet_and_for_the_webhook_alike,
         nodes::a_rollout_spreads_the_replicas_and_leaves_no_warning,
         nodes::creations_go_on_while_replicas_and_nodes_are_replaced,

@@ -173,8 +173,13 @@ impl Cluster {
 
     /// A further node, for Pods that select and tolerate this key.
     pub async fn add_node(&self, name: &str, key: &str) {
+        self.add_node_of("amd64", name, key).await;
+    }
+
+    /// The same of this architecture.
+    pub async fn add_node_of(&self, architecture: &str, name: &str, key: &str) {
         let taint = json!({"key": key, "effect": "NoSchedule"});
-        let labels = json!({"kubernetes.io/arch": "amd64", key: ""});
+        let labels = json!({"kubernetes.io/arch": architecture, key: ""});
         add_node(&self.client, name, labels, json!([taint])).await;
     }
 
