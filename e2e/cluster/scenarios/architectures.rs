@@ -63,7 +63,7 @@ pub(crate) async fn a_replica_for_arm64_decides_for_all_pods(cluster: &Cluster) 
 }
 
 /// Closes nodes to new Pods, and opens others.
-async fn exchange(cluster: &Cluster, close: &[&str], open: &[&str]) {
+pub(crate) async fn exchange(cluster: &Cluster, close: &[&str], open: &[&str]) {
     for (command, nodes) in [("cordon", close), ("uncordon", open)] {
         for node in nodes {
             cluster.kind().kubectl(&[command, node]).await;

@@ -173,6 +173,7 @@ fn on_real_nodes() -> Vec<Scenario> {
 fn on_two_architectures() -> Vec<Scenario> {
     scenarios![
         architectures::pods_run_on_every_architecture_that_their_images_have,
+        broken_nodes::nor_is_one_of_a_node_for_arm64,
         architectures::a_replica_for_arm64_decides_for_all_pods,
     ]
 }
