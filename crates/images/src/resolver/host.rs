@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::cache::Pauses;
-use super::circuit::{FAILURES, Faults, OPEN, PROBE_PATIENCE, Scope};
+use super::circuit::{FAILURES, Faults, PROBE_PATIENCE, Scope};
 use super::metrics::ResolverMetrics;
 use super::request::{Access, Request};
 use super::throttling::{Throttler, Throttling};
@@ -26,9 +26,11 @@ const HOSTS: usize = 4096;
 /// Time for which a registry that does not support HEAD requests gets none.
 const LACKS_HEAD: Duration = Duration::from_secs(600);
 /// Time without an answer after which a registry counts as silent. From then on no Pod waits longer than this, until
-/// the registry answers, and no longer than [`PROBE_PATIENCE`] for a registry that is silent for [`OPEN`]. Lookups at a
-/// healthy registry take 300 to 700 ms at a round-trip time of 40 ms.
+/// the registry answers. Lookups at a healthy registry take 300 to 700 ms at a round-trip time of 40 ms.
 pub(super) const PATIENCE: Duration = Duration::from_millis(750);
+/// Time without an answer to anyone after which Pods wait [`PROBE_PATIENCE`] only. It is long, as tenants may have images
+/// whose lookups hang, and a healthy registry answers others meanwhile.
+pub(super) const LONG_SILENCE: Duration = Duration::from_secs(30);
 /// Time without another lookup after which a failure or silence says nothing about the registry any more.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(60);
 /// Number of namespaces without an answer that show a registry to be silent: one alone may have caused its silence.
@@ -135,7 +137,7 @@ impl Host {
         let state = self.state.lock();
         let is_silent_for_all =
             |time| state.silent.values().filter(|silence| silence.is_late(time)).count() == SILENT;
-        if is_silent_for_all(OPEN) {
+        if is_silent_for_all(LONG_SILENCE) {
             return PROBE_PATIENCE;
         }
         let is_silent = state.silent.get(&access.namespace).is_some_and(|silence| silence.is_late(PATIENCE));

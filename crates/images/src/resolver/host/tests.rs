@@ -1,6 +1,7 @@
 mod model;
 
 use super::*;
+use crate::resolver::circuit::OPEN;
 use tolerarch_support::metrics::Metrics;
 
 const ANONYMOUS: Access =
