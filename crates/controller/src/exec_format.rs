@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     const TASK: &str = "failed to create containerd task: failed to create shim task: ";
-    const HOOK: &str = "/work/oci-hook: exec format error";
+    const HOOK: &str = "/usr/bin/oci-hook: exec format error";
 
     fn of_the_node(message: &str) -> bool {
         matches!(failed_program(message), Some(Program::Other { message: said }) if message.contains(said))
