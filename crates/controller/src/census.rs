@@ -65,7 +65,7 @@ async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), C
     let added = sum(watcher.follow(Some(StoredPod::LIVE)), add).await?;
 
     let snapshot = current.load_full();
-    // Nobody waits for a decision.
+    // No review waits for these lookups.
     let (timeout, budget) = (TIME, Duration::ZERO);
     let settings = LookupSettings { budget, timeout, concurrency: LOOKUPS, per_registry: OF_REGISTRY };
     let limits = &BatchLimits::new(&settings).until(Instant::now() + LOOKING);

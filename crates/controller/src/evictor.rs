@@ -45,8 +45,12 @@ type Place = oneshot::Sender<Infallible>;
 
 impl<'c> Evictor<'c> {
     pub(super) fn new(context: &'c Context) -> Self {
-        let (running, places) = (FuturesUnordered::new(), FairQueue::new(AT_ONCE));
-        Self { context, turns: Turns::default(), running, places }
+        Self {
+            context,
+            turns: Turns::default(),
+            running: FuturesUnordered::new(),
+            places: FairQueue::new(AT_ONCE),
+        }
     }
 
     /// Begins to evict the Pod, if that helps and there is a place and a turn for it.

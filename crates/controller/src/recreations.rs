@@ -20,7 +20,7 @@ const YOUNG: i64 = 60;
 /// those of the namespace with the most give way.
 const OWNERS: usize = 4096;
 const OF_NAMESPACE: usize = 64;
-/// Time by the own clock for which an owner is followed after the last of its Pods: nobody else chooses it.
+/// Time for which an owner is followed after the last of its Pods, by the controller's clock: Pods cannot set that one.
 const FOLLOWED: Duration = Duration::from_secs(600);
 
 /// Owners whose Pods were deleted in a row.

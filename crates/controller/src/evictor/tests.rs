@@ -86,7 +86,7 @@ async fn pods_elsewhere_take_no_turns_of_an_owner() {
     for _ in 0..OF_WORKLOAD {
         assert!(turns.take("team", "a"));
     }
-    // Whoever has no turn left takes none of others either, nor those of an owner that comes later.
+    // A namespace without a turn uses up none of its owners' turns.
     let mut turns = Turns::default();
     for at in 0..OF_NAMESPACE {
         assert!(turns.take("team", &at.to_string()));

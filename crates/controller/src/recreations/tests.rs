@@ -108,7 +108,7 @@ async fn no_namespace_takes_the_room_of_others() {
         let known = take(&mut recreations, &of("team", 7, 100 + 2 * i64::try_from(turn).unwrap()));
         assert_eq!(known.is_some(), turn == PODS - 1);
     }
-    // Whoever has many namespaces leaves the others their share.
+    // A tenant with many namespaces leaves the others their share.
     take(&mut recreations, &of("early", 6, 100));
     for namespace in 0..66 {
         for name in 0..OF_NAMESPACE {

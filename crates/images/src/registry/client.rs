@@ -34,8 +34,8 @@ pub(crate) struct Pull<'a> {
     pub(crate) of_pod: bool,
     /// Hash of the name of the namespace whose lookup this is.
     pub(crate) namespace: u64,
-    /// Set once the image's own registry redirects a request to another server.
-    pub(crate) is_redirected: &'a AtomicBool,
+    /// Set once the image's own registry redirects a request to another server; `None` if the caller need not know.
+    pub(crate) is_redirected: Option<&'a AtomicBool>,
 }
 
 impl Registry {
@@ -132,7 +132,7 @@ impl Registry {
         let asked = async {
             let (mut sent, mut refusals) = (tokens.remembered(token).await?, 0);
             loop {
-                let is_redirected = is_own.then_some(pull.is_redirected);
+                let is_redirected = if is_own { pull.is_redirected } else { None };
                 let mut route = Route::new(endpoint, kind, url.clone(), is_tag(reference), is_redirected);
                 let response = route.follow(transport, hosts, sent.as_ref()).await?;
                 let is_refused = response.status == StatusCode::UNAUTHORIZED && !route.is_cross_origin;

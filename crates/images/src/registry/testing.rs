@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
 
-use std::sync::atomic::AtomicBool;
-
 use super::{
     AddressGuard, Digest, Error, Found, HostSettings, Pull, Registry, RegistryMetrics, Settings, TrustError,
     Verified,
@@ -35,14 +33,7 @@ impl Registry {
 
     /// Finds an image with a credential of the operator.
     pub async fn fetch(&self, image: &ImageRef, credential: Option<&Credential>) -> Result<Found, Error> {
-        self.find(Pull {
-            image,
-            credential,
-            of_pod: false,
-            namespace: 0,
-            is_redirected: &AtomicBool::new(false),
-        })
-        .await
+        self.find(pull(image, credential)).await
     }
 
     /// Resolves a tag with a credential of the operator.
@@ -51,13 +42,10 @@ impl Registry {
         image: &ImageRef,
         credential: Option<&Credential>,
     ) -> Result<Option<Digest>, Error> {
-        self.resolve(Pull {
-            image,
-            credential,
-            of_pod: false,
-            namespace: 0,
-            is_redirected: &AtomicBool::new(false),
-        })
-        .await
+        self.resolve(pull(image, credential)).await
     }
+}
+
+fn pull<'a>(image: &'a ImageRef, credential: Option<&'a Credential>) -> Pull<'a> {
+    Pull { image, credential, of_pod: false, namespace: 0, is_redirected: None }
 }

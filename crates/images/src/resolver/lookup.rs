@@ -297,7 +297,7 @@ impl Attempt<'_> {
     ) -> Result<Support, Error> {
         let (Fetcher { registry, cache, .. }, host) = (self.fetcher, &self.job.host);
         let (image, id) = (&self.job.image, candidate.id);
-        let is_redirected = &self.is_redirected;
+        let is_redirected = Some(&self.is_redirected);
         let pull = Pull {
             image,
             credential,

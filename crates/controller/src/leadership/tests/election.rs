@@ -49,7 +49,7 @@ fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
     assert_eq!(look(&mut Election::new("c".into()), &lease("b", 0), at(100)), None);
 }
 
-/// Whoever may write the Lease decides how long it lasts.
+/// The duration is untrusted input: it comes from the last writer of the Lease.
 #[test]
 fn a_lease_of_any_duration_is_waited_for() {
     for (seconds, is_taken) in [(i32::MIN, true), (-1, true), (0, true), (i32::MAX, false)] {

@@ -1,6 +1,6 @@
-//! A limit for servers that registries name, as the target of a redirect or as their token server. Whoever has an image
-//! looked up at a registry of their own chooses these, so that each gets no more requests at a time than a registry may
-//! get by its images: in all, and on behalf of one namespace.
+//! A limit for servers that registries name, as the target of a redirect or as their token server. A tenant with a
+//! registry chooses these servers. So each of them gets no more requests at a time than a registry gets by its images: in
+//! all, and on behalf of one namespace.
 //!
 //! A permit is held for one request, and never while another permit is waited for.
 

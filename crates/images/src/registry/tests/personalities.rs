@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use testregistry::personality::{Needs, PASSWORD, PERSONALITIES, Personality, Staged, USER};
 use testregistry::{Internet, Pki, Request};
@@ -61,15 +60,11 @@ impl Play {
 
     async fn fetch(&self, target: &str, credential: Option<&Credential>) -> Result<Found, Error> {
         let image = &self.image(target);
-        self.registry
-            .find(Pull {
-                image,
-                credential,
-                of_pod: self.of_pod,
-                namespace: 0,
-                is_redirected: &AtomicBool::new(false),
-            })
-            .await
+        self.registry.find(self.pull(image, credential)).await
+    }
+
+    fn pull<'a>(&self, image: &'a ImageRef, credential: Option<&'a Credential>) -> Pull<'a> {
+        Pull { image, credential, of_pod: self.of_pod, namespace: 0, is_redirected: None }
     }
 
     /// Lists the differences between the table and the personality.
@@ -88,17 +83,7 @@ impl Play {
                 }
             }
             let image = &self.image(tag);
-            match self
-                .registry
-                .resolve(Pull {
-                    image,
-                    credential,
-                    of_pod: self.of_pod,
-                    namespace: 0,
-                    is_redirected: &AtomicBool::new(false),
-                })
-                .await
-            {
+            match self.registry.resolve(self.pull(image, credential)).await {
                 Ok(None) => {}
                 Ok(Some(told)) if told == expected.digest => {}
                 other => faults.push(format!("HEAD of {tag}: {other:?}")),

@@ -1,7 +1,5 @@
 //! Realms at hosts with names: which of them get a credential, and the errors of the others.
 
-use std::sync::atomic::AtomicBool;
-
 use testregistry::Request;
 
 use super::gates::proxy;
@@ -53,13 +51,8 @@ impl Bench {
         repo.index(Some("v1"), BOTH);
         let image: ImageRef = format!("{registry}/team/app:v1").parse().unwrap();
         let credential = Credential::Basic { user: "user".into(), password: "word".to_owned().into() };
-        let pull = Pull {
-            image: &image,
-            credential: Some(&credential),
-            of_pod,
-            namespace: 0,
-            is_redirected: &AtomicBool::new(false),
-        };
+        let pull =
+            Pull { image: &image, credential: Some(&credential), of_pod, namespace: 0, is_redirected: None };
         self.client.find(pull).await.map(|found| found.support)
     }
 

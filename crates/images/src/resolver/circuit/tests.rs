@@ -10,7 +10,7 @@ fn access(namespace: u64, repository: u64) -> Access {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// A lookup by this namespace of a repository that nobody has looked up before fails.
+    /// A lookup of a new repository fails for this namespace.
     Fails(u64),
     /// The registry redirects such a lookup to a server that fails.
     TargetFails(u64),

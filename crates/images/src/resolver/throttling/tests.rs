@@ -172,7 +172,7 @@ fn many_credentials_leave_what_is_known_of_anonymous_access() {
 fn in_all_orders_others_pause_a_namespace_for_a_bounded_time() {
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        /// The namespace meets a 429 for a repository that nobody has looked up before.
+        /// A lookup of a new repository is throttled for this namespace.
         Throttled(u64),
         Answered,
         Minute,

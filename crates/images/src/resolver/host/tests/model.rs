@@ -84,7 +84,7 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         match *step {
             Step::Second => tokio::time::advance(Duration::from_secs(1)).await,
             Step::Begins(namespace) => {
-                // A repository that nobody has looked up before.
+                // Each lookup is of a new repository.
                 let access = of(namespace as u64, repository(number as u64));
                 let entered = host.enter(access);
                 let is_probe = entered.as_ref().map(Option::is_some).map_err(|error| *error);
