@@ -47,6 +47,7 @@ func generate(seed uint64, random int) map[string][]byte {
 		"stored.json":       lines(storedPods(source(6), random)),
 		"certificates.json": lines(certificates(source(7), random)),
 		"rewrites.json":     lines(rewrites(source(8), random)),
+		"documents.json":    lines(documents(source(9), random)),
 	}
 }
 

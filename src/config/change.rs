@@ -87,7 +87,7 @@ mod tests {
             "{lookup: {budget: 3s}, registries: {hosts: {a.b: {plainHttp: true}}}, network: {allow: [10.0.0.0/8]}}",
         );
         let new = config(
-            "{mode: observe, lookup: {budget: 5s}, credentials: {directory: /u:p@w}, network: {allow: [10.0.0.0/8, ::1/128]}}",
+            "{mode: observe, lookup: {budget: 5s}, credentials: {directory: /u:p@w}, network: {allow: [10.0.0.0/8, '::1/128']}}",
         );
         assert_eq!(
             new.changes(&old),

@@ -186,7 +186,7 @@ log: []
 
 #[test]
 fn an_item_of_a_list_is_kept_once() {
-    let config = Config::parse("{network: {deny: [10.0.0.1, 10.0.0.1/32, ::1, 10.0.0.1]}}").unwrap();
+    let config = Config::parse("{network: {deny: [10.0.0.1, 10.0.0.1/32, '::1', 10.0.0.1]}}").unwrap();
     assert_eq!(config.network.deny, ["10.0.0.1/32".parse().unwrap(), "::1/128".parse().unwrap()]);
 }
 

@@ -51,14 +51,18 @@ pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
 /// Splits a file at lines that begin with `---`, as kubectl does. Each chunk comes with the number of lines before it.
 fn chunks(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let mut chunks = Vec::new();
-    let (mut begin, mut before, mut offset) = (0, 0, 0);
+    let mut begin = 0;
+    let mut before = 0;
+    let mut offset = 0;
     for (place, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
         if let Some(rest) = line.strip_prefix(b"---")
             && rest.first().is_none_or(u8::is_ascii_whitespace)
         {
             chunks.push((before, &bytes[begin..offset]));
-            // The rest of the line behind the dashes belongs to the document.
-            (begin, before) = (offset + 3, place);
+            // What is behind the dashes on their line belongs to the document.
+            let is_bare = rest.trim_ascii().is_empty();
+            begin = if is_bare { offset + line.len() } else { offset };
+            before = if is_bare { place + 1 } else { place };
         }
         offset += line.len();
     }

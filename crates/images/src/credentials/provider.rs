@@ -70,10 +70,9 @@ struct Variable {
 /// Parses a file, and leaves out providers that need the token of a Pod. A fault quotes no value, as those of `env` may
 /// be secret. `names` are those of other files' providers.
 pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<Provider>, String> {
-    let documents = yaml::read(text, Dialect::Kubernetes);
-    let documents = documents.map_err(|error| format!("line {}: not YAML", error.line))?;
-    // Kubelet reads no other document.
-    let document = documents.first().ok_or("is empty")?;
+    let document = yaml::read_first(text, Dialect::Kubernetes);
+    let document = document.map_err(|error| format!("line {}: not YAML", error.line))?;
+    let document = &document.ok_or("is empty")?;
     let Config { api_version, kind, providers: given } = decode(document)?;
     if kind != "CredentialProviderConfig" || !API_VERSIONS.contains(&api_version.as_str()) {
         return Err(format!(

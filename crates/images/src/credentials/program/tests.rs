@@ -8,7 +8,10 @@ kind: CredentialProviderConfig
 providers:
   - name: plugin
     apiVersion: credentialprovider.kubelet.k8s.io/v1
-    matchImages: ['*.example.com', 'a.b:5000/team']
+    matchImages: [
+      '*.example.com',
+      'a.b:5000/team'#of a team
+    ]
     defaultCacheDuration: 1h
     args: [first, second arg]
     env:
@@ -153,12 +156,13 @@ fn reads_what_kubelet_reads_of_a_configuration() {
     ] {
         assert_eq!(providers(&dir, &config)[0].env, [("CANARY".to_owned(), String::new())], "{config}");
     }
-    for config in [format!("{CONFIG}---\n"), format!("---{CONFIG}---\nother: document\n")] {
+    let broken_end = format!("{CONFIG}---\nother: [document\n");
+    for config in [format!("{CONFIG}---\n"), format!("---{CONFIG}---\nother: document\n"), broken_end] {
         assert_eq!(providers(&dir, &config).len(), 1, "{config}");
     }
     let twice = format!("{CONFIG}    args: []\n");
     let fault = read(&twice, dir.root(), &[]).unwrap_err();
-    assert_eq!(fault, "line 12: duplicate field `args`");
+    assert_eq!(fault, "line 15: duplicate field `args`");
 }
 
 #[tokio::test]

@@ -1,0 +1,151 @@
+//! Events of YAML, by the scanner that go-yaml has as well: libyaml's. It heeds no indentation inside of flow collections and
+//! quoted texts, and takes tabs as white space, where the specification does not.
+//!
+//! Three forms that go-yaml reads are refused: a plain text in a flow collection that ends in a colon (`[a:, b]`), a tag
+//! with a bracket or a comma right behind it (`[!!str, b]`), and the escape `\'` in a double-quoted text.
+
+use std::io::{BufReader, Chain, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use libyaml_safer::{Encoding, EventData, Parser, ScalarStyle};
+
+/// Bytes that are decoded at once, into four bytes for each character.
+const DECODED: usize = 16 << 10;
+
+/// A byte order mark, which go-yaml passes over in front of a text.
+const MARK: char = '\u{feff}';
+
+/// Characters that end a line.
+const BREAKS: [char; 5] = ['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
+
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub struct Fault {
+    /// Counted from 1.
+    pub line: usize,
+    pub message: String,
+}
+
+impl Fault {
+    /// Returns the fault of a text that begins behind so many lines of the file.
+    pub(super) fn behind(self, lines: usize) -> Self {
+        Self { line: self.line + lines, ..self }
+    }
+}
+
+pub(super) enum Event {
+    /// A document begins.
+    Document,
+    Scalar(Scalar),
+    List {
+        anchor: Option<String>,
+    },
+    Map {
+        anchor: Option<String>,
+    },
+    /// The list or mapping that began last ends.
+    End,
+    Alias(String),
+}
+
+pub(super) struct Scalar {
+    pub text: String,
+    /// Neither quoted nor a block.
+    pub is_plain: bool,
+    /// In full: `tag:yaml.org,2002:str` for `!!str`.
+    pub tag: Option<String>,
+    pub anchor: Option<String>,
+}
+
+pub(super) struct Events<'t> {
+    text: &'t str,
+    parser: Parser<BufReader<Chain<&'t [u8], &'t [u8]>>>,
+    has_ended: bool,
+}
+
+impl<'t> Events<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        let text = text.strip_prefix(MARK).unwrap_or(text);
+        // A last line of spaces is no line of a block scalar.
+        let text = match text.trim_end_matches(' ') {
+            complete if complete.ends_with(BREAKS) => complete,
+            _ => text,
+        };
+        // The parser panics at a block scalar or an escape that the end of the text cuts off.
+        let last_break: &[u8] = if text.ends_with(BREAKS) { b"" } else { b"\n" };
+        let mut parser = Parser::new();
+        parser.set_encoding(Encoding::Utf8);
+        parser.set_input(BufReader::with_capacity(DECODED, text.as_bytes().chain(last_break)));
+        Self { text, parser, has_ended: false }
+    }
+
+    /// Returns the next event with its line, counted from 1; nothing at the end of the text.
+    pub(super) fn next(&mut self) -> Result<Option<(usize, Event)>, Fault> {
+        while !self.has_ended {
+            let event = self.parse()?;
+            let line = number(event.start_mark.line) + 1;
+            let read = match event.data {
+                EventData::StreamStart { .. } | EventData::DocumentEnd { .. } => continue,
+                EventData::StreamEnd => {
+                    self.has_ended = true;
+                    continue;
+                }
+                EventData::DocumentStart { .. } => Event::Document,
+                EventData::Alias { anchor } => Event::Alias(anchor),
+                EventData::SequenceStart { anchor, .. } => Event::List { anchor },
+                EventData::MappingStart { anchor, .. } => Event::Map { anchor },
+                EventData::SequenceEnd | EventData::MappingEnd => Event::End,
+                EventData::Scalar { anchor, tag, mut value, style, .. } => {
+                    let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+                    let has_added_break = number(event.end_mark.index) > self.text.len();
+                    if is_block && has_added_break && value.ends_with('\n') {
+                        value.pop();
+                    }
+                    Event::Scalar(Scalar { text: value, is_plain: style == ScalarStyle::Plain, tag, anchor })
+                }
+            };
+            return Ok(Some((line, read)));
+        }
+        Ok(None)
+    }
+
+    fn parse(&mut self) -> Result<libyaml_safer::Event, Fault> {
+        // The parser panics at a tag with a comma right behind it in a flow collection (0.3.0, `scan_tag`).
+        match catch_unwind(AssertUnwindSafe(|| self.parser.parse())) {
+            Ok(Ok(event)) => Ok(event),
+            Ok(Err(error)) => Err(self.fault(&error)),
+            Err(_) => {
+                self.has_ended = true;
+                let line = self.text.matches('\n').count() + 1;
+                Err(Fault { line, message: "not YAML: a tag (!) with a comma right behind it".to_owned() })
+            }
+        }
+    }
+
+    fn fault(&self, error: &libyaml_safer::Error) -> Fault {
+        let problem = error.problem();
+        let Some(mark) = error.problem_mark() else {
+            // Only characters that no YAML may have are faults without a place.
+            let before = self.text.split(is_forbidden).next().unwrap_or_default();
+            return Fault { line: before.matches('\n').count() + 1, message: format!("not YAML: {problem}") };
+        };
+        let column = mark.column + 1;
+        let mut message = format!("not YAML: {problem} at column {column}");
+        if self.text.get(number(mark.index)..).is_some_and(|rest| rest.starts_with(':')) {
+            message += " (in brackets, quote what begins or ends with a colon)";
+        }
+        if let (Some(context), Some(begin)) = (error.context(), error.context_mark()) {
+            message += &format!(", {context} (line {})", begin.line + 1);
+        }
+        Fault { line: number(mark.line) + 1, message }
+    }
+}
+
+/// Returns whether YAML 1.1 forbids a character.
+fn is_forbidden(c: char) -> bool {
+    c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}') || matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
+fn number(place: u64) -> usize {
+    usize::try_from(place).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,79 @@
+//! Tree of a document, with the line of every key and value.
+
+use serde_json::{Number, Value};
+
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Counted from 1.
+    pub line: usize,
+    pub data: Data,
+}
+
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// Counted from 1.
+    pub line: usize,
+    pub text: String,
+}
+
+#[derive(Clone, Debug)]
+pub enum Data {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(Key, Node)>),
+}
+
+impl Node {
+    /// Returns the value, without lines.
+    pub fn value(&self) -> Value {
+        match &self.data {
+            Data::Null => Value::Null,
+            Data::Bool(flag) => Value::Bool(*flag),
+            Data::Number(number) => Value::Number(number.clone()),
+            Data::Text(text) => Value::String(text.clone()),
+            Data::List(items) => Value::Array(items.iter().map(Self::value).collect()),
+            Data::Map(members) => {
+                members.iter().map(|(key, member)| (key.text.clone(), member.value())).collect()
+            }
+        }
+    }
+
+    /// Returns the member of this name, unless it is null.
+    pub fn get(&self, name: &str) -> Option<&Self> {
+        let Data::Map(members) = &self.data else { return None };
+        let (_, member) = members.iter().rev().find(|(key, _)| key.text == name)?;
+        (!matches!(member.data, Data::Null)).then_some(member)
+    }
+
+    pub fn at(&self, path: &[&str]) -> Option<&Self> {
+        path.iter().try_fold(self, |node, name| node.get(name))
+    }
+
+    /// Returns the text of a member; empty if there is none.
+    pub fn text(&self, name: &str) -> &str {
+        match self.get(name).map(|member| &member.data) {
+            Some(Data::Text(text)) => text,
+            _ => "",
+        }
+    }
+
+    /// Returns the bytes that a copy takes, and a lower bound of its levels.
+    pub(super) fn measure(&self) -> (usize, usize) {
+        let (text, parts): (usize, Vec<&Self>) = match &self.data {
+            Data::Null | Data::Bool(_) | Data::Number(_) => (0, Vec::new()),
+            Data::Text(text) => (text.len(), Vec::new()),
+            Data::List(items) => (0, items.iter().collect()),
+            Data::Map(members) => {
+                let keys = members.iter().map(|(key, _)| key.text.len());
+                (keys.sum(), members.iter().map(|(_, member)| member).collect())
+            }
+        };
+        let parts = parts.into_iter().map(Self::measure);
+        parts.fold((size_of::<Self>() + text, 1), |(all, deepest), (bytes, depth)| {
+            (all + bytes, deepest.max(depth + 1))
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! Meaning of scalars.
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+use serde_json::Number;
+
+use super::node::Data;
+
+/// Prefix of the tags that YAML itself defines, `!!` for short.
+const CORE: &str = "tag:yaml.org,2002:";
+
+/// Base64 as Go decodes it: whatever the bits are that no byte takes.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+
+/// Largest whole number up to which Go writes a float without an exponent.
+const WHOLE: f64 = 1e21;
+
+/// Returns a scalar of [`super::Dialect::Text`]: a plain null, or text.
+pub(super) fn as_written(text: String, is_plain: bool) -> Data {
+    if is_plain && is_null(&text) { Data::Null } else { Data::Text(text) }
+}
+
+/// Interprets a scalar as sigs.k8s.io/yaml does (`resolve` of go-yaml v2): by its tag, or by YAML 1.1 if it is plain.
+pub(super) fn resolve(text: String, is_plain: bool, tag: Option<&str>) -> Result<Data, &'static str> {
+    let wanted = match tag {
+        None if is_plain => None,
+        None => return Ok(Data::Text(text)),
+        Some(tag) => match tag.strip_prefix(CORE) {
+            Some("binary") => return binary(&text),
+            Some(kind @ ("bool" | "int" | "float" | "null")) => Some(kind),
+            // Whatever another tag means, Go reads text.
+            _ => return Ok(Data::Text(text)),
+        },
+    };
+    let data = by_form(text)?;
+    let is_wanted = match wanted {
+        None => true,
+        Some("bool") => matches!(data, Data::Bool(_)),
+        Some("null") => matches!(data, Data::Null),
+        Some("float") => matches!(data, Data::Number(_)),
+        _ => matches!(&data, Data::Number(number) if !number.is_f64()),
+    };
+    if is_wanted { Ok(data) } else { Err("a value that its tag does not allow") }
+}
+
+/// Interprets a plain scalar by YAML 1.1, without its base 60.
+fn by_form(text: String) -> Result<Data, &'static str> {
+    match &*text {
+        _ if is_null(&text) => Ok(Data::Null),
+        "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => {
+            Ok(Data::Bool(true))
+        }
+        "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => {
+            Ok(Data::Bool(false))
+        }
+        _ if is_beyond_json(&text) => Err("a number that JSON does not have"),
+        _ => Ok(number(&text).map_or_else(|| Data::Text(text), Data::Number)),
+    }
+}
+
+fn is_null(text: &str) -> bool {
+    matches!(text, "" | "~" | "null" | "Null" | "NULL")
+}
+
+/// Returns whether a text is an infinity or no number at all, at which Go's encoding of JSON fails.
+fn is_beyond_json(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN")
+}
+
+/// Decodes base64 as Go does, which passes over line ends.
+fn binary(text: &str) -> Result<Data, &'static str> {
+    let bytes = BASE64.decode(text.replace(['\r', '\n'], ""));
+    let bytes = bytes.map_err(|_invalid| "!!binary that is not base64")?;
+    Ok(Data::Text(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn number(text: &str) -> Option<Number> {
+    let sign = if text.starts_with('-') { "-" } else { "" };
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') || digits.starts_with("._") {
+        return None;
+    }
+    let digits = digits.replace('_', "");
+    let (whole, radix) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&digits[2..], 16),
+        [b'0', b'o' | b'O', ..] => (&digits[2..], 8),
+        [b'0', b'b' | b'B', ..] => (&digits[2..], 2),
+        [b'0', _, ..] => (&digits[1..], 8),
+        _ => (&*digits, 10),
+    };
+    if whole.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        if let Ok(number) = i64::from_str_radix(&format!("{sign}{whole}"), radix) {
+            return Some(number.into());
+        }
+        if text.starts_with(|c: char| c.is_ascii_digit())
+            && let Ok(number) = u64::from_str_radix(whole, radix)
+        {
+            return Some(number.into());
+        }
+    }
+    let float: f64 = format!("{sign}{digits}").parse().ok()?;
+    if float.fract() == 0.0 && float.abs() < WHOLE && !(float == 0.0 && float.is_sign_negative()) {
+        // Go writes it without a fraction, so what reads it next sees a whole number.
+        return format!("{float:.0}").parse().ok();
+    }
+    Number::from_f64(float)
+}

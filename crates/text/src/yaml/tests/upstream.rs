@@ -1,0 +1,47 @@
+//! What sigs.k8s.io/yaml, which `kubectl` and kubelet read with, makes of the same documents.
+
+use ::upstream::assert_agreement;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::yaml::{self, Dialect, Fault};
+
+#[derive(Deserialize)]
+struct Document {
+    text: String,
+    json: Option<String>,
+}
+
+/// Returns whether the fault is one of the forms of which [`yaml::events`] says that they are refused, or a key `[]`,
+/// which upstream takes for the document.
+fn is_known(fault: &Fault) -> bool {
+    ["found unexpected ':'", "tag", "unknown escape", "a key that is a list"]
+        .iter()
+        .any(|part| fault.message.contains(part))
+}
+
+#[test]
+fn documents_are_read_as_upstream_reads_them() {
+    let cases = ::upstream::cases("documents").into_iter();
+    let answers = cases.filter_map(|Document { text, json }| {
+        // Upstream keeps the spaces of a last line without an end, if they are more than the indentation of a block.
+        let last_line = text.rsplit(['\n', '\r']).next()?;
+        if !last_line.is_empty() && last_line.trim_matches(' ').is_empty() {
+            return None;
+        }
+        let ours = match yaml::read_first(&text, Dialect::Kubernetes) {
+            Err(fault) if json.is_some() && is_known(&fault) => return None,
+            // Upstream may meet a fault behind the document before it looks at what it has read.
+            Ok(_) if json.is_none() && yaml::read(&text, Dialect::Kubernetes).is_err() => None,
+            Ok(node) => Some(node.map_or(Value::Null, |node| node.value())),
+            Err(_) => None,
+        };
+        // libyaml has become more lenient: `?` within a plain text, and the escape `\/`.
+        if json.is_none() && (text.contains('?') || text.contains("\\/")) {
+            return None;
+        }
+        let theirs = json.map(|json| serde_json::from_str(&json).unwrap());
+        Some((format!("{text:?}"), ours, theirs))
+    });
+    assert_agreement(answers);
+}
