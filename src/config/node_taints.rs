@@ -9,13 +9,14 @@ use tolerarch_kubernetes::discovery::is_reserved_taint;
 
 impl Slot for Vec<NodeTaint> {
     fn shape(&mut self) -> Shape<'_> {
-        let is_same = |one: &NodeTaint, other: &NodeTaint| {
-            one.selector == other.selector && one.taint.is_at_the_place_of(&other.taint)
+        // A node can have only one taint of a key and an effect.
+        let place = |NodeTaint { selector, taint }: &NodeTaint| {
+            (selector.clone(), taint.key.clone(), taint.effect.clone())
         };
         let fault = |NodeTaint { taint: Taint { key, effect, .. }, .. }: &_| {
             (true, format!("two entries set the taint {key}:{effect} on the same nodes"))
         };
-        let faults: Vec<_> = repeated(self, is_same).map(fault).collect();
+        let faults: Vec<_> = repeated(self, place).into_iter().map(fault).collect();
         Shape::list(self).faulty(faults)
     }
 }

@@ -36,12 +36,11 @@ impl Slot for PlacementRules {
 
 fn faults(rules: &PlacementRules) -> Vec<(bool, String)> {
     let none = "the cluster has no platforms; write for example [linux/amd64, linux/arm64]".to_owned();
-    let is_same =
-        |one: &Preference, other: &Preference| one.platform.architectures() == other.platform.architectures();
     let fault = |Preference { platform, .. }: &Preference| {
         (true, format!("{platform} is preferred twice: nodes are told apart by their architecture"))
     };
-    let repeated = repeated(&rules.prefer, is_same).map(fault);
+    let repeated = repeated(&rules.prefer, |preference| preference.platform.architectures());
+    let repeated = repeated.into_iter().map(fault);
     repeated.chain([(rules.platforms.is_empty(), none)]).collect()
 }
 

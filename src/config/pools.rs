@@ -8,9 +8,8 @@ use tolerarch_core::policy::{Pool, PoolPreference};
 
 impl Slot for Vec<Pool> {
     fn shape(&mut self) -> Shape<'_> {
-        let is_same = |one: &Pool, other: &Pool| one.name == other.name && !one.name.is_empty();
-        let fault = |pool: &Pool| (true, format!("two pools are named {:?}", pool.name));
-        let repeated: Vec<_> = repeated(self, is_same).map(fault).collect();
+        let fault = |pool: &Pool| (!pool.name.is_empty(), format!("two pools are named {:?}", pool.name));
+        let repeated: Vec<_> = repeated(self, |pool| pool.name.clone()).into_iter().map(fault).collect();
         let none = (self.is_empty(), "there has to be a pool");
         Shape::list(self).faulty([none]).faulty(repeated)
     }

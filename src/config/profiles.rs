@@ -1,6 +1,6 @@
 //! Profiles: settings for the reviews that arrive at `/mutate/<name>`, over those of the top level.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Config;
 use super::reader::{Reader, nearest, quoted};
@@ -59,17 +59,21 @@ impl Profile {
 /// Reads the profiles again, over the top level, whose settings are complete once environment and flags are applied.
 pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut Reader) {
     let top = Profile::of(config);
+    let known: BTreeSet<&str> = top.pools.iter().map(String::as_str).collect();
+    // A profile that names its pools takes no copy of all others.
+    let without_pools = Profile { pools: Vec::new(), ..top.clone() };
     for (name, own) in &mut config.profiles {
-        *own = top.clone();
+        let path = format!("profiles[{name:?}].pools");
+        let place = reader.places.get(&path).cloned();
+        *own = if place.is_some() { without_pools.clone() } else { top.clone() };
         if let Some(node) = document.and_then(|document| document.at(&["profiles", name])) {
             // The first reading has reported the faults of the profile.
             Reader::default().fill(node, own.shape());
         }
-        let path = format!("profiles[{name:?}].pools");
-        let Some(place) = reader.places.get(&path).cloned() else { continue };
+        let Some(place) = place else { continue };
         own.opens_discovered = false;
         // With discovery, a pool that is not configured may be in the cluster.
-        let is_unknown = |pool: &&String| !top.opens_discovered && !top.pools.contains(*pool);
+        let is_unknown = |pool: &&String| !top.opens_discovered && !known.contains(pool.as_str());
         for unknown in own.pools.iter().filter(is_unknown) {
             let hint = nearest(unknown, top.pools.iter().map(String::as_str));
             reader.fault_at(&path, place.clone(), format!("there is no pool {}; {hint}", quoted(unknown)));

@@ -1,6 +1,6 @@
 //! Reads YAML, environment and flags into values, with places of faults and values. Knows no key of the configuration.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use super::shape::{Content, Names, Shape, Value, join};
@@ -177,21 +177,29 @@ impl Reader {
 
     /// Collects the faults of sections and lists as a whole, once all is read; none of a section with a wrong part.
     pub(super) fn whole(&mut self, shape: Shape<'_>) {
+        let mut faulty: BTreeSet<String> = self.faults.iter().map(|fault| fault.path.clone()).collect();
         shape.walk("", &mut |path, Shape { content, faults, warnings, .. }| {
             let is_list = matches!(content, Content::Entries(None, _));
-            let spoilt = self.faults.iter().any(|fault| is_within(&fault.path, path));
-            if let Some(place) = self.places.get(path).filter(|_| is_list || !spoilt) {
-                let of = |message| FieldError { path: path.to_owned(), place: place.clone(), message };
-                self.faults.extend(faults.drain(..).map(of));
-                self.warnings.extend(warnings.drain(..).map(of));
+            let Some(place) = self.places.get(path) else { return };
+            if !is_list && has_within(&faulty, path) {
+                return;
             }
+            if !faults.is_empty() {
+                faulty.insert(path.to_owned());
+            }
+            let of = |message| FieldError { path: path.to_owned(), place: place.clone(), message };
+            self.faults.extend(faults.drain(..).map(of));
+            self.warnings.extend(warnings.drain(..).map(of));
         });
     }
 }
 
-/// Returns the nearest of the known names, if one is near, else all of them.
+/// Most names that are compared with a wrong one: there may be thousands of both.
+const COMPARED: usize = 100;
+
+/// Returns the nearest of the known names, if one is near, else all of them; of more than a hundred the first hundred.
 pub(super) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
-    let known: Vec<&str> = known.collect();
+    let known: Vec<&str> = known.take(COMPARED).collect();
     let nearest = known.iter().map(|known| (strsim::damerau_levenshtein(known, name), *known)).min();
     match nearest {
         Some((distance, known)) if distance * 2 <= known.len() => format!("did you mean {known}?"),
@@ -214,9 +222,13 @@ fn step(key: &str) -> String {
     if plain { key.to_owned() } else { format!("[{}]", quoted(key)) }
 }
 
-/// Returns whether a path is the other one or below it.
-fn is_within(path: &str, other: &str) -> bool {
-    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+/// Returns whether a path, or one below it, is among these.
+fn has_within(paths: &BTreeSet<String>, path: &str) -> bool {
+    let has_below = |mark: char| {
+        let prefix = format!("{path}{mark}");
+        paths.range(prefix.clone()..).next().is_some_and(|first| first.starts_with(&prefix))
+    };
+    paths.contains(path) || has_below('.') || has_below('[')
 }
 
 fn place(node: &Node) -> Location {

@@ -2,7 +2,7 @@
 //! reading, JSON schema, names of variables and printing follow from that.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
@@ -186,10 +186,10 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// Returns the items that are the same as one before them.
-pub(super) fn repeated<T>(items: &[T], is_same: impl Fn(&T, &T) -> bool) -> impl Iterator<Item = &T> {
-    let is_repeated = move |(at, item): &(usize, &T)| items[..*at].iter().any(|before| is_same(before, item));
-    items.iter().enumerate().filter(is_repeated).map(|(_, item)| item)
+/// Returns the items whose key is that of an item before them.
+pub(super) fn repeated<T, K: Ord>(items: &[T], key: impl Fn(&T) -> K) -> Vec<&T> {
+    let mut known = BTreeSet::new();
+    items.iter().filter(|item| !known.insert(key(item))).collect()
 }
 
 fn holding<T: Into<String>>(all: impl IntoIterator<Item = (bool, T)>) -> impl Iterator<Item = String> {

@@ -384,3 +384,27 @@ fn a_url_of_sentinels_is_refused_with_the_way_round() {
     assert!(fault.contains("cache.shared.url"), "{fault}");
     assert!(fault.contains("name the primary itself, or a Service that leads to it"), "{fault}");
 }
+
+/// Each section is looked at once, however many there are.
+#[test]
+fn thousands_of_faulty_sections_are_reported_once_each() {
+    const MANY: usize = 3000;
+    let empty = faults(&format!("pools:\n{}", "  - {}\n".repeat(MANY)));
+    assert_eq!(empty.len(), 3 * MANY);
+    let pool = |name: usize| {
+        format!(
+            "  - {{name: p{name}, platforms: [linux/amd64], tolerations: [{{key: k, operator: Exists}}]}}\n"
+        )
+    };
+    let same: String = (0..MANY).map(|_| pool(0)).collect();
+    assert_eq!(faults(&format!("pools:\n{same}")).len(), MANY - 1);
+    let pools: String = (0..MANY).map(pool).collect();
+    let profiles: String = (0..MANY).map(|at| format!("  f{at}: {{pools: [other-{at}, p{at}]}}\n")).collect();
+    let unknown = faults(&format!("pools:\n{pools}profiles:\n{profiles}"));
+    assert_eq!(unknown.len(), MANY);
+    assert!(
+        unknown.iter().all(|fault| fault.contains("there is no pool") && fault.len() < 1000),
+        "{}",
+        unknown[0]
+    );
+}

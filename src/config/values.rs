@@ -1,10 +1,11 @@
 //! Scalars of the configuration and lists of them: accepted texts, and the written form.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
 use clap::ValueEnum;
 use ipnet::IpNet;
@@ -139,8 +140,17 @@ pub(super) fn pattern(pattern: &str) -> Json {
     json!({"type": "string", "pattern": pattern})
 }
 
-pub(super) fn matches(pattern: &str, text: &str) -> bool {
-    Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text))
+/// Returns whether a text has a form, one of the few that the program itself has.
+pub(super) fn matches(form: &'static str, text: &str) -> bool {
+    static COMPILED: Mutex<BTreeMap<&str, Regex>> = Mutex::new(BTreeMap::new());
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = compiled.get(form) {
+        return known.is_match(text);
+    }
+    let Ok(new) = Regex::new(form) else { return false };
+    let is_match = new.is_match(text);
+    compiled.insert(form, new);
+    is_match
 }
 
 /// Returns the kind of numbers within bounds; one that is not set lies outside of the bounds, and is not written.
