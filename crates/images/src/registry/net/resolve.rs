@@ -3,21 +3,23 @@
 //! `/etc/resolv.conf`, and `/etc/hosts`, read with each configuration. A silent name server delays nothing: all are
 //! asked at once, as musl does, for both families, and one family's addresses are used while the other's are awaited.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+mod system;
+
+use std::net::IpAddr;
+use std::{fs, io};
 
 use futures_util::future::{BoxFuture, FutureExt, select_ok};
 use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
 use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
+use hickory_resolver::config::{ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RecordType};
-use hickory_resolver::system_conf::read_system_conf;
 use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 
-/// Maximal number of name servers: as many as the C library takes (`MAXNS`).
-const NAME_SERVERS: usize = 3;
+const CONFIGURATION: &str = "/etc/resolv.conf";
+/// File with the name of this host.
+const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 /// Maximal number of requests to one name server under way. Each lookup has two, and there are never as many lookups.
 const NAME_REQUESTS: usize = 4096;
 /// Maximal time to resolve a name, so that time is left to connect (`CONNECT_TIME`); and to wait for one family when
@@ -36,13 +38,14 @@ pub(crate) struct NameResolver {
 type Query = BoxFuture<'static, Result<Vec<IpAddr>, NetError>>;
 
 impl NameResolver {
-    /// Makes a resolver by the system's settings; without name servers there, with one on this host, as the C library.
+    /// Makes a resolver by the system's settings; without name servers there, with one on this host, as Go does.
     pub(crate) fn of_system() -> Result<Self, NetError> {
-        let (config, options) = read_system_conf().unwrap_or_else(|error| {
-            tracing::warn!(%error, "/etc/resolv.conf cannot be used; names are asked of 127.0.0.1");
-            let local = NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into());
-            (ResolverConfig::from_parts(None, Vec::new(), vec![local]), ResolverOpts::default())
+        let text = fs::read(CONFIGURATION).unwrap_or_else(|error| {
+            tracing::warn!(%error, "{CONFIGURATION} cannot be read; names are asked of this host");
+            Vec::new()
         });
+        let host_name = fs::read_to_string(HOST_NAME).unwrap_or_default();
+        let (config, options) = system::read(&String::from_utf8_lossy(&text), &host_name);
         Self::new(config, options)
     }
 
@@ -56,14 +59,8 @@ impl NameResolver {
             let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
             builder.with_options(options.clone()).build()
         };
-        let servers = config.name_servers.into_iter().take(NAME_SERVERS).map(resolver);
-        // The host's own domain counts only without a search list.
-        let domain = config.domain.filter(|_| config.search.is_empty());
-        Ok(Self {
-            servers: servers.collect::<Result<_, _>>()?,
-            search: config.search.into_iter().chain(domain).collect(),
-            ndots: options.ndots,
-        })
+        let servers = config.name_servers.into_iter().map(resolver);
+        Ok(Self { servers: servers.collect::<Result<_, _>>()?, search: config.search, ndots: options.ndots })
     }
 
     /// Resolves a host, which may be an address itself: first the addresses that are known soon, both families in turn,

@@ -3,6 +3,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
+use hickory_resolver::config::NameServerConfig;
 use hickory_resolver::proto::op::{Message, ResponseCode};
 use hickory_resolver::proto::rr::{RData, Record};
 use tokio::net::UdpSocket;
