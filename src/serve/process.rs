@@ -5,7 +5,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::time::{Duration, timeout};
 
@@ -35,6 +36,8 @@ const LIMITS: Limits = Limits { connections: 256, per_peer: 64, spared: Duration
 const FIRST_TIME: Duration = Duration::from_secs(5);
 const IDLE_TIME: Duration = Duration::from_secs(15);
 const FINISH_TIME: Duration = Duration::from_secs(1);
+/// Maximal number of connections that wait to be accepted: as many as Linux allows by default (`net.core.somaxconn`).
+const BACKLOG: u32 = 4096;
 
 pub(super) struct Process {
     pub(super) admin: TcpListener,
@@ -163,12 +166,47 @@ pub(super) fn address(tcp: &TcpListener) -> String {
     tcp.local_addr().map_or_else(|_| String::new(), |address| address.to_string())
 }
 
+/// Binds a port of the configuration. `[::]` means IPv4 as well: by every address of a machine without IPv6, and elsewhere
+/// whatever `net.ipv6.bindv6only` says, as for servers in Go (`favoriteAddrFamily`).
 pub(super) async fn listen(key: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
-    let mut bound = TcpListener::bind(address).await;
-    let has_failed = bound.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AddrInUse);
-    // Where the machine has no IPv6, `[::]` means every IPv4 address.
-    if has_failed && address.is_ipv6() && address.ip().is_unspecified() {
+    if !address.is_ipv6() || !address.ip().is_unspecified() {
+        let bound = TcpListener::bind(address).await;
+        return bound.map_err(|cause| ServeError::Listen { key, address, cause });
+    }
+    let mut bound = listen_on_both_families(address);
+    if bound.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AddrInUse) {
         bound = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
     }
     bound.map_err(|cause| ServeError::Listen { key, address, cause })
+}
+
+fn listen_on_both_families(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = TcpSocket::new_v6()?;
+    SockRef::from(&socket).set_only_v6(false)?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_default_address_takes_both_families() {
+        let bound = listen("server.listen", (Ipv6Addr::UNSPECIFIED, 0).into()).await.unwrap();
+        let address = bound.local_addr().unwrap();
+        // A machine without IPv6 has no such option.
+        if address.is_ipv6() {
+            assert!(!SockRef::from(&bound).only_v6().unwrap());
+        }
+        tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, address.port())).await.unwrap();
+        let taken =
+            listen("server.listen", (Ipv6Addr::UNSPECIFIED, address.port()).into()).await.unwrap_err();
+        assert!(
+            matches!(taken, ServeError::Listen { cause, .. } if cause.kind() == io::ErrorKind::AddrInUse)
+        );
+    }
 }
