@@ -1,5 +1,6 @@
 //! Bounds and speed for untrusted JSON, which serde lacks.
 
+pub mod go;
 mod reader;
 mod source;
 mod unread;

@@ -1,0 +1,345 @@
+//! JSON as Go's encoding/json reads it, for documents that programs in Go read on nodes: names of members count in any
+//! case, a repeated member is read over the earlier one, `null` changes nothing, and text that is no Unicode is replaced.
+//!
+//! serde's structs have neither; and where two readers take different members of one document, one of them is deceived.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor,
+};
+use serde_json::value::RawValue;
+
+/// Maximal bytes of a member's name; longer ones are nobody's.
+const NAME: usize = 32;
+
+/// A struct as Go reads it. No two members may have names that differ in case only.
+pub trait GoStruct: Default {
+    /// Reads the value of a member over what is there. The name is in lower case, and empty if it is too long.
+    fn read_member<'de, A: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        value: GoValue<'_, A>,
+    ) -> Result<(), A::Error>;
+}
+
+/// The value of a member, which has to be read by one of these methods, or skipped.
+pub struct GoValue<'a, A>(&'a mut A);
+
+impl<A> GoValue<'_, A> {
+    /// Reads a text, a number or the like; `null` leaves what is there.
+    pub fn read<'de, T>(self, into: &mut T) -> Result<(), A::Error>
+    where
+        A: MapAccess<'de>,
+        T: Deserialize<'de>,
+    {
+        if let Some(value) = self.0.next_value()? {
+            *into = value;
+        }
+        Ok(())
+    }
+
+    /// Reads a value that Go has a pointer or a list for, which `null` takes away.
+    pub fn replace<'de, T>(self, into: &mut Option<T>) -> Result<(), A::Error>
+    where
+        A: MapAccess<'de>,
+        T: Deserialize<'de>,
+    {
+        *into = self.0.next_value()?;
+        Ok(())
+    }
+
+    /// Reads members of a struct over those that are there; `null` leaves them.
+    pub fn merge<'de, T>(self, into: &mut T) -> Result<(), A::Error>
+    where
+        A: MapAccess<'de>,
+        T: GoStruct,
+    {
+        self.0.next_value_seed(Over(into))
+    }
+
+    /// Reads members of a struct that Go has a pointer to: over those that are there; `null` takes it away.
+    pub fn merge_pointer<'de, T>(self, into: &mut Option<T>) -> Result<(), A::Error>
+    where
+        A: MapAccess<'de>,
+        T: GoStruct,
+    {
+        self.0.next_value_seed(OverPointer(into))
+    }
+
+    /// Adds the entries of a map, whose keys are exact, to those that are there; `null` takes all away.
+    pub fn extend<'de, T>(self, into: &mut BTreeMap<String, T>) -> Result<(), A::Error>
+    where
+        A: MapAccess<'de>,
+        T: Default + Deserialize<'de>,
+    {
+        extend(into, self.0.next_value()?);
+        Ok(())
+    }
+
+    /// Reads a text or the like that another reader passes over: a value of another type changes nothing.
+    pub fn read_if_valid<'de, T>(self, into: &mut T) -> Result<(), A::Error>
+    where
+        A: MapAccess<'de>,
+        T: DeserializeOwned,
+    {
+        let value = self.0.next_value::<Box<RawValue>>()?;
+        if let Ok(Some(value)) = serde_json::from_str(value.get()) {
+            *into = value;
+        }
+        Ok(())
+    }
+
+    /// Adds the entries of a map that another reader passes over: a value of another type changes nothing.
+    pub fn extend_if_valid<'de, T>(self, into: &mut BTreeMap<String, T>) -> Result<(), A::Error>
+    where
+        A: MapAccess<'de>,
+        T: Default + DeserializeOwned,
+    {
+        let value = self.0.next_value::<Box<RawValue>>()?;
+        if let Ok(map) = serde_json::from_str(value.get()) {
+            extend(into, map);
+        }
+        Ok(())
+    }
+
+    /// Reads a value only to refuse one of another type, as Go does for members that are not needed.
+    pub fn check<'de, T>(self) -> Result<(), A::Error>
+    where
+        A: MapAccess<'de>,
+        T: Deserialize<'de>,
+    {
+        self.0.next_value::<Option<T>>().map(drop)
+    }
+
+    pub fn skip<'de>(self) -> Result<(), A::Error>
+    where
+        A: MapAccess<'de>,
+    {
+        self.0.next_value::<IgnoredAny>().map(drop)
+    }
+}
+
+/// Reads a struct from a document without anything behind it, as `json.Unmarshal` does.
+pub fn read<T: GoStruct>(json: &[u8]) -> Result<T, serde_json::Error> {
+    let Go(value) = serde_json::from_str(&text(json))?;
+    Ok(value)
+}
+
+/// Reads a struct from the first value of a text, whatever follows, as `json.Decoder` does.
+pub fn read_first<T: GoStruct>(json: &[u8]) -> Result<T, serde_json::Error> {
+    let Go(value) = Go::deserialize(&mut serde_json::Deserializer::from_str(&text(json)))?;
+    Ok(value)
+}
+
+/// Reads a map, whose keys are exact, from a document; `null` is an empty one.
+pub fn read_map<T>(json: &[u8]) -> Result<BTreeMap<String, T>, serde_json::Error>
+where
+    T: Default + DeserializeOwned,
+{
+    let mut map = BTreeMap::new();
+    extend(&mut map, serde_json::from_str(&text(json))?);
+    Ok(map)
+}
+
+/// A map of which each value may be `null`, as may the map itself.
+type NullableMap<T> = Option<BTreeMap<String, Option<T>>>;
+
+fn extend<T: Default>(into: &mut BTreeMap<String, T>, map: NullableMap<T>) {
+    match map {
+        Some(more) => into.extend(more.into_iter().map(|(key, value)| (key, value.unwrap_or_default()))),
+        None => into.clear(),
+    }
+}
+
+/// A struct as a value: the default for `null`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Go<T>(pub T);
+
+impl<'de, T: GoStruct> Deserialize<'de> for Go<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut value = T::default();
+        Over(&mut value).deserialize(deserializer)?;
+        Ok(Self(value))
+    }
+}
+
+/// A text that is not kept.
+pub struct AnyText;
+
+impl<'de> Deserialize<'de> for AnyText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Texts;
+        impl Visitor<'_> for Texts {
+            type Value = AnyText;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+            fn visit_str<E: Error>(self, _: &str) -> Result<AnyText, E> {
+                Ok(AnyText)
+            }
+        }
+        deserializer.deserialize_str(Texts)
+    }
+}
+
+struct Over<'a, T>(&'a mut T);
+
+impl<'de, T: GoStruct> DeserializeSeed<'de> for Over<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T: GoStruct> Visitor<'de> for Over<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<Name>()? {
+            self.0.read_member(name.as_str(), GoValue(&mut members))?;
+        }
+        Ok(())
+    }
+}
+
+struct OverPointer<'a, T>(&'a mut Option<T>);
+
+impl<'de, T: GoStruct> DeserializeSeed<'de> for OverPointer<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T: GoStruct> Visitor<'de> for OverPointer<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        *self.0 = None;
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<(), A::Error> {
+        Over(self.0.get_or_insert_default()).visit_map(members)
+    }
+}
+
+/// Name of a member in lower case, folded as Go folds it (`bytes.EqualFold`), without an allocation for each.
+#[derive(Default)]
+struct Name {
+    bytes: [u8; NAME],
+    length: usize,
+}
+
+impl Name {
+    fn fold(name: &str) -> Self {
+        let mut folded = Self::default();
+        for letter in name.chars() {
+            // The two characters beyond ASCII whose other cases are in it.
+            let letter = match letter {
+                'ſ' => 's',
+                '\u{212a}' => 'k',
+                letter => letter.to_ascii_lowercase(),
+            };
+            let is_known = letter.is_ascii() && folded.length < NAME;
+            if !is_known {
+                return Self::default();
+            }
+            folded.bytes[folded.length] = letter as u8;
+            folded.length += 1;
+        }
+        folded
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Folded;
+        impl Visitor<'_> for Folded {
+            type Value = Name;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+            fn visit_str<E: Error>(self, name: &str) -> Result<Name, E> {
+                Ok(Name::fold(name))
+            }
+        }
+        deserializer.deserialize_str(Folded)
+    }
+}
+
+/// Returns a document as text, with U+FFFD for each byte that is no UTF-8, and for each escaped half of a character.
+pub fn text(json: &[u8]) -> Cow<'_, str> {
+    let has_halves = |text: &str| text.contains("\\ud") || text.contains("\\uD");
+    match std::str::from_utf8(json) {
+        Ok(text) if !has_halves(text) => Cow::Borrowed(text),
+        Ok(text) => Cow::Owned(without_halves(text.to_owned())),
+        Err(_) => {
+            let mut text = String::with_capacity(json.len());
+            for chunk in json.utf8_chunks() {
+                text.push_str(chunk.valid());
+                text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+            }
+            Cow::Owned(without_halves(text))
+        }
+    }
+}
+
+/// Writes the escape of U+FFFD in place of escaped surrogates that are no pair.
+fn without_halves(text: String) -> String {
+    const ESCAPE: usize = "\\ud800".len();
+    let mut bytes = text.into_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] != b'\\' {
+            at += 1;
+            continue;
+        }
+        let first = escaped(&bytes[at..]).unwrap_or_default();
+        let second = bytes.get(at + ESCAPE..).and_then(escaped).unwrap_or_default();
+        at += match (first, second) {
+            (0xd800..0xdc00, 0xdc00..0xe000) => 2 * ESCAPE,
+            (0xd800..0xe000, _) => {
+                bytes[at + 2..at + ESCAPE].copy_from_slice(b"fffd");
+                ESCAPE
+            }
+            _ => 2,
+        };
+    }
+    // What was replaced is ASCII, as is its replacement.
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// Returns the code unit of an escape `\u1234` at the begin of a text.
+fn escaped(text: &[u8]) -> Option<u32> {
+    let digits = text.strip_prefix(b"\\u")?.get(..4)?;
+    let mut unit = 0;
+    for digit in digits {
+        unit = unit << 4 | char::from(*digit).to_digit(16)?;
+    }
+    Some(unit)
+}
+
+#[cfg(test)]
+mod tests;
