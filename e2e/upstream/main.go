@@ -48,6 +48,7 @@ func generate(seed uint64, random int) map[string][]byte {
 		"certificates.json": lines(certificates(source(7), random)),
 		"rewrites.json":     lines(rewrites(source(8), random)),
 		"documents.json":    lines(documents(source(9), random)),
+		"yaml.json":         lines(yamlTexts(source(11), random)),
 	}
 }
 

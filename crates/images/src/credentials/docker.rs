@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
+use serde::de::MapAccess;
 use zeroize::Zeroizing;
 
 use super::candidate::CredentialCandidate;
 use super::credential::{Credential, Sensitive};
 use super::pattern::{DockerKeyring, keyring};
-use tolerarch_text::json::Object;
+use tolerarch_text::json::go::{self, Go, GoStruct, GoValue};
 
 /// Base64 as Go decodes it, with padding or without.
 pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -22,31 +21,58 @@ pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Docker's configuration. A member that is null counts as missing.
-#[derive(Default, Deserialize)]
-#[serde(default)]
+/// Docker's configuration.
+#[derive(Default)]
 pub(super) struct DockerConfig {
-    auths: Option<Entries>,
+    auths: Entries,
     /// Helper programs of single registries.
-    #[serde(rename = "credHelpers", deserialize_with = "lenient")]
     pub(super) helpers: BTreeMap<String, String>,
     /// Helper program of all other registries.
-    #[serde(rename = "credsStore", deserialize_with = "lenient")]
-    pub(super) store: Option<String>,
+    pub(super) store: String,
 }
 
-type Entries = BTreeMap<String, Option<Object<Entry>>>;
+type Entries = BTreeMap<String, Go<Entry>>;
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+impl GoStruct for DockerConfig {
+    fn read_member<'de, A: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        value: GoValue<'_, A>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "auths" => value.extend(&mut self.auths),
+            "credhelpers" => value.extend_if_valid(&mut self.helpers),
+            "credsstore" => value.read_if_valid(&mut self.store),
+            _ => value.skip(),
+        }
+    }
+}
+
+#[derive(Default)]
 struct Entry {
-    username: Option<String>,
-    password: Option<Sensitive>,
-    auth: Option<Sensitive>,
-    #[serde(rename = "identitytoken", deserialize_with = "lenient")]
-    identity_token: Option<Sensitive>,
-    #[serde(rename = "registrytoken", deserialize_with = "lenient")]
-    registry_token: Option<Sensitive>,
+    username: String,
+    password: Sensitive,
+    auth: Sensitive,
+    identity_token: Sensitive,
+    registry_token: Sensitive,
+}
+
+/// Kubelet ignores the two tokens, which are docker's, and so their types.
+impl GoStruct for Entry {
+    fn read_member<'de, A: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        value: GoValue<'_, A>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "username" => value.read(&mut self.username),
+            "password" => value.read(&mut self.password),
+            "auth" => value.read(&mut self.auth),
+            "identitytoken" => value.read_if_valid(&mut self.identity_token),
+            "registrytoken" => value.read_if_valid(&mut self.registry_token),
+            _ => value.skip(),
+        }
+    }
 }
 
 /// Content of a file, and counts of what was left out.
@@ -61,20 +87,20 @@ pub(super) struct Read {
 
 impl DockerConfig {
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
-        from_json::<Object<Self>>(json).map(|Object(config)| config)
+        go::read(json).map_err(|error| describe(&error))
     }
 
     /// Parses a `.dockercfg`, which is the `auths` alone.
     pub(super) fn parse_older(json: &[u8]) -> Result<Self, String> {
-        Ok(Self { auths: from_json(json)?, ..Self::default() })
+        let auths = go::read_map(json).map_err(|error| describe(&error))?;
+        Ok(Self { auths, ..Self::default() })
     }
 
     /// Reads the entries, and makes a candidate of each credential.
     pub(super) fn read(self, candidate: impl Fn(Credential) -> CredentialCandidate) -> Read {
-        let auths = self.auths.unwrap_or_default();
-        let mut read = Read { entries: auths.len(), ..Read::default() };
-        for (key, entry) in auths {
-            match entry.unwrap_or_default().0.credentials() {
+        let mut read = Read { entries: self.auths.len(), ..Read::default() };
+        for (key, Go(entry)) in self.auths {
+            match entry.credentials() {
                 Some(own) => read.keyring.extend(keyring(own.into_iter().map(|own| (&key, candidate(own))))),
                 None => read.malformed += 1,
             }
@@ -83,34 +109,27 @@ impl DockerConfig {
     }
 }
 
-/// Parses JSON. An error says where and never what, as a parser's words quote what it reads.
-fn from_json<T: DeserializeOwned + Default>(json: &[u8]) -> Result<T, String> {
-    let read = serde_json::from_slice::<Option<T>>(json).map_err(|error| {
-        format!("not JSON of docker's form, at line {}, column {}", error.line(), error.column())
-    });
-    Ok(read?.unwrap_or_default())
-}
-
-/// Reads one of docker's members that kubelet ignores: a value of another type counts as missing.
-fn lenient<'de, T: DeserializeOwned + Default, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    let value = serde_json::Value::deserialize(deserializer)?;
-    Ok(serde_json::from_value(value).unwrap_or_default())
+/// Says where a document is malformed and never what, as a parser's words quote what it reads.
+fn describe(error: &serde_json::Error) -> String {
+    format!("not JSON of docker's form, at line {}, column {}", error.line(), error.column())
 }
 
 impl Entry {
     /// Returns tokens first, as docker prefers them, then a password, kubelet's only kind; `None` for a bad `auth`.
     fn credentials(self) -> Option<Vec<Credential>> {
-        let given = |secret: Option<Sensitive>| secret.filter(|secret| !secret.reveal().is_empty());
-        let (user, password) = match given(self.auth) {
-            Some(auth) => decode(auth.reveal())?,
-            None => (self.username.unwrap_or_default(), self.password.unwrap_or_default()),
+        let is_given = |secret: &Sensitive| !secret.reveal().is_empty();
+        let (user, password) = match is_given(&self.auth) {
+            true => decode(self.auth.reveal())?,
+            false => (self.username, self.password),
         };
-        let tokens = [
-            given(self.registry_token).map(Credential::Bearer),
-            given(self.identity_token).map(Credential::Identity),
-        ];
-        let mut all: Vec<Credential> = tokens.into_iter().flatten().collect();
-        let has_password = !password.reveal().is_empty() || all.is_empty() && !user.is_empty();
+        let mut all = Vec::new();
+        if is_given(&self.registry_token) {
+            all.push(Credential::Bearer(self.registry_token));
+        }
+        if is_given(&self.identity_token) {
+            all.push(Credential::Identity(self.identity_token));
+        }
+        let has_password = is_given(&password) || all.is_empty() && !user.is_empty();
         if has_password {
             all.push(Credential::Basic { user, password });
         }

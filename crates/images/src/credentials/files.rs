@@ -207,7 +207,8 @@ impl Files {
 impl File {
     fn docker_config(path: &Path, environment: &Environment) -> io::Result<File> {
         let mut faults = Vec::new();
-        let config = DockerConfig::parse(text(path)?.as_bytes()).map_err(invalid)?;
+        let json = Zeroizing::new(file::read_at_most(path, SIZE)?);
+        let config = DockerConfig::parse(&json).map_err(invalid)?;
         let mut helper = |key: &str, name: &str| {
             let helper = Helper::new(name, environment.get("PATH"));
             let helper = helper.inspect_err(|why| faults.push(format!("{key}: {why}"))).ok()?;
@@ -216,7 +217,7 @@ impl File {
         let by_host =
             config.helpers.iter().filter_map(|(host, name)| Some((host, helper("credHelpers", name)?)));
         let helpers = pattern::keyring(by_host.collect::<Vec<_>>());
-        let store = config.store.as_ref().filter(|name| !name.is_empty());
+        let store = Some(&config.store).filter(|name| !name.is_empty());
         let store = store.and_then(|name| helper("credsStore", name));
         let candidate = |credential| CredentialCandidate::file(credential, "docker config");
         let docker::Read { keyring, malformed, .. } = config.read(candidate);

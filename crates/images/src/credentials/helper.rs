@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::de::MapAccess;
 use tokio::process::Command;
 use tokio::time::Duration;
 
@@ -13,6 +13,7 @@ use super::pattern;
 use super::process::{self, Output, ProcessError};
 use super::program::{Protocol, REGISTRY, Response};
 use tolerarch_core::image::DOCKER_HUB;
+use tolerarch_text::json::go::{self, AnyText, GoStruct, GoValue};
 
 /// Time for which a credential is cached, as helpers name none. Helpers that fetch tokens have caches themselves.
 const FOUND: Duration = Duration::from_secs(300);
@@ -27,11 +28,25 @@ pub(super) struct Helper {
     program: PathBuf,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
+#[derive(Default)]
 struct HelperOutput {
     username: String,
     secret: Sensitive,
+}
+
+impl GoStruct for HelperOutput {
+    fn read_member<'de, A: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        value: GoValue<'_, A>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "username" => value.read(&mut self.username),
+            "secret" => value.read(&mut self.secret),
+            "serverurl" => value.check::<AnyText>(),
+            _ => value.skip(),
+        }
+    }
 }
 
 impl Helper {
@@ -68,7 +83,8 @@ impl Protocol for Helper {
                 tracing::debug!(helper = self.name, "a credential helper has nothing for a registry");
                 HelperOutput::default()
             }
-            output => serde_json::from_slice(&output.map_err(|error| error.to_string())?)
+            // As docker's client does, which reads the first value.
+            output => go::read_first(&output.map_err(|error| error.to_string())?)
                 .map_err(|_| "its answer is not what docker's protocol says")?,
         };
         let credential = match username.as_str() {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Error, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 use tokio::process::Command;
 use tokio::time::Duration;
 
@@ -16,7 +16,7 @@ use super::pattern::{self, ImagePattern};
 use super::process::{self, Output, ProcessError};
 use super::program::{GLOBAL, IMAGE, Protocol, REGISTRY, Response};
 use tolerarch_text::go_duration;
-use tolerarch_text::json::Object;
+use tolerarch_text::json::{self, Object, go};
 use tolerarch_text::yaml::{self, Data, Dialect, Node};
 
 const API_VERSIONS: [&str; 3] =
@@ -141,7 +141,7 @@ impl Protocol for Provider {
     fn response(&self, _image: &str, output: Result<Output, ProcessError>) -> Result<Response, String> {
         const MALFORMED: &str = "its answer is no CredentialProviderResponse";
         let output = output.map_err(|error| error.to_string())?;
-        let body: ResponseBody = serde_json::from_slice(&output).map_err(|_| MALFORMED)?;
+        let body: ResponseBody = serde_json::from_str(&go::text(&output)).map_err(|_| MALFORMED)?;
         if body.kind != "CredentialProviderResponse" {
             return Err(MALFORMED.into());
         }
@@ -159,14 +159,13 @@ impl Protocol for Provider {
         let default = Some(self.default_cache_duration);
         let life = body.cache_duration.map_or(default, |text| go_duration::parse_or_zero(&text));
         let life = life.ok_or("its answer has a cacheDuration that is none")?;
-        let auth = body.auth.unwrap_or_default();
         let credential = |Auth { username, password }: Auth| {
             let (user, password) = (username.unwrap_or_default(), password.unwrap_or_default());
             let is_empty = user.is_empty() && password.reveal().is_empty();
             // With an empty one kubelet sends nothing.
             (!is_empty).then(|| Arc::new(Credential::Basic { user, password }))
         };
-        let credentials = auth.into_iter().filter_map(|(key, auth)| Some((key, credential(auth?)?)));
+        let credentials = body.auth.into_iter().filter_map(|(key, auth)| Some((key, credential(auth?)?)));
         Ok(Response { scope, life, keyring: pattern::keyring(credentials) })
     }
 }
@@ -217,7 +216,8 @@ struct ResponseBody {
     api_version: String,
     cache_key_type: Option<String>,
     cache_duration: Option<String>,
-    auth: Option<BTreeMap<String, Option<Auth>>>,
+    #[serde(default, deserialize_with = "without_repeated_keys")]
+    auth: BTreeMap<String, Option<Auth>>,
 }
 
 #[derive(Deserialize)]
@@ -225,4 +225,31 @@ struct ResponseBody {
 struct Auth {
     username: Option<String>,
     password: Option<Sensitive>,
+}
+
+/// Reads a map, which may be `null`, and refuses a key that is there twice, as a strict codec of Kubernetes does.
+fn without_repeated_keys<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let members: Option<Members<T>> = Option::deserialize(deserializer)?;
+    let mut map = BTreeMap::new();
+    for (key, value) in members.map(|Members(members)| members).unwrap_or_default() {
+        if map.insert(key, value).is_some() {
+            return Err(D::Error::custom("a key is there twice"));
+        }
+    }
+    Ok(map)
+}
+
+/// The members of an object in their order.
+struct Members<T>(Vec<(String, T)>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut members = Vec::new();
+        json::members(deserializer, |key, value| members.push((key, value)))?;
+        Ok(Self(members))
+    }
 }

@@ -4,12 +4,12 @@
 #[cfg(any(test, feature = "testing"))]
 pub(super) mod fuzzing;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Error, MapAccess};
 
 use super::digest::Digest;
 use tolerarch_core::image::{Platform, PlatformSet, Preference, Support, is_digest};
-use tolerarch_text::json::{First, Object};
+use tolerarch_text::json::First;
+use tolerarch_text::json::go::{self, AnyText, Go, GoStruct, GoValue};
 
 /// Maximal number of entries of one index.
 pub(super) const ENTRIES: usize = 1000;
@@ -153,50 +153,131 @@ fn is_image_config(media_type: &str) -> bool {
     )
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// A document as containerd reads it twice: for its parts, and for what parts there are, be they `null`.
+#[derive(Default)]
 struct ManifestJson {
-    schema_version: Option<u64>,
-    media_type: Option<String>,
-    manifests: Option<First<Object<DescriptorJson>, { ENTRIES }>>,
-    config: Option<Object<DescriptorJson>>,
-    layers: Option<IgnoredAny>,
-    fs_layers: Option<IgnoredAny>,
+    schema_version: i64,
+    media_type: String,
+    manifests: Option<First<Go<DescriptorJson>, { ENTRIES }>>,
+    config: DescriptorJson,
+    has_manifests: bool,
+    has_config: bool,
+    has_layers: bool,
+    has_fs_layers: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+impl GoStruct for ManifestJson {
+    fn read_member<'de, A: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        value: GoValue<'_, A>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "schemaversion" => value.read(&mut self.schema_version),
+            "mediatype" => value.read(&mut self.media_type),
+            // Go would mix the entries of two lists.
+            "manifests" if self.has_manifests => Err(A::Error::duplicate_field("manifests")),
+            "manifests" => {
+                self.has_manifests = true;
+                value.replace(&mut self.manifests)
+            }
+            "config" => {
+                self.has_config = true;
+                value.merge(&mut self.config)
+            }
+            "layers" => {
+                self.has_layers = true;
+                value.check::<First<Go<DescriptorJson>, 0>>()
+            }
+            "fslayers" => {
+                self.has_fs_layers = true;
+                value.skip()
+            }
+            "artifacttype" => value.check::<AnyText>(),
+            "subject" => value.check::<Go<DescriptorJson>>(),
+            "annotations" => value.check::<Go<Annotations>>(),
+            _ => value.skip(),
+        }
+    }
+}
+
+#[derive(Default)]
 struct DescriptorJson {
-    media_type: Option<String>,
-    digest: Option<String>,
-    artifact_type: Option<String>,
-    platform: Option<Object<PlatformJson>>,
-    annotations: Option<Annotations>,
+    media_type: String,
+    digest: String,
+    artifact_type: String,
+    platform: Option<PlatformJson>,
+    annotations: Annotations,
+}
+
+impl GoStruct for DescriptorJson {
+    fn read_member<'de, A: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        value: GoValue<'_, A>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "mediatype" => value.read(&mut self.media_type),
+            "digest" => value.read(&mut self.digest),
+            "artifacttype" => value.read(&mut self.artifact_type),
+            "platform" => value.merge_pointer(&mut self.platform),
+            "annotations" => value.merge(&mut self.annotations),
+            "size" => value.check::<i64>(),
+            "urls" => value.check::<Vec<Option<AnyText>>>(),
+            _ => value.skip(),
+        }
+    }
 }
 
 /// The one annotation of an entry that matters; BuildKit sets it on attestations.
-#[derive(Deserialize)]
+#[derive(Default)]
 struct Annotations {
-    #[serde(rename = "vnd.docker.reference.type")]
-    kind: Option<String>,
+    kind: String,
 }
 
-/// A platform in a document; missing members are empty, as in Go.
-#[derive(Deserialize)]
+impl GoStruct for Annotations {
+    fn read_member<'de, A: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        value: GoValue<'_, A>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "vnd.docker.reference.type" => value.read(&mut self.kind),
+            _ => value.check::<AnyText>(),
+        }
+    }
+}
+
+/// A platform in a document.
+#[derive(Default)]
 struct PlatformJson {
-    os: Option<String>,
-    architecture: Option<String>,
-    variant: Option<String>,
+    os: String,
+    architecture: String,
+    variant: String,
     /// Features that the node must have: a node of today's defaults has none (containerd/platforms `matcher.Match`).
-    #[serde(rename = "os.features")]
-    os_features: Option<Vec<IgnoredAny>>,
+    os_features: Option<Vec<Option<AnyText>>>,
+}
+
+impl GoStruct for PlatformJson {
+    fn read_member<'de, A: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        value: GoValue<'_, A>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "os" => value.read(&mut self.os),
+            "architecture" => value.read(&mut self.architecture),
+            "variant" => value.read(&mut self.variant),
+            "os.features" => value.replace(&mut self.os_features),
+            "os.version" => value.check::<AnyText>(),
+            _ => value.skip(),
+        }
+    }
 }
 
 impl PlatformJson {
     fn platform(&self) -> Platform<'_> {
-        let [os, architecture, variant] =
-            [&self.os, &self.architecture, &self.variant].map(|member| member.as_deref().unwrap_or_default());
-        Platform::new(os, architecture, variant)
+        Platform::new(&self.os, &self.architecture, &self.variant)
     }
 
     fn needs_features(&self) -> bool {
@@ -217,12 +298,11 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
     if media(&announced) == Media::Schema1 {
         return Err(ManifestError::Schema1);
     }
-    let Object(body): Object<ManifestJson> = serde_json::from_slice(body).map_err(|_| ManifestError::Json)?;
-    if body.schema_version == Some(1) || body.fs_layers.is_some() {
+    let body: ManifestJson = go::read(body).map_err(|_| ManifestError::Json)?;
+    if body.schema_version == 1 || body.has_fs_layers {
         return Err(ManifestError::Schema1);
     }
-    let own = body.media_type.as_deref().unwrap_or_default();
-    let kind = match (media(&announced), media(own)) {
+    let kind = match (media(&announced), media(&body.media_type)) {
         (Media::Unsaid, own) => own,
         (Media::Index, Media::Manifest) | (Media::Manifest, Media::Index) => {
             return Err(ManifestError::Contradiction);
@@ -230,14 +310,15 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
         // Docker's and OCI's types of one kind stand for each other, and no further type of the document counts.
         (announced, _) => announced,
     };
-    let media_type = if own.is_empty() { announced } else { own.to_owned() };
+    let media_type = if body.media_type.is_empty() { announced } else { body.media_type };
     let content = match kind {
-        Media::Index if body.config.is_some() || body.layers.is_some() => Err(ManifestError::Both),
-        Media::Manifest if body.manifests.is_some() => Err(ManifestError::Both),
+        Media::Index if body.has_config || body.has_layers => Err(ManifestError::Both),
+        Media::Manifest if body.has_manifests => Err(ManifestError::Both),
         Media::Index => match body.manifests {
             Some(First(entries)) if entries.len() > ENTRIES => Err(ManifestError::Entries),
             entries => index(entries.map_or(Vec::new(), |First(entries)| entries)),
         },
+        Media::Manifest if !body.has_config => Err(ManifestError::Descriptor),
         Media::Manifest => image(body.config),
         Media::Schema1 => Err(ManifestError::Schema1),
         Media::Unsaid | Media::Other => Err(ManifestError::MediaType),
@@ -245,19 +326,24 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
     Ok(Manifest { media_type, content: content? })
 }
 
-fn index(descriptors: Vec<Object<DescriptorJson>>) -> Result<Content, ManifestError> {
-    let listed = descriptors.into_iter().map(|Object(descriptor)| {
+fn index(descriptors: Vec<Go<DescriptorJson>>) -> Result<Content, ManifestError> {
+    let listed = descriptors.into_iter().map(|Go(descriptor)| {
         let kind = entry_kind(&descriptor);
-        let platform = descriptor.platform.as_ref().map(|Object(platform)| platform);
+        let platform = descriptor.platform.as_ref();
         let preference = platform.map_or(Preference::LAST, |platform| platform.preference());
         let info = EntryInfo {
             platform: platform.map_or_else(String::new, |platform| platform.platform().to_string()),
-            media_type: descriptor.media_type.unwrap_or_default(),
-            digest: descriptor.digest.filter(|digest| is_digest(digest)).unwrap_or_default(),
+            media_type: descriptor.media_type,
+            digest: if is_digest(&descriptor.digest) { descriptor.digest } else { String::new() },
         };
         match kind {
             EntryKind::Manifest | EntryKind::Index if info.digest.is_empty() => {
                 Err(ManifestError::Descriptor)
+            }
+            // Nodes that choose it have nothing to pull.
+            EntryKind::Runs { is_doubtful, .. } if info.digest.is_empty() => {
+                let kind = EntryKind::Runs { nodes: PlatformSet::EMPTY, is_doubtful };
+                Ok(IndexEntry { preference, kind, info })
             }
             _ => Ok(IndexEntry { preference, kind, info }),
         }
@@ -268,16 +354,14 @@ fn index(descriptors: Vec<Object<DescriptorJson>>) -> Result<Content, ManifestEr
 /// Judges an entry as nodes do, by its platform and media type (`images.Manifest`). The rest may be wrong:
 /// go-containerregistry writes the media type of the config as `artifactType` of each image, and nydus a special one.
 fn entry_kind(descriptor: &DescriptorJson) -> EntryKind {
-    let annotations = descriptor.annotations.as_ref();
-    let is_attestation =
-        annotations.is_some_and(|annotations| annotations.kind.as_deref() == Some("attestation-manifest"));
-    if descriptor.platform.as_ref().is_some_and(|Object(own)| own.platform().is_unknown()) {
+    let is_attestation = descriptor.annotations.kind == "attestation-manifest";
+    if descriptor.platform.as_ref().is_some_and(|own| own.platform().is_unknown()) {
         return EntryKind::Skipped(if is_attestation { Skip::Attestation } else { Skip::UnknownPlatform });
     }
-    let is_artifact =
-        descriptor.artifact_type.as_ref().is_some_and(|kind| !kind.is_empty() && !is_image_config(kind));
-    let nodes = descriptor.platform.as_ref().map(|Object(platform)| platform.nodes());
-    match (media(descriptor.media_type.as_deref().unwrap_or_default()), nodes) {
+    let artifact_type = &descriptor.artifact_type;
+    let is_artifact = !artifact_type.is_empty() && !is_image_config(artifact_type);
+    let nodes = descriptor.platform.as_ref().map(PlatformJson::nodes);
+    match (media(&descriptor.media_type), nodes) {
         (Media::Manifest, Some(nodes)) => {
             EntryKind::Runs { nodes, is_doubtful: is_attestation || is_artifact }
         }
@@ -288,13 +372,14 @@ fn entry_kind(descriptor: &DescriptorJson) -> EntryKind {
 }
 
 /// Judges a manifest by its config alone; an `artifactType` beside the config of an image changes nothing for nodes.
-fn image(config: Option<Object<DescriptorJson>>) -> Result<Content, ManifestError> {
-    let Object(config) = config.ok_or(ManifestError::Descriptor)?;
-    if !is_image_config(config.media_type.as_deref().unwrap_or_default()) {
+fn image(config: DescriptorJson) -> Result<Content, ManifestError> {
+    if !is_image_config(&config.media_type) {
         return Ok(Content::Artifact);
     }
-    let config = config.digest.filter(|digest| is_digest(digest)).ok_or(ManifestError::Descriptor)?;
-    Ok(Content::Image { config })
+    if !is_digest(&config.digest) {
+        return Err(ManifestError::Descriptor);
+    }
+    Ok(Content::Image { config: config.digest })
 }
 
 /// Returns the nodes on which an image with this config runs.
@@ -308,10 +393,8 @@ pub(super) fn read_architecture(body: &[u8]) -> Result<PlatformSet, ManifestErro
 }
 
 fn config_platform(body: &[u8]) -> Result<PlatformJson, ManifestError> {
-    let Object(platform) =
-        serde_json::from_slice::<Object<PlatformJson>>(body).map_err(|_| ManifestError::Json)?;
-    let named = |member: &Option<String>| member.as_deref().is_some_and(|text| !text.is_empty());
-    if !named(&platform.os) || !named(&platform.architecture) {
+    let platform: PlatformJson = go::read(body).map_err(|_| ManifestError::Json)?;
+    if platform.os.is_empty() || platform.architecture.is_empty() {
         return Err(ManifestError::NoPlatform);
     }
     Ok(platform)

@@ -44,24 +44,46 @@ fn reads_every_form_of_an_entry() {
     }
 }
 
-/// Names are exact, as docker writes them; null counts as missing, and kubelet ignores members that only docker knows.
+/// Kubelet ignores members that only docker knows; null counts as missing.
 #[test]
 fn reads_what_docker_writes_and_ignores_the_rest() {
     let entry = r#"{"username":"a","password":"b"}"#;
     for config in [
-        &format!(r#"{{"auths":{{"a.b":null,"a.b":{entry}}},"AUTHS":{{"a.b":{{}}}},"more":[1]}}"#),
+        &format!(r#"{{"auths":{{"a.b":null,"a.b":{entry}}},"AUTHS":{{"c.d":{{}}}},"more":[1]}}"#),
         &format!(r#"{{"auths":{{"a.b":{{"auth":"%"}},"a.b":{entry}}}}}"#),
         &format!(r#"{{"auths":{{"a.b":{entry}}},"credsStore":1,"credHelpers":[]}}"#),
         &format!(r#"{{"auths":{{"a.b":{entry}}},"credsStore":null,"credHelpers":null}}"#),
         r#"{"auths":{"a.b":{"auth":"YTpi","identitytoken":1,"registrytoken":{}}}}"#,
-        r#"{"auths":{"a.b":{"auth":"YTpi","username":null,"Username":"c","IdentityToken":"t"}}}"#,
+        r#"{"auths":{"a.b":{"auth":"YTpi","username":null,"Username":"c"}}}"#,
         r#"{"auths":{"a.b":{"auth":null,"identitytoken":null,"username":"a","password":"b"}}}"#,
     ] {
         assert_eq!(of(config), (vec![basic("a", "b")], 0), "{config}");
     }
-    for nothing in ["null", "{}", r#"{"Auths":{"a.b":{"auth":"YTpi"}}}"#] {
+    for nothing in
+        ["null", "{}", r#"{"auth":{"a.b":{"auth":"YTpi"}}}"#, r#"{"auths":{"A.B":{"Auths":"YTpi"}}}"#]
+    {
         assert_eq!(of(nothing), (vec![], 0), "{nothing}");
     }
+}
+
+/// Go takes a member in any case; `kubectl` 1.13.0 wrote the first of these.
+#[test]
+fn members_count_in_any_case_and_the_last_of_them() {
+    for config in [
+        r#"{"auths":{"a.b":{"Username":"a","Password":"b","Email":"c"}}}"#,
+        r#"{"Auths":{"a.b":{"Auth":"YTpi"}}}"#,
+        r#"{"AUTHS":{"a.b":{"AUTH":"YTpi"}}}"#,
+        r#"{"auths":{"a.b":{"auth":"x","Auth":"YTpi"}}}"#,
+        r#"{"Auths":{"a.b":{"auth":"x"}},"auths":{"a.b":{"auth":"YTpi"}}}"#,
+        r#"{"Auths":{"a.b":{"auth":"YTpi"}},"auths":{"c.d":{"auth":"YTpi"}}}"#,
+    ] {
+        assert_eq!(of(config), (vec![basic("a", "b")], 0), "{config}");
+    }
+    let tokens = r#"{"auths":{"a.b":{"IdentityToken":"i","REGISTRYTOKEN":"r"}}}"#;
+    let token = |text: &str| Sensitive::from(text.to_owned());
+    assert_eq!(of(tokens).0, [Credential::Bearer(token("r")), Credential::Identity(token("i"))]);
+    let config = DockerConfig::parse(br#"{"CredHelpers":{"a.b":"x"},"CredsStore":"y"}"#).unwrap();
+    assert_eq!((config.helpers["a.b"].as_str(), config.store.as_str()), ("x", "y"));
 }
 
 /// Kubelet skips a key that it cannot parse, and no host is named like the class.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::HeaderValue;
-use serde::Deserialize;
+use serde::de::MapAccess;
 use tokio::time::Duration;
 use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
@@ -13,6 +13,7 @@ use crate::registry::error::Error;
 use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::metrics::RequestKind;
 use crate::registry::net::{self, HttpRequest, HttpResponse, Transport};
+use tolerarch_text::json::go::{self, GoStruct, GoValue};
 
 /// Maximal bytes of one token.
 const TOKEN_BYTES: usize = 16 << 10;
@@ -41,12 +42,27 @@ pub(crate) struct TokenRequest<'a> {
     pub(crate) of_redirect: bool,
 }
 
-#[derive(Deserialize)]
+#[derive(Default)]
 struct TokenResponse {
-    token: Option<String>,
-    access_token: Option<String>,
-    /// Seconds; some servers write -1 for a token that does not expire.
-    expires_in: Option<i64>,
+    token: String,
+    access_token: String,
+    /// Seconds, 0 if not given; some servers write -1 for a token that does not expire.
+    expires_in: i64,
+}
+
+impl GoStruct for TokenResponse {
+    fn read_member<'de, A: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        value: GoValue<'_, A>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "token" => value.read(&mut self.token),
+            "access_token" => value.read(&mut self.access_token),
+            "expires_in" => value.read(&mut self.expires_in),
+            _ => value.skip(),
+        }
+    }
 }
 
 impl<'a> TokenRequest<'a> {
@@ -134,15 +150,20 @@ pub(super) fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), E
         }
         _ => return Err(response.failure(SERVER)),
     }
-    let given: TokenResponse =
-        serde_json::from_slice(&response.body.bytes).map_err(|_| Error::Denied(UNREADABLE.into()))?;
-    let token = given.token.filter(|token| !token.is_empty()).or(given.access_token);
-    Ok((bearer(&token.unwrap_or_default())?, life(given.expires_in)))
+    read_body(&response.body.bytes)
 }
 
-fn life(expires_in: Option<i64>) -> Duration {
-    let given = expires_in.and_then(|seconds| u64::try_from(seconds).ok());
-    given.map_or(LIFE, Duration::from_secs).clamp(LIFE, LIFE_MAX)
+/// Reads the body of a success: the authorization, and its life.
+fn read_body(json: &[u8]) -> Result<(HeaderValue, Duration), Error> {
+    let given: TokenResponse = go::read_first(json).map_err(|_| Error::Denied(UNREADABLE.into()))?;
+    // Of two the specification prefers neither; containerd takes this one.
+    let token = if given.access_token.is_empty() { given.token } else { given.access_token };
+    Ok((bearer(&token)?, life(given.expires_in)))
+}
+
+fn life(expires_in: i64) -> Duration {
+    let given = u64::try_from(expires_in).unwrap_or_default();
+    Duration::from_secs(given).clamp(LIFE, LIFE_MAX)
 }
 
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, Error> {
@@ -162,6 +183,9 @@ pub(super) fn basic(credential: &Credential) -> Option<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
 
     #[test]
@@ -174,8 +198,30 @@ mod tests {
             (r#"{"token": "t", "expires_in": 300}"#, Duration::from_secs(300)),
             (r#"{"token": "t", "expires_in": 9223372036854775807}"#, LIFE_MAX),
         ] {
-            let read: TokenResponse = serde_json::from_str(text).unwrap();
+            let read: TokenResponse = go::read_first(text.as_bytes()).unwrap();
             assert_eq!(life(read.expires_in), expected, "{text}");
         }
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Answer {
+        kind: String,
+        json: String,
+        #[serde(default)]
+        gives: Vec<String>,
+    }
+
+    #[test]
+    fn answers_are_read_as_upstream_reads_them() {
+        let answers =
+            ::upstream::cases("documents").into_iter().filter(|answer: &Answer| answer.kind == "token");
+        ::upstream::assert_agreement(answers.map(|Answer { json, gives, .. }| {
+            let json = STANDARD.decode(json).unwrap();
+            let ours = read_body(&json).ok().map(|(token, _)| token.to_str().unwrap().to_owned());
+            // What is no token of HTTP's is sent by nobody.
+            let usable = |token: &&String| token.bytes().all(|byte| byte.is_ascii_graphic());
+            let theirs = gives.first().filter(usable).map(|token| format!("Bearer {token}"));
+            (String::from_utf8_lossy(&json).into_owned(), ours, theirs)
+        }));
     }
 }

@@ -1,5 +1,7 @@
 //! The same cases through containerd and through ours: `e2e/upstream`.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use url::Url;
 
@@ -101,6 +103,94 @@ async fn indexes_run_where_containerd_runs_them() {
         answers.push((text, ours.to_string(), theirs.to_string()));
     }
     assert_agreement(answers);
+}
+
+/// A document with capitals, doubled members and wrong types.
+#[derive(Deserialize)]
+struct Document {
+    kind: String,
+    json: String,
+    #[serde(default)]
+    gives: Vec<String>,
+    /// True if the document has the list of an index twice.
+    #[serde(default)]
+    mixed: bool,
+}
+
+/// Pushes a document with the digests of its parts filled in, as the Go program fills them in.
+fn push_document(repo: &Repo, kind: &str, json: &[u8], tag: &str) {
+    let manifest = |config: &Value| {
+        json!({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": []}).to_string()
+    };
+    let config = |architecture: &str| {
+        repo.blob(json!({"os": "linux", "architecture": architecture}).to_string(), OCI_CONFIG)
+    };
+    if kind == "platform" {
+        let config = repo.blob(json.to_owned(), OCI_CONFIG);
+        let part = repo.manifest(manifest(&config), OCI_MANIFEST, None);
+        let index = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [part]});
+        repo.manifest(index.to_string(), OCI_INDEX, Some(tag));
+        return;
+    }
+    let mut places = vec![("$config", config("arm64"))];
+    for (place, architecture) in [("$amd64", "amd64"), ("$arm64", "arm64")] {
+        places.push((place, repo.manifest(manifest(&config(architecture)), OCI_MANIFEST, None)));
+    }
+    let mut document = replace(json, b"$size", b"0");
+    for (place, descriptor) in places {
+        let digest = descriptor["digest"].as_str().unwrap();
+        document = replace(&document, place.as_bytes(), digest.as_bytes());
+    }
+    repo.manifest(document, if kind == "index" { OCI_INDEX } else { OCI_MANIFEST }, Some(tag));
+}
+
+/// Replaces all places in a document that may be no text.
+fn replace(document: &[u8], place: &[u8], by: &[u8]) -> Vec<u8> {
+    let mut replaced = Vec::new();
+    let mut rest = document;
+    while let Some(at) = rest.windows(place.len()).position(|found| found == place) {
+        replaced.extend_from_slice(&rest[..at]);
+        replaced.extend_from_slice(by);
+        rest = &rest[at + place.len()..];
+    }
+    replaced.extend_from_slice(rest);
+    replaced
+}
+
+#[tokio::test]
+async fn documents_in_any_case_run_where_containerd_runs_them() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let (client, _dir) = client(&remote);
+    let mut answers = Vec::new();
+    for (number, case) in ::upstream::cases("documents").into_iter().enumerate() {
+        let Document { kind, json, gives, mixed } = case;
+        if !["index", "manifest", "platform"].contains(&&*kind) {
+            continue;
+        }
+        let json = STANDARD.decode(json).unwrap();
+        let text = format!("{kind} {}", String::from_utf8_lossy(&json));
+        let tag = format!("v{number}");
+        push_document(&repo, &kind, &json, &tag);
+        let found = client.fetch(&repo.reference(&tag).parse().unwrap(), None).await;
+        let theirs = platforms(&gives.iter().map(String::as_str).collect::<Vec<_>>());
+        // Stricter on purpose: Go mixes the entries of two lists, reads an empty `os` as the node's own, and passes over
+        // entries without a platform and a digest where a node needs none of them.
+        let has_bad_digest = matches!(found, Err(Error::BadManifest(ManifestError::Descriptor)));
+        let may_be_stricter = mixed || has_bad_digest || lacks_os(&json);
+        let ours = found.ok().and_then(|found| found.support.runs_on()).unwrap_or_default();
+        if !may_be_stricter || !ours.is_empty() {
+            answers.push((text, ours.to_string(), theirs.to_string()));
+        }
+    }
+    assert_agreement(answers);
+}
+
+/// Returns whether a config may have no `os`, or an empty one.
+fn lacks_os(json: &[u8]) -> bool {
+    let mut text = String::from_utf8_lossy(json).to_lowercase().replace('ſ', "s");
+    text.retain(|letter| !letter.is_whitespace());
+    !text.contains(r#""os":"linux""#) || text.contains(r#""os":"""#)
 }
 
 #[derive(Deserialize)]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::yaml::{self, Dialect, Fault};
 
 #[derive(Deserialize)]
-struct Document {
+struct Text {
     text: String,
     json: Option<String>,
 }
@@ -22,8 +22,8 @@ fn is_known(fault: &Fault) -> bool {
 
 #[test]
 fn documents_are_read_as_upstream_reads_them() {
-    let cases = ::upstream::cases("documents").into_iter();
-    let answers = cases.filter_map(|Document { text, json }| {
+    let cases = ::upstream::cases("yaml").into_iter();
+    let answers = cases.filter_map(|Text { text, json }| {
         // Upstream keeps the spaces of a last line without an end, if they are more than the indentation of a block.
         let last_line = text.rsplit(['\n', '\r']).next()?;
         if !last_line.is_empty() && last_line.trim_matches(' ').is_empty() {

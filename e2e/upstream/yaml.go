@@ -7,28 +7,28 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A Document is a text, and the JSON that kubectl and kubelet make of its first document; none where they refuse it.
-type Document struct {
+// A YAMLText is a text, and the JSON that kubectl and kubelet make of its first document; none where they refuse it.
+type YAMLText struct {
 	Text string `json:"text"`
 	JSON string `json:"json,omitempty"`
 }
 
-func document(text string) Document {
+func yamlText(text string) YAMLText {
 	read, err := yaml.YAMLToJSON([]byte(text))
 	if err != nil {
-		return Document{Text: text}
+		return YAMLText{Text: text}
 	}
-	return Document{Text: text, JSON: string(read)}
+	return YAMLText{Text: text, JSON: string(read)}
 }
 
-// documents are texts as people write them, the same with a few characters changed, and nested flow and block styles.
-func documents(r *rand.Rand, random int) []Document {
-	var all []Document
+// yamlTexts are texts as people write them, the same with a few characters changed, and nested flow and block styles.
+func yamlTexts(r *rand.Rand, random int) []YAMLText {
+	var all []YAMLText
 	for _, text := range forms {
-		all = append(all, document(text))
+		all = append(all, yamlText(text))
 	}
 	for range random {
-		all = append(all, document(damaged(r, one(r, forms...))), document(styled(r, 0, false)+"\n"))
+		all = append(all, yamlText(damaged(r, one(r, forms...))), yamlText(styled(r, 0, false)+"\n"))
 	}
 	return all
 }
