@@ -88,7 +88,7 @@ impl Inspected {
         let state = examined.images.pop().unwrap_or_default();
         let overrides = pod.images().first().is_some_and(|usage| policy.override_for(usage).is_some());
         let trace = reference.as_ref().map(|image| session.traces.of(image)).unwrap_or_default();
-        let error = reference.as_ref().map_or_else(|error| Some(error.to_string()), |_| cause(&trace));
+        let error = reference.as_ref().map_or_else(|error| Some(error.to_string()), |_| cause(&trace, &[]));
         let brought = |request: &&TracedRequest| {
             request.kind == RequestKind::Manifest && matches!(request.outcome, Some(Ok(200..=299)))
         };

@@ -21,6 +21,7 @@ use super::output::{columns, count, document, print};
 use super::session::{Session, run};
 use super::survey::Survey;
 use super::{Failure, Shared};
+use tolerarch_core::image::ImageRef;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::census::{Coverage, Shape, Summary};
@@ -113,9 +114,19 @@ impl Command {
         }));
         let mut notes = [&*survey.notes, &session.notes].concat();
         let unknown = summary.images.iter().filter(|((_, cause), _)| matches!(cause, Cause::Unknown(_)));
-        let causes =
-            unknown.filter_map(|((image, _), _)| Some((*image, session.cause(&image.parse().ok()?)?)));
-        let causes = causes.collect();
+        let mut unused_secrets: BTreeMap<&str, &[String]> = BTreeMap::new();
+        for state in examined.iter().flat_map(|one| &one.images).filter(|one| !one.unused_secrets.is_empty())
+        {
+            unused_secrets.insert(&state.image, &state.unused_secrets);
+        }
+        let mut causes = BTreeMap::new();
+        for ((image, _), _) in unknown {
+            let unused = unused_secrets.get(image).copied().unwrap_or_default();
+            let parsed: Option<ImageRef> = image.parse().ok();
+            if let Some(cause) = parsed.and_then(|parsed| session.cause(&parsed, unused)) {
+                causes.insert(*image, cause);
+            }
+        }
         let excluded = summary.missed.iter().filter(|(pod, _)| EXCLUDED.contains(&&*pod.workload.namespace));
         let excluded = excluded.count() as u64;
         if excluded > 0 {

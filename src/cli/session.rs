@@ -114,7 +114,8 @@ impl Session {
     pub(super) async fn examine(&self, policy: &Policy, namespace: &str, pod: &Pod<'_>) -> Examined {
         let mut examined = self.snapshot.examine(policy, namespace, pod, &self.limits).await;
         for image in examined.images.iter_mut().filter(|image| image.unknown.is_some()) {
-            image.cause = image.image.parse().ok().and_then(|image| self.cause(&image));
+            let parsed: Option<ImageRef> = image.image.parse().ok();
+            image.cause = parsed.and_then(|parsed| self.cause(&parsed, &image.unused_secrets));
         }
         examined
     }
@@ -125,13 +126,14 @@ impl Session {
         is_refused && !are_read && pod.pull_secrets().next().is_some()
     }
 
-    pub(super) fn cause(&self, image: &ImageRef) -> Option<String> {
-        cause(&self.traces.of(image))
+    pub(super) fn cause(&self, image: &ImageRef, unused_secrets: &[String]) -> Option<String> {
+        cause(&self.traces.of(image), unused_secrets)
     }
 }
 
-/// Returns why a lookup failed, with host and status of the last failed request, which may be a mirror's.
-pub(super) fn cause(trace: &Trace) -> Option<String> {
+/// Returns why a lookup failed, with host and status of the last failed request, which may be a mirror's, and with the
+/// pull secrets that gave no credential for it.
+pub(super) fn cause(trace: &Trace, unused_secrets: &[String]) -> Option<String> {
     let error = trace.error.as_ref()?;
     let failed = |request: &&TracedRequest| !matches!(request.outcome, None | Some(Ok(..400)));
     let Some(request) = trace.requests.iter().rev().find(failed) else { return Some(error.clone()) };
@@ -142,9 +144,14 @@ pub(super) fn cause(trace: &Trace) -> Option<String> {
         Some(Ok(status)) => format!("answered {status} to"),
         _ => "gave no answer to".to_owned(),
     };
-    let with = credential.filter(|source| !source.is_empty()).unwrap_or("no credential");
+    let with = match credential.filter(|source| !source.is_empty()) {
+        Some(source) => format!("with {source}"),
+        None if unused_secrets.is_empty() => "with no credential".to_owned(),
+        None => "without one".to_owned(),
+    };
+    let with: Vec<&str> = [&with].into_iter().chain(unused_secrets).map(String::as_str).collect();
     let host = request.url.origin().ascii_serialization();
-    Some(format!("{error} ({host} {answer} {method} {}, with {with})", kind.as_str()))
+    Some(format!("{error} ({host} {answer} {method} {}, {})", kind.as_str(), with.join("; ")))
 }
 
 /// Admits registries on the user's own machine, which a webhook must not be led to: without TLS, as containerd does,

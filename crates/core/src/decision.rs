@@ -25,6 +25,8 @@ pub struct Decision<'a> {
     pub edits: Edits<'a>,
     /// Warnings for the creator of the Pod: short, and plain ASCII.
     pub warnings: Vec<String>,
+    /// Why pull secrets of the Pod give no credential for the image that decides, where its registry refuses it.
+    pub unused_secrets: Vec<String>,
 }
 
 impl<'a> Decision<'a> {
@@ -36,6 +38,7 @@ impl<'a> Decision<'a> {
             opened: Vec::new(),
             edits: Edits::default(),
             warnings: Vec::new(),
+            unused_secrets: Vec::new(),
         }
     }
 
@@ -162,7 +165,7 @@ impl<'a> Decision<'a> {
                 edits.annotations.remove(REASON_KEY);
             }
         }
-        Self { reason, image, blockers, opened, edits, warnings }
+        Self { reason, image, blockers, opened, edits, warnings, unused_secrets: Vec::new() }
     }
 }
 

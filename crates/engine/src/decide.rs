@@ -77,8 +77,11 @@ impl Snapshot {
         }
         let closes =
             |image: &ImageSupport<'_>| matches!(wait, Wait::Until(_)) && policy.is_closed_by(pod, image);
-        let images = self.look_up(policy, namespace, pod, &pod.images(), wait, closes).await;
-        Decision::of(policy, pod, policy.rank(namespace, pod), &images)
+        let looked_up = self.look_up_with_keyring(policy, namespace, pod, &pod.images(), wait, closes).await;
+        let mut decision = Decision::of(policy, pod, policy.rank(namespace, pod), &looked_up.images);
+        decision.unused_secrets =
+            decision.image.map(|image| looked_up.unused_secrets(image, decision.reason)).unwrap_or_default();
+        decision
     }
 
     /// Decides, and looks up every image, whether or not the decision depends on it. An internal error affects this
@@ -92,11 +95,18 @@ impl Snapshot {
     ) -> Examined {
         let examined = async {
             let wait = Wait::ForAll(limits);
-            let images = self.look_up(policy, namespace, pod, &pod.images(), wait, |_| false).await;
+            let looked_up =
+                self.look_up_with_keyring(policy, namespace, pod, &pod.images(), wait, |_| false).await;
+            let images = &looked_up.images;
             let decision = self.without_images(policy, namespace, pod);
             let decision =
-                decision.unwrap_or_else(|| Decision::of(policy, pod, policy.rank(namespace, pod), &images));
-            Examined::of(policy, namespace, pod, decision, &images)
+                decision.unwrap_or_else(|| Decision::of(policy, pod, policy.rank(namespace, pod), images));
+            let mut examined = Examined::of(policy, namespace, pod, decision, images);
+            for state in &mut examined.images {
+                let unused = state.unknown.map(|reason| looked_up.unused_secrets(&state.image, reason));
+                state.unused_secrets = unused.unwrap_or_default();
+            }
+            examined
         };
         let failed =
             || Examined { skipped: None, ..Examined::skipped(Reason::Unknown(LookupError::Internal)) };
@@ -122,6 +132,18 @@ impl Snapshot {
         wait: Wait<'_>,
         is_enough: impl Fn(&ImageSupport<'_>) -> bool,
     ) -> Vec<ImageSupport<'a>> {
+        self.look_up_with_keyring(policy, namespace, pod, usages, wait, is_enough).await.images
+    }
+
+    async fn look_up_with_keyring<'a>(
+        &self,
+        policy: &Policy,
+        namespace: &str,
+        pod: &Pod<'_>,
+        usages: &[Usage<'a>],
+        wait: Wait<'_>,
+        is_enough: impl Fn(&ImageSupport<'_>) -> bool,
+    ) -> LookedUp<'a> {
         let support = |usage: &Usage<'a>, support, failure| {
             let Usage { given, purpose, .. } = *usage;
             ImageSupport { given, purpose, support, failure }
@@ -140,7 +162,8 @@ impl Snapshot {
                 (None, Err(error)) => Err(*error),
             };
             if is_enough(place.insert(support(usage, known, None))) {
-                return supports.into_iter().flatten().collect();
+                let images = supports.into_iter().flatten().collect();
+                return LookedUp { images, keyring: Keyring::default() };
             }
         }
         let deadline = match wait {
@@ -178,7 +201,7 @@ impl Snapshot {
                 }
             }
         }
-        supports.into_iter().flatten().collect()
+        LookedUp { images: supports.into_iter().flatten().collect(), keyring }
     }
 
     /// Returns the credentials that the Pod may use. Its pull secrets are read only if an image is unknown without
@@ -199,6 +222,21 @@ impl Snapshot {
         }
         let keyring = Box::pin(credentials.keyring(namespace, pod.pull_secrets()));
         timeout_at(deadline, keyring).await.unwrap_or(shared)
+    }
+}
+
+/// Images of a Pod, and the credentials that they were looked up with.
+struct LookedUp<'a> {
+    images: Vec<ImageSupport<'a>>,
+    keyring: Keyring,
+}
+
+impl LookedUp<'_> {
+    /// Says why pull secrets of the Pod gave no credential for an image that its registry refuses for this reason.
+    fn unused_secrets(&self, image: &str, reason: Reason) -> Vec<String> {
+        let is_refused = matches!(reason, Reason::Unknown(LookupError::Denied | LookupError::NotFound));
+        let image = image.parse::<ImageRef>().ok().filter(|_| is_refused);
+        image.map(|image| self.keyring.unused_pull_secrets(&image)).unwrap_or_default()
     }
 }
 

@@ -137,13 +137,19 @@ impl Keyring {
     pub fn candidates(&self, image: &ImageRef) -> Cow<'static, [CredentialCandidate]> {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
         let name = image.name();
-        let pulled = pattern::lookup(self.pulled.iter().map(|secret| &**secret), name);
+        let pulled = pattern::lookup(self.pulled.iter().map(|secret| &*secret.keyring), name);
         let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
         let anonymous = (!is_private).then(CredentialCandidate::anonymous);
         // Leaves room for the operator's candidates after the Pod's, and for anonymous access after both.
         let pulled = distinct(pulled.into_iter().cloned(), PULLED);
         let held = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name));
         Cow::Owned(distinct(held, CANDIDATES - 1).chain(anonymous).collect())
+    }
+
+    /// Says of each of the Pod's pull secrets that gives no credential for the image why, without anything of its
+    /// content.
+    pub fn unused_pull_secrets(&self, image: &ImageRef) -> Vec<String> {
+        self.pulled.iter().filter_map(|secret| secret.unused(image)).collect()
     }
 }
 

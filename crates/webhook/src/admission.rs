@@ -164,7 +164,19 @@ fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, took
     let pools = decision.pools();
     let pools = &*pools;
     let blockers = decision.blocker_list().map(tracing::field::display);
-    tracing::info!(namespace, profile, pod, reason, image, blockers, pools, milliseconds, "reviewed");
+    let unused_secrets = Some(decision.unused_secrets.join("; ")).filter(|text| !text.is_empty());
+    tracing::info!(
+        namespace,
+        profile,
+        pod,
+        reason,
+        image,
+        blockers,
+        unused_secrets,
+        pools,
+        milliseconds,
+        "reviewed"
+    );
 }
 
 fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<Output = Response> {

@@ -76,7 +76,7 @@ impl Verdict {
 
     fn new(object: &Object, subject: &Subject<'_>, decision: Decision<'_>, session: &Session) -> Self {
         let done = decision.done();
-        let Decision { reason, image, blockers, opened, edits, warnings } = decision;
+        let Decision { reason, image, blockers, opened, edits, warnings, unused_secrets } = decision;
         let pod = subject.pod().map(|(_, pod)| pod);
         let root = match subject {
             Subject::DaemonSet(_) => Some(TEMPLATE),
@@ -90,7 +90,7 @@ impl Verdict {
         };
         let unknown = image.filter(|_| FailOn::of(reason).contains(&FailOn::Unknown));
         let placeholder = unknown.and_then(placeholder);
-        let asked = || session.cause(&unknown?.parse().ok()?);
+        let asked = || session.cause(&unknown?.parse().ok()?, &unused_secrets);
         let refused = pod.filter(|_| placeholder.is_none());
         Self {
             place: object.place.clone(),

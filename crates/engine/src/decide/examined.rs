@@ -52,6 +52,9 @@ pub struct ImageState {
     pub lacks: PlatformSet,
     #[serde(rename = "reason")]
     pub unknown: Option<Reason>,
+    /// Why pull secrets of the Pod give no credential for the image, where its registry refuses it.
+    #[serde(skip)]
+    pub unused_secrets: Vec<String>,
     /// Message of a failed lookup; set by commands that record its requests.
     #[serde(rename = "error")]
     pub cause: Option<String>,
@@ -92,7 +95,8 @@ impl Examined {
                 .failure
                 .map(|failure| Failure { platforms: failure.platforms.intersection(wanted), ..failure });
             let failed = failed.filter(|failure| !failure.platforms.is_empty());
-            states.push(ImageState { image, platforms, failed, lacks, unknown, cause: None });
+            let unused_secrets = Vec::new();
+            states.push(ImageState { image, platforms, failed, lacks, unknown, unused_secrets, cause: None });
         }
         // A report keeps the states of all different Pods.
         states.shrink_to_fit();

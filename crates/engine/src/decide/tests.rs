@@ -5,7 +5,7 @@ use super::testing::{BOTH, Bench, pod};
 use super::*;
 use crate::lessons::{Evidence, FailedImage, Lesson, RecreatingOwner, node_id};
 use tolerarch_core::policy::Override;
-use tolerarch_images::credentials::testing::with_cluster;
+use tolerarch_images::credentials::testing::{secret, with_cluster};
 use tolerarch_images::registry::Digest;
 use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
@@ -27,6 +27,38 @@ async fn pull_secrets_are_read_only_where_an_image_is_not_known_without_them() {
     let fresh = bench.image("fresh", &BOTH);
     let reason = bench.decide(&with_secret(&[&known, &fresh])).await;
     assert_eq!((reason, api.requests()), ("tolerated", 1));
+}
+
+#[tokio::test]
+async fn a_pull_secret_that_gives_nothing_is_named_where_the_registry_refuses() {
+    let api = ApiServer::start().await;
+    let secret = |config| secret("dockerconfigjson", &config);
+    api.answer("shop", "empty", 200, &secret(json!({"auths": {}})));
+    api.answer(
+        "shop",
+        "other",
+        200,
+        &secret(json!({"auths": {"a.b": {"username": "canary", "password": "canary"}}})),
+    );
+    let bench = Bench::with(with_cluster(&api, &[])).await;
+    let image = bench.image("fresh", &BOTH);
+    bench.remote.repo("fresh").fault(Some(Fault::status(401)));
+    let mut created = pod(&[&image]);
+    created["spec"]["imagePullSecrets"] = json!([{"name": "empty"}, {"name": "other"}]);
+    let snapshot = bench.current.load_full();
+    let pod = Pod::of_value(&created).unwrap();
+    let until = Wait::Until(Instant::now() + Duration::from_secs(60));
+    let decision = snapshot.decide(&snapshot.policy, "shop", &pod, until).await;
+    let expected = [
+        "pull secret \"empty\" gives no credential: it has no entry for any registry".to_owned(),
+        format!("pull secret \"other\" has no entry for {}", bench.remote.address()),
+    ];
+    assert_eq!(decision.reason.as_str(), "denied");
+    assert_eq!(decision.unused_secrets, expected);
+    let limits =
+        BatchLimits::new(&LookupSettings { timeout: Duration::from_secs(60), ..LookupSettings::default() });
+    let examined = snapshot.examine(&snapshot.policy, "shop", &pod, &limits).await;
+    assert_eq!(examined.images[0].unused_secrets, expected);
 }
 
 #[tokio::test]

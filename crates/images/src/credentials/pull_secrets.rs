@@ -12,8 +12,9 @@ use zeroize::Zeroizing;
 use super::candidate::CredentialCandidate;
 use super::credential::{Credential, Sensitive};
 use super::docker::{BASE64, DockerConfig, Read};
-use super::pattern::{DockerKeyring, ImagePattern};
+use super::pattern::{self, DockerKeyring, ImagePattern};
 use crate::ttl_cache::{Timed, TtlCache};
+use tolerarch_core::image::ImageRef;
 use tolerarch_kubernetes::cluster::{self, Caller, Cluster, ClusterError, ConnectError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Tenant};
 use tolerarch_support::recently::Recently;
@@ -48,6 +49,9 @@ const STALE: Duration = Duration::from_secs(600);
 /// Maximal time that a Pod waits for a secret that is not cached, and that a person's command does.
 const WAIT: Duration = Duration::from_millis(500);
 const WAIT_LONG: Duration = Duration::from_secs(3);
+const MALFORMED: &str = "an auth is not base64(user:password)";
+const TOO_MANY: &str =
+    "the pull secrets of the Pod have more than 256 entries, or more than 16 with wildcards";
 /// Time for which a reason is not logged again above debug.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximal number of reasons to remember: more than there are.
@@ -71,7 +75,9 @@ pub(super) struct PullSecrets {
 /// Content of a secret, which may be empty.
 #[derive(Clone)]
 struct CachedSecret {
-    keyring: PullSecret,
+    keyring: SharedKeyring,
+    /// Reason why the secret gives no credential at all.
+    fault: Option<SecretFault>,
     /// Time at which to read the secret again.
     due: Instant,
     /// Time from which the secret is not used, even if reading it again has failed.
@@ -89,7 +95,27 @@ pub(super) enum SecretFault {
     Late,
 }
 
-pub(super) type PullSecret = Arc<DockerKeyring<CredentialCandidate>>;
+type SharedKeyring = Arc<DockerKeyring<CredentialCandidate>>;
+
+/// A pull secret that a Pod names, with what it gives, or why it gives nothing.
+#[derive(Clone)]
+pub(super) struct PullSecret {
+    name: Arc<str>,
+    pub(super) keyring: SharedKeyring,
+    fault: Option<SecretFault>,
+}
+
+impl PullSecret {
+    /// Says why the secret gives no credential for an image; `None` if it gives one. Quotes nothing of the secret.
+    pub(super) fn unused(&self, image: &ImageRef) -> Option<String> {
+        let name = &self.name;
+        if let Some(fault) = self.fault {
+            return Some(format!("pull secret {name:?} gives no credential: {fault}"));
+        }
+        let found = pattern::lookup(std::iter::once(&*self.keyring), image.name());
+        found.is_empty().then(|| format!("pull secret {name:?} has no entry for {}", image.host()))
+    }
+}
 
 #[derive(Deserialize)]
 pub(super) struct Object {
@@ -131,7 +157,7 @@ impl PullSecrets {
         Arc::new(Self { cluster, wait, cached, reads: SingleFlight::default(), limit, logged })
     }
 
-    /// Returns the secrets of these names without duplicates, empty ones, and those beyond the Pod's bounds on entries.
+    /// Returns the secrets of these names without duplicates; those beyond the Pod's bounds on entries give nothing.
     pub(super) async fn read<'n>(
         self: &Arc<Self>,
         namespace: &str,
@@ -142,25 +168,37 @@ impl PullSecrets {
         let wanted = names.filter(|name| cluster::is_name(name) && seen.insert(*name));
         let wanted = wanted.map(|name| Name { namespace: Arc::clone(&namespace), name: name.into() });
         let read = wanted.map(|name| async move {
-            let Some(cached) = self.cached.get(&name) else {
-                let read = timeout(self.wait, self.fetch(&name)).await;
-                return read.inspect_err(|_| self.log(SecretFault::Late, &name)).ok()?.ok()?;
-            };
-            if cached.due <= Instant::now() {
-                // The task goes on without a caller.
-                drop(self.fetch(&name));
-            }
-            Some(cached)
+            let found = self.find(&name).await;
+            let fault = found.as_ref().map_or(Some(SecretFault::Late), |found| found.fault);
+            let keyring = found.map(|found| found.keyring).unwrap_or_default();
+            PullSecret { name: name.name, keyring, fault }
         });
-        let read = join_all(read).await.into_iter().flatten().map(|content| content.keyring);
-        let (mut entries, mut globs) = (0, 0);
-        let fits = |own: &PullSecret| {
-            let globs_of_own = own.iter().filter(|(key, _)| key.glob().is_some()).count();
-            entries += own.len();
-            globs += globs_of_own;
-            !own.is_empty() && entries <= ENTRIES_OF_POD && (globs_of_own == 0 || globs <= GLOBS_OF_POD)
+        let mut secrets = join_all(read).await;
+        let mut entries = 0;
+        let mut globs = 0;
+        for secret in &mut secrets {
+            let own_globs = secret.keyring.iter().filter(|(key, _)| key.glob().is_some()).count();
+            entries += secret.keyring.len();
+            globs += own_globs;
+            if entries > ENTRIES_OF_POD || own_globs > 0 && globs > GLOBS_OF_POD {
+                secret.keyring = SharedKeyring::default();
+                secret.fault = secret.fault.or(Some(SecretFault::Content(TOO_MANY)));
+            }
+        }
+        secrets
+    }
+
+    /// Returns a secret; `None` if it is not cached and cannot be read in time.
+    async fn find(self: &Arc<Self>, name: &Name) -> Option<CachedSecret> {
+        let Some(cached) = self.cached.get(name) else {
+            let read = timeout(self.wait, self.fetch(name)).await;
+            return read.inspect_err(|_| self.log(SecretFault::Late, name)).ok()?.ok()?;
         };
-        read.filter(fits).collect()
+        if cached.due <= Instant::now() {
+            // The task goes on without a caller.
+            drop(self.fetch(name));
+        }
+        Some(cached)
     }
 
     /// Reads a secret in the namespace's turn, once for all of its Pods: no other namespace can name the secret.
@@ -178,12 +216,20 @@ impl PullSecrets {
     fn learn(&self, name: Name, found: Result<Object, ClusterError>) -> CachedSecret {
         let now = Instant::now();
         let learned = match found.map_err(SecretFault::from).and_then(content) {
-            Ok(Read { keyring, malformed, .. }) => {
-                if malformed > 0 {
-                    self.log(SecretFault::Content("an auth is not base64(user:password)"), &name);
+            Ok(Read { keyring, entries, malformed }) => {
+                let what = match () {
+                    () if malformed > 0 => Some(MALFORMED),
+                    () if entries == 0 => Some("it has no entry for any registry"),
+                    () if keyring.is_empty() => Some("its entries have no credential, or no valid registry"),
+                    () => None,
+                };
+                let fault = what.map(SecretFault::Content);
+                if let Some(fault) = fault {
+                    self.log(fault, &name);
                 }
                 let end = now + if keyring.is_empty() { NOTHING } else { STALE };
-                CachedSecret { keyring: keyring.into(), due: now + FOUND, end }
+                let fault = fault.filter(|_| keyring.is_empty());
+                CachedSecret { keyring: keyring.into(), fault, due: now + FOUND, end }
             }
             Err(fault) => {
                 use ClusterError::{Resting, Status, Timeout, Unreachable};
@@ -195,7 +241,7 @@ impl PullSecrets {
                 let before = self.cached.get(&name).filter(|own| is_temporary && !own.keyring.is_empty());
                 // The client itself knows when the API server may be queried again.
                 let end = if matches!(fault, SecretFault::Cluster(Resting)) { now } else { due };
-                let nothing = CachedSecret { keyring: Arc::default(), due, end };
+                let nothing = CachedSecret { keyring: Arc::default(), fault: Some(fault), due, end };
                 before.map_or(nothing, |before| CachedSecret { due, ..before })
             }
         };

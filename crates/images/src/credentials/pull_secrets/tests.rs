@@ -16,7 +16,7 @@ fn config(password: &str) -> serde_json::Value {
 /// Reads the passwords of these secrets.
 async fn passwords(secrets: &Arc<PullSecrets>, names: &[&str]) -> Vec<String> {
     let read = secrets.read("team", names.iter().copied()).await;
-    let credentials = read.iter().flat_map(|secret| secret.iter());
+    let credentials = read.iter().flat_map(|secret| secret.keyring.iter());
     credentials
         .map(|(_, kept)| match kept.held_credential().flatten().unwrap() {
             Credential::Basic { password, .. } => password.reveal().to_owned(),
@@ -194,6 +194,50 @@ async fn an_api_server_that_hangs_is_not_waited_for_again_at_once() {
     assert_eq!(api.requests(), 1);
 }
 
+#[tokio::test]
+async fn one_that_gives_nothing_says_why_without_its_content() {
+    let api = ApiServer::start().await;
+    let entry = |entry: &serde_json::Value| secret("dockerconfigjson", &json!({"auths": {"a.b": entry}}));
+    let credential = json!({"username": "canary", "password": "canary"});
+    let text = |text: &str| {
+        let mut secret = entry(&credential);
+        secret["data"][".dockerconfigjson"] = json!(BASE64.encode(text));
+        secret
+    };
+    let nothing = "its entries have no credential, or no valid registry";
+    for (body, expected) in [
+        (entry(&credential), None),
+        (entry(&json!({"Username": "canary", "Password": "canary"})), None),
+        (
+            secret("dockerconfigjson", &json!({"auths": {"canary.d": credential}})),
+            Some("has no entry for a.b"),
+        ),
+        (secret("dockerconfigjson", &json!({})), Some("it has no entry for any registry")),
+        (entry(&json!({"email": "canary"})), Some(nothing)),
+        (secret("dockerconfigjson", &json!({"auths": {"[canary": credential}})), Some(nothing)),
+        (entry(&json!({"auth": "canary"})), Some("an auth is not base64(user:password)")),
+        (text("canary"), Some("its data is not JSON of docker's form")),
+        (text("\u{feff}{}"), Some("its data is not JSON of docker's form")),
+        (
+            json!({"type": "Opaque", "data": {"canary": ""}}),
+            Some("it is of no type that holds registry credentials"),
+        ),
+        (json!({"type": "kubernetes.io/dockercfg"}), Some("it lacks the key that belongs to its type")),
+    ] {
+        api.answer("team", "pull", 200, &body);
+        let secrets = PullSecrets::new(api.cluster(), LONG);
+        let read = secrets.read("team", ["pull"].into_iter()).await;
+        let unused = read[0].unused(&"a.b/x".parse().unwrap());
+        assert_eq!(unused.is_some(), expected.is_some(), "{body}: {unused:?}");
+        let unused = unused.unwrap_or_default();
+        assert!(unused.ends_with(expected.unwrap_or_default()), "{unused}");
+        assert!(!unused.contains("canary") && (unused.is_empty() || unused.contains("\"pull\"")), "{unused}");
+    }
+    let secrets = PullSecrets::new(api.cluster(), LONG);
+    let missing = secrets.read("team", ["missing"].into_iter()).await[0].unused(&"a.b/x".parse().unwrap());
+    assert!(missing.unwrap().starts_with("pull secret \"missing\" gives no credential: the API server: "));
+}
+
 /// Each wildcard is compared with each image.
 #[tokio::test]
 async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
@@ -210,8 +254,11 @@ async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
     api.answer("team", "long", 200, &globs("long", 1, GLOB + 1));
     let secrets = PullSecrets::new(api.cluster(), LONG);
     let read = secrets.read("team", ["long", "first", "second", "third"].into_iter()).await;
-    let names: Vec<&str> = read.iter().map(|own| &own[0].0.glob().unwrap()[4..5]).collect();
+    let given = read.iter().filter_map(|own| own.keyring.first());
+    let names: Vec<&str> = given.map(|(key, _)| &key.glob().unwrap()[4..5]).collect();
     assert_eq!(names, ["f", "s"], "the first two");
+    let third = read[3].unused(&"a.b/x".parse().unwrap()).unwrap();
+    assert!(third.ends_with("more than 256 entries, or more than 16 with wildcards"), "{third}");
 }
 
 /// Makes a secret for `a.b` with this many entries, and with a key and a password of these lengths.
@@ -258,7 +305,7 @@ async fn what_is_remembered_is_bounded_by_its_size() {
     let content = || {
         let object = serde_json::from_value(large.clone()).unwrap();
         let (keyring, now) = (content(object).unwrap().keyring.into(), Instant::now());
-        CachedSecret { keyring, due: now + FOUND, end: now + STALE }
+        CachedSecret { keyring, fault: None, due: now + FOUND, end: now + STALE }
     };
     let name = |place: usize| name_of(&format!("s{place}"));
     let one = weight(&name(0), &(content(), Instant::now()));
@@ -284,5 +331,6 @@ async fn a_pod_has_no_more_than_so_many_entries() {
     }
     let secrets = PullSecrets::new(api.cluster(), LONG);
     let read = secrets.read("team", names.iter().map(String::as_str)).await;
-    assert_eq!(read.len(), ENTRIES_OF_POD / ENTRIES);
+    let given = read.iter().filter(|secret| !secret.keyring.is_empty());
+    assert_eq!(given.count(), ENTRIES_OF_POD / ENTRIES);
 }
