@@ -1,5 +1,6 @@
 // Command upstream writes cases, and what the node's own libraries make of them: containerd, distribution/reference,
-// kubelet's keyring and Go's TLS. The unit tests of tolerarch read the files and compare.
+// kubelet's keyring, docker's files and helpers, Go's TLS, HTTP, JSON and YAML. The unit tests of tolerarch read the files
+// and compare.
 package main
 
 import (
@@ -49,6 +50,7 @@ func generate(seed uint64, random int) map[string][]byte {
 		"rewrites.json":     lines(rewrites(source(8), random)),
 		"documents.json":    lines(documents(source(9), random)),
 		"yaml.json":         lines(yamlTexts(source(11), random)),
+		"heads.json":        lines(heads(source(10), random)),
 	}
 }
 

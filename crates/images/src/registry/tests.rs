@@ -21,6 +21,7 @@ mod connections;
 mod endings;
 mod endpoints;
 mod gates;
+mod heads;
 mod indexes;
 mod kept;
 mod personalities;

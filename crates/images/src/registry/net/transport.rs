@@ -38,6 +38,8 @@ const ERROR_TIME: Duration = Duration::from_millis(500);
 const BODIES: usize = 48 << 20;
 /// Maximal bytes of the headers of an answer.
 const HEADERS: usize = 64 << 10;
+/// Maximal number of lines of the headers: Go's client counts only their bytes.
+const HEADER_LINES: usize = 2048;
 /// Maximal number of idle connections to one registry, and their lifetime. As many as run at a time by default
 /// (`lookup.perRegistry`): with fewer, those that end together would be closed while others wait to begin.
 const IDLE: usize = 16;
@@ -93,7 +95,7 @@ impl HttpRequest<'_> {
 
 impl HttpResponse {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name)?.to_str().ok()
+        std::str::from_utf8(self.headers.get(name)?.as_bytes()).ok()
     }
 
     /// Returns whether the status is 429, or the 403 of GitHub's secondary rate limit, which only its text shows.
@@ -146,7 +148,13 @@ impl Transport {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIME)
             .pool_max_idle_per_host(IDLE)
-            .http1_max_buf_size(HEADERS);
+            .http1_max_buf_size(HEADERS)
+            // What Go's client takes of servers and of what stands in front of them.
+            .http1_max_headers(HEADER_LINES)
+            .http1_allow_obsolete_multiline_headers_in_responses(true)
+            .http1_allow_spaces_after_header_name_in_responses(true)
+            // Go takes blanks in names as well, of which none matters here.
+            .http1_ignore_invalid_headers_in_responses(true);
         Self {
             client: client.build(connect.clone()),
             fresh: client.pool_max_idle_per_host(0).build(connect),
