@@ -5,6 +5,7 @@ mod authority;
 mod connect;
 mod guard;
 mod header;
+mod key_exchange;
 mod named;
 mod no_connection;
 mod proxy;
@@ -18,6 +19,8 @@ pub(super) use authority::{authority, dialled, label, names, shown_host};
 pub(super) use connect::Connector;
 pub use guard::AddressGuard;
 pub(super) use header::{basic, sensitive};
+#[cfg(test)]
+pub(crate) use key_exchange::provider;
 pub(crate) use named::{NamedServers, PARTS, on_behalf_of};
 pub use proxy::{Proxies, ProxyError};
 pub(super) use resolve::NameResolver;

@@ -14,6 +14,9 @@ use super::verifier::Objection;
 /// Maximal characters of the cause of a broken connection, whose text may quote a certificate.
 const CAUSE: usize = 200;
 
+/// Table of what is not taken, although nodes take it.
+const LIMITS: &str = "docs/registries.md, Certificates and cipher suites";
+
 /// Explains why there is no connection to the host of this URL, which is named as in the configuration.
 pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
     let host = shown(label(url));
@@ -39,18 +42,45 @@ pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
     format!("{host} cannot be reached: {why}")
 }
 
+/// Explains an alert that came after the handshake: in TLS 1.3 a server judges the client's certificate only then.
+pub(super) fn explain_alert(url: &Url, error: &(dyn StdError + 'static)) -> Option<String> {
+    let of_tls = |cause: &'_ io::Error| -> Option<TlsError> { cause.get_ref()?.downcast_ref().cloned() };
+    let alert = causes(error).filter_map(|cause| cause.downcast_ref()).find_map(of_tls)?;
+    explain_tls(&shown(label(url)), &alert)
+}
+
 fn explain_tls(host: &str, error: &TlsError) -> Option<String> {
     match error {
+        TlsError::AlertReceived(AlertDescription::CertificateRequired) => {
+            Some(format!("{host} wants a client certificate; set registries.hosts.{host:?}.clientCertFile"))
+        }
         TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => Some(format!(
             "{host} does not speak TLS; if it speaks plain HTTP, set registries.hosts.{host:?}.plainHttp: true"
         )),
-        // Servers that share no cipher suite with their client differ in which of these they send.
+        // Servers that share no cipher suite, or no group, with their client differ in which of these they send.
         TlsError::AlertReceived(
             alert @ (AlertDescription::HandshakeFailure
             | AlertDescription::InsufficientSecurity
             | AlertDescription::ProtocolVersion),
-        ) => Some(format!(
-            "{host} refuses the TLS handshake: {alert:?}; if it has cipher suites with CBC or without ECDHE only, which are not spoken here, switch on TLS 1.3 there, or for TLS 1.2 ECDHE with AES-GCM or ChaCha20-Poly1305; if it wants a client certificate, set registries.hosts.{host:?}.clientCertFile"
+        ) => {
+            let mut reasons = Vec::new();
+            if *alert == AlertDescription::ProtocolVersion {
+                reasons.push(
+                    "if it has no TLS 1.2 and 1.3, switch one of them on there, as nodes need it as well"
+                        .to_owned(),
+                );
+            }
+            reasons.extend([
+                "if it has cipher suites with CBC or without ECDHE only, which are not spoken here, switch on TLS 1.3 there, or for TLS 1.2 ECDHE with AES-GCM or ChaCha20-Poly1305".to_owned(),
+                "if it has no group for the key exchange (curve) in common with nodes, switch on X25519, P-256, P-384 or P-521 there".to_owned(),
+                "if it signs in TLS 1.2 by SHA-1 only, switch on SHA-256".to_owned(),
+                format!("if it wants a client certificate, set registries.hosts.{host:?}.clientCertFile"),
+            ]);
+            let reasons = reasons.join("; ");
+            Some(format!("{host} refuses the TLS handshake: {alert:?}; {reasons} (see {LIMITS})"))
+        }
+        TlsError::AlertReceived(AlertDescription::NoApplicationProtocol) => Some(format!(
+            "{host} refuses the TLS handshake: NoApplicationProtocol; it speaks HTTP/2 only, so switch on HTTP/1.1 there"
         )),
         TlsError::AlertReceived(alert) => Some(format!("{host} refuses the TLS handshake: {alert:?}")),
         error => Objection::in_error(error).map(|objection| objection.explain(host)),

@@ -268,7 +268,8 @@ fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
         Some(error) => Error::NoConnection(no_connection::explain(url, error)),
         None => {
             let kind = if is_stale(error) { Error::Closed } else { Error::Unreachable };
-            kind(format!("the connection broke: {}", texts(error)))
+            let alert = no_connection::explain_alert(url, error);
+            kind(alert.unwrap_or_else(|| format!("the connection broke: {}", texts(error))))
         }
     }
 }

@@ -14,6 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tolerarch_support::file;
 use zeroize::Zeroizing;
 
+use super::key_exchange;
 use super::verifier::{Trusted, Verifier};
 
 /// Maximal number of parts of a file of authorities that are logged at a time: a file may have thousands of them.
@@ -122,7 +123,7 @@ impl TlsSettings {
 }
 
 fn configs(system: &RootCertStore, tls: &Tls) -> Result<[Arc<ClientConfig>; 2], TlsFault> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(key_exchange::provider());
     let mut trusted = None;
     if !tls.skip_verify {
         let (mut roots, mut own) = (system.clone(), Vec::new());

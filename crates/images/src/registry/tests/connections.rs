@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{ServerConfig, version};
-use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use testregistry::Leaf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -223,6 +224,73 @@ async fn a_short_rsa_key_is_taken_as_by_nodes() {
     assert_eq!(kind(&fetch_at(address, trusting()).await), "unreachable", "the key of another certificate");
 }
 
+/// Groups that Go's clients offer, of which a server may have a single one.
+#[tokio::test]
+async fn keys_are_exchanged_over_any_group_of_nodes() {
+    use rustls::NamedGroup::{X25519, X25519MLKEM768, secp256r1, secp256r1MLKEM768, secp384r1, secp521r1};
+    let remote = Remote::builder().plain_http().start().await;
+    remote.repo("team/app").index(Some("v1"), BOTH);
+    let pki = testregistry::Pki::new();
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca.crt");
+    std::fs::write(&ca, pki.ca_pem()).unwrap();
+    let leaf = pki.leaf(&["127.0.0.1"]);
+    let both = format!("{:?}", Support::Index(platforms(&BOTH)));
+    let curves = [X25519, secp256r1, secp384r1, secp521r1].map(|curve| (&version::TLS12, curve));
+    let groups = [X25519, secp256r1, secp384r1, secp521r1, X25519MLKEM768, secp256r1MLKEM768];
+    let groups = groups.map(|group| (&version::TLS13, group));
+    for (version, group) in curves.into_iter().chain(groups) {
+        let mut provider = net::provider();
+        provider.kx_groups.retain(|own| own.name() == group);
+        assert_eq!(provider.kx_groups.len(), 1, "{group:?}");
+        let builder = ServerConfig::builder_with_provider(std::sync::Arc::new(provider));
+        let builder = builder.with_protocol_versions(&[version]).unwrap().with_no_client_auth();
+        let certificate = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(leaf.key_pem.as_bytes()).unwrap();
+        let address = in_front(&remote, builder.with_single_cert(vec![certificate], key).unwrap()).await;
+        let host = HostSettings { ca_file: Some(ca.clone()), ..HostSettings::default() };
+        assert_eq!(kind(&fetch_at(address, host).await), both, "{group:?} of {version:?}");
+    }
+}
+
+/// Over TLS 1.3 the server says so only after the handshake.
+#[tokio::test]
+async fn a_server_that_wants_a_client_certificate_is_told_from_others() {
+    let pki = testregistry::Pki::new();
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca.crt");
+    std::fs::write(&ca, pki.ca_pem()).unwrap();
+    let leaf = pki.leaf(&["127.0.0.1"]);
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(pki.ca_pem().as_bytes()).unwrap()).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    let verifier = verifier.build().unwrap();
+    for version in [&version::TLS12, &version::TLS13] {
+        let builder = ServerConfig::builder_with_provider(provider.clone());
+        let builder = builder.with_protocol_versions(&[version]).unwrap();
+        let builder = builder.with_client_cert_verifier(verifier.clone());
+        let certificate = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(leaf.key_pem.as_bytes()).unwrap();
+        let config = builder.with_single_cert(vec![certificate], key).unwrap();
+        let acceptor = TlsAcceptor::from(std::sync::Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let host = HostSettings { ca_file: Some(ca.clone()), ..HostSettings::default() };
+        let refusing = async {
+            let (tcp, _) = listener.accept().await.unwrap();
+            let (_, mut tcp) = acceptor.accept(tcp).into_fallible().await.unwrap_err();
+            tcp.shutdown().await.unwrap();
+            // Closing with something unread would reset the connection.
+            while tcp.read(&mut [0; 4096]).await.is_ok_and(|count| count > 0) {}
+        };
+        let (error, ()) = tokio::join!(fetch_at(address, host), refusing);
+        let error = error.unwrap_err().to_string();
+        let expected = format!("set registries.hosts.\"{address}\".clientCertFile");
+        assert!(error.contains(&expected), "{version:?}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn a_server_without_a_common_cipher_suite_is_told_from_others() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -235,8 +303,15 @@ async fn a_server_without_a_common_cipher_suite_is_told_from_others() {
     };
     let (error, ()) = tokio::join!(fetch_at(address, HostSettings::default()), refusing);
     let error = error.unwrap_err().to_string();
-    for told in ["refuses the TLS handshake: HandshakeFailure", "CBC", "clientCertFile", "ECDHE with AES-GCM"]
-    {
+    for told in [
+        "refuses the TLS handshake: HandshakeFailure",
+        "CBC",
+        "clientCertFile",
+        "ECDHE with AES-GCM",
+        "P-521",
+        "SHA-1",
+        "docs/registries.md",
+    ] {
         assert!(error.contains(told), "{told}: {error}");
     }
 }
