@@ -3,9 +3,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use humantime::format_rfc3339_seconds;
 use serde_json::{Value, json};
-use testregistry::Registry;
+use testregistry::{Auth, Registry};
 
 use super::cluster::{FakeCluster, Served, kubeconfig};
 use super::{BOTH, Desk, Ran};
@@ -274,6 +276,34 @@ async fn pull_secrets_that_are_not_read_are_told() {
         ran.stderr
     );
     assert!(!served.asked().iter().any(|path| path.contains("/secrets/")), "{:?}", served.asked());
+}
+
+/// As `kubectl` 1.13.0 wrote it, and one that gives nothing for the registry.
+#[tokio::test]
+async fn pull_secrets_are_read_with_capitals_and_named_where_they_give_nothing() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("private", &BOTH);
+    desk.registry.repo("private").require(Auth::basic("canary", "canary"));
+    let mut reads = settings(&desk);
+    reads["credentials"] = json!({"pullSecrets": true});
+    let secret = |host: &str| {
+        let auths = json!({"auths": {host: {"Username": "canary", "Password": "canary", "Email": "a@b"}}});
+        let data = json!({".dockerconfigjson": STANDARD.encode(auths.to_string())});
+        json!({"type": "kubernetes.io/dockerconfigjson", "data": data})
+    };
+    let path = "/api/v1/namespaces/shop/secrets/registry";
+    let served = cluster(&image, &reads).with(path, secret(&desk.registry.address())).serve().await;
+    let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+    assert!(ran.stdout.contains("tolerated"), "{}{}", ran.stdout, ran.stderr);
+
+    let served = cluster(&image, &reads).with(path, secret("canary.example.com")).serve().await;
+    let expected = format!("pull secret \"registry\" has no entry for {}", desk.registry.address());
+    for command in [&["why", "-n", "shop", "deploy/web"][..], &["report"]] {
+        let ran = run(&desk, Some(&served), command).await;
+        let told = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(told.contains(&expected), "{told}{}", ran.stderr);
+        assert!(!told.contains("canary") && !told.contains("with no credential"), "{told}");
+    }
 }
 
 #[tokio::test]
