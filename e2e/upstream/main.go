@@ -51,6 +51,7 @@ func generate(seed uint64, random int) map[string][]byte {
 		"documents.json":    lines(documents(source(9), random)),
 		"yaml.json":         lines(yamlTexts(source(11), random)),
 		"heads.json":        lines(heads(source(10), random)),
+		"kinds.json":        lines(kinds(source(66), random)),
 	}
 }
 

@@ -49,8 +49,8 @@ type member struct {
 
 type readDocument func(document []byte) (gives []string, refused bool)
 
-// kinds are what documents are for: a usual one, and its reader.
-func kinds() map[string]struct {
+// documentKinds are what documents are for: a usual one, and its reader.
+func documentKinds() map[string]struct {
 	usual []member
 	read  readDocument
 } {
@@ -355,7 +355,7 @@ func hasTwoLists(document string) bool {
 }
 
 func documents(r *rand.Rand, random int) []Document {
-	all := kinds()
+	all := documentKinds()
 	var cases []Document
 	add := func(kind, document string) {
 		gives, refused := all[kind].read([]byte(document))

@@ -17,12 +17,12 @@ use super::survey::Survey;
 use super::{Failure, Shared};
 use explained::Explained;
 use tolerarch_core::pod::Pod;
-use tolerarch_kubernetes::cluster::UserClient;
+use tolerarch_kubernetes::cluster::{ServedKinds, UserClient};
 use types::Target;
 
 #[derive(Debug, Args)]
 pub(super) struct Why {
-    /// A Pod or what brings Pods, as kubectl names them: pod/web-1, deploy/web, cronjob/bills, rollouts.argoproj.io/web
+    /// A Pod or what brings Pods, as kubectl names them: pod/web-1, deploy/web, rollouts.argoproj.io/web, jobs.v1.batch/x
     #[arg(required = true, value_name = "TYPE/NAME")]
     targets: Vec<Target>,
     #[command(flatten)]
@@ -88,10 +88,18 @@ impl Why {
 
     /// Reads the objects, with messages about those that could not be read.
     async fn find(&self, client: &UserClient, namespace: &str) -> (Vec<Object>, Vec<String>) {
-        let (mut objects, mut faults) = (Vec::new(), Vec::new());
+        let mut objects = Vec::new();
+        let mut faults = Vec::new();
+        let kinds = match ServedKinds::read(client).await {
+            Ok(kinds) => kinds,
+            Err(error) => {
+                let all = self.targets.iter().map(|target| format!("{}: {error}", target.text));
+                return (objects, all.collect());
+            }
+        };
         for target in &self.targets {
             let read = async {
-                let path = target.path(client, namespace).await?;
+                let path = target.path(&kinds, namespace)?;
                 objects_of(client.text(&path).await.map_err(|error| error.to_string())?.as_bytes())
             };
             match read.await {

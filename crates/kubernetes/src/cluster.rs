@@ -5,6 +5,7 @@
 mod api;
 mod error;
 mod event;
+mod kinds;
 mod kubeconfig;
 mod list;
 mod metadata;
@@ -38,6 +39,7 @@ use tolerarch_support::sync::Mutex;
 pub use error::{ClusterError, ConnectError, RequestError};
 pub use event::{EventKind, ObjectEvent};
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+pub use kinds::{KindName, NoSuchKind, ServedKind, ServedKinds};
 pub use kubeconfig::Caller;
 pub use metadata::{Lifetime, Metadata, Namespace, or_default};
 pub use node::{Node, TAINTS_KEY, Taint};

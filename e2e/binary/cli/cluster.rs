@@ -63,8 +63,7 @@ impl FakeCluster {
 /// What every API server says of kinds of its own.
 fn own_kinds(path: &str) -> Option<Value> {
     let resource = |name: &str, kind: &str, short: &str| json!({"name": name, "kind": kind, "singularName": "", "namespaced": true, "shortNames": [short]});
-    let group =
-        |name: &str| json!({"name": name, "preferredVersion": {"groupVersion": format!("{name}/v1")}});
+    let group = |name: &str| group(name, &["v1"]);
     Some(match path {
         "/api/v1" => json!({"resources": [
             {"name": "nodes", "kind": "Node", "singularName": "", "namespaced": false},
@@ -79,6 +78,13 @@ fn own_kinds(path: &str) -> Option<Value> {
         "/apis/batch/v1" => json!({"resources": [resource("cronjobs", "CronJob", "cj")]}),
         _ => return None,
     })
+}
+
+/// An API group with these versions, the first of which is preferred.
+pub(crate) fn group(name: &str, versions: &[&str]) -> Value {
+    let version = |version: &&str| json!({"groupVersion": format!("{name}/{version}"), "version": version});
+    let versions: Vec<Value> = versions.iter().map(version).collect();
+    json!({"name": name, "versions": versions, "preferredVersion": versions[0]})
 }
 
 fn page(items: &[Value], query: &str) -> Value {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::cluster::{FakeCluster, Served};
+use super::cluster::{FakeCluster, Served, group};
 use super::{BOTH, Desk, Ran};
 
 const PODS: &str = "/api/v1/namespaces/shop/pods";
@@ -61,18 +61,17 @@ fn shop_of(desk: &Desk) -> FakeCluster {
         pod("canary-1", "canary-1", &web, "x86"),
     ];
     let node = |name: &str, arch: &str| json!({"metadata": {"name": name, "labels": {"kubernetes.io/arch": arch, "kubernetes.io/os": "linux"}}});
-    let group = json!({"name": "argoproj.io", "preferredVersion": {"groupVersion": "argoproj.io/v1alpha1"}});
+    let rollouts = group("argoproj.io", &["v1alpha1"]);
     FakeCluster::default()
         .with(&format!("{DEPLOYMENTS}/web"), deployment("web", &web))
         .with(&format!("{DEPLOYMENTS}/legacy"), deployment("legacy", &legacy))
         .with(&format!("{PODS}/web-1"), opened)
         .with("/apis/argoproj.io/v1alpha1/namespaces/shop/rollouts/canary", rollout)
         .with("/apis", json!({"groups": [
-            {"name": "gone.example.com", "preferredVersion": {"groupVersion": "gone.example.com/v1"}},
-            {"name": "apps", "preferredVersion": {"groupVersion": "apps/v1"}},
-            group,
+            group("gone.example.com", &["v1"]),
+            group("apps", &["v1"]),
+            rollouts,
         ]}))
-        .with("/apis/argoproj.io", group.clone())
         .with(
             "/apis/argoproj.io/v1alpha1",
             json!({"resources": [
@@ -193,6 +192,32 @@ async fn pools_are_those_that_the_cluster_shows() {
     let is_told =
         |note: &Value| note.as_str().unwrap().starts_with("pool multi-arch opens nodes with linux/s390x");
     assert!(notes.iter().any(is_told), "{notes:?}");
+}
+
+/// As with operators that have moved some of their kinds only, and beside an aggregated API that is down.
+#[tokio::test]
+async fn kinds_of_any_version_are_found() {
+    let desk = Desk::new(json!({})).await;
+    let job = json!({
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": "train", "namespace": "shop"},
+        "spec": {"template": template(&desk.image("shop/train", &BOTH))},
+    });
+    let kinds = json!({"resources": [{"name": "mpijobs", "kind": "MPIJob", "singularName": "mpijob", "namespaced": true}]});
+    let mut cluster = shop_of(&desk)
+        .with("/apis", json!({"groups": [group("away.example.com", &["v1"]), group("kubeflow.org", &["v1", "v2beta1"])]}))
+        .with("/apis/kubeflow.org/v1", json!({"resources": []}))
+        .with("/apis/kubeflow.org/v2beta1", kinds)
+        .with("/apis/kubeflow.org/v2beta1/namespaces/shop/mpijobs/train", job);
+    cluster.forbidden.push("/apis/away.example.com/v1");
+    let cluster = cluster.serve().await;
+    for target in ["mpijob/train", "MPIJob.kubeflow.org/train", "mpijobs.v2beta1.kubeflow.org/train"] {
+        assert_eq!(explained(&desk, &cluster, target).await["reason"], "tolerated", "{target}");
+    }
+    let ran = why(&desk, &cluster, &["widget/x"]).await;
+    let message = "widget/x: the API server has no such kind, but may have it in an API that is unavailable: away.example.com/v1 (";
+    assert!(ran.status == Some(1) && ran.stderr.contains(message), "{}", ran.stderr);
 }
 
 #[tokio::test]

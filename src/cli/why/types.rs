@@ -2,10 +2,8 @@
 
 use std::str::FromStr;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResource, APIResourceList};
-
 use super::super::kubernetes::name;
-use tolerarch_kubernetes::cluster::{UserClient, is_name};
+use tolerarch_kubernetes::cluster::{KindName, ServedKinds};
 
 const FORM: &str = "write TYPE/NAME, such as pod/web-1, deploy/web or rollouts.argoproj.io/web";
 
@@ -13,9 +11,7 @@ const FORM: &str = "write TYPE/NAME, such as pod/web-1, deploy/web or rollouts.a
 pub(super) struct Target {
     /// Target as the user wrote it.
     pub(super) text: String,
-    kind: String,
-    /// API group; empty for any.
-    group: String,
+    kind: KindName,
     name: String,
 }
 
@@ -24,45 +20,19 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
         let (kind, own) = text.split_once('/').ok_or(FORM)?;
-        let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
-        let is_word = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
-        if !is_word(kind) || !group.is_empty() && !is_name(group) {
-            return Err(FORM);
-        }
-        let (text, kind, group) = (text.to_owned(), kind.to_owned(), group.to_owned());
-        Ok(Self { text, kind, group, name: name(own)? })
+        let kind = kind.parse().map_err(|()| FORM)?;
+        Ok(Self { text: text.to_owned(), kind, name: name(own)? })
     }
 }
 
 impl Target {
     /// Returns the path of the object, or why the API server does not name one.
-    pub(super) async fn path(&self, client: &UserClient, namespace: &str) -> Result<String, String> {
-        let groups = client.get::<APIGroupList>("/apis").await.map_err(|error| error.to_string())?.groups;
-        let groups = groups.into_iter().filter(|group| self.group.is_empty() || group.name == self.group);
-        let core = self.group.is_empty().then(|| "/api/v1".to_owned());
-        let preferred = groups.filter_map(|group| group.preferred_version);
-        let preferred = preferred.map(|version| format!("/apis/{}", version.group_version));
-        // An aggregated API may be unavailable; another API may have the kind.
-        let mut why = "the API server has no such kind".to_owned();
-        for api in core.into_iter().chain(preferred) {
-            match client.get::<APIResourceList>(&api).await {
-                Ok(list) => {
-                    if let Some(APIResource { name, .. }) = list.resources.iter().find(|one| self.names(one))
-                    {
-                        return Ok(format!("{api}/namespaces/{namespace}/{name}/{}", self.name));
-                    }
-                }
-                Err(error) => why = error.to_string(),
-            }
+    pub(super) fn path(&self, kinds: &ServedKinds, namespace: &str) -> Result<String, String> {
+        let found = kinds.find(&self.kind).map_err(|error| error.to_string())?;
+        if !found.is_namespaced {
+            return Err(format!("a {} is in no namespace, and brings no Pods", found.kind));
         }
-        Err(why)
-    }
-
-    /// Returns whether a resource is of this kind; subresources, with a slash in their names, are not.
-    fn names(&self, resource: &APIResource) -> bool {
-        let APIResource { name, namespaced, kind, singular_name, short_names, .. } = resource;
-        let mut names = [name, kind, singular_name].into_iter().chain(short_names.iter().flatten());
-        *namespaced && !name.contains('/') && names.any(|known| known.eq_ignore_ascii_case(&self.kind))
+        Ok(found.path(namespace, &self.name))
     }
 }
 
@@ -72,13 +42,15 @@ mod tests {
 
     #[test]
     fn objects_are_named_as_for_kubectl() {
-        for (text, kind, group, name) in [
-            ("po/web-1", "po", "", "web-1"),
-            ("Deployment.apps/web", "Deployment", "apps", "web"),
-            ("rollouts.argoproj.io/a.b", "rollouts", "argoproj.io", "a.b"),
+        for (text, name) in [
+            ("po/web-1", "web-1"),
+            ("Deployment.apps/web", "web"),
+            ("rollouts.argoproj.io/a.b", "a.b"),
+            ("pods.v1./web", "web"),
+            ("my-things.v1.example.com/web", "web"),
         ] {
             let target: Target = text.parse().unwrap();
-            assert_eq!((&*target.kind, &*target.group, &*target.name), (kind, group, name));
+            assert_eq!((&*target.text, &*target.name), (text, name));
         }
         for (text, error) in [
             ("web", FORM),
@@ -87,6 +59,7 @@ mod tests {
             ("../pods/web", FORM),
             ("po/", "not a valid name of a Kubernetes object"),
             ("po/../x", "not a valid name of a Kubernetes object"),
+            ("po/web/log", "not a valid name of a Kubernetes object"),
             ("po/Web", "not a valid name of a Kubernetes object"),
         ] {
             assert_eq!(text.parse::<Target>(), Err(error), "{text}");

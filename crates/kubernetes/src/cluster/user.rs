@@ -66,15 +66,16 @@ impl UserClient {
     }
 
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
-        Ok(serde_json::from_slice(&self.read(path).await?)?)
+        Ok(serde_json::from_slice(&self.read(path, ACCEPTED).await?)?)
     }
 
     pub async fn text(&self, path: &str) -> Result<String, RequestError> {
-        Ok(String::from_utf8_lossy(&self.read(path).await?).into_owned())
+        Ok(String::from_utf8_lossy(&self.read(path, ACCEPTED).await?).into_owned())
     }
 
-    async fn read(&self, path: &str) -> Result<Vec<u8>, RequestError> {
-        let answer = async { read_all(self.api.get(path, ACCEPTED).await?.into_body(), BODY).await };
+    /// Reads the response in one of the `accepted` media types.
+    pub(super) async fn read(&self, path: &str, accepted: &str) -> Result<Vec<u8>, RequestError> {
+        let answer = async { read_all(self.api.get(path, accepted).await?.into_body(), BODY).await };
         self.api.in_time(answer).await
     }
 
