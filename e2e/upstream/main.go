@@ -52,6 +52,7 @@ func generate(seed uint64, random int) map[string][]byte {
 		"yaml.json":         lines(yamlTexts(source(11), random)),
 		"heads.json":        lines(heads(source(10), random)),
 		"kinds.json":        lines(kinds(source(66), random)),
+		"ownkinds.json":     lines(ownKinds()),
 	}
 }
 

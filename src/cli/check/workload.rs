@@ -161,7 +161,11 @@ impl Contents {
             }
             return;
         }
-        let full_kind = if is_of_kubernetes(group) { kind.to_owned() } else { format!("{kind}.{group}") };
+        let full_kind = if group.is_empty() || is_of_kubernetes(group, kind) {
+            kind.to_owned()
+        } else {
+            format!("{kind}.{group}")
+        };
         let Pods { sought, templates, images } = kinds::pods(node, group, kind, custom);
         let given = match (group, kind) {
             ("", "Pod") => Given::Pod,

@@ -88,6 +88,33 @@ fn other_kinds_bring_no_pods() {
     }
 }
 
+/// A group without a dot, or below `k8s.io`, does not make a kind one of Kubernetes itself.
+#[test]
+fn a_kind_that_kubernetes_has_not_is_a_custom_one() {
+    for (version, kind) in [
+        ("v1", "Notebook"),
+        ("v1", "Deployment"),
+        ("apps/v1", "Rollout"),
+        ("batch/v1", "MPIJob"),
+        ("autoscaling/v1", "Group"),
+        ("policy/v1", "Policy"),
+        ("scheduling.k8s.io/v1alpha1", "Gang"),
+        ("node.k8s.io/v1", "Agent"),
+        ("gateway.networking.k8s.io/v1", "Gateway"),
+        ("snapshot.storage.k8s.io/v1", "Snapshotter"),
+        ("sparkoperator.k8s.io/v1beta2", "SparkApplication"),
+    ] {
+        let spec = "{template: {spec: {containers: [{image: x}]}}}";
+        let object =
+            object_of(&format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {spec}"));
+        assert_eq!(object.template.as_deref(), Some("/spec/template"), "{kind}");
+    }
+    let contents = contents_of("apiVersion: v1\nkind: Notebook\nspec: {image: x}");
+    assert_eq!((contents.not_looked_at, contents.unseen_images.len()), (one("Notebook"), 1));
+    let contents = contents_of("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nspec: {}");
+    assert_eq!(contents.skipped, one("Gateway.gateway.networking.k8s.io"));
+}
+
 #[test]
 fn takes_every_template_of_a_kind_with_several() {
     let template = "{spec: {containers: [{image: x}]}}";
