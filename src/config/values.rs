@@ -257,10 +257,19 @@ where
     let (names, values): (Vec<String>, Vec<T>) =
         all.into_iter().map(|(name, value)| (name.into(), value)).unzip();
     let (known, written) = (names.clone(), values.clone());
+    let mut choices: Vec<Json> = names.iter().map(|name| json!(name)).collect();
+    // Tools that read YAML, Helm among them, hand an `off` without quotes on as this boolean.
+    let has_off = names.iter().any(|name| name == "off");
+    if has_off {
+        choices.push(json!(false));
+    }
     Kind::new(
         either(&names),
-        json!({"enum": names}),
-        move |text| known.iter().position(|name| name == text).map(|at| values[at].clone()),
+        json!({"enum": choices}),
+        move |text| {
+            let meant = if has_off && text == "false" { "off" } else { text };
+            known.iter().position(|name| name == meant).map(|at| values[at].clone())
+        },
         move |value| json!(written.iter().position(|known| known == value).map(|at| &names[at])),
     )
 }

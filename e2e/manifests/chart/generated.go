@@ -22,7 +22,7 @@ func read(path ...string) (string, error) {
 	return string(text), err
 }
 
-// schemaAndTable makes what describes the values. The schema of config is the program's own.
+// schemaAndTable makes what describes the values, and the defaults of those that are null. The schema of config is the program's own.
 func schemaAndTable(files map[string]string) error {
 	text, err := read(Directory, "values.yaml")
 	if err != nil {
@@ -40,6 +40,13 @@ func schemaAndTable(files map[string]string) error {
 	if err := json.Unmarshal([]byte(configText), &config); err != nil {
 		return err
 	}
+	defaults, err := json.MarshalIndent(values.defaults(), "", "  ")
+	if err != nil {
+		return err
+	}
+	files[Directory+"/templates/_defaults.tpl"] = "{{/* Made from values.yaml by e2e/manifests/render. */}}\n" +
+		"{{- define \"tolerarch.defaults\" -}}\n" + string(defaults) + "\n{{- end -}}\n"
+
 	schema := values.jsonSchema()
 	schema["$schema"] = config["$schema"]
 	delete(config, "$schema")

@@ -104,7 +104,37 @@ func (v *value) jsonSchema() map[string]any {
 	for key, said := range v.schema {
 		schema[key] = said
 	}
+	// A key without a value has its default. Helm passes null on where a parent chart has such a key.
+	schema["type"] = orNull(schema["type"])
+	if choices, ok := schema["enum"].([]any); ok {
+		schema["enum"] = append(choices, nil)
+	}
 	return schema
+}
+
+func orNull(types any) []any {
+	if several, ok := types.([]any); ok {
+		return append(several, "null")
+	}
+	return []any{types, "null"}
+}
+
+// defaults are what keys without a value have: of maps of anything none, as null is the only way to remove their defaults.
+// Values that charts share (global) and the program's configuration have theirs elsewhere.
+func (v *value) defaults() any {
+	if len(v.children) == 0 {
+		if _, ok := v.fallback.(map[string]any); ok {
+			return map[string]any{}
+		}
+		return v.fallback
+	}
+	all := map[string]any{}
+	for _, child := range v.children {
+		if child.name != "global" {
+			all[child.name[strings.LastIndex(child.name, ".")+1:]] = child.defaults()
+		}
+	}
+	return all
 }
 
 // rows are those of the table in the README.

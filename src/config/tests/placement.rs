@@ -15,7 +15,7 @@ fn reads_placement() {
     assert_eq!(require, Require::NodeSelector);
     assert_eq!(all, platforms(&["linux/amd64", "linux/s390x"]));
     assert_eq!(when_unknown, platforms(&["linux/amd64"]));
-    for off in ["{}", "{require: off}", "{require: 'off', platforms: }"] {
+    for off in ["{}", "{require: off}", "{require: false}", "{require: 'off', platforms: }"] {
         let config = Config::parse(&format!("placement: {off}")).unwrap();
         assert_eq!(config.policy.placement, PlacementRules::default(), "{off}");
     }

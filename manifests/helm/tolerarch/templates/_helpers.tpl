@@ -1,3 +1,34 @@
+{{/* Gives keys without a value the chart's defaults: for YAML a section of which all is commented out is null, and then Helm takes
+its default away as well. Each template begins with it. Maps of anything, such as affinity, are empty then, as Helm has no other way to
+remove their defaults; of config the program knows the defaults. */}}
+{{- define "tolerarch.values" -}}
+{{- include "tolerarch.fill" (dict "values" .Values "defaults" (include "tolerarch.defaults" . | fromJson)) -}}
+{{- $config := .Values.config -}}
+{{- range $name, $section := $config -}}
+{{- if kindIs "invalid" $section -}}
+{{- $_ := unset $config $name -}}
+{{- else if and (kindIs "map" $section) (ne $name "profiles") -}}
+{{- range $key, $value := $section -}}
+{{- if kindIs "invalid" $value -}}
+{{- $_ := unset $section $key -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tolerarch.fill" -}}
+{{- $values := .values -}}
+{{- range $key, $default := .defaults -}}
+{{- $value := index $values $key -}}
+{{- if kindIs "invalid" $value -}}
+{{- $_ := set $values $key $default -}}
+{{- else if and (kindIs "map" $value) (kindIs "map" $default) -}}
+{{- include "tolerarch.fill" (dict "values" $value "defaults" $default) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The name of all objects. It is a Service's name as well: no dots, and no digit first. */}}
 {{- define "tolerarch.fullname" -}}
 {{- if .Values.fullnameOverride -}}
@@ -56,6 +87,19 @@ annotations:
 {{- $registry := default $image.registry ((.Values.global).imageRegistry) -}}
 {{- with $registry }}{{ . }}/{{ end }}{{ $image.repository -}}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default .Chart.AppVersion $image.tag }}{{ end -}}
+{{- end -}}
+
+{{/* Names of pull secrets, each once. Charts take them by name or as objects with a name, and share them by global. */}}
+{{- define "tolerarch.pullSecrets" -}}
+{{- $names := list -}}
+{{- range concat .Values.image.pullSecrets (default list ((.Values.global).imagePullSecrets)) -}}
+{{- if kindIs "map" . -}}
+{{- $names = append $names .name -}}
+{{- else -}}
+{{- $names = append $names . -}}
+{{- end -}}
+{{- end -}}
+{{- uniq $names | toJson -}}
 {{- end -}}
 
 {{/* Where the serving certificate comes from: the one place that decides what a mode means.
