@@ -3,6 +3,7 @@
 //! until the server answers again. Its content is untrusted input, and is checked like a registry's responses.
 
 mod entry;
+mod fault;
 mod keeper;
 mod metrics;
 mod server;

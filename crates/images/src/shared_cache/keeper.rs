@@ -7,6 +7,7 @@ use redis::{ErrorKind, RedisError, RedisResult};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, sleep_until, timeout};
 
+use super::fault::{Failed, Fault, LOST, NOT_CONNECTED};
 use super::metrics::SharedCacheMetrics;
 use super::server::Server;
 use super::settings::{ServerUrl, SharedCacheSettings};
@@ -23,10 +24,6 @@ const PAUSE: Range<u64> = 500..5000;
 const WRITES: usize = 4096;
 /// Maximal number of writes that are sent at once.
 const BATCH: usize = 64;
-
-const NOT_CONNECTED: State = State::Degraded("no server answers; every replica asks the registries itself");
-const REFUSES_WRITES: State =
-    State::Degraded("the server takes no writes; replicas share what is there already");
 
 pub struct SharedCacheKeeper {
     cache: SharedCache,
@@ -58,10 +55,10 @@ impl SharedCacheKeeper {
         let (writes, queue) = mpsc::channel(WRITES);
         let cache = SharedCache { timeout: settings.timeout, metrics, server, writes, verified, tag_life };
         let (state, tried) = (Reported::default(), Instant::now());
-        state.set(NOT_CONNECTED);
+        state.set(State::Degraded(NOT_CONNECTED));
         let mut own = Self { cache: cache.clone(), settings, url, queue, state, tried, logged: None };
         if let Ok(connected) = timeout(FIRST, own.connect()).await {
-            own.report(NOT_CONNECTED, connected);
+            own.report(Failed::Connect, connected);
         }
         Some((cache, own))
     }
@@ -72,10 +69,13 @@ impl SharedCacheKeeper {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             let Some(server) = servers.borrow_and_update().clone() else {
-                self.state.set(NOT_CONNECTED);
+                // A lookup has got no answer, and the next attempt finds out why; after an attempt its result stays.
+                if self.state.get() == State::Healthy {
+                    self.state.set(State::Degraded(LOST));
+                }
                 self.back_off().await;
                 let connected = self.connect().await;
-                self.report(NOT_CONNECTED, connected);
+                self.report(Failed::Connect, connected);
                 continue;
             };
             tokio::select! {
@@ -91,7 +91,7 @@ impl SharedCacheKeeper {
             });
             match join_all(written).await.into_iter().collect() {
                 Err(error) if is_refusal(&error) => {
-                    self.report(REFUSES_WRITES, Err(error));
+                    self.report(Failed::Write, Err(error));
                     self.back_off().await;
                     // If the server has become a replica, its name may lead to another server by now. The old
                     // connection answers lookups until the new one exists.
@@ -101,7 +101,7 @@ impl SharedCacheKeeper {
                     if written.is_err() {
                         self.cache.open_circuit(&server);
                     }
-                    self.report(NOT_CONNECTED, written);
+                    self.report(Failed::Connect, written);
                 }
             }
         }
@@ -123,10 +123,19 @@ impl SharedCacheKeeper {
         Ok(())
     }
 
-    /// Reports that the cache works, or that it has this fault, and logs each cause once.
-    fn report(&mut self, fault: State, result: RedisResult<()>) {
-        self.state.set(if result.is_ok() { State::Healthy } else { fault });
-        let cause = result.err().map(|error| error.to_string());
+    /// Reports that the cache works, or why it does not, and logs each cause once.
+    fn report(&mut self, failed: Failed, result: RedisResult<()>) {
+        let cause = match &result {
+            Ok(()) => {
+                self.state.set(State::Healthy);
+                None
+            }
+            Err(error) => {
+                let Fault { state, text } = Fault::of(error, &self.url, failed);
+                self.state.set(state);
+                Some(text)
+            }
+        };
         match &cause {
             known if *known == self.logged => {}
             None => tracing::info!("the shared cache is in use again"),

@@ -25,6 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use zeroize::Zeroizing;
 
 use super::entry::{Keys, LENGTH};
+use super::fault::UnusableFile;
 use super::settings::{ServerUrl, SharedCacheSettings};
 use crate::meter::{Meter, Metered};
 use tolerarch_support::file;
@@ -62,8 +63,9 @@ impl Server {
     /// Connects, and checks that lookups get answers. Reads the files for each connection, as passwords are rotated.
     pub(super) async fn connect(settings: &SharedCacheSettings, url: &ServerUrl) -> RedisResult<Self> {
         let own = settings.clone();
-        let (redis, ca, keys) = spawn_blocking(move || read(&own)).await.map_err(io::Error::other)??;
-        let redis = redis.set_db(url.database.into());
+        let files = spawn_blocking(move || Files::read(&own)).await.map_err(io::Error::other)??;
+        let Files { user, password, ca, keys } = files;
+        let redis = RedisConnectionInfo::default().set_skip_set_lib_name();
         let connection = match &*url.addresses {
             [address] if !url.is_cluster => {
                 let stream = TcpStream::connect(address).await?;
@@ -78,9 +80,30 @@ impl Server {
                 let config = AsyncConnectionConfig::new().set_response_timeout(None);
                 let (commands, driver) =
                     MultiplexedConnection::new_with_config(&redis, stream, config).await?;
-                Connection::One { commands, _driver: AbortOnDropHandle::new(tokio::spawn(driver)) }
+                let connection =
+                    Connection::One { commands, _driver: AbortOnDropHandle::new(tokio::spawn(driver)) };
+                // Not by the library, which takes any error that comes then for a wrong password or database.
+                if let Some(password) = &password {
+                    let mut auth = cmd("AUTH");
+                    if let Some(user) = &user {
+                        auth.arg(user.as_slice());
+                    }
+                    auth.arg(password.as_slice());
+                    connection.send::<()>(&auth).await?;
+                }
+                if url.database > 0 {
+                    connection.send::<()>(cmd("SELECT").arg(url.database)).await?;
+                }
+                connection
             }
             addresses => {
+                let mut redis = redis;
+                if let Some(user) = user {
+                    redis = redis.set_username(String::from_utf8_lossy(&user));
+                }
+                if let Some(password) = password {
+                    redis = redis.set_password(String::from_utf8_lossy(&password));
+                }
                 let nodes = addresses.iter().cloned().map(IntoConnectionInfo::into_connection_info);
                 let nodes = nodes.map(|node| Ok(node?.set_redis_settings(redis.clone())));
                 let mut cluster = ClusterClientBuilder::new(nodes.collect::<RedisResult<Vec<_>>>()?)
@@ -101,9 +124,15 @@ impl Server {
     }
 
     pub(super) async fn send<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
-        match &self.connection {
-            Connection::One { commands, .. } => command.query_async(&mut commands.clone()).await,
-            Connection::Cluster(commands) => command.query_async(&mut commands.clone()).await,
+        self.connection.send(command).await
+    }
+}
+
+impl Connection {
+    async fn send<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        match self {
+            Self::One { commands, .. } => command.query_async(&mut commands.clone()).await,
+            Self::Cluster(commands) => command.query_async(&mut commands.clone()).await,
         }
     }
 }
@@ -115,22 +144,27 @@ pub(super) fn get(key: &str) -> Cmd {
     get
 }
 
-/// Reads the user and the password, the trusted certificate authorities, and the key of [`Keys`].
-fn read(settings: &SharedCacheSettings) -> io::Result<(RedisConnectionInfo, Option<Vec<u8>>, Keys)> {
-    let mut redis = RedisConnectionInfo::default().set_skip_set_lib_name();
-    if let Some(user) = content("usernameFile", &settings.username_file)? {
-        redis = redis.set_username(String::from_utf8_lossy(&user));
+/// Contents of the files of the settings.
+struct Files {
+    user: Option<Zeroizing<Vec<u8>>>,
+    password: Option<Zeroizing<Vec<u8>>>,
+    /// Trusted certificate authorities, in PEM.
+    ca: Option<Vec<u8>>,
+    keys: Keys,
+}
+
+impl Files {
+    fn read(settings: &SharedCacheSettings) -> io::Result<Self> {
+        let user = content("usernameFile", &settings.username_file)?;
+        let password = content("passwordFile", &settings.password_file)?;
+        let key = content("keyFile", &settings.key_file)?;
+        if key.as_ref().is_some_and(|key| key.len() < KEY_BYTES) {
+            tracing::warn!("cache.shared.keyFile: shorter than {KEY_BYTES} bytes, so that it can be guessed");
+        }
+        let ca = content("caFile", &settings.ca_file)?.map(|ca| ca.to_vec());
+        let keys = Keys::new(&settings.prefix, key.as_ref().map(|key| key.as_slice()));
+        Ok(Self { user, password, ca, keys })
     }
-    if let Some(password) = content("passwordFile", &settings.password_file)? {
-        redis = redis.set_password(String::from_utf8_lossy(&password));
-    }
-    let key = content("keyFile", &settings.key_file)?;
-    if key.as_ref().is_some_and(|key| key.len() < KEY_BYTES) {
-        tracing::warn!("cache.shared.keyFile: shorter than {KEY_BYTES} bytes, so that it can be guessed");
-    }
-    let ca = content("caFile", &settings.ca_file)?;
-    let keys = Keys::new(&settings.prefix, key.as_ref().map(|key| key.as_slice()));
-    Ok((redis, ca.map(|ca| ca.to_vec()), keys))
 }
 
 /// Makes a TLS connector that trusts these certificate authorities, in PEM, or the system's.
@@ -146,10 +180,11 @@ fn tls(ca: Option<Vec<u8>>) -> Result<TlsConnector, rustls::Error> {
 }
 
 /// Reads the file of this setting, without line ends at its end.
-fn content(setting: &str, path: &Option<PathBuf>) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+fn content(setting: &'static str, path: &Option<PathBuf>) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let Some(path) = path else { return Ok(None) };
     let unusable = |cause: &dyn Display| {
-        io::Error::other(format!("cache.shared.{setting}: {}: {cause}", path.display()))
+        let (file, cause) = (path.display().to_string(), cause.to_string());
+        io::Error::other(UnusableFile { setting, file, cause })
     };
     let mut content = Zeroizing::new(file::read(path).map_err(|cause| unusable(&cause))?);
     while content.ends_with(b"\n") || content.ends_with(b"\r") {

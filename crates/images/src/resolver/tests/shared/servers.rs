@@ -393,3 +393,35 @@ async fn a_server_that_answers_without_end_is_left() {
         }
     }
 }
+
+/// Real servers say these; a replica whose server refuses it shows why, and goes on without it.
+#[tokio::test]
+async fn a_server_that_refuses_is_not_one_that_does_not_answer() {
+    for (arguments, path, reason) in [
+        (vec!["--cluster-enabled", "yes"], "", "cluster"),
+        (vec!["--requirepass", "canary"], "", "passwordFile"),
+        (vec![], "", "lacks rights"),
+        (vec!["--databases", "2"], "/7", "no such database"),
+        (vec!["--maxclients", "1"], "", "maxclients"),
+    ] {
+        let Some(redis) = Redis::start(&arguments).await else { return };
+        if reason == "lacks rights" {
+            redis.cli(&["ACL", "SETUSER", "default", "-getrange"]);
+        }
+        let _taken = if reason == "maxclients" {
+            let stream = tokio::net::TcpStream::connect(("127.0.0.1", redis.port)).await.unwrap();
+            // Counts once it is accepted.
+            let mut stream = stream;
+            stream.write_all(b"PING\r\n").await.unwrap();
+            stream.read_u8().await.unwrap();
+            Some(stream)
+        } else {
+            None
+        };
+        let remote = remote().await;
+        let one = Replica::with(&remote, &format!("{}{path}", redis.url()), |_, _| {}).await;
+        two_answers(&one, "app").await;
+        let is_said = || matches!(one.state.get(), State::Degraded(text) if text.contains(reason));
+        until(reason, is_said).await;
+    }
+}

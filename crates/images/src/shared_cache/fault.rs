@@ -1,0 +1,236 @@
+//! Explains why the shared cache is not in use, for whoever can change it: by what its server answers, if it does.
+
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisError};
+use rustls::{Error as TlsError, InvalidMessage};
+
+use super::settings::ServerUrl;
+use tolerarch_support::health::State;
+
+/// State before the first connection, and of a server that cannot be reached.
+pub(super) const NOT_CONNECTED: &str = "no server answers; every replica asks the registries itself";
+/// State of a connection that has failed a moment ago, until the next attempt says why.
+pub(super) const LOST: &str = "the last request failed; every replica asks the registries itself";
+
+/// Reason why the shared cache is not in use.
+pub(super) struct Fault {
+    pub(super) state: State,
+    /// The error, with what to change if that is known.
+    pub(super) text: String,
+}
+
+/// Operation that failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failed {
+    Connect,
+    Write,
+}
+
+/// File of `cache.shared` that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cache.shared.{setting}: {file}: {cause}")]
+pub(super) struct UnusableFile {
+    pub(super) setting: &'static str,
+    pub(super) file: String,
+    pub(super) cause: String,
+}
+
+impl Fault {
+    pub(super) fn of(error: &RedisError, url: &ServerUrl, failed: Failed) -> Self {
+        let advice = advice(error, url);
+        let state = match (state(error, url), failed) {
+            (Some(state), _) => state,
+            (None, Failed::Write) => {
+                "the server takes no writes, see the log; replicas share what is there already"
+            }
+            (None, Failed::Connect) if is_of_server(error) => {
+                "the server answers with an error, see the log; every replica asks the registries itself"
+            }
+            (None, Failed::Connect) => NOT_CONNECTED,
+        };
+        // What the library says of an answer that it cannot read are its bytes, line by line.
+        let said = match Cause::of(error, url) {
+            Some(Cause::NoRedis) => "what answers is no Valkey or Redis".to_owned(),
+            _ => error.to_string(),
+        };
+        let text = match advice {
+            Some(advice) => format!("{said}; {advice}"),
+            None => said,
+        };
+        Self { state: State::Degraded(state), text }
+    }
+}
+
+/// Returns whether a server has sent this error.
+fn is_of_server(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed)
+}
+
+/// Returns the state for errors that name their remedy; `None` for others.
+fn state(error: &RedisError, url: &ServerUrl) -> Option<&'static str> {
+    Some(match Cause::of(error, url)? {
+        Cause::Cluster => {
+            "the server is one of a cluster: the URL of cache.shared begins with redis+cluster:// then"
+        }
+        Cause::NoCluster => "the server is no cluster: the URL of cache.shared begins with redis:// then",
+        Cause::ClusterDown => "the cluster is down; every replica asks the registries itself",
+        Cause::Password => {
+            "the server wants another user or password: see cache.shared.passwordFile and usernameFile"
+        }
+        Cause::ProtectedMode => "the server is in protected mode: it takes connections of its own host only",
+        Cause::Rights => {
+            "the user of cache.shared lacks rights: it needs GETRANGE, SET and DEL for keys with the prefix"
+        }
+        Cause::Loading => "the server is loading its data; every replica asks the registries itself",
+        Cause::ReadOnly => {
+            "the server takes no writes, as it is a replica; replicas share what is there already"
+        }
+        Cause::NoPrimary => "the server is a replica that has lost its primary",
+        Cause::Full => {
+            "the server takes no writes, as its memory is full; replicas share what is there already"
+        }
+        Cause::NotSaved => {
+            "the server takes no writes, as it cannot save them; replicas share what is there already"
+        }
+        Cause::Clients => "the server takes no more connections: see maxclients there",
+        Cause::Command => "the server does not know a command: it is a Sentinel, a proxy, or too old",
+        Cause::Database => "the server has no such database: see the end of the URL of cache.shared",
+        Cause::NoRedis => "what answers is no Valkey or Redis, or speaks TLS: see the URL of cache.shared",
+        Cause::NoTls => "the server does not speak TLS: the URL of cache.shared begins with redis:// then",
+        Cause::Tls => "the TLS handshake with the server fails: see cache.shared.caFile and the log",
+        Cause::File => {
+            "a file of cache.shared cannot be used, see the log; every replica asks the registries itself"
+        }
+    })
+}
+
+/// Returns what to change.
+fn advice(error: &RedisError, url: &ServerUrl) -> Option<String> {
+    let tls = if url.tls { "s" } else { "" };
+    let advice = match Cause::of(error, url)? {
+        Cause::Cluster => format!("the server is one of a cluster: write redis{tls}+cluster:// in cache.shared.url"),
+        Cause::NoCluster => format!("the server is no cluster: write redis{tls}:// in cache.shared.url"),
+        Cause::Password => {
+            "set cache.shared.passwordFile to a file with its password, and usernameFile for a user of its ACL".to_owned()
+        }
+        Cause::ProtectedMode => {
+            "set a password there (requirepass, or an ACL) and cache.shared.passwordFile here, or bind it to an address and set protected-mode no".to_owned()
+        }
+        Cause::Rights => {
+            "its user needs `+getrange +set +del +select ~tolerarch:*`, with cache.shared.prefix for the keys, and with a cluster `+cluster|slots +ping +asking` as well".to_owned()
+        }
+        Cause::Loading => "it is tried again".to_owned(),
+        Cause::ReadOnly => "name the primary in cache.shared.url, or a Service that leads to it".to_owned(),
+        Cause::NoPrimary => "name the primary in cache.shared.url, or set replica-serve-stale-data yes there".to_owned(),
+        Cause::Full => "set maxmemory-policy allkeys-lru there, or a larger maxmemory".to_owned(),
+        Cause::NotSaved => "see the server's log, its disk, and its replicas (min-replicas-to-write)".to_owned(),
+        Cause::Clients => "raise maxclients there, or see who holds its connections (CLIENT LIST)".to_owned(),
+        Cause::Command => {
+            "name the primary itself if it is a Sentinel, which mostly listens on 26379; a proxy and a server have to know GETRANGE, SET with EX, and DEL (Redis 6.2, Valkey)".to_owned()
+        }
+        Cause::Database => "see the number at the end of cache.shared.url, and `databases` there".to_owned(),
+        Cause::NoRedis if !url.tls => {
+            "see host and port of cache.shared.url; if it speaks TLS, write rediss://".to_owned()
+        }
+        Cause::NoRedis => "see host and port of cache.shared.url".to_owned(),
+        Cause::NoTls => "write redis:// in cache.shared.url if TLS is not wanted, or name its TLS port".to_owned(),
+        Cause::Tls => {
+            "cache.shared.caFile has to have the authority of its certificate, which has to name the host of the URL; client certificates are not supported (tls-auth-clients no)".to_owned()
+        }
+        Cause::ClusterDown => "see CLUSTER INFO there".to_owned(),
+        Cause::File => return None,
+    };
+    Some(advice)
+}
+
+/// Reason that a server's answer, or the way to it, reveals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Cluster,
+    NoCluster,
+    ClusterDown,
+    Password,
+    ProtectedMode,
+    Rights,
+    Loading,
+    ReadOnly,
+    NoPrimary,
+    Full,
+    NotSaved,
+    Clients,
+    Command,
+    Database,
+    NoRedis,
+    NoTls,
+    Tls,
+    File,
+}
+
+impl Cause {
+    fn of(error: &RedisError, url: &ServerUrl) -> Option<Self> {
+        if let Some(tls) = inner::<TlsError>(error) {
+            return Some(match tls {
+                TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => Self::NoTls,
+                _ => Self::Tls,
+            });
+        }
+        if inner::<UnusableFile>(error).is_some() {
+            return Some(Self::File);
+        }
+        let text = error.to_string();
+        let has = |part: &str| text.contains(part);
+        match error.code().unwrap_or_default() {
+            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" if url.is_cluster => {
+                return Some(Self::ClusterDown);
+            }
+            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" => return Some(Self::Cluster),
+            "NOAUTH" | "WRONGPASS" => return Some(Self::Password),
+            "DENIED" => return Some(Self::ProtectedMode),
+            "NOPERM" => return Some(Self::Rights),
+            "LOADING" => return Some(Self::Loading),
+            "READONLY" => return Some(Self::ReadOnly),
+            "MASTERDOWN" => return Some(Self::NoPrimary),
+            "OOM" => return Some(Self::Full),
+            "MISCONF" | "NOREPLICAS" => return Some(Self::NotSaved),
+            _ => {}
+        }
+        // Of the nodes of a cluster the library reports errors without a code, and those of connections, as texts.
+        if has("InvalidContentType") {
+            Some(Self::NoTls)
+        } else if has("peer certificate") || has("fatal alert") {
+            Some(Self::Tls)
+        } else if has("cluster support disabled") {
+            Some(Self::NoCluster)
+        } else if has("max number of clients") {
+            Some(Self::Clients)
+        } else if has("protected mode") {
+            Some(Self::ProtectedMode)
+        } else if has("unknown command") || has("unknown subcommand") {
+            Some(Self::Command)
+        } else if has("DB index") || has("switch database") {
+            Some(Self::Database)
+        } else if error.kind() == ErrorKind::AuthenticationFailed
+            || has("AUTH")
+            || has("uthentication")
+            || has("password")
+        {
+            Some(Self::Password)
+        } else if error.kind() == ErrorKind::Parse || has("Parse error") {
+            Some(Self::NoRedis)
+        } else {
+            None
+        }
+    }
+}
+
+/// Returns an error of this type that has ended the connection. The library keeps it behind its own types.
+fn inner<E: StdError + 'static>(error: &RedisError) -> Option<&E> {
+    let kept = error.source()?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
+    kept.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
+}
+
+#[cfg(test)]
+mod tests;
