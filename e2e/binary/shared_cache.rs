@@ -1,7 +1,7 @@
 //! Two replicas that share what they know, and a server between them that does not have to be there.
 
 use serde_json::{Value, json};
-use testregistry::{Kind, Registry};
+use testregistry::{Kind, Pki, Registry};
 
 use super::program::{self, Program};
 use crate::support::redis::Redis;
@@ -87,4 +87,44 @@ async fn a_missing_password_is_said_and_lived_with() {
     assert!(
         !written.contains("canary") && !written.contains("0123456789abcdef") && !written.contains(KEYLESS)
     );
+}
+
+/// Of a cluster as well, whatever the system trusts, and even if that cannot be read.
+#[tokio::test]
+async fn only_the_authorities_of_the_file_count() {
+    let pki = Pki::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    pki.leaf(&["127.0.0.1"]).write(directory.path()).unwrap();
+    std::fs::write(path("ca.crt"), pki.ca_pem()).unwrap();
+    std::fs::write(path("other.crt"), Pki::new().ca_pem()).unwrap();
+    let reserved = testregistry::reserve(([127, 0, 0, 1], 0).into()).unwrap();
+    let port = reserved.port().to_string();
+    let [certificate, key, authorities] = ["tls.crt", "tls.key", "ca.crt"].map(path);
+    let tls = ["--tls-port", &port, "--tls-cert-file", &certificate, "--tls-key-file", &key];
+    let more = ["--tls-ca-cert-file", &authorities, "--tls-auth-clients", "no"];
+    let cluster = ["--cluster-enabled", "yes", "--tls-cluster", "yes"];
+    let Some(redis) = Redis::start(&[&tls[..], &more, &cluster].concat()).await else { return };
+    redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let registry = Registry::start().await;
+    for scheme in ["rediss", "rediss+cluster"] {
+        // A single server of a cluster with all slots answers as one.
+        let url = format!("{scheme}://127.0.0.1:{port}");
+        let shared = json!({"url": url, "timeout": "20s", "caFile": authorities});
+        let settings = json!({"cache": {"shared": shared}});
+        let broken = [("SSL_CERT_FILE", "/nowhere/ca.crt")];
+        connected(&Program::start_with(&registry, settings, &broken).await).await;
+        // The system trusts it, and the file does not.
+        let shared = json!({"url": url, "timeout": "20s", "caFile": path("other.crt")});
+        let trusted = [("SSL_CERT_FILE", &*authorities)];
+        let program = Program::start_with(&registry, json!({"cache": {"shared": shared}}), &trusted).await;
+        until("the refusal", async || {
+            let ready = program.admin.get("/readyz?verbose").await;
+            ready.text().contains("[-]shared-cache failed: the TLS handshake with the server fails")
+        })
+        .await;
+        // Without a file the system's count.
+        let settings = json!({"cache": {"shared": {"url": url, "timeout": "20s"}}});
+        connected(&Program::start_with(&registry, settings, &trusted).await).await;
+    }
 }

@@ -6,6 +6,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
@@ -113,7 +115,11 @@ impl Server {
                     .min_retry_wait(RETRY)
                     .max_retry_wait(2 * RETRY);
                 if url.tls {
-                    cluster = cluster.certs(TlsCertificates { client_tls: None, root_cert: ca });
+                    // The system's authorities as well: left to itself the library reads them in any case, and connects
+                    // nowhere if one is broken, even beside a `caFile`.
+                    let root_cert = spawn_blocking(move || pem(&authorities(ca))).await;
+                    let root_cert = Some(root_cert.map_err(io::Error::other)?);
+                    cluster = cluster.certs(TlsCertificates { client_tls: None, root_cert });
                 }
                 Connection::Cluster(cluster.build()?.get_async_connection().await?)
             }
@@ -170,13 +176,29 @@ impl Files {
 /// Makes a TLS connector that trusts these certificate authorities, in PEM, or the system's.
 fn tls(ca: Option<Vec<u8>>) -> Result<TlsConnector, rustls::Error> {
     let mut roots = RootCertStore::empty();
-    match ca {
-        Some(ca) => roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&ca).flatten()),
-        None => roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
-    };
+    roots.add_parsable_certificates(authorities(ca));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()).into())
+}
+
+/// Returns these certificate authorities, in PEM, or the system's; without those that no certificate can be checked by.
+fn authorities(ca: Option<Vec<u8>>) -> Vec<CertificateDer<'static>> {
+    let mut all: Vec<CertificateDer<'static>> = match ca {
+        Some(ca) => CertificateDer::pem_slice_iter(&ca).flatten().collect(),
+        None => rustls_native_certs::load_native_certs().certs,
+    };
+    all.retain(|certificate| RootCertStore::empty().add(certificate.clone()).is_ok());
+    all
+}
+
+fn pem(certificates: &[CertificateDer<'_>]) -> Vec<u8> {
+    let mut pem = String::new();
+    for certificate in certificates {
+        let text = BASE64.encode(certificate);
+        pem += &format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+    }
+    pem.into_bytes()
 }
 
 /// Reads the file of this setting, without line ends at its end.
