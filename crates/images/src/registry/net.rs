@@ -12,6 +12,7 @@ mod proxy;
 mod resolve;
 mod transport;
 mod trust;
+mod tunnel;
 mod verifier;
 
 pub use allowance::Allowances;

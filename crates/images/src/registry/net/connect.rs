@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
-use http::{HeaderValue, Uri};
+use http::{HeaderValue, StatusCode, Uri};
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
@@ -25,11 +25,12 @@ use tokio_rustls::TlsConnector;
 use tower::{Service, service_fn};
 use url::Url;
 
-use super::authority::{authority, name};
+use super::authority::{authority, label, name, shown};
 use super::guard::AddressGuard;
-use super::proxy::Proxies;
+use super::proxy::{Proxies, Proxy};
 use super::resolve::NameResolver;
 use super::trust::{TlsFault, TlsSettings};
+use super::tunnel::{Answer, explain_status};
 use super::verifier::Objection;
 use crate::meter::{Meter, Metered};
 use crate::registry::metrics::RequestKind;
@@ -60,7 +61,30 @@ pub(crate) enum ConnectError {
     #[error("the TLS handshake failed")]
     Tls(#[source] io::Error),
     #[error("the proxy does not let it through")]
-    Proxy(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Proxy(#[source] Box<ProxyFault>),
+}
+
+/// Failure on the way through a proxy.
+#[derive(Debug, thiserror::Error)]
+#[error("the proxy {url}")]
+pub(crate) struct ProxyFault {
+    /// URL of the proxy, without a user.
+    pub(super) url: Url,
+    /// Variable of the environment that has it.
+    pub(super) variable: &'static str,
+    #[source]
+    pub(super) cause: ProxyCause,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProxyCause {
+    #[error("it cannot be reached")]
+    Unreached(#[source] Box<ConnectError>),
+    /// What it has answered, in words.
+    #[error("it {0}")]
+    Refused(String),
+    #[error("it gives no answer in time")]
+    Silent,
 }
 
 impl ConnectError {
@@ -68,6 +92,10 @@ impl ConnectError {
     pub(super) fn of_tls(&self) -> Option<&TlsError> {
         let Self::Tls(error) = self else { return None };
         error.get_ref()?.downcast_ref()
+    }
+
+    fn through(proxy: &Proxy, variable: &'static str, cause: ProxyCause) -> Self {
+        Self::Proxy(ProxyFault { url: proxy.url.clone(), variable, cause }.into())
     }
 
     /// Returns whether the server's short RSA key is the only objection.
@@ -91,7 +119,10 @@ impl Connector {
 
     pub(super) async fn open(&self, uri: &Uri) -> Result<TokioIo<Stream>, ConnectError> {
         let kept = Arc::clone(&self.kept).try_acquire_owned().ok();
-        let late = |_| ConnectError::Dial(io::ErrorKind::TimedOut.into());
+        let late = |_| match Url::parse(&uri.to_string()).ok().and_then(|url| self.proxy_of(&url)) {
+            Some((proxy, variable)) => ConnectError::through(proxy, variable, ProxyCause::Silent),
+            None => ConnectError::Dial(io::ErrorKind::TimedOut.into()),
+        };
         let meter = Meter::new(RESPONSE, 0);
         let connected = async {
             match self.connect(uri, &meter, false).await {
@@ -111,10 +142,27 @@ impl Connector {
         self.proxies.find(url).filter(|_| url.scheme() == "http")?.authorization.as_ref()
     }
 
+    /// Returns the error of a request without TLS that the proxy itself has refused, as only a proxy answers 407.
+    pub(super) fn refused_by_proxy(&self, url: &Url, status: StatusCode) -> Option<ConnectError> {
+        if url.scheme() != "http" || status != StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+            return None;
+        }
+        let (proxy, variable) = self.proxy_of(url)?;
+        let host = shown(label(url));
+        let said = explain_status(status.as_u16(), &host, variable, proxy.authorization.is_some());
+        Some(ConnectError::through(proxy, variable, ProxyCause::Refused(said)))
+    }
+
+    /// Returns the proxy for a URL, and the variable of the environment that has it.
+    fn proxy_of(&self, url: &Url) -> Option<(&Proxy, &'static str)> {
+        let variable = if url.scheme() == "https" { "HTTPS_PROXY" } else { "HTTP_PROXY" };
+        Some((self.proxies.find(url)?, variable))
+    }
+
     /// Connects to the host of a URL, through a proxy if there is one for it. Returns whether a proxy reads the requests.
     async fn connect(&self, uri: &Uri, meter: &Meter, short_key: bool) -> Result<(Wire, bool), ConnectError> {
         let url = &Url::parse(&uri.to_string()).map_err(|_| ConnectError::NoHost)?;
-        let Some(proxy) = self.proxies.find(url) else {
+        let Some((proxy, variable)) = self.proxy_of(url) else {
             return Ok((self.reach(url, Some(&self.guard), meter, short_key).await?, false));
         };
         let tls = self.tls(url, short_key)?;
@@ -124,19 +172,25 @@ impl Connector {
         }
         // The operator chose the proxy, so the guard is not asked.
         let reached = self.reach(&proxy.url, None, meter, false).await;
-        let reached = reached.map_err(|error| ConnectError::Proxy(error.into()))?;
+        let reached = reached
+            .map_err(|error| ConnectError::through(proxy, variable, ProxyCause::Unreached(error.into())))?;
         if tls.is_none() {
             return Ok((reached, true));
         }
-        let mut reached = Some(TokioIo::new(reached));
+        let answer = Answer::default();
+        let mut reached = Some(TokioIo::new(answer.observe(reached)));
         let reach = service_fn(move |_: Uri| ready(reached.take().ok_or(ConnectError::NoHost)));
         // The proxy is reached already, wherever the tunnel would look for it.
         let mut tunnel = Tunnel::new(uri.clone(), reach);
         if let Some(authorization) = &proxy.authorization {
             tunnel = tunnel.with_auth(authorization.clone());
         }
-        let through = tunnel.call(uri.clone()).await.map_err(|error| ConnectError::Proxy(error.into()))?;
-        Ok((encrypt(url, through.into_inner(), tls).await?, false))
+        let through = tunnel.call(uri.clone()).await.map_err(|_| {
+            let host = shown(label(url));
+            let said = answer.explain(&host, variable, proxy.authorization.is_some());
+            ConnectError::through(proxy, variable, ProxyCause::Refused(said))
+        })?;
+        Ok((encrypt(url, through.into_inner().io, tls).await?, false))
     }
 
     /// Connects to the host of a URL, at an address that the guard admits, with TLS for HTTPS.

@@ -8,7 +8,7 @@ use rustls::{AlertDescription, Error as TlsError, InvalidMessage};
 use url::Url;
 
 use super::authority::{label, shown};
-use super::connect::ConnectError;
+use super::connect::{ConnectError, ProxyCause, ProxyFault};
 use super::verifier::Objection;
 
 /// Maximal characters of the cause of a broken connection, whose text may quote a certificate.
@@ -34,6 +34,7 @@ pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
             "it takes no connection in time; a NetworkPolicy or firewall may be in the way"
         }
         ConnectError::Setup(fault) => return format!("TLS with {host} cannot be set up: {fault}"),
+        ConnectError::Proxy(fault) => return explain_proxy(&host, fault),
         error => {
             let known = error.of_tls().and_then(|error| explain_tls(&host, error));
             return known.unwrap_or_else(|| format!("no connection to {host}: {}", texts(error)));
@@ -47,6 +48,25 @@ pub(super) fn explain_alert(url: &Url, error: &(dyn StdError + 'static)) -> Opti
     let of_tls = |cause: &'_ io::Error| -> Option<TlsError> { cause.get_ref()?.downcast_ref().cloned() };
     let alert = causes(error).filter_map(|cause| cause.downcast_ref()).find_map(of_tls)?;
     explain_tls(&shown(label(url)), &alert)
+}
+
+fn explain_proxy(host: &str, fault: &ProxyFault) -> String {
+    let ProxyFault { url, variable, cause } = fault;
+    let proxy = url.origin().ascii_serialization();
+    let why = match cause {
+        ProxyCause::Refused(said) => said.clone(),
+        ProxyCause::Silent => {
+            "gives no answer in time; a NetworkPolicy or firewall may be in the way, to it or behind it"
+                .to_owned()
+        }
+        ProxyCause::Unreached(error) => match error.of_tls() {
+            Some(TlsError::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+                format!("does not speak TLS; write http:// for it in {variable}")
+            }
+            _ => format!("cannot be used: {}", explain(url, error)),
+        },
+    };
+    format!("{host} cannot be reached: its proxy {proxy} ({variable}) {why}")
 }
 
 fn explain_tls(host: &str, error: &TlsError) -> Option<String> {
@@ -109,6 +129,10 @@ mod tests {
     fn names_and_silence_have_words_of_their_own() {
         let url = |text: &str| Url::parse(text).unwrap();
         let error = |kind: io::ErrorKind| io::Error::from(kind);
+        let through = |cause| {
+            let url = url("http://proxy.test:3128/");
+            ConnectError::Proxy(ProxyFault { url, variable: "HTTPS_PROXY", cause }.into())
+        };
         for (to, error, expected) in [
             (
                 "https://registry-1.docker.io/v2/",
@@ -137,13 +161,15 @@ mod tests {
             ),
             (
                 "https://a.b/",
-                ConnectError::Proxy(io::Error::other("it ended early: https://docs.rs/a").into()),
-                "no connection to a.b: the proxy does not let it through: it ended early",
+                through(ProxyCause::Unreached(
+                    ConnectError::Dial(error(io::ErrorKind::ConnectionRefused)).into(),
+                )),
+                "a.b cannot be reached: its proxy http://proxy.test:3128 (HTTPS_PROXY) cannot be used: proxy.test:3128 cannot be reached: it refuses the connection",
             ),
             (
                 "https://a.b/",
-                ConnectError::Proxy(ConnectError::Dial(error(io::ErrorKind::ConnectionRefused)).into()),
-                "no connection to a.b: the proxy does not let it through: cannot connect: connection refused",
+                through(ProxyCause::Silent),
+                "a.b cannot be reached: its proxy http://proxy.test:3128 (HTTPS_PROXY) gives no answer in time; a NetworkPolicy or firewall may be in the way, to it or behind it",
             ),
         ] {
             assert_eq!(explain(&url(to), &error), expected);

@@ -209,6 +209,9 @@ impl Transport {
     async fn exchange(&self, client: &HttpClient, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
         let response = client.request(self.build(request)?).await;
         let (head, body) = response.map_err(|error| broken(request.url, &error))?.into_parts();
+        if let Some(refusal) = self.connector.refused_by_proxy(request.url, head.status) {
+            return Err(Error::NoConnection(no_connection::explain(request.url, &refusal)));
+        }
         if !head.status.is_success() {
             // Read so that the connection can be used again, and as the body may say what the status does not.
             let read = self.bodies.read(body, ERROR, Instant::now(), None);

@@ -223,22 +223,100 @@ async fn requests_go_through_the_proxy() {
 
 #[tokio::test]
 async fn a_proxy_that_refuses_makes_a_registry_unreachable() {
+    for (scheme, user, reply, expected) in [
+        (
+            "http",
+            "user:canary@",
+            &b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"[..],
+            "answers 407: it refuses the user or the password of HTTPS_PROXY",
+        ),
+        (
+            "http",
+            "",
+            b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
+            "answers 407: it wants credentials",
+        ),
+        (
+            "http",
+            "",
+            b"HTTP/1.0 403 Forbidden\r\nContent-Length: 5\r\n\r\nno, a",
+            "answers 403: its rules do not let a.b through",
+        ),
+        ("http", "", b"HTTP/1.1 502 Bad Gateway\r\n\r\n", "answers 502: it does not reach a.b itself"),
+        (
+            "http",
+            "",
+            b"HTTP/1.1 503 Service Unavailable\r\n\r\n",
+            "answers 503: it does not reach a.b itself",
+        ),
+        (
+            "http",
+            "",
+            b"HTTP/1.1 405 Method Not Allowed\r\n\r\n",
+            "answers 405: it opens no tunnels (CONNECT)",
+        ),
+        (
+            "http",
+            "",
+            b"HTTP/1.1 302 Found\r\nLocation: http://login/\r\n\r\n",
+            "answers 302: it opens no tunnel to a.b",
+        ),
+        ("http", "", b"SSH-2.0-OpenSSH_9.2\r\n", "answers with something else than HTTP"),
+        ("http", "", b"\x15\x03\x01\x00\x02\x02\x16", "speaks TLS; write https:// for it in HTTPS_PROXY"),
+        ("http", "", b"", "closes the connection without an answer; if it speaks TLS"),
+        (
+            "https",
+            "user:canary@",
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            "does not speak TLS; write http:// for it in HTTPS_PROXY",
+        ),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut head = [0; 4096];
+                let _ = stream.read(&mut head).await;
+                let _ = stream.write_all(reply).await;
+            }
+        });
+        let read = |name: &str| (name == "HTTPS_PROXY").then(|| format!("{scheme}://{user}{address}"));
+        let settings = Settings { proxies: Proxies::of(read).unwrap(), ..Settings::default() };
+        let client = Registry::load(settings, registry_metrics()).unwrap();
+        let error = client.fetch(&"a.b/x".parse().unwrap(), None).await.unwrap_err();
+        let text = format!("{error} {error:?}");
+        assert!(matches!(error, Error::NoConnection(_)), "{text}");
+        let expected =
+            format!("a.b cannot be reached: its proxy {scheme}://{address} (HTTPS_PROXY) {expected}");
+        assert!(text.contains(&expected), "{text}");
+        assert!(!text.contains("canary") && !text.contains("user:"), "{text}");
+    }
+}
+
+/// Without TLS the proxy answers the request itself; 407 is the one status that no registry has.
+#[tokio::test]
+async fn a_proxy_that_wants_a_password_is_told_apart_from_a_registry() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut head = [0; 4096];
             let _ = stream.read(&mut head).await;
-            let _ = stream.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await;
+            let refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n";
+            let _ = stream.write_all(refusal).await;
         }
     });
-    let read = |name: &str| (name == "HTTPS_PROXY").then(|| format!("http://user:canary@{address}"));
-    let settings = Settings { proxies: Proxies::of(read).unwrap(), ..Settings::default() };
+    let read = |name: &str| (name == "HTTP_PROXY").then(|| address.to_string());
+    let plain = HostSettings { plain_http: true, ..HostSettings::default() };
+    let settings = Settings {
+        hosts: [("a.b".to_owned(), plain)].into(),
+        proxies: Proxies::of(read).unwrap(),
+        ..Settings::default()
+    };
     let client = Registry::load(settings, registry_metrics()).unwrap();
     let error = client.fetch(&"a.b/x".parse().unwrap(), None).await.unwrap_err();
-    let text = format!("{error} {error:?}");
-    assert!(matches!(error, Error::NoConnection(_)) && text.contains("proxy"), "{text}");
-    assert!(!text.contains("canary") && !text.contains("user"), "{text}");
+    let expected = format!("its proxy http://{address} (HTTP_PROXY) answers 407: it wants credentials");
+    assert!(matches!(error, Error::NoConnection(_)) && error.to_string().contains(&expected), "{error}");
 }
 
 #[tokio::test]
