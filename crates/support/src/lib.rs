@@ -2,15 +2,18 @@
 //!
 //! Untrusted input within bounds: [`body`] (HTTP, with a budget of memory), [`mod@file`] (the operator's). Work shared
 //! fairly: [`concurrency`] (permits by tenant), [`single_flight`] (one run for all who wait), [`recently`] (work done).
+//! Requests: [`proxy`] (those of the environment), [`header`] (values that are secret).
 //! Output for operators: [`logging`], [`metrics`], [`health`]. [`environment`] alone reads the process's variables.
 
 pub mod body;
 pub mod concurrency;
 pub mod environment;
 pub mod file;
+pub mod header;
 pub mod health;
 pub mod logging;
 pub mod metrics;
+pub mod proxy;
 pub mod recently;
 pub mod single_flight;
 pub mod sync;

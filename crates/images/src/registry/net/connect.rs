@@ -27,13 +27,13 @@ use url::Url;
 
 use super::authority::{authority, label, name, shown};
 use super::guard::AddressGuard;
-use super::proxy::{Proxies, Proxy};
 use super::resolve::NameResolver;
 use super::trust::{TlsFault, TlsSettings};
 use super::tunnel::{Answer, explain_status};
 use super::verifier::Objection;
 use crate::meter::{Meter, Metered};
 use crate::registry::metrics::RequestKind;
+use tolerarch_support::proxy::{Proxies, Proxy};
 
 /// Maximal bytes of one response on the wire, handshake included: the largest body, and 1 MiB for what is around it.
 const RESPONSE: usize = RequestKind::Manifest.limit() + (1 << 20);

@@ -5,13 +5,13 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use http::HeaderValue;
 use zeroize::Zeroizing;
 
-pub(crate) fn sensitive(text: &str) -> Option<HeaderValue> {
+pub fn sensitive(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(text).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
 
-pub(crate) fn basic(user: &str, password: &str) -> Option<HeaderValue> {
+pub fn basic(user: &str, password: &str) -> Option<HeaderValue> {
     let plain = Zeroizing::new(format!("{user}:{password}"));
     sensitive(&Zeroizing::new(format!("Basic {}", *Zeroizing::new(BASE64.encode(plain.as_bytes())))))
 }

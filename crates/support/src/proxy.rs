@@ -1,0 +1,171 @@
+//! The proxies of the environment: HTTPS_PROXY, HTTP_PROXY and NO_PROXY, also in lower case, read as by Go's
+//! `golang.org/x/net/http/httpproxy`, and so by the node's containerd and by kubectl. Pure. The address guard does not
+//! judge a proxy, the operator's choice; and what lies behind it only where a request names an address: the proxy
+//! resolves names.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use http::HeaderValue;
+use ipnet::IpNet;
+use percent_encoding::percent_decode_str;
+use url::Url;
+use zeroize::Zeroizing;
+
+use crate::header::basic;
+
+/// Proxies for requests; none by default.
+#[derive(Clone, Debug, Default)]
+pub struct Proxies {
+    https: Option<Proxy>,
+    http: Option<Proxy>,
+    exempt: Vec<Exempt>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    /// URL without a user; its scheme is `http`, `https`, `socks5` or `socks5h`.
+    pub url: Url,
+    /// Value of `Proxy-Authorization`: sensitive, so that no `Debug` shows it.
+    pub authorization: Option<HeaderValue>,
+    /// The same for SOCKS, which has no headers.
+    pub login: Option<Login>,
+}
+
+/// User and password of a proxy, which no `Debug` shows.
+#[derive(Clone)]
+pub struct Login {
+    pub user: String,
+    pub password: Zeroizing<String>,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Login(..)")
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Exempt {
+    /// A network, which may be one address.
+    Network { network: IpNet, port: Option<u16> },
+    Domain {
+        /// Domain, with a dot before it if not itself exempt; empty for every host.
+        domain: String,
+        port: Option<u16>,
+    },
+}
+
+/// A variable of the environment that names no usable proxy. The error omits the value, which may hold a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no proxy that can be used; write http://host:port, with https:// for a proxy that talks TLS")]
+pub struct ProxyError(&'static str);
+
+impl Proxies {
+    /// Reads the variables by `read`; empty ones count as absent. SOCKS is not taken.
+    pub fn of(read: impl Fn(&str) -> Option<String>) -> Result<Self, ProxyError> {
+        let proxy = |name| {
+            let Some(text) = variable(&read, name) else { return Ok(None) };
+            let found = Proxy::parse(&text).filter(|proxy| !proxy.is_socks());
+            found.map(Some).ok_or(ProxyError(name))
+        };
+        Ok(Self { https: proxy("HTTPS_PROXY")?, http: proxy("HTTP_PROXY")?, exempt: exempt(&read) })
+    }
+
+    /// Reads the variables as kubectl does: one that names no usable proxy counts as absent, and SOCKS is taken.
+    pub fn of_kubectl(read: impl Fn(&str) -> Option<String>) -> Self {
+        let proxy = |name| Proxy::parse(&variable(&read, name)?);
+        Self { https: proxy("HTTPS_PROXY"), http: proxy("HTTP_PROXY"), exempt: exempt(&read) }
+    }
+
+    /// Returns the proxy for requests to the host of this URL.
+    pub fn find(&self, url: &Url) -> Option<&Proxy> {
+        let proxy = if url.scheme() == "https" { &self.https } else { &self.http };
+        let (proxy, port) = (proxy.as_ref()?, url.port_or_known_default()?);
+        let host = name(url).trim_end_matches('.');
+        let address = host.parse::<IpAddr>().ok();
+        let here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
+        let exempt = here || self.exempt.iter().any(|exempt| exempt.covers(host, address, port));
+        (!exempt).then_some(proxy)
+    }
+}
+
+/// Returns the value of a variable, which may be written in lower case.
+fn variable(read: impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
+    let names = [name, &name.to_ascii_lowercase()];
+    names.into_iter().filter_map(read).find(|value| !value.is_empty())
+}
+
+fn exempt(read: impl Fn(&str) -> Option<String>) -> Vec<Exempt> {
+    let entries = variable(read, "NO_PROXY").unwrap_or_default();
+    entries.split(',').filter_map(|entry| Exempt::parse(entry.trim())).collect()
+}
+
+/// Returns the host of a URL, an IPv6 address without brackets.
+fn name(url: &Url) -> &str {
+    url.host_str().unwrap_or_default().trim_matches(['[', ']'])
+}
+
+impl Proxy {
+    /// Parses the URL of a proxy; without a scheme it is plain HTTP.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let mut url = Url::parse(&text).ok()?;
+        if !matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") || !url.has_host() {
+            return None;
+        }
+        let decoded = |part| percent_decode_str(part).decode_utf8_lossy();
+        let password = url.password().map(|password| Zeroizing::new(decoded(password).into_owned()));
+        let mut authorization = None;
+        let mut login = None;
+        if !url.username().is_empty() || password.is_some() {
+            let user = decoded(url.username()).into_owned();
+            let password = password.unwrap_or_default();
+            authorization = Some(basic(&user, &password)?);
+            login = Some(Login { user, password });
+        }
+        url.set_username("").and_then(|()| url.set_password(None)).ok()?;
+        Some(Self { url, authorization, login })
+    }
+
+    pub fn is_socks(&self) -> bool {
+        self.url.scheme().starts_with("socks")
+    }
+}
+
+impl Exempt {
+    fn parse(entry: &str) -> Option<Self> {
+        if entry == "*" {
+            return Some(Self::Domain { domain: String::new(), port: None });
+        }
+        let address = |text: &str| text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        if let Ok(network) = entry.parse().or_else(|_| address(entry).map(IpNet::from)) {
+            return Some(Self::Network { network, port: None });
+        }
+        let (host, port) = match entry.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port.parse().ok()?)),
+            None => (entry, None),
+        };
+        if let Ok(address) = address(host) {
+            return Some(Self::Network { network: address.into(), port });
+        }
+        let domain = host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host);
+        let is_named = !domain.trim_matches('.').is_empty();
+        is_named.then(|| Self::Domain { domain: domain.to_ascii_lowercase(), port })
+    }
+
+    fn covers(&self, host: &str, address: Option<IpAddr>, port: u16) -> bool {
+        let (covers, at) = match self {
+            Self::Network { network, port } => (address.is_some_and(|own| network.contains(&own)), port),
+            Self::Domain { domain, port } => {
+                let is_open = domain.is_empty() || domain.starts_with('.');
+                let is_within = |rest: &str| is_open || rest.is_empty() || rest.ends_with('.');
+                (host.strip_suffix(domain.as_str()).is_some_and(is_within), port)
+            }
+        };
+        covers && at.is_none_or(|at| at == port)
+    }
+}
+
+#[cfg(test)]
+mod tests;
