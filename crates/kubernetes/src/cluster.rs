@@ -2,6 +2,7 @@
 //!
 //! Only kube's client is used; responses are read here, as each of them has a bound.
 
+mod access;
 mod api;
 mod error;
 mod event;
@@ -25,17 +26,18 @@ use std::time::SystemTime;
 use http::Request;
 use http::header::{ACCEPT, CONTENT_TYPE, DATE};
 use http::request::Builder;
-use kube::config::Config;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
+use access::Access;
 use api::{Api, JSON, read_all, success, with_query};
 use list::OBJECT;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
+pub use access::PluginError;
 pub use error::{ClusterError, ConnectError, RequestError};
 pub use event::{EventKind, ObjectEvent};
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -105,8 +107,7 @@ impl ObjectName {
 }
 
 pub struct Cluster {
-    config: Config,
-    api: Mutex<Api>,
+    api: Api,
     /// Time at which a request for a Secret was last left without an answer.
     silent: Mutex<Option<Instant>>,
 }
@@ -114,12 +115,11 @@ pub struct Cluster {
 impl Cluster {
     /// Connects with the caller's credentials. Must be called inside a Tokio runtime.
     pub fn of(caller: Caller, environment: &Environment) -> Result<Self, ConnectError> {
-        Self::new(caller.config(environment)?, TIME)
+        Self::new(caller.access(environment)?, TIME)
     }
 
-    pub(crate) fn new(config: Config, time: Duration) -> Result<Self, ConnectError> {
-        let api = Mutex::new(Api::new(config.clone(), time)?);
-        Ok(Self { config, api, silent: Mutex::default() })
+    pub(crate) fn new(access: impl Into<Access>, time: Duration) -> Result<Self, ConnectError> {
+        Ok(Self { api: Api::new(access.into(), time)?, silent: Mutex::default() })
     }
 
     pub async fn secret<T: DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<T, ClusterError> {
@@ -141,7 +141,7 @@ impl Cluster {
 
     /// Returns the namespace of the service account, or of the kubeconfig.
     pub fn namespace(&self) -> &str {
-        &self.config.default_namespace
+        self.api.namespace()
     }
 
     /// Reads one object for a background task, even during a back-off. `path` has been checked.
@@ -208,23 +208,13 @@ impl Cluster {
         body: Vec<u8>,
         most: usize,
     ) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
-        let known = self.api.lock().clone();
         let answer = async {
-            let request = request.body(body)?;
-            let mut answer = success(known.send(request.clone()).await?).await;
-            // kube reads the token once a minute; a token that was replaced earlier is refused until then.
-            if matches!(answer, Err(RequestError::Refused { status: 401, .. }))
-                && let Ok(new) = Api::new(self.config.clone(), known.time)
-            {
-                *self.api.lock() = new.clone();
-                answer = success(new.send(request).await?).await;
-            }
-            let answer = answer?;
+            let answer = success(self.api.send(request.body(body)?).await?).await?;
             let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
             let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
             Ok(Answer { object: read_all(answer.into_body(), most).await?.into(), date })
         };
-        Ok(known.in_time(answer).await?)
+        Ok(self.api.in_time(answer).await?)
     }
 }
 

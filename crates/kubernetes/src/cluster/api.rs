@@ -1,18 +1,22 @@
 //! Requests to an API server, and their responses, of which a bounded part is read.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::header::ACCEPT;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
+#[cfg(any(test, feature = "testing"))]
 use kube::Client;
 use kube::client::Body;
-use kube::config::{AuthInfo, Config};
+#[cfg(any(test, feature = "testing"))]
+use kube::config::Config;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use zeroize::Zeroizing;
 
+use super::access::{Access, Connected};
 use super::error::{ConnectError, RequestError};
+use tolerarch_support::sync::Mutex;
 
 pub(super) const JSON: &str = "application/json";
 /// Timeout of a connection, unless requests end earlier.
@@ -23,7 +27,8 @@ const REFUSAL: usize = 64 << 10;
 /// Connections to an API server with one identity. Clones share the connections.
 #[derive(Clone)]
 pub(super) struct Api {
-    pub(super) client: Client,
+    access: Arc<Access>,
+    connected: Arc<Mutex<Connected>>,
     /// Address of the API server, and the kubeconfig's context: `https://10.0.0.1:443 (context "prod")`.
     pub(super) server: Arc<str>,
     /// Timeout of a request.
@@ -31,21 +36,63 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// Connects without retries.
-    pub(super) fn new(mut config: Config, time: Duration) -> Result<Self, ConnectError> {
-        config.default_retry = false;
-        config.connect_timeout = Some(time.min(CONNECT_TIME));
-        config.read_timeout = None;
-        config.write_timeout = None;
-        trim_token(&mut config.auth_info);
-        let server = config.cluster_url.to_string().trim_end_matches('/').into();
-        let client = Client::try_from(config).map_err(ConnectError::Client)?;
-        Ok(Self { client, server, time })
+    /// Connects. Must be called inside a Tokio runtime.
+    pub(super) fn new(access: Access, time: Duration) -> Result<Self, ConnectError> {
+        let server = access.config.cluster_url.to_string().trim_end_matches('/').into();
+        let connected = access.connect(time.min(CONNECT_TIME))?;
+        Ok(Self { access: Arc::new(access), connected: Arc::new(Mutex::new(connected)), server, time })
     }
 
+    /// Makes connections with a client that leads to no server.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn of_client(client: Client, time: Duration) -> Self {
+        let config = Config::new(http::Uri::from_static("http://localhost"));
+        let connected = Arc::new(Mutex::new(Connected { client, expires: None }));
+        Self { access: Arc::new(config.into()), connected, server: Default::default(), time }
+    }
+
+    /// Returns the namespace of the service account, or of the kubeconfig.
+    pub(super) fn namespace(&self) -> &str {
+        &self.access.config.default_namespace
+    }
+
+    /// Sends a request; with new credentials if the old ones have expired, or are refused.
     pub(super) async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
-        let answer = self.client.send(request.map(Body::from)).await;
+        let is_expired = self.connected.lock().expires.is_some_and(|end| end <= SystemTime::now());
+        if is_expired {
+            self.renew().await;
+        }
+        let answer = self.send_once(request.clone()).await?;
+        // kube reads a token file once a minute; a token that was replaced earlier is refused until then.
+        if answer.status() != StatusCode::UNAUTHORIZED || !self.access.is_renewable() || !self.renew().await {
+            return Ok(answer);
+        }
+        self.send_once(request).await
+    }
+
+    async fn send_once(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
+        let client = self.connected.lock().client.clone();
+        let answer = client.send(request.map(Body::from)).await;
         answer.map_err(|error| RequestError::Unreachable(Arc::clone(&self.server), error.into()))
+    }
+
+    /// Makes the client anew. Returns whether that was possible.
+    async fn renew(&self) -> bool {
+        let access = Arc::clone(&self.access);
+        let time = self.time.min(CONNECT_TIME);
+        // The program of a kubeconfig may take a while.
+        let connecting = spawn_blocking(move || access.connect(time));
+        match connecting.await {
+            Ok(Ok(connected)) => {
+                *self.connected.lock() = connected;
+                true
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the credentials for the Kubernetes API cannot be read again");
+                false
+            }
+            Err(_) => false,
+        }
     }
 
     pub(super) async fn get(&self, path: &str, accept: &str) -> Result<Response<Body>, RequestError> {
@@ -96,14 +143,4 @@ pub(super) fn with_query<'q>(path: &str, pairs: impl IntoIterator<Item = (&'q st
     let separator = if path.contains('?') { '&' } else { '?' };
     let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
     format!("{path}{separator}{query}")
-}
-
-/// Prefers a token file to a token, as client-go does, and drops the newline that an editor leaves at its end. kube,
-/// which does not trim, reads the file itself if there is nothing to trim, and again after the token has been replaced.
-fn trim_token(auth: &mut AuthInfo) {
-    let read = |file: &String| std::fs::read_to_string(file).ok().map(Zeroizing::new);
-    if let Some(text) = auth.token_file.as_ref().and_then(read) {
-        let token = text.trim();
-        auth.token = (token.len() < text.len()).then(|| token.into());
-    }
 }

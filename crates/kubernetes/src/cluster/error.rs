@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use kube::config::{InClusterError, KubeconfigError};
+use kube::config::InClusterError;
+
+use super::access::PluginError;
 
 /// Maximal characters of the API server's message in an error.
 const SHOWN: usize = 500;
@@ -25,7 +27,19 @@ pub enum ConnectError {
     #[error("{file} is not a kubeconfig: {1}", file = .0.display())]
     NoKubeconfig(PathBuf, String),
     #[error("the kubeconfig cannot be used: {0}")]
-    Unusable(Box<KubeconfigError>),
+    Unusable(String),
+    /// A file of the kubeconfig, or one that it names.
+    #[error("the kubeconfig cannot be used: {file} cannot be read: {1}", file = .0.display())]
+    File(PathBuf, io::Error),
+    #[error("the kubeconfig cannot be used: its certificate-authority holds no certificate in PEM")]
+    Authority,
+    #[error("the kubeconfig cannot be used: its client-certificate holds no certificate in PEM")]
+    Certificate,
+    #[error("the kubeconfig cannot be used: its client-key holds no private key in PEM, or an encrypted one")]
+    Key,
+    /// The program, and the reason why it gives no credentials.
+    #[error("the kubeconfig's program {0} gives no credentials: {1}")]
+    Plugin(String, PluginError),
     #[error("what is to be used for the Kubernetes API is not right: {0}")]
     Client(kube::Error),
 }

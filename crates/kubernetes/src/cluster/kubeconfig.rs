@@ -1,13 +1,20 @@
-//! The kubeconfig, found and merged as client-go does (`ClientConfigLoadingRules.Load` in `tools/clientcmd/loader.go`),
-//! so that tolerarch reaches the same cluster as kubectl. kube reads each file, and resolves the paths in it.
+//! The kubeconfig, found, merged and understood as client-go does (`ClientConfigLoadingRules.Load` in
+//! `tools/clientcmd/loader.go`, `DirectClientConfig.ClientConfig` in `client_config.go`), so that tolerarch reaches the
+//! same cluster as kubectl, with the same rights.
 
-use std::io::ErrorKind;
+mod file;
+mod server;
+mod user;
+
 use std::path::{Path, PathBuf};
 
-use kube::config::{Config, Kubeconfig, KubeconfigError};
+use kube::config::Config;
 
+use super::access::Access;
 use super::error::ConnectError;
+use file::{Cluster, Context, User};
 use tolerarch_support::environment::Environment;
+use tolerarch_support::proxy::Proxies;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
@@ -18,14 +25,17 @@ pub enum Caller {
 }
 
 impl Caller {
-    pub(super) fn config(self, environment: &Environment) -> Result<Config, ConnectError> {
-        if self == Self::Service {
-            let config = Config::incluster().map_err(ConnectError::ServiceAccount);
-            if config.is_ok() || environment.get("KUBECONFIG").is_none() {
-                return config;
-            }
+    pub(super) fn access(self, environment: &Environment) -> Result<Access, ConnectError> {
+        if self == Self::Person {
+            return Ok(load(None, None, environment)?.0);
         }
-        Ok(load(None, None, environment)?.0)
+        let config = Config::incluster().map_err(ConnectError::ServiceAccount);
+        match config {
+            Err(_) if environment.get("KUBECONFIG").is_some() => {}
+            config => return Ok(config?.into()),
+        }
+        // The proxies of a service's environment are for registries.
+        Ok(load_with(None, None, environment, &Proxies::default())?.0)
     }
 }
 
@@ -35,39 +45,30 @@ pub(super) fn load(
     named: Option<&Path>,
     context: Option<&str>,
     environment: &Environment,
-) -> Result<(Config, String), ConnectError> {
+) -> Result<(Access, String), ConnectError> {
+    let proxies = Proxies::of_kubectl(|name| environment.text(name));
+    load_with(named, context, environment, &proxies)
+}
+
+/// Loads as [`load`] does; `proxies` count where the kubeconfig names none.
+fn load_with(
+    named: Option<&Path>,
+    context: Option<&str>,
+    environment: &Environment,
+    proxies: &Proxies,
+) -> Result<(Access, String), ConnectError> {
     let files = named.map_or_else(|| files(environment), |named| vec![named.to_owned()]);
-    let mut merged = Kubeconfig::default();
+    let mut merged = Merged::default();
     for file in &files {
-        merged = merged.merge(read(file, named.is_some())?).map_err(unusable)?;
+        merged.add(file, named.is_some())?;
     }
-    merged.current_context = context.map(ToOwned::to_owned).or(merged.current_context);
-    let context = merged.current_context.clone();
-    if context.is_none() && named.is_none() {
+    let context = context.map_or(merged.current_context.clone(), ToOwned::to_owned);
+    if context.is_empty() && named.is_none() {
         let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
         let config = Config::incluster().map_err(|error| ConnectError::NoContext(files.join(", "), error))?;
-        return Ok((config, String::new()));
+        return Ok((config.into(), String::new()));
     }
-    let mut config = without_proxy_of(environment, Config::try_from(merged).map_err(unusable)?);
-    if config.default_namespace.is_empty() {
-        "default".clone_into(&mut config.default_namespace);
-    }
-    Ok((config, context.unwrap_or_default()))
-}
-
-/// Drops a proxy of the environment: it is for registries, and kube, which is built without proxies, would refuse to
-/// start because of it. A proxy that the kubeconfig names stays, to be refused.
-fn without_proxy_of(environment: &Environment, mut config: Config) -> Config {
-    let named = |name| environment.text(name).and_then(|text| text.parse().ok());
-    let of_environment = |uri: &http::Uri| {
-        ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(named).any(|named: http::Uri| named == *uri)
-    };
-    config.proxy_url = config.proxy_url.filter(|uri| !of_environment(uri));
-    config
-}
-
-fn unusable(error: KubeconfigError) -> ConnectError {
-    ConnectError::Unusable(Box::new(error))
+    Ok((merged.access(&context, proxies)?, context))
 }
 
 fn files(environment: &Environment) -> Vec<PathBuf> {
@@ -78,26 +79,71 @@ fn files(environment: &Environment) -> Vec<PathBuf> {
     }
 }
 
-/// Reads a file. A missing one counts as empty, unless it was named explicitly.
-fn read(file: &Path, is_named: bool) -> Result<Kubeconfig, ConnectError> {
-    let is_none = |why| ConnectError::NoKubeconfig(file.to_owned(), why);
-    let mut read = match Kubeconfig::read_from(file) {
-        Err(KubeconfigError::ReadConfig(error, _)) if !is_named && error.kind() == ErrorKind::NotFound => {
-            return Ok(Kubeconfig::default());
+/// The entries of all files. Of several with one name the first counts, as a whole.
+#[derive(Default)]
+struct Merged {
+    current_context: String,
+    contexts: Vec<Entry<Context>>,
+    clusters: Vec<Entry<Cluster>>,
+    users: Vec<Entry<User>>,
+}
+
+struct Entry<T> {
+    name: String,
+    value: T,
+    /// Directory of its file, to which paths are relative.
+    directory: PathBuf,
+}
+
+impl Merged {
+    /// Adds the entries of a file. A missing one counts as empty, unless it was named explicitly.
+    fn add(&mut self, path: &Path, is_named: bool) -> Result<(), ConnectError> {
+        let Some(file) = file::read(path, is_named)? else { return Ok(()) };
+        if self.current_context.is_empty() {
+            self.current_context = file.current_context;
         }
-        // The error's text may quote the line before, with a token.
-        Err(KubeconfigError::Parse(error)) => {
-            let line = error.location().map_or(1, |location| location.line());
-            return Err(is_none(format!("line {line} is no YAML that belongs in one")));
-        }
-        read => read.map_err(unusable)?,
-    };
-    let is = |own: Option<String>, expected| own.is_none_or(|own| own.is_empty() || own == expected);
-    if !is(read.api_version.take(), "v1") || !is(read.kind.take(), "Config") {
-        return Err(is_none("its apiVersion and kind are not v1 and Config".to_owned()));
+        let directory = path.parent().unwrap_or(Path::new(""));
+        add(&mut self.contexts, file.contexts.into_iter().map(|one| (one.name, one.context)), directory);
+        add(&mut self.clusters, file.clusters.into_iter().map(|one| (one.name, one.cluster)), directory);
+        add(&mut self.users, file.users.into_iter().map(|one| (one.name, one.user)), directory);
+        Ok(())
     }
-    read.current_context = read.current_context.filter(|name| !name.is_empty());
-    Ok(read)
+
+    /// Returns the way to the cluster of a context.
+    fn access(&self, context: &str, proxies: &Proxies) -> Result<Access, ConnectError> {
+        if context.is_empty() {
+            return Err(ConnectError::Unusable("it has no current context".to_owned()));
+        }
+        let Some(Entry { value: chosen, .. }) = find(&self.contexts, context) else {
+            return Err(ConnectError::Unusable(format!("there is no context {context:?}")));
+        };
+        let Some(cluster) = find(&self.clusters, &chosen.cluster) else {
+            let missing =
+                format!("there is no cluster {:?}, which the context {context:?} names", chosen.cluster);
+            return Err(ConnectError::Unusable(missing));
+        };
+        let mut access = server::reach(&cluster.value, &cluster.directory, proxies)?;
+        // As in client-go, a user who does not exist is anonymous.
+        if let Some(user) = find(&self.users, &chosen.user) {
+            user::identify(&mut access, &user.value, &user.directory, &cluster.value)?;
+        }
+        if !chosen.namespace.is_empty() {
+            access.config.default_namespace.clone_from(&chosen.namespace);
+        }
+        Ok(access)
+    }
+}
+
+fn add<T>(entries: &mut Vec<Entry<T>>, more: impl Iterator<Item = (String, T)>, directory: &Path) {
+    for (name, value) in more {
+        if find(entries, &name).is_none() {
+            entries.push(Entry { name, value, directory: directory.to_owned() });
+        }
+    }
+}
+
+fn find<'e, T>(entries: &'e [Entry<T>], name: &str) -> Option<&'e Entry<T>> {
+    entries.iter().find(|entry| entry.name == name)
 }
 
 #[cfg(test)]

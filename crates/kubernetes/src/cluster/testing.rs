@@ -8,7 +8,6 @@ mod objects;
 mod secrets;
 
 use kube::Client;
-use kube::config::Config;
 use tokio::time::Duration;
 
 use super::api::Api;
@@ -23,9 +22,7 @@ pub use secrets::ApiServer;
 impl Cluster {
     /// Makes a cluster with a client that leads to no server.
     pub fn of_client(client: Client, time: Duration) -> Self {
-        let config = Config::new(http::Uri::from_static("http://localhost"));
-        let api = Mutex::new(Api { client, server: Default::default(), time });
-        Self { config, api, silent: Mutex::default() }
+        Self { api: Api::of_client(client, time), silent: Mutex::default() }
     }
 }
 

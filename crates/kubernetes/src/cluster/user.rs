@@ -6,11 +6,11 @@ use std::path::Path;
 
 use http::Request;
 use http::header::{ACCEPT, CONTENT_TYPE, WARNING};
-use kube::config::Config;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Duration, sleep};
 
+use super::access::Access;
 use super::api::{Api, JSON, read_all, success};
 use super::error::RequestError;
 use super::list::{Bounds, Pages};
@@ -50,18 +50,19 @@ impl UserClient {
         context: Option<&str>,
         environment: &Environment,
     ) -> Result<Self, ConnectError> {
-        let (config, context) = kubeconfig::load(kubeconfig, context, environment)?;
-        let mut client = Self::new(config)?;
+        let (access, context) = kubeconfig::load(kubeconfig, context, environment)?;
+        let mut client = Self::new(access)?;
         if !context.is_empty() {
             client.api.server = format!("{} (context {context:?})", client.api.server).into();
         }
         Ok(client)
     }
 
-    pub(crate) fn new(config: Config) -> Result<Self, ConnectError> {
-        let namespace = config.default_namespace.clone();
-        let is_local = config.cluster_url.host().is_some_and(is_loopback);
-        let api = Api::new(config, TIME)?;
+    pub(crate) fn new(access: impl Into<Access>) -> Result<Self, ConnectError> {
+        let access = access.into();
+        let namespace = access.config.default_namespace.clone();
+        let is_local = access.config.cluster_url.host().is_some_and(is_loopback);
+        let api = Api::new(access, TIME)?;
         Ok(Self { api, namespace, is_local, pauses: PAUSES, left_out: Mutex::default() })
     }
 

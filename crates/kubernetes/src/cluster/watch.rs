@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use kube::api::WatchEvent;
-use kube::config::Config;
 use prometheus::IntCounterVec;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -24,6 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub use self::known::Known;
 use self::lines::Lines;
 use self::pauses::{FIRST_PAUSE, Pauses};
+use super::access::Access;
 use super::api::{Api, JSON, with_query};
 use super::list::{Bounds, OBJECT, Page, Pages, identity};
 use super::metadata::Metadata;
@@ -126,15 +126,15 @@ pub enum Change<K> {
 impl Watcher {
     /// Makes a watcher with the rights of this process, which counts objects that cannot be read in `unread`.
     pub fn of_service(environment: &Environment, unread: &IntCounterVec) -> Result<Self, ConnectError> {
-        Self::new(Caller::Service.config(environment)?, FIRST_PAUSE, unread.clone())
+        Self::new(Caller::Service.access(environment)?, FIRST_PAUSE, unread.clone())
     }
 
     pub(crate) fn new(
-        config: Config,
+        access: impl Into<Access>,
         first_pause: Duration,
         unread: IntCounterVec,
     ) -> Result<Self, ConnectError> {
-        let (api, pauses) = (Api::new(config, PAGE_TIME)?, Pauses::new(first_pause));
+        let (api, pauses) = (Api::new(access.into(), PAGE_TIME)?, Pauses::new(first_pause));
         let page = Arc::new(Semaphore::new(1));
         let named = Arc::new(Mutex::new(Recently::new(NAMED.0, NAMED.1)));
         Ok(Self { api, pauses, bounds: PAGES, page, named, unread })

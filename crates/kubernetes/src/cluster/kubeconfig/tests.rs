@@ -13,7 +13,7 @@ const FILES: &[(&str, &str)] = &[
     ),
     (
         "contexts",
-        "contexts: [{name: one, context: {cluster: c, user: u, namespace: ''}}, {name: two, context: {cluster: d, namespace: n}}]\n",
+        "contexts: [{name: one, context: {cluster: c, user: u, namespace: ''}}, {name: two, context: {cluster: d, namespace: team}}]\n",
     ),
     (
         "others",
@@ -48,8 +48,9 @@ impl Home {
     }
 }
 
-fn shown(loaded: Result<(Config, String), ConnectError>) -> Result<String, String> {
-    let (config, context) = loaded.map_err(|error| error.to_string())?;
+fn shown(loaded: Result<(Access, String), ConnectError>) -> Result<String, String> {
+    let (access, context) = loaded.map_err(|error| error.to_string())?;
+    let config = access.config;
     Ok(format!("{} {} {context}", config.cluster_url.host().unwrap_or_default(), config.default_namespace))
 }
 
@@ -62,8 +63,8 @@ fn several_files_are_merged_as_kubectl_merges_them() {
         (&["empty", "comment", "context", "clusters", "contexts"], None, "a.test default one"),
         (&["nulls", "context", "clusters", "contexts"], None, "a.test default one"),
         (&["context", "clusters", "others", "contexts"], None, "a.test default one"),
-        (&["others", "context", "contexts"], None, "d.test n two"),
-        (&["context", "others", "contexts"], Some("two"), "d.test n two"),
+        (&["others", "context", "contexts"], None, "d.test team two"),
+        (&["context", "others", "contexts"], Some("two"), "d.test team two"),
     ] {
         assert_eq!(home.load(files, context).as_deref(), Ok(expected), "{files:?}");
     }
@@ -78,7 +79,7 @@ fn an_error_names_the_file_and_quotes_nothing_of_it() {
         (&["deployment", "context"], &["/deployment is not a kubeconfig", "v1 and Config"]),
         (&["another"], &["/another is not a kubeconfig"]),
         (&["nulls", "missing"], &["no current context", "/nulls, ", "/missing"]),
-        (&["context", "clusters"], &["context: one"]),
+        (&["context", "clusters"], &["no context \"one\""]),
     ] {
         let error = home.load(files, None).unwrap_err();
         assert!(words.iter().all(|word| error.contains(word)), "{files:?}: {error}");
@@ -100,8 +101,8 @@ fn the_one_that_is_named_or_in_the_home_directory_is_read_where_none_is_listed()
     assert_eq!(shown(load(None, None, &of_home)).unwrap(), "home.test default one");
     let named = home.0.path().join("named");
     assert_eq!(shown(load(Some(&named), None, &of_home)).unwrap(), "named.test default one");
-    for file in ["missing", "nulls"] {
-        let error = load(Some(&home.0.path().join(file)), None, &of_home).unwrap_err();
-        assert!(matches!(error, ConnectError::Unusable(_)), "{error}");
+    for (file, words) in [("missing", "/missing cannot be read"), ("nulls", "no current context")] {
+        let error = shown(load(Some(&home.0.path().join(file)), None, &of_home)).unwrap_err();
+        assert!(error.contains("the kubeconfig cannot be used") && error.contains(words), "{error}");
     }
 }

@@ -1,4 +1,5 @@
 use futures_util::FutureExt;
+use kube::config::Config;
 use serde_json::{Value, json};
 
 use super::pauses::{CALM, LONGEST_PAUSE};

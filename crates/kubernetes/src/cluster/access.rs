@@ -1,0 +1,168 @@
+//! How an API server is reached, and as whom: by kube's configuration, through a proxy, with the credentials of a
+//! kubeconfig's program. Makes kube's client with these.
+
+mod nulls;
+mod pem;
+mod plugin;
+mod route;
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::header::PROXY_AUTHORIZATION;
+use http::uri::Scheme;
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use kube::Client;
+use kube::client::{Body, ConfigExt};
+use kube::config::{AuthInfo, Config};
+use tokio::time::Duration;
+use tower::{BoxError, ServiceBuilder};
+use zeroize::Zeroizing;
+
+use super::error::ConnectError;
+use tolerarch_support::proxy::Proxy;
+
+pub(super) use nulls::without_nulls;
+pub use plugin::PluginError;
+pub(super) use plugin::{Interactive, Plugin};
+
+/// The way to an API server. A client that is made anew reads files and runs the program once more.
+#[derive(Clone)]
+pub(crate) struct Access {
+    pub(super) config: Config,
+    /// Proxy on the way to the API server.
+    pub(super) proxy: Option<Proxy>,
+    /// Certificates of the authorities that are trusted; those of the system if there are none.
+    pub(super) authority: Option<Source>,
+    /// Client certificate, unless the program gives one.
+    pub(super) identity: Option<Identity>,
+    pub(super) plugin: Option<Plugin>,
+}
+
+/// A client certificate with its chain, and its key, in PEM.
+#[derive(Clone)]
+pub(super) struct Identity {
+    pub(super) certificate: Source,
+    pub(super) key: Source,
+}
+
+/// Content that a kubeconfig has, or names.
+#[derive(Clone)]
+pub(super) enum Source {
+    Data(Zeroizing<Vec<u8>>),
+    File(PathBuf),
+}
+
+/// A client, and the time after which its credentials are to be made anew.
+pub(super) struct Connected {
+    pub(super) client: Client,
+    pub(super) expires: Option<SystemTime>,
+}
+
+impl From<Config> for Access {
+    fn from(config: Config) -> Self {
+        Self { config, proxy: None, authority: None, identity: None, plugin: None }
+    }
+}
+
+impl Source {
+    pub(super) fn read(&self) -> Result<Zeroizing<Vec<u8>>, ConnectError> {
+        match self {
+            Self::Data(data) => Ok(data.clone()),
+            Self::File(file) => {
+                let read = std::fs::read(file).map(Zeroizing::new);
+                read.map_err(|error| ConnectError::File(file.clone(), error))
+            }
+        }
+    }
+}
+
+impl Access {
+    /// Returns whether credentials may be others when the client is made anew.
+    pub(super) fn is_renewable(&self) -> bool {
+        self.plugin.is_some() || self.config.auth_info.token_file.is_some()
+    }
+
+    /// Makes a client, whose connections take so long at most. Must be called inside a Tokio runtime; blocks while the
+    /// program of the kubeconfig runs.
+    pub(super) fn connect(&self, connect_time: Duration) -> Result<Connected, ConnectError> {
+        let mut config = self.config.clone();
+        let mut expires = None;
+        if let Some(authority) = &self.authority {
+            config.root_cert = Some(roots(authority)?);
+        }
+        let auth = &mut config.auth_info;
+        if let Some(identity) = &self.identity {
+            show_certificate(auth, &identity.certificate.read()?, &identity.key.read()?)?;
+        }
+        if let Some(plugin) = &self.plugin {
+            let credential = plugin.run();
+            let credential =
+                credential.map_err(|error| ConnectError::Plugin(plugin.command.clone(), error))?;
+            if let Some((certificate, key)) = &credential.identity {
+                show_certificate(auth, certificate.as_bytes(), key.as_bytes())?;
+            }
+            auth.token = credential.token.as_ref().map(|token| token.as_str().into());
+            expires = credential.expires;
+        }
+        trim_token(auth);
+        if let Some(proxy) = &self.proxy
+            && config.cluster_url.scheme() == Some(&Scheme::HTTP)
+        {
+            // The proxy reads such requests; with TLS the tunnel is authorised instead.
+            let authorization = proxy.authorization.clone().filter(|_| !proxy.is_socks());
+            config.headers.extend(authorization.map(|value| (PROXY_AUTHORIZATION, value)));
+        }
+        let client = client(&config, self.proxy.as_ref(), connect_time);
+        Ok(Connected { client: client.map_err(ConnectError::Client)?, expires })
+    }
+}
+
+/// Makes a client as kube does, but for its connections.
+fn client(config: &Config, proxy: Option<&Proxy>, connect_time: Duration) -> Result<Client, kube::Error> {
+    let connector = route::connector(config, proxy, connect_time)?;
+    let connections = legacy::Builder::new(TokioExecutor::new()).build::<_, Body>(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// Reads the certificates of authorities, and passes over what is none, as Go's `AppendCertsFromPEM` does.
+fn roots(authority: &Source) -> Result<Vec<Vec<u8>>, ConnectError> {
+    let mut roots = Vec::new();
+    for certificate in pem::certificates(&authority.read()?) {
+        if webpki::anchor_from_trusted_cert(&certificate).is_ok() {
+            roots.push(certificate.to_vec());
+        }
+    }
+    if roots.is_empty() {
+        return Err(ConnectError::Authority);
+    }
+    Ok(roots)
+}
+
+/// Sets the client certificate; of each part of PEM only what has its place there, as Go's `X509KeyPair` does.
+fn show_certificate(auth: &mut AuthInfo, certificate: &[u8], key: &[u8]) -> Result<(), ConnectError> {
+    let chain = pem::chain(certificate).ok_or(ConnectError::Certificate)?;
+    let key = pem::key(key).ok_or(ConnectError::Key)?;
+    auth.client_certificate_data = Some(BASE64.encode(chain));
+    auth.client_key_data = Some(Zeroizing::new(BASE64.encode(&*key)).as_str().into());
+    Ok(())
+}
+
+/// Prefers a token file to a token, as client-go does, and drops the newline that an editor leaves at its end. kube,
+/// which does not trim, reads the file itself if there is nothing to trim, and again after the token has been replaced.
+fn trim_token(auth: &mut AuthInfo) {
+    let read = |file: &String| std::fs::read_to_string(file).ok().map(Zeroizing::new);
+    if let Some(text) = auth.token_file.as_ref().and_then(read) {
+        let token = text.trim();
+        auth.token = (token.len() < text.len()).then(|| token.into());
+    }
+}

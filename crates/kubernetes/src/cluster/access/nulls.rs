@@ -1,0 +1,15 @@
+//! Nulls, which Go's JSON passes over.
+
+use serde_json::Value;
+
+/// Removes members that are null at any depth: to Go they are as good as absent.
+pub(in crate::cluster) fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(members.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        other => other,
+    }
+}

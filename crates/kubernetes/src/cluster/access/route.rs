@@ -1,0 +1,209 @@
+//! Connections to the API server: direct ones, tunnels through an HTTP or SOCKS proxy, and requests that a proxy reads.
+
+use std::error::Error;
+use std::io;
+use std::iter::successors;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use http::Uri;
+use http::uri::Scheme;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use kube::client::ConfigExt;
+use kube::config::Config;
+use tokio::time::{Duration, timeout};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceExt};
+
+use tolerarch_support::proxy::{Login, Proxy};
+
+/// Port of a SOCKS proxy that names none.
+const SOCKS_PORT: u16 = 1080;
+
+/// The way to a server failed at its proxy.
+#[derive(Debug, thiserror::Error)]
+#[error("its proxy {proxy} does not lead there: {cause}")]
+struct ProxyFailure {
+    /// URL without a user.
+    proxy: String,
+    cause: String,
+}
+
+/// Connects to servers.
+pub(super) type Connector = BoxCloneSyncService<Uri, Wire, io::Error>;
+
+/// Returns the connector of a client, TLS included. A proxy that speaks TLS is judged as the API server is, as in Go.
+pub(super) fn connector(
+    config: &Config,
+    proxy: Option<&Proxy>,
+    time: Duration,
+) -> Result<Connector, kube::Error> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    let wire = match proxy {
+        Some(proxy) => {
+            let to_proxy = config.rustls_https_connector_with_connector(tcp.clone())?;
+            let to_proxy = Connector::new(to_proxy.map_response(Wire::new).map_err(flat));
+            Connector::new(Route { proxy: proxy.clone(), tcp, to_proxy })
+        }
+        None => Connector::new(tcp.map_response(Wire::new).map_err(io::Error::other)),
+    };
+    let encrypted = config.rustls_https_connector_with_connector(wire)?;
+    let encrypted = Connector::new(encrypted.map_response(Wire::new).map_err(flat));
+    Ok(Connector::new(Limited { connector: encrypted, time }))
+}
+
+/// Connects within a time.
+#[derive(Clone)]
+struct Limited {
+    connector: Connector,
+    time: Duration,
+}
+
+impl Service<Uri> for Limited {
+    type Response = Wire;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Wire>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        let connected = timeout(self.time, self.connector.clone().oneshot(server));
+        Box::pin(async { connected.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) })
+    }
+}
+
+/// Connects through a proxy.
+#[derive(Clone)]
+struct Route {
+    proxy: Proxy,
+    tcp: HttpConnector,
+    /// Connects to the proxy itself.
+    to_proxy: Connector,
+}
+
+impl Service<Uri> for Route {
+    type Response = Wire;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Wire>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        let route = self.clone();
+        Box::pin(async move {
+            let proxy = route.proxy.url.as_str().trim_end_matches('/').to_owned();
+            route.connect(server).await.map_err(|error| io::Error::other(ProxyFailure::of(proxy, &error)))
+        })
+    }
+}
+
+impl Route {
+    async fn connect(self, server: Uri) -> io::Result<Wire> {
+        let Self { proxy, tcp, to_proxy } = self;
+        if proxy.is_socks() {
+            let mut socks = SocksV5::new(with_port(&proxy).map_err(io::Error::other)?, tcp);
+            if let Some(Login { user, password }) = &proxy.login {
+                socks = socks.with_auth(user.clone(), password.to_string());
+            }
+            return Ok(Wire::new(socks.oneshot(server).await.map_err(io::Error::other)?));
+        }
+        let address: Uri = proxy.url.as_str().parse().map_err(io::Error::other)?;
+        if server.scheme() == Some(&Scheme::HTTP) {
+            let reached = to_proxy.oneshot(address).await?;
+            return Ok(Wire { is_read_by_proxy: true, ..reached });
+        }
+        let mut tunnel = Tunnel::new(address, to_proxy);
+        if let Some(authorization) = &proxy.authorization {
+            tunnel = tunnel.with_auth(authorization.clone());
+        }
+        Ok(Wire::new(tunnel.oneshot(server).await.map_err(io::Error::other)?))
+    }
+}
+
+/// Returns the error of the operating system as it is, for those who name it.
+fn flat(error: BoxError) -> io::Error {
+    match error.downcast::<io::Error>() {
+        Ok(error) => *error,
+        Err(error) => io::Error::other(error),
+    }
+}
+
+impl ProxyFailure {
+    /// Names the last cause, which says what happened.
+    fn of(proxy: String, error: &(dyn Error + 'static)) -> Self {
+        let cause = successors(Some(error), |&error| error.source()).last().unwrap_or(error);
+        let system = cause.downcast_ref::<io::Error>().filter(|error| error.raw_os_error().is_some());
+        let cause = match system {
+            Some(error) => error.kind().to_string(),
+            None => cause.to_string(),
+        };
+        Self { proxy, cause }
+    }
+}
+
+/// Returns the address of a SOCKS proxy.
+fn with_port(proxy: &Proxy) -> Result<Uri, http::Error> {
+    let host = proxy.url.host_str().unwrap_or_default();
+    let port = proxy.url.port().unwrap_or(SOCKS_PORT);
+    Uri::builder().scheme("socks5").authority(format!("{host}:{port}")).path_and_query("/").build()
+}
+
+/// TCP, or TLS over TCP, or both through a proxy.
+pub(super) struct Wire {
+    io: Box<dyn ReadWrite>,
+    /// True if a proxy reads the requests, which then name the server in full.
+    is_read_by_proxy: bool,
+}
+
+trait ReadWrite: Read + Write + Send + Unpin {}
+
+impl<T: Read + Write + Send + Unpin> ReadWrite for T {}
+
+impl Wire {
+    fn new(io: impl ReadWrite + Connection + 'static) -> Self {
+        let is_read_by_proxy = io.connected().is_proxied();
+        Self { io: Box::new(io), is_read_by_proxy }
+    }
+}
+
+impl Connection for Wire {
+    fn connected(&self) -> Connected {
+        Connected::new().proxy(self.is_read_by_proxy)
+    }
+}
+
+impl Read for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl Write for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}

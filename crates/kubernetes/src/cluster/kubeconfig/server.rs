@@ -1,0 +1,65 @@
+//! From a cluster of a kubeconfig to the way to its API server.
+
+use std::path::Path;
+
+use http::Uri;
+use kube::config::Config;
+use url::Url;
+
+use super::file::Cluster;
+use crate::cluster::access::{Access, Source};
+use crate::cluster::error::ConnectError;
+use tolerarch_support::proxy::{Proxies, Proxy};
+
+/// Returns the way to a cluster's API server, for nobody so far.
+pub(super) fn reach(cluster: &Cluster, directory: &Path, proxies: &Proxies) -> Result<Access, ConnectError> {
+    let authority = source(&cluster.certificate_authority_data.0, &cluster.certificate_authority, directory);
+    let is_tls = authority.is_some() || cluster.insecure_skip_tls_verify;
+    let server = address(&cluster.server, is_tls)?;
+    let mut config = Config::new(server.as_str().parse::<Uri>().map_err(|_| no_address(&cluster.server))?);
+    config.accept_invalid_certs = cluster.insecure_skip_tls_verify;
+    config.disable_compression = cluster.disable_compression;
+    config.tls_server_name = Some(cluster.tls_server_name.clone()).filter(|name| !name.is_empty());
+    let proxy = match cluster.proxy_url.as_str() {
+        "" => proxies.find(&server).cloned(),
+        text => Some(named_proxy(text)?),
+    };
+    Ok(Access { proxy, authority, ..Access::from(config) })
+}
+
+/// Returns a content by its data, which counts first, or by its path; `None` if both are empty.
+pub(super) fn source(data: &[u8], path: &str, directory: &Path) -> Option<Source> {
+    if !data.is_empty() {
+        return Some(Source::Data(data.to_vec().into()));
+    }
+    (!path.is_empty()).then(|| Source::File(directory.join(path)))
+}
+
+/// Returns the URL of an API server; without a scheme it is HTTPS if it has anything of TLS, else HTTP.
+pub(super) fn address(server: &str, is_tls: bool) -> Result<Url, ConnectError> {
+    if server.is_empty() {
+        return Err(ConnectError::Unusable("the context's cluster has no server".to_owned()));
+    }
+    let scheme = if is_tls { "https" } else { "http" };
+    let parsed = Url::parse(server).ok().filter(Url::has_host);
+    let parsed = parsed.or_else(|| Url::parse(&format!("{scheme}://{server}")).ok());
+    let parsed = parsed.filter(|url| matches!(url.scheme(), "http" | "https"));
+    let mut url = parsed.ok_or_else(|| no_address(server))?;
+    url.set_query(None);
+    url.set_fragment(None);
+    Ok(url)
+}
+
+fn no_address(server: &str) -> ConnectError {
+    ConnectError::Unusable(format!("the server {server:?} is no address of an API server"))
+}
+
+/// Returns the proxy of a `proxy-url`. The error does not quote it, as it may hold a password.
+fn named_proxy(text: &str) -> Result<Proxy, ConnectError> {
+    let is_known = ["http://", "https://", "socks5://"].iter().any(|scheme| text.starts_with(scheme));
+    Proxy::parse(text).filter(|_| is_known).ok_or_else(|| {
+        let unknown =
+            "its proxy-url is no proxy that can be used; it begins with http://, https:// or socks5://";
+        ConnectError::Unusable(unknown.to_owned())
+    })
+}

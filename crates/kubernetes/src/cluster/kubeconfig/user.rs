@@ -1,0 +1,136 @@
+//! From a user of a kubeconfig to credentials, in client-go's order of precedence.
+
+use std::path::{MAIN_SEPARATOR, Path};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use kube::config::AuthProviderConfig;
+use serde_json::{Map, Value};
+
+use super::file::{Cluster, Exec, User};
+use super::server::source;
+use crate::cluster::access::{Access, Identity, Interactive, Plugin};
+use crate::cluster::error::ConnectError;
+
+/// Name of the extension whose content programs for credentials get.
+const EXTENSION: &str = "client.authentication.k8s.io/exec";
+
+/// Gives the way to an API server the credentials of a user.
+pub(super) fn identify(
+    access: &mut Access,
+    user: &User,
+    directory: &Path,
+    cluster: &Cluster,
+) -> Result<(), ConnectError> {
+    impersonate(access, user)?;
+    let certificate = source(&user.client_certificate_data.0, &user.client_certificate, directory);
+    if let Some(certificate) = certificate {
+        let key = source(&user.client_key_data.0, &user.client_key, directory);
+        let key = key.ok_or(ConnectError::Key)?;
+        access.identity = Some(Identity { certificate, key });
+    }
+    let auth = &mut access.config.auth_info;
+    let has_login = !user.username.is_empty() || !user.password.0.is_empty();
+    let has_token = !user.token.0.is_empty();
+    if has_login && has_token {
+        let both = "its user has a token and a username with a password, of which only one can be sent";
+        return Err(ConnectError::Unusable(both.to_owned()));
+    }
+    if has_token {
+        auth.token = Some(user.token.0.as_str().into());
+    }
+    if !user.token_file.is_empty() {
+        auth.token_file = Some(directory.join(&user.token_file).display().to_string());
+    }
+    let has_token = has_token || auth.token_file.is_some();
+    if has_login && !has_token {
+        auth.username = Some(user.username.clone());
+        auth.password = Some(user.password.0.as_str().into());
+    }
+    if let Some(provider) = user.auth_provider.as_ref().filter(|_| !has_login && !has_token) {
+        auth.auth_provider = Some(AuthProviderConfig {
+            name: provider.name.clone(),
+            config: provider.config.clone().into_iter().collect(),
+            ..AuthProviderConfig::default()
+        });
+    }
+    // Other credentials of the kubeconfig count before those of its program.
+    let is_known = has_login || has_token || access.identity.is_some();
+    if let Some(exec) = user.exec.as_ref().filter(|_| !is_known) {
+        access.plugin = Some(plugin(exec, directory, access, cluster)?);
+    }
+    Ok(())
+}
+
+fn impersonate(access: &mut Access, user: &User) -> Result<(), ConnectError> {
+    let auth = &mut access.config.auth_info;
+    if user.impersonate.is_empty() {
+        if user.as_uid.is_empty() && user.as_groups.is_empty() && user.as_user_extra.is_empty() {
+            return Ok(());
+        }
+        let nobody = "its user has as-uid, as-groups or as-user-extra, and no `as` whom they belong to";
+        return Err(ConnectError::Unusable(nobody.to_owned()));
+    }
+    auth.impersonate = Some(user.impersonate.clone());
+    auth.impersonate_uid = Some(user.as_uid.clone()).filter(|uid| !uid.is_empty());
+    auth.impersonate_groups = Some(user.as_groups.clone());
+    auth.impersonate_user_extra = Some(user.as_user_extra.clone().into_iter().collect());
+    Ok(())
+}
+
+fn plugin(exec: &Exec, directory: &Path, access: &Access, cluster: &Cluster) -> Result<Plugin, ConnectError> {
+    let unusable = |why: &str| ConnectError::Unusable(format!("its user's `exec` {why}"));
+    if exec.command.is_empty() {
+        return Err(unusable("has no command"));
+    }
+    let interactive = match exec.interactive_mode.as_str() {
+        "Never" => Interactive::Never,
+        "IfAvailable" => Interactive::IfAvailable,
+        "Always" => Interactive::Always,
+        // Only the first versions had none.
+        "" if exec.api_version.ends_with("/v1beta1") => Interactive::IfAvailable,
+        "" => return Err(unusable("has no interactiveMode, which is Never, IfAvailable or Always")),
+        _ => return Err(unusable("has an interactiveMode that is none of Never, IfAvailable and Always")),
+    };
+    let mut command = exec.command.clone();
+    // A name alone is looked for in the PATH.
+    if command.contains(MAIN_SEPARATOR) {
+        command = directory.join(command).display().to_string();
+    }
+    let env = exec.env.iter().map(|variable| (variable.name.clone(), variable.value.clone()));
+    let is_shown = |character: &char| matches!(character, '\n' | '\t') || !character.is_control();
+    Ok(Plugin {
+        api_version: exec.api_version.clone(),
+        command,
+        args: exec.args.clone(),
+        env: env.collect(),
+        interactive,
+        install_hint: exec.install_hint.chars().filter(is_shown).collect(),
+        cluster: if exec.provide_cluster_info { Some(shown(cluster, access)?) } else { None },
+    })
+}
+
+/// Returns the cluster as programs for credentials are told of it.
+fn shown(cluster: &Cluster, access: &Access) -> Result<Value, ConnectError> {
+    let mut members = Map::new();
+    let mut put = |name: &str, value: Value| members.insert(name.to_owned(), value);
+    put("server", cluster.server.clone().into());
+    if !cluster.tls_server_name.is_empty() {
+        put("tls-server-name", cluster.tls_server_name.clone().into());
+    }
+    if cluster.insecure_skip_tls_verify {
+        put("insecure-skip-tls-verify", true.into());
+    }
+    if let Some(authority) = &access.authority {
+        put("certificate-authority-data", BASE64.encode(&*authority.read()?).into());
+    }
+    if !cluster.proxy_url.is_empty() {
+        put("proxy-url", cluster.proxy_url.clone().into());
+    }
+    if cluster.disable_compression {
+        put("disable-compression", true.into());
+    }
+    let extension = cluster.extensions.iter().find(|extension| extension.name == EXTENSION);
+    put("config", extension.map(|extension| extension.extension.clone()).unwrap_or_default());
+    Ok(Value::Object(members))
+}
