@@ -8,6 +8,7 @@ mod error;
 mod event;
 mod kinds;
 mod kubeconfig;
+mod later;
 mod list;
 mod metadata;
 mod node;
@@ -56,6 +57,9 @@ pub use webhook::{Called, Scope, Webhook, WebhookConfiguration, covers};
 
 /// Timeout of a whole request.
 const TIME: Duration = Duration::from_secs(3);
+/// Time within which a request of a background task is sent again if the API server says that it answers later. A Lease
+/// lasts longer, and looks at it end earlier.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// Maximal bytes of a response. A pull secret has a few KB, or twice that (kubectl's annotation), of 1 MiB at most.
 const BODY: usize = 512 << 10;
 /// Back-off after a Secret was requested in vain: none is requested in the meantime, so that no Pod waits for one.
@@ -119,7 +123,7 @@ impl Cluster {
     }
 
     pub(crate) fn new(access: impl Into<Access>, time: Duration) -> Result<Self, ConnectError> {
-        Ok(Self { api: Api::new(access.into(), time)?, silent: Mutex::default() })
+        Ok(Self { api: Api::new(access.into(), time, PATIENCE)?, silent: Mutex::default() })
     }
 
     pub async fn secret<T: DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<T, ClusterError> {
@@ -132,11 +136,17 @@ impl Cluster {
         if silent().is_some_and(|since| since.elapsed() < REST) {
             return Err(ClusterError::Resting);
         }
-        let answer = self.get(&path).await;
+        let request = Request::get(&path).header(ACCEPT, JSON);
+        // A review waits for it, so it is not sent again.
+        let answer = async {
+            let answer = success(self.api.send_now(request.body(Vec::new())?).await?).await?;
+            read_all(answer.into_body(), BODY).await
+        };
+        let answer = self.api.in_time(answer).await.map(Zeroizing::new).map_err(ClusterError::from);
         if matches!(answer, Err(ClusterError::Timeout | ClusterError::Unreachable)) {
             *silent() = Some(Instant::now());
         }
-        Ok(answer?.object)
+        serde_json::from_slice(&answer?).map_err(|_| ClusterError::Malformed)
     }
 
     /// Returns the namespace of the service account, or of the kubeconfig.
@@ -208,13 +218,12 @@ impl Cluster {
         body: Vec<u8>,
         most: usize,
     ) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
-        let answer = async {
-            let answer = success(self.api.send(request.body(body)?).await?).await?;
-            let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
-            let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-            Ok(Answer { object: read_all(answer.into_body(), most).await?.into(), date })
-        };
-        Ok(self.api.in_time(answer).await?)
+        let request = request.body(body).map_err(RequestError::from)?;
+        let answer = self.api.success(self.api.send(request).await?).await?;
+        let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+        let object = self.api.read_all(answer.into_body(), most).await?;
+        Ok(Answer { object: object.into(), date })
     }
 }
 

@@ -12,10 +12,11 @@ use kube::client::Body;
 #[cfg(any(test, feature = "testing"))]
 use kube::config::Config;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::access::{Access, Connected};
 use super::error::{ConnectError, RequestError};
+use super::later::{TRIES, pause_after, pause_of};
 use tolerarch_support::sync::Mutex;
 
 pub(super) const JSON: &str = "application/json";
@@ -31,16 +32,19 @@ pub(super) struct Api {
     connected: Arc<Mutex<Connected>>,
     /// Address of the API server, and the kubeconfig's context: `https://10.0.0.1:443 (context "prod")`.
     pub(super) server: Arc<str>,
-    /// Timeout of a request.
+    /// Timeout of a request, each time that it is sent.
     pub(super) time: Duration,
+    /// Time within which a request may be sent again.
+    patience: Duration,
 }
 
 impl Api {
     /// Connects. Must be called inside a Tokio runtime.
-    pub(super) fn new(access: Access, time: Duration) -> Result<Self, ConnectError> {
+    pub(super) fn new(access: Access, time: Duration, patience: Duration) -> Result<Self, ConnectError> {
         let server = access.config.cluster_url.to_string().trim_end_matches('/').into();
         let connected = access.connect(time.min(CONNECT_TIME))?;
-        Ok(Self { access: Arc::new(access), connected: Arc::new(Mutex::new(connected)), server, time })
+        let connected = Arc::new(Mutex::new(connected));
+        Ok(Self { access: Arc::new(access), connected, server, time, patience })
     }
 
     /// Makes connections with a client that leads to no server.
@@ -48,7 +52,13 @@ impl Api {
     pub(super) fn of_client(client: Client, time: Duration) -> Self {
         let config = Config::new(http::Uri::from_static("http://localhost"));
         let connected = Arc::new(Mutex::new(Connected { client, expires: None }));
-        Self { access: Arc::new(config.into()), connected, server: Default::default(), time }
+        Self {
+            access: Arc::new(config.into()),
+            connected,
+            server: Default::default(),
+            time,
+            patience: Duration::ZERO,
+        }
     }
 
     /// Returns the namespace of the service account, or of the kubeconfig.
@@ -56,8 +66,25 @@ impl Api {
         &self.access.config.default_namespace
     }
 
-    /// Sends a request; with new credentials if the old ones have expired, or are refused.
+    /// Sends a request; again while the API server says that it answers later, within a bound.
     pub(super) async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
+        let begun = Instant::now();
+        for _ in 0..TRIES {
+            let answer = self.in_time(self.send_now(request.clone())).await;
+            let pause = match &answer {
+                Ok(answer) => pause_of(answer),
+                Err(error) => pause_after(error, request.method()),
+            };
+            match pause {
+                Some(pause) if begun.elapsed().saturating_add(pause) <= self.patience => sleep(pause).await,
+                _ => return answer,
+            }
+        }
+        self.in_time(self.send_now(request)).await
+    }
+
+    /// Sends a request once; with new credentials if the old ones have expired, or are refused.
+    pub(super) async fn send_now(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
         let is_expired = self.connected.lock().expires.is_some_and(|end| end <= SystemTime::now());
         if is_expired {
             self.renew().await;
@@ -96,7 +123,18 @@ impl Api {
     }
 
     pub(super) async fn get(&self, path: &str, accept: &str) -> Result<Response<Body>, RequestError> {
-        success(self.send(Request::get(path).header(ACCEPT, accept).body(Vec::new())?).await?).await
+        let answer = self.send(Request::get(path).header(ACCEPT, accept).body(Vec::new())?).await?;
+        self.success(answer).await
+    }
+
+    /// Returns a successful answer, and any other as an error with the API server's message, read within the timeout.
+    pub(super) async fn success(&self, answer: Response<Body>) -> Result<Response<Body>, RequestError> {
+        self.in_time(success(answer)).await
+    }
+
+    /// Reads the body of an answer within the timeout; [`RequestError::TooLarge`] if it has more bytes than `most`.
+    pub(super) async fn read_all(&self, body: Body, most: usize) -> Result<Vec<u8>, RequestError> {
+        self.in_time(read_all(body, most)).await
     }
 
     pub(super) async fn in_time<T>(

@@ -59,7 +59,7 @@ impl Pages {
             let path = with_query(&self.path, [("limit", &*limit)].into_iter().chain(token));
             let answer = self.api.get(&path, JSON).await?;
             let bytes = if size == 1 { self.bounds.object } else { self.bounds.bytes };
-            match read(answer.into_body(), bytes).await? {
+            match self.api.in_time(read(answer.into_body(), bytes)).await? {
                 (body, true) => {
                     if body.len() < self.bounds.bytes / 4 {
                         self.size = (2 * size).min(self.bounds.most);

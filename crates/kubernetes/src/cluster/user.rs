@@ -8,10 +8,10 @@ use http::Request;
 use http::header::{ACCEPT, CONTENT_TYPE, WARNING};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
 use super::access::Access;
-use super::api::{Api, JSON, read_all, success};
+use super::api::{Api, JSON};
 use super::error::RequestError;
 use super::list::{Bounds, Pages};
 use super::{ConnectError, kubeconfig};
@@ -22,6 +22,8 @@ use tolerarch_support::sync::Mutex;
 const TIME: Duration = Duration::from_secs(60);
 /// Maximal bytes of a response that is no page: the metrics of a large API server have some 30 MB.
 const BODY: usize = 128 << 20;
+/// Time within which a request is sent again if the API server says that it answers later.
+const PATIENCE: Duration = Duration::from_secs(30);
 const ACCEPTED: &str = "application/json, */*";
 /// Bounds of a page: as many objects as kubectl requests, of any size that is stored.
 const PAGES: Bounds = Bounds { first: 500, most: 500, bytes: 16 << 20, object: 16 << 20 };
@@ -29,6 +31,8 @@ const PAGES: Bounds = Bounds { first: 500, most: 500, bytes: 16 << 20, object: 1
 const NAMED: usize = 5;
 /// Number of times that an expired list is begun again if the API server gives no token to continue.
 const BEGINNINGS: usize = 3;
+/// Time of a refusal after which its request has been sent again already.
+const AT_ONCE: Duration = Duration::from_secs(5);
 /// Pauses before a page is requested again: long enough for a burst that the API server's priorities hold back.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
@@ -62,7 +66,7 @@ impl UserClient {
         let access = access.into();
         let namespace = access.config.default_namespace.clone();
         let is_local = access.config.cluster_url.host().is_some_and(is_loopback);
-        let api = Api::new(access, TIME)?;
+        let api = Api::new(access, TIME, PATIENCE)?;
         Ok(Self { api, namespace, is_local, pauses: PAUSES, left_out: Mutex::default() })
     }
 
@@ -76,8 +80,8 @@ impl UserClient {
 
     /// Reads the response in one of the `accepted` media types.
     pub(super) async fn read(&self, path: &str, accepted: &str) -> Result<Vec<u8>, RequestError> {
-        let answer = async { read_all(self.api.get(path, accepted).await?.into_body(), BODY).await };
-        self.api.in_time(answer).await
+        let answer = self.api.get(path, accepted).await?;
+        self.api.read_all(answer.into_body(), BODY).await
     }
 
     /// Reads a list; `path` may have a query. Unreadable objects are skipped, see [`UserClient::take_left_out`].
@@ -104,7 +108,8 @@ impl UserClient {
         let mut pages = Pages::new(self.api.clone(), path.to_owned(), PAGES);
         let (mut is_first, mut beginnings, mut pauses) = (true, 1, self.pauses.iter());
         loop {
-            let page = match self.api.in_time(pages.get()).await {
+            let asked = Instant::now();
+            let page = match pages.get().await {
                 // The API server no longer has the rest of the list as it was when the list began.
                 Err(RequestError::Refused { status: 410, rest, .. }) if beginnings < BEGINNINGS => {
                     beginnings += 1;
@@ -112,8 +117,10 @@ impl UserClient {
                     pages.next = rest;
                     continue;
                 }
-                // The API server is overloaded: a long list is not lost because of one page.
-                Err(error @ RequestError::Refused { status: 429 | 500..=599, .. }) => {
+                // The API server is overloaded, and does not say for how long: a long list is not lost for one page.
+                Err(error @ RequestError::Refused { status: 429 | 500..=599, .. })
+                    if asked.elapsed() < AT_ONCE =>
+                {
                     sleep(*pauses.next().ok_or(error)?).await;
                     continue;
                 }
@@ -161,10 +168,10 @@ impl UserClient {
             let answer = self.api.send(request.body(object.to_string().into())?).await?;
             let given = answer.headers().get_all(WARNING).iter();
             warnings.extend(given.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned()));
-            let body = read_all(success(answer).await?.into_body(), BODY).await?;
+            let body = self.api.read_all(self.api.success(answer).await?.into_body(), BODY).await?;
             Ok(serde_json::from_slice(&body)?)
         };
-        (self.api.in_time(answered).await, warnings)
+        (answered.await, warnings)
     }
 }
 

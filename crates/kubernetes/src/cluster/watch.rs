@@ -42,6 +42,8 @@ const WATCH_IDLE: Duration = Duration::from_secs(125);
 const RESUMING: Duration = Duration::from_secs(30);
 /// Timeout of a page, for which other lists wait, and of the beginning of a watch.
 const PAGE_TIME: Duration = Duration::from_secs(60);
+/// Time within which a page is requested again if the API server says that it answers later. The pauses follow.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// Pages of 2 MiB take little more memory than their size. Most objects have some kilobytes.
 const PAGES: Bounds = Bounds { first: 50, most: 500, bytes: 2 << 20, object: OBJECT };
 /// Log limit for unreadable objects: time before one is logged again, and number of objects that are remembered.
@@ -134,7 +136,7 @@ impl Watcher {
         first_pause: Duration,
         unread: IntCounterVec,
     ) -> Result<Self, ConnectError> {
-        let (api, pauses) = (Api::new(access.into(), PAGE_TIME)?, Pauses::new(first_pause));
+        let (api, pauses) = (Api::new(access.into(), PAGE_TIME, PATIENCE)?, Pauses::new(first_pause));
         let page = Arc::new(Semaphore::new(1));
         let named = Arc::new(Mutex::new(Recently::new(NAMED.0, NAMED.1)));
         Ok(Self { api, pauses, bounds: PAGES, page, named, unread })
@@ -220,7 +222,7 @@ impl<K: Followed> Watch<K> {
             let Page { objects, resource_version, .. } = {
                 // A page takes memory until its objects have been read.
                 let _turn = self.watcher.page.acquire().await;
-                self.watcher.api.in_time(pages.get()).await?
+                pages.get().await?
             };
             if pages.next.is_none() && resource_version.is_empty() {
                 return Err(ClusterError::Malformed);
@@ -270,7 +272,7 @@ impl<K: Followed> Watch<K> {
             ("resourceVersion", version),
         ];
         let path = with_query(&self.path, watch);
-        let answer = api.in_time(api.get(&path, JSON)).await?;
+        let answer = api.get(&path, JSON).await?;
         Ok(Lines::of(answer.into_body(), bounds.object + AROUND))
     }
 

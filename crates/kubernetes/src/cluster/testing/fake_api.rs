@@ -11,7 +11,7 @@ use kube::config::Config;
 use serde_json::{Value, json};
 use tokio::time::Duration;
 
-use crate::cluster::UserClient;
+use crate::cluster::{Cluster, UserClient};
 
 /// A request to the API.
 pub struct Asked {
@@ -26,6 +26,8 @@ pub struct Asked {
 pub struct Reply {
     pub status: u16,
     pub warning: Option<String>,
+    /// Seconds after which the client is to come back.
+    pub retry_after: Option<u64>,
     pub body: Value,
     /// Time until the answer, on the clock of the test.
     pub takes: Duration,
@@ -33,7 +35,13 @@ pub struct Reply {
 
 impl Reply {
     pub fn of(status: u16, body: Value) -> Self {
-        Self { status, warning: None, body, takes: Duration::ZERO }
+        Self { status, warning: None, retry_after: None, body, takes: Duration::ZERO }
+    }
+
+    /// Makes a refusal of an API server that answers after so many seconds.
+    pub fn later(status: u16, seconds: u64) -> Self {
+        let body = json!({"kind": "Status", "message": "storage is (re)initializing"});
+        Self { retry_after: Some(seconds), ..Self::of(status, body) }
     }
 
     pub fn refused(status: u16, message: &str) -> Self {
@@ -61,6 +69,10 @@ impl FakeApi {
             });
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { url, server }
+    }
+
+    pub fn cluster(&self) -> Cluster {
+        Cluster::new(Config::new(self.url.parse().unwrap()), Duration::from_secs(60)).unwrap()
     }
 
     pub fn client(&self) -> UserClient {
@@ -103,6 +115,9 @@ async fn respond(
     let mut response = (StatusCode::from_u16(reply.status).unwrap(), body).into_response();
     if let Some(warning) = reply.warning {
         response.headers_mut().append("warning", format!("299 - \"{warning}\"").parse().unwrap());
+    }
+    if let Some(seconds) = reply.retry_after {
+        response.headers_mut().append("retry-after", seconds.into());
     }
     response
 }

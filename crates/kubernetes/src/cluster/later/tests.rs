@@ -1,0 +1,113 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::cluster::testing::{FakeApi, Reply};
+use crate::cluster::{ClusterError, PatchType};
+
+/// An API that refuses so many requests first, with this reply, and counts all.
+async fn api(refusals: usize, refusal: fn() -> Reply) -> (FakeApi, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&asked);
+    let api = FakeApi::start(move |_| {
+        if seen.fetch_add(1, Ordering::SeqCst) < refusals {
+            refusal()
+        } else {
+            Reply::of(200, json!({"a": 1}))
+        }
+    });
+    (api.await, asked)
+}
+
+#[test]
+fn only_what_client_go_sends_again_is_sent_again() {
+    for (status, value, seconds) in [
+        (429, Some("1"), Some(1)),
+        (429, Some("0"), Some(0)),
+        (429, None, None),
+        (500, Some("2"), Some(2)),
+        (503, Some("30"), Some(30)),
+        (504, Some("1"), Some(1)),
+        (429, Some("Wed, 21 Oct 2026 07:28:00 GMT"), None),
+        (429, Some("1.5"), None),
+        (429, Some(""), None),
+        (403, Some("1"), None),
+        (409, Some("1"), None),
+        (200, Some("1"), None),
+    ] {
+        let mut answer = Response::builder().status(status);
+        if let Some(value) = value {
+            answer = answer.header(RETRY_AFTER, value);
+        }
+        let pause = pause_of(&answer.body(()).unwrap());
+        assert_eq!(pause, seconds.map(Duration::from_secs), "{status} {value:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_request_comes_again_after_the_time_that_the_server_says() {
+    for refusal in [|| Reply::later(429, 0), || Reply::later(503, 0)] {
+        let (api, asked) = api(2, refusal).await;
+        assert_eq!(api.client().get::<Value>("/version").await.unwrap(), json!({"a": 1}));
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+        let (api, asked) = self::api(2, refusal).await;
+        assert!(api.client().text("/metrics").await.is_ok());
+        let posted = api.client().post::<Value>("/things", &json!({"b": 2})).await.0;
+        assert_eq!((posted.unwrap(), asked.load(Ordering::SeqCst)), (json!({"a": 1}), 4));
+        let (api, asked) = self::api(2, refusal).await;
+        assert_eq!(api.cluster().get::<Value>("/api/v1/nodes/a").await.unwrap().object, json!({"a": 1}));
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+        let (api, asked) = self::api(2, refusal).await;
+        api.cluster().patch("/api/v1/nodes/a", PatchType::MERGE, &json!({})).await.unwrap();
+        api.cluster().create("/api/v1/nodes", &json!({})).await.unwrap();
+        assert_eq!(asked.load(Ordering::SeqCst), 4);
+    }
+}
+
+#[tokio::test]
+async fn it_comes_again_ten_times_and_within_a_bound() {
+    let (api, asked) = api(usize::MAX, || Reply::later(429, 0)).await;
+    let error = api.client().get::<Value>("/version").await.unwrap_err();
+    assert_eq!(error.to_string(), "storage is (re)initializing (429)");
+    assert_eq!(asked.load(Ordering::SeqCst), 1 + TRIES);
+    let (api, asked) = self::api(usize::MAX, || Reply::later(429, 3600)).await;
+    assert!(api.client().get::<Value>("/version").await.is_err());
+    assert_eq!(api.cluster().get::<Value>("/version").await.unwrap_err(), ClusterError::Status);
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "nobody waits for an hour");
+}
+
+/// The budget of a review is no time to wait in.
+#[tokio::test]
+async fn a_secret_of_a_review_is_asked_for_once() {
+    let (api, asked) = api(usize::MAX, || Reply::later(429, 0)).await;
+    let secret = api.cluster().secret::<Value>("team", "there").await;
+    assert_eq!(secret.unwrap_err(), ClusterError::Status);
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_off_is_made_again_where_nothing_is_changed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&accepted);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let is_first = seen.fetch_add(1, Ordering::SeqCst) % 2 == 0;
+            let _ = stream.read(&mut [0; 4096]).await;
+            if !is_first {
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+                stream.write_all(answer).await.unwrap();
+            }
+        }
+    });
+    let client = crate::cluster::UserClient::new(kube::Config::new(url.parse().unwrap())).unwrap();
+    assert_eq!(client.get::<Value>("/version").await.unwrap(), json!({}));
+    assert_eq!(accepted.load(Ordering::SeqCst), 2);
+    assert!(client.post::<Value>("/things", &json!({})).await.0.is_err());
+    assert_eq!(accepted.load(Ordering::SeqCst), 3);
+}
