@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use tokio::time::{Duration, timeout};
 
-use super::doctor::{Installed, configured};
+use super::doctor::{Installed, Unconfigured, configured};
 use super::kubernetes::{Access, get};
 use super::{Shared, personal, warn};
 use crate::config::{Config, ConfigError, Sources};
 use tolerarch_engine::lessons::{Lessons, Timestamp};
 use tolerarch_images::credentials::{CredentialSettings, ProviderSettings};
 use tolerarch_images::registry::HostSettings;
-use tolerarch_kubernetes::cluster::{ConfigMap, Scope, UserClient, record};
+use tolerarch_kubernetes::cluster::{ConfigMap, ConnectError, Scope, UserClient, record};
 
 /// Maximal wait of a command that needs no cluster for the configuration of one.
 const WAIT: Duration = Duration::from_secs(5);
@@ -28,9 +28,21 @@ pub(super) struct Configured {
     pub(super) notes: Vec<String>,
 }
 
+/// Reason why nothing is decided.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotConfigured {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The cluster may have a configuration, and could not be asked for it.
+    #[error(
+        "{0}. Without the cluster's configuration --config FILE says what decides (--config /dev/null: the built-in defaults)"
+    )]
+    Unread(String),
+}
+
 impl Shared {
     /// Loads the configuration that was found in the cluster, if one was asked, else of the named file, else the
-    /// defaults; warnings go to standard error. `access` has the flags that choose a cluster.
+    /// defaults, where the cluster has none; warnings go to standard error. `access` has the flags that choose a cluster.
     pub(super) fn load(
         &self,
         access: Option<&Access>,
@@ -76,11 +88,15 @@ impl Access {
         &self,
         shared: &Shared,
         client: &UserClient,
-    ) -> Result<Configured, ConfigError> {
+    ) -> Result<Configured, NotConfigured> {
         if shared.config.is_some() {
-            return shared.load(Some(self), None);
+            return Ok(shared.load(Some(self), None)?);
         }
-        let found = configured(client).await;
+        let found = match configured(client).await {
+            Ok(installed) => Ok(installed),
+            Err(Unconfigured::Absent(why)) => Err(why),
+            Err(Unconfigured::Unread(why)) => return Err(NotConfigured::Unread(why)),
+        };
         let mut configured = shared.load(Some(self), Some(found.as_ref().map_err(String::as_str)))?;
         let Ok(Installed { namespace, reviewed, change, .. }) = found else { return Ok(configured) };
         configured.reviewed = Some(reviewed);
@@ -92,31 +108,36 @@ impl Access {
             match get::<ConfigMap>(client, Some(&namespace), name).await {
                 Ok(map) => configured.lessons = Lessons::of_text(record(&map), Timestamp::now()),
                 Err(error) if error.is_missing() => {}
-                Err(error) => configured.notes.push(format!(
+                Err(error) if error.is_forbidden() => configured.notes.push(format!(
                     "ConfigMap {namespace}/{name} cannot be read, so images that failed count as others: {error}"
                 )),
+                Err(error) => {
+                    let why = format!("ConfigMap {namespace}/{name} cannot be read: {error}");
+                    return Err(NotConfigured::Unread(why));
+                }
             }
         }
         Ok(configured)
     }
 
-    /// Loads the configuration for a command that needs no cluster.
-    pub(super) async fn configured_if_reached(&self, shared: &Shared) -> Result<Configured, ConfigError> {
+    /// Loads the configuration for a command that needs no cluster: the defaults where no kubeconfig leads to one.
+    pub(super) async fn configured_if_named(&self, shared: &Shared) -> Result<Configured, NotConfigured> {
         let environment = &shared.environment;
         if shared.config.is_some() {
-            return shared.load(Some(self), None);
+            return Ok(shared.load(Some(self), None)?);
         }
-        let unreached = match self.connect(environment) {
-            Ok(client) => match timeout(WAIT, self.configured(shared, &client)).await {
-                Ok(configured) => return configured,
-                Err(_) => Some(format!("no answer from the API server within {} s", WAIT.as_secs())),
-            },
-            Err(error) if self.is_named() || environment.get("KUBECONFIG").is_some() => {
-                Some(error.to_string())
+        let client = match self.connect(environment) {
+            Ok(client) => client,
+            Err(error @ ConnectError::NoContext(..)) => {
+                let is_expected = self.is_named() || environment.get("KUBECONFIG").is_some();
+                let why = is_expected.then(|| error.to_string());
+                return Ok(shared.load(Some(self), why.as_deref().map(Err))?);
             }
-            Err(_) => None,
+            Err(error) => return Err(NotConfigured::Unread(error.to_string())),
         };
-        shared.load(Some(self), unreached.as_deref().map(Err))
+        let late = || format!("no answer from the API server within {} s", WAIT.as_secs());
+        let configured = timeout(WAIT, self.configured(shared, &client)).await;
+        configured.unwrap_or_else(|_| Err(NotConfigured::Unread(late())))
     }
 }
 

@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::version::Info;
 use super::output::{Output, json, print};
 use super::session::run;
 use super::{Failure, Shared};
-pub(super) use configuration::{Installed, configured};
+pub(super) use configuration::{Installed, Unconfigured, configured};
 use findings::{Exam, Findings, Status};
 use installation::Backend;
 use tolerarch_kubernetes::cluster::{RequestError, Webhook};
@@ -63,10 +63,10 @@ async fn examine(mut exam: Exam<'_>) -> Result<Findings, RequestError> {
     Ok(exam.findings)
 }
 
-/// Checks the API server's version; fails if the API server does not answer.
+/// Checks the API server's version; fails if the API server does not answer, or does not know who asks.
 async fn check_cluster(Exam { client, findings, .. }: &mut Exam<'_>) -> Result<(), RequestError> {
     let version = match client.get::<Info>("/version").await {
-        Err(error) if !error.is_forbidden() => return Err(error),
+        Err(error) if error.is_final() => return Err(error),
         version => findings.read("version", "the version of the API server", version),
     };
     let Some(Info { minor, git_version, .. }) = version else { return Ok(()) };

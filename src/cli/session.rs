@@ -59,7 +59,7 @@ pub(super) fn run_alone<T>(
 ) -> Result<T, Failure> {
     run(shared, async |progress| {
         let mut configured = match cluster {
-            Some(cluster) => cluster.configured_if_reached(shared).await?,
+            Some(cluster) => cluster.configured_if_named(shared).await?,
             None => shared.load(None, None)?,
         };
         if configured.config.discover.is_on() {

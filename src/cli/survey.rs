@@ -34,7 +34,8 @@ impl Survey {
     /// Reads all Pods, or those of a namespace; then their owners, nodes and namespaces.
     ///
     /// # Errors
-    /// The Pods cannot be listed, or the namespace does not exist. Any other failure becomes a note.
+    /// The Pods cannot be listed, or the namespace does not exist. Of the rest, what the user may not read becomes a
+    /// note; a read that fails otherwise is an error, as the numbers would be wrong.
     pub(super) async fn read(
         client: &UserClient,
         namespace: Option<&str>,
@@ -54,37 +55,31 @@ impl Survey {
         let mut notes = Vec::new();
         let PodIndex { mut pods, shapes, .. } = index;
         let owners = owners(client, namespace, &pods, &mut notes);
-        let namespaces = async {
-            match namespace {
-                Some(name) => Ok(vec![client.get(&format!("/api/v1/namespaces/{name}")).await?]),
-                None => client.list::<Namespace>("/api/v1/namespaces").await,
+        let nodes = client.list::<Node>(Node::PATH);
+        let (owners, nodes, namespaces) = join3(owners, nodes, namespaces(client, namespace)).await;
+        let owners = owners?;
+        let nodes = match nodes {
+            Err(error) if error.is_forbidden() => {
+                notes.push(format!("nodes cannot be listed, so no Pod is found misplaced: {error}"));
+                None
             }
+            nodes => Some(nodes?.into_iter().filter_map(known_platform).collect()),
         };
-        let (owners, nodes, namespaces) = join3(owners, client.list::<Node>(Node::PATH), namespaces).await;
-        let known = |node: Node| {
-            let os = if node.os.is_empty() { "linux" } else { &node.os };
-            let platform: PlatformSet = format!("{os}/{}", node.architecture).parse().ok()?;
-            Some((node.name().to_owned(), platform))
-        };
-        let nodes = nodes.map(|nodes| nodes.into_iter().filter_map(known).collect());
-        let nodes = nodes.map_err(|error| {
-            notes.push(format!("nodes cannot be listed, so no Pod is found misplaced: {error}"));
-        });
-        let namespaces = match namespaces {
-            Err(error) if namespace.is_some() && error.is_missing() => return Err(error),
-            Err(error) => {
-                notes.push(format!("namespaces cannot be listed, so none counts as opted out: {error}"));
-                HashMap::new()
-            }
-            Ok(all) => all.into_iter().map(|one| (one.metadata.name, one.metadata.labels)).collect(),
-        };
+        let (namespaces, note) = namespaces?;
+        notes.extend(note);
         notes.extend(client.take_left_out());
         for pod in &mut pods {
             if let Some(above) = pod.between.as_ref().and_then(|controller| owners.get(controller)) {
                 pod.workload = Arc::clone(above);
             }
         }
-        Ok(Self { pods, shapes, nodes: nodes.ok(), namespaces, notes })
+        Ok(Self { pods, shapes, nodes, namespaces, notes })
+    }
+
+    /// Makes a survey of a namespace whose Pods may not be listed: of nothing but its settings.
+    pub(super) async fn without_pods(client: &UserClient, namespace: &str) -> Result<Self, RequestError> {
+        let (namespaces, note) = namespaces(client, Some(namespace)).await?;
+        Ok(Self { namespaces, notes: note.into_iter().collect(), ..Self::default() })
     }
 
     pub(super) fn platform(&self, node: &str) -> Option<PlatformSet> {
@@ -100,6 +95,34 @@ impl Survey {
     }
 }
 
+/// Returns the labels of all namespaces, or of one; a note in their place without the right to read them.
+async fn namespaces(
+    client: &UserClient,
+    namespace: Option<&str>,
+) -> Result<(HashMap<String, BTreeMap<String, String>>, Option<String>), RequestError> {
+    let read = match namespace {
+        Some(name) => client.get(&format!("/api/v1/namespaces/{name}")).await.map(|one| vec![one]),
+        None => client.list::<Namespace>("/api/v1/namespaces").await,
+    };
+    match read {
+        Err(error) if error.is_forbidden() => {
+            let note = format!("namespaces cannot be listed, so none counts as opted out: {error}");
+            Ok((HashMap::new(), Some(note)))
+        }
+        read => {
+            let all = read?.into_iter().map(|one| (one.metadata.name, one.metadata.labels));
+            Ok((all.collect(), None))
+        }
+    }
+}
+
+/// Returns a node's name and platform; `None` if the platform is none that images are for.
+fn known_platform(node: Node) -> Option<(String, PlatformSet)> {
+    let os = if node.os.is_empty() { "linux" } else { &node.os };
+    let platform: PlatformSet = format!("{os}/{}", node.architecture).parse().ok()?;
+    Some((node.name().to_owned(), platform))
+}
+
 /// Returns the owners of the Pods' controllers, each controller itself if there is no owner above it. Controllers that
 /// may not be listed are left out: the Pods' workloads are named after them already.
 async fn owners(
@@ -107,7 +130,7 @@ async fn owners(
     namespace: Option<&str>,
     pods: &[IndexedPod],
     notes: &mut Vec<String>,
-) -> HashMap<Arc<Workload>, Arc<Workload>> {
+) -> Result<HashMap<Arc<Workload>, Arc<Workload>>, RequestError> {
     let controllers: HashSet<Arc<Workload>> = pods.iter().filter_map(|pod| pod.between.clone()).collect();
     let mut owners = HashMap::new();
     // The kinds between Pods and the owners that users know.
@@ -126,12 +149,16 @@ async fn owners(
             Some((Arc::clone(controller), above.unwrap_or_else(|| Arc::clone(controller))))
         };
         let read = client.pages(&path, |_, items| owners.extend(items.into_iter().filter_map(entry)));
-        if let Err(error) = read.await {
-            notes
-                .push(format!("{plural} cannot be listed, so workloads are named after their Pods: {error}"));
+        match read.await {
+            Err(error) if error.is_forbidden() => {
+                let note =
+                    format!("{plural} cannot be listed, so workloads are named after their Pods: {error}");
+                notes.push(note);
+            }
+            read => read?,
         }
     }
-    owners
+    Ok(owners)
 }
 
 fn workload(namespace: &Arc<str>, kind: &str, name: &str) -> Workload {

@@ -48,9 +48,13 @@ impl Why {
             if !objects.is_empty() {
                 match Survey::read(&client, Some(namespace), &progress).await {
                     Ok(read) => survey = read,
-                    Err(error) => survey
-                        .notes
-                        .push(format!("Pods cannot be listed, so it is not told where they run: {error}")),
+                    Err(error) if error.is_forbidden() => {
+                        survey = Survey::without_pods(&client, namespace).await?;
+                        let note =
+                            format!("Pods cannot be listed, so it is not told where they run: {error}");
+                        survey.notes.push(note);
+                    }
+                    Err(error) => return Err(error.into()),
                 }
             }
             let reviewed = configured.reviewed.take();

@@ -16,6 +16,8 @@ pub(crate) struct FakeCluster {
     pub(crate) objects: BTreeMap<String, Value>,
     /// Paths that the user has no right to.
     pub(crate) forbidden: Vec<&'static str>,
+    /// Paths that the API server answers with an error that no right would change, and that nobody tries again.
+    pub(crate) failing: Vec<&'static str>,
 }
 
 /// It serves until the test ends.
@@ -49,6 +51,10 @@ impl FakeCluster {
         if self.forbidden.contains(&uri.path()) {
             let status = json!({"kind": "Status", "message": format!("{} is forbidden", uri.path())});
             return (StatusCode::FORBIDDEN, status.to_string()).into_response();
+        }
+        if self.failing.contains(&uri.path()) {
+            let status = json!({"kind": "Status", "message": "no such field"});
+            return (StatusCode::BAD_REQUEST, status.to_string()).into_response();
         }
         match self.objects.get(uri.path()).cloned().or_else(|| own_kinds(uri.path())) {
             Some(Value::Array(items)) => {

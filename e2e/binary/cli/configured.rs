@@ -16,6 +16,8 @@ use crate::support::soon;
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
 const CONFIG: &str = "/api/v1/namespaces/tolerarch/configmaps/tolerarch";
 const RECORD: &str = "/api/v1/namespaces/tolerarch/configmaps/tolerarch-controller-failed-images";
+const SERVICE: &str = "/api/v1/namespaces/tolerarch/services/tolerarch";
+const PODS: &str = "/api/v1/namespaces/tolerarch/pods";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
 /// A Deployment in a cluster where tolerarch runs with this configuration.
@@ -35,11 +37,11 @@ fn cluster(image: &str, config: &Value) -> FakeCluster {
             json!([{"metadata": {"name": "zz-tolerarch"}, "webhooks": [webhook]}]),
         )
         .with(
-            "/api/v1/namespaces/tolerarch/services/tolerarch",
+            SERVICE,
             json!({"spec": {"selector": {"app": "tolerarch"}, "ports": [{"port": 443}]}}),
         )
         .with(
-            "/api/v1/namespaces/tolerarch/pods",
+            PODS,
             json!([{"metadata": {"name": "tolerarch-1"}, "spec": {"containers": [], "volumes": volumes}}]),
         )
         .with(CONFIG, json!({"data": {"config.yaml": config.to_string()}}))
@@ -214,16 +216,57 @@ async fn pods_for_which_the_webhook_is_not_called_are_told() {
     }
 }
 
+/// The built-in defaults would be the wrong pools.
 #[tokio::test]
-async fn where_it_cannot_be_read_the_defaults_decide_and_say_so() {
+async fn where_it_cannot_be_read_nothing_is_decided() {
     let desk = Desk::new(json!({})).await;
     let image = desk.image("shop/web", &BOTH);
-    let mut forbidden = cluster(&image, &settings(&desk));
-    forbidden.forbidden = vec![CONFIG];
-    let forbidden = forbidden.serve().await;
-    let said = "the built-in defaults decide, unless --config names a file: ConfigMap tolerarch/tolerarch cannot be read";
-    let ran = run(&desk, Some(&forbidden), &["why", "-n", "shop", "deploy/web"]).await;
-    assert!(ran.stdout.contains("multi-arch") && ran.stderr.contains(said), "{}{}", ran.stdout, ran.stderr);
+    let commands: [&[&str]; 4] =
+        [&["why", "-n", "shop", "deploy/web"], &["report"], &["pools"], &["inspect", &image]];
+    for path in [CONFIG, SERVICE, PODS, WEBHOOKS] {
+        for is_forbidden in [true, false] {
+            let mut cluster = cluster(&image, &settings(&desk));
+            let paths = if is_forbidden { &mut cluster.forbidden } else { &mut cluster.failing };
+            paths.push(path);
+            let served = cluster.serve().await;
+            for arguments in commands {
+                let ran = run(&desk, Some(&served), arguments).await;
+                let told = ran.stderr.contains("cannot be read: ") && ran.stderr.contains("--config FILE");
+                assert_eq!((ran.status, &*ran.stdout), (Some(1), ""), "{path} {arguments:?}: {}", ran.stderr);
+                assert!(told, "{path} {arguments:?}: {}", ran.stderr);
+            }
+            let ran = run(&desk, Some(&served), &["pools", "--config", "/dev/null"]).await;
+            assert!(
+                ran.status == Some(0) && ran.stdout.contains("multi-arch"),
+                "{}{}",
+                ran.stdout,
+                ran.stderr
+            );
+        }
+    }
+    let mut cluster = cluster(&image, &settings(&desk));
+    cluster.failing = vec![RECORD];
+    let ran = run(&desk, Some(&cluster.serve().await), commands[0]).await;
+    assert!(ran.status == Some(1) && ran.stderr.contains("failed-images cannot be read"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn where_there_is_none_the_defaults_decide_and_say_so() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("shop/web", &BOTH);
+    for path in [CONFIG, SERVICE, WEBHOOKS] {
+        let mut cluster = cluster(&image, &settings(&desk));
+        cluster.objects.remove(path);
+        let served = cluster.serve().await;
+        let said = "the built-in defaults decide, unless --config names a file: ";
+        let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+        assert!(
+            ran.stdout.contains("multi-arch") && ran.stderr.contains(said),
+            "{}{}",
+            ran.stdout,
+            ran.stderr
+        );
+    }
     let faulty = cluster(&image, &json!({"pols": []})).serve().await;
     let ran = run(&desk, Some(&faulty), &["pools"]).await;
     assert_eq!(ran.status, Some(1), "{}", ran.stdout);
@@ -246,12 +289,9 @@ async fn where_it_cannot_be_read_the_defaults_decide_and_say_so() {
     let gone = kubeconfig("http://127.0.0.1:1", desk.path());
     let ran = run(&desk, None, &["inspect", &image, "--kubeconfig", &gone]).await;
     let said = "cannot be read: cannot reach the API server http://127.0.0.1:1";
-    assert!(
-        ran.stdout.contains("opens multi-arch") && ran.stderr.contains(said),
-        "{}{}",
-        ran.stdout,
-        ran.stderr
-    );
+    assert!(ran.status == Some(1) && ran.stderr.contains(said), "{}{}", ran.stdout, ran.stderr);
+    let ran = run(&desk, None, &["inspect", &image, "--kubeconfig", &gone, "--config", "/dev/null"]).await;
+    assert!(ran.stdout.contains("opens multi-arch"), "{}{}", ran.stdout, ran.stderr);
 }
 
 #[tokio::test]

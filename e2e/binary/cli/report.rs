@@ -219,6 +219,15 @@ async fn only_pods_have_to_be_listed() {
         json["workloads"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert!(names.contains(&"web") && names.contains(&"bills"), "{names:?}");
 
+    // A list that fails otherwise would make the numbers wrong.
+    for path in [NODES, NAMESPACES, REPLICA_SETS, JOBS] {
+        let mut cluster = shop(&desk);
+        cluster.failing = vec![path];
+        let ran = report(&desk, &cluster.serve().await, &[]).await;
+        assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""), "{path}");
+        assert!(ran.stderr.contains("(400)"), "{}", ran.stderr);
+    }
+
     let mut cluster = shop(&desk);
     cluster.forbidden = vec![PODS];
     let ran = report(&desk, &cluster.serve().await, &[]).await;

@@ -33,6 +33,27 @@ pub(in crate::cli) struct Installed {
     pub(in crate::cli) reviewed: Scope,
 }
 
+/// Reason why no configuration is known.
+#[derive(Debug)]
+pub(in crate::cli) enum Unconfigured {
+    /// Nothing is installed that has one.
+    Absent(String),
+    /// There may be one, and something on the way to it cannot be read.
+    Unread(String),
+}
+
+impl Unconfigured {
+    /// Makes the reason of an object that has not been read.
+    fn of(what: &str, error: &RequestError) -> Self {
+        let why = format!("{what} cannot be read: {error}");
+        if error.is_missing() { Self::Absent(why) } else { Self::Unread(why) }
+    }
+
+    fn absent(why: impl Into<String>) -> Self {
+        Self::Absent(why.into())
+    }
+}
+
 /// Reads the configuration of the Pods: from the file if one is named, otherwise from the mounted ConfigMap.
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>) -> Option<Config> {
     let Exam { client, config, findings, .. } = exam;
@@ -44,7 +65,13 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>) -> Option<
         }
         None => {
             let read = mounted(client, &backend.namespace, &backend.workload).await;
-            read.map_err(|message| findings.unknown("configuration", message)).ok()?
+            match read {
+                Ok(installed) => installed,
+                Err(Unconfigured::Absent(why) | Unconfigured::Unread(why)) => {
+                    findings.unknown("configuration", why);
+                    return None;
+                }
+            }
         }
     };
     let has_arrived = change.is_none();
@@ -96,21 +123,30 @@ fn on_its_way(source: &str, changed: Timestamp, pods: &[Pod]) -> Option<String> 
 }
 
 /// Reads the ConfigMap of the first Pod that has one; fails with the reason why there is none.
-async fn mounted(client: &UserClient, namespace: &str, workload: &Workload) -> Result<Installed, String> {
+async fn mounted(
+    client: &UserClient,
+    namespace: &str,
+    workload: &Workload,
+) -> Result<Installed, Unconfigured> {
     let mounting = workload.specs().find_map(|spec| {
         let volume = spec.volumes.iter().flatten().find(|volume| volume.name == "config");
         Some((spec, &volume?.config_map.as_ref()?.name))
     });
-    let (spec, name) = mounting.ok_or("no Pod shows which ConfigMap it uses; name the file with --config")?;
+    let Some((spec, name)) = mounting else {
+        return Err(match &workload.unread {
+            Some(error) => Unconfigured::of(&format!("the Deployments of namespace {namespace}"), error),
+            None => Unconfigured::absent("no Pod shows which ConfigMap it uses; name the file with --config"),
+        });
+    };
     let variables = spec.containers.iter().take(1).flat_map(|container| container.env.iter().flatten());
     let variables = variables.filter_map(|variable| Some((&variable.name, variable.value.as_ref()?)));
     let environment: Environment = variables.filter(|(name, _)| name.starts_with(Sources::PREFIX)).collect();
     let mut source = format!("ConfigMap {namespace}/{name}");
     let found = get::<ConfigMap>(client, Some(namespace), name).await;
-    let found = found.map_err(|error| format!("{source} cannot be read: {error}"))?;
+    let found = found.map_err(|error| Unconfigured::of(&source, &error))?;
     let changed = found.managed_fields().iter().filter_map(|fields| Some(fields.time.as_ref()?.0)).max();
     let text = found.data.and_then(|mut data| data.remove("config.yaml"));
-    let text = text.ok_or_else(|| format!("{source} has no config.yaml"))?;
+    let text = text.ok_or_else(|| Unconfigured::absent(format!("{source} has no config.yaml")))?;
     if environment != Environment::default() {
         source += " with the environment of its Pods";
     }
@@ -120,21 +156,24 @@ async fn mounted(client: &UserClient, namespace: &str, workload: &Workload) -> R
 }
 
 /// Reads the configuration of the first installation.
-pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed, String> {
+pub(in crate::cli) async fn configured(client: &UserClient) -> Result<Installed, Unconfigured> {
     let all = webhooks::all(client).await;
-    let all = all.map_err(|error| format!("the MutatingWebhookConfigurations cannot be read: {error}"))?;
+    let all = all.map_err(|error| Unconfigured::of("the MutatingWebhookConfigurations", &error))?;
     let ours: Vec<&Webhook> = all.iter().filter(|entry| entry.is_ours() && entry.is_for_pods()).collect();
-    let entry = ours.first().ok_or("the cluster has no webhook of tolerarch")?;
-    let (namespace, service, _) =
-        entry.service().ok_or("its webhook calls a URL, so its Pods are not known")?;
+    let Some(entry) = ours.first() else {
+        return Err(Unconfigured::absent("the cluster has no webhook of tolerarch"));
+    };
+    let Some((namespace, service, _)) = entry.service() else {
+        return Err(Unconfigured::absent("its webhook calls a URL, so its Pods are not known"));
+    };
     let read = async {
         let found = get::<Service>(client, Some(namespace), service).await?;
         let labels = found.spec.unwrap_or_default().selector.unwrap_or_default();
         Workload::read(client, namespace, &labels.into_iter().collect()).await
     };
-    let unread =
-        |error: RequestError| format!("the Pods of Service {namespace}/{service} cannot be read: {error}");
-    let mut found = mounted(client, namespace, &read.await.map_err(unread)?).await?;
+    let pods = format!("the Pods of Service {namespace}/{service}");
+    let workload = read.await.map_err(|error| Unconfigured::of(&pods, &error))?;
+    let mut found = mounted(client, namespace, &workload).await?;
     let installed: BTreeSet<_> = ours.iter().map(|entry| entry.service()).collect();
     if installed.len() > 1 {
         found.source += &format!(", the first of {} installations", installed.len());

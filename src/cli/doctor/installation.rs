@@ -34,6 +34,8 @@ pub(super) async fn namespaces(Exam { client, only, findings, .. }: &mut Exam<'_
 pub(super) struct Workload {
     pub(super) pods: Vec<Pod>,
     deployments: Vec<Deployment>,
+    /// Reason why the Deployments are not known.
+    pub(super) unread: Option<RequestError>,
 }
 
 impl Workload {
@@ -51,7 +53,10 @@ impl Workload {
                 pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
             });
             if found.pods.is_empty() {
-                found.deployments = list(client, Some(namespace), &labels).await.unwrap_or_default();
+                match list(client, Some(namespace), &labels).await {
+                    Ok(deployments) => found.deployments = deployments,
+                    Err(error) => found.unread = Some(error),
+                }
             }
         }
         Ok(found)

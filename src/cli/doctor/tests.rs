@@ -451,12 +451,23 @@ async fn the_configuration_is_found_without_the_checks() {
     let (found, paths) = World::healthy().configured().await;
     let found = found.map(|found| (found.source, found.text, found.namespace));
     let wanted = ["ConfigMap tolerarch/tolerarch", "mode: enforce\n", "tolerarch"].map(ToOwned::to_owned);
-    assert_eq!(found, Ok(wanted.into()));
+    assert_eq!(found.unwrap(), wanted.into());
     assert_eq!(paths, [WEBHOOKS, SERVICE, PODS, CONFIG]);
     let mut world = World::healthy();
     world.forbidden.push(PODS);
     let why = world.configured().await.0.err().unwrap();
-    assert!(why.starts_with("the Pods of Service tolerarch/tolerarch cannot be read: "), "{why}");
+    let wanted = "the Pods of Service tolerarch/tolerarch cannot be read: ";
+    assert!(matches!(&why, Unconfigured::Unread(why) if why.starts_with(wanted)), "{why:?}");
+    let mut world = World::healthy();
+    world.objects.remove(CONFIG);
+    let why = world.configured().await.0.err().unwrap();
+    assert!(matches!(&why, Unconfigured::Absent(why) if why.contains("(404)")), "{why:?}");
+    // Without a Pod the Deployment shows the ConfigMap.
+    let mut world = World::healthy();
+    *world.at(PODS) = json!([]);
+    world.forbidden.push(DEPLOYMENTS);
+    let why = world.configured().await.0.err().unwrap();
+    assert!(matches!(&why, Unconfigured::Unread(why) if why.starts_with("the Deployments")), "{why:?}");
 }
 
 #[tokio::test]

@@ -152,6 +152,11 @@ impl RequestError {
         matches!(self, Self::Refused { status: 403, .. })
     }
 
+    /// Returns whether other requests would fail as well: nobody answers, or the answer is that nobody is known who asks.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Refused { status: 401, .. } | Self::Timeout(..) | Self::Unreachable(..))
+    }
+
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
     }

@@ -11,7 +11,7 @@ use http::Method;
 use serde_json::{Value, json};
 use testregistry::Pki;
 
-use super::super::{Exam, Findings, Installed, configured, examine};
+use super::super::{Exam, Findings, Installed, Unconfigured, configured, examine};
 use tolerarch_kubernetes::cluster::testing::{Asked, FakeApi, Reply};
 use tolerarch_support::sync::Mutex;
 
@@ -306,7 +306,7 @@ impl World {
     }
 
     /// Returns the configuration that other commands find, and the paths that they request.
-    pub(super) async fn configured(self) -> (Result<Installed, String>, Vec<String>) {
+    pub(super) async fn configured(self) -> (Result<Installed, Unconfigured>, Vec<String>) {
         let (made, paths) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
         let seen = Arc::clone(&paths);
         let api = FakeApi::start(move |asked| {
