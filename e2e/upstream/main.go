@@ -53,6 +53,7 @@ func generate(seed uint64, random int) map[string][]byte {
 		"heads.json":        lines(heads(source(10), random)),
 		"kinds.json":        lines(kinds(source(66), random)),
 		"ownkinds.json":     lines(ownKinds()),
+		"kubeconfigs.json":  lines(kubeconfigs(source(20), random)),
 	}
 }
 

@@ -82,7 +82,7 @@ impl Proxies {
     pub fn find(&self, url: &Url) -> Option<&Proxy> {
         let proxy = if url.scheme() == "https" { &self.https } else { &self.http };
         let (proxy, port) = (proxy.as_ref()?, url.port_or_known_default()?);
-        let host = name(url).trim_end_matches('.');
+        let host = name(url);
         let address = host.parse::<IpAddr>().ok();
         let here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
         let exempt = here || self.exempt.iter().any(|exempt| exempt.covers(host, address, port));
@@ -160,7 +160,9 @@ impl Exempt {
             Self::Domain { domain, port } => {
                 let is_open = domain.is_empty() || domain.starts_with('.');
                 let is_within = |rest: &str| is_open || rest.is_empty() || rest.ends_with('.');
-                (host.strip_suffix(domain.as_str()).is_some_and(is_within), port)
+                // Only `*` is for addresses as well.
+                let is_named = domain.is_empty() || address.is_none();
+                (is_named && host.strip_suffix(domain.as_str()).is_some_and(is_within), port)
             }
         };
         covers && at.is_none_or(|at| at == port)

@@ -62,6 +62,12 @@ pub(super) struct Connected {
     pub(super) expires: Option<SystemTime>,
 }
 
+/// What kube makes a client of, and when its credentials expire.
+pub(super) struct Settled {
+    pub(super) config: Config,
+    expires: Option<SystemTime>,
+}
+
 impl From<Config> for Access {
     fn from(config: Config) -> Self {
         Self { config, proxy: None, authority: None, identity: None, plugin: None }
@@ -89,6 +95,13 @@ impl Access {
     /// Makes a client, whose connections take so long at most. Must be called inside a Tokio runtime; blocks while the
     /// program of the kubeconfig runs.
     pub(super) fn connect(&self, connect_time: Duration) -> Result<Connected, ConnectError> {
+        let Settled { config, expires } = self.settle()?;
+        let client = client(&config, self.proxy.as_ref(), connect_time);
+        Ok(Connected { client: client.map_err(ConnectError::Client)?, expires })
+    }
+
+    /// Reads the files, and runs the program.
+    pub(super) fn settle(&self) -> Result<Settled, ConnectError> {
         let mut config = self.config.clone();
         let mut expires = None;
         if let Some(authority) = &self.authority {
@@ -116,8 +129,7 @@ impl Access {
             let authorization = proxy.authorization.clone().filter(|_| !proxy.is_socks());
             config.headers.extend(authorization.map(|value| (PROXY_AUTHORIZATION, value)));
         }
-        let client = client(&config, self.proxy.as_ref(), connect_time);
-        Ok(Connected { client: client.map_err(ConnectError::Client)?, expires })
+        Ok(Settled { config, expires })
     }
 }
 
@@ -163,6 +175,9 @@ fn trim_token(auth: &mut AuthInfo) {
     let read = |file: &String| std::fs::read_to_string(file).ok().map(Zeroizing::new);
     if let Some(text) = auth.token_file.as_ref().and_then(read) {
         let token = text.trim();
-        auth.token = (token.len() < text.len()).then(|| token.into());
+        // An empty file leaves the token that there is.
+        if !token.is_empty() {
+            auth.token = (token.len() < text.len()).then(|| token.into());
+        }
     }
 }

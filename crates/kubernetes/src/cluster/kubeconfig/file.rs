@@ -1,7 +1,7 @@
 //! A file of a kubeconfig, read as client-go reads it: YAML or JSON, keys in their case, unknown ones passed over; null
 //! and empty fields count as absent, and base64 may have line ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -183,7 +183,23 @@ pub(super) fn read(path: &Path, is_named: bool) -> Result<Option<File>, ConnectE
     if !is(&file.api_version, "v1") || !is(&file.kind, "Config") {
         return Err(is_none("its apiVersion and kind are not v1 and Config".to_owned()));
     }
+    let all = [
+        ("context", twice(file.contexts.iter().map(|one| &one.name))),
+        ("cluster", twice(file.clusters.iter().map(|one| &one.name))),
+        ("user", twice(file.users.iter().map(|one| &one.name))),
+    ];
+    for (kind, twice) in all {
+        if let Some(name) = twice {
+            return Err(is_none(format!("it has a second {kind} of the name {name:?}")));
+        }
+    }
     Ok(Some(file))
+}
+
+/// Returns the first name that is given twice.
+fn twice<'n>(names: impl Iterator<Item = &'n String>) -> Option<&'n String> {
+    let mut seen = HashSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
 }
 
 /// Returns the text of a file in UTF-8, or in UTF-16 with the mark at its beginning.

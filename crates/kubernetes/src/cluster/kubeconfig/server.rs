@@ -14,8 +14,7 @@ use tolerarch_support::proxy::{Proxies, Proxy};
 /// Returns the way to a cluster's API server, for nobody so far.
 pub(super) fn reach(cluster: &Cluster, directory: &Path, proxies: &Proxies) -> Result<Access, ConnectError> {
     let authority = source(&cluster.certificate_authority_data.0, &cluster.certificate_authority, directory);
-    let is_tls = authority.is_some() || cluster.insecure_skip_tls_verify;
-    let server = address(&cluster.server, is_tls)?;
+    let server = address(&cluster.server)?;
     let mut config = Config::new(server.as_str().parse::<Uri>().map_err(|_| no_address(&cluster.server))?);
     config.accept_invalid_certs = cluster.insecure_skip_tls_verify;
     config.disable_compression = cluster.disable_compression;
@@ -35,16 +34,19 @@ pub(super) fn source(data: &[u8], path: &str, directory: &Path) -> Option<Source
     (!path.is_empty()).then(|| Source::File(directory.join(path)))
 }
 
-/// Returns the URL of an API server; without a scheme it is HTTPS if it has anything of TLS, else HTTP.
-pub(super) fn address(server: &str, is_tls: bool) -> Result<Url, ConnectError> {
+/// Returns the URL of an API server. A host without a scheme is plain HTTP, whatever the cluster has of TLS, as in
+/// client-go (`rest.DefaultServerURL`).
+fn address(server: &str) -> Result<Url, ConnectError> {
     if server.is_empty() {
         return Err(ConnectError::Unusable("the context's cluster has no server".to_owned()));
     }
-    let scheme = if is_tls { "https" } else { "http" };
-    let parsed = Url::parse(server).ok().filter(Url::has_host);
-    let parsed = parsed.or_else(|| Url::parse(&format!("{scheme}://{server}")).ok());
-    let parsed = parsed.filter(|url| matches!(url.scheme(), "http" | "https"));
-    let mut url = parsed.ok_or_else(|| no_address(server))?;
+    let has_scheme = server.contains("://");
+    let text = if has_scheme { server.to_owned() } else { format!("http://{server}") };
+    let mut url = Url::parse(&text).map_err(|_| no_address(server))?;
+    let is_host_alone = has_scheme || url.path() == "/";
+    if !matches!(url.scheme(), "http" | "https") || !is_host_alone {
+        return Err(no_address(server));
+    }
     url.set_query(None);
     url.set_fragment(None);
     Ok(url)

@@ -1,3 +1,5 @@
+mod upstream;
+
 use std::fs;
 
 use tempfile::TempDir;

@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use kube::config::AuthProviderConfig;
 use serde_json::{Map, Value};
+use zeroize::Zeroizing;
 
 use super::file::{Cluster, Exec, User};
 use super::server::source;
@@ -30,20 +31,25 @@ pub(super) fn identify(
         access.identity = Some(Identity { certificate, key });
     }
     let auth = &mut access.config.auth_info;
-    let has_login = !user.username.is_empty() || !user.password.0.is_empty();
-    let has_token = !user.token.0.is_empty();
-    if has_login && has_token {
+    let has_token = !user.token.0.is_empty() || !user.token_file.is_empty();
+    // client-go sends a password with a username only.
+    let has_login = !user.username.is_empty();
+    if has_token && (has_login || !user.password.0.is_empty()) {
         let both = "its user has a token and a username with a password, of which only one can be sent";
         return Err(ConnectError::Unusable(both.to_owned()));
     }
-    if has_token {
+    if !user.token.0.is_empty() {
         auth.token = Some(user.token.0.as_str().into());
     }
     if !user.token_file.is_empty() {
-        auth.token_file = Some(directory.join(&user.token_file).display().to_string());
+        let file = directory.join(&user.token_file);
+        if auth.token.is_none() && is_blank(&file) {
+            let empty = format!("its tokenFile {} is empty", file.display());
+            return Err(ConnectError::Unusable(empty));
+        }
+        auth.token_file = Some(file.display().to_string());
     }
-    let has_token = has_token || auth.token_file.is_some();
-    if has_login && !has_token {
+    if has_login {
         auth.username = Some(user.username.clone());
         auth.password = Some(user.password.0.as_str().into());
     }
@@ -60,6 +66,10 @@ pub(super) fn identify(
         access.plugin = Some(plugin(exec, directory, access, cluster)?);
     }
     Ok(())
+}
+
+fn is_blank(file: &Path) -> bool {
+    std::fs::read_to_string(file).is_ok_and(|text| Zeroizing::new(text).trim().is_empty())
 }
 
 fn impersonate(access: &mut Access, user: &User) -> Result<(), ConnectError> {

@@ -97,7 +97,7 @@ async fn a_connection_that_breaks_off_is_made_again_where_nothing_is_changed() {
     let seen = Arc::clone(&accepted);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let is_first = seen.fetch_add(1, Ordering::SeqCst) % 2 == 0;
+            let is_first = seen.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
             let _ = stream.read(&mut [0; 4096]).await;
             if !is_first {
                 let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
