@@ -207,3 +207,6 @@ impl Write for Wire {
         Pin::new(&mut self.io).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests;
