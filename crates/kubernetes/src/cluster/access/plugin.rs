@@ -140,3 +140,6 @@ impl Plugin {
         Ok(Credential { token, identity, expires })
     }
 }
+
+#[cfg(test)]
+mod tests;
