@@ -471,6 +471,16 @@ async fn the_configuration_is_found_without_the_checks() {
 }
 
 #[tokio::test]
+async fn a_version_that_cannot_be_read_ends_nothing() {
+    let mut world = World::healthy();
+    world.objects.remove("/version");
+    let findings = world.examine(None).await;
+    let version = findings.0.iter().find(|finding| finding.check == "version").unwrap();
+    assert!(version.status == Status::Unknown && version.message.contains("(404)"), "{version:?}");
+    assert!(findings.0.iter().any(|finding| finding.check == "dry-run"));
+}
+
+#[tokio::test]
 async fn variables_of_the_pods_beat_their_file() {
     let mut world = World::healthy();
     world.at(PODS)[0]["spec"]["containers"][0]["env"] =
