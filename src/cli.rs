@@ -30,6 +30,7 @@ use clap_complete::{Shell, generate};
 use self::failure::Failure;
 use self::shared::{Shared, flag, personal, warn};
 use crate::serve::{run_certificates, run_controller};
+use tolerarch_images::registry::install_key_exchange;
 use tolerarch_support::environment::Environment;
 
 /// Opens multi-arch node pools to the Pods whose images run on every architecture of the pool.
@@ -194,6 +195,7 @@ impl Cli {
         let parsed = Self::from_arg_matches_mut(&mut matches);
         let Self { command, mut shared } = parsed.unwrap_or_else(|error| error.exit());
         shared.environment = Environment::of_process();
+        install_key_exchange();
         let done = match command {
             Command::Serve(serve) => serve.run(&shared),
             Command::Controller(controller) => controller.run(&shared, [], run_controller),

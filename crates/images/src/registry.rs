@@ -27,7 +27,7 @@ pub use error::Error;
 pub use hosts::{Allowed, HostSettings, Mirror};
 pub use manifest::{EntryInfo, Found, ManifestError, Skip};
 pub use metrics::{RegistryMetrics, RequestKind};
-pub use net::{AddressGuard, Allowances, Proxies, ProxyError, TrustError};
+pub use net::{AddressGuard, Allowances, Proxies, ProxyError, TrustError, install_key_exchange};
 pub use trace::Traces;
 
 use crate::credentials::Credentials;

@@ -1,13 +1,21 @@
 //! Which configuration decides: commands that no file is named to take that of the cluster.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use humantime::format_rfc3339_seconds;
+use rustls::{NamedGroup, ServerConfig};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use testregistry::{Auth, Registry};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tolerarch_images::registry::testing::provider;
 
 use super::cluster::{FakeCluster, Served, kubeconfig};
 use super::{BOTH, Desk, Ran};
@@ -344,6 +352,42 @@ async fn pull_secrets_are_read_with_capitals_and_named_where_they_give_nothing()
         assert!(told.contains(&expected), "{told}{}", ran.stderr);
         assert!(!told.contains("canary") && !told.contains("with no credential"), "{told}");
     }
+}
+
+/// As kubectl reaches it: Go offers this group.
+#[tokio::test]
+async fn an_api_server_may_exchange_keys_over_p_521_alone() {
+    let desk = Desk::new(json!({})).await;
+    let served = cluster(&desk.image("app", &BOTH), &settings(&desk)).serve().await;
+    let mut provider = provider();
+    provider.kx_groups.retain(|group| group.name() == NamedGroup::secp521r1);
+    let leaf = desk.registry.pki().leaf(&["127.0.0.1"]);
+    let certificate = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(leaf.key_pem.as_bytes()).unwrap();
+    let builder = ServerConfig::builder_with_provider(Arc::new(provider));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let acceptor = TlsAcceptor::from(Arc::new(builder.with_single_cert(vec![certificate], key).unwrap()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let behind = served.url.replace("http://", "");
+    tokio::spawn(async move {
+        loop {
+            let (tcp, _) = listener.accept().await.unwrap();
+            let acceptor = acceptor.clone();
+            let behind = behind.clone();
+            tokio::spawn(async move {
+                let Ok(mut tls) = acceptor.accept(tcp).await else { return };
+                let mut behind = TcpStream::connect(behind).await.unwrap();
+                let _ = copy_bidirectional(&mut tls, &mut behind).await;
+            });
+        }
+    });
+    let file = kubeconfig(&format!("https://{address}"), desk.path());
+    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    config["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = true.into();
+    std::fs::write(&file, config.to_string()).unwrap();
+    let ran = run(&desk, None, &["report", "--kubeconfig", &file]).await;
+    assert_eq!(ran.status, Some(0), "{}{}", ran.stdout, ran.stderr);
 }
 
 #[tokio::test]

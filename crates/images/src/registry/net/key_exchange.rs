@@ -14,11 +14,17 @@ const UNCOMPRESSED: u8 = 4;
 
 /// Returns the crypto provider with all groups. Those that rustls does not offer come last, so that no other server
 /// chooses them, and none of their keys is made before a server asks for it.
-pub(crate) fn provider() -> CryptoProvider {
+pub fn provider() -> CryptoProvider {
     let mut provider = default_provider();
     provider.kx_groups.push(kx_group::SECP256R1MLKEM768);
     provider.kx_groups.push(&Secp521r1);
     provider
+}
+
+/// Makes these groups those of all TLS of the process that chooses none itself: of the client of the Kubernetes API.
+/// Has no effect if another provider is installed.
+pub fn install_key_exchange() {
+    let _ = provider().install_default();
 }
 
 /// Ephemeral Diffie-Hellman over P-521 by AWS-LC.
