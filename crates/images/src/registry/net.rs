@@ -19,7 +19,7 @@ pub(super) use connect::Connector;
 pub use guard::AddressGuard;
 pub use key_exchange::install_key_exchange;
 #[cfg(any(test, feature = "testing"))]
-pub use key_exchange::provider;
+pub(crate) use key_exchange::provider;
 pub(crate) use named::{NamedServers, PARTS, on_behalf_of};
 pub(super) use resolve::NameResolver;
 pub(super) use tolerarch_support::header::{basic, sensitive};

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
 
-pub use super::net::provider;
 use super::{
     AddressGuard, Digest, Error, Found, HostSettings, Pull, Registry, RegistryMetrics, Settings, TrustError,
     Verified,
@@ -10,6 +9,11 @@ use super::{
 use crate::credentials::Credential;
 use tolerarch_core::image::ImageRef;
 use tolerarch_support::metrics::Metrics;
+
+/// Makes the crypto provider of the client, for servers that have one of its groups alone.
+pub fn provider() -> rustls::crypto::CryptoProvider {
+    super::net::provider()
+}
 
 /// Makes metrics that no test looks at.
 pub fn registry_metrics() -> RegistryMetrics {

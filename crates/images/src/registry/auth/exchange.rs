@@ -99,8 +99,7 @@ impl<'a> TokenRequest<'a> {
         loop {
             let response = self.send(&url, password.as_ref(), None).await?;
             let is_redirect = redirects < REDIRECTS && matches!(response.status.as_u16(), 301 | 307 | 308);
-            let next =
-                response.header("location").filter(|_| is_redirect).and_then(|next| url.join(next).ok());
+            let next = response.location().filter(|_| is_redirect).and_then(|next| url.join(&next).ok());
             let within = |next: &Url| {
                 next.origin() == url.origin() && next.username().is_empty() && next.password().is_none()
             };

@@ -66,7 +66,7 @@ impl<'a> Route<'a> {
             if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(response);
             }
-            let next = self.next(hosts, response.header("location"));
+            let next = self.next(hosts, response.location().as_deref());
             let next = next.map_err(|error| self.located(error))?;
             if next.origin() != self.url.origin() {
                 authorization = None;

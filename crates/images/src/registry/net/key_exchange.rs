@@ -14,7 +14,7 @@ const UNCOMPRESSED: u8 = 4;
 
 /// Returns the crypto provider with all groups. Those that rustls does not offer come last, so that no other server
 /// chooses them, and none of their keys is made before a server asks for it.
-pub fn provider() -> CryptoProvider {
+pub(crate) fn provider() -> CryptoProvider {
     let mut provider = default_provider();
     provider.kx_groups.push(kx_group::SECP256R1MLKEM768);
     provider.kx_groups.push(&Secp521r1);

@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, PROXY_AUTHORIZATION, RETRY_AFTER,
-    USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, LOCATION, PROXY_AUTHORIZATION,
+    RETRY_AFTER, USER_AGENT,
 };
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use percent_encoding::{CONTROLS, percent_encode};
 use tokio::time::{Duration, Instant, timeout};
 use tower::service_fn;
 use tower::util::BoxCloneSyncService;
@@ -96,6 +97,11 @@ impl HttpRequest<'_> {
 impl HttpResponse {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         std::str::from_utf8(self.headers.get(name)?.as_bytes()).ok()
+    }
+
+    /// Returns the target of a redirect, with bytes beyond ASCII percent-encoded, as Go sends them.
+    pub(crate) fn location(&self) -> Option<String> {
+        location(&self.headers)
     }
 
     /// Returns whether the status is 429, or the 403 of GitHub's secondary rate limit, which only its text shows.
@@ -259,6 +265,11 @@ impl Transport {
     }
 }
 
+fn location(headers: &HeaderMap) -> Option<String> {
+    let location = headers.get(LOCATION)?;
+    Some(percent_encode(location.as_bytes(), CONTROLS).to_string())
+}
+
 /// Classifies a failed request to this URL. The text is that of the causes, which quote nothing of a body.
 fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
     if causes(error).any(TooManyBytes::is_cause_of) {
@@ -292,5 +303,23 @@ fn failure(error: &Error) -> &'static str {
         Error::BadManifest(_) => "bad-manifest",
         Error::Unexpected(_) => "overloaded",
         _ => "unreachable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_may_lead_beyond_ascii() {
+        for (given, expected) in [
+            (&b"https://a.b/c?d=%20&e#f"[..], "https://a.b/c?d=%20&e#f"),
+            ("/\u{e4}".as_bytes(), "/%C3%A4"),
+            (b"/\xe4", "/%E4"),
+        ] {
+            let headers = HeaderMap::from_iter([(LOCATION, HeaderValue::from_bytes(given).unwrap())]);
+            assert_eq!(location(&headers).as_deref(), Some(expected));
+        }
+        assert_eq!(location(&HeaderMap::new()), None);
     }
 }
