@@ -34,8 +34,8 @@ impl Survey {
     /// Reads all Pods, or those of a namespace; then their owners, nodes and namespaces.
     ///
     /// # Errors
-    /// The Pods cannot be listed, or the namespace does not exist. Of the rest, what the user may not read becomes a
-    /// note; a read that fails otherwise is an error, as the numbers would be wrong.
+    /// The Pods cannot be listed, or the namespace does not exist. Of the rest, what the user may not read and what the
+    /// API server does not have become notes; a read that fails otherwise is an error, as the numbers would be wrong.
     pub(super) async fn read(
         client: &UserClient,
         namespace: Option<&str>,
@@ -59,7 +59,7 @@ impl Survey {
         let (owners, nodes, namespaces) = join3(owners, nodes, namespaces(client, namespace)).await;
         let owners = owners?;
         let nodes = match nodes {
-            Err(error) if error.is_forbidden() => {
+            Err(error) if error.is_forbidden() || error.is_missing() => {
                 notes.push(format!("nodes cannot be listed, so no Pod is found misplaced: {error}"));
                 None
             }
@@ -78,7 +78,12 @@ impl Survey {
 
     /// Makes a survey of a namespace whose Pods may not be listed: of nothing but its settings.
     pub(super) async fn without_pods(client: &UserClient, namespace: &str) -> Result<Self, RequestError> {
-        let (namespaces, note) = namespaces(client, Some(namespace)).await?;
+        let (namespaces, note) = match namespaces(client, Some(namespace)).await {
+            Err(error) if error.is_missing() => {
+                (HashMap::new(), Some(format!("namespace {namespace}: {error}")))
+            }
+            read => read?,
+        };
         Ok(Self { namespaces, notes: note.into_iter().collect(), ..Self::default() })
     }
 
@@ -105,7 +110,7 @@ async fn namespaces(
         None => client.list::<Namespace>("/api/v1/namespaces").await,
     };
     match read {
-        Err(error) if error.is_forbidden() => {
+        Err(error) if error.is_forbidden() || error.is_missing() && namespace.is_none() => {
             let note = format!("namespaces cannot be listed, so none counts as opted out: {error}");
             Ok((HashMap::new(), Some(note)))
         }

@@ -48,8 +48,10 @@ impl Why {
             if !objects.is_empty() {
                 match Survey::read(&client, Some(namespace), &progress).await {
                     Ok(read) => survey = read,
-                    Err(error) if error.is_forbidden() => {
-                        survey = Survey::without_pods(&client, namespace).await?;
+                    Err(error) if error.is_forbidden() || error.is_missing() => {
+                        if error.is_forbidden() {
+                            survey = Survey::without_pods(&client, namespace).await?;
+                        }
                         let note =
                             format!("Pods cannot be listed, so it is not told where they run: {error}");
                         survey.notes.push(note);

@@ -259,6 +259,19 @@ async fn where_it_cannot_be_read_nothing_is_decided() {
 }
 
 #[tokio::test]
+async fn a_namespace_opts_out_also_for_those_who_may_not_list_its_pods() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("shop/web", &BOTH);
+    let labels = json!({"tolerarch.io/mode": "off"});
+    let mut cluster = cluster(&image, &settings(&desk))
+        .with("/api/v1/namespaces/shop", json!({"metadata": {"name": "shop", "labels": labels}}));
+    cluster.forbidden = vec!["/api/v1/namespaces/shop/pods"];
+    let ran = run(&desk, Some(&cluster.serve().await), &["why", "-n", "shop", "deploy/web"]).await;
+    assert!(ran.stdout.contains("unchanged: opted-out"), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("Pods cannot be listed"), "{}", ran.stderr);
+}
+
+#[tokio::test]
 async fn where_there_is_none_the_defaults_decide_and_say_so() {
     let desk = Desk::new(json!({})).await;
     let image = desk.image("shop/web", &BOTH);
