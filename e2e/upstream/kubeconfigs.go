@@ -235,6 +235,14 @@ func kubeconfigs(r *rand.Rand, random int) []Kubeconfig {
 	} {
 		add(text)
 	}
+	indented := func(text string) string { return "      " + strings.ReplaceAll(text, "\n", "\n      ") + "\n" }
+	wrapped := inLines(authority, "\n")
+	for _, data := range []string{
+		"|\n" + indented(wrapped), ">-\n" + indented(wrapped), "!!binary |\n" + indented(inLines(wrapped, "\n")), "!!binary |\n" + indented(wrapped),
+		"\n" + indented(wrapped), "'" + strings.ReplaceAll(wrapped, "\n", "\n\n      ") + "'\n", "[\n    ]\n",
+	} {
+		add("current-context:\tc\ncontexts: [{name: c, context: {cluster: c\n}}\n]\nclusters:\n- name: c\n  cluster:\n    server: https://a.test # ours\n    certificate-authority-data: " + data)
+	}
 	for _, cluster := range []members{
 		{"certificate-authority": "ca.pem"}, {"certificate-authority": "ca.pem", "certificate-authority-data": ""},
 		{"certificate-authority": "ca.pem", "certificate-authority-data": nil}, {"certificate-authority-data": base64Of(authority)},

@@ -148,7 +148,17 @@ impl<'de> Deserialize<'de> for Bytes {
                 .with_decode_allow_trailing_bits(true)
                 .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
         );
-        let mut text = Zeroizing::new(String::deserialize(deserializer)?);
+        /// To Go a list of numbers is bytes as well.
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Base64(String),
+            Numbers(Vec<u8>),
+        }
+        let mut text = match Written::deserialize(deserializer)? {
+            Written::Base64(text) => Zeroizing::new(text),
+            Written::Numbers(bytes) => return Ok(Self(Zeroizing::new(bytes))),
+        };
         // Go's decoder passes over line ends.
         text.retain(|character| !matches!(character, '\r' | '\n'));
         let bytes = BASE64.decode(text.as_bytes()).map_err(|_| D::Error::custom("not base64"))?;
