@@ -26,7 +26,10 @@ pub(super) struct Fault {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failed {
     Connect,
+    /// A write that the server has refused.
     Write,
+    /// A write on a connection that has ended then.
+    Lost,
 }
 
 /// File of `cache.shared` that cannot be used.
@@ -38,25 +41,35 @@ pub(super) struct UnusableFile {
     pub(super) cause: String,
 }
 
+/// A handshake that nobody answers: a server without TLS waits for the end of the line.
+#[derive(Debug, thiserror::Error)]
+#[error("the TLS handshake is not answered")]
+pub(super) struct SilentHandshake;
+
 impl Fault {
     pub(super) fn of(error: &RedisError, url: &ServerUrl, failed: Failed) -> Self {
-        let advice = advice(error, url);
-        let state = match (state(error, url), failed) {
-            (Some(state), _) => state,
+        let mut cause = Cause::of(error, url);
+        // A connection that has been in use says nothing about the URL when it ends.
+        if cause == Some(Cause::Closed) && failed != Failed::Connect {
+            cause = None;
+        }
+        let state = match (cause, failed) {
+            (Some(cause), _) => cause.state(),
             (None, Failed::Write) => {
                 "the server takes no writes, see the log; replicas share what is there already"
             }
-            (None, Failed::Connect) if is_of_server(error) => {
+            (None, _) if is_of_server(error) => {
                 "the server answers with an error, see the log; every replica asks the registries itself"
             }
             (None, Failed::Connect) => NOT_CONNECTED,
+            (None, Failed::Lost) => LOST,
         };
         // What the library says of an answer that it cannot read are its bytes, line by line.
-        let said = match Cause::of(error, url) {
+        let said = match cause {
             Some(Cause::NoRedis) => "what answers is no Valkey or Redis".to_owned(),
             _ => error.to_string(),
         };
-        let text = match advice {
+        let text = match cause.and_then(|cause| cause.advice(url)) {
             Some(advice) => format!("{said}; {advice}"),
             None => said,
         };
@@ -67,83 +80,6 @@ impl Fault {
 /// Returns whether a server has sent this error.
 fn is_of_server(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed)
-}
-
-/// Returns the state for errors that name their remedy; `None` for others.
-fn state(error: &RedisError, url: &ServerUrl) -> Option<&'static str> {
-    Some(match Cause::of(error, url)? {
-        Cause::Cluster => {
-            "the server is one of a cluster: the URL of cache.shared begins with redis+cluster:// then"
-        }
-        Cause::NoCluster => "the server is no cluster: the URL of cache.shared begins with redis:// then",
-        Cause::ClusterDown => "the cluster is down; every replica asks the registries itself",
-        Cause::Password => {
-            "the server wants another user or password: see cache.shared.passwordFile and usernameFile"
-        }
-        Cause::ProtectedMode => "the server is in protected mode: it takes connections of its own host only",
-        Cause::Rights => {
-            "the user of cache.shared lacks rights: it needs GETRANGE, SET and DEL for keys with the prefix"
-        }
-        Cause::Loading => "the server is loading its data; every replica asks the registries itself",
-        Cause::ReadOnly => {
-            "the server takes no writes, as it is a replica; replicas share what is there already"
-        }
-        Cause::NoPrimary => "the server is a replica that has lost its primary",
-        Cause::Full => {
-            "the server takes no writes, as its memory is full; replicas share what is there already"
-        }
-        Cause::NotSaved => {
-            "the server takes no writes, as it cannot save them; replicas share what is there already"
-        }
-        Cause::Clients => "the server takes no more connections: see maxclients there",
-        Cause::Command => "the server does not know a command: it is a Sentinel, a proxy, or too old",
-        Cause::Database => "the server has no such database: see the end of the URL of cache.shared",
-        Cause::NoRedis => "what answers is no Valkey or Redis, or speaks TLS: see the URL of cache.shared",
-        Cause::NoTls => "the server does not speak TLS: the URL of cache.shared begins with redis:// then",
-        Cause::Tls => "the TLS handshake with the server fails: see cache.shared.caFile and the log",
-        Cause::File => {
-            "a file of cache.shared cannot be used, see the log; every replica asks the registries itself"
-        }
-    })
-}
-
-/// Returns what to change.
-fn advice(error: &RedisError, url: &ServerUrl) -> Option<String> {
-    let tls = if url.tls { "s" } else { "" };
-    let advice = match Cause::of(error, url)? {
-        Cause::Cluster => format!("the server is one of a cluster: write redis{tls}+cluster:// in cache.shared.url"),
-        Cause::NoCluster => format!("the server is no cluster: write redis{tls}:// in cache.shared.url"),
-        Cause::Password => {
-            "set cache.shared.passwordFile to a file with its password, and usernameFile for a user of its ACL".to_owned()
-        }
-        Cause::ProtectedMode => {
-            "set a password there (requirepass, or an ACL) and cache.shared.passwordFile here, or bind it to an address and set protected-mode no".to_owned()
-        }
-        Cause::Rights => {
-            "its user needs `+getrange +set +del +select ~tolerarch:*`, with cache.shared.prefix for the keys, and with a cluster `+cluster|slots +ping +asking` as well".to_owned()
-        }
-        Cause::Loading => "it is tried again".to_owned(),
-        Cause::ReadOnly => "name the primary in cache.shared.url, or a Service that leads to it".to_owned(),
-        Cause::NoPrimary => "name the primary in cache.shared.url, or set replica-serve-stale-data yes there".to_owned(),
-        Cause::Full => "set maxmemory-policy allkeys-lru there, or a larger maxmemory".to_owned(),
-        Cause::NotSaved => "see the server's log, its disk, and its replicas (min-replicas-to-write)".to_owned(),
-        Cause::Clients => "raise maxclients there, or see who holds its connections (CLIENT LIST)".to_owned(),
-        Cause::Command => {
-            "name the primary itself if it is a Sentinel, which mostly listens on 26379; a proxy and a server have to know GETRANGE, SET with EX, and DEL (Redis 6.2, Valkey)".to_owned()
-        }
-        Cause::Database => "see the number at the end of cache.shared.url, and `databases` there".to_owned(),
-        Cause::NoRedis if !url.tls => {
-            "see host and port of cache.shared.url; if it speaks TLS, write rediss://".to_owned()
-        }
-        Cause::NoRedis => "see host and port of cache.shared.url".to_owned(),
-        Cause::NoTls => "write redis:// in cache.shared.url if TLS is not wanted, or name its TLS port".to_owned(),
-        Cause::Tls => {
-            "cache.shared.caFile has to have the authority of its certificate, which has to name the host of the URL; client certificates are not supported (tls-auth-clients no)".to_owned()
-        }
-        Cause::ClusterDown => "see CLUSTER INFO there".to_owned(),
-        Cause::File => return None,
-    };
-    Some(advice)
 }
 
 /// Reason that a server's answer, or the way to it, reveals.
@@ -165,11 +101,98 @@ enum Cause {
     Database,
     NoRedis,
     NoTls,
+    Closed,
     Tls,
     File,
 }
 
 impl Cause {
+    /// Returns the state, which names the remedy.
+    fn state(self) -> &'static str {
+        match self {
+            Self::Cluster => {
+                "the server is one of a cluster: the URL of cache.shared begins with redis+cluster:// then"
+            }
+            Self::NoCluster => "the server is no cluster: the URL of cache.shared begins with redis:// then",
+            Self::ClusterDown => "the cluster is down; every replica asks the registries itself",
+            Self::Password => {
+                "the server wants another user or password: see cache.shared.passwordFile and usernameFile"
+            }
+            Self::ProtectedMode => {
+                "the server is in protected mode: it takes connections of its own host only"
+            }
+            Self::Rights => {
+                "the user of cache.shared lacks rights: it needs GETRANGE, SET and DEL for keys with the prefix"
+            }
+            Self::Loading => "the server is loading its data; every replica asks the registries itself",
+            Self::ReadOnly => {
+                "the server takes no writes, as it is a replica; replicas share what is there already"
+            }
+            Self::NoPrimary => "the server is a replica that has lost its primary",
+            Self::Full => {
+                "the server takes no writes, as its memory is full; replicas share what is there already"
+            }
+            Self::NotSaved => {
+                "the server takes no writes, as it cannot save them; replicas share what is there already"
+            }
+            Self::Clients => "the server takes no more connections: see maxclients there",
+            Self::Command => "the server does not know a command: it is a Sentinel, a proxy, or too old",
+            Self::Database => "the server has no such database: see the end of the URL of cache.shared",
+            Self::NoRedis => "what answers is no Valkey or Redis, or speaks TLS: see the URL of cache.shared",
+            Self::Closed => {
+                "the server closes each connection: it may speak TLS, or take none from here; see the log"
+            }
+            Self::NoTls => "the server does not speak TLS: the URL of cache.shared begins with redis:// then",
+            Self::Tls => "the TLS handshake with the server fails: see cache.shared.caFile and the log",
+            Self::File => {
+                "a file of cache.shared cannot be used, see the log; every replica asks the registries itself"
+            }
+        }
+    }
+
+    /// Returns what to change.
+    fn advice(self, url: &ServerUrl) -> Option<String> {
+        let tls = if url.tls { "s" } else { "" };
+        let advice = match self {
+        Self::Cluster => format!("the server is one of a cluster: write redis{tls}+cluster:// in cache.shared.url"),
+        Self::NoCluster => format!("the server is no cluster: write redis{tls}:// in cache.shared.url"),
+        Self::Password => {
+            "set cache.shared.passwordFile to a file with its password, and usernameFile for a user of its ACL".to_owned()
+        }
+        Self::ProtectedMode => {
+            "set a password there (requirepass, or an ACL) and cache.shared.passwordFile here, or bind it to an address and set protected-mode no".to_owned()
+        }
+        Self::Rights => {
+            "its user needs `+getrange +set +del +select ~tolerarch:*`, with cache.shared.prefix for the keys, and with a cluster `+cluster|slots +ping +asking` as well".to_owned()
+        }
+        Self::Loading => "it is tried again".to_owned(),
+        Self::ReadOnly => "name the primary in cache.shared.url, or a Service that leads to it".to_owned(),
+        Self::NoPrimary => "name the primary in cache.shared.url, or set replica-serve-stale-data yes there".to_owned(),
+        Self::Full => "set maxmemory-policy allkeys-lru there, or a larger maxmemory".to_owned(),
+        Self::NotSaved => "see the server's log, its disk, and its replicas (min-replicas-to-write)".to_owned(),
+        Self::Clients => "raise maxclients there, or see who holds its connections (CLIENT LIST)".to_owned(),
+        Self::Command => {
+            "name the primary itself if it is a Sentinel, which mostly listens on 26379; a proxy and a server have to know GETRANGE, SET with EX, and DEL (Redis 6.2, Valkey)".to_owned()
+        }
+        Self::Database => "see the number at the end of cache.shared.url, and `databases` there".to_owned(),
+        Self::NoRedis if !url.tls => {
+            "see host and port of cache.shared.url; if it speaks TLS, write rediss://".to_owned()
+        }
+        Self::NoRedis => "see host and port of cache.shared.url".to_owned(),
+        Self::Closed if !url.tls => {
+            "if it speaks TLS, write rediss:// in cache.shared.url; else see its log, and what is between".to_owned()
+        }
+        Self::Closed => "see its log, and whether its port speaks TLS".to_owned(),
+        Self::NoTls => "write redis:// in cache.shared.url if TLS is not wanted, or name its TLS port".to_owned(),
+        Self::Tls => {
+            "cache.shared.caFile has to have the authority of its certificate, which has to name the host of the URL; client certificates are not supported (tls-auth-clients no)".to_owned()
+        }
+        Self::ClusterDown => "see CLUSTER INFO there".to_owned(),
+        Self::File => return None,
+    };
+        Some(advice)
+    }
+
     fn of(error: &RedisError, url: &ServerUrl) -> Option<Self> {
         if let Some(tls) = inner::<TlsError>(error) {
             return Some(match tls {
@@ -179,6 +202,12 @@ impl Cause {
         }
         if inner::<UnusableFile>(error).is_some() {
             return Some(Self::File);
+        }
+        if inner::<SilentHandshake>(error).is_some() {
+            return Some(Self::NoTls);
+        }
+        if is_closed(error) {
+            return Some(Self::Closed);
         }
         let text = error.to_string();
         let has = |part: &str| text.contains(part);
@@ -226,10 +255,23 @@ impl Cause {
     }
 }
 
-/// Returns an error of this type that has ended the connection. The library keeps it behind its own types.
+/// Returns an error of this type that has ended the connection.
 fn inner<E: StdError + 'static>(error: &RedisError) -> Option<&E> {
+    broken(error)?.get_ref()?.downcast_ref()
+}
+
+/// Returns whether the server has taken the connection, and ended it.
+fn is_closed(error: &RedisError) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+
+    let kind = broken(error).map(io::Error::kind);
+    matches!(kind, Some(BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof))
+}
+
+/// Returns the error of the connection, which the library keeps behind its own types.
+fn broken(error: &RedisError) -> Option<&io::Error> {
     let kept = error.source()?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
-    kept.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
+    kept.downcast_ref::<io::Error>()
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ impl SharedCacheKeeper {
                     if written.is_err() {
                         self.cache.open_circuit(&server);
                     }
-                    self.report(Failed::Connect, written);
+                    self.report(Failed::Lost, written);
                 }
             }
         }

@@ -20,14 +20,14 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
-use tokio::time::Duration;
+use tokio::time::{Duration, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 use zeroize::Zeroizing;
 
 use super::entry::{Keys, LENGTH};
-use super::fault::UnusableFile;
+use super::fault::{SilentHandshake, UnusableFile};
 use super::settings::{ServerUrl, SharedCacheSettings};
 use crate::meter::{Meter, Metered};
 use tolerarch_support::file;
@@ -37,6 +37,8 @@ use tolerarch_support::file;
 const ANSWERS: usize = 32 << 10;
 /// Bytes that may be received for each byte sent. No answer is as long as its command.
 const FOR_EACH: usize = 4;
+/// Timeout of a TLS handshake: shorter than that of connecting in all, so that it is told apart.
+const HANDSHAKE: Duration = Duration::from_secs(2);
 /// Timeout of dialling one node of a cluster.
 const DIAL: Duration = Duration::from_secs(1);
 /// Retries of a command in a cluster: at the key's new node, at the node where the key moves, and after a broken node.
@@ -74,7 +76,9 @@ impl Server {
                 let io = if url.tls {
                     let name = ServerName::try_from(address.0.clone()).map_err(io::Error::other)?;
                     let tls = spawn_blocking(move || tls(ca)).await.map_err(io::Error::other)?;
-                    Either::Left(tls.map_err(io::Error::other)?.connect(name, stream).await?)
+                    let handshake = tls.map_err(io::Error::other)?.connect(name, stream);
+                    let silent = |_| io::Error::other(SilentHandshake);
+                    Either::Left(timeout(HANDSHAKE, handshake).await.map_err(silent)??)
                 } else {
                     Either::Right(stream)
                 };

@@ -151,6 +151,26 @@ async fn tls_and_no_tls_are_told_apart() {
     assert!(text(fault.state).contains("TLS handshake") && fault.text.contains("caFile"), "{}", fault.text);
 }
 
+/// As OpenSSL does with what is no handshake, and as Redis does with one.
+#[tokio::test]
+async fn servers_that_close_or_wait_may_speak_tls_or_not() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            drop(listener.accept().await.unwrap());
+        }
+    });
+    let fault = fault_of(&format!("redis://{address}"), SharedCacheSettings::default()).await;
+    assert!(text(fault.state).contains("closes each connection"), "{}", text(fault.state));
+    assert!(fault.text.contains("if it speaks TLS, write rediss://"), "{}", fault.text);
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let fault = fault_of(&format!("rediss://{address}"), SharedCacheSettings::default()).await;
+    assert!(text(fault.state).contains("does not speak TLS"), "{}", text(fault.state));
+    assert!(fault.text.contains("write redis:// in cache.shared.url"), "{}", fault.text);
+}
+
 #[tokio::test]
 async fn what_does_not_answer_is_said_so() {
     let address = {
