@@ -2,7 +2,7 @@
 //!
 //! Untrusted input within bounds: [`body`] (HTTP, with a budget of memory), [`mod@file`] (the operator's). Work shared
 //! fairly: [`concurrency`] (permits by tenant), [`single_flight`] (one run for all who wait), [`recently`] (work done).
-//! Requests: [`proxy`] (those of the environment), [`header`] (values that are secret).
+//! Requests: [`proxy`] (those of the environment), [`tunnel`] (what one answers), [`header`] (values that are secret).
 //! Output for operators: [`logging`], [`metrics`], [`health`]. [`environment`] alone reads the process's variables.
 
 pub mod body;
@@ -19,3 +19,4 @@ pub mod single_flight;
 pub mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod tunnel;

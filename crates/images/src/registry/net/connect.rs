@@ -29,11 +29,12 @@ use super::authority::{authority, label, name, shown};
 use super::guard::AddressGuard;
 use super::resolve::NameResolver;
 use super::trust::{TlsFault, TlsSettings};
-use super::tunnel::{Answer, explain_status};
+use super::tunnel::{explain, explain_status};
 use super::verifier::Objection;
 use crate::meter::{Meter, Metered};
 use crate::registry::metrics::RequestKind;
 use tolerarch_support::proxy::{Proxies, Proxy};
+use tolerarch_support::tunnel::Answer;
 
 /// Maximal bytes of one response on the wire, handshake included: the largest body, and 1 MiB for what is around it.
 const RESPONSE: usize = RequestKind::Manifest.limit() + (1 << 20);
@@ -187,7 +188,7 @@ impl Connector {
         }
         let through = tunnel.call(uri.clone()).await.map_err(|_| {
             let host = shown(label(url));
-            let said = answer.explain(&host, variable, proxy.authorization.is_some());
+            let said = explain(&answer, &host, variable, proxy.authorization.is_some());
             ConnectError::through(proxy, variable, ProxyCause::Refused(said))
         })?;
         Ok((encrypt(url, through.into_inner().io, tls).await?, false))

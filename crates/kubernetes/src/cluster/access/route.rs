@@ -1,6 +1,7 @@
 //! Connections to the API server: direct ones, tunnels through an HTTP or SOCKS proxy, and requests that a proxy reads.
 
 use std::error::Error;
+use std::future::ready;
 use std::io;
 use std::iter::successors;
 use std::pin::Pin;
@@ -12,13 +13,15 @@ use http::uri::Scheme;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
 use kube::client::ConfigExt;
 use kube::config::Config;
 use tokio::time::{Duration, timeout};
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt, service_fn};
 
 use tolerarch_support::proxy::{Login, Proxy};
+use tolerarch_support::tunnel::{Answer, Form};
 
 /// Port of a SOCKS proxy that names none.
 const SOCKS_PORT: u16 = 1080;
@@ -120,11 +123,40 @@ impl Route {
             let reached = to_proxy.oneshot(address).await?;
             return Ok(Wire { is_read_by_proxy: true, ..reached });
         }
-        let mut tunnel = Tunnel::new(address, to_proxy);
+        let reached = to_proxy.oneshot(address.clone()).await?;
+        let answer = Answer::default();
+        let mut observed = Some(TokioIo::new(answer.observe(TokioIo::new(reached))));
+        // The proxy is reached already, wherever the tunnel would look for it.
+        let reach = service_fn(move |_: Uri| ready(observed.take().ok_or_else(|| refused("no connection"))));
+        let mut tunnel = Tunnel::new(address, reach);
         if let Some(authorization) = &proxy.authorization {
             tunnel = tunnel.with_auth(authorization.clone());
         }
-        Ok(Wire::new(tunnel.oneshot(server).await.map_err(io::Error::other)?))
+        match tunnel.call(server).await {
+            Ok(opened) => Ok(opened.into_inner().io.into_inner()),
+            Err(_) => Err(refused(&refusal(answer.form()))),
+        }
+    }
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::other(why.to_owned())
+}
+
+/// Returns what a proxy says that opens no tunnel.
+fn refusal(form: Form) -> String {
+    match form {
+        Form::Status(407) => {
+            "it answers 407: it wants a user and a password, or others; they are before an @ in its URL"
+                .to_owned()
+        }
+        Form::Status(status @ (403 | 502..=504)) => {
+            format!("it answers {status}: its rules, or its own way to the server")
+        }
+        Form::Status(status) => format!("it answers {status}, so it may be no proxy"),
+        Form::Tls => "it speaks TLS; write https:// in its URL".to_owned(),
+        Form::Nothing => "it closes the connection without an answer".to_owned(),
+        Form::Other => "it answers with something else than HTTP".to_owned(),
     }
 }
 

@@ -60,7 +60,12 @@ impl Proxy {
                 let (tls, seen) = (tls.clone(), Arc::clone(&seen));
                 tokio::spawn(async move {
                     match tls {
-                        Some(tls) => serve(tls.accept(stream).await.unwrap(), to, &seen).await,
+                        Some(tls) => {
+                            // A client without TLS gets an alert.
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, to, &seen).await;
+                            }
+                        }
                         None => serve(stream, to, &seen).await,
                     }
                 });
@@ -186,9 +191,14 @@ async fn an_error_names_the_proxy_and_no_password() {
             let error = ask(&pki, server, Some(&url), &[]).await.unwrap_err();
             let proxy = format!("its proxy {scheme}://{address} does not lead there");
             assert!(error.contains(server) && error.contains(&proxy), "{error}");
+            assert!(address == closed || error.contains("it answers 403"), "{error}");
             assert!(!error.contains("canary"), "{error}");
         }
     }
+    let over_tls = Proxy::start(Some(acceptor(&pki.leaf(&["127.0.0.1"]))), api).await;
+    let url = format!("http://u:canary@{}", over_tls.address);
+    let error = ask(&pki, "https://far.test", Some(&url), &[]).await.unwrap_err();
+    assert!(error.contains("it speaks TLS") && !error.contains("canary"), "{error}");
     let error = ask(&pki, "https://far.test", Some("ftp://u:canary@a.test"), &[]).await.unwrap_err();
     assert!(error.contains("proxy-url") && !error.contains("canary"), "{error}");
 }
