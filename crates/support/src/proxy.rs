@@ -14,6 +14,9 @@ use zeroize::Zeroizing;
 
 use crate::header::basic;
 
+/// Port of a SOCKS proxy that names none, as in Go.
+const SOCKS_PORT: u16 = 1080;
+
 /// Proxies for requests; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
@@ -26,9 +29,10 @@ pub struct Proxies {
 pub struct Proxy {
     /// URL without a user; its scheme is `http`, `https`, `socks5` or `socks5h`.
     pub url: Url,
-    /// Value of `Proxy-Authorization`: sensitive, so that no `Debug` shows it.
+    /// Value of `Proxy-Authorization`: sensitive, so that no `Debug` shows it. None for SOCKS, which has no headers: what
+    /// is sent there reaches the server.
     pub authorization: Option<HeaderValue>,
-    /// The same for SOCKS, which has no headers.
+    /// User and password for SOCKS.
     pub login: Option<Login>,
 }
 
@@ -58,21 +62,22 @@ enum Exempt {
 
 /// A variable of the environment that names no usable proxy. The error omits the value, which may hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is no proxy that can be used; write http://host:port, with https:// for a proxy that talks TLS")]
+#[error(
+    "{0} is no proxy that can be used; write http://host:port, with https:// for a proxy that talks TLS, or socks5://host:port"
+)]
 pub struct ProxyError(&'static str);
 
 impl Proxies {
-    /// Reads the variables by `read`; empty ones count as absent. SOCKS is not taken.
+    /// Reads the variables by `read`; empty ones count as absent.
     pub fn of(read: impl Fn(&str) -> Option<String>) -> Result<Self, ProxyError> {
         let proxy = |name| {
             let Some(text) = variable(&read, name) else { return Ok(None) };
-            let found = Proxy::parse(&text).filter(|proxy| !proxy.is_socks());
-            found.map(Some).ok_or(ProxyError(name))
+            Proxy::parse(&text).map(Some).ok_or(ProxyError(name))
         };
         Ok(Self { https: proxy("HTTPS_PROXY")?, http: proxy("HTTP_PROXY")?, exempt: exempt(&read) })
     }
 
-    /// Reads the variables as kubectl does: one that names no usable proxy counts as absent, and SOCKS is taken.
+    /// Reads the variables as kubectl does: one that names no usable proxy counts as absent.
     pub fn of_kubectl(read: impl Fn(&str) -> Option<String>) -> Self {
         let proxy = |name| Proxy::parse(&variable(&read, name)?);
         Self { https: proxy("HTTPS_PROXY"), http: proxy("HTTP_PROXY"), exempt: exempt(&read) }
@@ -114,6 +119,7 @@ impl Proxy {
         if !matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") || !url.has_host() {
             return None;
         }
+        let is_socks = url.scheme().starts_with("socks");
         let decoded = |part| percent_decode_str(part).decode_utf8_lossy();
         let password = url.password().map(|password| Zeroizing::new(decoded(password).into_owned()));
         let mut authorization = None;
@@ -121,10 +127,16 @@ impl Proxy {
         if !url.username().is_empty() || password.is_some() {
             let user = decoded(url.username()).into_owned();
             let password = password.unwrap_or_default();
-            authorization = Some(basic(&user, &password)?);
-            login = Some(Login { user, password });
+            if is_socks {
+                login = Some(Login { user, password });
+            } else {
+                authorization = Some(basic(&user, &password)?);
+            }
         }
         url.set_username("").and_then(|()| url.set_password(None)).ok()?;
+        if is_socks && url.port().is_none() {
+            url.set_port(Some(SOCKS_PORT)).ok()?;
+        }
         Some(Self { url, authorization, login })
     }
 

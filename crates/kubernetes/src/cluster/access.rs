@@ -126,7 +126,7 @@ impl Access {
             && config.cluster_url.scheme() == Some(&Scheme::HTTP)
         {
             // The proxy reads such requests; with TLS the tunnel is authorised instead.
-            let authorization = proxy.authorization.clone().filter(|_| !proxy.is_socks());
+            let authorization = proxy.authorization.clone();
             config.headers.extend(authorization.map(|value| (PROXY_AUTHORIZATION, value)));
         }
         Ok(Settled { config, expires })

@@ -65,13 +65,17 @@ fn reads_proxies_and_shows_no_credentials() {
     assert_eq!(https.authorization.as_ref().unwrap(), &expected);
     let http = found.find(&url("http", "a.b", 80)).unwrap();
     assert_eq!((http.url.as_str(), &http.authorization), ("https://10.0.0.1:8443/", &None));
-    let shown = format!("{found:?} {https:?}");
+    let socks = proxies(&[("HTTPS_PROXY", "socks5h://canary:p%40ss+word@10.0.0.1")]).unwrap();
+    let socks = socks.find(&url("https", "a.b", 443)).unwrap();
+    assert_eq!((socks.url.as_str(), &socks.authorization), ("socks5h://10.0.0.1:1080", &None));
+    assert_eq!(socks.login.as_ref().unwrap().password.as_str(), "p@ss+word");
+    let shown = format!("{found:?} {https:?} {socks:?}");
     assert!(!shown.contains("canary") && !shown.contains("ss+word") && !shown.contains("Basic"), "{shown}");
 }
 
 #[test]
 fn what_cannot_be_used_is_said_and_not_shown() {
-    for text in ["socks5://u:canary@a", "http://", "http://u:canary@a:99999", "u:canary@a b"] {
+    for text in ["socks4://u:canary@a", "http://", "http://u:canary@a:99999", "u:canary@a b"] {
         let error = proxies(&[("HTTPS_PROXY", text)]).unwrap_err().to_string();
         assert!(error.contains("HTTPS_PROXY") && !error.contains("canary"), "{error}");
     }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use http::{HeaderValue, StatusCode, Uri};
-use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, Error as TlsError};
@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Duration, sleep, timeout};
 use tokio_rustls::TlsConnector;
-use tower::{Service, service_fn};
+use tower::{BoxError, Service, service_fn};
 use url::Url;
 
 use super::authority::{authority, label, name, shown};
@@ -33,7 +33,7 @@ use super::tunnel::{explain, explain_status};
 use super::verifier::Objection;
 use crate::meter::{Meter, Metered};
 use crate::registry::metrics::RequestKind;
-use tolerarch_support::proxy::{Proxies, Proxy};
+use tolerarch_support::proxy::{Login, Proxies, Proxy};
 use tolerarch_support::tunnel::Answer;
 
 /// Maximal bytes of one response on the wire, handshake included: the largest body, and 1 MiB for what is around it.
@@ -148,7 +148,7 @@ impl Connector {
         if url.scheme() != "http" || status != StatusCode::PROXY_AUTHENTICATION_REQUIRED {
             return None;
         }
-        let (proxy, variable) = self.proxy_of(url)?;
+        let (proxy, variable) = self.proxy_of(url).filter(|(proxy, _)| !proxy.is_socks())?;
         let host = shown(label(url));
         let said = explain_status(status.as_u16(), &host, variable, proxy.authorization.is_some());
         Some(ConnectError::through(proxy, variable, ProxyCause::Refused(said)))
@@ -175,6 +175,13 @@ impl Connector {
         let reached = self.reach(&proxy.url, None, meter, false).await;
         let reached = reached
             .map_err(|error| ConnectError::through(proxy, variable, ProxyCause::Unreached(error.into())))?;
+        if proxy.is_socks() {
+            let through = through_socks(proxy, url, reached).await.map_err(|error| {
+                let said = format!("does not connect: {error}; see its host, port and user in {variable}");
+                ConnectError::through(proxy, variable, ProxyCause::Refused(said))
+            })?;
+            return Ok((encrypt(url, through, tls).await?, false));
+        }
         if tls.is_none() {
             return Ok((reached, true));
         }
@@ -217,6 +224,21 @@ impl Connector {
         let of_host = || self.tls.of(authority(url), short_key).map_err(ConnectError::Setup);
         (url.scheme() == "https").then(of_host).transpose()
     }
+}
+
+/// Has a SOCKS proxy connect to the host of a URL, whose name it resolves.
+async fn through_socks(proxy: &Proxy, url: &Url, reached: Wire) -> Result<Wire, BoxError> {
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port_or_known_default().ok_or(ConnectError::NoHost)?;
+    // Without a port the library takes that of HTTPS.
+    let server: Uri = format!("{}://{host}:{port}", url.scheme()).parse()?;
+    let mut reached = Some(TokioIo::new(reached));
+    let reach = service_fn(move |_: Uri| ready(reached.take().ok_or(ConnectError::NoHost)));
+    let mut socks = SocksV5::new(server.clone(), reach);
+    if let Some(Login { user, password }) = &proxy.login {
+        socks = socks.with_auth(user.clone(), password.to_string());
+    }
+    Ok(socks.call(server).await?.into_inner())
 }
 
 async fn encrypt(url: &Url, wire: Wire, tls: Option<&Arc<ClientConfig>>) -> Result<Wire, ConnectError> {

@@ -1,5 +1,6 @@
 //! Requests that are not sent, not dialled and not followed, and the way through proxies.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
@@ -218,6 +219,64 @@ async fn requests_go_through_the_proxy() {
             assert_eq!(ask_for(&client, image).await, expected, "{image}");
         }
         assert_eq!(seen.lock().unwrap().len(), 1);
+    }
+}
+
+/// Answers as a SOCKS proxy with logins does, and connects to one address whatever it is asked for. Returns its own
+/// address, and the client's messages: the login is the second, and the host the third.
+async fn socks_proxy(to: String) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let messages = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&messages);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut read = [0; 512];
+            let mut answer = async |client: &mut TcpStream, reply: &[u8]| {
+                let count = client.read(&mut read).await.unwrap();
+                seen.lock().unwrap().push(read[..count].to_vec());
+                client.write_all(reply).await.unwrap();
+            };
+            answer(&mut client, &[5, 2]).await;
+            answer(&mut client, &[1, 0]).await;
+            answer(&mut client, &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await;
+            let mut server = TcpStream::connect(&to).await.unwrap();
+            tokio::spawn(async move { copy_bidirectional(&mut client, &mut server).await });
+        }
+    });
+    (address, messages)
+}
+
+/// Go's client takes such proxies from the same variables, and so does containerd.
+#[tokio::test]
+async fn requests_go_through_a_socks_proxy() {
+    let secure = Remote::builder().names(&["registry.test"]).start().await;
+    let plain = Remote::builder().plain_http().start().await;
+    for (remote, name, port) in [(&secure, "registry.test", 443_u16), (&plain, "registry.test", 80)] {
+        remote.repo("team/app").index(Some("v1"), BOTH);
+        let (address, messages) = socks_proxy(remote.address()).await;
+        let dir = tempfile::tempdir().unwrap();
+        let ca = dir.path().join("ca.crt");
+        std::fs::write(&ca, remote.pki().ca_pem()).unwrap();
+        let plain_http = remote.url().starts_with("http:");
+        let host = HostSettings { ca_file: Some(ca), plain_http, ..HostSettings::default() };
+        let proxies = Proxies::of(|name| {
+            matches!(name, "HTTPS_PROXY" | "HTTP_PROXY").then(|| format!("socks5://user:canary@{address}"))
+        });
+        let settings = Settings {
+            hosts: [(name.to_owned(), host)].into(),
+            proxies: proxies.unwrap(),
+            ..Settings::default()
+        };
+        let client = Registry::load(settings, registry_metrics()).unwrap();
+        let found = ask_for(&client, &format!("{name}/team/app:v1")).await;
+        assert_eq!(found, format!("{:?}", Support::Index(platforms(&BOTH))));
+        let messages = messages.lock().unwrap().clone();
+        assert_eq!(messages[1], b"\x01\x04user\x06canary");
+        let asked = [&[5, 1, 0, 3, 13], name.as_bytes(), &port.to_be_bytes()].concat();
+        assert_eq!(messages[2], asked);
+        assert!(remote.requests().iter().all(|r| !r.headers.contains_key("proxy-authorization")));
+        assert_eq!(ask_for(&client, "169.254.169.254/x/y").await, "address-not-allowed");
     }
 }
 

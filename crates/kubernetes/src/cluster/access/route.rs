@@ -23,9 +23,6 @@ use tower::{BoxError, Service, ServiceExt, service_fn};
 use tolerarch_support::proxy::{Login, Proxy};
 use tolerarch_support::tunnel::{Answer, Form};
 
-/// Port of a SOCKS proxy that names none.
-const SOCKS_PORT: u16 = 1080;
-
 /// The way to a server failed at its proxy.
 #[derive(Debug, thiserror::Error)]
 #[error("its proxy {proxy} does not lead there: {cause}")]
@@ -112,10 +109,12 @@ impl Route {
     async fn connect(self, server: Uri) -> io::Result<Wire> {
         let Self { proxy, tcp, to_proxy } = self;
         if proxy.is_socks() {
-            let mut socks = SocksV5::new(with_port(&proxy).map_err(io::Error::other)?, tcp);
+            let address = proxy.url.as_str().parse().map_err(io::Error::other)?;
+            let mut socks = SocksV5::new(address, tcp);
             if let Some(Login { user, password }) = &proxy.login {
                 socks = socks.with_auth(user.clone(), password.to_string());
             }
+            let server = with_port(&server).map_err(io::Error::other)?;
             return Ok(Wire::new(socks.oneshot(server).await.map_err(io::Error::other)?));
         }
         let address: Uri = proxy.url.as_str().parse().map_err(io::Error::other)?;
@@ -137,6 +136,14 @@ impl Route {
             Err(_) => Err(refused(&refusal(answer.form()))),
         }
     }
+}
+
+/// Returns an address with its port: without one, the library takes that of HTTPS for a server.
+fn with_port(server: &Uri) -> Result<Uri, http::Error> {
+    let default = if server.scheme() == Some(&Scheme::HTTP) { 80 } else { 443 };
+    let port = server.port_u16().unwrap_or(default);
+    let host = server.host().unwrap_or_default();
+    Uri::builder().scheme("https").authority(format!("{host}:{port}")).path_and_query("/").build()
 }
 
 fn refused(why: &str) -> io::Error {
@@ -179,13 +186,6 @@ impl ProxyFailure {
         };
         Self { proxy, cause }
     }
-}
-
-/// Returns the address of a SOCKS proxy.
-fn with_port(proxy: &Proxy) -> Result<Uri, http::Error> {
-    let host = proxy.url.host_str().unwrap_or_default();
-    let port = proxy.url.port().unwrap_or(SOCKS_PORT);
-    Uri::builder().scheme("socks5").authority(format!("{host}:{port}")).path_and_query("/").build()
 }
 
 /// TCP, or TLS over TCP, or both through a proxy.
