@@ -14,6 +14,10 @@ use zeroize::Zeroizing;
 
 use crate::header::basic;
 
+/// Names of the variables, in the order in which Go reads them.
+const HTTPS: [&str; 2] = ["HTTPS_PROXY", "https_proxy"];
+const HTTP: [&str; 2] = ["HTTP_PROXY", "http_proxy"];
+
 /// Port of a SOCKS proxy that names none, as in Go.
 const SOCKS_PORT: u16 = 1080;
 
@@ -70,17 +74,20 @@ pub struct ProxyError(&'static str);
 impl Proxies {
     /// Reads the variables by `read`; empty ones count as absent.
     pub fn of(read: impl Fn(&str) -> Option<String>) -> Result<Self, ProxyError> {
-        let proxy = |name| {
-            let Some(text) = variable(&read, name) else { return Ok(None) };
+        let proxy = |names| {
+            let Some((name, text)) = variable(&read, names) else { return Ok(None) };
             Proxy::parse(&text).map(Some).ok_or(ProxyError(name))
         };
-        Ok(Self { https: proxy("HTTPS_PROXY")?, http: proxy("HTTP_PROXY")?, exempt: exempt(&read) })
+        Ok(Self { https: proxy(HTTPS)?, http: proxy(HTTP)?, exempt: exempt(&read) })
     }
 
     /// Reads the variables as kubectl does: one that names no usable proxy counts as absent.
     pub fn of_kubectl(read: impl Fn(&str) -> Option<String>) -> Self {
-        let proxy = |name| Proxy::parse(&variable(&read, name)?);
-        Self { https: proxy("HTTPS_PROXY"), http: proxy("HTTP_PROXY"), exempt: exempt(&read) }
+        let proxy = |names| {
+            let (_, text) = variable(&read, names)?;
+            Proxy::parse(&text)
+        };
+        Self { https: proxy(HTTPS), http: proxy(HTTP), exempt: exempt(&read) }
     }
 
     /// Returns the proxy for requests to the host of this URL.
@@ -95,14 +102,17 @@ impl Proxies {
     }
 }
 
-/// Returns the value of a variable, which may be written in lower case.
-fn variable(read: impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
-    let names = [name, &name.to_ascii_lowercase()];
-    names.into_iter().filter_map(read).find(|value| !value.is_empty())
+/// Returns the first of these variables that has a value, with its name.
+fn variable(
+    read: impl Fn(&str) -> Option<String>,
+    names: [&'static str; 2],
+) -> Option<(&'static str, String)> {
+    let mut values = names.into_iter().filter_map(|name| Some((name, read(name)?)));
+    values.find(|(_, value)| !value.is_empty())
 }
 
 fn exempt(read: impl Fn(&str) -> Option<String>) -> Vec<Exempt> {
-    let entries = variable(read, "NO_PROXY").unwrap_or_default();
+    let Some((_, entries)) = variable(read, ["NO_PROXY", "no_proxy"]) else { return Vec::new() };
     entries.split(',').filter_map(|entry| Exempt::parse(entry.trim())).collect()
 }
 

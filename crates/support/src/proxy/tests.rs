@@ -79,5 +79,7 @@ fn what_cannot_be_used_is_said_and_not_shown() {
         let error = proxies(&[("HTTPS_PROXY", text)]).unwrap_err().to_string();
         assert!(error.contains("HTTPS_PROXY") && !error.contains("canary"), "{error}");
     }
+    let error = proxies(&[("HTTPS_PROXY", ""), ("https_proxy", "::::")]).unwrap_err().to_string();
+    assert!(error.starts_with("https_proxy is no proxy"), "{error}");
     assert!(proxies(&[]).unwrap().find(&url("https", "a.b", 443)).is_none());
 }
