@@ -36,7 +36,7 @@ pub struct Proxy {
     /// Value of `Proxy-Authorization`: sensitive, so that no `Debug` shows it. None for SOCKS, which has no headers: what
     /// is sent there reaches the server.
     pub authorization: Option<HeaderValue>,
-    /// User and password for SOCKS.
+    /// User and password, as SOCKS takes them.
     pub login: Option<Login>,
 }
 
@@ -137,11 +137,10 @@ impl Proxy {
         if !url.username().is_empty() || password.is_some() {
             let user = decoded(url.username()).into_owned();
             let password = password.unwrap_or_default();
-            if is_socks {
-                login = Some(Login { user, password });
-            } else {
+            if !is_socks {
                 authorization = Some(basic(&user, &password)?);
             }
+            login = Some(Login { user, password });
         }
         url.set_username("").and_then(|()| url.set_password(None)).ok()?;
         if is_socks && url.port().is_none() {
