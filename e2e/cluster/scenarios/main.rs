@@ -12,6 +12,7 @@ mod broken_nodes;
 mod certificates;
 mod chart;
 mod churn;
+mod cluster_autoscaler;
 mod controller;
 mod creations;
 mod daemonsets;
@@ -44,7 +45,7 @@ mod world;
 
 use std::process::ExitCode;
 
-use e2e::{Cluster, Kind, is_optimized, soon};
+use e2e::{Cluster, ClusterAutoscaler, Kind, is_optimized, soon};
 use libtest_mimic::{Arguments, Trial};
 
 use self::run::{LIMIT, LONG, Scenario, conclude, trials};
@@ -106,6 +107,11 @@ fn main() -> ExitCode {
     }
     if !Cluster::is_elsewhere() {
         all.extend(trials(here(), LIMIT));
+        if ClusterAutoscaler::is_here() {
+            all.extend(trials(with_cluster_autoscaler(), LIMIT));
+        } else {
+            eprintln!("those of the cluster-autoscaler are left out: E2E_CLUSTER_AUTOSCALER names none");
+        }
         if is_optimized() {
             all.extend(trials(measuring(), LIMIT));
         } else {
@@ -196,6 +202,11 @@ fn measuring() -> Vec<Scenario> {
         load::no_creation_fails_or_waits_while_everything_is_restarted,
         scale_up::a_warm_deployment_is_bound_about_as_fast_as_without_webhook,
     ]
+}
+
+/// Scenarios with the cluster-autoscaler, whose source has to be named.
+fn with_cluster_autoscaler() -> Vec<Scenario> {
+    scenarios![cluster_autoscaler::nodes_appear_in_the_group_that_the_images_allow,]
 }
 
 /// Scenarios that break things, or count what the API server does.

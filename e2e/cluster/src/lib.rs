@@ -4,7 +4,7 @@
 //! `programs` (what has to be built), [`Process`] (a program that runs, and ends with this one), `control_plane` (etcd,
 //! API server, controller manager, scheduler), `distribution` (a real registry with the images of `fixtures`) and
 //! [`Tolerarch`], as far as they are of this machine a [`Local`]. [`Stub`] is a webhook that does what a scenario wants, [`Forwarder`] stands for a Service, and
-//! [`Karpenter`] is the autoscaler. [`Kind`] is a cluster with real nodes. A [`Desk`] is a cluster of its own for what changes all of it.
+//! [`Karpenter`] and [`ClusterAutoscaler`] are the autoscalers. [`Kind`] is a cluster with real nodes. A [`Desk`] is a cluster of its own for what changes all of it.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,6 +14,7 @@
 )]
 
 mod cluster;
+mod cluster_autoscaler;
 mod control_plane;
 mod desk;
 mod distribution;
@@ -33,6 +34,7 @@ mod tolerarch;
 mod wait;
 
 pub use cluster::Cluster;
+pub use cluster_autoscaler::{AUTOSCALED, AutoscalerSettings, ClusterAutoscaler, NODE_GROUP, NodeGroup};
 pub use desk::Desk;
 pub use forwarder::Forwarder;
 pub use karpenter::{Karpenter, node_pool};

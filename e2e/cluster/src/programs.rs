@@ -11,6 +11,9 @@ use tokio::process::Command;
 /// The program to test, where it is not that of this repository.
 const TOLERARCH: &str = "E2E_TOLERARCH";
 
+/// Where the source of the cluster-autoscaler is, or its program: it is no module that the Go proxy has.
+const CLUSTER_AUTOSCALER: &str = "E2E_CLUSTER_AUTOSCALER";
+
 /// Where a layer has the program of `program.go`.
 pub(crate) const PROGRAM: &str = "program";
 
@@ -36,6 +39,16 @@ pub(crate) async fn kwok() -> PathBuf {
 /// Karpenter with its provider for tests.
 pub(crate) async fn karpenter() -> PathBuf {
     go("karpenter").await
+}
+
+/// Whether the cluster-autoscaler can be built or is built.
+pub(crate) fn has_cluster_autoscaler() -> bool {
+    std::env::var_os(CLUSTER_AUTOSCALER).is_some_and(|source| !source.is_empty())
+}
+
+/// The cluster-autoscaler with its provider for tests.
+pub(crate) async fn cluster_autoscaler() -> PathBuf {
+    go("autoscaler").await
 }
 
 /// helm, at the version of `manifests/go.mod`.
