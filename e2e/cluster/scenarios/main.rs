@@ -206,7 +206,13 @@ fn measuring() -> Vec<Scenario> {
 
 /// Scenarios with the cluster-autoscaler, whose source has to be named.
 fn with_cluster_autoscaler() -> Vec<Scenario> {
-    scenarios![cluster_autoscaler::nodes_appear_in_the_group_that_the_images_allow,]
+    scenarios![
+        cluster_autoscaler::nodes_appear_in_the_group_that_the_images_allow,
+        cluster_autoscaler::none_of_two_hundred_pods_comes_to_a_wrong_architecture,
+        cluster_autoscaler::preferences_choose_nodes_and_no_group,
+        cluster_autoscaler::what_is_required_chooses_the_group_of_an_unknown_image,
+        cluster_autoscaler::priorities_filter_only_if_they_can_be_read_and_name_a_group_that_fits,
+    ]
 }
 
 /// Scenarios that break things, or count what the API server does.

@@ -20,7 +20,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(1_800);
 const LINES: usize = 30;
 const WIDTH: usize = 300;
 /// Whose logs are shown: the programs under test, and what calls them.
-const SHOWN: [&str; 2] = ["tolerarch.log", "kube-apiserver.log"];
+const SHOWN: [&str; 3] = ["tolerarch.log", "kube-apiserver.log", "cluster-autoscaler.log"];
 /// How many of the slowest are told.
 const SLOWEST: usize = 10;
 
