@@ -52,9 +52,9 @@ var forms = []string{
 	"[1.5, .5, +.5, -.5, 1., 1e3, 1E+3, 1e400, 1.50, 0.1e1, 1.2.3, 1:20, 190:20:30, ., .e1, ..5, 1e21, 1e-7]\n", "[9223372036854775807, 9223372036854775808, 18446744073709551615, -9223372036854775808]\n",
 	"[2001-01-01, 2001-12-14t21:59:43.10-05:00, v1, 1-2, a b, a#b, http://a:80/b, a:b, -a, '- a', '@a', 1Gi, 100m]\n", "a: .inf\n", "a: -.Inf\n", "a: .NaN\n",
 	"a: !!str 1\nb: !!int '3'\nc: !!float 1\nd: !!bool 'yes'\ne: !local 1\nf: ! 1\ng: !!null ''\n", "a: !!int x\n", "a: !!bool 1\n", "a: !!null x\n", "a: !!binary aGk=\n", "a: !!binary |\n  aG\n  k=\n", "a: !!binary aG k=\n",
-	"!!map {a: !!seq [b]}\n", "a: !!str\n", "a: !<tag:yaml.org,2002:str> 1\n", "%TAG !e! tag:yaml.org,2002:\n---\na: !e!str 3\n", "a: !x!y z\n", "\"\\u263a\\x41\\n\\t\\0\\e\\_\\N\": \"\\\\\\\"\"\n", "a: \"\\q\"\n",
+	"!!map {a: !!seq [b]}\n", "a: !!str\n", "a: !<tag:yaml.org,2002:str> 1\n", "%TAG !e! tag:yaml.org,2002:\n---\na: !e!str 3\n", "a: !x!y z\n", "\"\\u263a\\x41\\n\\t\\0\\e\\_\\N\": \"\\\\\\\"\"\n", "a: \"\\q\"\n", "a: \"b\\/c\"\n", "a: \"b\\\\/c\"\n", "[a?b]\n", "{a: b ?c}\n", "a: [{b: c?}]\nd: e?\n", "a: [\"b?\", 'c?']\n",
 	// Keys, anchors and merges.
-	"true: 1\n1: 2\n0x10: 3\n1.5: 4\nnull: 5\n", "yes: 1\n2: 2\n1e3: 3\n", "~: a\n", ": a\n", "? a\n: b\n? c\n", "? [a]\n: b\n", "[a]: b\n", "a: 1\na: 2\n", "a: 1\n a: 2\n", "a\n", "a: b: c\n", "a : b\n", "'a' : b\n", "{a: 1, 'b': 2, \"c\":3, d}\n",
+	"true: 1\n1: 2\n0x10: 3\n1.5: 4\nnull: 5\n", "yes: 1\n2: 2\n1e3: 3\n", "1e6: 1\n1234567.0: 2\n1.50: 3\n16777217.0: 4\n1e-5: 5\n-0.0: 6\n1e30: 7\n1e39: 8\n", "18446744073709551615: 1\n", "~: a\n", ": a\n", "? a\n: b\n? c\n", "? [a]\n: b\n", "[a]: b\n", "a: 1\na: 2\n", "a: 1\n a: 2\n", "a\n", "a: b: c\n", "a : b\n", "'a' : b\n", "{a: 1, 'b': 2, \"c\":3, d}\n",
 	"base: &base {a: 1, b: 2}\nx: {<<: *base, b: 3}\ny: {b: 4, <<: [{a: 5}, *base]}\nz: *base\n", "a: {<<: {b: 1}, <<: {b: 2}}\n", "a: {'<<': {b: 1}, !!merge <<: {c: 1}}\n", "<<: [1]\n", "<<: ~\n", "- <<\n",
 	"a: &a [*a]\n", "a: &a 1\nb: &a [*a]\n", "a: *b\n", "&a a: &b b\nc: *a\nd: *b\n", "a: &a\nb: *a\n", "- &a {b: c}\n- *a\n- {*a : d}\n", "a: &a 1\nb: &a 2\nc: *a\n",
 	// Documents, marks and line ends.

@@ -144,7 +144,7 @@ impl Reader {
     fn distinct<'n>(&mut self, members: &'n [(Key, Node)]) -> Vec<&'n (Key, Node)> {
         let (mut lines, mut distinct) = (HashMap::new(), Vec::new());
         for member in members {
-            let Key { line, text } = &member.0;
+            let Key { line, text, .. } = &member.0;
             if let Some(first) = lines.get(text) {
                 let message = format!("it is there already, on line {first}; remove one of the two");
                 self.within(&step(text), |reader| reader.fault(Location::Line(*line), message));

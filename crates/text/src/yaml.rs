@@ -3,6 +3,7 @@
 
 mod events;
 mod node;
+mod number;
 mod scalar;
 
 use std::collections::HashMap;
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use events::{Event, Events, Scalar};
 
 pub use events::Fault;
-pub use node::{Data, Key, Node};
+pub use node::{Data, Key, KeyKind, Node};
 
 /// Maximum nesting, about that of serde_json; trees are walked by recursion.
 const DEPTH: usize = 100;
@@ -121,6 +122,9 @@ impl Reader {
                 }
                 Ok(())
             }
+            Event::Scalar(Scalar { is_beyond_go: true, .. }) if self.dialect == Dialect::Kubernetes => {
+                Err("not YAML: a ? in brackets, or a \\/ in quotes")
+            }
             Event::Scalar(scalar) => {
                 let data = match self.dialect {
                     Dialect::Text => scalar::as_written(scalar.text, scalar.is_plain),
@@ -214,12 +218,21 @@ fn merge(members: &mut Vec<(Key, Node)>, node: Node) -> Result<(), &'static str>
 
 fn key(node: Node) -> Result<Key, &'static str> {
     let line = node.line;
-    match node.data {
-        Data::Text(text) => Ok(Key { line, text }),
-        Data::Bool(_) | Data::Number(_) => Ok(Key { line, text: node.value().to_string() }),
-        Data::Null => Err("a key that is null"),
-        Data::List(_) | Data::Map(_) => Err("a key that is a list or a mapping"),
-    }
+    let kind = match &node.data {
+        Data::Text(_) => KeyKind::Text,
+        Data::Bool(_) => KeyKind::Bool,
+        Data::Number(number) if number.is_f64() => KeyKind::Float,
+        Data::Number(number) if number.is_i64() => KeyKind::Integer,
+        Data::Number(_) => return Err("a key that is a number of more than 63 bits"),
+        Data::Null => return Err("a key that is null"),
+        Data::List(_) | Data::Map(_) => return Err("a key that is a list or a mapping"),
+    };
+    let text = match &*node.into_text().unwrap_or_default() {
+        "+Inf" if kind == KeyKind::Float => ".inf".to_owned(),
+        "-Inf" if kind == KeyKind::Float => "-.inf".to_owned(),
+        text => text.to_owned(),
+    };
+    Ok(Key { line, text, kind })
 }
 
 #[cfg(test)]

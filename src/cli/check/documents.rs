@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
-use tolerarch_text::yaml::{self, Data, Dialect, Fault, Key, Node, Reader};
+use tolerarch_text::yaml::{self, Data, Dialect, Fault, Key, KeyKind, Node, Reader};
 
 /// Maximal size of a file in bytes. A list of all Pods of a large cluster takes some ten MB.
 pub(super) const FILE: u64 = 256 << 20;
@@ -119,7 +119,7 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
             let members = members.into_iter().filter(|(text, _)| text != "managedFields");
             let members = members.map(|(text, raw)| {
                 let member = node(raw, line_of, depth - 1)?;
-                Ok((Key { line: member.line, text }, member))
+                Ok((Key { line: member.line, text, kind: KeyKind::Text }, member))
             });
             Data::Map(members.collect::<Result<_, Fault>>()?)
         }

@@ -7,13 +7,18 @@
 use std::io::{BufReader, Chain, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use libyaml_safer::{Encoding, EventData, Parser, ScalarStyle};
+use libyaml_safer::{Encoding, EventData, MappingStyle, Parser, ScalarStyle, SequenceStyle};
 
 /// Bytes that are decoded at once, into four bytes for each character.
 const DECODED: usize = 16 << 10;
 
 /// A byte order mark, which go-yaml passes over in front of a text.
 const MARK: char = '\u{feff}';
+
+/// Part of the message for a plain text in a flow collection with a colon where go-yaml takes one.
+const COLON: &str = "found unexpected ':'";
+/// Part of the message for an escape that only go-yaml takes.
+const QUOTE: &str = "(double quotes have no \\')";
 
 /// Characters that end a line.
 const BREAKS: [char; 5] = ['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
@@ -27,6 +32,12 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// Returns whether go-yaml may read what is refused here, by the forms that are named above and by bounds.
+    pub fn is_own(&self) -> bool {
+        let forms = [COLON, "a tag", QUOTE, "a key that is a list", "a number that JSON", "than is read"];
+        forms.iter().any(|form| self.message.contains(form))
+    }
+
     /// Returns the fault of a text that begins behind so many lines of the file.
     pub(super) fn behind(self, lines: usize) -> Self {
         Self { line: self.line + lines, ..self }
@@ -55,12 +66,17 @@ pub(super) struct Scalar {
     /// In full: `tag:yaml.org,2002:str` for `!!str`.
     pub tag: Option<String>,
     pub anchor: Option<String>,
+    /// Whether go-yaml, whose scanner is older, refuses what this one reads: a plain text in a flow collection with a `?`,
+    /// or the escape `\/`.
+    pub is_beyond_go: bool,
 }
 
 pub(super) struct Events<'t> {
     text: &'t str,
     parser: Parser<BufReader<Chain<&'t [u8], &'t [u8]>>>,
     has_ended: bool,
+    /// Flow collections that have begun.
+    flow: usize,
 }
 
 impl<'t> Events<'t> {
@@ -76,7 +92,7 @@ impl<'t> Events<'t> {
         let mut parser = Parser::new();
         parser.set_encoding(Encoding::Utf8);
         parser.set_input(BufReader::with_capacity(DECODED, text.as_bytes().chain(last_break)));
-        Self { text, parser, has_ended: false }
+        Self { text, parser, has_ended: false, flow: 0 }
     }
 
     /// Returns the next event with its line, counted from 1; nothing at the end of the text.
@@ -92,16 +108,35 @@ impl<'t> Events<'t> {
                 }
                 EventData::DocumentStart { .. } => Event::Document,
                 EventData::Alias { anchor } => Event::Alias(anchor),
-                EventData::SequenceStart { anchor, .. } => Event::List { anchor },
-                EventData::MappingStart { anchor, .. } => Event::Map { anchor },
-                EventData::SequenceEnd | EventData::MappingEnd => Event::End,
+                EventData::SequenceStart { anchor, style, .. } => {
+                    // Whatever is in a flow collection is one as well.
+                    self.flow += usize::from(style == SequenceStyle::Flow);
+                    Event::List { anchor }
+                }
+                EventData::MappingStart { anchor, style, .. } => {
+                    self.flow += usize::from(style == MappingStyle::Flow);
+                    Event::Map { anchor }
+                }
+                EventData::SequenceEnd | EventData::MappingEnd => {
+                    self.flow = self.flow.saturating_sub(1);
+                    Event::End
+                }
                 EventData::Scalar { anchor, tag, mut value, style, .. } => {
                     let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
                     let has_added_break = number(event.end_mark.index) > self.text.len();
                     if is_block && has_added_break && value.ends_with('\n') {
                         value.pop();
                     }
-                    Event::Scalar(Scalar { text: value, is_plain: style == ScalarStyle::Plain, tag, anchor })
+                    let is_beyond_go = match style {
+                        ScalarStyle::Plain => self.flow > 0 && value.contains('?'),
+                        ScalarStyle::DoubleQuoted => {
+                            let written = number(event.start_mark.index)..number(event.end_mark.index);
+                            has_escaped_slash(self.text.get(written).unwrap_or_default())
+                        }
+                        _ => false,
+                    };
+                    let is_plain = style == ScalarStyle::Plain;
+                    Event::Scalar(Scalar { text: value, is_plain, tag, anchor, is_beyond_go })
                 }
             };
             return Ok(Some((line, read)));
@@ -134,11 +169,25 @@ impl<'t> Events<'t> {
         if self.text.get(number(mark.index)..).is_some_and(|rest| rest.starts_with(':')) {
             message += " (in brackets, quote what begins or ends with a colon)";
         }
+        if self.text.get(number(mark.index)..).is_some_and(|rest| rest.starts_with("\\'")) {
+            message = format!("{message} {QUOTE}");
+        }
         if let (Some(context), Some(begin)) = (error.context(), error.context_mark()) {
             message += &format!(", {context} (line {})", begin.line + 1);
         }
         Fault { line: number(mark.line) + 1, message }
     }
+}
+
+/// Returns whether a text in double quotes has the escape `\/`.
+fn has_escaped_slash(written: &str) -> bool {
+    let mut characters = written.chars();
+    while let Some(character) = characters.next() {
+        if character == '\\' && characters.next() == Some('/') {
+            return true;
+        }
+    }
+    false
 }
 
 /// Returns whether YAML 1.1 forbids a character.

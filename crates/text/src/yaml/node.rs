@@ -2,6 +2,8 @@
 
 use serde_json::{Number, Value};
 
+use super::number;
+
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Counted from 1.
@@ -13,13 +15,25 @@ pub struct Node {
 pub struct Key {
     /// Counted from 1.
     pub line: usize,
+    /// The key as JSON has it.
     pub text: String,
+    pub kind: KeyKind,
+}
+
+/// What a key is. Keys of two kinds are two keys, though JSON has one text for both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    Text,
+    Bool,
+    Integer,
+    Float,
 }
 
 #[derive(Clone, Debug)]
 pub enum Data {
     Null,
     Bool(bool),
+    /// A float is one even if it is whole.
     Number(Number),
     Text(String),
     List(Vec<Node>),
@@ -32,12 +46,24 @@ impl Node {
         match &self.data {
             Data::Null => Value::Null,
             Data::Bool(flag) => Value::Bool(*flag),
-            Data::Number(number) => Value::Number(number.clone()),
+            Data::Number(number) => Value::Number(number::in_json(number)),
             Data::Text(text) => Value::String(text.clone()),
             Data::List(items) => Value::Array(items.iter().map(Self::value).collect()),
             Data::Map(members) => {
                 members.iter().map(|(key, member)| (key.text.clone(), member.value())).collect()
             }
+        }
+    }
+
+    /// Returns what sigs.k8s.io/yaml decodes into a Go string: numbers and booleans as texts, and null as an empty one;
+    /// `None` for a list or a mapping.
+    pub fn into_text(self) -> Option<String> {
+        match self.data {
+            Data::Null => Some(String::new()),
+            Data::Bool(flag) => Some(flag.to_string()),
+            Data::Number(number) => Some(number::as_text(&number)),
+            Data::Text(text) => Some(text),
+            Data::List(_) | Data::Map(_) => None,
         }
     }
 

@@ -14,9 +14,6 @@ const CORE: &str = "tag:yaml.org,2002:";
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// Largest whole number up to which Go writes a float without an exponent.
-const WHOLE: f64 = 1e21;
-
 /// Returns a scalar of [`super::Dialect::Text`]: a plain null, or text.
 pub(super) fn as_written(text: String, is_plain: bool) -> Data {
     if is_plain && is_null(&text) { Data::Null } else { Data::Text(text) }
@@ -101,10 +98,5 @@ fn number(text: &str) -> Option<Number> {
             return Some(number.into());
         }
     }
-    let float: f64 = format!("{sign}{digits}").parse().ok()?;
-    if float.fract() == 0.0 && float.abs() < WHOLE && !(float == 0.0 && float.is_sign_negative()) {
-        // Go writes it without a fraction, so what reads it next sees a whole number.
-        return format!("{float:.0}").parse().ok();
-    }
-    Number::from_f64(float)
+    Number::from_f64(format!("{sign}{digits}").parse().ok()?)
 }
