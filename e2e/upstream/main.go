@@ -1,6 +1,6 @@
 // Command upstream writes cases, and what the node's own libraries make of them: containerd, distribution/reference,
-// kubelet's keyring, docker's files and helpers, Go's TLS, HTTP, JSON and YAML. The unit tests of tolerarch read the files
-// and compare.
+// kubelet's keyring, docker's files and helpers, the cluster-autoscaler's priorities, Go's TLS, HTTP, JSON and YAML. The
+// unit tests of tolerarch read the files and compare.
 package main
 
 import (
@@ -53,6 +53,7 @@ func generate(seed uint64, random int) map[string][]byte {
 		"heads.json":        lines(heads(source(10), random)),
 		"kinds.json":        lines(kinds(source(66), random)),
 		"ownkinds.json":     lines(ownKinds()),
+		"priorities.json":   lines(priorityCases(source(67), random)),
 		"kubeconfigs.json":  lines(kubeconfigs(source(20), random)),
 	}
 }

@@ -1,0 +1,173 @@
+//! Priorities of node groups, read as the cluster-autoscaler reads them: YAML by sigs.k8s.io/yaml, patterns by Go's
+//! `regexp`.
+
+mod pattern;
+
+use std::collections::BTreeMap;
+
+use regex::{RegexSet, RegexSetBuilder};
+use tolerarch_text::yaml::{self, Data, Dialect, Key, KeyKind, Node};
+
+use pattern::Refusal;
+
+/// Maximal bytes of a text: those that a ConfigMap can have.
+const TEXT: usize = 1 << 20;
+/// Maximal bytes of all patterns in Rust's syntax, of which a parser makes some hundred times as much.
+const PATTERNS: usize = 256 << 10;
+/// Maximal bytes of the automaton of all patterns, each of which a search goes through for every byte of a name.
+const AUTOMATON: usize = 4 << 20;
+/// Number of patterns from which go-yaml counts aliases, and refuses a text that is made of little else.
+const MANY: usize = 1000;
+/// Least priority of which the expander takes a group: its search for the highest one begins here.
+const LEAST: i64 = -1;
+
+/// Priorities of the cluster-autoscaler's node groups (`--expander=priority`), by the ConfigMap
+/// `cluster-autoscaler-priority-expander` in the autoscaler's namespace.
+#[derive(Debug)]
+pub struct Priorities {
+    patterns: RegexSet,
+    /// The priority of each pattern.
+    priorities: Vec<i64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PrioritiesError {
+    /// The autoscaler refuses the text as well, and goes on as if it had no priorities.
+    #[error("{0}")]
+    Invalid(String),
+    /// The autoscaler may take the text, but what it makes of it cannot be said.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+impl Priorities {
+    /// Name of the ConfigMap.
+    pub const CONFIG_MAP: &str = "cluster-autoscaler-priority-expander";
+    /// Key of the ConfigMap's text.
+    pub const KEY: &str = "priorities";
+
+    /// Parses the text of the ConfigMap: lists of patterns by their priority.
+    pub fn parse(text: &str) -> Result<Self, PrioritiesError> {
+        if text.is_empty() {
+            return Err(PrioritiesError::Invalid("it is empty".to_owned()));
+        }
+        if text.len() > TEXT {
+            return Err(PrioritiesError::Unknown(format!("it has more than {TEXT} bytes")));
+        }
+        let mut unknown = None;
+        let mut translated = Vec::new();
+        let mut priorities = Vec::new();
+        let mut bytes_left = PATTERNS;
+        for (priority, patterns) in read(text)? {
+            for pattern in patterns {
+                let rust = match pattern::translate(&pattern, bytes_left) {
+                    Ok(rust) => rust,
+                    Err(Refusal::Invalid(why)) => {
+                        let message = format!("priority {priority}, pattern {pattern:?}: {why}");
+                        return Err(PrioritiesError::Invalid(message));
+                    }
+                    Err(Refusal::Unknown(why)) => {
+                        // A later pattern may be one that the autoscaler refuses, and the whole text with it.
+                        let message = format!("priority {priority}, pattern {pattern:?}: {why}");
+                        unknown.get_or_insert(PrioritiesError::Unknown(message));
+                        continue;
+                    }
+                };
+                bytes_left -= rust.len();
+                if priority >= LEAST {
+                    translated.push(rust);
+                    priorities.push(priority);
+                }
+            }
+        }
+        if let Some(unknown) = unknown {
+            return Err(unknown);
+        }
+        let patterns = RegexSetBuilder::new(translated).size_limit(AUTOMATON).build();
+        let patterns = patterns.map_err(|_too_large| {
+            PrioritiesError::Unknown("its patterns are too large together to be tried here".to_owned())
+        })?;
+        Ok(Self { patterns, priorities })
+    }
+
+    /// Returns the highest priority of a pattern that matches anywhere in the group's name. Priorities below -1 count as
+    /// none, as the expander never takes them.
+    pub fn of(&self, group: &str) -> Option<i64> {
+        let matching = self.patterns.matches(group);
+        matching.into_iter().map(|number| self.priorities[number]).max()
+    }
+
+    /// Returns those of the groups to which a Pod could come that the expander leaves: the ones of the highest priority, in
+    /// the given order, or all where none has a priority.
+    pub fn best<'a>(&self, groups: &[&'a str]) -> Vec<&'a str> {
+        let priorities: Vec<Option<i64>> = groups.iter().map(|group| self.of(group)).collect();
+        let highest = priorities.iter().max().copied().flatten();
+        let mut best = Vec::new();
+        for (group, priority) in groups.iter().zip(priorities) {
+            if priority == highest {
+                best.push(*group);
+            }
+        }
+        best
+    }
+}
+
+/// Reads the patterns by their priorities, as `sigs.k8s.io/yaml` decodes them into `map[int][]string`.
+fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
+    let invalid = |line: usize, why: &str| PrioritiesError::Invalid(format!("line {line}: {why}"));
+    let document = match yaml::read_first(source, Dialect::Kubernetes) {
+        Ok(document) => document,
+        Err(fault) if fault.is_own() => return Err(PrioritiesError::Unknown(fault.to_string())),
+        Err(fault) => return Err(PrioritiesError::Invalid(fault.to_string())),
+    };
+    if let Err(fault) = yaml::read(source, Dialect::Kubernetes) {
+        // Go may meet the fault when it looks for the end of the first document, or may not.
+        return Err(PrioritiesError::Unknown(fault.to_string()));
+    }
+    let Some(document) = document else { return Ok(BTreeMap::new()) };
+    let members = match document.data {
+        Data::Null => return Ok(BTreeMap::new()),
+        Data::Map(members) => members,
+        _ => return Err(invalid(document.line, "lists by their priority are expected")),
+    };
+    // Go decodes the keys in the order of their texts, and of `+1`, `01` and `1` the last one counts.
+    let mut by_text = BTreeMap::<String, (KeyKind, Node)>::new();
+    for (Key { line, text, kind }, list) in members {
+        if let Some((earlier, _)) = by_text.get(&text)
+            && (*earlier != kind || kind == KeyKind::Float)
+        {
+            let message = format!("line {line}: {text} is there twice, as a number and as a text");
+            return Err(PrioritiesError::Unknown(message));
+        }
+        by_text.insert(text, (kind, list));
+    }
+    let mut lists = BTreeMap::new();
+    let mut count = 0;
+    for (text, (_, list)) in by_text {
+        let Ok(priority) = text.parse() else {
+            return Err(invalid(list.line, "a key that is no whole number"));
+        };
+        let items = match list.data {
+            Data::Null => Vec::new(),
+            Data::List(items) => items,
+            _ => return Err(invalid(list.line, "a list of patterns is expected")),
+        };
+        let mut patterns = Vec::new();
+        for item in items {
+            let line = item.line;
+            let Some(pattern) = item.into_text() else {
+                return Err(invalid(line, "a pattern is expected, not a list or a mapping"));
+            };
+            patterns.push(pattern);
+        }
+        count += patterns.len();
+        if count > MANY && source.contains('&') {
+            return Err(PrioritiesError::Unknown("it has too many aliases, perhaps".to_owned()));
+        }
+        lists.insert(priority, patterns);
+    }
+    Ok(lists)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use serde::Deserialize;
+
+use super::*;
+
+/// A text of the ConfigMap with what sigs.k8s.io/yaml, Go's `regexp` and the expander make of it.
+#[derive(Deserialize)]
+struct Case {
+    text: String,
+    groups: Vec<String>,
+    #[serde(default)]
+    is_refused: bool,
+    /// The priority of each group, `null` for those without.
+    #[serde(default)]
+    priorities: Vec<Option<i64>>,
+    #[serde(default)]
+    best: Vec<String>,
+}
+
+type Answer = Result<(Vec<Option<i64>>, Vec<String>), ()>;
+
+/// Returns whether a text has what may be unknown.
+fn may_be_unknown(text: &str) -> bool {
+    const MARKS: [&str; 7] = [r"\p", r"\P", "(?i", "!", "&", "\\'", ":"];
+    MARKS.iter().any(|mark| text.contains(mark))
+}
+
+#[test]
+fn groups_are_chosen_as_upstream_chooses_them() {
+    let mut answers: Vec<(String, Answer, Answer)> = Vec::new();
+    let mut unknown = 0;
+    let mut refused = 0;
+    for case in upstream::cases::<Case>("priorities") {
+        let expected: Answer = if case.is_refused { Err(()) } else { Ok((case.priorities, case.best)) };
+        let groups: Vec<&str> = case.groups.iter().map(String::as_str).collect();
+        let answer = match Priorities::parse(&case.text) {
+            Err(PrioritiesError::Unknown(why)) => {
+                assert!(may_be_unknown(&case.text), "{:?}: {why}", case.text);
+                unknown += 1;
+                continue;
+            }
+            Err(PrioritiesError::Invalid(_)) => {
+                refused += 1;
+                Err(())
+            }
+            Ok(priorities) => {
+                let of_groups = groups.iter().map(|group| priorities.of(group)).collect();
+                let best = priorities.best(&groups).into_iter().map(str::to_owned).collect();
+                Ok((of_groups, best))
+            }
+        };
+        answers.push((format!("{:?} {groups:?}", case.text), answer, expected));
+    }
+    assert!(refused > 50 && answers.len() - refused > 100, "{refused} of {} refused", answers.len());
+    assert!(unknown * 8 < answers.len(), "{unknown} unknown beside {}", answers.len());
+    upstream::assert_agreement(answers);
+}
+
+#[test]
+fn as_many_groups_as_a_cluster_has_are_read() {
+    let mut text = "100:\n".to_owned();
+    for number in 0..400 {
+        text += &format!("- (?i)^eks-.*-multi-arch-{number}-[0-9a-f]{{8}}$\n");
+    }
+    text += "10:\n- .*\n";
+    let priorities = Priorities::parse(&text).unwrap();
+    let named = "eks-prod-multi-arch-399-0a1b2c3d";
+    assert_eq!(priorities.best(&["eks-plain", named, "eks-other"]), [named]);
+    assert_eq!(priorities.of("eks-prod-multi-arch-400-0a1b2c3d"), Some(10));
+}
+
+#[test]
+fn a_text_takes_no_more_than_its_bounds() {
+    let lists = |pattern: &str, times: usize| format!("1:\n{}", format!("- {pattern}\n").repeat(times));
+    let aliases = format!("0: &a [{}]\n", "x,".repeat(100));
+    let aliases = (1..100).fold(aliases, |text, priority| text + &format!("{priority}: *a\n"));
+    let nested = format!("1: ['{}a{}']", "(".repeat(100), ")".repeat(100));
+    let too_long = "#".repeat(TEXT + 1);
+    for text in [lists(".{1000}", 50_000), lists(&r"\W".repeat(1000), 300), nested, aliases, too_long] {
+        let read = Priorities::parse(&text);
+        assert!(matches!(read, Err(PrioritiesError::Unknown(_))), "{text:.60}: {read:?}");
+    }
+}
+
+#[test]
+fn what_the_autoscaler_refuses_counts_before_what_is_unknown() {
+    let unknown = "1:\n- \\pL\n";
+    assert!(matches!(Priorities::parse(unknown), Err(PrioritiesError::Unknown(_))));
+    let refused = format!("{unknown}- '*'\n");
+    assert_eq!(
+        Priorities::parse(&refused).unwrap_err().to_string(),
+        "priority 1, pattern \"*\": a repetition of nothing"
+    );
+}
+
+#[test]
+fn patterns_of_the_least_priorities_are_read_but_count_as_none() {
+    let priorities = Priorities::parse("-2: [multi]\n-1: [plain]\n").unwrap();
+    assert_eq!(priorities.of("multi"), None);
+    assert_eq!(priorities.of("plain"), Some(-1));
+    assert_eq!(priorities.best(&["multi", "plain"]), ["plain"]);
+    assert_eq!(priorities.best(&["multi", "other"]), ["multi", "other"]);
+    assert!(Priorities::parse("-2: ['*']\n").is_err());
+}
