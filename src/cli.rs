@@ -3,6 +3,7 @@
 //! Status 0 is success, 1 a failure, 2 wrong usage; a subcommand may have more.
 
 mod advice;
+mod autoscaler;
 pub mod check;
 mod config;
 mod configured;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use super::autoscaler::Seen;
 use super::configured::Configured;
 use super::inventory::Shown;
 use super::output::{self, Colour, Row, print, wrapped};
@@ -13,6 +14,7 @@ use super::{Failure, Shared};
 use crate::config::Discover;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Pool;
+use tolerarch_kubernetes::autoscaler::{Autoscaler, Choice, Expanders, NodeGroup, Outlook};
 use tolerarch_kubernetes::cluster::NodePool;
 use tolerarch_kubernetes::discovery::{Discovery, Inventory, KnownPool, Source, Verdict};
 
@@ -36,17 +38,19 @@ enum Output {
 
 impl Command {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
-        let (configured, shown) = run(shared, async |progress| {
+        let (configured, shown, autoscaler) = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let Configured { config, notes, .. } = self.access.configured(shared, &client).await?;
             let mut shown = Shown::read(&client, Discover { node_pools: true, nodes: true }).await?;
+            let seen = Seen::read(&client, shown.nodes.as_deref().unwrap_or_default()).await;
+            shown.notes.extend(seen.notes);
             shown.notes.extend(client.take_left_out());
             // The first note names the source of the configuration; the others are on parts that have no effect here.
             shown.notes.extend(notes.into_iter().take(usize::from(shared.config.is_none())));
-            Ok((config.policy.pools, shown))
+            Ok((config.policy.pools, shown, seen.autoscaler))
         })?;
-        print(&shown.written(&configured, self.output, output::columns())?)?;
+        print(&shown.written(&configured, autoscaler.as_ref(), self.output, output::columns())?)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -55,31 +59,62 @@ impl Shown {
     fn written(
         &self,
         configured: &[Pool],
+        autoscaler: Option<&Autoscaler>,
         output: Output,
         width: Option<usize>,
     ) -> serde_json::Result<String> {
         let discovery = Discovery::of(configured, &self.inventory);
         Ok(match output {
-            Output::Table => self.table(&discovery, width),
-            Output::Json => output::json(&document(&discovery, self))?,
+            Output::Table => self.table(&discovery, autoscaler, width),
+            Output::Json => output::json(&document(&discovery, autoscaler, self))?,
             Output::Yaml => yaml(&discovery)?,
         })
     }
 
     /// Renders the pools as a table, then verdicts, warnings and notes, then the NodePools that no pool opens.
-    fn table(&self, discovery: &Discovery<'_>, width: Option<usize>) -> String {
+    fn table(
+        &self,
+        discovery: &Discovery<'_>,
+        autoscaler: Option<&Autoscaler>,
+        width: Option<usize>,
+    ) -> String {
         let Self { inventory, notes, .. } = self;
-        let rows = discovery.pools.iter().map(|known| self.row(known));
-        let mut text = output::table(&["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"], rows, "", width);
+        let rows = discovery.pools.iter().map(|known| {
+            let mut row = self.row(known);
+            if let Some(autoscaler) = autoscaler {
+                let outlook = self.outlook(autoscaler, known);
+                let groups: Vec<String> =
+                    outlook.own.iter().map(|group| group_cell(autoscaler, group)).collect();
+                row.cells.push(groups.join(", "));
+            }
+            row
+        });
+        let mut head = vec!["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"];
+        if autoscaler.is_some() {
+            head.push("NODE GROUPS");
+        }
+        let mut text = output::table(&head, rows, "", width);
         let mut line = |colour: Colour, line: &str| {
             text += &colour.paint(&wrapped(line, "  ", width));
         };
-        // Without any NodePool there is no verdict on the source of new nodes.
-        let told = discovery.pools.iter().filter(|_| !inventory.node_pools.is_empty());
-        for KnownPool { pool, verdict, .. } in told {
-            let is_fine = matches!(verdict, Verdict::Own(_) | Verdict::NoNodePool);
-            let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
-            line(colour, &format!("{}: {verdict}", pool.name));
+        for known in &discovery.pools {
+            let KnownPool { pool, verdict, .. } = known;
+            // Without any NodePool there is no verdict on Karpenter.
+            if !inventory.node_pools.is_empty() {
+                let is_fine = matches!(verdict, Verdict::Own(_) | Verdict::NoNodePool);
+                let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
+                line(colour, &format!("{}: {verdict}", pool.name));
+            }
+            if let Some(autoscaler) = autoscaler {
+                let outlook = self.outlook(autoscaler, known);
+                let choice = &outlook.choice;
+                let is_fine = choice.is_right() || *choice == Choice::NoGroup;
+                let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
+                line(colour, &format!("{}: {choice}", pool.name));
+                for warning in outlook.warnings() {
+                    line(Colour::Yellow, &format!("{}: {warning}", pool.name));
+                }
+            }
         }
         for warning in discovery.mismatches().chain(discovery.warnings.clone()).chain(notes.iter().cloned()) {
             line(Colour::Yellow, &warning);
@@ -90,6 +125,11 @@ impl Shown {
             text += &output::table(&["NODEPOOL", "PLATFORMS", "TAINTS"], closed, "", width);
         }
         text
+    }
+
+    fn outlook<'a>(&self, autoscaler: &'a Autoscaler, known: &KnownPool<'_>) -> Outlook<'a> {
+        let nodes = self.nodes.as_deref().unwrap_or_default();
+        autoscaler.outlook(nodes, &known.pool.tolerations)
     }
 
     fn row(&self, known: &KnownPool<'_>) -> Row {
@@ -103,6 +143,14 @@ impl Shown {
             or_unknown(self.nodes.is_some(), known.nodes.to_string()),
         ];
         Row { colour: Colour::Plain, cells }
+    }
+}
+
+/// Renders a node group with its priority, if it has one that counts.
+fn group_cell(autoscaler: &Autoscaler, group: &NodeGroup) -> String {
+    match autoscaler.priority(group) {
+        Some(priority) => format!("{} ({priority})", group.name),
+        None => group.name.clone(),
     }
 }
 
@@ -124,11 +172,11 @@ fn closed_row(pool: &NodePool, inventory: &Inventory) -> Row {
     Row { colour: Colour::Faint, cells: vec![pool.name().to_owned(), platforms, taints.join(", ")] }
 }
 
-fn document(discovery: &Discovery<'_>, shown: &Shown) -> Value {
+fn document(discovery: &Discovery<'_>, autoscaler: Option<&Autoscaler>, shown: &Shown) -> Value {
     let pools = discovery.pools.iter().map(|known| {
         let node_pools =
             known.node_pools.iter().map(|pool| json!({"name": pool.name(), "weight": pool.weight}));
-        json!({
+        let mut pool = json!({
             "name": known.pool.name,
             "source": source(known.source),
             "platforms": known.pool.platforms,
@@ -136,14 +184,49 @@ fn document(discovery: &Discovery<'_>, shown: &Shown) -> Value {
             "nodes": shown.nodes.as_ref().map(|_| known.nodes),
             "mismatch": known.mismatch(),
             "verdict": shown.knows_node_pools.then(|| known.verdict.to_string()),
-        })
+        });
+        if let Some(autoscaler) = autoscaler {
+            pool["clusterAutoscaler"] = groups_document(autoscaler, &shown.outlook(autoscaler, known));
+        }
+        pool
     });
-    json!({
+    let mut document = json!({
         "pools": pools.collect::<Vec<Value>>(),
         "closed": discovery.closed.iter().map(|pool| pool.name()).collect::<Vec<&str>>(),
         "warnings": discovery.warnings,
         "notes": shown.notes,
-    })
+    });
+    if let Some(autoscaler) = autoscaler {
+        document["clusterAutoscaler"] = autoscaler_document(autoscaler);
+    }
+    document
+}
+
+fn autoscaler_document(autoscaler: &Autoscaler) -> Value {
+    let expanders = match &autoscaler.expanders {
+        Expanders::Named(names) => Some(names),
+        Expanders::Gke | Expanders::Unseen => None,
+    };
+    let group = |group: &NodeGroup| json!({"name": group.name, "priority": autoscaler.priority(group), "nodes": group.nodes(), "most": group.most()});
+    let groups = autoscaler.groups.as_ref().map(|groups| groups.iter().map(group).collect::<Vec<Value>>());
+    json!({"namespace": autoscaler.namespace, "expanders": expanders, "nodeGroups": groups})
+}
+
+/// Describes what the cluster-autoscaler is to a pool.
+fn groups_document(autoscaler: &Autoscaler, outlook: &Outlook<'_>) -> Value {
+    let groups: Vec<Value> = outlook
+        .own
+        .iter()
+        .map(|group| json!({"name": group.name, "priority": autoscaler.priority(group), "obstacle": group.obstacle()}))
+        .collect();
+    let is_first = if outlook.choice.is_right() {
+        Some(true)
+    } else if outlook.choice.is_wrong() {
+        Some(false)
+    } else {
+        None
+    };
+    json!({"nodeGroups": groups, "isFirst": is_first, "verdict": outlook.choice.to_string()})
 }
 
 /// Renders the pools as configuration. Strings are written as JSON, which is YAML as well.

@@ -1,5 +1,21 @@
-//! The cluster-autoscaler, by what it reads and writes in a cluster. Pure.
+//! The cluster-autoscaler: its node groups, and how it chooses among them. Pure.
+//!
+//! A toleration lets Pods into a group and does not send them there. The cluster-autoscaler simulates which groups Pods
+//! fit, by what they require; among these its expander chooses, and no expander but `priority` knows which groups are
+//! meant first (<https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-are-expanders>).
 
+mod choice;
+mod flags;
+mod known;
+mod membership;
+mod outlook;
 mod priorities;
+mod sides;
+mod status;
 
+pub use choice::Choice;
+pub use flags::{Flags, IgnoredTaints};
+pub use known::{Autoscaler, Expanders, KnownPriorities};
+pub use outlook::Outlook;
 pub use priorities::{Priorities, PrioritiesError};
+pub use status::{NodeGroup, Status};

@@ -3,7 +3,7 @@
 mod inventory;
 mod next_node;
 mod platforms;
-mod taints;
+pub(crate) mod taints;
 
 use std::collections::BTreeMap;
 

@@ -130,6 +130,7 @@ impl Findings {
         json!({"healthy": verdict == Verdict::Healthy, "status": verdict, "checks": self.0})
     }
 
+    /// Renders a line for each finding: faults first, so that the first line names what to mend first.
     pub(super) fn table(&self) -> String {
         let line = |finding: &Finding| {
             let mark = match finding.status {
@@ -143,7 +144,9 @@ impl Findings {
             }
             text
         };
-        self.0.iter().map(line).collect()
+        let is_fault = |finding: &&Finding| finding.status == Status::Failed;
+        let (faults, others): (Vec<&Finding>, Vec<&Finding>) = self.0.iter().partition(is_fault);
+        faults.into_iter().chain(others).map(line).collect()
     }
 }
 

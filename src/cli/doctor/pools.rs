@@ -1,10 +1,13 @@
-//! Checks of the pools against nodes and NodePools: what a pool opens, what runs there, what Karpenter takes.
+//! Checks of the pools against nodes and NodePools: what a pool opens, what runs there, what Karpenter and the
+//! cluster-autoscaler take.
 
 use super::findings::{Exam, Findings, Status, some_of};
+use crate::cli::autoscaler::Seen;
 use crate::cli::inventory::Shown;
 use crate::cli::output::count;
 use crate::config::{Config, Discover};
 use tolerarch_core::policy::Pool;
+use tolerarch_kubernetes::autoscaler::{Autoscaler, Choice, Outlook, Priorities};
 use tolerarch_kubernetes::discovery::{Discovery, KnownPool, Source, Verdict, lacking};
 
 /// Checks the pools of this configuration, and discovered ones if discovery is on.
@@ -14,15 +17,58 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
     let Some(shown) = findings.read("pools", "the nodes and NodePools", shown) else { return };
     let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
     let finds = config.discover.node_pools;
-    for note in shown.notes.iter().chain(discovery.warnings.iter().filter(|_| finds)) {
+    let nodes = shown.nodes.as_deref().unwrap_or_default();
+    let seen = Seen::read(exam.client, nodes).await;
+    for note in shown.notes.iter().chain(&seen.notes).chain(discovery.warnings.iter().filter(|_| finds)) {
         findings.unknown("pools", note);
     }
     for known in discovery.pools.iter().filter(|known| finds || known.source == Source::Configured) {
-        check_pool(known, &shown, config.discover, findings);
+        let Some(autoscaler) = &seen.autoscaler else {
+            check_pool(known, &shown, config.discover, None, findings);
+            continue;
+        };
+        let outlook = autoscaler.outlook(nodes, &known.pool.tolerations);
+        check_pool(known, &shown, config.discover, Some(&outlook), findings);
+        // A pool of NodePools needs no node group.
+        if outlook.choice != Choice::NoGroup || known.node_pools.is_empty() {
+            check_autoscaler(&known.pool.name, autoscaler, &outlook, findings);
+        }
     }
 }
 
-fn check_pool(known: &KnownPool<'_>, shown: &Shown, discover: Discover, findings: &mut Findings) {
+/// Checks whether the cluster-autoscaler takes the node groups of a pool first.
+fn check_autoscaler(name: &str, autoscaler: &Autoscaler, outlook: &Outlook<'_>, findings: &mut Findings) {
+    let choice = &outlook.choice;
+    let message = format!("pool {name}: {choice}");
+    if choice.is_right() {
+        findings.ok("pools", message);
+    } else if choice.is_wrong() {
+        let map = format!("the ConfigMap {}/{}", autoscaler.namespace, Priorities::CONFIG_MAP);
+        let fix = match choice {
+            Choice::Chance { .. } | Choice::NoPriorities { .. } => format!(
+                "run it with --expander=priority,least-waste, and give the node groups of {name} the highest priority in {map}: docs/autoscalers.md"
+            ),
+            Choice::Ignored { .. } => {
+                "take it out of --startup-taint, --status-taint and --ignore-taint, or give the pool a taint with another key: docs/autoscalers.md".to_owned()
+            }
+            _ => format!("give the node groups of {name} the highest priority in {map}: docs/autoscalers.md"),
+        };
+        findings.failed("pools", message, fix);
+    } else {
+        findings.unknown("pools", message);
+    }
+    for warning in outlook.warnings() {
+        findings.unknown("pools", format!("pool {name}: {warning}"));
+    }
+}
+
+fn check_pool(
+    known: &KnownPool<'_>,
+    shown: &Shown,
+    discover: Discover,
+    outlook: Option<&Outlook<'_>>,
+    findings: &mut Findings,
+) {
     let KnownPool { pool, node_pools, nodes, verdict, .. } = known;
     let Pool { name, share, .. } = pool;
     if *share < Pool::ALL {
@@ -30,7 +76,7 @@ fn check_pool(known: &KnownPool<'_>, shown: &Shown, discover: Discover, findings
         findings.unknown("pools", message);
     }
     if *nodes == 0 && node_pools.is_empty() {
-        return check_empty(pool, shown, findings);
+        return check_empty(pool, shown, outlook, findings);
     }
     let before = findings.0.len();
     let more = known.mismatch();
@@ -68,7 +114,7 @@ fn check_pool(known: &KnownPool<'_>, shown: &Shown, discover: Discover, findings
 }
 
 /// Reports a pool that opens no node and no NodePool, as far as these can be read.
-fn check_empty(pool: &Pool, shown: &Shown, findings: &mut Findings) {
+fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findings: &mut Findings) {
     let name = &pool.name;
     if !shown.notes.is_empty() {
         return findings.unknown("pools", format!("no node that can be read has a taint of pool {name}"));
@@ -83,6 +129,12 @@ fn check_empty(pool: &Pool, shown: &Shown, findings: &mut Findings) {
             format!("{node} also has the taint {key}, which it does not tolerate"),
             format!("add a toleration for {key} to pool {name}, or remove the taint"),
         ),
+        None if outlook.is_some_and(|outlook| outlook.is_partly_unseen) => {
+            let message = format!(
+                "no node has a taint of pool {name} now; the taints of a node group that is scaled to zero cannot be seen"
+            );
+            return findings.unknown("pools", message);
+        }
         None => {
             let key = pool.tolerations.first().map_or("", |toleration| toleration.key.as_str());
             let fix = format!(
@@ -113,7 +165,7 @@ mod tests {
         let shown = Shown { inventory, knows_node_pools: true, nodes: Some(vec![node]), notes: Vec::new() };
         let (config, mut findings) = (Config::default(), Findings::default());
         let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
-        check_pool(&discovery.pools[0], &shown, config.discover, &mut findings);
+        check_pool(&discovery.pools[0], &shown, config.discover, None, &mut findings);
         assert_eq!(findings.0[0].message, "pool multi-arch opens 1 node");
     }
 
@@ -128,7 +180,7 @@ mod tests {
         };
         let mut findings = Findings::default();
         let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
-        check_pool(&discovery.pools[0], &shown, config.discover, &mut findings);
+        check_pool(&discovery.pools[0], &shown, config.discover, None, &mut findings);
         assert!(findings.0[0].message.contains("is open to 10 % of the workloads"), "{:?}", findings.0);
     }
 
@@ -145,7 +197,7 @@ mod tests {
                 Shown { inventory, knows_node_pools: true, nodes: Some(Vec::new()), notes: Vec::new() };
             let (config, mut findings) = (Config::default(), Findings::default());
             let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
-            check_pool(&discovery.pools[0], &shown, config.discover, &mut findings);
+            check_pool(&discovery.pools[0], &shown, config.discover, None, &mut findings);
             findings.0.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
         };
         let stuck =

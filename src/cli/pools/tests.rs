@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cli::output::tests::plain;
 use crate::config::Config;
+use tolerarch_kubernetes::autoscaler::{IgnoredTaints, KnownPriorities, Priorities, Status};
 use tolerarch_kubernetes::cluster::testing::{FakeApi, Reply};
 use tolerarch_kubernetes::cluster::{Node, NodePool, RequestError};
 
@@ -67,7 +68,7 @@ async fn shop() -> Shown {
 
 #[tokio::test]
 async fn a_table_fits_80_columns() {
-    let text = plain(&shop().await.written(&configured(), Output::Table, WIDTH).unwrap());
+    let text = plain(&shop().await.written(&configured(), None, Output::Table, WIDTH).unwrap());
     assert_eq!(
         text,
         "\
@@ -93,7 +94,7 @@ bad       amd64, arm64  gpu
 
 #[tokio::test]
 async fn json_has_what_scripts_rely_on() {
-    let text = shop().await.written(&configured(), Output::Json, WIDTH).unwrap();
+    let text = shop().await.written(&configured(), None, Output::Json, WIDTH).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
     let verdict = "new nodes come from `spot` (untainted, weight 0, later name) before `multi-arch`; give it a weight of 1 or more";
     assert_eq!(
@@ -110,7 +111,7 @@ async fn json_has_what_scripts_rely_on() {
 
 #[tokio::test]
 async fn yaml_is_configuration() {
-    let text = shop().await.written(&configured(), Output::Yaml, WIDTH).unwrap();
+    let text = shop().await.written(&configured(), None, Output::Yaml, WIDTH).unwrap();
     let pools = Config::parse(&text).unwrap_or_else(|faults| panic!("{faults:?}\n{text}")).policy.pools;
     let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
     assert_eq!(names, ["multi-arch", "found"]);
@@ -130,20 +131,76 @@ async fn what_cannot_be_read_is_left_out() {
     assert_eq!(without.notes, [""; 0], "there is no Karpenter");
     let forbidden = cluster(Reply::refused(403, "forbidden to you"), nodes()).await;
     assert_eq!(forbidden.notes.len(), 1);
-    let text = plain(&forbidden.written(&configured(), Output::Table, WIDTH).unwrap());
+    let text = plain(&forbidden.written(&configured(), None, Output::Table, WIDTH).unwrap());
     assert!(text.contains("NodePools cannot be read") && !text.contains("it opens no NodePool"), "{text}");
     assert!(text.lines().nth(1).unwrap().ends_with("  ?          1"), "{text}");
-    let text = forbidden.written(&configured(), Output::Json, WIDTH).unwrap();
+    let text = forbidden.written(&configured(), None, Output::Json, WIDTH).unwrap();
     let pool = &serde_json::from_str::<Value>(&text).unwrap()["pools"][0];
     assert_eq!((&pool["nodePools"], &pool["verdict"]), (&Value::Null, &Value::Null));
     let forbidden = cluster(nodes(), Reply::refused(403, "forbidden to you")).await;
-    let text = plain(&forbidden.written(&configured(), Output::Table, WIDTH).unwrap());
+    let text = plain(&forbidden.written(&configured(), None, Output::Table, WIDTH).unwrap());
     assert!(text.lines().nth(1).unwrap().ends_with("  ?"), "{text}");
-    let text = forbidden.written(&configured(), Output::Json, WIDTH).unwrap();
+    let text = forbidden.written(&configured(), None, Output::Json, WIDTH).unwrap();
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["pools"][0]["nodes"], Value::Null);
     let odd = json!([{"metadata": {"name": "odd", "labels": 7}}, node("arm64", "multi")]);
     let (partly, left_out) = read(Reply::of(200, json!([])), Reply::of(200, odd)).await.unwrap();
     assert_eq!(left_out, ["1 of the nodes cannot be read, and are left out: odd"]);
     assert!(partly.noted(&configured()).0.is_complete, "as for the webhook");
     assert!(read(nodes(), Reply::refused(500, "broken")).await.is_err());
+}
+
+/// A cluster-autoscaler with the group `multi`, which has the pool's nodes and no room for more, and the group `plain`.
+fn autoscaler(expanders: &[&str], priorities: &str) -> Autoscaler {
+    let group = |name: &str, nodes: u8, most: u8| json!({"name": name, "health": {"maxSize": most, "nodeCounts": {"registered": {"total": nodes}}}});
+    let status = json!({"nodeGroups": [group("multi", 2, 2), group("plain", 0, 9)]});
+    Autoscaler {
+        namespace: "kube-system".to_owned(),
+        expanders: Expanders::Named(expanders.iter().map(|name| (*name).to_owned()).collect()),
+        priorities: KnownPriorities::Read(Priorities::parse(priorities).unwrap()),
+        groups: Some(Status::parse(&status.to_string()).unwrap().groups),
+        ignored_taints: IgnoredTaints::default(),
+        balances: false,
+    }
+}
+
+#[tokio::test]
+async fn node_groups_are_shown_with_what_the_cluster_autoscaler_makes_of_them() {
+    let mut nodes = json!([node("arm64", "multi"), node("amd64", "multi")]);
+    for (at, name) in ["multi-x7k2p", "multi-b8c9d"].into_iter().enumerate() {
+        nodes[at]["metadata"]["name"] = name.into();
+    }
+    let shown = cluster(Reply::refused(404, "no such kind"), Reply::of(200, nodes)).await;
+    let first = autoscaler(&["priority"], "{100: [multi], 10: ['.*']}");
+    let text = plain(&shown.written(&configured(), Some(&first), Output::Table, None).unwrap());
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "POOL        SOURCE      PLATFORMS     NODEPOOLS  NODES  NODE GROUPS");
+    assert_eq!(lines[1], "multi-arch  configured  amd64, arm64             2      multi (100)");
+    assert_eq!(lines[2], "multi-arch: the cluster-autoscaler takes `multi` first (priority 100)");
+    assert_eq!(lines[3], "multi-arch: the node group `multi` has reached its maximum of 2");
+
+    let text = shown.written(&configured(), Some(&first), Output::Json, None).unwrap();
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        json["clusterAutoscaler"],
+        json!({
+            "namespace": "kube-system", "expanders": ["priority"],
+            "nodeGroups": [
+                {"name": "multi", "priority": 100, "nodes": 2, "most": 2},
+                {"name": "plain", "priority": 10, "nodes": 0, "most": 9},
+            ],
+        })
+    );
+    assert_eq!(
+        json["pools"][0]["clusterAutoscaler"],
+        json!({
+            "isFirst": true, "verdict": "the cluster-autoscaler takes `multi` first (priority 100)",
+            "nodeGroups": [{"name": "multi", "priority": 100, "obstacle": "has reached its maximum of 2"}],
+        })
+    );
+
+    let chance = autoscaler(&["random"], "{100: [multi]}");
+    let text = shown.written(&configured(), Some(&chance), Output::Json, None).unwrap();
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let own = &json["pools"][0]["clusterAutoscaler"];
+    assert_eq!((&own["isFirst"], &own["nodeGroups"][0]["priority"]), (&json!(false), &Value::Null));
 }

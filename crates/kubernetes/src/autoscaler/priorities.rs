@@ -96,20 +96,6 @@ impl Priorities {
         let matching = self.patterns.matches(group);
         matching.into_iter().map(|number| self.priorities[number]).max()
     }
-
-    /// Returns those of the groups to which a Pod could come that the expander leaves: the ones of the highest priority, in
-    /// the given order, or all where none has a priority.
-    pub fn best<'a>(&self, groups: &[&'a str]) -> Vec<&'a str> {
-        let priorities: Vec<Option<i64>> = groups.iter().map(|group| self.of(group)).collect();
-        let highest = priorities.iter().max().copied().flatten();
-        let mut best = Vec::new();
-        for (group, priority) in groups.iter().zip(priorities) {
-            if priority == highest {
-                best.push(*group);
-            }
-        }
-        best
-    }
 }
 
 /// Reads the patterns by their priorities, as `sigs.k8s.io/yaml` decodes them into `map[int][]string`.

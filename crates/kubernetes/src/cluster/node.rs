@@ -25,6 +25,10 @@ pub struct Node {
     pub architecture: String,
     /// Operating system, likewise.
     pub os: String,
+    /// Identity of the machine at its provider (`spec.providerID`); empty before the provider has set it.
+    pub provider_id: String,
+    /// Machine of Cluster API or OpenShift that the node is, as its annotation has it; empty elsewhere.
+    pub machine: String,
 }
 
 impl Node {
@@ -38,7 +42,12 @@ impl TryFrom<Value> for Node {
 
     fn try_from(mut node: Value) -> Result<Self, serde_json::Error> {
         let own_taints = take(&mut node, "/metadata/annotations/tolerarch.io~1node-taints")?;
+        let mut machine: String = take(&mut node, "/metadata/annotations/cluster.x-k8s.io~1machine")?;
+        if machine.is_empty() {
+            machine = take(&mut node, "/metadata/annotations/machine.openshift.io~1machine")?;
+        }
         let metadata: Metadata = take(&mut node, "/metadata")?;
+        let provider_id = take(&mut node, "/spec/providerID")?;
         let raw_taints: Vec<Value> = take(&mut node, "/spec/taints")?;
         let mut labelled = |key: &str, reported: &str| match metadata.labels.get(key) {
             Some(value) => Ok(value.clone()),
@@ -47,7 +56,7 @@ impl TryFrom<Value> for Node {
         let architecture = labelled(ARCH_KEY, "/status/nodeInfo/architecture")?;
         let os = labelled("kubernetes.io/os", "/status/nodeInfo/operatingSystem")?;
         let taints = raw_taints.iter().map(Taint::deserialize).collect::<Result<_, _>>()?;
-        Ok(Self { metadata, taints, raw_taints, own_taints, architecture, os })
+        Ok(Self { metadata, taints, raw_taints, own_taints, architecture, os, provider_id, machine })
     }
 }
 

@@ -12,16 +12,16 @@ pub fn is_reserved_taint(key: &str) -> bool {
 }
 
 /// Returns whether a taint comes and goes with the state of a node.
-pub(super) fn is_passing(taint: &Taint) -> bool {
+pub(crate) fn is_passing(taint: &Taint) -> bool {
     is_reserved_taint(&taint.key) || taint.key.starts_with("readiness.k8s.io/")
 }
 
 /// Returns whether a taint only makes the scheduler prefer other nodes.
-pub(super) fn is_wish(taint: &Taint) -> bool {
+pub(crate) fn is_wish(taint: &Taint) -> bool {
     taint.effect == "PreferNoSchedule"
 }
 
-pub(super) fn is_tolerated(taint: &Taint, tolerations: &[Toleration<'_>]) -> bool {
+pub(crate) fn is_tolerated(taint: &Taint, tolerations: &[Toleration<'_>]) -> bool {
     let Taint { key, value, effect } = taint;
     tolerations.iter().any(|toleration| toleration.tolerates(key, value, effect))
 }

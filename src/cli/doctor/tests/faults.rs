@@ -9,7 +9,7 @@ use super::world::{
     Call, DEPLOYMENTS, EVERY_POD, ISSUERS, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, READYZ, SERVICE,
     SLICES, WEBHOOKS, World, node, node_pool, our_taint, stored,
 };
-use super::{Status, failed};
+use super::{Finding, Status, failed};
 
 type Break = fn(&mut World);
 /// A failed check, with parts of its message and of its fix.
@@ -33,6 +33,62 @@ fn deployment(component: &str) -> Value {
         },
         "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": component, "image": image}]}}},
     })
+}
+
+/// Adds a cluster-autoscaler with this command and these priorities, and a group for each node, `plain` and `arm`, and
+/// takes Karpenter away.
+fn with_cluster_autoscaler(world: &mut World, words: &[&str], priorities: Option<&str>) {
+    world.objects.remove(NODE_POOLS);
+    *world.at(NODES) = json!([node("plain-1", "amd64", &json!([])), node("arm-1", "arm64", &our_taint()),]);
+    let groups = ["plain", "arm"].map(|name| json!({"name": name, "health": {"maxSize": 9}}));
+    let status = json!({"autoscalerStatus": "Running", "nodeGroups": groups}).to_string();
+    let status = json!({
+        "metadata": {"name": "cluster-autoscaler-status", "namespace": "kube-system"},
+        "data": {"status": status},
+    });
+    let container = json!({"name": "a", "image": "example.com/a:1", "command": words});
+    let deployment = json!({"spec": {"selector": {}, "template": {"spec": {"containers": [container]}}}});
+    let mut insert = |path: &str, object: Value| world.objects.insert(path.to_owned(), object);
+    insert("/api/v1/configmaps", json!([status]));
+    insert("/apis/apps/v1/namespaces/kube-system/deployments", json!([deployment]));
+    if let Some(text) = priorities {
+        let path = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-priority-expander";
+        insert(path, json!({"data": {"priorities": text}}));
+    }
+}
+
+/// What is right is said, and what a pool at zero hides is no fault.
+#[tokio::test]
+async fn a_cluster_autoscaler_that_takes_the_pool_first_is_right() {
+    let words = ["cluster-autoscaler", "--expander=priority,least-waste"];
+    let first = Some("{100: [arm], 10: ['.*']}");
+    let mut world = World::healthy();
+    with_cluster_autoscaler(&mut world, &words, first);
+    let findings = world.examine(None).await;
+    assert!(failed(&findings).is_empty(), "{findings:#?}");
+    let right = "pool multi-arch: the cluster-autoscaler takes `arm` first (priority 100)";
+    assert!(findings.0.iter().any(|finding| finding.message == right && finding.status == Status::Ok));
+
+    let mut world = World::healthy();
+    with_cluster_autoscaler(&mut world, &words, first);
+    *world.at(NODES) = json!([node("plain-1", "amd64", &json!([]))]);
+    let findings = world.examine(None).await;
+    assert!(failed(&findings).is_empty(), "{findings:#?}");
+    for expected in ["no node has a taint of pool multi-arch now", "no node is known to be of `arm`"] {
+        let is_said =
+            |finding: &Finding| finding.message.contains(expected) && finding.status == Status::Unknown;
+        assert!(findings.0.iter().any(is_said), "{expected}: {findings:#?}");
+    }
+}
+
+/// The first line of the table is what to mend, also where the fault was found last.
+#[tokio::test]
+async fn the_first_line_is_a_fault() {
+    let mut world = World::healthy();
+    with_cluster_autoscaler(&mut world, &["cluster-autoscaler"], None);
+    let table = world.examine(None).await.table();
+    let first = table.lines().next().unwrap();
+    assert!(first.contains("pools") && first.contains("not by priority"), "{table}");
 }
 
 #[tokio::test]
@@ -365,6 +421,45 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 "new nodes come from `spot` (untainted, weight 0, later name) before `arm`; give it a weight of 1",
                 "change the weights",
             )],
+        ),
+        (
+            "a cluster-autoscaler with its default flags takes any group",
+            |world| with_cluster_autoscaler(world, &["./cluster-autoscaler", "--v=4"], None),
+            &[("pools", "by its default expander and not by priority", "--expander=priority")],
+        ),
+        (
+            "the cluster-autoscaler has no priorities",
+            |world| with_cluster_autoscaler(world, &["cluster-autoscaler", "--expander=priority"], None),
+            &[(
+                "pools",
+                "kube-system/cluster-autoscaler-priority-expander is missing",
+                "the highest priority",
+            )],
+        ),
+        (
+            "the priorities of the cluster-autoscaler put another group first",
+            |world| {
+                let words = ["cluster-autoscaler", "--expander=priority"];
+                with_cluster_autoscaler(world, &words, Some("{10: [arm], 50: [plain]}"));
+            },
+            &[("pools", "takes `plain` (priority 50) before `arm`", "the highest priority")],
+        ),
+        (
+            "the cluster-autoscaler ignores the pool's taint",
+            |world| {
+                let words =
+                    ["cluster-autoscaler", "--expander=priority", "--startup-taint=tolerarch.io/multi-arch"];
+                with_cluster_autoscaler(world, &words, Some("{50: [arm]}"));
+            },
+            &[("pools", "ignores the taint tolerarch.io/multi-arch", "take it out of --startup-taint")],
+        ),
+        (
+            "the priorities of the cluster-autoscaler name no group of the pool",
+            |world| {
+                let words = ["cluster-autoscaler", "--expander=priority"];
+                with_cluster_autoscaler(world, &words, Some("{50: [plain]}"));
+            },
+            &[("pools", "do not name `arm`", "the highest priority")],
         ),
         (
             "the right to read pull secrets is missing",

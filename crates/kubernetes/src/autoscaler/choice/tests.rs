@@ -1,0 +1,239 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::autoscaler::{Flags, IgnoredTaints, Status};
+use crate::cluster::Node;
+use tolerarch_core::pod::Toleration;
+
+const POOL: &str = "tolerarch.io/multi-arch";
+
+fn node(group: &str, keys: &[&str]) -> Node {
+    let taints: Vec<Value> =
+        keys.iter().map(|key| json!({"key": key, "value": "true", "effect": "NoSchedule"})).collect();
+    let node = json!({"metadata": {"name": format!("{group}-x7k2p")}, "spec": {"taints": taints}});
+    serde_json::from_value(node).unwrap()
+}
+
+fn tolerations() -> Vec<Toleration<'static>> {
+    vec![Toleration {
+        key: POOL.into(),
+        operator: "Exists".into(),
+        value: "".into(),
+        effect: "NoSchedule".into(),
+        toleration_seconds: None,
+    }]
+}
+
+/// A cluster-autoscaler with these groups, each of at most nine nodes.
+fn autoscaler(expanders: Expanders, priorities: KnownPriorities, groups: &[&str]) -> Autoscaler {
+    let group = |name: &&str| json!({"name": name, "health": {"maxSize": 9}});
+    let status = json!({"nodeGroups": groups.iter().map(group).collect::<Vec<Value>>()});
+    let groups = Some(Status::parse(&status.to_string()).unwrap().groups);
+    Autoscaler {
+        namespace: "kube-system".to_owned(),
+        expanders,
+        priorities,
+        groups,
+        ignored_taints: IgnoredTaints::default(),
+        balances: false,
+    }
+}
+
+fn named(expanders: &[&str]) -> Expanders {
+    Expanders::Named(expanders.iter().map(|name| (*name).to_owned()).collect())
+}
+
+fn priorities(text: &str) -> KnownPriorities {
+    KnownPriorities::Read(Priorities::parse(text).unwrap())
+}
+
+fn judged(autoscaler: &Autoscaler, nodes: &[Node], tolerations: &[Toleration<'_>]) -> Choice {
+    autoscaler.outlook(nodes, tolerations).choice
+}
+
+const ALL: [&str; 2] = ["multi", "plain"];
+
+fn both_seen() -> Vec<Node> {
+    vec![node("multi", &[POOL]), node("plain", &[])]
+}
+
+fn text(expanders: Expanders, known: KnownPriorities, nodes: &[Node]) -> String {
+    judged(&autoscaler(expanders, known, &ALL), nodes, &tolerations()).to_string()
+}
+
+#[test]
+fn without_priorities_chance_decides() {
+    for (expanders, by) in [
+        (named(&[]), "its default expander"),
+        (named(&["least-waste"]), "its expander `least-waste`"),
+        (named(&["random"]), "its expander `random`"),
+        (named(&["most-pods", "priority"]), "its expander `most-pods`"),
+    ] {
+        // With nodes or scaled to zero, and whatever a ConfigMap says that is not read.
+        for nodes in [Vec::new(), both_seen(), vec![node("multi", &[POOL])]] {
+            for known in [KnownPriorities::Missing, priorities("{10: [multi]}")] {
+                let choice = judged(&autoscaler(expanders.clone(), known, &ALL), &nodes, &tolerations());
+                assert!(choice.is_wrong() && choice.to_string().contains(by), "{choice}");
+            }
+        }
+    }
+}
+
+#[test]
+fn expanders_that_cannot_be_foreseen_are_neither_right_nor_wrong() {
+    for expanders in [named(&["price"]), named(&["grpc", "priority"]), Expanders::Gke] {
+        let choice =
+            judged(&autoscaler(expanders, KnownPriorities::Missing, &ALL), &both_seen(), &tolerations());
+        assert!(!choice.is_wrong() && !choice.is_right(), "{choice}");
+    }
+}
+
+#[test]
+fn priorities_decide_as_the_expander_takes_them() {
+    let of = |written: &str| {
+        let choice = judged(
+            &autoscaler(named(&["priority", "least-waste"]), priorities(written), &ALL),
+            &both_seen(),
+            &tolerations(),
+        );
+        (choice.is_right(), choice.is_wrong(), choice.to_string())
+    };
+    let first = "the cluster-autoscaler takes `multi` first (priority 100)".to_owned();
+    assert_eq!(of("{100: ['.*multi.*'], 10: ['.*']}"), (true, false, first.clone()));
+    assert_eq!(of("{100: [multi]}"), (true, false, first));
+    for (written, expected) in [
+        ("{100: [plain], 10: ['.*']}", "takes `plain` (priority 100) before `multi`"),
+        ("{10: ['.*']}", "have the same priority (10)"),
+        ("{100: [plain]}", "do not name `multi`"),
+        ("{100: [other]}", "do not name `multi`"),
+    ] {
+        let (is_right, is_wrong, text) = of(written);
+        assert!(!is_right && is_wrong && text.contains(expected), "{written}: {text}");
+    }
+}
+
+#[test]
+fn priorities_that_are_missing_or_refused_leave_it_to_chance() {
+    for (known, expected) in [
+        (
+            KnownPriorities::Missing,
+            "the ConfigMap kube-system/cluster-autoscaler-priority-expander is missing",
+        ),
+        (KnownPriorities::Invalid("no numbers".to_owned()), "is refused: no numbers"),
+    ] {
+        let choice = judged(&autoscaler(named(&["priority"]), known, &ALL), &both_seen(), &tolerations());
+        assert!(choice.is_wrong() && choice.to_string().contains(expected), "{choice}");
+    }
+    let unknown = KnownPriorities::Unknown("forbidden".to_owned());
+    let choice = judged(&autoscaler(named(&["priority"]), unknown, &ALL), &both_seen(), &tolerations());
+    assert!(!choice.is_wrong() && !choice.is_right(), "{choice}");
+}
+
+#[test]
+fn groups_without_a_node_count_as_far_as_they_are_known() {
+    let of = |written: &str, nodes: &[Node]| {
+        let autoscaler = autoscaler(named(&["priority"]), priorities(written), &ALL);
+        let choice = judged(&autoscaler, nodes, &tolerations());
+        (choice.is_right(), choice.is_wrong(), choice.to_string())
+    };
+    let multi = [node("multi", &[POOL])];
+    let plain = [node("plain", &[])];
+    // The group without a node is behind, whatever its taints are.
+    assert!(of("{100: [multi], 10: ['.*']}", &multi).0);
+    // It is first, or as high, and may be the pool's as well.
+    for (written, nodes) in [("{100: [plain], 10: [multi]}", &multi), ("{10: ['.*']}", &multi)] {
+        let (is_right, is_wrong, text) = of(written, nodes);
+        assert!(!is_right && !is_wrong && text.contains("no node is known to be of `plain`"), "{text}");
+    }
+    // Nothing is known of the pool's groups, but that one without a node is first.
+    let (is_right, is_wrong, text) = of("{100: [multi], 10: ['.*']}", &plain);
+    assert!(!is_right && !is_wrong && text.contains("no node is known to be of `multi`"), "{text}");
+    // Whichever of them is the pool's, an open one comes before it.
+    assert!(of("{100: [plain], 10: ['.*']}", &plain).1);
+    assert!(of("{10: ['.*']}", &plain).1);
+    assert!(of("{10: [plain]}", &plain).1);
+    assert!(of("{10: [other]}", &plain).1);
+    let (is_right, is_wrong, text) = of("{100: [multi], 10: ['.*']}", &[]);
+    assert!(!is_right && !is_wrong, "{text}");
+}
+
+#[test]
+fn where_no_other_group_fits_nothing_has_to_be_chosen() {
+    let closed = [node("multi", &[POOL]), node("plain", &["nvidia.com/gpu"])];
+    let expected = "`multi` is the only node group of the cluster-autoscaler that its Pods fit";
+    assert_eq!(text(named(&[]), KnownPriorities::Missing, &closed), expected);
+    let alone = autoscaler(named(&[]), KnownPriorities::Missing, &["multi"]);
+    assert_eq!(judged(&alone, &[node("multi", &[POOL])], &tolerations()).to_string(), expected);
+    let unseen = judged(&alone, &[], &tolerations());
+    assert!(!unseen.is_right() && !unseen.is_wrong(), "{unseen}");
+    // A group of a fixed size makes no node.
+    let mut fixed = autoscaler(named(&[]), KnownPriorities::Missing, &ALL);
+    let sizes = json!({"nodeGroups": [{"name": "multi", "health": {"maxSize": 9}}, {"name": "plain", "health": {"minSize": 3, "maxSize": 3}}]});
+    fixed.groups = Some(Status::parse(&sizes.to_string()).unwrap().groups);
+    assert_eq!(judged(&fixed, &both_seen(), &tolerations()).to_string(), expected);
+    // Taints that come and go, or are wishes, keep no Pod away.
+    let passing = [node("multi", &[POOL]), node("plain", &["node.kubernetes.io/not-ready"])];
+    assert!(
+        judged(&autoscaler(named(&[]), KnownPriorities::Missing, &ALL), &passing, &tolerations()).is_wrong()
+    );
+}
+
+#[test]
+fn a_pool_of_other_nodes_has_no_group() {
+    let plain = [node("multi", &[]), node("plain", &[]), node("fixed", &[POOL])];
+    assert_eq!(
+        judged(&autoscaler(named(&[]), KnownPriorities::Missing, &ALL), &plain, &tolerations()),
+        Choice::NoGroup
+    );
+}
+
+#[test]
+fn without_its_flags_only_its_priorities_are_judged() {
+    let of = |known| judged(&autoscaler(Expanders::Unseen, known, &ALL), &both_seen(), &tolerations());
+    assert!(of(KnownPriorities::Missing).is_wrong());
+    assert!(of(priorities("{10: ['.*']}")).is_wrong());
+    let first = of(priorities("{100: [multi], 10: ['.*']}"));
+    assert!(!first.is_right() && !first.is_wrong(), "{first}");
+    assert!(first.to_string().contains("--expander=priority"), "{first}");
+}
+
+#[test]
+fn without_a_status_the_groups_are_not_known() {
+    let of = |expanders, known| {
+        let autoscaler = Autoscaler { groups: None, ..autoscaler(expanders, known, &[]) };
+        judged(&autoscaler, &both_seen(), &tolerations())
+    };
+    assert!(of(named(&[]), KnownPriorities::Missing).is_wrong());
+    let unseen = of(named(&["priority"]), priorities("{100: [multi]}"));
+    assert!(!unseen.is_right() && !unseen.is_wrong(), "{unseen}");
+}
+
+#[test]
+fn an_ignored_taint_is_worse_than_any_order() {
+    let mut autoscaler = autoscaler(named(&["priority"]), priorities("{100: [multi]}"), &ALL);
+    let words = [format!("--startup-taint={POOL}")];
+    autoscaler.ignored_taints = Flags::of("cluster-autoscaler", &words).unwrap().ignored_taints;
+    let choice = judged(&autoscaler, &both_seen(), &tolerations());
+    assert!(
+        choice.is_wrong() && choice.to_string().contains("ignores the taint tolerarch.io/multi-arch"),
+        "{choice}"
+    );
+}
+
+/// Similar groups have the same architecture; their taints are not compared.
+#[test]
+fn new_nodes_are_divided_between_similar_groups_only() {
+    let labelled = |name: &str, keys: &[&str], architecture: &str| {
+        let mut node = node(name, keys);
+        node.architecture = architecture.to_owned();
+        node
+    };
+    let mut autoscaler = autoscaler(named(&["priority"]), priorities("{100: [multi]}"), &ALL);
+    let alike = [labelled("multi", &[POOL], "amd64"), labelled("plain", &[], "amd64")];
+    let different = [labelled("multi", &[POOL], "arm64"), labelled("plain", &[], "amd64")];
+    assert_eq!(autoscaler.outlook(&alike, &tolerations()).divided, None);
+    autoscaler.balances = true;
+    assert_eq!(autoscaler.outlook(&different, &tolerations()).divided, None);
+    let (own, other) = autoscaler.outlook(&alike, &tolerations()).divided.unwrap();
+    assert_eq!((own.name.as_str(), other.name.as_str()), ("multi", "plain"));
+}

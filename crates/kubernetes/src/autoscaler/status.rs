@@ -1,0 +1,182 @@
+//! Node groups, as the cluster-autoscaler reports them in its ConfigMap `cluster-autoscaler-status`.
+
+use serde::Deserialize;
+use tolerarch_text::yaml::{self, Dialect};
+
+/// Report of the cluster-autoscaler on itself, every ten seconds by default. YAML since 1.30; earlier versions write text
+/// for people, which is not read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Status {
+    #[serde(rename = "nodeGroups")]
+    pub groups: Vec<NodeGroup>,
+}
+
+/// A node group, whose nodes are alike to the cluster-autoscaler.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NodeGroup {
+    /// Name by which the cluster-autoscaler and its priorities know the group, which depends on the provider: the name of
+    /// an auto scaling group, the URL of an instance group, `MachineDeployment/<namespace>/<name>`.
+    pub name: String,
+    health: Health,
+    #[serde(rename = "scaleUp")]
+    scale_up: ScaleUp,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Health {
+    node_counts: NodeCounts,
+    min_size: Option<u64>,
+    max_size: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct NodeCounts {
+    registered: Registered,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Registered {
+    total: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ScaleUp {
+    status: String,
+    backoff_info: BackoffInfo,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct BackoffInfo {
+    error_message: String,
+}
+
+impl Status {
+    /// Name of the ConfigMap, unless `--status-config-map-name` says otherwise.
+    pub const CONFIG_MAP: &str = "cluster-autoscaler-status";
+    pub const KEY: &str = "status";
+
+    /// Reads the value of [`Status::KEY`]; `None` if it is not the YAML that the cluster-autoscaler writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let document = yaml::read_first(text, Dialect::Kubernetes).ok()??;
+        // The text for people is YAML by chance.
+        if document.get("autoscalerStatus").is_none() && document.get("nodeGroups").is_none() {
+            return None;
+        }
+        serde_json::from_value(document.value()).ok()
+    }
+}
+
+impl NodeGroup {
+    /// Returns the number of nodes that have registered.
+    pub fn nodes(&self) -> u64 {
+        self.health.node_counts.registered.total
+    }
+
+    /// Returns the largest number of nodes to which the cluster-autoscaler scales the group, if the status has it.
+    pub fn most(&self) -> Option<u64> {
+        self.health.max_size
+    }
+
+    /// Returns whether the group keeps its size, whatever Pods there are.
+    pub fn is_fixed(&self) -> bool {
+        self.health.max_size.is_some() && self.health.min_size == self.health.max_size
+    }
+
+    /// Returns why the group gets no more nodes for now; `None` if it may.
+    pub fn obstacle(&self) -> Option<String> {
+        if self.scale_up.status == "Backoff" {
+            let reason = self.scale_up.backoff_info.error_message.trim();
+            let reason = if reason.is_empty() { "its last nodes could not be made" } else { reason };
+            return Some(format!("is left out for a while, as it has failed: {reason}"));
+        }
+        let most = self.most()?;
+        (self.nodes() >= most).then(|| format!("has reached its maximum of {most}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As version 1.36 writes it.
+    const WRITTEN: &str = "autoscalerStatus: Running
+clusterWide:
+  health:
+    lastProbeTime: \"2026-11-28T19:30:10Z\"
+    nodeCounts:
+      longUnregistered: 0
+      registered:
+        notStarted: 0
+        ready: 2
+        total: 2
+        unready:
+          resourceUnready: 0
+          total: 0
+      unregistered: 0
+    status: Healthy
+nodeGroups:
+- health:
+    cloudProviderTarget: 2
+    maxSize: 2
+    minSize: 0
+    nodeCounts:
+      registered:
+        ready: 2
+        total: 2
+    status: Healthy
+  name: multi
+  scaleUp:
+    status: NoActivity
+- health:
+    cloudProviderTarget: 0
+    maxSize: 9
+    minSize: 0
+    nodeCounts: {}
+  name: plain
+  scaleUp:
+    backoffInfo:
+      errorCode: cloudProviderError
+      errorMessage: 'no capacity'
+    status: Backoff
+- health: {maxSize: 3, minSize: 3}
+  name: fixed
+time: 2026-11-28 19:30:10.123456789 +0000 UTC
+";
+
+    #[test]
+    fn groups_are_read_with_their_sizes_and_what_keeps_them_from_growing() {
+        let status = Status::parse(WRITTEN).unwrap();
+        let groups: Vec<_> = status
+            .groups
+            .iter()
+            .map(|group| (group.name.as_str(), group.nodes(), group.is_fixed(), group.obstacle()))
+            .collect();
+        let full = "has reached its maximum of 2".to_owned();
+        let failed = "is left out for a while, as it has failed: no capacity".to_owned();
+        assert_eq!(
+            groups,
+            [("multi", 2, false, Some(full)), ("plain", 0, false, Some(failed)), ("fixed", 0, true, None)]
+        );
+    }
+
+    #[test]
+    fn what_older_versions_write_for_people_is_no_status() {
+        for text in [
+            "",
+            "Cluster-autoscaler status at 2024-01-01 10:00:00:\nCluster-wide:\n  Health: Healthy\n",
+            "[]",
+            "a: [",
+        ] {
+            assert_eq!(Status::parse(text), None, "{text}");
+        }
+        let initializing = Status::parse("autoscalerStatus: Initializing\ntime: x\n").unwrap();
+        assert_eq!(initializing, Status::default());
+    }
+}

@@ -1,0 +1,181 @@
+//! The cluster-autoscaler of a cluster, read once with the user's own rights.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::kubernetes::{get, list, name_of};
+use tolerarch_kubernetes::autoscaler::{
+    Autoscaler, Expanders, Flags, IgnoredTaints, KnownPriorities, NodeGroup, Priorities, PrioritiesError,
+    Status,
+};
+use tolerarch_kubernetes::cluster::{Node, UserClient};
+
+/// Namespace in which most cluster-autoscalers run, also those of AKS and GKE.
+const USUAL: &str = "kube-system";
+/// ConfigMaps of all namespaces with the usual name of a status. From the cache of the API server, as etcd would read all
+/// ConfigMaps of the cluster.
+const STATUSES: &str =
+    "/api/v1/configmaps?resourceVersion=0&fieldSelector=metadata.name%3Dcluster-autoscaler-status";
+/// Annotation with the time at which a status was written.
+const WRITTEN: &str = "cluster-autoscaler.kubernetes.io/last-updated";
+/// Age of a status that a cluster-autoscaler has left behind: one that runs writes it every ten seconds by default.
+const LEFT_BEHIND: SignedDuration = SignedDuration::from_mins(10);
+/// Label of the nodes of GKE.
+const GKE: &str = "cloud.google.com/gke-nodepool";
+
+/// What was found of a cluster-autoscaler.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// `None` if none runs, as far as can be seen.
+    pub(super) autoscaler: Option<Autoscaler>,
+    /// Messages about what could not be read, or is odd.
+    pub(super) notes: Vec<String>,
+}
+
+impl Seen {
+    /// Looks for a cluster-autoscaler by its status and its Deployment; `nodes` are all of the cluster.
+    pub(super) async fn read(client: &UserClient, nodes: &[Node]) -> Self {
+        let mut notes = Vec::new();
+        let statuses = statuses(client, &mut notes).await;
+        let mut namespaces: BTreeSet<&str> = statuses.iter().map(namespace_of).collect();
+        namespaces.insert(USUAL);
+        let mut unread = None;
+        for namespace in namespaces {
+            match list::<Deployment>(client, Some(namespace), "").await {
+                Ok(deployments) => {
+                    if let Some(flags) = deployments.iter().find_map(flags_of) {
+                        let autoscaler = Some(with_flags(client, namespace, flags, &statuses).await);
+                        return Self { autoscaler, notes };
+                    }
+                }
+                Err(error) => {
+                    unread = Some(format!("the Deployments of {namespace} cannot be read: {error}"));
+                }
+            }
+        }
+        let mut autoscaler = None;
+        if let Some(status) = statuses.iter().max_by_key(|status| written(status)) {
+            if let Some(age) = age(status).filter(|age| *age > LEFT_BEHIND) {
+                notes.push(format!(
+                    "the cluster-autoscaler wrote its status ({}/{}) last {} min ago: if it still has to run, see its log",
+                    namespace_of(status),
+                    name_of(status),
+                    age.as_mins()
+                ));
+            } else {
+                notes.extend(unread);
+                autoscaler = Some(without_flags(client, nodes, status).await);
+            }
+        }
+        Self { autoscaler, notes }
+    }
+}
+
+/// Reads the statuses of all namespaces, or without the right to that of the usual one.
+async fn statuses(client: &UserClient, notes: &mut Vec<String>) -> Vec<ConfigMap> {
+    let all = client.list::<ConfigMap>(STATUSES).await;
+    let all = match all {
+        Err(error) if error.is_forbidden() => {
+            get(client, Some(USUAL), Status::CONFIG_MAP).await.map(|status| vec![status])
+        }
+        all => all,
+    };
+    match all {
+        Ok(all) => all,
+        Err(error) if error.is_missing() => Vec::new(),
+        Err(error) => {
+            notes.push(format!("whether a cluster-autoscaler runs cannot be seen: {error}"));
+            Vec::new()
+        }
+    }
+}
+
+/// Returns the flags of a cluster-autoscaler that a Deployment runs; `None` if it runs none.
+fn flags_of(deployment: &Deployment) -> Option<Flags> {
+    let spec = deployment.spec.as_ref()?;
+    if spec.replicas == Some(0) {
+        return None;
+    }
+    spec.template.spec.as_ref()?.containers.iter().find_map(|container| {
+        let command = container.command.iter().flatten();
+        let words: Vec<String> = command.chain(container.args.iter().flatten()).cloned().collect();
+        Flags::of(container.image.as_deref().unwrap_or_default(), &words)
+    })
+}
+
+/// Reads what a cluster-autoscaler with these flags writes and reads, whose Pods are in the namespace `own`.
+async fn with_flags(client: &UserClient, own: &str, flags: Flags, statuses: &[ConfigMap]) -> Autoscaler {
+    let Flags { expanders, namespace, status, ignored_taints, balances } = flags;
+    let namespace = namespace.unwrap_or_else(|| own.to_owned());
+    let is_its = |known: &&ConfigMap| namespace_of(known) == namespace && name_of(*known) == status;
+    let groups = match statuses.iter().find(is_its) {
+        Some(known) => groups_of(known),
+        None => {
+            let read = get::<ConfigMap>(client, Some(&namespace), &status).await;
+            read.ok().and_then(|status| groups_of(&status))
+        }
+    };
+    let priorities = priorities(client, &namespace).await;
+    let expanders = match expanders {
+        Some(names) => Expanders::Named(names),
+        None => Expanders::Unseen,
+    };
+    Autoscaler { namespace, expanders, priorities, groups, ignored_taints, balances }
+}
+
+async fn without_flags(client: &UserClient, nodes: &[Node], status: &ConfigMap) -> Autoscaler {
+    let namespace = namespace_of(status).to_owned();
+    let priorities = priorities(client, &namespace).await;
+    let is_gke = nodes.iter().any(|node| node.metadata.labels.contains_key(GKE));
+    let expanders = if is_gke { Expanders::Gke } else { Expanders::Unseen };
+    Autoscaler {
+        namespace,
+        expanders,
+        priorities,
+        groups: groups_of(status),
+        ignored_taints: IgnoredTaints::default(),
+        balances: false,
+    }
+}
+
+async fn priorities(client: &UserClient, namespace: &str) -> KnownPriorities {
+    let map = match get::<ConfigMap>(client, Some(namespace), Priorities::CONFIG_MAP).await {
+        Ok(map) => map,
+        Err(error) if error.is_missing() => return KnownPriorities::Missing,
+        Err(error) => return KnownPriorities::Unknown(error.to_string()),
+    };
+    let Some(text) = map.data.as_ref().and_then(|data| data.get(Priorities::KEY)) else {
+        return KnownPriorities::Invalid(format!("it has no key {}", Priorities::KEY));
+    };
+    match Priorities::parse(text) {
+        Ok(priorities) => KnownPriorities::Read(priorities),
+        Err(error @ PrioritiesError::Unknown(_)) => KnownPriorities::Unknown(error.to_string()),
+        Err(error) => KnownPriorities::Invalid(error.to_string()),
+    }
+}
+
+fn groups_of(status: &ConfigMap) -> Option<Vec<NodeGroup>> {
+    let text = status.data.as_ref()?.get(Status::KEY)?;
+    Some(Status::parse(text)?.groups)
+}
+
+fn namespace_of(map: &ConfigMap) -> &str {
+    map.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+/// Returns the time at which a status was written, as Go prints times: `2026-11-28 19:30:10.123456789 +0000 UTC`.
+fn written(status: &ConfigMap) -> Option<Timestamp> {
+    let text = status.metadata.annotations.as_ref()?.get(WRITTEN)?;
+    let text: Vec<&str> = text.split(' ').take(3).collect();
+    Timestamp::strptime("%Y-%m-%d %H:%M:%S%.f %z", text.join(" ")).ok()
+}
+
+fn age(status: &ConfigMap) -> Option<SignedDuration> {
+    Some(Timestamp::now().duration_since(written(status)?))
+}
+
+#[cfg(test)]
+mod tests;

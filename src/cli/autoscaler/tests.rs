@@ -1,0 +1,162 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+use tolerarch_core::pod::Toleration;
+use tolerarch_kubernetes::autoscaler::Choice;
+use tolerarch_kubernetes::cluster::testing::{FakeApi, Reply};
+
+const ALL: &str = "/api/v1/configmaps";
+const USUAL_STATUS: &str = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/kube-system/deployments";
+const PRIORITIES: &str = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-priority-expander";
+const MULTI_FIRST: &str = "100:\n  - multi\n10:\n  - .*\n";
+
+/// A status of this age, with the groups `multi` and `plain`.
+fn status(namespace: &str, age: SignedDuration) -> Value {
+    let written = Timestamp::now().checked_sub(age).unwrap();
+    let written = written.strftime("%Y-%m-%d %H:%M:%S%.f +0000 UTC").to_string();
+    let groups = ["multi", "plain"].map(|name| json!({"name": name, "health": {"maxSize": 9}}));
+    let text = json!({"autoscalerStatus": "Running", "time": written, "nodeGroups": groups}).to_string();
+    json!({
+        "metadata": {"name": Status::CONFIG_MAP, "namespace": namespace, "annotations": {WRITTEN: written}},
+        "data": {"status": text},
+    })
+}
+
+fn deployment(replicas: u32, words: &[&str]) -> Value {
+    let container = json!({"name": "a", "image": "example.com/a:1", "command": words});
+    json!({"metadata": {"name": "a"}, "spec": {
+        "replicas": replicas, "selector": {}, "template": {"spec": {"containers": [container]}},
+    }})
+}
+
+fn priorities(text: &str) -> Value {
+    json!({"metadata": {"name": Priorities::CONFIG_MAP}, "data": {"priorities": text}})
+}
+
+/// Reads from an API server with these objects; nothing else exists.
+async fn seen(objects: &[(&str, Result<Value, u16>)], nodes: &[Node]) -> Seen {
+    let objects: BTreeMap<String, Result<Value, u16>> =
+        objects.iter().map(|(path, object)| ((*path).to_owned(), object.clone())).collect();
+    let api = FakeApi::start(move |asked| match objects.get(&asked.path) {
+        Some(Ok(object)) => Reply::of(200, object.clone()),
+        Some(Err(refusal)) => Reply::refused(*refusal, "refused"),
+        None => Reply::refused(404, "not found"),
+    })
+    .await;
+    Seen::read(&api.client(), nodes).await
+}
+
+fn fresh() -> Value {
+    json!([status("kube-system", SignedDuration::ZERO)])
+}
+
+fn node(labels: Value) -> Node {
+    serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}})).unwrap()
+}
+
+#[tokio::test]
+async fn one_is_known_by_its_deployment_with_its_flags() {
+    let running =
+        json!([deployment(2, &["sh"]), deployment(1, &["./cluster-autoscaler", "--expander=priority"])]);
+    let objects = [(ALL, Ok(fresh())), (DEPLOYMENTS, Ok(running)), (PRIORITIES, Ok(priorities(MULTI_FIRST)))];
+    let Seen { autoscaler, notes } = seen(&objects, &[]).await;
+    let autoscaler = autoscaler.unwrap();
+    assert_eq!(notes, [""; 0]);
+    assert_eq!(autoscaler.expanders, Expanders::Named(vec!["priority".to_owned()]));
+    let groups = autoscaler.groups.as_ref().unwrap();
+    assert_eq!(
+        groups.iter().map(|group| autoscaler.priority(group)).collect::<Vec<_>>(),
+        [Some(100), Some(10)]
+    );
+}
+
+/// Its namespace is that of its ConfigMaps, which is another one than the usual one here, as is the name of its status.
+#[tokio::test]
+async fn its_flags_say_where_its_config_maps_are() {
+    let words = ["cluster-autoscaler", "--namespace=own", "--status-config-map-name=mine"];
+    let mut mine = status("own", SignedDuration::ZERO);
+    mine["metadata"]["name"] = "mine".into();
+    let objects = [
+        (ALL, Ok(json!([]))),
+        (DEPLOYMENTS, Ok(json!([deployment(1, &words)]))),
+        ("/api/v1/namespaces/own/configmaps/mine", Ok(mine)),
+    ];
+    let autoscaler = seen(&objects, &[]).await.autoscaler.unwrap();
+    assert_eq!(
+        (autoscaler.namespace.as_str(), autoscaler.groups.map(|groups| groups.len())),
+        ("own", Some(2))
+    );
+    assert!(matches!(autoscaler.priorities, KnownPriorities::Missing));
+}
+
+#[tokio::test]
+async fn one_without_a_deployment_is_known_by_its_status() {
+    let autoscaler = seen(&[(ALL, Ok(fresh()))], &[]).await.autoscaler.unwrap();
+    assert_eq!(autoscaler.expanders, Expanders::Unseen);
+    assert!(autoscaler.outlook(&[], &[]).choice.is_wrong(), "it has no priorities");
+    let other = json!([status("autoscaling", SignedDuration::ZERO)]);
+    let autoscaler = seen(&[(ALL, Ok(other))], &[]).await.autoscaler.unwrap();
+    assert_eq!(autoscaler.namespace, "autoscaling");
+    let gke = [node(json!({"cloud.google.com/gke-nodepool": "arm"}))];
+    let autoscaler = seen(&[(ALL, Ok(fresh()))], &gke).await.autoscaler.unwrap();
+    assert_eq!(autoscaler.expanders, Expanders::Gke);
+}
+
+#[tokio::test]
+async fn what_an_old_one_has_left_behind_is_none() {
+    let old = json!([status("kube-system", SignedDuration::from_hours(3))]);
+    let stopped = json!([deployment(0, &["cluster-autoscaler"])]);
+    let Seen { autoscaler, notes } = seen(&[(ALL, Ok(old.clone())), (DEPLOYMENTS, Ok(stopped))], &[]).await;
+    assert!(autoscaler.is_none());
+    assert!(notes[0].contains("last 180 min ago"), "{notes:?}");
+    // The newest one counts.
+    let both = json!([old[0], status("own", SignedDuration::ZERO)]);
+    assert_eq!(seen(&[(ALL, Ok(both))], &[]).await.autoscaler.unwrap().namespace, "own");
+}
+
+#[tokio::test]
+async fn without_rights_nothing_is_claimed() {
+    let none = seen(&[], &[]).await;
+    assert!(none.autoscaler.is_none() && none.notes.is_empty(), "{:?}", none.notes);
+    let Seen { autoscaler, notes } =
+        seen(&[(ALL, Err(403)), (USUAL_STATUS, Err(403)), (DEPLOYMENTS, Err(403))], &[]).await;
+    assert!(autoscaler.is_none());
+    assert!(
+        notes.len() == 1 && notes[0].contains("whether a cluster-autoscaler runs cannot be seen"),
+        "{notes:?}"
+    );
+
+    let usual = fresh()[0].clone();
+    let objects = [
+        (ALL, Err(403)),
+        (USUAL_STATUS, Ok(usual)),
+        (DEPLOYMENTS, Err(403)),
+        (PRIORITIES, Ok(priorities(MULTI_FIRST))),
+    ];
+    let taints = json!([{"key": "t", "effect": "NoSchedule"}]);
+    let own = json!({"metadata": {"name": "multi-1"}, "spec": {"taints": taints}});
+    let own: Node = serde_json::from_value(own).unwrap();
+    let tolerations: Vec<Toleration<'_>> =
+        serde_json::from_str(r#"[{"key": "t", "operator": "Exists", "effect": "NoSchedule"}]"#).unwrap();
+    let Seen { autoscaler, notes } = seen(&objects, &[]).await;
+    let choice = autoscaler.unwrap().outlook(&[own], &tolerations).choice;
+    assert!(
+        matches!(&choice, Choice::Unseen { why } if why.contains("its flags cannot be read")),
+        "{choice}"
+    );
+    assert!(notes[0].contains("the Deployments of kube-system cannot be read"), "{notes:?}");
+}
+
+#[tokio::test]
+async fn priorities_that_cannot_be_read_are_told_from_those_that_are_refused() {
+    let known = async |map: Result<Value, u16>| {
+        let objects = [(ALL, Ok(fresh())), (PRIORITIES, map)];
+        seen(&objects, &[]).await.autoscaler.unwrap().priorities
+    };
+    assert!(matches!(known(Err(403)).await, KnownPriorities::Unknown(_)));
+    assert!(matches!(known(Ok(json!({"data": {"priority": "x"}}))).await, KnownPriorities::Invalid(_)));
+    assert!(matches!(known(Ok(priorities("multi first"))).await, KnownPriorities::Invalid(_)));
+}
