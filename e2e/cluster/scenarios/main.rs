@@ -13,6 +13,7 @@ mod certificates;
 mod chart;
 mod churn;
 mod cluster_autoscaler;
+mod cluster_autoscaler_doctor;
 mod controller;
 mod creations;
 mod daemonsets;
@@ -212,6 +213,7 @@ fn with_cluster_autoscaler() -> Vec<Scenario> {
         cluster_autoscaler::preferences_choose_nodes_and_no_group,
         cluster_autoscaler::what_is_required_chooses_the_group_of_an_unknown_image,
         cluster_autoscaler::priorities_filter_only_if_they_can_be_read_and_name_a_group_that_fits,
+        cluster_autoscaler_doctor::doctor_names_what_brings_pods_to_the_pool,
     ]
 }
 

@@ -1,0 +1,111 @@
+//! What `doctor` and `pools` say of the cluster-autoscaler, from its default flags to Pods on the group of the pool.
+
+use e2e::{AUTOSCALED, AutoscalerSettings, Cluster, ClusterAutoscaler, Namespace, deployment, pod, until_ok};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::cluster_autoscaler::{MOST, groups_of};
+
+/// The first thing that `doctor` says is what is missing, and once that is there nothing is.
+pub(crate) async fn doctor_names_what_brings_pods_to_the_pool(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
+    let namespace = cluster.namespace("autoscaled").await;
+    cluster.until_called(&namespace).await;
+    installed_with(cluster, &[]).await;
+    let default =
+        AutoscalerSettings { arguments: Vec::new(), priorities: None, ..AutoscalerSettings::default() };
+    let autoscaler = ClusterAutoscaler::start_with(cluster, default).await;
+    // With all groups at zero, and with a node of each.
+    until_first(cluster, &namespace, 3, "not by priority").await;
+    namespace.apply(&deployment("amd64", 1, &machine_pod(cluster, "amd64"))).await;
+    groups_of(&autoscaler, &namespace, "amd64", 1).await;
+    until_first(cluster, &namespace, 3, "not by priority").await;
+
+    // The flag without the ConfigMap.
+    installed_with(cluster, &["--expander=priority,least-waste"]).await;
+    until_first(cluster, &namespace, 3, "cluster-autoscaler-priority-expander is missing").await;
+    drop(autoscaler);
+    let arguments = vec!["--expander=priority,least-waste"];
+    let autoscaler = ClusterAutoscaler::start_with(
+        cluster,
+        AutoscalerSettings { arguments, ..AutoscalerSettings::default() },
+    )
+    .await;
+    namespace.apply(&deployment("multi", 1, &machine_pod(cluster, "multi"))).await;
+    assert!(groups_of(&autoscaler, &namespace, "multi", 1).await.contains_key("multi"));
+    until_ok("doctor finds nothing", async || {
+        let (status, text) = doctor(cluster, &namespace).await;
+        let is_said =
+            text.contains("pool multi-arch: the cluster-autoscaler takes `multi` first (priority 100)");
+        if status == 0 && is_said { Ok(()) } else { Err(text) }
+    })
+    .await;
+    let pools = pools(cluster).await;
+    let own = &pools["pools"][0]["clusterAutoscaler"];
+    assert_eq!(
+        (&own["isFirst"], &own["nodeGroups"][0]["name"]),
+        (&json!(true), &json!("multi")),
+        "{pools:#}"
+    );
+
+    autoscaler.set_priorities(Some("100:\n  - plain\n10:\n  - .*\n")).await;
+    until_first(cluster, &namespace, 3, "takes `plain` (priority 100) before `multi`").await;
+    autoscaler.set_priorities(Some("100:\n  - plain\n")).await;
+    until_first(cluster, &namespace, 3, "do not name `multi`").await;
+    autoscaler.set_priorities(Some("first:\n  - multi\n")).await;
+    until_first(cluster, &namespace, 3, "is refused").await;
+}
+
+/// A Pod that needs most of a node of the autoscaler's.
+fn machine_pod(cluster: &Cluster, tag: &str) -> Value {
+    let mut pod = pod(&[&cluster.images.tag(tag)]);
+    pod["spec"]["nodeSelector"] = json!({AUTOSCALED: "true"});
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": MOST}});
+    pod
+}
+
+/// Says with which flags the autoscaler runs, which here is a process beside the cluster.
+async fn installed_with(cluster: &Cluster, flags: &[&str]) {
+    let labels = json!({"app": "cluster-autoscaler"});
+    let image = "registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.1";
+    let container = json!({"name": "cluster-autoscaler", "image": image, "args": flags});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "cluster-autoscaler"},
+        // It makes no Pod, for which nothing would run.
+        "spec": {"paused": true, "selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels}, "spec": {"containers": [container]},
+        }},
+    });
+    let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), "kube-system");
+    let how = PatchParams::apply("e2e").force();
+    deployments.patch("cluster-autoscaler", &how, &Patch::Apply(&deployment)).await.unwrap();
+}
+
+/// Waits until `doctor` ends with this status, and says this in its first line.
+async fn until_first(cluster: &Cluster, namespace: &Namespace, status: i32, expected: &str) {
+    until_ok(&format!("doctor says {expected} first"), async || {
+        let (ended, text) = doctor(cluster, namespace).await;
+        let first = text.lines().next().unwrap_or_default();
+        if ended == status && first.contains("✗ pools") && first.contains(expected) {
+            Ok(())
+        } else {
+            Err(text)
+        }
+    })
+    .await;
+}
+
+async fn doctor(cluster: &Cluster, namespace: &Namespace) -> (i32, String) {
+    // The configuration of the installed one has the default pools.
+    let arguments = ["doctor", "--config", "/dev/null", "-n", &namespace.name];
+    cluster.local().run_tolerarch(&arguments).await
+}
+
+async fn pools(cluster: &Cluster) -> Value {
+    let (status, text) =
+        cluster.local().run_tolerarch(&["pools", "--config", "/dev/null", "-o", "json"]).await;
+    assert_eq!(status, 0, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
