@@ -35,7 +35,10 @@ impl Slot for NodeTaint {
 
 impl Slot for Taint {
     fn shape(&mut self) -> Shape<'_> {
-        let reserved = format!("{} is a key of Kubernetes' or Karpenter's own taints", self.key);
+        let reserved = format!(
+            "{} is a key of the taints that Kubernetes, Karpenter and the cluster-autoscaler set",
+            self.key
+        );
         let faults = [
             (self.key.is_empty(), "the taint has no key".to_owned()),
             (

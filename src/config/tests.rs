@@ -317,6 +317,10 @@ fn refuses_what_could_not_work() {
         ("registries: {hosts: {a.b: {clientKeyFile: /k}}}", "clientKeyFile needs clientCertFile"),
         ("registries: {allow: [nginx]}", "expected host[/path]"),
         ("registries: {deny: ['ghcr.io/x:latest']}", "expected host[/path]"),
+        (
+            "controller: {nodeTaints: [{selector: {a: b}, taint: {key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}}]}",
+            "ToBeDeletedByClusterAutoscaler is a key of the taints that Kubernetes",
+        ),
         ("log: {level: loud}", "expected error, warn"),
         ("server: [unclosed", "not YAML"),
         ("mode: enforce\nmode: observe", "mode (line 2): it is there already, on line 1"),

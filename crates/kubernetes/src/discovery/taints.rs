@@ -3,8 +3,33 @@
 use crate::cluster::Taint;
 use tolerarch_core::pod::{Toleration, is_label_key, is_label_value};
 
-/// Prefixes of taints that other controllers set by the state of a node.
-const RESERVED: [&str; 3] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/"];
+/// Prefixes of taints that Kubernetes, Karpenter and the cluster-autoscaler set by the state of a node, or take for set
+/// by it (`utils/taints` of the cluster-autoscaler).
+const RESERVED: [&str; 10] = [
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "karpenter.sh/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "cloud.google.com/impending-node-termination",
+    "NodeWithImpairedVolumes",
+];
+
+/// Prefixes of taints that others set while a node starts, is repaired or is about to go: the node readiness controller,
+/// Cluster API, AWS's node termination handler, and AKS under its new name and its old one.
+const PASSING: [&str; 6] = [
+    "readiness.k8s.io/",
+    "node.cluster.x-k8s.io/uninitialized",
+    "node.cluster.x-k8s.io/outdated-revision",
+    "aws-node-termination-handler/",
+    "remediator.kubernetes.azure.com/",
+    "remediator.aks.microsoft.com/",
+];
+/// End of taints that agents of networks and volumes remove once they run, as those of Cilium and AWS's CSI drivers do.
+const AGENT: &str = "/agent-not-ready";
 
 /// Returns whether taints of this key are never set here, so that an existing one has another owner.
 pub fn is_reserved_taint(key: &str) -> bool {
@@ -13,7 +38,8 @@ pub fn is_reserved_taint(key: &str) -> bool {
 
 /// Returns whether a taint comes and goes with the state of a node.
 pub(crate) fn is_passing(taint: &Taint) -> bool {
-    is_reserved_taint(&taint.key) || taint.key.starts_with("readiness.k8s.io/")
+    let key = &taint.key;
+    is_reserved_taint(key) || PASSING.iter().any(|prefix| key.starts_with(prefix)) || key.ends_with(AGENT)
 }
 
 /// Returns whether a taint only makes the scheduler prefer other nodes.
@@ -49,5 +75,45 @@ pub(super) fn exact(taint: &Taint) -> Toleration<'static> {
         value: taint.value.clone().into(),
         effect: taint.effect.clone().into(),
         toleration_seconds: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    /// The controller may not remove taints that it never sets, whatever its annotation on the node says.
+    #[test]
+    fn the_admission_policy_of_node_taints_knows_the_same_keys() {
+        let policy =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/node-taints/nodetaints.yaml");
+        let policy = std::fs::read_to_string(policy).unwrap();
+        let (_before, list) = policy.split_once("- name: reserved\n").unwrap();
+        let (list, _behind) = list.split_once(']').unwrap();
+        let keys: BTreeSet<&str> = list.split('\'').skip(1).step_by(2).collect();
+        assert_eq!(keys, BTreeSet::from(RESERVED));
+    }
+
+    #[test]
+    fn reserved_keys_are_those_of_others() {
+        for key in [
+            "node.kubernetes.io/not-ready",
+            "ToBeDeletedByClusterAutoscaler",
+            "DeletionCandidateOfClusterAutoscaler",
+            "ignore-taint.cluster-autoscaler.kubernetes.io/agent",
+            "startup-taint.cluster-autoscaler.kubernetes.io/agent",
+            "status-taint.cluster-autoscaler.kubernetes.io/agent",
+            "cloud.google.com/impending-node-termination",
+        ] {
+            assert!(is_reserved_taint(key), "{key}");
+        }
+        // Teams may set these themselves.
+        for key in ["tolerarch.io/multi-arch", "readiness.k8s.io/agent", "cluster-autoscaler.kubernetes.io/a"]
+        {
+            assert!(!is_reserved_taint(key), "{key}");
+        }
     }
 }

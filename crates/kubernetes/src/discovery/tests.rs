@@ -244,6 +244,67 @@ fn the_larger_set_counts() {
     assert_eq!(effective(&[], &[node("sparc", "", multi())]), (PlatformSet::ALL, 1));
 }
 
+/// Taints that others set while a node starts, is repaired, or is about to go.
+const PASSING: [&str; 17] = [
+    "node.kubernetes.io/unschedulable",
+    "karpenter.sh/disrupted",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/a",
+    "startup-taint.cluster-autoscaler.kubernetes.io/a",
+    "status-taint.cluster-autoscaler.kubernetes.io/a",
+    "cloud.google.com/impending-node-termination",
+    "NodeWithImpairedVolumes",
+    "readiness.k8s.io/a",
+    "node.cluster.x-k8s.io/uninitialized",
+    "node.cluster.x-k8s.io/outdated-revision",
+    "aws-node-termination-handler/spot-itn",
+    "remediator.kubernetes.azure.com/unschedulable",
+    "remediator.aks.microsoft.com/unschedulable",
+    "node.cilium.io/agent-not-ready",
+    "ebs.csi.aws.com/agent-not-ready",
+];
+
+/// Nodes of a group have a pool's taint, and others for as long as they start or are about to go.
+#[test]
+fn nodes_stay_in_their_pool_while_they_start_and_go() {
+    let own = [pool("multi-arch", "multi", &["linux/amd64"])];
+    let both = PlatformSet::AMD64_AND_ARM64;
+    for passing in PASSING {
+        for effect in ["NoSchedule", "NoExecute", "PreferNoSchedule"] {
+            let taints = json!([taint("multi"), {"key": passing, "value": "1764357843", "effect": effect}]);
+            let known = inventory(&[], &[node("arm64", "", taints)]);
+            let found = &Discovery::of(&own, &known).pools[0];
+            assert_eq!((found.pool.platforms, found.nodes), (both, 1), "{passing}:{effect}");
+        }
+        // Such a taint alone makes no node of the pool.
+        let known = inventory(&[], &[node("arm64", "", json!([taint(passing)]))]);
+        assert_eq!(Discovery::of(&own, &known).pools[0].nodes, 0, "{passing}");
+    }
+    // Names that are only alike are those of lasting taints.
+    for lasting in
+        ["cluster-autoscaler.kubernetes.io/a", "node.cluster.x-k8s.io/team", "cloud.google.com/gke-spot"]
+    {
+        let known = inventory(&[], &[node("arm64", "", json!([taint("multi"), taint(lasting)]))]);
+        assert_eq!(Discovery::of(&own, &known).pools[0].nodes, 0, "{lasting}");
+    }
+}
+
+/// The cluster-autoscaler scales a group to zero, and nothing but the configuration knows its platform then.
+#[test]
+fn a_pool_falls_back_to_what_it_names_when_its_last_node_goes() {
+    let of = |named: &[&str], nodes: &[Value]| {
+        Discovery::of(&[pool("multi-arch", "multi", named)], &inventory(&[], nodes)).pools[0].pool.platforms
+    };
+    let multi = |architecture: &str| node(architecture, "", json!([taint("multi")]));
+    let both = PlatformSet::AMD64_AND_ARM64;
+    for nodes in [&[multi("amd64"), multi("arm64")][..], &[multi("amd64")], &[multi("arm64")], &[]] {
+        assert_eq!(of(&["linux/amd64", "linux/arm64"], nodes), both, "{nodes:?}");
+    }
+    assert_eq!(of(&["linux/amd64"], &[multi("arm64")]), both);
+    assert_eq!(of(&["linux/amd64"], &[]), platforms(&["linux/amd64"]), "what it does not name is gone");
+}
+
 /// A Pod may get the tolerations of both.
 #[test]
 fn pools_open_some_nodes_together_only() {
@@ -274,6 +335,9 @@ fn a_pool_lacks_a_toleration_for_nodes_of_which_it_tolerates_another_taint() {
     let taints = |keys: &[&str]| -> Vec<Taint> { keys.iter().map(|key| read(&taint(key))).collect() };
     for others in [&[][..], &["b"], &["a"], &["a", "node.kubernetes.io/not-ready"]] {
         assert_eq!(lacking(&own, &taints(others)), None, "{others:?}");
+    }
+    for passing in PASSING {
+        assert_eq!(lacking(&own, &taints(&["a", passing])), None, "{passing}");
     }
     let both = taints(&["a", "b"]);
     assert_eq!(lacking(&own, &both), Some(&both[1]));

@@ -79,10 +79,17 @@ fn a_taint_of_somebody_else_stays() {
 #[test]
 fn a_taint_that_no_configuration_can_set_is_never_ours() {
     let own = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
-    let others = [own, taint("karpenter.sh/disrupted", ""), taint("node.cloudprovider.kubernetes.io/x", "y")];
+    let others = [
+        own,
+        json!({"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}),
+        taint("node.cloudprovider.kubernetes.io/x", "y"),
+        taint("ToBeDeletedByClusterAutoscaler", "1764357843"),
+        taint("startup-taint.cluster-autoscaler.kubernetes.io/x", "y"),
+    ];
     let mark = "node.kubernetes.io/unschedulable:NoSchedule,karpenter.sh/disrupted:NoSchedule,\
-        node.cloudprovider.kubernetes.io/x=y:NoSchedule";
-    let there = json!([others[0], {"key": others[1]["key"], "effect": "NoSchedule"}, others[2]]);
+        node.cloudprovider.kubernetes.io/x=y:NoSchedule,ToBeDeletedByClusterAutoscaler=1764357843:NoSchedule,\
+        startup-taint.cluster-autoscaler.kubernetes.io/x=y:NoSchedule";
+    let there = json!(others);
     let entries = [entry(("arch", "arm64"), "node.kubernetes.io/unschedulable", "x")];
     for entries in [&[][..], &entries] {
         let after = settled(node(&json!({"arch": "arm64"}), &there, mark), entries);
