@@ -19,7 +19,7 @@ impl Slot for PlacementRules {
             key("require", named(require).of(&mut self.require))
                 .means("off, affinity or nodeSelector: keep a Pod off the platforms that its images lack"),
             key("platforms", platforms(&mut self.platforms, Some(&mut self.discovered))).means(
-                "that the cluster's nodes have; discovered: those of all NodePools and nodes, see discover",
+                "that the cluster's nodes can have; discovered: those of all NodePools, nodes and pools, see discover",
             ),
             key("whenUnknown", &mut self.when_unknown).means(
                 "platforms for a Pod with an image that is not known; none: such a Pod is not steered",

@@ -12,6 +12,7 @@ use super::error::ServeError;
 use super::metrics::Families;
 use crate::config::Config;
 use tolerarch_controller::ControllerSettings;
+use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::{Current, Snapshot};
 use tolerarch_engine::lessons::Lessons;
@@ -53,8 +54,10 @@ pub(super) fn load(
     let settings = config.registry_settings(environment)?;
     let settings = Settings { credentials: credentials.clone(), traces, ..settings };
     let registry = Registry::load(settings, metrics.registry.clone())?;
-    let profiles = config.policies(&config.policy);
-    let Config { policy, lookup, cache, .. } = config.clone();
+    // Before the cluster is read nothing of it is known.
+    let unread = Inventory::default();
+    let (policy, profiles) = policies(config, Discovery::of(&config.policy.pools, &unread), false);
+    let Config { lookup, cache, .. } = config.clone();
     metrics.reviews.show(&policy.pools, profiles.keys());
     let budget = lookup.budget;
     let resolver = match before {
@@ -82,11 +85,13 @@ pub(super) fn policies(
     discovery: Discovery<'_>,
     is_complete: bool,
 ) -> (Policy, BTreeMap<String, Policy>) {
+    // A group of nodes that is scaled to zero shows only in the platforms that its pool names.
+    let of_pools: PlatformSet = discovery.pools.iter().map(|known| known.pool.platforms).collect();
     // What has not been read yet may have any of the platforms that are assumed until then.
-    let shown = |assumed| match discovery.platforms {
-        Some(shown) if is_complete => shown,
-        Some(shown) => shown.union(assumed),
-        None => assumed,
+    let shown = |assumed: PlatformSet| match discovery.platforms {
+        Some(shown) if is_complete => shown.union(of_pools),
+        Some(shown) => shown.union(of_pools).union(assumed),
+        None => assumed.union(of_pools),
     };
     let mut policy = config.policy.clone();
     policy.pools = discovery.pools.into_iter().map(|known| known.pool).collect();

@@ -178,16 +178,71 @@ async fn placement_follows_the_cluster() {
     api.put(Node::PATH, node("a", "s390x", "x"));
     api.refuse(NodePool::PATH, Some(503));
     let webhook = Webhook::start(api, &config(&more)).await;
-    // While the NodePools are not known they may have what is assumed.
+    // While the NodePools are not known they may have what is assumed. The pool's platforms count without any node.
     let all = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
     webhook.until("nodes only", |policy| policy.placement.platforms == all).await;
     webhook.api.refuse(NodePool::PATH, None);
-    webhook.until("both", |policy| policy.placement.platforms == platforms(&["linux/s390x"])).await;
+    let shown = platforms(&["linux/amd64", "linux/s390x"]);
+    webhook.until("both", |policy| policy.placement.platforms == shown).await;
     let snapshot = webhook.live.current.load_full();
-    assert_eq!(snapshot.profiles["p"].placement.platforms, platforms(&["linux/s390x"]));
+    assert_eq!(snapshot.profiles["p"].placement.platforms, shown);
     assert_eq!(snapshot.profiles["q"].placement.platforms, platforms(&["linux/amd64"]));
     webhook.api.delete(Node::PATH, "a");
     webhook.until("none at all", |policy| policy.placement.platforms == platforms(BOTH)).await;
+}
+
+/// The cluster-autoscaler makes nodes of a group that has none, which only the pool's platforms show.
+#[tokio::test]
+async fn a_group_without_nodes_counts_by_the_platforms_of_its_pool() {
+    let remote = Remote::builder().plain_http().start().await;
+    let repo = remote.repo("app");
+    repo.index(Some("amd64"), BOTH[..1].iter().copied());
+    let pod = json!({"spec": {"containers": [{"image": repo.reference("amd64")}]}});
+    let hosts = json!({remote.address(): {"plainHttp": true}});
+    let own_pool =
+        json!({"name": "own", "platforms": BOTH, "tolerations": [{"key": "own", "operator": "Exists"}]});
+    let more = json!({
+        "registries": {"hosts": hosts},
+        "network": {"allow": ["127.0.0.0/8"]},
+        "pools": [own_pool],
+        "placement": {"require": "affinity", "platforms": "discovered"},
+        "profiles": {"closed": {"pools": []}},
+    });
+    for architectures in [EITHER, &["amd64"], &[]] {
+        let api = Lists::start().await;
+        for architecture in architectures {
+            api.put(Node::PATH, node(architecture, architecture, "own"));
+        }
+        let webhook = Webhook::start(api, &config(&more)).await;
+        webhook.until_state(|state| state == State::Healthy).await;
+        assert_eq!(own(&webhook.policy()), platforms(BOTH), "{architectures:?}");
+        let snapshot = webhook.live.current.load_full();
+        for policy in [&snapshot.policy, &snapshot.profiles["closed"]] {
+            assert_eq!(policy.placement.platforms, platforms(BOTH), "{architectures:?}");
+        }
+        let pod = Pod::of_value(&pod).unwrap();
+        let deadline = Wait::Until(Instant::now() + Duration::from_secs(120));
+        let decision = snapshot.decide(&snapshot.policy, "", &pod, deadline).await;
+        let affinity = &decision.edits.spec["affinity"];
+        let required = r#"{"key":"kubernetes.io/arch","operator":"In","values":["amd64"]}"#;
+        assert!(affinity.contains(required), "{architectures:?}: {affinity}");
+    }
+}
+
+/// Until the cluster has been read its nodes may have what its pools have, beside what is assumed.
+#[tokio::test]
+async fn platforms_of_pools_count_before_the_first_reading() {
+    let own_pool = json!({"name": "own", "platforms": ["linux/s390x"], "tolerations": [{"key": "own", "operator": "Exists"}]});
+    let more = json!({"pools": [own_pool], "placement": {"platforms": "discovered"}, "profiles": {"p": {}}});
+    let api = Lists::start().await;
+    api.refuse(Node::PATH, Some(503));
+    api.refuse(NodePool::PATH, Some(503));
+    let webhook = Webhook::start(api, &config(&more)).await;
+    let all = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
+    let snapshot = webhook.live.current.load_full();
+    for policy in [&snapshot.policy, &snapshot.profiles["p"]] {
+        assert_eq!(policy.placement.platforms, all);
+    }
 }
 
 #[tokio::test]
