@@ -22,6 +22,9 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
     for note in shown.notes.iter().chain(&seen.notes).chain(discovery.warnings.iter().filter(|_| finds)) {
         findings.unknown("pools", note);
     }
+    if let Some(autoscaler) = &seen.autoscaler {
+        check_platforms(config, autoscaler, findings);
+    }
     for known in discovery.pools.iter().filter(|known| finds || known.source == Source::Configured) {
         let Some(autoscaler) = &seen.autoscaler else {
             check_pool(known, &shown, config.discover, None, findings);
@@ -34,6 +37,23 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
             check_autoscaler(&known.pool.name, autoscaler, &outlook, findings);
         }
     }
+}
+
+/// Checks whether discovery sees all architectures of the cluster-autoscaler's groups, where Pods are kept off some.
+fn check_platforms(config: &Config, autoscaler: &Autoscaler, findings: &mut Findings) {
+    let profiles = config.policies(&config.policy);
+    let mut policies = profiles.values().chain([&config.policy]);
+    let is_discovered = policies.any(|policy| policy.placement.discovered);
+    let empty = autoscaler.empty_groups();
+    if !is_discovered || empty.is_empty() {
+        return;
+    }
+    let message = format!(
+        "placement.platforms: discovered does not see the architecture of node groups without nodes: {}",
+        some_of(empty)
+    );
+    let fix = "name all architectures of the node groups in placement.platforms, unless the pools name them";
+    findings.add(Status::Unknown, "pools", message, fix);
 }
 
 /// Checks whether the cluster-autoscaler takes the node groups of a pool first.

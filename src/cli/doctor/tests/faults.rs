@@ -81,6 +81,26 @@ async fn a_cluster_autoscaler_that_takes_the_pool_first_is_right() {
     }
 }
 
+/// A group that is scaled to zero may have another architecture than all nodes that are there.
+#[tokio::test]
+async fn platforms_that_discovery_cannot_see_are_named() {
+    let words = ["cluster-autoscaler", "--expander=priority"];
+    for (platforms, is_named) in [("discovered", true), ("[linux/amd64, linux/arm64]", false)] {
+        let mut world = World::healthy();
+        with_cluster_autoscaler(&mut world, &words, Some("{100: [arm], 10: ['.*']}"));
+        world.config(&format!(
+            "discover: {{nodes: true}}\nplacement: {{require: affinity, platforms: {platforms}}}\n"
+        ));
+        let findings = world.examine(None).await;
+        let expected = "does not see the architecture of node groups without nodes: plain, arm";
+        assert_eq!(
+            findings.0.iter().any(|finding| finding.message.contains(expected)),
+            is_named,
+            "{findings:#?}"
+        );
+    }
+}
+
 /// The first line of the table is what to mend, also where the fault was found last.
 #[tokio::test]
 async fn the_first_line_is_a_fault() {
