@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
+	goyaml "sigs.k8s.io/yaml/goyaml.v2"
 )
 
 // Priorities are a text of the cluster-autoscaler's ConfigMap of priorities, names of node groups, and what its expander
@@ -15,6 +17,8 @@ type Priorities struct {
 	Text    string   `json:"text"`
 	Groups  []string `json:"groups"`
 	Refused bool     `json:"is_refused,omitempty"`
+	// Whether keys are alike that are different ones to go-yaml, of which one counts at random.
+	Random bool `json:"is_random,omitempty"`
 	// The highest priority of a pattern that matches, of each group; none below -1, where the expander begins.
 	Priorities []*int   `json:"priorities,omitempty"`
 	Best       []string `json:"best,omitempty"`
@@ -23,6 +27,9 @@ type Priorities struct {
 func prioritized(text string, groups []string) Priorities {
 	of := Priorities{Text: text, Groups: groups}
 	refused := Priorities{Text: text, Groups: groups, Refused: true}
+	if hasAlikeKeys(text) {
+		return Priorities{Text: text, Groups: groups, Random: true}
+	}
 	lists := map[int][]string{}
 	if text == "" || yaml.Unmarshal([]byte(text), &lists) != nil {
 		return refused
@@ -60,6 +67,26 @@ func prioritized(text string, groups []string) Priorities {
 		of.Best = groups
 	}
 	return of
+}
+
+// hasAlikeKeys says whether different keys are the same as texts, as 10 and "10" are.
+func hasAlikeKeys(text string) bool {
+	var whole map[any]any
+	if goyaml.Unmarshal([]byte(text), &whole) != nil {
+		return false
+	}
+	seen := map[string]bool{}
+	for key := range whole {
+		alone := fmt.Sprint(key)
+		if float, ok := key.(float64); ok {
+			alone = strconv.FormatFloat(float, 'g', -1, 32)
+		}
+		if seen[alone] {
+			return true
+		}
+		seen[alone] = true
+	}
+	return false
 }
 
 // groupNames are names as the cloud providers have them.
