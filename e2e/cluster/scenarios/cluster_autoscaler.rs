@@ -170,6 +170,47 @@ pub(crate) async fn priorities_filter_only_if_they_can_be_read_and_name_a_group_
     }
 }
 
+/// It does not compare taints. Half of the Pods go to the untainted group of the same architecture, although the other one comes first.
+pub(crate) async fn groups_of_one_architecture_are_balanced_whatever_their_taints(cluster: &Cluster) {
+    for (architecture, expected) in [
+        ("arm64", all_in("multi", 4)),
+        ("amd64", BTreeMap::from([("multi".to_owned(), 2), ("plain".to_owned(), 2)])),
+    ] {
+        let cluster = &cluster.another().await;
+        let multi = NodeGroup::of_the_pool("multi", architecture);
+        let groups = vec![NodeGroup::untainted("plain", "amd64"), multi];
+        // As it ignores by itself the labels by which clouds name their groups.
+        let ignored = "--balancing-ignore-label=kwok-nodegroup";
+        let arguments = vec!["--expander=priority", "--balance-similar-node-groups", ignored];
+        let settings = AutoscalerSettings { groups, arguments, ..AutoscalerSettings::default() };
+        let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
+        let namespace = cluster.namespace("balanced").await;
+        scale(&namespace, "web", 4, &machine_pod(&cluster.images.tag("multi"), MOST)).await;
+        assert_eq!(groups_of(&autoscaler, &namespace, "web", 4).await, expected, "{architecture}");
+    }
+}
+
+/// Its simulation leaves out taints that nodes are said to have for a while, so it makes nodes that the Pod cannot use: one that it then
+/// waits for, or, with a taint that is said to mean nothing, one after the other.
+pub(crate) async fn the_taint_of_the_pool_is_no_startup_taint(cluster: &Cluster) {
+    for (flag, least) in
+        [("--startup-taint=tolerarch.io/multi-arch", 1), ("--status-taint=tolerarch.io/multi-arch", 3)]
+    {
+        let cluster = &cluster.another().await;
+        let arguments = vec!["--expander=priority", flag];
+        let settings = AutoscalerSettings { arguments, ..AutoscalerSettings::default() };
+        let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
+        let namespace = cluster.namespace("startup-taint").await;
+        scale(&namespace, "amd64", 1, &machine_pod(&cluster.images.tag("amd64"), MOST)).await;
+        until(&format!("{flag}: nodes that the Pod cannot use"), async || {
+            (autoscaler.nodes().await.len() >= least).then_some(())
+        })
+        .await;
+        assert!(autoscaler.nodes().await.values().all(|group| group == "multi"), "{flag}");
+        namespace.until_pods("amd64", 1, PodExt::is_unschedulable).await;
+    }
+}
+
 /// A tolerarch with these settings, for the Pods of a namespace.
 async fn start(cluster: &Cluster, settings: Value) -> (Tolerarch, Namespace) {
     let tolerarch = cluster.local().tolerarch(settings).await;

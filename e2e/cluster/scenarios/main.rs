@@ -14,6 +14,7 @@ mod chart;
 mod churn;
 mod cluster_autoscaler;
 mod cluster_autoscaler_doctor;
+mod cluster_autoscaler_nodes;
 mod controller;
 mod creations;
 mod daemonsets;
@@ -214,6 +215,14 @@ fn with_cluster_autoscaler() -> Vec<Scenario> {
         cluster_autoscaler::what_is_required_chooses_the_group_of_an_unknown_image,
         cluster_autoscaler::priorities_filter_only_if_they_can_be_read_and_name_a_group_that_fits,
         cluster_autoscaler_doctor::doctor_names_what_brings_pods_to_the_pool,
+        cluster_autoscaler::groups_of_one_architecture_are_balanced_whatever_their_taints,
+        cluster_autoscaler::the_taint_of_the_pool_is_no_startup_taint,
+        cluster_autoscaler_nodes::nodes_come_for_repaired_pods,
+        cluster_autoscaler_nodes::pods_come_to_plain_nodes_while_the_pool_is_at_its_maximum,
+        cluster_autoscaler_nodes::pods_come_to_plain_nodes_while_the_pool_cannot_grow,
+        cluster_autoscaler_nodes::pods_come_to_plain_nodes_after_machines_that_never_become_ready,
+        cluster_autoscaler_nodes::nodes_go_whose_pods_can_go_elsewhere,
+        cluster_autoscaler_nodes::pools_follow_the_nodes_that_come_and_go,
     ]
 }
 

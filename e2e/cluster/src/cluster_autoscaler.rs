@@ -12,7 +12,7 @@ use crate::kwok;
 use crate::pods::POOL;
 use crate::process::{Process, free_port};
 use crate::programs;
-use crate::wait::until;
+use crate::wait::{until, until_ok};
 
 /// The label by which the provider says to which group a node belongs.
 pub const NODE_GROUP: &str = "kwok-nodegroup";
@@ -22,6 +22,8 @@ pub const AUTOSCALED: &str = "e2e.tolerarch.io/autoscaled";
 const NAMESPACE: &str = "kube-system";
 /// What `--expander=priority` reads, all the time.
 const PRIORITIES: &str = "cluster-autoscaler-priority-expander";
+/// Where it says how its groups are.
+const STATUS: &str = "cluster-autoscaler-status";
 /// What puts the group `multi` before all others.
 const MULTI_FIRST: &str = "100:\n  - ^multi$\n10:\n  - .*\n";
 
@@ -78,7 +80,12 @@ impl NodeGroup {
                 },
             },
             "spec": {"taints": self.taints},
-            "status": {"capacity": room, "allocatable": room},
+            "status": {
+                "capacity": room,
+                "allocatable": room,
+                // Until its kubelet says otherwise.
+                "conditions": [{"type": "Ready", "status": "False", "reason": "E2e", "message": "it boots"}],
+            },
         })
     }
 }
@@ -109,9 +116,10 @@ impl Default for AutoscalerSettings {
 pub struct ClusterAutoscaler {
     /// What runs.
     pub process: Process,
+    /// What plays the kubelets: without it nodes come and are never ready.
+    pub kubelets: Process,
     nodes: Api<Node>,
     config_maps: Api<ConfigMap>,
-    _kwok: Process,
 }
 
 impl ClusterAutoscaler {
@@ -137,7 +145,7 @@ impl ClusterAutoscaler {
         if let Some(priorities) = settings.priorities {
             apply(&config_maps, PRIORITIES, "priorities", priorities).await;
         }
-        let kwok = kwok::start(local.kubeconfig(), local.directory(), free_port(), &[]).await;
+        let kubelets = kwok::start(local.kubeconfig(), local.directory(), free_port(), &[]).await;
 
         let port = free_port();
         let kubeconfig = local.kubeconfig().display().to_string();
@@ -163,7 +171,7 @@ impl ClusterAutoscaler {
         let listens = async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop);
         process.until("the cluster-autoscaler listens", listens).await;
         let nodes = Api::all(cluster.client.clone());
-        Self { process, nodes, config_maps, _kwok: kwok }
+        Self { process, kubelets, nodes, config_maps }
     }
 
     /// Writes the priorities anew, or removes their ConfigMap.
@@ -196,6 +204,27 @@ impl ClusterAutoscaler {
         })
         .await;
     }
+
+    /// Waits until the autoscaler's status calls the growth of a group this: `NoActivity`, `InProgress` or `Backoff`.
+    pub async fn until_scale_up(&self, group: &str, wanted: &str) {
+        until_ok(&format!("the growth of {group} is called {wanted}"), async || {
+            let status = self.config_maps.get(STATUS).await.map_err(|error| error.to_string())?;
+            let text = status.data.unwrap_or_default().remove("status").unwrap_or_default();
+            match scale_up(&text, group) {
+                Some(word) if word == wanted => Ok(()),
+                _ => Err(text),
+            }
+        })
+        .await;
+    }
+}
+
+/// What the status says of the growth of a group: the first `status` below its `scaleUp`.
+fn scale_up<'a>(status: &'a str, group: &str) -> Option<&'a str> {
+    let name = format!("  name: {group}");
+    let mut lines =
+        status.lines().skip_while(|line| *line != name).skip_while(|line| line.trim() != "scaleUp:");
+    lines.find_map(|line| line.trim().strip_prefix("status: "))
 }
 
 /// The configuration of the provider.
