@@ -16,10 +16,18 @@ pub(crate) const NAME: &str = "registry.example.com";
 /// Whose commands come last: they change the installation, and take it away.
 const LAST: [&str; 4] =
     ["docs/controller.md", "docs/upgrade.md", "manifests/helm/tolerarch/README.md", "docs/uninstall.md"];
-/// What is for developers, takes a container engine, runs in a Pod or asks one, as there is no kubelet, or installs
-/// without Helm, as the scenarios on kind do.
-const ELSEWHERE: [&str; 6] =
-    ["cargo ", "docker ", " exec ", "kubectl run tolerarch", "/proxy/", "kubectl apply -k overlay"];
+/// What is for developers, takes a container engine, runs in a Pod or asks one, as there is no kubelet, installs
+/// without Helm, as the scenarios on kind do, or takes a cluster-autoscaler, which this cluster lacks.
+const ELSEWHERE: [&str; 8] = [
+    "cargo ",
+    "docker ",
+    " exec ",
+    "kubectl run tolerarch",
+    "/proxy/",
+    "kubectl apply -k overlay",
+    "cluster-autoscaler-status",
+    "deployment cluster-autoscaler",
+];
 /// What the output of some commands has to contain.
 const OUTPUTS: [(&str, &str); 5] = [
     ("kubectl run probe", "tolerarch.io/multi-arch"),
