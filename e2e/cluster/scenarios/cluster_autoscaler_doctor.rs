@@ -1,12 +1,21 @@
 //! What `doctor` and `pools` say of the cluster-autoscaler, from its default flags to Pods on the group of the pool.
 
-use e2e::{AUTOSCALED, AutoscalerSettings, Cluster, ClusterAutoscaler, Namespace, deployment, pod, until_ok};
+use std::collections::BTreeMap;
+
+use e2e::{
+    AUTOSCALED, AutoscalerSettings, Cluster, ClusterAutoscaler, Namespace, NodeGroup, deployment, pod,
+    until_ok,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::cluster_autoscaler::{MOST, groups_of};
+use crate::documentation::all_commands_of;
+
+/// Flag of the documentation.
+const FLAG: &str = "--expander=priority,least-waste";
 
 /// The first thing that `doctor` says is what is missing, and once that is there nothing is.
 pub(crate) async fn doctor_names_what_brings_pods_to_the_pool(cluster: &Cluster) {
@@ -24,10 +33,10 @@ pub(crate) async fn doctor_names_what_brings_pods_to_the_pool(cluster: &Cluster)
     until_first(cluster, &namespace, 3, "not by priority").await;
 
     // The flag without the ConfigMap.
-    installed_with(cluster, &["--expander=priority,least-waste"]).await;
+    installed_with(cluster, &[FLAG]).await;
     until_first(cluster, &namespace, 3, "cluster-autoscaler-priority-expander is missing").await;
     drop(autoscaler);
-    let arguments = vec!["--expander=priority,least-waste"];
+    let arguments = vec![FLAG];
     let autoscaler = ClusterAutoscaler::start_with(
         cluster,
         AutoscalerSettings { arguments, ..AutoscalerSettings::default() },
@@ -35,13 +44,7 @@ pub(crate) async fn doctor_names_what_brings_pods_to_the_pool(cluster: &Cluster)
     .await;
     namespace.apply(&deployment("multi", 1, &machine_pod(cluster, "multi"))).await;
     assert!(groups_of(&autoscaler, &namespace, "multi", 1).await.contains_key("multi"));
-    until_ok("doctor finds nothing", async || {
-        let (status, text) = doctor(cluster, &namespace).await;
-        let is_said =
-            text.contains("pool multi-arch: the cluster-autoscaler takes `multi` first (priority 100)");
-        if status == 0 && is_said { Ok(()) } else { Err(text) }
-    })
-    .await;
+    until_healthy(cluster, &namespace, "the cluster-autoscaler takes `multi` first (priority 100)").await;
     let pools = pools(cluster).await;
     let own = &pools["pools"][0]["clusterAutoscaler"];
     assert_eq!(
@@ -58,6 +61,42 @@ pub(crate) async fn doctor_names_what_brings_pods_to_the_pool(cluster: &Cluster)
     until_first(cluster, &namespace, 3, "is refused").await;
 }
 
+/// With the commands of docs/autoscalers.md, as they are written, in a cluster whose autoscaler has its default flags.
+pub(crate) async fn the_documentation_brings_pods_to_the_pool(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
+    let namespace = cluster.namespace("autoscaled").await;
+    cluster.until_called(&namespace).await;
+    installed_with(cluster, &[]).await;
+    let default = AutoscalerSettings { arguments: Vec::new(), ..documented() };
+    let autoscaler = ClusterAutoscaler::start_with(cluster, default).await;
+    until_first(cluster, &namespace, 3, "not by priority").await;
+    for command in all_commands_of("docs/autoscalers.md") {
+        cluster.local().shell(&command).await;
+    }
+    let command = deployments(cluster).get("cluster-autoscaler").await.unwrap().spec.unwrap().template.spec;
+    let command = command.unwrap().containers.remove(0).command.unwrap();
+    // What a Deployment would do with it.
+    assert_eq!(command, ["./cluster-autoscaler", FLAG]);
+    drop(autoscaler);
+    let autoscaler = ClusterAutoscaler::start_with(cluster, documented()).await;
+    for (tag, group) in [("multi", "multi-arch"), ("amd64", "plain")] {
+        namespace.apply(&deployment(tag, 2, &machine_pod(cluster, tag))).await;
+        let groups = groups_of(&autoscaler, &namespace, tag, 2).await;
+        assert_eq!(groups, BTreeMap::from([(group.to_owned(), 2)]));
+    }
+    until_healthy(cluster, &namespace, "the cluster-autoscaler takes `multi-arch` first (priority 100)")
+        .await;
+}
+
+/// The names of groups in the documentation, the flag that it gives, and no priorities but its own.
+fn documented() -> AutoscalerSettings {
+    AutoscalerSettings {
+        groups: vec![NodeGroup::untainted("plain", "amd64"), NodeGroup::of_the_pool("multi-arch", "arm64")],
+        arguments: vec![FLAG],
+        priorities: None,
+    }
+}
+
 /// A Pod that needs most of a node of the autoscaler's.
 fn machine_pod(cluster: &Cluster, tag: &str) -> Value {
     let mut pod = pod(&[&cluster.images.tag(tag)]);
@@ -70,7 +109,8 @@ fn machine_pod(cluster: &Cluster, tag: &str) -> Value {
 async fn installed_with(cluster: &Cluster, flags: &[&str]) {
     let labels = json!({"app": "cluster-autoscaler"});
     let image = "registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.1";
-    let container = json!({"name": "cluster-autoscaler", "image": image, "args": flags});
+    let command: Vec<&str> = ["./cluster-autoscaler"].iter().chain(flags).copied().collect();
+    let container = json!({"name": "cluster-autoscaler", "image": image, "command": command});
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "cluster-autoscaler"},
         // It makes no Pod, for which nothing would run.
@@ -78,9 +118,12 @@ async fn installed_with(cluster: &Cluster, flags: &[&str]) {
             "metadata": {"labels": labels}, "spec": {"containers": [container]},
         }},
     });
-    let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), "kube-system");
     let how = PatchParams::apply("e2e").force();
-    deployments.patch("cluster-autoscaler", &how, &Patch::Apply(&deployment)).await.unwrap();
+    deployments(cluster).patch("cluster-autoscaler", &how, &Patch::Apply(&deployment)).await.unwrap();
+}
+
+fn deployments(cluster: &Cluster) -> Api<Deployment> {
+    Api::namespaced(cluster.client.clone(), "kube-system")
 }
 
 /// Waits until `doctor` ends with this status, and says this in its first line.
@@ -93,6 +136,15 @@ async fn until_first(cluster: &Cluster, namespace: &Namespace, status: i32, expe
         } else {
             Err(text)
         }
+    })
+    .await;
+}
+
+/// Waits until `doctor` finds nothing wrong, and says this.
+async fn until_healthy(cluster: &Cluster, namespace: &Namespace, expected: &str) {
+    until_ok("doctor finds nothing", async || {
+        let (status, text) = doctor(cluster, namespace).await;
+        if status == 0 && text.contains(expected) { Ok(()) } else { Err(text) }
     })
     .await;
 }

@@ -89,6 +89,12 @@ pub(crate) fn commands_of(name: &str) -> Vec<String> {
     take(&mut pages(), name).commands
 }
 
+/// The commands of one page, with those that this cluster has nothing for.
+pub(crate) fn all_commands_of(name: &str) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    commands(&fs::read_to_string(root.join(name)).unwrap())
+}
+
 /// README, docs, runbooks and the chart's README, in this order.
 fn pages() -> Vec<Page> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -101,9 +107,10 @@ fn pages() -> Vec<Page> {
     };
     let chart = root.join("manifests/helm/tolerarch/README.md");
     let files = [vec![root.join("README.md")], folder("docs"), folder("docs/runbooks"), vec![chart]].concat();
-    let page = |file: PathBuf| Page {
-        name: file.strip_prefix(&root).unwrap().display().to_string(),
-        commands: commands(&fs::read_to_string(&file).unwrap()),
+    let page = |file: PathBuf| {
+        let mut commands = commands(&fs::read_to_string(&file).unwrap());
+        commands.retain(|command| !ELSEWHERE.iter().any(|part| command.contains(part)));
+        Page { name: file.strip_prefix(&root).unwrap().display().to_string(), commands }
     };
     files.into_iter().map(page).collect()
 }
@@ -121,8 +128,7 @@ fn commands(page: &str) -> Vec<String> {
             goes_on = line.ends_with('|');
         }
     }
-    commands
-        .retain(|command| !command.starts_with('#') && !ELSEWHERE.iter().any(|part| command.contains(part)));
+    commands.retain(|command| !command.starts_with('#'));
     commands
 }
 

@@ -215,6 +215,7 @@ fn with_cluster_autoscaler() -> Vec<Scenario> {
         cluster_autoscaler::what_is_required_chooses_the_group_of_an_unknown_image,
         cluster_autoscaler::priorities_filter_only_if_they_can_be_read_and_name_a_group_that_fits,
         cluster_autoscaler_doctor::doctor_names_what_brings_pods_to_the_pool,
+        cluster_autoscaler_doctor::the_documentation_brings_pods_to_the_pool,
         cluster_autoscaler::groups_of_one_architecture_are_balanced_whatever_their_taints,
         cluster_autoscaler::the_taint_of_the_pool_is_no_startup_taint,
         cluster_autoscaler_nodes::nodes_come_for_repaired_pods,

@@ -97,6 +97,21 @@ impl Local {
         self.control_plane.kubectl(arguments).await
     }
 
+    /// Runs a command line of bash as the administrator, with kubectl, to its good end. Gives its standard output.
+    ///
+    /// # Panics
+    /// If it, or a part of a pipe, exits with another status than 0.
+    pub async fn shell(&self, line: &str) -> String {
+        let program = self.control_plane.program().display().to_string();
+        let line = format!("kubectl() {{ '{program}' kubectl \"$@\"; }}\n{line}");
+        let mut command = Command::new("bash");
+        command.args(["-o", "pipefail", "-c", &line]).env("KUBECONFIG", self.kubeconfig()).kill_on_drop(true);
+        let output = command.output().await.unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}\n{}\n{errors}", output.status);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// The conditions that the chart renders with `webhook.skipInApiServer`, and one of a user behind them.
     pub async fn conditions(&self) -> Value {
         let file = programs::repository().join("e2e/manifests/testdata/chart/webhook.yaml");
