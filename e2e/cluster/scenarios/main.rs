@@ -112,7 +112,9 @@ fn main() -> ExitCode {
         if ClusterAutoscaler::is_here() {
             all.extend(trials(with_cluster_autoscaler(), LIMIT));
         } else {
-            eprintln!("those of the cluster-autoscaler are left out: E2E_CLUSTER_AUTOSCALER names none");
+            eprintln!(
+                "those of the cluster-autoscaler are left out: E2E_CLUSTER_AUTOSCALER names none for this Kubernetes"
+            );
         }
         if is_optimized() {
             all.extend(trials(measuring(), LIMIT));

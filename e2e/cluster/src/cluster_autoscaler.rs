@@ -123,7 +123,7 @@ pub struct ClusterAutoscaler {
 }
 
 impl ClusterAutoscaler {
-    /// Whether its source or its program is there, by `E2E_CLUSTER_AUTOSCALER`.
+    /// Whether `E2E_CLUSTER_AUTOSCALER` names it, and `E2E_KUBERNETES` no Kubernetes that is too old for it.
     pub fn is_here() -> bool {
         programs::has_cluster_autoscaler()
     }

@@ -14,6 +14,9 @@ const TOLERARCH: &str = "E2E_TOLERARCH";
 /// Where the source of the cluster-autoscaler is, or its program: it is no module that the Go proxy has.
 const CLUSTER_AUTOSCALER: &str = "E2E_CLUSTER_AUTOSCALER";
 
+/// The version of an older control plane, see `controlplane/build`.
+const KUBERNETES: &str = "E2E_KUBERNETES";
+
 /// Where a layer has the program of `program.go`.
 pub(crate) const PROGRAM: &str = "program";
 
@@ -41,9 +44,10 @@ pub(crate) async fn karpenter() -> PathBuf {
     go("karpenter").await
 }
 
-/// Whether the cluster-autoscaler can be built or is built.
+/// Whether the cluster-autoscaler can be built or is built, and is for the control plane: it waits for kinds that older ones do not serve.
 pub(crate) fn has_cluster_autoscaler() -> bool {
-    std::env::var_os(CLUSTER_AUTOSCALER).is_some_and(|source| !source.is_empty())
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    is_set(CLUSTER_AUTOSCALER) && !is_set(KUBERNETES)
 }
 
 /// The cluster-autoscaler with its provider for tests.
