@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Resource;
+use serde_json::json;
 
 use super::kubernetes::{get, list, name_of};
 use tolerarch_kubernetes::autoscaler::{
@@ -46,8 +49,9 @@ impl Seen {
         for namespace in namespaces {
             match list::<Deployment>(client, Some(namespace), "").await {
                 Ok(deployments) => {
-                    if let Some(flags) = deployments.iter().find_map(flags_of) {
-                        let autoscaler = Some(with_flags(client, namespace, flags, &statuses).await);
+                    if let Some(process) = deployments.iter().find_map(|known| Process::of(known, namespace))
+                    {
+                        let autoscaler = Some(process.seen(client, &statuses).await);
                         return Self { autoscaler, notes };
                     }
                 }
@@ -93,37 +97,95 @@ async fn statuses(client: &UserClient, notes: &mut Vec<String>) -> Vec<ConfigMap
     }
 }
 
-/// Returns the flags of a cluster-autoscaler that a Deployment runs; `None` if it runs none.
-fn flags_of(deployment: &Deployment) -> Option<Flags> {
-    let spec = deployment.spec.as_ref()?;
-    if spec.replicas == Some(0) {
-        return None;
-    }
-    spec.template.spec.as_ref()?.containers.iter().find_map(|container| {
-        let command = container.command.iter().flatten();
-        let words: Vec<String> = command.chain(container.args.iter().flatten()).cloned().collect();
-        Flags::of(container.image.as_deref().unwrap_or_default(), &words)
-    })
+/// A cluster-autoscaler that a Deployment runs.
+struct Process {
+    flags: Flags,
+    /// Namespace of its Pods.
+    namespace: String,
+    service_account: String,
 }
 
-/// Reads what a cluster-autoscaler with these flags writes and reads, whose Pods are in the namespace `own`.
-async fn with_flags(client: &UserClient, own: &str, flags: Flags, statuses: &[ConfigMap]) -> Autoscaler {
-    let Flags { expanders, namespace, status, ignored_taints, balances } = flags;
-    let namespace = namespace.unwrap_or_else(|| own.to_owned());
-    let is_its = |known: &&ConfigMap| namespace_of(known) == namespace && name_of(*known) == status;
-    let groups = match statuses.iter().find(is_its) {
-        Some(known) => groups_of(known),
-        None => {
-            let read = get::<ConfigMap>(client, Some(&namespace), &status).await;
-            read.ok().and_then(|status| groups_of(&status))
+impl Process {
+    /// Returns the process of a Deployment in this namespace; `None` if it runs no cluster-autoscaler.
+    fn of(deployment: &Deployment, namespace: &str) -> Option<Self> {
+        let spec = deployment.spec.as_ref()?;
+        if spec.replicas == Some(0) {
+            return None;
         }
-    };
-    let priorities = priorities(client, &namespace).await;
-    let expanders = match expanders {
-        Some(names) => Expanders::Named(names),
-        None => Expanders::Unseen,
-    };
-    Autoscaler { namespace, expanders, priorities, groups, ignored_taints, balances }
+        let pod = spec.template.spec.as_ref()?;
+        let flags = pod.containers.iter().find_map(|container| {
+            let command = container.command.iter().flatten();
+            let words: Vec<String> = command.chain(container.args.iter().flatten()).cloned().collect();
+            Flags::of(container.image.as_deref().unwrap_or_default(), &words)
+        })?;
+        let service_account = pod.service_account_name.clone().unwrap_or_else(|| "default".to_owned());
+        Some(Self { flags, namespace: namespace.to_owned(), service_account })
+    }
+
+    /// Reads what it writes and reads.
+    async fn seen(&self, client: &UserClient, statuses: &[ConfigMap]) -> Autoscaler {
+        let Flags { expanders, namespace, status, ignored_taints, balances } = &self.flags;
+        let namespace = namespace.as_ref().unwrap_or(&self.namespace);
+        let is_its = |known: &&ConfigMap| namespace_of(known) == namespace && name_of(*known) == status;
+        let groups = match statuses.iter().find(is_its) {
+            Some(known) => groups_of(known),
+            None => {
+                let read = get::<ConfigMap>(client, Some(namespace), status).await;
+                read.ok().and_then(|status| groups_of(&status))
+            }
+        };
+        let mut priorities = priorities(client, namespace).await;
+        if matches!(priorities, KnownPriorities::Read(_))
+            && self.may_list(client, namespace).await == Some(false)
+        {
+            let why = format!(
+                "the ServiceAccount {}/{} may not list and watch ConfigMaps there",
+                self.namespace, self.service_account
+            );
+            priorities = KnownPriorities::Ignored(why);
+        }
+        let expanders = match expanders {
+            Some(names) => Expanders::Named(names.clone()),
+            None => Expanders::Unseen,
+        };
+        Autoscaler {
+            namespace: namespace.clone(),
+            expanders,
+            priorities,
+            groups,
+            ignored_taints: ignored_taints.clone(),
+            balances: *balances,
+        }
+    }
+
+    /// Returns whether it may read the ConfigMaps of this namespace; `None` if that cannot be seen.
+    async fn may_list(&self, client: &UserClient, namespace: &str) -> Option<bool> {
+        // One that may not even list nodes has another identity than its ServiceAccount, as with --kubeconfig.
+        if !self.may(client, "list", "nodes", "").await? {
+            return None;
+        }
+        let may_list = self.may(client, "list", "configmaps", namespace).await?;
+        let may_watch = self.may(client, "watch", "configmaps", namespace).await?;
+        Some(may_list && may_watch)
+    }
+
+    async fn may(&self, client: &UserClient, verb: &str, resource: &str, namespace: &str) -> Option<bool> {
+        let own = format!("system:serviceaccounts:{}", self.namespace);
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": format!("system:serviceaccount:{}:{}", self.namespace, self.service_account),
+                "groups": ["system:serviceaccounts", own, "system:authenticated"],
+                "resourceAttributes": {
+                    "verb": verb, "group": "", "resource": resource, "namespace": namespace, "name": "",
+                },
+            },
+        });
+        let path = SubjectAccessReview::url_path(&(), None);
+        let (review, _warnings) = client.post::<SubjectAccessReview>(&path, &review).await;
+        Some(review.ok()?.status?.allowed)
+    }
 }
 
 async fn without_flags(client: &UserClient, nodes: &[Node], status: &ConfigMap) -> Autoscaler {
@@ -148,12 +210,12 @@ async fn priorities(client: &UserClient, namespace: &str) -> KnownPriorities {
         Err(error) => return KnownPriorities::Unknown(error.to_string()),
     };
     let Some(text) = map.data.as_ref().and_then(|data| data.get(Priorities::KEY)) else {
-        return KnownPriorities::Invalid(format!("it has no key {}", Priorities::KEY));
+        return KnownPriorities::Ignored(format!("it has no key {}", Priorities::KEY));
     };
     match Priorities::parse(text) {
         Ok(priorities) => KnownPriorities::Read(priorities),
         Err(error @ PrioritiesError::Unknown(_)) => KnownPriorities::Unknown(error.to_string()),
-        Err(error) => KnownPriorities::Invalid(error.to_string()),
+        Err(error) => KnownPriorities::Ignored(error.to_string()),
     }
 }
 

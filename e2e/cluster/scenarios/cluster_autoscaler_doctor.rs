@@ -58,7 +58,7 @@ pub(crate) async fn doctor_names_what_brings_pods_to_the_pool(cluster: &Cluster)
     autoscaler.set_priorities(Some("100:\n  - plain\n")).await;
     until_first(cluster, &namespace, 3, "do not name `multi`").await;
     autoscaler.set_priorities(Some("first:\n  - multi\n")).await;
-    until_first(cluster, &namespace, 3, "is refused").await;
+    until_first(cluster, &namespace, 3, "does not count").await;
 }
 
 /// With the commands of docs/autoscalers.md, as they are written, in a cluster whose autoscaler has its default flags.

@@ -157,6 +157,41 @@ async fn priorities_that_cannot_be_read_are_told_from_those_that_are_refused() {
         seen(&objects, &[]).await.autoscaler.unwrap().priorities
     };
     assert!(matches!(known(Err(403)).await, KnownPriorities::Unknown(_)));
-    assert!(matches!(known(Ok(json!({"data": {"priority": "x"}}))).await, KnownPriorities::Invalid(_)));
-    assert!(matches!(known(Ok(priorities("multi first"))).await, KnownPriorities::Invalid(_)));
+    assert!(matches!(known(Ok(json!({"data": {"priority": "x"}}))).await, KnownPriorities::Ignored(_)));
+    assert!(matches!(known(Ok(priorities("multi first"))).await, KnownPriorities::Ignored(_)));
+}
+
+/// Its ConfigMap is right, and its account may not read it. One that may not list nodes either is not its account.
+#[tokio::test]
+async fn priorities_that_its_account_may_not_read_do_not_count() {
+    for (allowed, is_read) in [
+        (&["list nodes", "list configmaps", "watch configmaps"][..], true),
+        (&["list nodes", "list configmaps"], false),
+        (&["list nodes"], false),
+        (&[], true),
+    ] {
+        let running = deployment(1, &["cluster-autoscaler", "--expander=priority"]);
+        let objects = BTreeMap::from([
+            (ALL, fresh()),
+            (DEPLOYMENTS, json!([running])),
+            (PRIORITIES, priorities(MULTI_FIRST)),
+        ]);
+        let api = FakeApi::start(move |asked| {
+            if asked.path.ends_with("/subjectaccessreviews") {
+                let spec = &asked.body["spec"];
+                assert_eq!(spec["user"], "system:serviceaccount:kube-system:default");
+                let field = |name: &str| spec["resourceAttributes"][name].as_str().unwrap().to_owned();
+                let right = format!("{} {}", field("verb"), field("resource"));
+                return Reply::of(201, json!({"status": {"allowed": allowed.contains(&right.as_str())}}));
+            }
+            match objects.get(asked.path.as_str()) {
+                Some(object) => Reply::of(200, object.clone()),
+                None => Reply::refused(404, "not found"),
+            }
+        })
+        .await;
+        let found = Seen::read(&api.client(), &[]).await.autoscaler.unwrap();
+        assert_eq!(matches!(found.priorities, KnownPriorities::Read(_)), is_read, "{allowed:?}");
+        assert_eq!(matches!(found.priorities, KnownPriorities::Ignored(_)), !is_read, "{allowed:?}");
+    }
 }

@@ -111,8 +111,8 @@ fn by_priorities(autoscaler: &Autoscaler, sides: Option<&Sides<'_>>) -> Choice {
     let priorities = match &autoscaler.priorities {
         KnownPriorities::Read(priorities) => priorities,
         KnownPriorities::Missing => return Choice::NoPriorities { why: format!("{map} is missing") },
-        KnownPriorities::Invalid(why) => {
-            return Choice::NoPriorities { why: format!("{map} is refused: {why}") };
+        KnownPriorities::Ignored(why) => {
+            return Choice::NoPriorities { why: format!("{map} does not count: {why}") };
         }
         KnownPriorities::Unknown(why) => {
             return Choice::Unseen { why: format!("{map} cannot be judged: {why}") };

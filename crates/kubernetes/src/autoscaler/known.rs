@@ -35,8 +35,8 @@ pub enum KnownPriorities {
     Read(Priorities),
     /// The ConfigMap does not exist, so that no group comes before another.
     Missing,
-    /// The cluster-autoscaler refuses the ConfigMap for this reason, and goes on as without it.
-    Invalid(String),
+    /// The cluster-autoscaler refuses the ConfigMap or may not read it, for this reason, and goes on as without it.
+    Ignored(String),
     /// The ConfigMap cannot be read or judged, for this reason.
     Unknown(String),
 }

@@ -119,7 +119,7 @@ fn priorities_that_are_missing_or_refused_leave_it_to_chance() {
             KnownPriorities::Missing,
             "the ConfigMap kube-system/cluster-autoscaler-priority-expander is missing",
         ),
-        (KnownPriorities::Invalid("no numbers".to_owned()), "is refused: no numbers"),
+        (KnownPriorities::Ignored("no numbers".to_owned()), "does not count: no numbers"),
     ] {
         let choice = judged(&autoscaler(named(&["priority"]), known, &ALL), &both_seen(), &tolerations());
         assert!(choice.is_wrong() && choice.to_string().contains(expected), "{choice}");
