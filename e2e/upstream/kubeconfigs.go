@@ -221,6 +221,7 @@ func kubeconfigs(r *rand.Rand, random int) []Kubeconfig {
 	const server = "https://a.test:6443"
 	var cases []Kubeconfig
 	add := func(text string) { cases = append(cases, kubeconfig(text, files, nil)) }
+	small := "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: 'https://a.test'}}]\n"
 	for _, text := range []string{
 		"", "{}", "null", "# nothing\n", "[]", "text", "a: [", "kind: Config", "apiVersion: v2\nkind: Config", "current-context: c\n",
 		"current-context: c\nclusters: null\n", "current-context: ''\ncontexts: []\n", "current-context: c\ncontexts: [{name: c}]\n",
@@ -232,6 +233,7 @@ func kubeconfigs(r *rand.Rand, random int) []Kubeconfig {
 		"current-context: c\ncontexts: [{name: c, context: {cluster: c, namespace: n}}]\nclusters: [{name: c, cluster: {server: 'https://a.test'}}]\n",
 		"current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: 'https://a.test', insecure-skip-tls-verify: yes}}]\n",
 		"current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: 'https://a.test'}}, {name: c, cluster: {server: 'https://b.test'}}]\n",
+		small + "---\na: [", small + "...\n'b", small + "@", small + "---\nkind: List\n", " current-context: c\n" + strings.TrimPrefix(small, "current-context: c\n"),
 	} {
 		add(text)
 	}

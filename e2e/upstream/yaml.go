@@ -58,7 +58,7 @@ var forms = []string{
 	"base: &base {a: 1, b: 2}\nx: {<<: *base, b: 3}\ny: {b: 4, <<: [{a: 5}, *base]}\nz: *base\n", "a: {<<: {b: 1}, <<: {b: 2}}\n", "a: {'<<': {b: 1}, !!merge <<: {c: 1}}\n", "<<: [1]\n", "<<: ~\n", "- <<\n",
 	"a: &a [*a]\n", "a: &a 1\nb: &a [*a]\n", "a: *b\n", "&a a: &b b\nc: *a\nd: *b\n", "a: &a\nb: *a\n", "- &a {b: c}\n- *a\n- {*a : d}\n", "a: &a 1\nb: &a 2\nc: *a\n",
 	// Documents, marks and line ends.
-	"", "\n# a\n", "---\n", "--- a\n--- b\n", "a: 1\n...\nb: [\n", "---\na: 1\n---\nb: 2\n", "%YAML 1.1\n---\na: 1\n", "%YAML 2.0\n---\na: 1\n", "%FOO\n---\na: 1\n", "\ufeffa: b\n", "a: b\r\nc:\r\n  - d\r\n", "a: b\rc: d\r", "a: b\u0085c: d\n", "a: 'b\u2028 c'\n", "a: b\x07\n", "a: \"b\x00\"\n", "a: é☺𝄞\n",
+	"", "\n# a\n", "---\n", "--- a\n--- b\n", "a: 1\n...\nb: [\n", " a: 1\nb: 2\n", " a: 1\n@\n", " a: 1\nb: @\n", "a: 1\n...\n@\n", "a: 1\n--- @\n", "a: 1\n---\n\"b\n", "a\n...\n'b\n", "[a]\n@\n", "--- |\n a\n---\n@\n", "a: 1\n%FOO\n", "a: 1\n...\n%FOO\n", "a: 1\n...\n\ta\n", "---\na: 1\n---\nb: 2\n", "%YAML 1.1\n---\na: 1\n", "%YAML 2.0\n---\na: 1\n", "%FOO\n---\na: 1\n", "\ufeffa: b\n", "a: b\r\nc:\r\n  - d\r\n", "a: b\rc: d\r", "a: b\u0085c: d\n", "a: 'b\u2028 c'\n", "a: b\x07\n", "a: \"b\x00\"\n", "a: é☺𝄞\n",
 	"---\na: ---\nb: '---'\n", "a: @b\n", "a: `b`\n", "a: %b\n", "%a: b\n", "a: [b]c\n", "a: {b}: c\n", "a: [b, , c]\n", "[a, b\n", "{a: b\n", "a: 'b\n", "a: \"b\n", "a: ]\n", "- a\nb: c\n", "a: b\n- c\n", "a:\n- b\n- c\nd: e\n", "a:\n  - b\n c: d\n",
 }
 

@@ -33,7 +33,7 @@ pub fn read(text: &str, dialect: Dialect) -> Result<Vec<Node>, Fault> {
     Reader::new(dialect).read(0, text)
 }
 
-/// Reads the first document of a file; what is behind it is not looked at, as by kubelet.
+/// Reads the first document of a file, as go-yaml does: of what is behind it only the next token is looked at.
 pub fn read_first(text: &str, dialect: Dialect) -> Result<Option<Node>, Fault> {
     let mut reader = Reader::new(dialect);
     let mut events = Events::new(text);
@@ -42,7 +42,11 @@ pub fn read_first(text: &str, dialect: Dialect) -> Result<Option<Node>, Fault> {
     {
         reader.take(event, line)?;
     }
-    Ok(reader.documents.pop())
+    let document = reader.documents.pop();
+    if document.is_some() {
+        events.end_document()?;
+    }
+    Ok(document)
 }
 
 /// Reader of the texts of one file.
@@ -221,15 +225,15 @@ fn key(node: Node) -> Result<Key, &'static str> {
     let kind = match &node.data {
         Data::Text(_) => KeyKind::Text,
         Data::Bool(_) => KeyKind::Bool,
-        Data::Number(number) if number.is_f64() => KeyKind::Float,
         Data::Number(number) if number.is_i64() => KeyKind::Integer,
-        Data::Number(_) => return Err("a key that is a number of more than 63 bits"),
+        Data::Number(number) if number.is_u64() => return Err("a key that is a number of more than 63 bits"),
+        Data::Number(number) => KeyKind::Float(number.as_f64().unwrap_or_default()),
         Data::Null => return Err("a key that is null"),
         Data::List(_) | Data::Map(_) => return Err("a key that is a list or a mapping"),
     };
     let text = match &*node.into_text().unwrap_or_default() {
-        "+Inf" if kind == KeyKind::Float => ".inf".to_owned(),
-        "-Inf" if kind == KeyKind::Float => "-.inf".to_owned(),
+        "+Inf" if matches!(kind, KeyKind::Float(_)) => ".inf".to_owned(),
+        "-Inf" if matches!(kind, KeyKind::Float(_)) => "-.inf".to_owned(),
         text => text.to_owned(),
     };
     Ok(Key { line, text, kind })

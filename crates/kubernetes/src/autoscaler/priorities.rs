@@ -106,10 +106,6 @@ fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
         Err(fault) if fault.is_own() => return Err(PrioritiesError::Unknown(fault.to_string())),
         Err(fault) => return Err(PrioritiesError::Invalid(fault.to_string())),
     };
-    if let Err(fault) = yaml::read(source, Dialect::Kubernetes) {
-        // Go may meet the fault when it looks for the end of the first document, or may not.
-        return Err(PrioritiesError::Unknown(fault.to_string()));
-    }
     let Some(document) = document else { return Ok(BTreeMap::new()) };
     let members = match document.data {
         Data::Null => return Ok(BTreeMap::new()),
@@ -120,9 +116,9 @@ fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
     let mut by_text = BTreeMap::<String, (KeyKind, Node)>::new();
     for (Key { line, text, kind }, list) in members {
         if let Some((earlier, _)) = by_text.get(&text)
-            && (*earlier != kind || kind == KeyKind::Float)
+            && *earlier != kind
         {
-            let message = format!("line {line}: {text} is there twice, as a number and as a text");
+            let message = format!("line {line}: {text} is there as two keys, such as a number and a text");
             return Err(PrioritiesError::Unknown(message));
         }
         by_text.insert(text, (kind, list));

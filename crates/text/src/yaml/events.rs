@@ -144,6 +144,11 @@ impl<'t> Events<'t> {
         Ok(None)
     }
 
+    /// Goes behind the end of a document whose root is complete.
+    pub(super) fn end_document(&mut self) -> Result<(), Fault> {
+        self.parse().map(|_end| ())
+    }
+
     fn parse(&mut self) -> Result<libyaml_safer::Event, Fault> {
         // The parser panics at a tag with a comma right behind it in a flow collection (0.3.0, `scan_tag`).
         match catch_unwind(AssertUnwindSafe(|| self.parser.parse())) {

@@ -21,12 +21,13 @@ pub struct Key {
 }
 
 /// What a key is. Keys of two kinds are two keys, though JSON has one text for both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeyKind {
     Text,
     Bool,
     Integer,
-    Float,
+    /// The number, of which the text may have fewer digits.
+    Float(f64),
 }
 
 #[derive(Clone, Debug)]

@@ -122,8 +122,8 @@ impl Plugin {
     fn credential(&self, output: &[u8]) -> Result<Credential, PluginError> {
         let unreadable = || PluginError::Output(self.api_version.clone());
         let text = std::str::from_utf8(output).map_err(|_| unreadable())?;
-        let documents = yaml::read(text, Dialect::Kubernetes).map_err(|_| unreadable())?;
-        let value = without_nulls(documents.first().ok_or_else(unreadable)?.value());
+        let document = yaml::read_first(text, Dialect::Kubernetes).map_err(|_| unreadable())?;
+        let value = without_nulls(document.ok_or_else(unreadable)?.value());
         let given: Output = serde_json::from_value(value).map_err(|_| unreadable())?;
         if given.kind != KIND || given.api_version != self.api_version {
             return Err(unreadable());

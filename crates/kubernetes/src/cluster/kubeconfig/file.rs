@@ -177,9 +177,9 @@ pub(super) fn read(path: &Path, is_named: bool) -> Result<Option<File>, ConnectE
     let text = decoded(&bytes).ok_or_else(|| is_none("it is no text".to_owned()))?;
     // The errors' texts may quote a token.
     let unreadable = |line: usize| is_none(format!("line {line} is no YAML that belongs in one"));
-    let documents = yaml::read(&text, Dialect::Kubernetes).map_err(|fault| unreadable(fault.line))?;
     // As in Go the first document counts, and one without content is an empty kubeconfig.
-    let Some(document) = documents.first() else { return Ok(Some(File::default())) };
+    let document = yaml::read_first(&text, Dialect::Kubernetes).map_err(|fault| unreadable(fault.line))?;
+    let Some(document) = document else { return Ok(Some(File::default())) };
     let line = document.line;
     let value = match document.value() {
         Value::Null => return Ok(Some(File::default())),
