@@ -116,8 +116,9 @@ Exit status:
     /// Prove an installation from end to end, and name what to do
     ///
     /// Looks at the webhook configurations, their certificates, Services and scope, at the order among other webhooks,
-    /// at rights, pools, nodes and Karpenter's NodePools, and creates a dry-run Pod that only tolerarch can have
-    /// answered. Uses your own rights, and changes nothing. What you have no right to read is said and left out.
+    /// at rights, pools, nodes, Karpenter's NodePools and the cluster-autoscaler, and creates a dry-run Pod that only
+    /// tolerarch can have answered. Uses your own rights, and changes nothing. What you have no right to read is said
+    /// and left out. Faults come first.
     #[command(after_help = "\
 Examples:
   tolerarch doctor
@@ -167,7 +168,9 @@ Exit status:
     ///
     /// For each pool of the configuration, and each that Karpenter's NodePools are by their label tolerarch.io/pool:
     /// its platforms, the NodePools with their weights and the nodes that it opens, platforms of these that it does not
-    /// name, and from which NodePool Karpenter takes the next node. Needs the right to list nodes and nodepools.
+    /// name, and from which NodePool Karpenter takes the next node. Needs the right to list nodes and nodepools. Where
+    /// the cluster-autoscaler runs, also its node groups with nodes of the pool, and whether it takes these first; for
+    /// that it reads its ConfigMaps and Deployments.
     #[command(after_help = "\
 Examples:
   tolerarch pools

@@ -105,10 +105,18 @@ fn check_pool(
         let message = format!(
             "pool {name} opens nodes with {more}, which its platforms do not name: its images have to run there, too"
         );
-        let fix = format!(
-            "add {more} to the platforms of {name}, taint these nodes otherwise, or let tolerarch look (discover)"
-        );
-        let fix = if is_discovered { String::new() } else { fix };
+        let fix = match (is_discovered, outlook) {
+            (false, _) => format!(
+                "add {more} to the platforms of {name}, taint these nodes otherwise, or let tolerarch look (discover)"
+            ),
+            // Groups of the cluster-autoscaler go to zero, and show nothing then.
+            (true, Some(_)) => {
+                format!(
+                    "add {more} to the platforms of {name}: discovery forgets it with the last of these nodes"
+                )
+            }
+            (true, None) => String::new(),
+        };
         findings.add(Status::failed_if(!is_discovered), "pools", message, fix);
     }
     match verdict {
