@@ -108,6 +108,10 @@ impl Shown {
             if let Some(autoscaler) = autoscaler {
                 let outlook = self.outlook(autoscaler, known);
                 let choice = &outlook.choice;
+                // A pool of NodePools needs no node group.
+                if *choice == Choice::NoGroup && !known.node_pools.is_empty() {
+                    continue;
+                }
                 let is_fine = choice.is_right() || *choice == Choice::NoGroup;
                 let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
                 line(colour, &format!("{}: {choice}", pool.name));

@@ -47,6 +47,9 @@ impl Choice {
         sides: Option<&Sides<'_>>,
         tolerations: &[Toleration<'_>],
     ) -> Self {
+        if sides.is_some_and(|sides| sides.own.is_empty() && sides.unseen.is_empty()) {
+            return Self::NoGroup;
+        }
         if let Some(ignored) = tolerations.iter().find(|own| autoscaler.ignored_taints.has(own.key.as_str()))
         {
             return Self::Ignored { key: ignored.key.as_str().to_owned() };
@@ -55,14 +58,10 @@ impl Choice {
             && rivals.is_empty()
         {
             match (own.as_slice(), unseen.as_slice()) {
-                ([], []) => return Self::NoGroup,
                 ([own, ..], []) => return Self::Alone { own: own.name.clone() },
                 ([], [only]) => return Self::Unseen { why: has_no_node(&only.name) },
                 _ => {}
             }
-        }
-        if sides.is_some_and(|sides| sides.own.is_empty() && sides.unseen.is_empty()) {
-            return Self::NoGroup;
         }
         match &autoscaler.expanders {
             Expanders::Gke => {
