@@ -26,6 +26,8 @@ const STATUSES: &str =
 const WRITTEN: &str = "cluster-autoscaler.kubernetes.io/last-updated";
 /// Age of a status that a cluster-autoscaler has left behind: one that runs writes it every ten seconds by default.
 const LEFT_BEHIND: SignedDuration = SignedDuration::from_mins(10);
+/// Maximal characters of an error.
+const MESSAGE: usize = 300;
 /// Label of the nodes of GKE.
 const GKE: &str = "cloud.google.com/gke-nodepool";
 
@@ -39,62 +41,104 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Looks for a cluster-autoscaler by its status and its Deployment; `nodes` are all of the cluster.
-    pub(super) async fn read(client: &UserClient, nodes: &[Node]) -> Self {
+    /// Looks for a cluster-autoscaler by its status and its Deployment; `nodes` are all of the cluster, `None` without
+    /// the right to read these.
+    pub(super) async fn read(client: &UserClient, nodes: Option<&[Node]>) -> Self {
+        // Without the nodes nothing can be said of any group.
+        let Some(nodes) = nodes else { return Self::default() };
         let mut notes = Vec::new();
         let statuses = statuses(client, &mut notes).await;
-        let mut namespaces: BTreeSet<&str> = statuses.iter().map(namespace_of).collect();
-        namespaces.insert(USUAL);
-        let mut unread = None;
-        for namespace in namespaces {
-            match list::<Deployment>(client, Some(namespace), "").await {
-                Ok(deployments) => {
-                    if let Some(process) = deployments.iter().find_map(|known| Process::of(known, namespace))
-                    {
-                        let autoscaler = Some(process.seen(client, &statuses).await);
-                        return Self { autoscaler, notes };
-                    }
-                }
-                Err(error) => {
-                    unread = Some(format!("the Deployments of {namespace} cannot be read: {error}"));
-                }
+        let mut candidates = Vec::new();
+        // Another namespace may be a tenant's, who has written what looks like one.
+        for namespace in namespaces_of(&statuses) {
+            if let Some(found) = in_namespace(client, namespace, nodes, &statuses, &mut notes).await {
+                candidates.push(found);
+            }
+            if namespace == USUAL && !candidates.is_empty() {
+                break;
             }
         }
-        let mut autoscaler = None;
-        if let Some(status) = statuses.iter().max_by_key(|status| written(status)) {
-            if let Some(age) = age(status).filter(|age| *age > LEFT_BEHIND) {
-                notes.push(format!(
-                    "the cluster-autoscaler wrote its status ({}/{}) last {} min ago: if it still has to run, see its log",
-                    namespace_of(status),
-                    name_of(status),
-                    age.as_mins()
-                ));
-            } else {
-                notes.extend(unread);
-                autoscaler = Some(without_flags(client, nodes, status).await);
-            }
+        if candidates.len() > 1 {
+            let namespaces: Vec<&str> = candidates.iter().map(|found| found.namespace.as_str()).collect();
+            notes.push(format!(
+                "which of the cluster-autoscalers of {} makes the nodes of this cluster cannot be seen",
+                namespaces.join(", ")
+            ));
+            candidates.clear();
         }
-        Self { autoscaler, notes }
+        Self { autoscaler: candidates.pop(), notes }
     }
+}
+
+/// Returns the usual namespace, and then all others with a status.
+fn namespaces_of(statuses: &[ConfigMap]) -> Vec<&str> {
+    let others: BTreeSet<&str> = statuses.iter().map(namespace_of).filter(|name| *name != USUAL).collect();
+    let mut namespaces = vec![USUAL];
+    namespaces.extend(others);
+    namespaces
+}
+
+/// Reads what there is of a cluster-autoscaler in a namespace.
+async fn in_namespace(
+    client: &UserClient,
+    namespace: &str,
+    nodes: &[Node],
+    statuses: &[ConfigMap],
+    notes: &mut Vec<String>,
+) -> Option<Autoscaler> {
+    let deployments = list::<Deployment>(client, Some(namespace), "").await;
+    let status = statuses.iter().find(|status| namespace_of(status) == namespace);
+    match deployments {
+        Ok(deployments) => {
+            if let Some(process) = deployments.iter().find_map(|known| Process::of(known, namespace)) {
+                return Some(process.seen(client, statuses, notes).await);
+            }
+        }
+        Err(error) if status.is_some() => {
+            notes.push(format!("the Deployments of {namespace} cannot be read: {error}"));
+        }
+        // Without a sign of an autoscaler it does not matter where its flags would be.
+        Err(_unread) => {}
+    }
+    let groups = current_groups(status?, notes)?;
+    Some(without_flags(client, nodes, namespace, groups).await)
 }
 
 /// Reads the statuses of all namespaces, or without the right to that of the usual one.
 async fn statuses(client: &UserClient, notes: &mut Vec<String>) -> Vec<ConfigMap> {
-    let all = client.list::<ConfigMap>(STATUSES).await;
-    let all = match all {
+    let (all, outside) = match client.list::<ConfigMap>(STATUSES).await {
         Err(error) if error.is_forbidden() => {
-            get(client, Some(USUAL), Status::CONFIG_MAP).await.map(|status| vec![status])
+            let usual = get(client, Some(USUAL), Status::CONFIG_MAP).await;
+            (usual.map(|status| vec![status]), Some(error))
         }
-        all => all,
+        all => (all, None),
     };
-    match all {
+    let known = match all {
         Ok(all) => all,
         Err(error) if error.is_missing() => Vec::new(),
         Err(error) => {
             notes.push(format!("whether a cluster-autoscaler runs cannot be seen: {error}"));
-            Vec::new()
+            return Vec::new();
         }
+    };
+    if let Some(error) = outside {
+        notes.push(format!("whether a cluster-autoscaler runs outside of {USUAL} cannot be seen: {error}"));
     }
+    known
+}
+
+/// Returns the groups of a status; `None` if the autoscaler does not write it any more, and none if it cannot be read.
+fn current_groups(status: &ConfigMap, notes: &mut Vec<String>) -> Option<Option<Vec<NodeGroup>>> {
+    if let Some(age) = age(status).filter(|age| *age > LEFT_BEHIND) {
+        notes.push(format!(
+            "the cluster-autoscaler wrote its status ({}/{}) last {} min ago: if it still has to run, see its log",
+            namespace_of(status),
+            name_of(status),
+            age.as_mins()
+        ));
+        return None;
+    }
+    Some(groups_of(status))
 }
 
 /// A cluster-autoscaler that a Deployment runs.
@@ -123,17 +167,15 @@ impl Process {
     }
 
     /// Reads what it writes and reads.
-    async fn seen(&self, client: &UserClient, statuses: &[ConfigMap]) -> Autoscaler {
+    async fn seen(&self, client: &UserClient, statuses: &[ConfigMap], notes: &mut Vec<String>) -> Autoscaler {
         let Flags { expanders, namespace, status, ignored_taints, balances } = &self.flags;
         let namespace = namespace.as_ref().unwrap_or(&self.namespace);
         let is_its = |known: &&ConfigMap| namespace_of(known) == namespace && name_of(*known) == status;
-        let groups = match statuses.iter().find(is_its) {
-            Some(known) => groups_of(known),
-            None => {
-                let read = get::<ConfigMap>(client, Some(namespace), status).await;
-                read.ok().and_then(|status| groups_of(&status))
-            }
+        let status = match statuses.iter().find(is_its) {
+            Some(known) => Some(known.clone()),
+            None => get::<ConfigMap>(client, Some(namespace), status).await.ok(),
         };
+        let groups = status.and_then(|status| current_groups(&status, notes)).flatten();
         let mut priorities = priorities(client, namespace).await;
         if matches!(priorities, KnownPriorities::Read(_))
             && self.may_list(client, namespace).await == Some(false)
@@ -188,16 +230,18 @@ impl Process {
     }
 }
 
-async fn without_flags(client: &UserClient, nodes: &[Node], status: &ConfigMap) -> Autoscaler {
-    let namespace = namespace_of(status).to_owned();
-    let priorities = priorities(client, &namespace).await;
+async fn without_flags(
+    client: &UserClient,
+    nodes: &[Node],
+    namespace: &str,
+    groups: Option<Vec<NodeGroup>>,
+) -> Autoscaler {
     let is_gke = nodes.iter().any(|node| node.metadata.labels.contains_key(GKE));
-    let expanders = if is_gke { Expanders::Gke } else { Expanders::Unseen };
     Autoscaler {
-        namespace,
-        expanders,
-        priorities,
-        groups: groups_of(status),
+        namespace: namespace.to_owned(),
+        expanders: if is_gke { Expanders::Gke } else { Expanders::Unseen },
+        priorities: priorities(client, namespace).await,
+        groups,
         ignored_taints: IgnoredTaints::default(),
         balances: false,
     }
@@ -214,14 +258,21 @@ async fn priorities(client: &UserClient, namespace: &str) -> KnownPriorities {
     };
     match Priorities::parse(text) {
         Ok(priorities) => KnownPriorities::Read(priorities),
-        Err(error @ PrioritiesError::Unknown(_)) => KnownPriorities::Unknown(error.to_string()),
-        Err(error) => KnownPriorities::Ignored(error.to_string()),
+        Err(error @ PrioritiesError::Unknown(_)) => KnownPriorities::Unknown(brief(&error)),
+        Err(error @ PrioritiesError::Invalid(_)) => KnownPriorities::Ignored(brief(&error)),
     }
 }
 
+/// Renders the beginning of an error, which may quote a pattern of any length.
+fn brief(error: &PrioritiesError) -> String {
+    error.to_string().chars().take(MESSAGE).collect()
+}
+
+/// Returns the groups of a status; `None` if it cannot be read, or has none yet, as while the autoscaler starts.
 fn groups_of(status: &ConfigMap) -> Option<Vec<NodeGroup>> {
     let text = status.data.as_ref()?.get(Status::KEY)?;
-    Some(Status::parse(text)?.groups)
+    let groups = Status::parse(text)?.groups;
+    if groups.is_empty() { None } else { Some(groups) }
 }
 
 fn namespace_of(map: &ConfigMap) -> &str {

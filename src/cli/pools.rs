@@ -43,7 +43,7 @@ impl Command {
             let client = self.access.connect(&shared.environment)?;
             let Configured { config, notes, .. } = self.access.configured(shared, &client).await?;
             let mut shown = Shown::read(&client, Discover { node_pools: true, nodes: true }).await?;
-            let seen = Seen::read(&client, shown.nodes.as_deref().unwrap_or_default()).await;
+            let seen = Seen::read(&client, shown.nodes.as_deref()).await;
             shown.notes.extend(seen.notes);
             shown.notes.extend(client.take_left_out());
             // The first note names the source of the configuration; the others are on parts that have no effect here.
@@ -79,25 +79,22 @@ impl Shown {
         width: Option<usize>,
     ) -> String {
         let Self { inventory, notes, .. } = self;
-        let rows = discovery.pools.iter().map(|known| {
-            let mut row = self.row(known);
-            if let Some(autoscaler) = autoscaler {
-                let outlook = self.outlook(autoscaler, known);
+        let outlooks = self.outlooks(discovery, autoscaler);
+        let mut head = vec!["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"];
+        let mut rows: Vec<Row> = discovery.pools.iter().map(|known| self.row(known)).collect();
+        if let Some(autoscaler) = autoscaler {
+            head.push("NODE GROUPS");
+            for (row, outlook) in rows.iter_mut().zip(&outlooks) {
                 let groups: Vec<String> =
                     outlook.own.iter().map(|group| group_cell(autoscaler, group)).collect();
                 row.cells.push(groups.join(", "));
             }
-            row
-        });
-        let mut head = vec!["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"];
-        if autoscaler.is_some() {
-            head.push("NODE GROUPS");
         }
         let mut text = output::table(&head, rows, "", width);
         let mut line = |colour: Colour, line: &str| {
             text += &colour.paint(&wrapped(line, "  ", width));
         };
-        for known in &discovery.pools {
+        for (at, known) in discovery.pools.iter().enumerate() {
             let KnownPool { pool, verdict, .. } = known;
             // Without any NodePool there is no verdict on Karpenter.
             if !inventory.node_pools.is_empty() {
@@ -105,19 +102,13 @@ impl Shown {
                 let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
                 line(colour, &format!("{}: {verdict}", pool.name));
             }
-            if let Some(autoscaler) = autoscaler {
-                let outlook = self.outlook(autoscaler, known);
-                let choice = &outlook.choice;
-                // A pool of NodePools needs no node group.
-                if *choice == Choice::NoGroup && !known.node_pools.is_empty() {
-                    continue;
-                }
-                let is_fine = choice.is_right() || *choice == Choice::NoGroup;
-                let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
-                line(colour, &format!("{}: {choice}", pool.name));
-                for warning in outlook.warnings() {
-                    line(Colour::Yellow, &format!("{}: {warning}", pool.name));
-                }
+            let Some(outlook) = outlooks.get(at).filter(|outlook| outlook.concerns(known)) else { continue };
+            let choice = &outlook.choice;
+            let is_fine = choice.is_right() || *choice == Choice::NoGroup;
+            let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
+            line(colour, &format!("{}: {choice}", pool.name));
+            for warning in outlook.warnings() {
+                line(Colour::Yellow, &format!("{}: {warning}", pool.name));
             }
         }
         for warning in discovery.mismatches().chain(discovery.warnings.clone()).chain(notes.iter().cloned()) {
@@ -131,9 +122,15 @@ impl Shown {
         text
     }
 
-    fn outlook<'a>(&self, autoscaler: &'a Autoscaler, known: &KnownPool<'_>) -> Outlook<'a> {
-        let nodes = self.nodes.as_deref().unwrap_or_default();
-        autoscaler.outlook(nodes, &known.pool.tolerations)
+    /// Judges each pool, in their order; nothing without a cluster-autoscaler.
+    fn outlooks<'a>(
+        &'a self,
+        discovery: &Discovery<'_>,
+        autoscaler: Option<&'a Autoscaler>,
+    ) -> Vec<Outlook<'a>> {
+        let Some(autoscaler) = autoscaler else { return Vec::new() };
+        let grouped = autoscaler.grouped(self.nodes.as_deref().unwrap_or_default());
+        discovery.pools.iter().map(|known| grouped.outlook(&known.pool.tolerations)).collect()
     }
 
     fn row(&self, known: &KnownPool<'_>) -> Row {
@@ -177,25 +174,14 @@ fn closed_row(pool: &NodePool, inventory: &Inventory) -> Row {
 }
 
 fn document(discovery: &Discovery<'_>, autoscaler: Option<&Autoscaler>, shown: &Shown) -> Value {
-    let pools = discovery.pools.iter().map(|known| {
-        let node_pools =
-            known.node_pools.iter().map(|pool| json!({"name": pool.name(), "weight": pool.weight}));
-        let mut pool = json!({
-            "name": known.pool.name,
-            "source": source(known.source),
-            "platforms": known.pool.platforms,
-            "nodePools": shown.knows_node_pools.then(|| node_pools.collect::<Vec<Value>>()),
-            "nodes": shown.nodes.as_ref().map(|_| known.nodes),
-            "mismatch": known.mismatch(),
-            "verdict": shown.knows_node_pools.then(|| known.verdict.to_string()),
-        });
-        if let Some(autoscaler) = autoscaler {
-            pool["clusterAutoscaler"] = groups_document(autoscaler, &shown.outlook(autoscaler, known));
+    let mut pools: Vec<Value> = discovery.pools.iter().map(|known| pool_document(known, shown)).collect();
+    if let Some(autoscaler) = autoscaler {
+        for (pool, outlook) in pools.iter_mut().zip(shown.outlooks(discovery, Some(autoscaler))) {
+            pool["clusterAutoscaler"] = groups_document(autoscaler, &outlook);
         }
-        pool
-    });
+    }
     let mut document = json!({
-        "pools": pools.collect::<Vec<Value>>(),
+        "pools": pools,
         "closed": discovery.closed.iter().map(|pool| pool.name()).collect::<Vec<&str>>(),
         "warnings": discovery.warnings,
         "notes": shown.notes,
@@ -204,6 +190,20 @@ fn document(discovery: &Discovery<'_>, autoscaler: Option<&Autoscaler>, shown: &
         document["clusterAutoscaler"] = autoscaler_document(autoscaler);
     }
     document
+}
+
+fn pool_document(known: &KnownPool<'_>, shown: &Shown) -> Value {
+    let node_pools: Vec<Value> =
+        known.node_pools.iter().map(|pool| json!({"name": pool.name(), "weight": pool.weight})).collect();
+    json!({
+        "name": known.pool.name,
+        "source": source(known.source),
+        "platforms": known.pool.platforms,
+        "nodePools": shown.knows_node_pools.then_some(node_pools),
+        "nodes": shown.nodes.as_ref().map(|_| known.nodes),
+        "mismatch": known.mismatch(),
+        "verdict": shown.knows_node_pools.then(|| known.verdict.to_string()),
+    })
 }
 
 fn autoscaler_document(autoscaler: &Autoscaler) -> Value {

@@ -16,6 +16,6 @@ mod status;
 pub use choice::Choice;
 pub use flags::{Flags, IgnoredTaints};
 pub use known::{Autoscaler, Expanders, KnownPriorities};
-pub use outlook::Outlook;
+pub use outlook::{Grouped, Outlook};
 pub use priorities::{Priorities, PrioritiesError};
 pub use status::{NodeGroup, Status};

@@ -56,7 +56,7 @@ pub(crate) async fn doctor_names_what_brings_pods_to_the_pool(cluster: &Cluster)
     autoscaler.set_priorities(Some("100:\n  - plain\n10:\n  - .*\n")).await;
     until_first(cluster, &namespace, 3, "takes `plain` (priority 100) before `multi`").await;
     autoscaler.set_priorities(Some("100:\n  - plain\n")).await;
-    until_first(cluster, &namespace, 3, "do not name `multi`").await;
+    until_first(cluster, &namespace, 3, "name no node group of it (`multi`)").await;
     autoscaler.set_priorities(Some("first:\n  - multi\n")).await;
     until_first(cluster, &namespace, 3, "does not count").await;
 }

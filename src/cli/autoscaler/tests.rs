@@ -46,7 +46,7 @@ async fn seen(objects: &[(&str, Result<Value, u16>)], nodes: &[Node]) -> Seen {
         None => Reply::refused(404, "not found"),
     })
     .await;
-    Seen::read(&api.client(), nodes).await
+    Seen::read(&api.client(), Some(nodes)).await
 }
 
 fn fresh() -> Value {
@@ -96,7 +96,7 @@ async fn its_flags_say_where_its_config_maps_are() {
 async fn one_without_a_deployment_is_known_by_its_status() {
     let autoscaler = seen(&[(ALL, Ok(fresh()))], &[]).await.autoscaler.unwrap();
     assert_eq!(autoscaler.expanders, Expanders::Unseen);
-    assert!(autoscaler.outlook(&[], &[]).choice.is_wrong(), "it has no priorities");
+    assert!(autoscaler.grouped(&[]).outlook(&[]).choice.is_wrong(), "it has no priorities");
     let other = json!([status("autoscaling", SignedDuration::ZERO)]);
     let autoscaler = seen(&[(ALL, Ok(other))], &[]).await.autoscaler.unwrap();
     assert_eq!(autoscaler.namespace, "autoscaling");
@@ -112,9 +112,33 @@ async fn what_an_old_one_has_left_behind_is_none() {
     let Seen { autoscaler, notes } = seen(&[(ALL, Ok(old.clone())), (DEPLOYMENTS, Ok(stopped))], &[]).await;
     assert!(autoscaler.is_none());
     assert!(notes[0].contains("last 180 min ago"), "{notes:?}");
-    // The newest one counts.
+    // One that is written elsewhere counts.
     let both = json!([old[0], status("own", SignedDuration::ZERO)]);
     assert_eq!(seen(&[(ALL, Ok(both))], &[]).await.autoscaler.unwrap().namespace, "own");
+    // Where its Deployment is there, what it has left behind says nothing of groups.
+    let running = json!([deployment(1, &["cluster-autoscaler"])]);
+    let Seen { autoscaler, notes } = seen(&[(ALL, Ok(old)), (DEPLOYMENTS, Ok(running))], &[]).await;
+    assert_eq!(autoscaler.unwrap().groups, None);
+    assert!(notes[0].contains("last 180 min ago"), "{notes:?}");
+}
+
+/// Anyone who may create a ConfigMap can write what looks like a status.
+#[tokio::test]
+async fn what_a_tenant_writes_beats_nothing_in_the_usual_namespace() {
+    let all = json!([status("a-team", SignedDuration::ZERO), status("kube-system", SignedDuration::ZERO)]);
+    let forged = json!([deployment(1, &["cluster-autoscaler", "--expander=price", "--namespace=a-team"])]);
+    let objects = [(ALL, Ok(all)), ("/apis/apps/v1/namespaces/a-team/deployments", Ok(forged))];
+    assert_eq!(seen(&objects, &[]).await.autoscaler.unwrap().namespace, "kube-system");
+    let tenants = json!([status("a", SignedDuration::ZERO), status("b", SignedDuration::ZERO)]);
+    let Seen { autoscaler, notes } = seen(&[(ALL, Ok(tenants))], &[]).await;
+    assert!(autoscaler.is_none() && notes.iter().any(|note| note.contains("of a, b")), "{notes:?}");
+}
+
+#[tokio::test]
+async fn one_that_is_starting_has_no_groups_yet() {
+    let mut starting = fresh();
+    starting[0]["data"]["status"] = "autoscalerStatus: Initializing\n".into();
+    assert_eq!(seen(&[(ALL, Ok(starting))], &[]).await.autoscaler.unwrap().groups, None);
 }
 
 #[tokio::test]
@@ -137,17 +161,22 @@ async fn without_rights_nothing_is_claimed() {
         (PRIORITIES, Ok(priorities(MULTI_FIRST))),
     ];
     let taints = json!([{"key": "t", "effect": "NoSchedule"}]);
-    let own = json!({"metadata": {"name": "multi-1"}, "spec": {"taints": taints}});
+    let own = json!({"metadata": {"name": "multi-x7k2p"}, "spec": {"taints": taints}});
     let own: Node = serde_json::from_value(own).unwrap();
     let tolerations: Vec<Toleration<'_>> =
         serde_json::from_str(r#"[{"key": "t", "operator": "Exists", "effect": "NoSchedule"}]"#).unwrap();
     let Seen { autoscaler, notes } = seen(&objects, &[]).await;
-    let choice = autoscaler.unwrap().outlook(&[own], &tolerations).choice;
+    let choice = autoscaler.unwrap().grouped(&[own]).outlook(&tolerations).choice;
     assert!(
         matches!(&choice, Choice::Unseen { why } if why.contains("its flags cannot be read")),
         "{choice}"
     );
-    assert!(notes[0].contains("the Deployments of kube-system cannot be read"), "{notes:?}");
+    assert!(notes[0].contains("runs outside of kube-system cannot be seen"), "{notes:?}");
+    assert!(notes[1].contains("the Deployments of kube-system cannot be read"), "{notes:?}");
+    // Without the nodes no group is known, and no group is judged.
+    let api = FakeApi::start(|_asked| panic!("nothing is asked for")).await;
+    let Seen { autoscaler, notes } = Seen::read(&api.client(), None).await;
+    assert!(autoscaler.is_none() && notes.is_empty());
 }
 
 #[tokio::test]
@@ -190,7 +219,7 @@ async fn priorities_that_its_account_may_not_read_do_not_count() {
             }
         })
         .await;
-        let found = Seen::read(&api.client(), &[]).await.autoscaler.unwrap();
+        let found = Seen::read(&api.client(), Some(&[])).await.autoscaler.unwrap();
         assert_eq!(matches!(found.priorities, KnownPriorities::Read(_)), is_read, "{allowed:?}");
         assert_eq!(matches!(found.priorities, KnownPriorities::Ignored(_)), !is_read, "{allowed:?}");
     }

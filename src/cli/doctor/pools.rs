@@ -17,7 +17,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
     let Some(shown) = findings.read("pools", "the nodes and NodePools", shown) else { return };
     let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
     let finds = config.discover.node_pools;
-    let nodes = shown.nodes.as_deref().unwrap_or_default();
+    let nodes = shown.nodes.as_deref();
     let seen = Seen::read(exam.client, nodes).await;
     for note in shown.notes.iter().chain(&seen.notes).chain(discovery.warnings.iter().filter(|_| finds)) {
         findings.unknown("pools", note);
@@ -25,15 +25,13 @@ pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
     if let Some(autoscaler) = &seen.autoscaler {
         check_platforms(config, autoscaler, findings);
     }
+    let grouped = seen.autoscaler.as_ref().map(|found| found.grouped(nodes.unwrap_or_default()));
     for known in discovery.pools.iter().filter(|known| finds || known.source == Source::Configured) {
-        let Some(autoscaler) = &seen.autoscaler else {
-            check_pool(known, &shown, config.discover, None, findings);
-            continue;
-        };
-        let outlook = autoscaler.outlook(nodes, &known.pool.tolerations);
-        check_pool(known, &shown, config.discover, Some(&outlook), findings);
-        // A pool of NodePools needs no node group.
-        if outlook.choice != Choice::NoGroup || known.node_pools.is_empty() {
+        let outlook = grouped.as_ref().map(|grouped| grouped.outlook(&known.pool.tolerations));
+        check_pool(known, &shown, config.discover, outlook.as_ref(), findings);
+        if let (Some(autoscaler), Some(outlook)) = (&seen.autoscaler, outlook)
+            && outlook.concerns(known)
+        {
             check_autoscaler(&known.pool.name, autoscaler, &outlook, findings);
         }
     }
@@ -159,7 +157,7 @@ fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findin
         ),
         None if outlook.is_some_and(|outlook| outlook.is_partly_unseen) => {
             let message = format!(
-                "no node has a taint of pool {name} now; the taints of a node group that is scaled to zero cannot be seen"
+                "no node has a taint of pool {name} now; the taints of a node group without a node that is known to be its own cannot be seen"
             );
             return findings.unknown("pools", message);
         }

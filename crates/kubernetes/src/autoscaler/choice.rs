@@ -14,8 +14,8 @@ const INDIFFERENT: [&str; 4] = ["least-waste", "random", "most-pods", "least-nod
 /// Maximal number of groups that a sentence names.
 const NAMED: usize = 5;
 
-/// Where new nodes for the Pods of a pool come from, where a cluster-autoscaler makes them. It is judged for Pods
-/// without other constraints.
+/// Source of new nodes for the Pods of a pool, where a cluster-autoscaler makes nodes. Judged for Pods without other
+/// constraints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The pool's group, by its priority.
@@ -26,10 +26,11 @@ pub enum Choice {
     Chance { expander: Option<String> },
     /// Any group that fits, as there are no priorities, for this reason.
     NoPriorities { why: String },
-    /// Other groups, as the priorities name none that may be the pool's. `own` are some of those known to be the pool's.
-    Unnamed { own: Vec<String> },
-    /// Another group before that of the pool.
-    Behind { first: String, priority: i64, own: String },
+    /// Other groups, or any that fits if the priorities name none at all: they do not name the pool's. `own` are some of
+    /// these, as far as they are known.
+    Unnamed { own: Vec<String>, is_any_named: bool },
+    /// Another group before those of the pool; `own` is the first of these, if one is known.
+    Behind { first: String, priority: i64, own: Option<String> },
     /// One of two groups by chance, as both have this priority.
     Tied { other: String, own: String, priority: i64 },
     /// Groups of the pool, also for Pods that cannot run there, as the taint with this key is ignored.
@@ -41,32 +42,39 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// Judges for Pods with the tolerations of a pool, to which the groups are this; `None` if the groups are not known.
+    /// Judges for Pods with the tolerations of a pool. `sides` are the groups, sorted for these Pods; `None` if no group is
+    /// known.
     pub(super) fn of(
         autoscaler: &Autoscaler,
         sides: Option<&Sides<'_>>,
         tolerations: &[Toleration<'_>],
     ) -> Self {
-        if sides.is_some_and(|sides| sides.own.is_empty() && sides.unseen.is_empty()) {
+        let is_ignored = |own: &Toleration<'_>| autoscaler.ignored_taints.has(own.key.as_str());
+        if let Some(first) = tolerations.first()
+            && tolerations.iter().all(is_ignored)
+        {
+            return Self::Ignored { key: first.key.as_str().to_owned() };
+        }
+        let Some(sides) = sides else {
+            return Self::Unseen {
+                why: "its status, which names the node groups, cannot be read".to_owned(),
+            };
+        };
+        let Sides { own, rivals, unseen, .. } = sides;
+        if own.is_empty() && unseen.is_empty() {
             return Self::NoGroup;
         }
-        if let Some(ignored) = tolerations.iter().find(|own| autoscaler.ignored_taints.has(own.key.as_str()))
-        {
-            return Self::Ignored { key: ignored.key.as_str().to_owned() };
+        if autoscaler.expanders == Expanders::Gke {
+            return Self::Unseen { why: "GKE chooses among its node pools by rules of its own".to_owned() };
         }
-        if let Some(Sides { own, rivals, unseen, .. }) = sides
-            && rivals.is_empty()
-        {
+        if rivals.is_empty() {
             match (own.as_slice(), unseen.as_slice()) {
                 ([own, ..], []) => return Self::Alone { own: own.name.clone() },
-                ([], [only]) => return Self::Unseen { why: has_no_node(&only.name) },
+                ([], [only]) => return Self::unseen(&only.name),
                 _ => {}
             }
         }
         match &autoscaler.expanders {
-            Expanders::Gke => {
-                Self::Unseen { why: "GKE chooses among its node pools by rules of its own".to_owned() }
-            }
             Expanders::Named(names) => match names.first() {
                 None => Self::Chance { expander: None },
                 Some(first) if first == "priority" => by_priorities(autoscaler, sides),
@@ -75,7 +83,7 @@ impl Choice {
                 }
                 Some(first) => Self::Unseen { why: format!("its expander `{first}` decides") },
             },
-            Expanders::Unseen => match by_priorities(autoscaler, sides) {
+            Expanders::Gke | Expanders::Unseen => match by_priorities(autoscaler, sides) {
                 Self::First { own, priority } => Self::Unseen {
                     why: format!(
                         "its priorities put `{own}` first ({priority}), and count with --expander=priority, but its flags cannot be read"
@@ -84,6 +92,14 @@ impl Choice {
                 other => other,
             },
         }
+    }
+
+    /// Says that the place of a group whose taints are not known decides.
+    fn unseen(group: &str) -> Self {
+        let why = format!(
+            "the taints of `{group}` are not known, as it has no node, none that is known to be its own, or nodes that differ"
+        );
+        Self::Unseen { why }
     }
 
     /// Returns whether new nodes come from the pool's groups, for certain.
@@ -105,7 +121,7 @@ impl Choice {
     }
 }
 
-fn by_priorities(autoscaler: &Autoscaler, sides: Option<&Sides<'_>>) -> Choice {
+fn by_priorities(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
     let map = format!("the ConfigMap {}/{}", autoscaler.namespace, Priorities::CONFIG_MAP);
     let priorities = match &autoscaler.priorities {
         KnownPriorities::Read(priorities) => priorities,
@@ -117,42 +133,47 @@ fn by_priorities(autoscaler: &Autoscaler, sides: Option<&Sides<'_>>) -> Choice {
             return Choice::Unseen { why: format!("{map} cannot be judged: {why}") };
         }
     };
-    let Some(sides) = sides else {
-        return Choice::Unseen { why: "its status, which names the node groups, cannot be read".to_owned() };
-    };
-    let highest = |groups: &[&NodeGroup]| {
-        let ranked =
-            groups.iter().filter_map(|group| Some((priorities.of(&group.name)?, group.name.clone())));
-        // Of equal ones the first of the status.
-        ranked.reduce(|best, next| if next.0 > best.0 { next } else { best })
-    };
-    let rival = highest(&sides.rivals);
-    let unseen = highest(&sides.unseen);
-    match highest(&sides.own) {
-        Some((priority, own)) => match (rival, unseen) {
-            (Some((more, first)), _) if more > priority => Choice::Behind { first, priority: more, own },
-            (Some((same, other)), _) if same == priority => Choice::Tied { other, own, priority },
-            (_, Some((more, first))) if more >= priority => Choice::Unseen { why: has_no_node(&first) },
-            _ => Choice::First { own, priority },
-        },
-        None if !sides.own.is_empty() => {
-            Choice::Unnamed { own: sides.own.iter().take(NAMED).map(|group| group.name.clone()).collect() }
+    let own = highest(priorities, &sides.own);
+    let rival = highest(priorities, &sides.rivals);
+    let unseen = highest(priorities, &sides.unseen);
+    // A group that may be the pool's or not comes before all others.
+    if let Some((priority, group)) = unseen
+        && own.is_none_or(|(own, _)| own <= priority)
+        && rival.is_none_or(|(rival, _)| rival < priority)
+    {
+        return Choice::unseen(group);
+    }
+    match (own, rival) {
+        (Some((priority, own)), Some((more, first))) if more > priority => {
+            Choice::Behind { first: first.to_owned(), priority: more, own: Some(own.to_owned()) }
         }
-        None => match (rival, unseen) {
-            (_, None) => Choice::Unnamed { own: Vec::new() },
-            (Some((more, first)), Some((less, own))) if more > less => {
-                Choice::Behind { first, priority: more, own }
+        (Some((priority, own)), Some((same, other))) if same == priority => {
+            Choice::Tied { other: other.to_owned(), own: own.to_owned(), priority }
+        }
+        (Some((priority, own)), _) => Choice::First { own: own.to_owned(), priority },
+        (None, Some((priority, first))) if sides.own.is_empty() => match unseen {
+            Some((same, own)) if same == priority => {
+                Choice::Tied { other: first.to_owned(), own: own.to_owned(), priority }
             }
-            (Some((same, other)), Some((priority, own))) if same == priority => {
-                Choice::Tied { other, own, priority }
-            }
-            (_, Some((_, first))) => Choice::Unseen { why: has_no_node(&first) },
+            _ => Choice::Behind { first: first.to_owned(), priority, own: None },
+        },
+        (None, _) => Choice::Unnamed {
+            own: sides.own.iter().take(NAMED).map(|group| group.name.clone()).collect(),
+            is_any_named: rival.is_some() || unseen.is_some(),
         },
     }
 }
 
-fn has_no_node(group: &str) -> String {
-    format!("no node is known to be of `{group}`, so that its taints are not seen")
+/// Returns the group with the highest priority, of equal ones the first; `None` if no group has one.
+fn highest<'a>(priorities: &Priorities, groups: &[&'a NodeGroup]) -> Option<(i64, &'a str)> {
+    let mut highest: Option<(i64, &str)> = None;
+    for group in groups {
+        let Some(priority) = priorities.of(&group.name) else { continue };
+        if highest.is_none_or(|(known, _)| priority > known) {
+            highest = Some((priority, &group.name));
+        }
+    }
+    highest
 }
 
 /// Writes a sentence whose subject is the cluster-autoscaler.
@@ -172,24 +193,30 @@ impl fmt::Display for Choice {
                 };
                 write!(
                     f,
-                    "the cluster-autoscaler chooses node groups by {by} and not by priority: new nodes come from the pool by chance"
+                    "the cluster-autoscaler chooses node groups by {by} and not by priority: where another group fits as well, new nodes come from the pool by chance"
                 )
             }
             Self::NoPriorities { why } => write!(
                 f,
                 "the cluster-autoscaler has no priorities of node groups, so that new nodes come from the pool by chance: {why}"
             ),
-            Self::Unnamed { own } if own.is_empty() => f.write_str(
-                "the priorities of the cluster-autoscaler name no node group that may be the pool's: new nodes come from others",
-            ),
-            Self::Unnamed { own } => write!(
+            Self::Unnamed { own, is_any_named } => {
+                f.write_str("the priorities of the cluster-autoscaler name no node group of it")?;
+                if !own.is_empty() {
+                    write!(f, " (`{}`)", own.join("`, `"))?;
+                }
+                if *is_any_named {
+                    f.write_str(": new nodes come from other groups first")
+                } else {
+                    f.write_str(", and no other one: new nodes come from the pool by chance")
+                }
+            }
+            Self::Behind { first, priority, own: Some(own) } => {
+                write!(f, "the cluster-autoscaler takes `{first}` (priority {priority}) before `{own}`")
+            }
+            Self::Behind { first, priority, own: None } => write!(
                 f,
-                "the priorities of the cluster-autoscaler do not name `{}`: new nodes come from other groups first",
-                own.join("`, `")
-            ),
-            Self::Behind { first, priority, own } => write!(
-                f,
-                "the cluster-autoscaler takes `{first}` (priority {priority}) before `{own}`"
+                "the cluster-autoscaler takes `{first}` (priority {priority}) before any node group that may be of it"
             ),
             Self::Tied { other, own, priority } => write!(
                 f,

@@ -57,8 +57,7 @@ impl Flags {
     pub fn of(image: &str, words: &[String]) -> Option<Self> {
         // A shell may run it, with all flags in one argument.
         let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
-        let runs_it = |word: &&str| word.rsplit('/').next() == Some(PROGRAM);
-        if !is_image_of_it(image) && !words.iter().any(runs_it) {
+        if !is_image_of_it(image) && !runs_it(&words) {
             return None;
         }
         let expanders = match value(&words, "expander") {
@@ -76,6 +75,18 @@ impl Flags {
             balances: is_set(&words, "balance-similar-node-groups"),
         })
     }
+}
+
+/// Returns whether a command is the program, and not only named after it in an argument.
+fn runs_it(words: &[&str]) -> bool {
+    let mut is_value = false;
+    for word in words {
+        if word.rsplit('/').next() == Some(PROGRAM) && !word.starts_with('-') && !is_value {
+            return true;
+        }
+        is_value = word.starts_with("--") && !word.contains('=');
+    }
+    false
 }
 
 /// Returns whether an image is a cluster-autoscaler by its name, without the registry, the tag and the digest. Images of
@@ -143,6 +154,12 @@ mod tests {
                 false,
             ),
             ("example.com/cluster-autoscaler-operator:1", &[], false),
+            (
+                hashed,
+                &["/pod_nanny", "--container=cluster-autoscaler", "--deployment", "cluster-autoscaler"],
+                false,
+            ),
+            (hashed, &["scaler", "--target=deployment/cluster-autoscaler"], false),
             (hashed, &["manager", "--leader=cluster-autoscaler-operator"], false),
             ("example.com/cluster-autoscaler/exporter:1", &[], false),
         ] {

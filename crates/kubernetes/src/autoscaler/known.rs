@@ -57,6 +57,9 @@ impl Autoscaler {
     /// Returns the names of the groups that have no node, and of which the cluster therefore shows no architecture.
     pub fn empty_groups(&self) -> Vec<&str> {
         let groups = self.groups.iter().flatten();
-        groups.filter(|group| group.nodes() == 0).map(|group| group.name.as_str()).collect()
+        groups
+            .filter(|group| group.nodes() == 0 && group.most() != Some(0))
+            .map(|group| group.name.as_str())
+            .collect()
     }
 }

@@ -1,15 +1,31 @@
 //! The group of a node. The Kubernetes API does not say it; each provider names groups and nodes by a rule of its own.
 
+use std::collections::HashMap;
+
+use super::status::NodeGroup;
 use crate::cluster::Node;
 
+/// Nodes by the name of their group. Nodes of no group, or of one that cannot be told, are left out.
+pub(super) fn members<'a, 'n>(groups: &'a [NodeGroup], nodes: &'n [Node]) -> HashMap<&'a str, Vec<&'n Node>> {
+    let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+    let mut members = HashMap::<&str, Vec<&Node>>::new();
+    for node in nodes {
+        if let Some(group) = group_of(node, &names) {
+            members.entry(group).or_default().push(node);
+        }
+    }
+    members
+}
+
 /// Returns the name of the group that a node belongs to; `None` if none of these names fits, or several do.
-pub(super) fn group_of<'a>(node: &Node, groups: &[&'a str]) -> Option<&'a str> {
-    let fits: Vec<&str> = groups.iter().copied().filter(|group| fits(node, own_name(group))).collect();
-    // Of `worker` and `worker-big` the node `worker-big-x7k2p` is the latter's.
-    let longest = fits.iter().map(|group| own_name(group).len()).max()?;
-    let mut longest = fits.into_iter().filter(|group| own_name(group).len() == longest);
+fn group_of<'a>(node: &Node, groups: &[&'a str]) -> Option<&'a str> {
+    let marks = Marks::of(node);
+    let fitting: Vec<&str> = groups.iter().copied().filter(|group| marks.fit(own_name(group))).collect();
+    // Of `worker` and `worker-7` the node `worker-7-x7k2p` is the latter's.
+    let longest = fitting.iter().map(|group| own_name(group).len()).max()?;
+    let mut longest = fitting.into_iter().filter(|group| own_name(group).len() == longest);
     let first = longest.next();
-    first.filter(|_| longest.next().is_none())
+    first.filter(|_only| longest.next().is_none())
 }
 
 /// Returns the last part of a group's name: some are URLs or `<kind>/<namespace>/<name>`.
@@ -17,32 +33,84 @@ fn own_name(group: &str) -> &str {
     group.rsplit('/').next().unwrap_or(group)
 }
 
-fn fits(node: &Node, group: &str) -> bool {
-    let label = |key: &str| node.metadata.labels.get(key).map(String::as_str);
-    is_labelled(node, group)
-        // Azure: azure:///subscriptions/…/virtualMachineScaleSets/aks-arm-12345678-vmss/virtualMachines/0
-        || node.provider_id.split('/').any(|part| part == group)
-        || is_named_after(node.name(), group)
-        // Cluster API and OpenShift: the Machine of a MachineSet.
-        || is_named_after(node.machine.rsplit('/').next().unwrap_or_default(), group)
-        || label("eks.amazonaws.com/nodegroup").is_some_and(|name| is_managed_by_eks(group, name))
-        || label("alpha.eksctl.io/nodegroup-name").is_some_and(|name| group.contains(&format!("-nodegroup-{name}-NodeGroup-")))
-        || label("kops.k8s.io/instancegroup").is_some_and(|name| group.starts_with(&format!("{name}.")))
+/// The names of a node by which its group is known.
+struct Marks<'n> {
+    /// Values of labels of groups and pools, of which each provider has another.
+    labels: Vec<&'n str>,
+    /// Scale set of Azure: `azure:///subscriptions/…/virtualMachineScaleSets/aks-arm-12345678-vmss/virtualMachines/0`.
+    scale_set: &'n str,
+    name: &'n str,
+    /// Machine of Cluster API or OpenShift, without its namespace.
+    machine: &'n str,
+    /// Managed node group of EKS.
+    eks: Option<&'n str>,
+    eksctl: Option<&'n str>,
+    kops: Option<&'n str>,
 }
 
-/// Returns whether a label of groups or pools, of which each provider has another, has this value.
-fn is_labelled(node: &Node, group: &str) -> bool {
-    node.metadata.labels.iter().any(|(key, value)| {
-        let name = key.rsplit('/').next().unwrap_or(key);
-        value == group && (name.contains("group") || name.contains("pool"))
+impl<'n> Marks<'n> {
+    fn of(node: &'n Node) -> Self {
+        let labels = &node.metadata.labels;
+        let is_of_a_group = |key: &str| {
+            let name = key.rsplit('/').next().unwrap_or(key);
+            name.contains("group") || name.contains("pool")
+        };
+        let label = |key: &str| labels.get(key).map(String::as_str);
+        let scale_set = node.provider_id.split("/virtualMachineScaleSets/").nth(1).unwrap_or_default();
+        Self {
+            labels: labels
+                .iter()
+                .filter(|(key, _)| is_of_a_group(key))
+                .map(|(_, value)| value.as_str())
+                .collect(),
+            scale_set: scale_set.split('/').next().unwrap_or_default(),
+            name: node.name(),
+            machine: node.machine.rsplit('/').next().unwrap_or_default(),
+            eks: label("eks.amazonaws.com/nodegroup"),
+            eksctl: label("alpha.eksctl.io/nodegroup-name"),
+            kops: label("kops.k8s.io/instancegroup"),
+        }
+    }
+
+    /// Returns whether a group with this name may be the node's.
+    fn fit(&self, group: &str) -> bool {
+        if group.is_empty() {
+            return false;
+        }
+        self.labels.contains(&group)
+            || self.scale_set.eq_ignore_ascii_case(group)
+            || is_node_of(self.name, group)
+            || is_machine_of(self.machine, group)
+            || self.eks.is_some_and(|name| is_managed_by_eks(group, name))
+            || self.eksctl.is_some_and(|name| is_made_by_eksctl(group, name))
+            || self
+                .kops
+                .is_some_and(|name| group.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
+    }
+}
+
+/// Returns whether a node is named `<group>-<random>`. GKE's instance groups end with `-grp` in place of the random part.
+fn is_node_of(node: &str, group: &str) -> bool {
+    let prefix = group.strip_suffix("-grp").unwrap_or(group);
+    let random = node.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('-'));
+    random.is_some_and(|random| {
+        (1..=16).contains(&random.len())
+            && random.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
     })
 }
 
-/// Returns whether a node or machine has the group's name before its own suffix. GKE's instance groups end with `-grp`
-/// in place of it.
-fn is_named_after(name: &str, group: &str) -> bool {
-    let prefix = group.strip_suffix("-grp").unwrap_or(group);
-    name.strip_prefix(prefix).is_some_and(|suffix| suffix.starts_with('-'))
+/// Returns whether a Machine is named `<MachineSet>-<random>` or `<MachineDeployment>-<hash>-<random>`.
+fn is_machine_of(machine: &str, group: &str) -> bool {
+    let Some(rest) = machine.strip_prefix(group).and_then(|rest| rest.strip_prefix('-')) else {
+        return false;
+    };
+    let parts: Vec<&str> = rest.split('-').collect();
+    parts.len() <= 2 && parts.into_iter().all(is_made_up)
+}
+
+/// Returns whether Kubernetes may have made up a part of a name: these have no vowels, so that they are no words.
+fn is_made_up(part: &str) -> bool {
+    part.len() >= 4 && part.bytes().all(|c| c.is_ascii_digit() || b"bcdfghjklmnpqrstvwxz".contains(&c))
 }
 
 /// Returns whether an auto scaling group is that of a managed node group: `eks-<name>-<uuid>`.
@@ -51,7 +119,13 @@ fn is_managed_by_eks(group: &str, name: &str) -> bool {
         .strip_prefix("eks-")
         .and_then(|rest| rest.strip_prefix(name))
         .and_then(|rest| rest.strip_prefix('-'));
-    uuid.is_some_and(|uuid| uuid.len() == 36 && uuid.chars().all(|c| c.is_ascii_hexdigit() || c == '-'))
+    uuid.is_some_and(|uuid| uuid.len() == 36 && uuid.bytes().all(|c| c.is_ascii_hexdigit() || c == b'-'))
+}
+
+/// Returns whether an auto scaling group is one of eksctl: `eksctl-<cluster>-nodegroup-<name>-NodeGroup-<id>`.
+fn is_made_by_eksctl(group: &str, name: &str) -> bool {
+    let behind = group.split_once("-nodegroup-").map(|(_, behind)| behind);
+    behind.and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with("-NodeGroup-"))
 }
 
 #[cfg(test)]
@@ -64,15 +138,15 @@ mod tests {
 
     fn group<'a>(name: &str, labels: Value, more: Value, groups: &[&'a str]) -> Option<&'a str> {
         let mut node = json!({"metadata": {"name": name, "labels": labels}});
-        json_patch_merge(&mut node, &more);
+        merge(&mut node, &more);
         group_of(&serde_json::from_value(node).unwrap(), groups)
     }
 
-    fn json_patch_merge(into: &mut Value, from: &Value) {
+    fn merge(into: &mut Value, from: &Value) {
         match (into, from) {
             (Value::Object(into), Value::Object(from)) => {
                 for (key, value) in from {
-                    json_patch_merge(into.entry(key).or_insert(Value::Null), value);
+                    merge(into.entry(key).or_insert(Value::Null), value);
                 }
             }
             (into, from) => *into = from.clone(),
@@ -136,6 +210,33 @@ mod tests {
         assert_eq!(group("multi-x7k2p", json!({}), json!({}), &["multi", "plain"]), Some("multi"));
     }
 
+    /// Nodes of other groups, which are not scaled, have names that begin alike.
+    #[test]
+    fn names_that_only_begin_alike_are_those_of_others() {
+        for (name, groups) in [
+            ("workers-arm-1", "workers"),
+            ("shop-worker-arm-x7k2p", "shop-worker"),
+            ("workersx7k2p", "workers"),
+        ] {
+            assert_eq!(group(name, json!({}), json!({}), &[groups]), None, "{name}");
+        }
+        let machine =
+            |name: &str| json!({"metadata": {"annotations": {"machine.openshift.io/machine": name}}});
+        let groups = ["MachineSet/openshift-machine-api/shop-worker"];
+        assert_eq!(
+            group("n", json!({}), machine("openshift-machine-api/shop-worker-x7k2p"), &groups),
+            Some(groups[0])
+        );
+        assert_eq!(
+            group("n", json!({}), machine("openshift-machine-api/shop-worker-east-x7k2p"), &groups),
+            None
+        );
+        // Neither an empty name nor another part of an identity is a group.
+        let scale_set =
+            json!({"spec": {"providerID": "azure:///subscriptions/s/resourceGroups/web/providers/x"}});
+        assert_eq!(group("n", json!({"pool": ""}), scale_set, &["", "x/", "web"]), None);
+    }
+
     #[test]
     fn what_fits_none_or_several_is_in_no_group() {
         assert_eq!(
@@ -147,7 +248,7 @@ mod tests {
             ),
             None
         );
-        assert_eq!(group("a-1", json!({}), json!({}), &["MachineSet/x/a", "MachineSet/y/a"]), None);
-        assert_eq!(group("a-1", json!({}), json!({}), &[]), None);
+        assert_eq!(group("a-x7k2p", json!({}), json!({}), &["MachineSet/x/a", "MachineSet/y/a"]), None);
+        assert_eq!(group("a-x7k2p", json!({}), json!({}), &[]), None);
     }
 }

@@ -1,29 +1,44 @@
-//! From the node groups of a cluster-autoscaler to where the next node for a pool comes from.
+//! Verdict on a pool, from the node groups of a cluster-autoscaler and the nodes of the cluster.
+
+use std::collections::HashMap;
 
 use super::choice::Choice;
 use super::known::Autoscaler;
+use super::membership::members;
 use super::sides::Sides;
 use super::status::NodeGroup;
 use crate::cluster::Node;
+use crate::discovery::KnownPool;
 use tolerarch_core::pod::Toleration;
 
-/// What a cluster-autoscaler is to a pool.
+/// Nodes of a cluster by the node group that each belongs to.
+pub struct Grouped<'a> {
+    autoscaler: &'a Autoscaler,
+    members: HashMap<&'a str, Vec<&'a Node>>,
+}
+
+/// The node groups of a pool, and whether new nodes come from these.
 #[derive(Debug, PartialEq)]
 pub struct Outlook<'a> {
     /// Groups that may grow and have nodes with a taint of the pool.
     pub own: Vec<&'a NodeGroup>,
-    /// Whether the taints of some groups cannot be seen, as these have no node, or none that is known to be theirs.
+    /// Whether the taints of some groups cannot be seen.
     pub is_partly_unseen: bool,
     pub choice: Choice,
-    /// A group of the pool and another one of the same architecture, between which new nodes may be divided.
-    pub divided: Option<(&'a NodeGroup, &'a NodeGroup)>,
+    /// A group of the pool and another one of the same architecture, between which new nodes are balanced.
+    pub balanced: Option<(&'a NodeGroup, &'a NodeGroup)>,
 }
 
 impl Outlook<'_> {
+    /// Returns whether the verdict says something of a pool: one of Karpenter's NodePools needs no node group.
+    pub fn concerns(&self, pool: &KnownPool<'_>) -> bool {
+        !self.own.is_empty() || pool.node_pools.is_empty()
+    }
+
     /// Returns sentences on what keeps new nodes from the pool's groups for now, or in part.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if let Some((own, other)) = self.divided {
+        if let Some((own, other)) = self.balanced {
             warnings.push(format!(
                 "--balance-similar-node-groups divides new nodes between `{}` and `{}` unless they differ in size or in a label, as it compares no taints",
                 own.name, other.name
@@ -39,18 +54,31 @@ impl Outlook<'_> {
 }
 
 impl Autoscaler {
-    /// Judges for Pods with the tolerations of a pool; `nodes` are all of the cluster.
-    pub fn outlook(&self, nodes: &[Node], tolerations: &[Toleration<'_>]) -> Outlook<'_> {
-        let sides = self.groups.as_ref().map(|groups| Sides::of(groups, nodes, tolerations));
-        let choice = Choice::of(self, sides.as_ref(), tolerations);
+    /// Sorts all nodes of the cluster by the groups of this autoscaler.
+    pub fn grouped<'a>(&'a self, nodes: &'a [Node]) -> Grouped<'a> {
+        let members = match &self.groups {
+            Some(groups) => members(groups, nodes),
+            None => HashMap::new(),
+        };
+        Grouped { autoscaler: self, members }
+    }
+}
+
+impl<'a> Grouped<'a> {
+    /// Judges for Pods with the tolerations of a pool.
+    pub fn outlook(&self, tolerations: &[Toleration<'_>]) -> Outlook<'a> {
+        let Autoscaler { groups, ignored_taints, balances, .. } = self.autoscaler;
+        let sides =
+            groups.as_ref().map(|groups| Sides::of(groups, &self.members, ignored_taints, tolerations));
+        let choice = Choice::of(self.autoscaler, sides.as_ref(), tolerations);
         match sides {
             Some(Sides { own, unseen, alike, .. }) => Outlook {
                 own,
                 is_partly_unseen: !unseen.is_empty(),
                 choice,
-                divided: alike.filter(|_alike| self.balances),
+                balanced: if *balances { alike } else { None },
             },
-            None => Outlook { own: Vec::new(), is_partly_unseen: true, choice, divided: None },
+            None => Outlook { own: Vec::new(), is_partly_unseen: true, choice, balanced: None },
         }
     }
 }

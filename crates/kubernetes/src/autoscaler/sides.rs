@@ -1,8 +1,8 @@
-//! Node groups by what they are to the Pods of a pool.
+//! Node groups, sorted for the Pods of a pool.
 
 use std::collections::HashMap;
 
-use super::membership::group_of;
+use super::flags::IgnoredTaints;
 use super::status::NodeGroup;
 use crate::cluster::{Node, Taint};
 use crate::discovery::taints::{is_passing, is_tolerated, is_wish};
@@ -15,48 +15,54 @@ pub(super) struct Sides<'a> {
     pub(super) own: Vec<&'a NodeGroup>,
     /// Groups that all Pods fit.
     pub(super) rivals: Vec<&'a NodeGroup>,
-    /// Groups without a node that is known to be theirs. Only the provider knows their taints.
+    /// Groups whose taints cannot be seen: no node is known to be theirs, or their nodes differ. Only the provider knows
+    /// which taints the next node has.
     pub(super) unseen: Vec<&'a NodeGroup>,
     /// A group of the pool and one that all Pods fit, which both have nodes of the same architecture.
     pub(super) alike: Option<(&'a NodeGroup, &'a NodeGroup)>,
 }
 
 impl<'a> Sides<'a> {
-    pub(super) fn of(groups: &'a [NodeGroup], nodes: &[Node], tolerations: &[Toleration<'_>]) -> Self {
-        let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
-        let mut members = HashMap::<&str, Vec<&Node>>::new();
-        for node in nodes {
-            if let Some(group) = group_of(node, &names) {
-                members.entry(group).or_default().push(node);
-            }
-        }
+    pub(super) fn of(
+        groups: &'a [NodeGroup],
+        members: &HashMap<&'a str, Vec<&Node>>,
+        ignored: &IgnoredTaints,
+        tolerations: &[Toleration<'_>],
+    ) -> Self {
         let mut sides = Self::default();
         for group in groups.iter().filter(|group| !group.is_fixed()) {
-            let Some(nodes) = members.get(group.name.as_str()) else {
-                sides.unseen.push(group);
-                continue;
-            };
-            let places: Vec<Place> = nodes.iter().map(|node| Place::of(&node.taints, tolerations)).collect();
-            if places.contains(&Place::Own) {
-                sides.own.push(group);
-            } else if places.contains(&Place::Open) {
-                sides.rivals.push(group);
+            let nodes = members.get(group.name.as_str()).map_or(&[][..], Vec::as_slice);
+            let mut places = nodes.iter().map(|node| Place::of(&node.taints, ignored, tolerations));
+            let first = places.next();
+            match first {
+                Some(first) if places.all(|place| place == first) => match first {
+                    Place::Own => sides.own.push(group),
+                    Place::Open => sides.rivals.push(group),
+                    Place::Closed => {}
+                },
+                _ => sides.unseen.push(group),
             }
         }
-        for own in &sides.own {
-            for rival in &sides.rivals {
-                let mut architectures = members[own.name.as_str()].iter().map(|node| &node.architecture);
+        sides.alike = sides.find_alike(members);
+        sides
+    }
+
+    fn find_alike(&self, members: &HashMap<&str, Vec<&Node>>) -> Option<(&'a NodeGroup, &'a NodeGroup)> {
+        for own in &self.own {
+            for rival in &self.rivals {
                 let others = &members[rival.name.as_str()];
-                if architectures.any(|own| others.iter().any(|other| other.architecture == *own)) {
-                    sides.alike = Some((own, rival));
+                let is_shared =
+                    |node: &&Node| others.iter().any(|other| other.architecture == node.architecture);
+                if members[own.name.as_str()].iter().any(is_shared) {
+                    return Some((own, rival));
                 }
             }
         }
-        sides
+        None
     }
 }
 
-/// What a node is to Pods with the tolerations of a pool.
+/// The relation of a node to Pods with the tolerations of a pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     Own,
@@ -65,9 +71,12 @@ enum Place {
 }
 
 impl Place {
-    fn of(taints: &[Taint], tolerations: &[Toleration<'_>]) -> Self {
+    fn of(taints: &[Taint], ignored: &IgnoredTaints, tolerations: &[Toleration<'_>]) -> Self {
         let mut place = Self::Open;
-        for taint in taints.iter().filter(|taint| !is_wish(taint) && !is_passing(taint)) {
+        for taint in taints {
+            if is_wish(taint) || is_passing(taint) || ignored.has(&taint.key) {
+                continue;
+            }
             if !is_tolerated(taint, tolerations) {
                 return Self::Closed;
             }

@@ -3,6 +3,11 @@
 use serde::Deserialize;
 use tolerarch_text::yaml::{self, Dialect};
 
+/// Maximal number of groups that are read; each node is compared with each of them.
+const GROUPS: usize = 2000;
+/// Maximal characters of a provider's message that are shown.
+const MESSAGE: usize = 200;
+
 /// Report of the cluster-autoscaler on itself, every ten seconds by default. YAML since 1.30; earlier versions write text
 /// for people, which is not read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -62,14 +67,16 @@ impl Status {
     pub const CONFIG_MAP: &str = "cluster-autoscaler-status";
     pub const KEY: &str = "status";
 
-    /// Reads the value of [`Status::KEY`]; `None` if it is not the YAML that the cluster-autoscaler writes.
+    /// Reads the value of [`Status::KEY`]; `None` if it is not the YAML that the cluster-autoscaler writes, or has too many
+    /// groups.
     pub fn parse(text: &str) -> Option<Self> {
         let document = yaml::read_first(text, Dialect::Kubernetes).ok()??;
         // The text for people is YAML by chance.
         if document.get("autoscalerStatus").is_none() && document.get("nodeGroups").is_none() {
             return None;
         }
-        serde_json::from_value(document.value()).ok()
+        let status: Self = serde_json::from_value(document.value()).ok()?;
+        (status.groups.len() <= GROUPS).then_some(status)
     }
 }
 
@@ -92,8 +99,8 @@ impl NodeGroup {
     /// Returns why the group gets no more nodes for now; `None` if it may.
     pub fn obstacle(&self) -> Option<String> {
         if self.scale_up.status == "Backoff" {
-            let reason = self.scale_up.backoff_info.error_message.trim();
-            let reason = if reason.is_empty() { "its last nodes could not be made" } else { reason };
+            let reason: String = self.scale_up.backoff_info.error_message.chars().take(MESSAGE).collect();
+            let reason = if reason.is_empty() { "its last nodes could not be made" } else { &reason };
             return Some(format!("is left out for a while, as it has failed: {reason}"));
         }
         let most = self.most()?;
@@ -105,7 +112,7 @@ impl NodeGroup {
 mod tests {
     use super::*;
 
-    /// As version 1.36 writes it.
+    /// Text that version 1.36 writes.
     const WRITTEN: &str = "autoscalerStatus: Running
 clusterWide:
   health:
@@ -178,5 +185,14 @@ time: 2026-11-28 19:30:10.123456789 +0000 UTC
         }
         let initializing = Status::parse("autoscalerStatus: Initializing\ntime: x\n").unwrap();
         assert_eq!(initializing, Status::default());
+    }
+
+    #[test]
+    fn a_status_of_too_many_groups_is_not_read() {
+        let status = |groups: usize| {
+            format!("autoscalerStatus: Running\nnodeGroups:\n{}", "- {name: a}\n".repeat(groups))
+        };
+        assert!(Status::parse(&status(GROUPS)).is_some());
+        assert_eq!(Status::parse(&status(GROUPS + 1)), None);
     }
 }

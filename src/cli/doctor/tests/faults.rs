@@ -74,7 +74,7 @@ async fn a_cluster_autoscaler_that_takes_the_pool_first_is_right() {
     *world.at(NODES) = json!([node("plain-1", "amd64", &json!([]))]);
     let findings = world.examine(None).await;
     assert!(failed(&findings).is_empty(), "{findings:#?}");
-    for expected in ["no node has a taint of pool multi-arch now", "no node is known to be of `arm`"] {
+    for expected in ["no node has a taint of pool multi-arch now", "the taints of `arm` are not known"] {
         let is_said =
             |finding: &Finding| finding.message.contains(expected) && finding.status == Status::Unknown;
         assert!(findings.0.iter().any(is_said), "{expected}: {findings:#?}");
@@ -479,7 +479,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 let words = ["cluster-autoscaler", "--expander=priority"];
                 with_cluster_autoscaler(world, &words, Some("{50: [plain]}"));
             },
-            &[("pools", "do not name `arm`", "the highest priority")],
+            &[("pools", "name no node group of it (`arm`)", "the highest priority")],
         ),
         (
             "the right to read pull secrets is missing",

@@ -48,7 +48,7 @@ fn priorities(text: &str) -> KnownPriorities {
 }
 
 fn judged(autoscaler: &Autoscaler, nodes: &[Node], tolerations: &[Toleration<'_>]) -> Choice {
-    autoscaler.outlook(nodes, tolerations).choice
+    autoscaler.grouped(nodes).outlook(tolerations).choice
 }
 
 const ALL: [&str; 2] = ["multi", "plain"];
@@ -104,8 +104,11 @@ fn priorities_decide_as_the_expander_takes_them() {
     for (written, expected) in [
         ("{100: [plain], 10: ['.*']}", "takes `plain` (priority 100) before `multi`"),
         ("{10: ['.*']}", "have the same priority (10)"),
-        ("{100: [plain]}", "do not name `multi`"),
-        ("{100: [other]}", "do not name `multi`"),
+        ("{100: [plain]}", "name no node group of it (`multi`): new nodes come from other groups first"),
+        (
+            "{100: [other]}",
+            "name no node group of it (`multi`), and no other one: new nodes come from the pool by chance",
+        ),
     ] {
         let (is_right, is_wrong, text) = of(written);
         assert!(!is_right && is_wrong && text.contains(expected), "{written}: {text}");
@@ -143,11 +146,11 @@ fn groups_without_a_node_count_as_far_as_they_are_known() {
     // It is first, or as high, and may be the pool's as well.
     for (written, nodes) in [("{100: [plain], 10: [multi]}", &multi), ("{10: ['.*']}", &multi)] {
         let (is_right, is_wrong, text) = of(written, nodes);
-        assert!(!is_right && !is_wrong && text.contains("no node is known to be of `plain`"), "{text}");
+        assert!(!is_right && !is_wrong && text.contains("the taints of `plain` are not known"), "{text}");
     }
     // Nothing is known of the pool's groups, but that one without a node is first.
     let (is_right, is_wrong, text) = of("{100: [multi], 10: ['.*']}", &plain);
-    assert!(!is_right && !is_wrong && text.contains("no node is known to be of `multi`"), "{text}");
+    assert!(!is_right && !is_wrong && text.contains("the taints of `multi` are not known"), "{text}");
     // Whichever of them is the pool's, an open one comes before it.
     assert!(of("{100: [plain], 10: ['.*']}", &plain).1);
     assert!(of("{10: ['.*']}", &plain).1);
@@ -199,13 +202,49 @@ fn without_its_flags_only_its_priorities_are_judged() {
 
 #[test]
 fn without_a_status_the_groups_are_not_known() {
-    let of = |expanders, known| {
+    for (expanders, known) in
+        [(named(&[]), KnownPriorities::Missing), (named(&["priority"]), priorities("{100: [multi]}"))]
+    {
         let autoscaler = Autoscaler { groups: None, ..autoscaler(expanders, known, &[]) };
-        judged(&autoscaler, &both_seen(), &tolerations())
+        let unseen = judged(&autoscaler, &both_seen(), &tolerations());
+        assert!(!unseen.is_right() && !unseen.is_wrong(), "{unseen}");
+    }
+}
+
+/// Any of the groups without a node may be the pool's, and come before what is known.
+#[test]
+fn a_group_that_may_be_the_pools_is_neither_right_nor_wrong() {
+    let of = |written: &str, nodes: &[Node]| {
+        let autoscaler = autoscaler(named(&["priority"]), priorities(written), &["multi", "plain", "arm"]);
+        judged(&autoscaler, nodes, &tolerations())
     };
-    assert!(of(named(&[]), KnownPriorities::Missing).is_wrong());
-    let unseen = of(named(&["priority"]), priorities("{100: [multi]}"));
-    assert!(!unseen.is_right() && !unseen.is_wrong(), "{unseen}");
+    for (written, nodes) in [
+        ("{100: [arm], 50: [plain], 10: [multi]}", both_seen()),
+        ("{100: [arm], 50: [plain]}", both_seen()),
+        ("{100: [arm]}", both_seen()),
+        ("{100: [arm], 10: ['.*']}", vec![node("plain", &[])]),
+    ] {
+        let choice = of(written, &nodes);
+        assert!(!choice.is_right() && !choice.is_wrong(), "{written}: {choice}");
+        assert!(choice.to_string().contains("the taints of `arm` are not known"), "{choice}");
+    }
+    assert!(of("{100: [plain], 50: [arm], 10: [multi]}", &both_seen()).is_wrong());
+    let behind = of("{100: [plain], 10: ['.*']}", &[node("plain", &[])]).to_string();
+    assert!(
+        behind.contains("takes `plain` (priority 100) before any node group that may be of it"),
+        "{behind}"
+    );
+}
+
+/// The cluster-autoscaler takes one of a group's nodes for the example of the next.
+#[test]
+fn a_group_whose_nodes_differ_is_not_known() {
+    let mut nodes = both_seen();
+    nodes.push(node("multi", &[]));
+    nodes[2].metadata.name = "multi-b8c9d".to_owned();
+    let autoscaler = autoscaler(named(&["priority"]), priorities("{100: [multi], 10: ['.*']}"), &ALL);
+    let choice = judged(&autoscaler, &nodes, &tolerations());
+    assert!(!choice.is_right() && !choice.is_wrong(), "{choice}");
 }
 
 #[test]
@@ -220,6 +259,28 @@ fn an_ignored_taint_is_worse_than_any_order() {
     );
 }
 
+/// A taint that the autoscaler takes off keeps no Pod away in its simulation, but another one of the pool does.
+#[test]
+fn taints_count_only_if_they_are_not_ignored() {
+    let mut autoscaler = autoscaler(named(&["priority"]), priorities("{100: [multi], 10: ['.*']}"), &ALL);
+    let words = ["--startup-taint=agent".to_owned(), "--status-taint=gpu".to_owned()];
+    autoscaler.ignored_taints = Flags::of("cluster-autoscaler", &words).unwrap().ignored_taints;
+    let mut two = tolerations();
+    two.insert(0, Toleration { key: "agent".into(), ..tolerations().remove(0) });
+    let nodes = [node("multi", &[POOL, "agent"]), node("plain", &["gpu"])];
+    assert_eq!(
+        judged(&autoscaler, &nodes, &two).to_string(),
+        "the cluster-autoscaler takes `multi` first (priority 100)"
+    );
+    autoscaler.expanders = named(&[]);
+    assert!(judged(&autoscaler, &nodes, &two).is_wrong(), "plain is open");
+    let prefixed = [Toleration {
+        key: "startup-taint.cluster-autoscaler.kubernetes.io/a".into(),
+        ..tolerations().remove(0)
+    }];
+    assert!(matches!(judged(&autoscaler, &nodes, &prefixed), Choice::Ignored { .. }));
+}
+
 /// Similar groups have the same architecture; their taints are not compared.
 #[test]
 fn new_nodes_are_divided_between_similar_groups_only() {
@@ -231,9 +292,9 @@ fn new_nodes_are_divided_between_similar_groups_only() {
     let mut autoscaler = autoscaler(named(&["priority"]), priorities("{100: [multi]}"), &ALL);
     let alike = [labelled("multi", &[POOL], "amd64"), labelled("plain", &[], "amd64")];
     let different = [labelled("multi", &[POOL], "arm64"), labelled("plain", &[], "amd64")];
-    assert_eq!(autoscaler.outlook(&alike, &tolerations()).divided, None);
+    assert_eq!(autoscaler.grouped(&alike).outlook(&tolerations()).balanced, None);
     autoscaler.balances = true;
-    assert_eq!(autoscaler.outlook(&different, &tolerations()).divided, None);
-    let (own, other) = autoscaler.outlook(&alike, &tolerations()).divided.unwrap();
+    assert_eq!(autoscaler.grouped(&different).outlook(&tolerations()).balanced, None);
+    let (own, other) = autoscaler.grouped(&alike).outlook(&tolerations()).balanced.unwrap();
     assert_eq!((own.name.as_str(), other.name.as_str()), ("multi", "plain"));
 }
