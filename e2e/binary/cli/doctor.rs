@@ -35,8 +35,9 @@ async fn something_wrong_is_status_3() {
     let api = nothing().await;
     let ran = doctor(&api, &[]).await;
     assert_eq!(ran.status, Some(3), "{}", ran.stderr);
-    assert!(ran.stdout.starts_with("✓ version "), "{}", ran.stdout);
-    assert!(ran.stdout.contains("\n✗ webhook "), "{}", ran.stdout);
+    // What is wrong comes first.
+    assert!(ran.stdout.starts_with("✗ webhook "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("\n✓ version "), "{}", ran.stdout);
     assert!(ran.stdout.contains("→ install it"), "{}", ran.stdout);
     let ran = doctor(&api, &["-o", "json"]).await;
     assert_eq!(ran.status, Some(3));
