@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::Resource;
 use serde_json::json;
 
-use super::kubernetes::{get, list, name_of};
+use super::kubernetes::{get, is_allowed, list, name_of};
 use tolerarch_kubernetes::autoscaler::{
     Autoscaler, Expanders, Flags, IgnoredTaints, KnownPriorities, NodeGroup, Priorities, PrioritiesError,
     Status,
@@ -100,18 +98,22 @@ async fn in_namespace(
         // Without a sign of an autoscaler it does not matter where its flags would be.
         Err(_unread) => {}
     }
-    let groups = current_groups(status?, notes)?;
-    Some(without_flags(client, nodes, namespace, groups).await)
+    let status = status?;
+    if is_left_behind(status, notes) {
+        return None;
+    }
+    Some(without_flags(client, nodes, namespace, groups_of(status)).await)
 }
 
 /// Reads the statuses of all namespaces, or without the right to that of the usual one.
 async fn statuses(client: &UserClient, notes: &mut Vec<String>) -> Vec<ConfigMap> {
-    let (all, outside) = match client.list::<ConfigMap>(STATUSES).await {
+    let mut outside = None;
+    let all = match client.list::<ConfigMap>(STATUSES).await {
         Err(error) if error.is_forbidden() => {
-            let usual = get(client, Some(USUAL), Status::CONFIG_MAP).await;
-            (usual.map(|status| vec![status]), Some(error))
+            outside = Some(error);
+            get(client, Some(USUAL), Status::CONFIG_MAP).await.map(|status| vec![status])
         }
-        all => (all, None),
+        all => all,
     };
     let known = match all {
         Ok(all) => all,
@@ -127,18 +129,16 @@ async fn statuses(client: &UserClient, notes: &mut Vec<String>) -> Vec<ConfigMap
     known
 }
 
-/// Returns the groups of a status; `None` if the autoscaler does not write it any more, and none if it cannot be read.
-fn current_groups(status: &ConfigMap, notes: &mut Vec<String>) -> Option<Option<Vec<NodeGroup>>> {
-    if let Some(age) = age(status).filter(|age| *age > LEFT_BEHIND) {
-        notes.push(format!(
-            "the cluster-autoscaler wrote its status ({}/{}) last {} min ago: if it still has to run, see its log",
-            namespace_of(status),
-            name_of(status),
-            age.as_mins()
-        ));
-        return None;
-    }
-    Some(groups_of(status))
+/// Returns whether the autoscaler does not write a status any more, and notes that.
+fn is_left_behind(status: &ConfigMap, notes: &mut Vec<String>) -> bool {
+    let Some(age) = age(status).filter(|age| *age > LEFT_BEHIND) else { return false };
+    notes.push(format!(
+        "the cluster-autoscaler wrote its status ({}/{}) last {} min ago: if it still has to run, see its log",
+        namespace_of(status),
+        name_of(status),
+        age.as_mins()
+    ));
+    true
 }
 
 /// A cluster-autoscaler that a Deployment runs.
@@ -175,7 +175,10 @@ impl Process {
             Some(known) => Some(known.clone()),
             None => get::<ConfigMap>(client, Some(namespace), status).await.ok(),
         };
-        let groups = status.and_then(|status| current_groups(&status, notes)).flatten();
+        let groups = match status {
+            Some(status) if !is_left_behind(&status, notes) => groups_of(&status),
+            _ => None,
+        };
         let mut priorities = priorities(client, namespace).await;
         if matches!(priorities, KnownPriorities::Read(_))
             && self.may_list(client, namespace).await == Some(false)
@@ -212,21 +215,9 @@ impl Process {
     }
 
     async fn may(&self, client: &UserClient, verb: &str, resource: &str, namespace: &str) -> Option<bool> {
-        let own = format!("system:serviceaccounts:{}", self.namespace);
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": format!("system:serviceaccount:{}:{}", self.namespace, self.service_account),
-                "groups": ["system:serviceaccounts", own, "system:authenticated"],
-                "resourceAttributes": {
-                    "verb": verb, "group": "", "resource": resource, "namespace": namespace, "name": "",
-                },
-            },
-        });
-        let path = SubjectAccessReview::url_path(&(), None);
-        let (review, _warnings) = client.post::<SubjectAccessReview>(&path, &review).await;
-        Some(review.ok()?.status?.allowed)
+        let right =
+            json!({"verb": verb, "group": "", "resource": resource, "namespace": namespace, "name": ""});
+        is_allowed(client, &self.namespace, &self.service_account, right).await.ok()
     }
 }
 

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::Resource;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use url::form_urlencoded::byte_serialize;
 
 use tolerarch_kubernetes::cluster::{ConnectError, RequestError, UserClient, is_name};
@@ -54,6 +56,28 @@ pub(super) async fn list<K: Resource<DynamicType = ()> + DeserializeOwned>(
 ) -> Result<Vec<K>, RequestError> {
     let labels: String = byte_serialize(labels.as_bytes()).collect();
     client.list(&format!("{}?labelSelector={labels}", K::url_path(&(), namespace))).await
+}
+
+/// Returns whether a ServiceAccount of this namespace has a right, given as `resourceAttributes` of a SubjectAccessReview.
+pub(super) async fn is_allowed(
+    client: &UserClient,
+    namespace: &str,
+    service_account: &str,
+    right: Value,
+) -> Result<bool, RequestError> {
+    let own = format!("system:serviceaccounts:{namespace}");
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": format!("system:serviceaccount:{namespace}:{service_account}"),
+            "groups": ["system:serviceaccounts", own, "system:authenticated"],
+            "resourceAttributes": right,
+        },
+    });
+    let path = SubjectAccessReview::url_path(&(), None);
+    let (review, _warnings) = client.post::<SubjectAccessReview>(&path, &review).await;
+    Ok(review?.status.is_some_and(|status| status.allowed))
 }
 
 pub(super) fn name_of(object: &impl Resource<DynamicType = ()>) -> &str {

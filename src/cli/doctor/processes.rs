@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -16,7 +15,7 @@ use serde_json::json;
 
 use super::findings::{Exam, Status, some_of};
 use super::installation::Backend;
-use crate::cli::kubernetes::{get, list, name_of};
+use crate::cli::kubernetes::{get, is_allowed, list, name_of};
 use crate::config::Config;
 use tolerarch_kubernetes::cluster::{ObjectName, StoredPod, covers};
 use tolerarch_webhook::tls::TlsMode;
@@ -118,27 +117,17 @@ impl Account<'_> {
 
     /// Returns the rights that the account has, and those that it lacks; `None`, and a finding, if they cannot be read.
     async fn review(&self, exam: &mut Exam<'_>, rights: Vec<Right>) -> Option<(Vec<Right>, Vec<Right>)> {
-        let path = SubjectAccessReview::url_path(&(), None);
-        let own = format!("system:serviceaccounts:{}", self.backend.namespace);
-        let (mut held, mut missing) = (Vec::new(), Vec::new());
+        let mut held = Vec::new();
+        let mut missing = Vec::new();
         for right in rights {
             let Right { verb, group, resource, namespace, name, .. } = &right;
             let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-            let review = json!({
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SubjectAccessReview",
-                "spec": {
-                    "user": self.user(),
-                    "groups": ["system:serviceaccounts", own, "system:authenticated"],
-                    "resourceAttributes": {
-                        "verb": verb, "group": group, "resource": resource, "subresource": subresource,
-                        "namespace": namespace, "name": name,
-                    },
-                },
+            let attributes = json!({
+                "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+                "namespace": namespace, "name": name,
             });
-            let (review, _) = exam.client.post::<SubjectAccessReview>(&path, &review).await;
-            let review = exam.findings.read(self.check, "what the service account may do", review)?;
-            let is_held = review.status.is_some_and(|status| status.allowed);
+            let allowed = is_allowed(exam.client, &self.backend.namespace, self.name(), attributes).await;
+            let is_held = exam.findings.read(self.check, "what the service account may do", allowed)?;
             let list = if is_held { &mut held } else { &mut missing };
             list.push(right);
         }

@@ -23,7 +23,7 @@ pub struct Autoscaler {
 pub enum Expanders {
     /// Names in their order; empty for the default.
     Named(Vec<String>),
-    /// GKE's own cluster-autoscaler, which has flags that nobody sees or sets.
+    /// GKE's own cluster-autoscaler, whose flags users neither see nor set.
     Gke,
     /// Flags that cannot be seen.
     Unseen,
