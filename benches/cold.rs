@@ -40,8 +40,9 @@ fn main() -> ExitCode {
     let is = |name: &str| arguments.iter().any(|argument| argument == name);
     // Without `--bench`, cargo is testing: it is enough to see that everything works.
     let quick = is("--quick") || is("--test") || !is("--bench");
-    let done =
-        tokio::runtime::Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(run(quick)));
+    let done = tokio::runtime::Runtime::new()
+        .map_err(Into::into)
+        .and_then(|runtime| runtime.block_on(run(quick)));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -52,12 +53,17 @@ fn main() -> ExitCode {
 }
 
 async fn run(quick: bool) -> Result<()> {
-    println!("A round trip takes {ROUND_TRIP:?}; a connection takes two before its first request.\n");
+    println!(
+        "A round trip takes {ROUND_TRIP:?}; a connection takes two before its first request.\n"
+    );
     println!(
         "{:<44}{:>12}{:>10}{:>13}   {AT_ONCE} more at once",
         "registry", "first Pod", "requests", "connections"
     );
-    for kind in Kind::ALL.into_iter().take(if quick { 2 } else { Kind::ALL.len() }) {
+    for kind in Kind::ALL
+        .into_iter()
+        .take(if quick { 2 } else { Kind::ALL.len() })
+    {
         measure(kind).await?;
     }
     Ok(())
@@ -96,8 +102,10 @@ async fn measure(kind: Kind) -> Result<()> {
     let (asked, opened) = world.asked();
     let begun = Instant::now();
     let others = connections.iter_mut().zip(&world.images[1..]).enumerate();
-    try_join_all(others.map(|(number, (connection, image))| review(connection, number % NAMESPACES, image)))
-        .await?;
+    try_join_all(
+        others.map(|(number, (connection, image))| review(connection, number % NAMESPACES, image)),
+    )
+    .await?;
     let all = begun.elapsed();
     let (asked_then, opened_then) = world.asked();
     println!(
@@ -114,7 +122,8 @@ async fn measure(kind: Kind) -> Result<()> {
 async fn review(connection: &mut Connection, namespace: usize, image: &str) -> Result<()> {
     let mut review = typical::review(&typical::pod(&[image.to_owned()]));
     review["request"]["namespace"] = format!("team-{namespace}").into();
-    let answer: Value = serde_json::from_slice(connection.review(&request(&review.to_string())).await?)?;
+    let answer: Value =
+        serde_json::from_slice(connection.review(&request(&review.to_string())).await?)?;
     if answer["response"]["patch"].is_string() {
         return Ok(());
     }

@@ -35,7 +35,10 @@ fn main() -> Outcome<()> {
     if std::env::args().any(|argument| argument == "--test") {
         return Ok(());
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         memory()?;
         speed().await?;
@@ -46,7 +49,11 @@ fn main() -> Outcome<()> {
 
 fn resolver(capacity: usize) -> Outcome<Resolver> {
     let metrics = Metrics::new([])?;
-    let registry = Registry::new([], AddressGuard::default(), RegistryMetrics::register(&metrics)?)?;
+    let registry = Registry::new(
+        [],
+        AddressGuard::default(),
+        RegistryMetrics::register(&metrics)?,
+    )?;
     let Config { lookup, cache, .. } = Config::default();
     Ok(Resolver::new(
         registry,
@@ -58,7 +65,12 @@ fn resolver(capacity: usize) -> Outcome<Resolver> {
 }
 
 fn image(number: usize) -> Outcome<ImageRef> {
-    Ok(format!("registry.example.com/team-{}/service-{number}:v1.{}", number % 100, number % 7).parse()?)
+    Ok(format!(
+        "registry.example.com/team-{}/service-{number}:v1.{}",
+        number % 100,
+        number % 7
+    )
+    .parse()?)
 }
 
 fn fill(resolver: &Resolver, images: &[ImageRef]) {
@@ -66,7 +78,11 @@ fn fill(resolver: &Resolver, images: &[ImageRef]) {
         let digest = Digest::of_content(image.as_str().as_bytes());
         resolver.learn(
             image,
-            &Found { digest, support: Support::Index(PlatformSet::AMD64_AND_ARM64), lacks_parts: false },
+            &Found {
+                digest,
+                support: Support::Index(PlatformSet::AMD64_AND_ARM64),
+                lacks_parts: false,
+            },
         );
     }
 }
@@ -103,7 +119,10 @@ async fn speed() -> Outcome<()> {
 
     let bare = quick_cache::sync::Cache::<Box<str>, Support>::new(200_000);
     for image in &images {
-        bare.insert(image.as_str().into(), Support::Index(PlatformSet::AMD64_AND_ARM64));
+        bare.insert(
+            image.as_str().into(),
+            Support::Index(PlatformSet::AMD64_AND_ARM64),
+        );
     }
     let (mut gets, mut place, begun) = (0usize, 0usize, Instant::now());
     while begun.elapsed() < SPAN {
@@ -133,7 +152,10 @@ async fn records() -> Outcome<()> {
     let images = (0..3).map(image).collect::<Outcome<Vec<_>>>()?;
     let resolver = resolver(1000)?;
     fill(&resolver, &images);
-    let containers: Value = images.iter().map(|image| json!({"image": image.as_str()})).collect();
+    let containers: Value = images
+        .iter()
+        .map(|image| json!({"image": image.as_str()}))
+        .collect();
     let pod = json!({"metadata": {}, "spec": {"containers": containers}});
     let pod = Pod::of_value(&pod)?;
     let mut snapshot = Snapshot {
@@ -156,7 +178,12 @@ async fn records() -> Outcome<()> {
         record.record(Lesson::Image(failed), Timestamp::now());
     }
     let mut without = 0.0;
-    for failed in [Lessons::default(), record.clone(), Lessons::default(), record] {
+    for failed in [
+        Lessons::default(),
+        record.clone(),
+        Lessons::default(),
+        record,
+    ] {
         let is_empty = failed.is_empty();
         snapshot.lessons = failed.into();
         let (mut tolerated, mut decided, begun) = (0usize, 0usize, Instant::now());
@@ -185,7 +212,11 @@ async fn records() -> Outcome<()> {
 /// Resident bytes of the process (proc(5), the second field of statm is in pages of 4 KiB).
 fn resident() -> Outcome<usize> {
     let statm = std::fs::read_to_string("/proc/self/statm")?;
-    let pages: usize = statm.split_whitespace().nth(1).ok_or("no resident set in statm")?.parse()?;
+    let pages: usize = statm
+        .split_whitespace()
+        .nth(1)
+        .ok_or("no resident set in statm")?
+        .parse()?;
     Ok(pages * 4096)
 }
 
@@ -201,7 +232,10 @@ fn memory() -> Outcome<()> {
         }
         let bytes = (resident()? - before) as f64 / count as f64;
         let key = key_bytes as f64 / count as f64;
-        println!("bytes an image      {:>8.0} beside the key of {key:.0}, at {count} images", bytes - key);
+        println!(
+            "bytes an image      {:>8.0} beside the key of {key:.0}, at {count} images",
+            bytes - key
+        );
         black_box(&resolver);
     }
     Ok(())

@@ -13,7 +13,13 @@
 mod support;
 
 #[path = "../e2e/support/redis.rs"]
-#[allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "shared with the tests")]
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "shared with the tests"
+)]
 mod redis;
 
 mod scale {
@@ -52,7 +58,9 @@ fn main() -> ExitCode {
         }
         Result::Ok(())
     };
-    let done = tokio::runtime::Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(all));
+    let done = tokio::runtime::Runtime::new()
+        .map_err(Into::into)
+        .and_then(|runtime| runtime.block_on(all));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -78,9 +78,17 @@ fn main() -> ExitCode {
     // Without `--bench`, cargo is testing: it is enough to see that everything works.
     let plan = if is("--bench") && !is("--test") {
         // Many and short, so that what else the machine does is in few of them, or in all turns of a round.
-        Plan { rounds: 240, round: Duration::from_millis(100), warm_up: Duration::from_secs(2) }
+        Plan {
+            rounds: 240,
+            round: Duration::from_millis(100),
+            warm_up: Duration::from_secs(2),
+        }
     } else {
-        Plan { rounds: 1, round: Duration::from_millis(100), warm_up: Duration::ZERO }
+        Plan {
+            rounds: 1,
+            round: Duration::from_millis(100),
+            warm_up: Duration::ZERO,
+        }
     };
     let value_of = |name: &str| {
         let place = arguments.iter().position(|argument| argument == name)?;
@@ -115,21 +123,37 @@ async fn ceiling(dir: &Path) -> Result<()> {
             return StatusCode::BAD_REQUEST.into_response();
         };
         std::hint::black_box(body.to_bytes());
-        ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], answer).into_response()
+        (
+            [(CONTENT_TYPE, HeaderValue::from_static("application/json"))],
+            answer,
+        )
+            .into_response()
     }
     let answered = Bytes::from(std::fs::read(dir.join("answer.json"))?);
     let metrics = TlsMetrics::register(&Metrics::new([])?)?;
-    let files = CertificateFiles { certificate: dir.join("tls.crt"), key: dir.join("tls.key") };
+    let files = CertificateFiles {
+        certificate: dir.join("tls.crt"),
+        key: dir.join("tls.key"),
+    };
     let (certificate, _) = ServingCertificate::load(files, TlsMode::Files, None, metrics.clone())?;
     let listener = Listener {
         tcp: TcpListener::bind("127.0.0.1:0").await?,
         tls: Some((Arc::new(certificate.server_config()?), metrics)),
         idle: tolerarch::serve::IDLE_TIME,
-        router: axum::Router::new().route("/mutate", post(answer)).with_state(answered),
-        limits: Limits { connections: 4096, per_peer: 4096, spared: tolerarch::serve::IDLE_TIME },
+        router: axum::Router::new()
+            .route("/mutate", post(answer))
+            .with_state(answered),
+        limits: Limits {
+            connections: 4096,
+            per_peer: 4096,
+            spared: tolerarch::serve::IDLE_TIME,
+        },
         first: tolerarch::serve::IDLE_TIME,
     };
-    println!("{}", json!({"listen": listener.tcp.local_addr()?.to_string()}));
+    println!(
+        "{}",
+        json!({"listen": listener.tcp.local_addr()?.to_string()})
+    );
     let (_phase, seen) = watch::channel(Phase::Serving);
     Ok(listener.start(seen).await?)
 }
@@ -138,7 +162,9 @@ async fn ceiling(dir: &Path) -> Result<()> {
 async fn compare(plan: &Plan, against: Option<&Path>, steering: bool) -> Result<()> {
     let registry = Registry::start().await;
     let images = ["shop/web", "shop/cache", "mesh/proxy"].map(|name| {
-        registry.repo(name).index(Some("v1.4.2"), ["linux/amd64", "linux/arm64"]);
+        registry
+            .repo(name)
+            .index(Some("v1.4.2"), ["linux/amd64", "linux/arm64"]);
         registry.repo(name).reference("v1.4.2")
     });
     let review = typical::review(&typical::pod(&images)).to_string();
@@ -158,12 +184,18 @@ async fn compare(plan: &Plan, against: Option<&Path>, steering: bool) -> Result<
     let sides = [steered, Some(("tolerarch", this, "config.yaml")), against];
     for (name, binary, config) in sides.into_iter().flatten() {
         let mut command = Command::new(binary);
-        command.arg("serve").arg("--config").arg(dir.path().join(config));
+        command
+            .arg("serve")
+            .arg("--config")
+            .arg(dir.path().join(config));
         targets.push(Target::start(name, command, dir.path(), &tls, &review).await?);
     }
     // The first answer comes from the registry, all others from the cache; they are the same.
-    let answer =
-        &targets.iter().find(|target| target.name == "tolerarch").ok_or("nothing to measure")?.answer;
+    let answer = &targets
+        .iter()
+        .find(|target| target.name == "tolerarch")
+        .ok_or("nothing to measure")?
+        .answer;
     std::fs::write(dir.path().join("answer.json"), answer)?;
     println!(
         "{CONNECTIONS} kept TLS connections, reviews of {} bytes with {} cached images, answers of {} bytes with a \

@@ -1,7 +1,12 @@
 //! The program as a process, from outside: reviews over HTTPS as the API server sends them, against a registry that
 //! breaks on demand; signals, certificates, wrong use.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests and their support")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests and their support"
+)]
 
 mod support;
 

@@ -58,8 +58,16 @@ async fn main() -> ExitCode {
 /// The whole tour. An answer that is not as expected is an error, after all of them were shown.
 async fn tour(keep: bool) -> Result<()> {
     let (registry, images) = push_images().await;
-    println!("1. A registry at {} has these images:\n", registry.address());
-    for Image { reference, kind, platforms } in &images {
+    println!(
+        "1. A registry at {} has these images:\n",
+        registry.address()
+    );
+    for Image {
+        reference,
+        kind,
+        platforms,
+    } in &images
+    {
         println!("   {:<10} {kind:<30} {platforms}", short(reference));
     }
 
@@ -73,8 +81,8 @@ async fn tour(keep: bool) -> Result<()> {
         "\n2. The webhook runs with this configuration:\n\n   {}\n",
         yaml.trim_end().replace('\n', "\n   ")
     );
-    let config =
-        Config::parse(&yaml).map_err(|faults| format!("the configuration has faults: {faults:?}"))?;
+    let config = Config::parse(&yaml)
+        .map_err(|faults| format!("the configuration has faults: {faults:?}"))?;
     let server = Server::bind(config, &Environment::of_process()).await?;
     let (address, admin) = (server.address()?, server.admin_address()?);
     let (stop, stopped) = oneshot::channel::<()>();
@@ -84,7 +92,10 @@ async fn tour(keep: bool) -> Result<()> {
 
     let mut client = Client::connect(address, &pki).await?;
     println!("3. Pods are created. * marks the image that decided:\n");
-    println!("   {:<ABOUT$}{:<13}{:<28}{:<12}{:<20}MS", "POD", "IMAGE", "PUSHED FOR", "DECISION", "REASON");
+    println!(
+        "   {:<ABOUT$}{:<13}{:<28}{:<12}{:<20}MS",
+        "POD", "IMAGE", "PUSHED FOR", "DECISION", "REASON"
+    );
     let (mut odd, mut cold) = (0, Vec::new());
     let mut cases = cases(&registry);
     while let Some(case) = cases.get(cold.len()) {
@@ -97,7 +108,10 @@ async fn tour(keep: bool) -> Result<()> {
     }
 
     println!("4. The same Pods once more, now that the images are known:\n");
-    println!("   {:<ABOUT$}{:<12}{:<20}{:>7}{:>11}", "POD", "DECISION", "REASON", "MS", "BEFORE");
+    println!(
+        "   {:<ABOUT$}{:<12}{:<20}{:>7}{:>11}",
+        "POD", "DECISION", "REASON", "MS", "BEFORE"
+    );
     for (case, cold) in cases.iter().zip(&cold) {
         let warm = client.review(&case.pod).await?;
         let mut verdict = case.verdict(&warm);
@@ -106,8 +120,13 @@ async fn tour(keep: bool) -> Result<()> {
         }
         odd += usize::from(!verdict.is_empty());
         let (now, before) = (milliseconds(warm.took), milliseconds(cold.took));
-        let Answer { decision, reason, .. } = &warm;
-        println!("   {:<ABOUT$}{decision:<12}{reason:<20}{now:>7}{before:>11}{verdict}", case.about);
+        let Answer {
+            decision, reason, ..
+        } = &warm;
+        println!(
+            "   {:<ABOUT$}{decision:<12}{reason:<20}{now:>7}{before:>11}{verdict}",
+            case.about
+        );
     }
     println!();
     if keep {
@@ -119,7 +138,9 @@ async fn tour(keep: bool) -> Result<()> {
     let _ = stop.send(());
     running.await??;
     if odd > 0 {
-        return Err(format!("{odd} answers are not as expected: those marked with != above").into());
+        return Err(
+            format!("{odd} answers are not as expected: those marked with != above").into(),
+        );
     }
     println!("Everything was as expected.");
     Ok(())
@@ -139,19 +160,37 @@ async fn push_images() -> (Registry, Vec<Image>) {
     let mut images = Vec::new();
     let mut pushed = |repository: &str, tag: &str, kind, platforms| {
         let reference = registry.repo(repository).reference(tag);
-        images.push(Image { reference, kind, platforms });
+        images.push(Image {
+            reference,
+            kind,
+            platforms,
+        });
         registry.repo(repository)
     };
     pushed("web", "1", "OCI index", "amd64, arm64").index(Some("1"), BOTH);
     pushed("tool", "1", "Docker manifest list", "amd64, arm64").docker_list(Some("1"), BOTH);
     pushed("agent", "3", "single manifest", "amd64").image("linux/amd64", Some("3"));
     pushed("edge", "1", "single manifest", "arm64").image("linux/arm64", Some("1"));
-    let api = pushed("api", "2", "OCI index of BuildKit", "amd64, arm64, attestations");
+    let api = pushed(
+        "api",
+        "2",
+        "OCI index of BuildKit",
+        "amd64, arm64, attestations",
+    );
     let entries = BOTH.map(|platform| api.entry(platform));
-    let attestations =
-        entries.each_ref().map(|entry| api.attestation(entry["digest"].as_str().unwrap_or_default()));
-    api.index(Some("2"), entries.into_iter().chain(attestations).map(Entry::from));
-    let slow = pushed("slow", "1", "OCI index, but it never answers", "amd64, arm64");
+    let attestations = entries
+        .each_ref()
+        .map(|entry| api.attestation(entry["digest"].as_str().unwrap_or_default()));
+    api.index(
+        Some("2"),
+        entries.into_iter().chain(attestations).map(Entry::from),
+    );
+    let slow = pushed(
+        "slow",
+        "1",
+        "OCI index, but it never answers",
+        "amd64, arm64",
+    );
     slow.index(Some("1"), BOTH);
     slow.fault(Some(Fault::hang()));
     (registry, images)
@@ -199,21 +238,56 @@ fn cases(registry: &Registry) -> Vec<Case> {
     let image = |repository: &str, tag: &str| registry.repo(repository).reference(tag);
     let (web, api, tool) = (image("web", "1"), image("api", "2"), image("tool", "1"));
     let (agent, edge, slow) = (image("agent", "3"), image("edge", "1"), image("slow", "1"));
-    let case = |about, on: &[&str], decision, reasons| Case { about, pod: pod(on), decision, reasons };
-    let mut opted_out = case("opted out by annotation", &[&web], "unchanged", &["opted-out"]);
+    let case = |about, on: &[&str], decision, reasons| Case {
+        about,
+        pod: pod(on),
+        decision,
+        reasons,
+    };
+    let mut opted_out = case(
+        "opted out by annotation",
+        &[&web],
+        "unchanged",
+        &["opted-out"],
+    );
     opted_out.pod["metadata"]["annotations"] = json!({"tolerarch.io/mode": "off"});
-    let mut tolerated = case("tolerates every taint", &[&web], "unchanged", &["already-tolerated"]);
+    let mut tolerated = case(
+        "tolerates every taint",
+        &[&web],
+        "unchanged",
+        &["already-tolerated"],
+    );
     tolerated.pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
     vec![
         case("one multi-arch image", &[&web], "tolerated", &["tolerated"]),
-        case("with an amd64-only sidecar", &[&web, &agent], "unchanged", &["platform-missing"]),
+        case(
+            "with an amd64-only sidecar",
+            &[&web, &agent],
+            "unchanged",
+            &["platform-missing"],
+        ),
         case("arm64 only", &[&edge], "unchanged", &["platform-missing"]),
-        case("attestations, manifest list", &[&api, &tool], "tolerated", &["tolerated"]),
+        case(
+            "attestations, manifest list",
+            &[&api, &tool],
+            "tolerated",
+            &["tolerated"],
+        ),
         opted_out,
         tolerated,
-        case("an image that was never pushed", &[&image("web", "typo")], "unchanged", &["not-found"]),
+        case(
+            "an image that was never pushed",
+            &[&image("web", "typo")],
+            "unchanged",
+            &["not-found"],
+        ),
         // Whether the Pod's budget or the lookup's own timeout ends first is a matter of when it was started.
-        case("a registry that hangs", &[&slow], "unchanged", &["budget-exceeded", "timeout"]),
+        case(
+            "a registry that hangs",
+            &[&slow],
+            "unchanged",
+            &["budget-exceeded", "timeout"],
+        ),
     ]
 }
 
@@ -221,17 +295,27 @@ fn cases(registry: &Registry) -> Vec<Case> {
 fn injected(pod: &Value, registry: &Registry) -> Case {
     let mut pod = pod.clone();
     if let Some(containers) = pod["spec"]["containers"].as_array_mut() {
-        containers.push(container("injected", &registry.repo("agent").reference("3")));
+        containers.push(container(
+            "injected",
+            &registry.repo("agent").reference("3"),
+        ));
     }
-    Case { about: "the first, sidecar injected", pod, decision: "retracted", reasons: &["retracted"] }
+    Case {
+        about: "the first, sidecar injected",
+        pod,
+        decision: "retracted",
+        reasons: &["retracted"],
+    }
 }
 
 /// A Pod as a ReplicaSet makes it and the API server completes it, before it asks webhooks.
 fn pod(images: &[&str]) -> Value {
-    let containers: Vec<Value> =
-        images.iter().enumerate().map(|(place, image)| container(&format!("c{place}"), image)).collect();
-    let usual =
-        |key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+    let containers: Vec<Value> = images
+        .iter()
+        .enumerate()
+        .map(|(place, image)| container(&format!("c{place}"), image))
+        .collect();
+    let usual = |key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
@@ -317,7 +401,11 @@ impl Client {
         if response["allowed"] != true {
             return Err(format!("not allowed: {answer}").into());
         }
-        let audit = |key: &str| response["auditAnnotations"][key].as_str().map(str::to_owned);
+        let audit = |key: &str| {
+            response["auditAnnotations"][key]
+                .as_str()
+                .map(str::to_owned)
+        };
         let mut pod = pod.clone();
         let mut patch = None;
         if let Some(text) = response["patch"].as_str() {
@@ -325,15 +413,27 @@ impl Client {
             json_patch::patch(&mut pod, &sent)?;
             patch = Some(sent);
         }
-        let (decision, reason) = (audit("decision").unwrap_or_default(), audit("reason").unwrap_or_default());
-        Ok(Answer { decision, reason, image: audit("image"), patch, pod, took })
+        let (decision, reason) = (
+            audit("decision").unwrap_or_default(),
+            audit("reason").unwrap_or_default(),
+        );
+        Ok(Answer {
+            decision,
+            reason,
+            image: audit("image"),
+            patch,
+            pod,
+            took,
+        })
     }
 }
 
 impl Case {
     /// Nothing if the answer is as expected, else what had been expected.
     fn verdict(&self, answer: &Answer) -> String {
-        let Self { decision, reasons, .. } = self;
+        let Self {
+            decision, reasons, ..
+        } = self;
         let told = answer.decision == *decision && reasons.contains(&answer.reason.as_str());
         let done = match *decision {
             "tolerated" => is_open(&answer.pod),
@@ -343,7 +443,10 @@ impl Case {
         if told && done {
             return String::new();
         }
-        format!("  != expected {decision}, {}, and a Pod that shows it", reasons.join(" or "))
+        format!(
+            "  != expected {decision}, {}, and a Pod that shows it",
+            reasons.join(" or ")
+        )
     }
 }
 
@@ -351,29 +454,49 @@ impl Case {
 fn is_open(pod: &Value) -> bool {
     let tolerates = pod["spec"]["tolerations"]
         .as_array()
-        .is_some_and(|tolerations| tolerations.iter().any(|toleration| toleration["key"] == TAINT));
+        .is_some_and(|tolerations| {
+            tolerations
+                .iter()
+                .any(|toleration| toleration["key"] == TAINT)
+        });
     tolerates && pod["metadata"]["annotations"]["tolerarch.io/pools"] == "multi-arch"
 }
 
 /// Prints a Pod with its answer, and gives 1 if that is not as expected.
 fn show(case: &Case, answer: &Answer, images: &[Image]) -> usize {
-    let Answer { decision, reason, image: decisive, .. } = answer;
+    let Answer {
+        decision,
+        reason,
+        image: decisive,
+        ..
+    } = answer;
     let verdict = case.verdict(answer);
     let took = milliseconds(answer.took);
     let mut about = case.about;
     let mut outcome = format!("{decision:<12}{reason:<20}{took:>7}{verdict}");
-    for container in case.pod["spec"]["containers"].as_array().into_iter().flatten() {
+    for container in case.pod["spec"]["containers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
         let reference = container["image"].as_str().unwrap_or_default();
         let pushed = images.iter().find(|image| image.reference == reference);
         let pushed = pushed.map_or("not pushed", |image| image.platforms);
-        let star = if decisive.as_deref() == Some(reference) { "*" } else { "" };
+        let star = if decisive.as_deref() == Some(reference) {
+            "*"
+        } else {
+            ""
+        };
         let image = format!("{}{star}", short(reference));
         let line = format!("   {about:<ABOUT$}{image:<13}{pushed:<28}{outcome}");
         println!("{}", line.trim_end());
         (about, outcome) = ("", String::new());
     }
     for operation in answer.patch.iter().flat_map(|patch| &patch.0) {
-        println!("     {}", serde_json::to_string(operation).unwrap_or_default());
+        println!(
+            "     {}",
+            serde_json::to_string(operation).unwrap_or_default()
+        );
     }
     println!();
     usize::from(!verdict.is_empty())
@@ -384,7 +507,9 @@ fn explain(dir: &Path, address: SocketAddr, admin: SocketAddr, pod: &Value) -> R
     let (body, ca) = (dir.join("review.json"), dir.join("ca.crt"));
     std::fs::write(&body, serde_json::to_string_pretty(&review(pod))?)?;
     let (body, ca, port) = (body.display(), ca.display(), address.port());
-    println!("5. It goes on until ctrl-c. Metrics are at http://{admin}/metrics; ask for yourself with\n");
+    println!(
+        "5. It goes on until ctrl-c. Metrics are at http://{admin}/metrics; ask for yourself with\n"
+    );
     println!(
         "curl --cacert {ca} --resolve {NAME}:{port}:127.0.0.1 -H 'Content-Type: application/json' \
          --data-binary @{body} 'https://{NAME}:{port}/mutate?timeout=5s'\n"
@@ -394,7 +519,9 @@ fn explain(dir: &Path, address: SocketAddr, admin: SocketAddr, pod: &Value) -> R
 
 /// An image without its host.
 fn short(reference: &str) -> &str {
-    reference.split_once('/').map_or(reference, |(_, rest)| rest)
+    reference
+        .split_once('/')
+        .map_or(reference, |(_, rest)| rest)
 }
 
 fn milliseconds(took: Duration) -> String {

@@ -1,7 +1,12 @@
 //! Against real registries: what others pushed is read as it was meant, and as other clients read it. What needs a program
 //! that is not installed is skipped, except in CI.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests and their support")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests and their support"
+)]
 
 #[expect(dead_code, reason = "the tests of the program use all of it")]
 mod support;

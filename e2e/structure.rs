@@ -37,14 +37,22 @@ fn metadata() -> Value {
         .current_dir(root())
         .output()
         .unwrap();
-    assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+    assert!(
+        cargo.status.success(),
+        "{}",
+        String::from_utf8_lossy(&cargo.stderr)
+    );
     serde_json::from_slice(&cargo.stdout).unwrap()
 }
 
 /// The packages that a package is built with, by their IDs; what its tests need is left out.
 fn dependencies(metadata: &Value) -> BTreeMap<&str, Vec<&str>> {
     let is_built = |dependency: &&Value| {
-        dependency["dep_kinds"].as_array().unwrap().iter().any(|kind| kind["kind"] != "dev")
+        dependency["dep_kinds"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|kind| kind["kind"] != "dev")
     };
     let nodes = metadata["resolve"]["nodes"].as_array().unwrap().iter();
     nodes
@@ -52,14 +60,21 @@ fn dependencies(metadata: &Value) -> BTreeMap<&str, Vec<&str>> {
             let built = node["deps"].as_array().unwrap().iter().filter(is_built);
             (
                 node["id"].as_str().unwrap(),
-                built.map(|dependency| dependency["pkg"].as_str().unwrap()).collect(),
+                built
+                    .map(|dependency| dependency["pkg"].as_str().unwrap())
+                    .collect(),
             )
         })
         .collect()
 }
 
 fn packages(metadata: &Value) -> BTreeMap<&str, &Value> {
-    metadata["packages"].as_array().unwrap().iter().map(|it| (it["id"].as_str().unwrap(), it)).collect()
+    metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["id"].as_str().unwrap(), it))
+        .collect()
 }
 
 #[test]
@@ -70,7 +85,9 @@ fn dependencies_point_down() {
     let place = |name: &str| CRATES.iter().position(|own| *own == name);
     let mut seen = BTreeSet::new();
     for (id, below) in &dependencies {
-        let Some(above) = place(name(id)) else { continue };
+        let Some(above) = place(name(id)) else {
+            continue;
+        };
         seen.insert(name(id));
         for below in below.iter().map(name) {
             let is_below = place(below).is_none_or(|below| below > above);
@@ -78,7 +95,11 @@ fn dependencies_point_down() {
         }
     }
     let crates = fs::read_dir(root().join("crates")).unwrap().count();
-    assert_eq!((seen.len(), crates), (CRATES.len(), CRATES.len() - 1), "{seen:?}");
+    assert_eq!(
+        (seen.len(), crates),
+        (CRATES.len(), CRATES.len() - 1),
+        "{seen:?}"
+    );
 }
 
 /// Fuzzing has a workspace apart, which nothing else here compiles.
@@ -86,22 +107,40 @@ fn dependencies_point_down() {
 fn the_lock_file_of_fuzzing_is_up_to_date() {
     let lock = fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
     let metadata = metadata();
-    for package in
-        packages(&metadata).values().filter(|package| CRATES.contains(&package["name"].as_str().unwrap()))
+    for package in packages(&metadata)
+        .values()
+        .filter(|package| CRATES.contains(&package["name"].as_str().unwrap()))
     {
         let name = package["name"].as_str().unwrap();
         let built = |also_optional: bool| {
             let dependencies = package["dependencies"].as_array().unwrap().iter();
-            let built = dependencies
-                .filter(move |own| own["kind"] != "dev" && (also_optional || own["optional"] == false));
-            built.map(|own| own["name"].as_str().unwrap()).collect::<BTreeSet<_>>()
+            let built = dependencies.filter(move |own| {
+                own["kind"] != "dev" && (also_optional || own["optional"] == false)
+            });
+            built
+                .map(|own| own["name"].as_str().unwrap())
+                .collect::<BTreeSet<_>>()
         };
-        let entry = lock.split("[[package]]").find(|entry| entry.contains(&format!("name = \"{name}\"\n")));
-        let locked = entry.unwrap().split_once("dependencies = [").unwrap().1.lines();
-        let locked = locked.filter_map(|line| line.trim().strip_prefix('"')?.split(['"', ' ']).next());
+        let entry = lock
+            .split("[[package]]")
+            .find(|entry| entry.contains(&format!("name = \"{name}\"\n")));
+        let locked = entry
+            .unwrap()
+            .split_once("dependencies = [")
+            .unwrap()
+            .1
+            .lines();
+        let locked =
+            locked.filter_map(|line| line.trim().strip_prefix('"')?.split(['"', ' ']).next());
         let locked: BTreeSet<&str> = locked.collect();
-        assert!(locked.is_superset(&built(false)), "{name}: run cargo metadata in fuzz");
-        assert!(locked.is_subset(&built(true)), "{name}: run cargo metadata in fuzz");
+        assert!(
+            locked.is_superset(&built(false)),
+            "{name}: run cargo metadata in fuzz"
+        );
+        assert!(
+            locked.is_subset(&built(true)),
+            "{name}: run cargo metadata in fuzz"
+        );
     }
 }
 
@@ -109,7 +148,10 @@ fn the_lock_file_of_fuzzing_is_up_to_date() {
 fn the_picture_of_the_architecture_shows_each_crate_in_its_place() {
     let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
     let picture = page.split("```").nth(1).unwrap();
-    let shown: Vec<&str> = picture.split_whitespace().filter(|word| CRATES.contains(word)).collect();
+    let shown: Vec<&str> = picture
+        .split_whitespace()
+        .filter(|word| CRATES.contains(word))
+        .collect();
     assert_eq!(shown, CRATES);
 }
 
@@ -121,18 +163,29 @@ fn the_security_page_names_files_that_are_there() {
         walk(&root().join(directory), &mut there);
     }
     let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
-    let is_file = |name: &&str| [".rs", ".go", ".yaml"].iter().any(|end| name.ends_with(end));
+    let is_file = |name: &&str| {
+        [".rs", ".go", ".yaml"]
+            .iter()
+            .any(|end| name.ends_with(end))
+    };
     let named: Vec<&str> = page.split('`').skip(1).step_by(2).filter(is_file).collect();
     assert!(named.len() > 50, "{named:?}");
     for name in named {
-        assert!(there.iter().any(|file| file.ends_with(name)), "SECURITY.md names {name}");
+        assert!(
+            there.iter().any(|file| file.ends_with(name)),
+            "SECURITY.md names {name}"
+        );
     }
 }
 
 fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() { walk(&path, found) } else { found.push(path) }
+        if path.is_dir() {
+            walk(&path, found)
+        } else {
+            found.push(path)
+        }
     }
 }
 
@@ -140,7 +193,10 @@ fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
 fn the_core_is_pure() {
     let metadata = metadata();
     let (packages, dependencies) = (packages(&metadata), dependencies(&metadata));
-    let core = packages.values().find(|package| package["name"] == "tolerarch-core").unwrap();
+    let core = packages
+        .values()
+        .find(|package| package["name"] == "tolerarch-core")
+        .unwrap();
     let mut below = BTreeSet::new();
     let mut left = vec![core["id"].as_str().unwrap()];
     while let Some(id) = left.pop() {
@@ -151,10 +207,28 @@ fn the_core_is_pure() {
     // Behind its feature `testing` alone.
     let is_for_tests = |name: &str| ["json-patch", "k8s-openapi"].contains(&name);
     for id in below {
-        let Value::Object(package) = packages[id] else { continue };
+        let Value::Object(package) = packages[id] else {
+            continue;
+        };
         let name = package["name"].as_str().unwrap();
-        assert!(!["tokio", "hyper", "http", "kube", "kube-client", "rustls", "cc"].contains(&name), "{name}");
-        assert!(package["links"].is_null() || is_for_tests(name), "{name} links {}", package["links"]);
+        assert!(
+            ![
+                "tokio",
+                "hyper",
+                "http",
+                "kube",
+                "kube-client",
+                "rustls",
+                "cc"
+            ]
+            .contains(&name),
+            "{name}"
+        );
+        assert!(
+            package["links"].is_null() || is_for_tests(name),
+            "{name} links {}",
+            package["links"]
+        );
     }
 }
 
@@ -163,7 +237,9 @@ fn the_core_is_pure() {
 fn files_do_not_use_each_other() {
     let crates = CRATES.map(|name| (name.to_owned(), source(name)));
     let circles = Uses::read(&crates, files).in_circles();
-    let shown = circles.iter().map(|(user, path, used)| format!("{user} uses {used} ({path})\n"));
+    let shown = circles
+        .iter()
+        .map(|(user, path, used)| format!("{user} uses {used} ({path})\n"));
     assert!(circles.is_empty(), "{}", shown.collect::<String>());
 }
 
@@ -171,21 +247,40 @@ fn files_do_not_use_each_other() {
 fn circles_are_found_through_what_parents_pass_on() {
     let directory = tempfile::tempdir().unwrap();
     for (file, text) in [
-        ("lib.rs", "mod one; mod three; mod two; pub use one::One; use two::Two;"),
+        (
+            "lib.rs",
+            "mod one; mod three; mod two; pub use one::One; use two::Two;",
+        ),
         (
             "one.rs",
             "use super::{Two as Other, three}; pub struct One(Other); #[cfg(test)] use crate::three::Three;",
         ),
-        ("two.rs", "pub(in crate::three) struct Two; fn two() -> crate::One { loop {} }"),
-        ("three.rs", "pub use crate::one::One; pub struct Three; impl Three {}"),
+        (
+            "two.rs",
+            "pub(in crate::three) struct Two; fn two() -> crate::One { loop {} }",
+        ),
+        (
+            "three.rs",
+            "pub use crate::one::One; pub struct Three; impl Three {}",
+        ),
     ] {
         fs::write(directory.path().join(file), text).unwrap();
     }
-    let found = Uses::read(&[("own-crate".to_owned(), directory.path().to_owned())], files).in_circles();
-    let found: Vec<String> = found.iter().map(|(user, path, used)| format!("{user} {path} {used}")).collect();
+    let found = Uses::read(
+        &[("own-crate".to_owned(), directory.path().to_owned())],
+        files,
+    )
+    .in_circles();
+    let found: Vec<String> = found
+        .iter()
+        .map(|(user, path, used)| format!("{user} {path} {used}"))
+        .collect();
     assert_eq!(
         found,
-        ["own_crate::one super::Two own_crate::two", "own_crate::two crate::One own_crate::one"]
+        [
+            "own_crate::one super::Two own_crate::two",
+            "own_crate::two crate::One own_crate::one"
+        ]
     );
 }
 

@@ -20,7 +20,9 @@ const ASK: Duration = Duration::from_millis(10);
 
 /// Waits for `event`, and fails with `what` if it does not come.
 pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, event).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+    timeout(PATIENCE, event)
+        .await
+        .unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
 /// Asks until the answer is yes.

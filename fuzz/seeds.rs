@@ -7,8 +7,8 @@ mod invariants;
 use std::path::{Path, PathBuf};
 
 fn files(directory: &Path) -> Vec<PathBuf> {
-    let entries =
-        std::fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let entries = std::fs::read_dir(directory)
+        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
@@ -33,7 +33,10 @@ fn every_seed_holds() {
     assert_eq!(files(&fuzz.join("targets")).len(), targets.len());
     for (name, target) in targets {
         let seeds = files(&fuzz.join("seeds").join(name));
-        let read = seeds.iter().filter(|seed| target(&std::fs::read(seed).unwrap())).count();
+        let read = seeds
+            .iter()
+            .filter(|seed| target(&std::fs::read(seed).unwrap()))
+            .count();
         assert!(read > 0, "no seed of {name} is read");
     }
 }

@@ -197,7 +197,10 @@ impl Cli {
         let program = std::env::args_os().next();
         let mut matches = command(program.as_deref().map(Path::new)).get_matches();
         let parsed = Self::from_arg_matches_mut(&mut matches);
-        let Self { command, mut shared } = parsed.unwrap_or_else(|error| error.exit());
+        let Self {
+            command,
+            mut shared,
+        } = parsed.unwrap_or_else(|error| error.exit());
         shared.environment = Environment::of_process();
         install_key_exchange();
         let done = match command {
@@ -227,9 +230,15 @@ fn completions(shell: Shell) -> Result<ExitCode, Failure> {
 
 /// Returns the command under the name by which it was called: kubectl finds its plugins by the names of their files.
 fn command(program: Option<&Path>) -> clap::Command {
-    let name = program.and_then(Path::file_stem).and_then(|name| name.to_str());
+    let name = program
+        .and_then(Path::file_stem)
+        .and_then(|name| name.to_str());
     let command = Cli::command();
-    if name == Some("kubectl-tolerarch") { command.bin_name("kubectl tolerarch") } else { command }
+    if name == Some("kubectl-tolerarch") {
+        command.bin_name("kubectl tolerarch")
+    } else {
+        command
+    }
 }
 
 /// Properties that hold for any input of a command.

@@ -128,14 +128,20 @@ pub struct Log {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("{file}: cannot be read: {cause}")]
-    Read { file: PathBuf, cause: std::io::Error },
+    Read {
+        file: PathBuf,
+        cause: std::io::Error,
+    },
     /// The file is not YAML, or the file or the environment has invalid values.
     #[error(
         "the configuration{} is not valid:{}",
         .file.iter().map(|file| format!(" {}", file.display())).collect::<String>(),
         .faults.iter().map(|fault| format!("\n  {fault}")).collect::<String>()
     )]
-    Faults { file: Option<PathBuf>, faults: Vec<FieldError> },
+    Faults {
+        file: Option<PathBuf>,
+        faults: Vec<FieldError>,
+    },
 }
 
 impl Default for Server {
@@ -156,11 +162,24 @@ impl Default for Server {
 
 impl Config {
     pub fn registry_settings(&self, environment: &Environment) -> Result<Settings, ProxyError> {
-        let Registries { hosts, hosts_dir, allowed, .. } = self.registries.clone();
+        let Registries {
+            hosts,
+            hosts_dir,
+            allowed,
+            ..
+        } = self.registries.clone();
         let proxies = Proxies::of(|name| environment.text(name))?;
         let verified = self.verified();
         let guard = self.network.clone();
-        Ok(Settings { hosts, hosts_dir, allowed, guard, proxies, verified, ..Settings::default() })
+        Ok(Settings {
+            hosts,
+            hosts_dir,
+            allowed,
+            guard,
+            proxies,
+            verified,
+            ..Settings::default()
+        })
     }
 
     /// Returns the platforms to verify: those that a pool or a placement names, or all if there is discovery.
@@ -169,12 +188,24 @@ impl Config {
         let placements = placements.chain([&self.policy.placement]);
         let placed = placements.flat_map(|rules| [rules.platforms, rules.when_unknown]);
         let pools = self.policy.pools.iter().map(|pool| pool.platforms);
-        let named = placed.chain(pools).fold(PlatformSet::EMPTY, PlatformSet::union);
-        let named = if self.discover.is_on() { PlatformSet::ALL } else { named };
+        let named = placed
+            .chain(pools)
+            .fold(PlatformSet::EMPTY, PlatformSet::union);
+        let named = if self.discover.is_on() {
+            PlatformSet::ALL
+        } else {
+            named
+        };
         match self.verify {
             Verify::Index => Verified::default(),
-            Verify::Manifests => Verified { manifests: named, ..Verified::default() },
-            Verify::Config => Verified { configs: named, ..Verified::default() },
+            Verify::Manifests => Verified {
+                manifests: named,
+                ..Verified::default()
+            },
+            Verify::Config => Verified {
+                configs: named,
+                ..Verified::default()
+            },
         }
     }
 }

@@ -50,8 +50,20 @@ pub fn snapshot(
 ) -> Result<Snapshot, ServeError> {
     let metrics = Metrics::new([])?;
     let families = Families::register(&metrics, &metrics)?;
-    let mut snapshot = snapshot::load(config, &families, None, traces, Caller::Person, environment, None)?;
-    if let Some(Discovered { inventory, is_complete }) = discovered {
+    let mut snapshot = snapshot::load(
+        config,
+        &families,
+        None,
+        traces,
+        Caller::Person,
+        environment,
+        None,
+    )?;
+    if let Some(Discovered {
+        inventory,
+        is_complete,
+    }) = discovered
+    {
         let discovery = Discovery::of(&config.policy.pools, inventory);
         (snapshot.policy, snapshot.profiles) = snapshot::policies(config, discovery, *is_complete);
     }
@@ -85,17 +97,27 @@ impl Server {
         let counts = TlsMetrics::register(&process.metrics)?;
         let (certificate, watch) =
             ServingCertificate::load(server.files, tls.mode, tls.server_name, counts.clone())?;
-        process.components.push(Component::reported("certificate", watch.state.clone()));
-        process.supervisor.keep("certificate-watch", watch.state.clone(), watch, |task| Box::pin(task.run()));
+        process
+            .components
+            .push(Component::reported("certificate", watch.state.clone()));
+        process
+            .supervisor
+            .keep("certificate-watch", watch.state.clone(), watch, |task| {
+                Box::pin(task.run())
+            });
         let tls = (Arc::new(certificate.server_config()?), counts);
         let live = process.decide(config, environment, None).await?;
         let current = Arc::clone(&live.current);
         let credentials = Component::new("credentials", move || {
             let credentials = &current.load_full().credentials;
-            credentials.is_configured().then(|| match credentials.faults() {
-                [] => State::Healthy,
-                _ => State::Degraded("a source cannot be used; the log names it, and the others are in use"),
-            })
+            credentials
+                .is_configured()
+                .then(|| match credentials.faults() {
+                    [] => State::Healthy,
+                    _ => State::Degraded(
+                        "a source cannot be used; the log names it, and the others are in use",
+                    ),
+                })
         });
         process.components.insert(1, credentials);
         process.components.extend(warm(&live));
@@ -111,12 +133,22 @@ impl Server {
             tls: Some(tls),
             router: Webhook::new(Arc::clone(&live.current), live.metrics.reviews.clone()).router(),
             // API servers may share one address.
-            limits: Limits { connections, per_peer: connections, spared: SPARED },
+            limits: Limits {
+                connections,
+                per_peer: connections,
+                spared: SPARED,
+            },
             // Go's client opens connections ahead of need.
             first: IDLE_TIME,
             idle: IDLE_TIME,
         };
-        Ok(Self { listener, phase, drain: server.drain, live, process })
+        Ok(Self {
+            listener,
+            phase,
+            drain: server.drain,
+            live,
+            process,
+        })
     }
 
     pub fn address(&self) -> io::Result<SocketAddr> {
@@ -135,14 +167,23 @@ impl Server {
     /// # Errors
     /// Fails if an accept loop ended by itself: a restart is better than to be ready and deaf.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Self { listener, phase, drain, process, .. } = self;
+        let Self {
+            listener,
+            phase,
+            drain,
+            process,
+            ..
+        } = self;
         let serving = async {
             let mut listener = listener.start(phase.subscribe());
             tokio::select! {
                 () = shutdown => {}
                 _ = &mut listener => return Err(ServeError::Accept("server.listen")),
             }
-            tracing::info!(drain = drain.as_secs_f64(), "ending: not ready any more, still serving");
+            tracing::info!(
+                drain = drain.as_secs_f64(),
+                "ending: not ready any more, still serving"
+            );
             phase.send_replace(Phase::Draining);
             tokio::time::sleep(drain).await;
             phase.send_replace(Phase::Stopping);
@@ -161,8 +202,17 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
         // Before the files are used, so that no change after that is missed.
         let seen = reload::FileVersions::now(&sources, &config).await;
         let mut server = Server::bind(config, &sources.environment).await?;
-        let Server { listener, live, process, .. } = &mut server;
-        let Config { policy, credentials, .. } = live.config();
+        let Server {
+            listener,
+            live,
+            process,
+            ..
+        } = &mut server;
+        let Config {
+            policy,
+            credentials,
+            ..
+        } = live.config();
         let pools: Vec<&str> = policy.pools.iter().map(|pool| &*pool.name).collect();
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -170,7 +220,10 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
             admin = address(&process.admin),
             mode = format!("{:?}", policy.mode).to_lowercase(),
             pools = pools.join(","),
-            config = sources.file.as_deref().map(|file| file.display().to_string()),
+            config = sources
+                .file
+                .as_deref()
+                .map(|file| file.display().to_string()),
             credentials = credentials.sources().join(","),
             "serving"
         );

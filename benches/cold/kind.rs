@@ -68,13 +68,21 @@ impl Kind {
             Result::Ok((registry, wire))
         };
         let (registry, wire) = start().await?;
-        let tokens = if self == Self::TokenElsewhere { Some(start().await?) } else { None };
+        let tokens = if self == Self::TokenElsewhere {
+            Some(start().await?)
+        } else {
+            None
+        };
         let auth = self.auth(tokens.as_ref().map(|(_, wire)| wire), &wire);
         if let (Some((server, _)), Some(auth)) = (&tokens, &auth) {
             server.serve_tokens(auth);
         }
         let host = wire.address.to_string();
-        let named = if self == Self::Mirror { "docker.io" } else { &host };
+        let named = if self == Self::Mirror {
+            "docker.io"
+        } else {
+            &host
+        };
         let names = (0..images).map(|image| format!("team/app-{image}"));
         let images = names.map(|name| {
             let repo = registry.repo(&name);
@@ -103,16 +111,22 @@ impl Kind {
         let passwords_of = json!({"auths": {&*host: {"auth": "dXNlcjpwYXNzd29yZA=="}}});
         std::fs::write(&passwords, passwords_of.to_string())?;
         let mut settings = json!({"registries": {"hosts": hosts}});
-        if matches!(self, Self::PasswordByPost | Self::PasswordByGet | Self::Basic) {
+        if matches!(
+            self,
+            Self::PasswordByPost | Self::PasswordByGet | Self::Basic
+        ) {
             settings["credentials"] = json!({"dockerConfigs": [passwords]});
         }
         if self == Self::Single {
             // A pool for which such an image is enough.
             let toleration = json!({"key": "amd64", "operator": "Exists"});
-            settings["pools"] =
-                json!([{"name": "amd64", "platforms": ["linux/amd64"], "tolerations": [toleration]}]);
+            settings["pools"] = json!([{"name": "amd64", "platforms": ["linux/amd64"], "tolerations": [toleration]}]);
         }
-        Ok(World { images, settings, registries: std::iter::once((registry, wire)).chain(tokens).collect() })
+        Ok(World {
+            images,
+            settings,
+            registries: std::iter::once((registry, wire)).chain(tokens).collect(),
+        })
     }
 }
 
@@ -127,7 +141,17 @@ pub(crate) struct World {
 impl World {
     /// Requests and connections so far.
     pub(crate) fn asked(&self) -> (usize, usize) {
-        let requests = self.registries.iter().map(|(registry, _)| registry.count(|_| true)).sum();
-        (requests, self.registries.iter().map(|(_, wire)| wire.connections()).sum())
+        let requests = self
+            .registries
+            .iter()
+            .map(|(registry, _)| registry.count(|_| true))
+            .sum();
+        (
+            requests,
+            self.registries
+                .iter()
+                .map(|(_, wire)| wire.connections())
+                .sum(),
+        )
     }
 }

@@ -30,7 +30,10 @@ impl Wire {
                 tokio::spawn(async move { carry(near, to, round_trip).await });
             }
         });
-        Ok(Self { address, connections })
+        Ok(Self {
+            address,
+            connections,
+        })
     }
 
     /// How many connections went over it.
@@ -46,7 +49,10 @@ async fn carry(near: TcpStream, to: SocketAddr, round_trip: Duration) -> io::Res
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
-    tokio::try_join!(delay(near_in, far_out, round_trip / 2), delay(far_in, near_out, round_trip / 2))?;
+    tokio::try_join!(
+        delay(near_in, far_out, round_trip / 2),
+        delay(far_in, near_out, round_trip / 2)
+    )?;
     Ok(())
 }
 

@@ -48,7 +48,10 @@ impl Day {
     pub(crate) fn new(part: usize, time: Duration) -> Self {
         let mut random = Rng::with_seed(42);
         let zipf = Zipf::new(WORKLOADS);
-        let mut plan = vec![(OUTAGE.0, Plan::Outage(true)), (OUTAGE.0 + OUTAGE.1, Plan::Outage(false))];
+        let mut plan = vec![
+            (OUTAGE.0, Plan::Outage(true)),
+            (OUTAGE.0 + OUTAGE.1, Plan::Outage(false)),
+        ];
         let mut rolled_out = 0;
         for _ in 0..ROLLOUTS / part {
             let (at, workload) = (working_hours(&mut random), zipf.draw(&mut random));
@@ -60,7 +63,11 @@ impl Day {
             }
         }
         for _ in 0..(PODS / part).saturating_sub(rolled_out) {
-            let at = if random.bool() { working_hours(&mut random) } else { DAY.mul_f64(random.f64()) };
+            let at = if random.bool() {
+                working_hours(&mut random)
+            } else {
+                DAY.mul_f64(random.f64())
+            };
             plan.push((at, Plan::Pod(zipf.draw(&mut random))));
         }
         plan.sort_by_key(|(at, _)| *at);
@@ -92,7 +99,11 @@ impl Day {
             }
             events.push((at.mul_f64(time.as_secs_f64() / DAY.as_secs_f64()), event));
         }
-        Self { events, images: seen.len(), pods }
+        Self {
+            events,
+            images: seen.len(),
+            pods,
+        }
     }
 }
 
@@ -121,6 +132,8 @@ impl Zipf {
     fn draw(&self, random: &mut Rng) -> usize {
         let all = self.0.last().copied().unwrap_or_default();
         let drawn = random.f64() * all;
-        self.0.partition_point(|sum| *sum <= drawn).min(self.0.len() - 1)
+        self.0
+            .partition_point(|sum| *sum <= drawn)
+            .min(self.0.len() - 1)
     }
 }

@@ -36,7 +36,9 @@ pub(crate) async fn run(part: usize) -> Result<()> {
     );
     for replicas in [2, 4] {
         play(&day, time, replicas, None).await?;
-        let Some(redis) = Redis::start(&[]).await else { continue };
+        let Some(redis) = Redis::start(&[]).await else {
+            continue;
+        };
         play(&day, time, replicas, Some(&redis)).await?;
     }
     println!();
@@ -80,8 +82,10 @@ async fn play(day: &Arc<Day>, time: Duration, count: usize, redis: Option<&Redis
                     Event::Outage(fails) => registry.fail(*fails),
                     Event::Pod(namespace, images) => {
                         let name = registry.address();
-                        let images: Vec<String> =
-                            images.iter().map(|image| format!("{name}/{image}")).collect();
+                        let images: Vec<String> = images
+                            .iter()
+                            .map(|image| format!("{name}/{image}"))
+                            .collect();
                         let mut review = typical::review(&typical::pod(&images));
                         review["request"]["namespace"] = namespace.as_str().into();
                         let request = request(&review.to_string());
@@ -104,12 +108,22 @@ async fn play(day: &Arc<Day>, time: Duration, count: usize, redis: Option<&Redis
     }
     latencies.sort_unstable();
     let (heads, gets) = registry.asked();
-    let results =
-        async |result: &str| replicas.sum("tolerarch_lookups_total{", &format!("result=\"{result}\"")).await;
+    let results = async |result: &str| {
+        replicas
+            .sum("tolerarch_lookups_total{", &format!("result=\"{result}\""))
+            .await
+    };
     let all = replicas.sum("tolerarch_lookups_total{", "").await?;
     let hits = results("hit").await? + results("stale").await?;
     let share = |count: u64| 100.0 * count as f64 / all.max(1) as f64;
-    let what = format!("{count}{}", if redis.is_some() { ", with a shared cache" } else { "" });
+    let what = format!(
+        "{count}{}",
+        if redis.is_some() {
+            ", with a shared cache"
+        } else {
+            ""
+        }
+    );
     println!(
         "  {what:<24}{:>7.2} %{:>7.2} %{gets:>9}{heads:>9}{:>12.2}{:>10}{:>10}{:>7.1} MiB",
         share(hits),
@@ -124,8 +138,18 @@ async fn play(day: &Arc<Day>, time: Duration, count: usize, redis: Option<&Redis
         .filter(|(reason, _)| *reason != "tolerated")
         .map(|(reason, count)| format!("{reason} {count}"))
         .collect();
-    println!("    left unchanged: {}", if others.is_empty() { "none".to_owned() } else { others.join(", ") });
-    if reasons.get("tolerated").is_none_or(|tolerated| *tolerated < day.pods / 2) {
+    println!(
+        "    left unchanged: {}",
+        if others.is_empty() {
+            "none".to_owned()
+        } else {
+            others.join(", ")
+        }
+    );
+    if reasons
+        .get("tolerated")
+        .is_none_or(|tolerated| *tolerated < day.pods / 2)
+    {
         return Err(format!("few Pods were tolerated: {reasons:?}").into());
     }
     Ok(())

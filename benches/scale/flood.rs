@@ -56,7 +56,11 @@ pub(crate) async fn run(part: usize) -> Result<()> {
     });
     let mut latencies = try_join_all(workers).await?.concat();
     latencies.sort_unstable();
-    let (took, after, cpu) = (begun.elapsed(), replicas.resident()?, replicas.cpu_seconds()?);
+    let (took, after, cpu) = (
+        begun.elapsed(),
+        replicas.resident()?,
+        replicas.cpu_seconds()?,
+    );
     let (_, gets) = registry.asked();
     let asked_again = gets.saturating_sub((images + hot) as u64);
     let pods = latencies.len();
@@ -78,7 +82,9 @@ pub(crate) async fn run(part: usize) -> Result<()> {
     println!(
         "  entries: {} tags, {} digests; {} evicted",
         replicas.sum("tolerarch_cache_entries{", "tag").await?,
-        replicas.sum("tolerarch_cache_entries{", "platforms").await?,
+        replicas
+            .sum("tolerarch_cache_entries{", "platforms")
+            .await?,
         replicas.sum("tolerarch_cache_evictions_total{", "").await?
     );
     println!("  resident: {before:.1} MiB before, {after:.1} MiB after\n");

@@ -33,7 +33,11 @@ pub(crate) async fn run(part: usize) -> Result<()> {
         Result::Ok(latencies)
     };
     let alone = latencies(&mut one).await?;
-    let (before, cpu, begun) = (replicas.resident()?, replicas.cpu_seconds()?, Instant::now());
+    let (before, cpu, begun) = (
+        replicas.resident()?,
+        replicas.cpu_seconds()?,
+        Instant::now(),
+    );
     let mut kept = Vec::new();
     while kept.len() < count {
         let some = (0..AT_ONCE.min(count - kept.len())).map(|_| replicas.connect(0));
@@ -46,15 +50,26 @@ pub(crate) async fn run(part: usize) -> Result<()> {
     }
     let (after, beside) = (replicas.resident()?, latencies(&mut one).await?);
     println!("kept: {count} connections beside one in use");
-    println!("  opened in {opened:.1?}, {:.0} µs of CPU each", 1e6 * cpu / count as f64);
+    println!(
+        "  opened in {opened:.1?}, {:.0} µs of CPU each",
+        1e6 * cpu / count as f64
+    );
     println!(
         "  resident: {before:.1} MiB before, {after:.1} MiB after, {:.1} KiB each",
         (after - before) * 1024.0 / count as f64
     );
     let show = |sorted: &[Duration]| {
-        format!("p50 {:.0?}, p99 {:.0?}", percentile(sorted, 50), percentile(sorted, 99))
+        format!(
+            "p50 {:.0?}, p99 {:.0?}",
+            percentile(sorted, 50),
+            percentile(sorted, 99)
+        )
     };
-    println!("  reviews on the one in use: {} alone, {} beside them\n", show(&alone), show(&beside));
+    println!(
+        "  reviews on the one in use: {} alone, {} beside them\n",
+        show(&alone),
+        show(&beside)
+    );
     drop(kept);
     Ok(())
 }

@@ -59,7 +59,10 @@ impl Registry {
 
     /// HEAD requests, which Docker Hub does not count, and GET requests, which it does; so far.
     pub(crate) fn asked(&self) -> (u64, u64) {
-        (self.0.heads.load(Ordering::Relaxed), self.0.gets.load(Ordering::Relaxed))
+        (
+            self.0.heads.load(Ordering::Relaxed),
+            self.0.gets.load(Ordering::Relaxed),
+        )
     }
 
     async fn serve(&self, connection: TcpStream) -> io::Result<()> {
@@ -72,7 +75,10 @@ impl Registry {
                 return Ok(());
             }
             let mut words = line.split(' ');
-            let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            let (method, path) = (
+                words.next().unwrap_or_default(),
+                words.next().unwrap_or_default(),
+            );
             let is_head = method == "HEAD";
             let answer = self.answer(is_head, path);
             loop {

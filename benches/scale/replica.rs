@@ -46,7 +46,11 @@ impl Replicas {
         for number in 0..count {
             servers.push(start(number, &file, dir.path()).await?);
         }
-        Ok(Self { servers, tls: TlsConnector::from(Arc::new(pki.client_config())), _dir: dir })
+        Ok(Self {
+            servers,
+            tls: TlsConnector::from(Arc::new(pki.client_config())),
+            _dir: dir,
+        })
     }
 
     /// A new connection to one of them.
@@ -56,7 +60,11 @@ impl Replicas {
 
     /// The memory of the largest one, in MiB.
     pub(crate) fn resident(&self) -> Result<f64> {
-        let all = self.servers.iter().map(Server::resident).collect::<Result<Vec<f64>>>()?;
+        let all = self
+            .servers
+            .iter()
+            .map(Server::resident)
+            .collect::<Result<Vec<f64>>>()?;
         Ok(all.into_iter().fold(0.0, f64::max))
     }
 
@@ -70,7 +78,9 @@ impl Replicas {
         let mut sum = 0;
         for server in &self.servers {
             let text = metrics(server).await?;
-            let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
+            let lines = text
+                .lines()
+                .filter(|line| line.starts_with(name) && line.contains(label));
             let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
             sum += values.sum::<u64>();
         }
@@ -95,6 +105,8 @@ async fn metrics(server: &Server) -> Result<String> {
 /// The reason that an answer gives.
 pub(crate) fn reason(answer: &[u8]) -> Result<&str> {
     let text = std::str::from_utf8(answer)?;
-    let reason = text.split_once("\"reason\":\"").and_then(|(_, after)| after.split('"').next());
+    let reason = text
+        .split_once("\"reason\":\"")
+        .and_then(|(_, after)| after.split('"').next());
     reason.ok_or_else(|| format!("an answer without a reason: {text}").into())
 }

@@ -6,30 +6,58 @@ use crate::support::Result;
 /// Prints the table, and what share of the ceiling, the last of the processes, each other one reaches.
 pub(crate) fn report(targets: &[Target]) -> Result<()> {
     let row = |what: &str, cell: &dyn Fn(&Target) -> String| {
-        let cells: String = targets.iter().map(|target| format!("{:<28}", cell(target))).collect();
+        let cells: String = targets
+            .iter()
+            .map(|target| format!("{:<28}", cell(target)))
+            .collect();
         println!("{}", format!("{what:<26}{cells}").trim_end());
     };
     row("", &|target| target.name.to_owned());
     row("reviews per CPU-second", &|target| spread(&target.rates, 0));
-    row("CPU per review", &|target| format!("{:.1} µs", 1e6 / median(&target.rates)));
+    row("CPU per review", &|target| {
+        format!("{:.1} µs", 1e6 / median(&target.rates))
+    });
     row("sleeps per review", &|target| {
-        format!("{:.2}", target.sleeps as f64 / target.latencies.len() as f64)
+        format!(
+            "{:.2}",
+            target.sleeps as f64 / target.latencies.len() as f64
+        )
     });
     row("latency p50, p99", &|target| {
         let mut latencies = target.latencies.clone();
         latencies.sort_unstable();
-        let at = |share: usize| latencies.get(latencies.len() * share / 100).copied().unwrap_or_default();
-        format!("{:.2} ms, {:.2} ms", at(50).as_secs_f64() * 1e3, at(99).as_secs_f64() * 1e3)
+        let at = |share: usize| {
+            latencies
+                .get(latencies.len() * share / 100)
+                .copied()
+                .unwrap_or_default()
+        };
+        format!(
+            "{:.2} ms, {:.2} ms",
+            at(50).as_secs_f64() * 1e3,
+            at(99).as_secs_f64() * 1e3
+        )
     });
-    let resident = targets.iter().map(Target::resident).collect::<Result<Vec<f64>>>()?;
-    let cells: String =
-        resident.iter().map(|mebibytes| format!("{:<28}", format!("{mebibytes:.1} MiB"))).collect();
+    let resident = targets
+        .iter()
+        .map(Target::resident)
+        .collect::<Result<Vec<f64>>>()?;
+    let cells: String = resident
+        .iter()
+        .map(|mebibytes| format!("{:<28}", format!("{mebibytes:.1} MiB")))
+        .collect();
     println!("{}\n", format!("{:<26}{cells}", "resident").trim_end());
-    let Some((ceiling, others)) = targets.split_last() else { return Ok(()) };
+    let Some((ceiling, others)) = targets.split_last() else {
+        return Ok(());
+    };
     for target in others {
         let share = |(rate, most): (&f64, &f64)| 100.0 * rate / most;
         let shares: Vec<f64> = target.rates.iter().zip(&ceiling.rates).map(share).collect();
-        println!("{} reaches {} % of its ceiling.", target.name, spread(&shares, 1));
+        println!(
+            "{} reaches {} % of its ceiling.",
+            target.name,
+            spread(&shares, 1)
+        );
     }
     for pair in others.windows(2) {
         let [this, other] = pair else { continue };
@@ -49,8 +77,18 @@ pub(crate) fn report(targets: &[Target]) -> Result<()> {
 fn spread(values: &[f64], digits: usize) -> String {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let at = |quarter: usize| sorted.get(sorted.len() * quarter / 4).copied().unwrap_or(f64::NAN);
-    format!("{:.digits$} ({:.digits$}..{:.digits$})", median(values), at(1), at(3))
+    let at = |quarter: usize| {
+        sorted
+            .get(sorted.len() * quarter / 4)
+            .copied()
+            .unwrap_or(f64::NAN)
+    };
+    format!(
+        "{:.digits$} ({:.digits$}..{:.digits$})",
+        median(values),
+        at(1),
+        at(3)
+    )
 }
 
 fn median(values: &[f64]) -> f64 {

@@ -46,14 +46,26 @@ impl Target {
         let mut connections = try_join_all(connections).await?;
         let answer = first_answer(&mut connections[0], &request).await?;
         let (rates, latencies) = (Vec::new(), Vec::new());
-        Ok(Self { name, server, connections, request, answer, rates, latencies, sleeps: 0 })
+        Ok(Self {
+            name,
+            server,
+            connections,
+            request,
+            answer,
+            rates,
+            latencies,
+            sleeps: 0,
+        })
     }
 
     /// Sends reviews on all connections for some time, each connection one after the other; gives their latencies.
     pub(crate) async fn drive(&mut self, time: Duration) -> Result<Vec<Duration>> {
         let end = Instant::now() + time;
         let (request, answer) = (&self.request, &self.answer);
-        let all = self.connections.iter_mut().map(|connection| reviews(connection, request, end, answer));
+        let all = self
+            .connections
+            .iter_mut()
+            .map(|connection| reviews(connection, request, end, answer));
         tokio::select! {
             biased;
             latencies = try_join_all(all) => Ok(latencies?.concat()),

@@ -22,7 +22,10 @@ impl Connection {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let stream = tls.connect(ServerName::try_from(NAME)?, stream).await?;
-        Ok(Self { stream, read: Vec::with_capacity(16 << 10) })
+        Ok(Self {
+            stream,
+            read: Vec::with_capacity(16 << 10),
+        })
     }
 
     /// Sends a review and gives the body of its answer.
@@ -34,7 +37,9 @@ impl Connection {
             if self.stream.read_buf(&mut self.read).await? == 0 {
                 return Err("the connection was closed".into());
             }
-            let Some(head) = self.read.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+            let Some(head) = self.read.windows(4).position(|four| four == b"\r\n\r\n") else {
+                continue;
+            };
             let whole = head + 4 + content_length(&self.read[..head])?;
             if self.read.len() >= whole {
                 return Ok(&self.read[head + 4..whole]);
@@ -47,12 +52,16 @@ impl Connection {
 fn content_length(head: &[u8]) -> Result<usize> {
     let head = std::str::from_utf8(head)?;
     let mut lines = head.split("\r\n");
-    if !lines.next().is_some_and(|status| status.starts_with("HTTP/1.1 200")) {
+    if !lines
+        .next()
+        .is_some_and(|status| status.starts_with("HTTP/1.1 200"))
+    {
         return Err(format!("not 200: {head}").into());
     }
     let length = lines.find_map(|line| {
         let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim())
+        name.eq_ignore_ascii_case("content-length")
+            .then(|| value.trim())
     });
     Ok(length.ok_or("no Content-Length")?.parse()?)
 }

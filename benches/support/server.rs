@@ -26,12 +26,19 @@ impl Server {
     /// Starts a process that says on its standard output where it listens.
     pub(crate) async fn start(name: &str, mut command: Command, dir: &Path) -> Result<Self> {
         let output = dir.join(name);
-        command.stdin(Stdio::null()).stdout(File::create(&output)?).kill_on_drop(true);
+        command
+            .stdin(Stdio::null())
+            .stdout(File::create(&output)?)
+            .kill_on_drop(true);
         let mut process = command.spawn()?;
         let begun = Instant::now();
         loop {
             if let Some(started) = listening(&std::fs::read_to_string(&output)?) {
-                return Ok(Self { name: name.to_owned(), process, started });
+                return Ok(Self {
+                    name: name.to_owned(),
+                    process,
+                    started,
+                });
             }
             if let Some(status) = process.try_wait()? {
                 return Err(format!("{name} has ended: {status}").into());
@@ -59,14 +66,19 @@ impl Server {
     /// The memory that the process has now, in MiB.
     pub(crate) fn resident(&self) -> Result<f64> {
         let status = self.proc("status")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap_or_default();
         Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
     }
 
     /// How often its threads have given up the CPU by themselves so far (proc_pid_status(5)).
     pub(crate) fn sleeps(&self) -> Result<u64> {
         let prefix = "voluntary_ctxt_switches:";
-        self.threads("status", |status| status.lines().find_map(|line| line.strip_prefix(prefix)))
+        self.threads("status", |status| {
+            status.lines().find_map(|line| line.strip_prefix(prefix))
+        })
     }
 
     /// The sum of what a file says of each thread.
@@ -74,7 +86,9 @@ impl Server {
         let threads = std::fs::read_dir(self.path("task")?)?;
         let of = |thread: std::io::Result<std::fs::DirEntry>| -> Result<u64> {
             // A thread that has just ended counts no more.
-            let Ok(text) = std::fs::read_to_string(thread?.path().join(file)) else { return Ok(0) };
+            let Ok(text) = std::fs::read_to_string(thread?.path().join(file)) else {
+                return Ok(0);
+            };
             Ok(count(&text).unwrap_or_default().trim().parse()?)
         };
         threads.map(of).sum()
@@ -85,13 +99,18 @@ impl Server {
     }
 
     fn path(&self, file: &str) -> Result<String> {
-        let id = self.process.id().ok_or_else(|| format!("{} has ended", self.name))?;
+        let id = self
+            .process
+            .id()
+            .ok_or_else(|| format!("{} has ended", self.name))?;
         Ok(format!("/proc/{id}/{file}"))
     }
 }
 
 /// The line that says where it listens: a log line of tolerarch, or the one line of the ceiling.
 fn listening(output: &str) -> Option<Value> {
-    let mut lines = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut lines = output
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.find(|line| line["listen"].is_string())
 }

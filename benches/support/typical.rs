@@ -25,8 +25,7 @@ pub(crate) fn pod(images: &[String]) -> Value {
             "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
         })
     };
-    let usual =
-        |key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+    let usual = |key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
     let spec = json!({
         "containers": images.iter().enumerate().map(container).collect::<Vec<_>>(),
         "volumes": [
@@ -59,8 +58,10 @@ pub(crate) fn pod(images: &[String]) -> Value {
         "spec": spec,
         "status": {},
     });
-    pod["spec"]["tolerations"] =
-        json!([usual("node.kubernetes.io/not-ready"), usual("node.kubernetes.io/unreachable")]);
+    pod["spec"]["tolerations"] = json!([
+        usual("node.kubernetes.io/not-ready"),
+        usual("node.kubernetes.io/unreachable")
+    ]);
     pod
 }
 
@@ -68,10 +69,14 @@ pub(crate) fn pod(images: &[String]) -> Value {
 fn owned(value: &Value) -> Value {
     let name = |item: &Value| Some(format!("k:{}", json!({"name": item.get("name")?})));
     match value {
-        Value::Object(members) => {
-            members.iter().map(|(key, value)| (format!("f:{key}"), owned(value))).collect()
-        }
-        Value::Array(items) => items.iter().filter_map(|item| Some((name(item)?, owned(item)))).collect(),
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| (format!("f:{key}"), owned(value)))
+            .collect(),
+        Value::Array(items) => items
+            .iter()
+            .filter_map(|item| Some((name(item)?, owned(item))))
+            .collect(),
         _ => json!({}),
     }
 }

@@ -29,16 +29,25 @@ async fn survives_who_does_not_speak_tls() {
         assert!(!connection.end().await.starts_with(b"HTTP"));
     }
     let mut hangs_up_within_the_handshake = plain.connect().await;
-    hangs_up_within_the_handshake.send(b"\x16\x03\x01\x02\x00").await.unwrap();
+    hangs_up_within_the_handshake
+        .send(b"\x16\x03\x01\x02\x00")
+        .await
+        .unwrap();
     drop(hangs_up_within_the_handshake);
-    until("all are counted", async || program.metric("tolerarch_tls_handshake_errors_total").await == "3")
-        .await;
+    until("all are counted", async || {
+        program.metric("tolerarch_tls_handshake_errors_total").await == "3"
+    })
+    .await;
     assert_eq!(program.review(&opted_out()).await.reason, "opted-out");
 }
 
 #[tokio::test]
 async fn closes_connections_beyond_the_limit_at_once() {
-    let program = Program::start(&Registry::start().await, json!({"server": {"maxConnections": 2}})).await;
+    let program = Program::start(
+        &Registry::start().await,
+        json!({"server": {"maxConnections": 2}}),
+    )
+    .await;
     let mut first = program.webhook.connect().await;
     let mut second = program.webhook.connect().await;
     for _ in 0..3 {
@@ -49,12 +58,20 @@ async fn closes_connections_beyond_the_limit_at_once() {
         assert!(program.webhook.try_connect().await.is_err());
     }
     assert_eq!(
-        program.logged("server.maxConnections reached: new connections are closed").await["level"],
+        program
+            .logged("server.maxConnections reached: new connections are closed")
+            .await["level"],
         "WARN"
     );
-    assert_eq!(Verdict::of(&second.ask(&simple_review()).await).reason, "opted-out");
+    assert_eq!(
+        Verdict::of(&second.ask(&simple_review()).await).reason,
+        "opted-out"
+    );
     drop(first);
-    until("a place is free", async || program.webhook.try_connect().await.is_ok()).await;
+    until("a place is free", async || {
+        program.webhook.try_connect().await.is_ok()
+    })
+    .await;
 }
 
 /// All at the same time, as each takes its ten to fifteen seconds.
@@ -72,7 +89,10 @@ async fn cuts_off_only_connections_that_stall() {
     };
     let head = async {
         let mut connection = connect().await;
-        connection.send(b"POST /mutate HTTP/1.1\r\nHost: x\r\n").await.unwrap();
+        connection
+            .send(b"POST /mutate HTTP/1.1\r\nHost: x\r\n")
+            .await
+            .unwrap();
         assert!(connection.end().await.is_empty());
     };
     let second_head = async {
@@ -108,8 +128,14 @@ async fn cuts_off_only_connections_that_stall() {
     };
     tokio::join!(handshake, head, second_head, dripping_head, body, answers);
 
-    assert_eq!(Verdict::of(&resting.ask(&simple_review()).await).reason, "opted-out");
-    assert_eq!(program.metric("tolerarch_tls_handshake_errors_total").await, "1");
+    assert_eq!(
+        Verdict::of(&resting.ask(&simple_review()).await).reason,
+        "opted-out"
+    );
+    assert_eq!(
+        program.metric("tolerarch_tls_handshake_errors_total").await,
+        "1"
+    );
 }
 
 #[tokio::test]
@@ -135,11 +161,23 @@ async fn connect_from(source: [u8; 4], to: SocketAddr) -> io::Result<TcpStream> 
 /// that of the probes.
 #[tokio::test]
 async fn a_flood_of_connections_keeps_no_other_address_out() {
-    let program = Program::start(&Registry::start().await, json!({"server": {"maxConnections": 64}})).await;
+    let program = Program::start(
+        &Registry::start().await,
+        json!({"server": {"maxConnections": 64}}),
+    )
+    .await;
     let mut flood = Vec::new();
     for i in 0..320 {
-        flood.push(connect_from([127, 0, 0, 2], program.webhook.address()).await.unwrap());
-        flood.push(connect_from([127, 0, 0, 3 + (i % 5) as u8], program.admin.address()).await.unwrap());
+        flood.push(
+            connect_from([127, 0, 0, 2], program.webhook.address())
+                .await
+                .unwrap(),
+        );
+        flood.push(
+            connect_from([127, 0, 0, 3 + (i % 5) as u8], program.admin.address())
+                .await
+                .unwrap(),
+        );
     }
     for _ in 0..20 {
         assert_eq!(program.review(&opted_out()).await.reason, "opted-out");
@@ -170,7 +208,10 @@ async fn large_bodies_that_hang_keep_no_other_out() {
     }
     for mut connection in hanging {
         let answer = connection.answer().await.unwrap();
-        assert_eq!((answer.status, answer.header("retry-after"), answer.closes()), (408, None, true));
+        assert_eq!(
+            (answer.status, answer.header("retry-after"), answer.closes()),
+            (408, None, true)
+        );
     }
 }
 
@@ -180,7 +221,9 @@ async fn large_bodies_that_hang_keep_no_other_out() {
 async fn four_thousand_unfinished_uploads_take_less_than_256_mib() {
     let program = Program::start(&Registry::start().await, json!({})).await;
     let upload = large_review(6 << 20);
-    let connections = stream::iter(0..4000).map(|_| program.webhook.connect()).buffered(32);
+    let connections = stream::iter(0..4000)
+        .map(|_| program.webhook.connect())
+        .buffered(32);
     let mut connections: Vec<_> = connections.collect().await;
     println!("{} MiB with connections at rest", program.peak_memory());
     let uploads = stream::iter(&mut connections).for_each_concurrent(32, async |connection| {
@@ -194,12 +237,15 @@ async fn four_thousand_unfinished_uploads_take_less_than_256_mib() {
             assert_eq!(program.review(&opted_out()).await.reason, "opted-out");
             longest = longest.max(begun.elapsed());
             // Those take part in the competition for memory, in which the fast and small win.
-            large_ones += usize::from(program.webhook.ask(&large_review(70 << 10)).await.status == 200);
+            large_ones +=
+                usize::from(program.webhook.ask(&large_review(70 << 10)).await.status == 200);
         }
         (longest, large_ones)
     };
     let ((), (longest, large_ones)) = tokio::join!(uploads, reviews);
     let peak = program.peak_memory();
-    println!("{peak} MiB at the most; a review took {longest:?} at the most; {large_ones} of 20 large ones");
+    println!(
+        "{peak} MiB at the most; a review took {longest:?} at the most; {large_ones} of 20 large ones"
+    );
     assert!(peak < 256 && longest < Duration::from_secs(1));
 }

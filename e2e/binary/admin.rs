@@ -17,7 +17,13 @@ async fn shows_its_metrics() {
     program.review(&pod(&[&repo.reference("v1")])).await;
 
     let answer = program.admin.get("/metrics").await;
-    assert!(answer.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"), "{answer:?}");
+    assert!(
+        answer
+            .header("content-type")
+            .unwrap()
+            .starts_with("text/plain; version=0.0.4"),
+        "{answer:?}"
+    );
     let metrics = answer.text();
     for (name, kind) in [
         ("tolerarch_reviews_total", "counter"),
@@ -36,7 +42,10 @@ async fn shows_its_metrics() {
         ("tolerarch_build_info", "gauge"),
         ("process_resident_memory_bytes", "gauge"),
     ] {
-        assert!(metrics.contains(&format!("# TYPE {name} {kind}\n")), "{name} in\n{metrics}");
+        assert!(
+            metrics.contains(&format!("# TYPE {name} {kind}\n")),
+            "{name} in\n{metrics}"
+        );
     }
     let host = registry.address();
     for line in [
@@ -44,20 +53,27 @@ async fn shows_its_metrics() {
         r#"tolerarch_review_duration_seconds_count{reason="tolerated"} 2"#.into(),
         format!(r#"tolerarch_lookups_total{{registry="{host}",result="fetched"}} 1"#),
         format!(r#"tolerarch_lookups_total{{registry="{host}",result="hit"}} 1"#),
-        format!(r#"tolerarch_registry_requests_total{{code="2xx",kind="manifest",registry="{host}"}} 1"#),
+        format!(
+            r#"tolerarch_registry_requests_total{{code="2xx",kind="manifest",registry="{host}"}} 1"#
+        ),
         format!(r#"tolerarch_registry_circuit_open{{registry="{host}"}} 0"#),
         r#"tolerarch_cache_entries{level="tag"} 1"#.into(),
         r#"tolerarch_cache_entries{level="platforms"} 1"#.into(),
         "tolerarch_lookups_in_flight 0".into(),
     ] {
-        assert!(metrics.contains(&format!("{line}\n")), "{line} in\n{metrics}");
+        assert!(
+            metrics.contains(&format!("{line}\n")),
+            "{line} in\n{metrics}"
+        );
     }
 }
 
 #[tokio::test]
 async fn no_image_and_no_unknown_host_becomes_a_label() {
     let registry = Registry::start().await;
-    registry.repo("team/canary").image("linux/amd64", Some("v1"));
+    registry
+        .repo("team/canary")
+        .image("linux/amd64", Some("v1"));
     let program = Program::start(&registry, json!({})).await;
     for image in [
         registry.repo("team/canary").reference("v1"),
@@ -70,7 +86,14 @@ async fn no_image_and_no_unknown_host_becomes_a_label() {
     }
     let metrics = program.metrics().await;
     assert!(metrics.contains(r#"registry="other""#), "{metrics}");
-    for text in ["canary", "CANARY", "127.0.0.2", "localhost", "v1\"", "sha256"] {
+    for text in [
+        "canary",
+        "CANARY",
+        "127.0.0.2",
+        "localhost",
+        "v1\"",
+        "sha256",
+    ] {
         assert!(!metrics.contains(text), "{text} in\n{metrics}");
     }
 }
@@ -78,8 +101,7 @@ async fn no_image_and_no_unknown_host_becomes_a_label() {
 #[tokio::test]
 async fn answers_probes_and_nothing_else() {
     let program = Program::start(&Registry::start().await, json!({})).await;
-    let ready =
-        "[+]configuration ok\n[+]certificate ok\n[+]registry-tls ok\n[+]serving ok\nreadyz check passed\n";
+    let ready = "[+]configuration ok\n[+]certificate ok\n[+]registry-tls ok\n[+]serving ok\nreadyz check passed\n";
     for (path, status, body) in [
         ("/livez", 200, "ok\n"),
         ("/readyz", 200, "ok\n"),
@@ -91,8 +113,15 @@ async fn answers_probes_and_nothing_else() {
         ("/mutate", 404, ""),
     ] {
         let answer = program.admin.get(path).await;
-        assert_eq!((answer.status, answer.text().as_str()), (status, body), "{path}");
+        assert_eq!(
+            (answer.status, answer.text().as_str()),
+            (status, body),
+            "{path}"
+        );
     }
-    let answer = program.admin.ask(&request("POST", "/metrics", &[], b"")).await;
+    let answer = program
+        .admin
+        .ask(&request("POST", "/metrics", &[], b""))
+        .await;
     assert_eq!(answer.status, 405);
 }

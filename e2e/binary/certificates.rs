@@ -24,7 +24,9 @@ fn leaf(pki: &Pki, days: u64) -> (Leaf, String) {
 }
 
 fn der(leaf: &Leaf) -> Vec<u8> {
-    CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap().to_vec()
+    CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes())
+        .unwrap()
+        .to_vec()
 }
 
 async fn served(program: &Program) -> Vec<u8> {
@@ -47,12 +49,18 @@ async fn a_managed_certificate_may_come_later() {
     let registry = Registry::start().await;
     let mount = tempfile::tempdir().unwrap();
     let [certificate, key] = ["tls.crt", "tls.key"].map(|name| mount.path().join(name));
-    let settings = json!({"tls": {"mode": "managed"}, "server": {"certFile": certificate, "keyFile": key}});
+    let settings =
+        json!({"tls": {"mode": "managed"}, "server": {"certFile": certificate, "keyFile": key}});
     let program = Program::start(&registry, settings).await;
-    program.logged("waiting for the serving certificate, which `tolerarch certificates` issues").await;
+    program
+        .logged("waiting for the serving certificate, which `tolerarch certificates` issues")
+        .await;
     let ready = program.admin.get("/readyz?verbose").await;
     assert_eq!(ready.status, 503);
-    let (text, expected) = (ready.text(), "[-]certificate failed: its files are not there yet");
+    let (text, expected) = (
+        ready.text(),
+        "[-]certificate failed: its files are not there yet",
+    );
     assert!(text.contains(expected), "{text}");
     assert_eq!(program.admin.get("/livez").await.status, 200);
 
@@ -68,14 +76,28 @@ async fn a_certificate_that_api_servers_refuse_is_reported_and_the_process_stays
     let (pki, now) = (registry.pki(), SystemTime::now());
     let day = Duration::from_secs(24 * 3600);
     let cases = [
-        (pki.leaf_until(&[NAME], now - day), "expired", "it has expired"),
-        (pki.leaf_from(&[NAME], now + day), "not-yet-valid", "it is not valid yet"),
-        (pki.leaf(&["other.test"]), "wrong-name", "it is not for the name in tls.serverName"),
+        (
+            pki.leaf_until(&[NAME], now - day),
+            "expired",
+            "it has expired",
+        ),
+        (
+            pki.leaf_from(&[NAME], now + day),
+            "not-yet-valid",
+            "it is not valid yet",
+        ),
+        (
+            pki.leaf(&["other.test"]),
+            "wrong-name",
+            "it is not for the name in tls.serverName",
+        ),
     ];
     join_all(cases.into_iter().map(async |(bad, error, reason)| {
         let program = Program::start(&registry, json!({"tls": {"serverName": NAME}})).await;
         program.mount.swap(&bad);
-        let line = program.logged("API servers refuse the serving certificate: no Pod is decided").await;
+        let line = program
+            .logged("API servers refuse the serving certificate: no Pod is decided")
+            .await;
         assert_eq!(
             (&line["level"], &line["error"], &line["name"]),
             (&json!("ERROR"), &json!(error), &json!(NAME))
@@ -83,7 +105,10 @@ async fn a_certificate_that_api_servers_refuse_is_reported_and_the_process_stays
         let ready = program.admin.get("/readyz?verbose").await;
         assert_eq!(ready.status, 200, "{error}");
         let text = ready.text();
-        assert!(text.contains(&format!("[-]certificate failed: {reason}\n")), "{text}");
+        assert!(
+            text.contains(&format!("[-]certificate failed: {reason}\n")),
+            "{text}"
+        );
         let metric = format!("tolerarch_certificate_invalid{{error=\"{error}\"}}");
         assert_eq!(program.metric(&metric).await, "1");
     }))
@@ -100,9 +125,14 @@ async fn new_connections_see_a_new_certificate_and_open_ones_go_on() {
     program.mount.swap(&new);
     let line = program.logged("serving certificate reloaded").await;
     let seconds = UNIX_EPOCH + Duration::from_secs(expiry.parse().unwrap());
-    assert_eq!(line["expiry"], humantime::format_rfc3339_seconds(seconds).to_string());
+    assert_eq!(
+        line["expiry"],
+        humantime::format_rfc3339_seconds(seconds).to_string()
+    );
     assert_eq!(served(&program).await, der(&new));
-    let answer = open.ask(&post("/mutate", &review("u-1", &pod(&[""])))).await;
+    let answer = open
+        .ask(&post("/mutate", &review("u-1", &pod(&[""]))))
+        .await;
     assert_eq!(Verdict::of(&answer).reason, "image-invalid");
     assert_eq!(program.metric(EXPIRY).await, expiry);
     assert_eq!(program.metric(RELOADED).await, "1");
@@ -115,21 +145,55 @@ async fn a_new_pair_that_cannot_be_used_changes_nothing() {
     let (good, other) = (pki.leaf(&[NAME]), pki.leaf(&[NAME]));
     let garbage = "canary".to_owned();
     let cases = [
-        ("no certificate", Leaf { cert_pem: garbage.clone(), ..good.clone() }),
-        ("half a certificate", Leaf { cert_pem: good.cert_pem[..200].to_owned(), ..good.clone() }),
-        ("no key", Leaf { key_pem: garbage, ..good.clone() }),
-        ("another certificate's key", Leaf { key_pem: other.key_pem.clone(), ..good.clone() }),
-        ("nothing", Leaf { cert_pem: String::new(), key_pem: String::new() }),
+        (
+            "no certificate",
+            Leaf {
+                cert_pem: garbage.clone(),
+                ..good.clone()
+            },
+        ),
+        (
+            "half a certificate",
+            Leaf {
+                cert_pem: good.cert_pem[..200].to_owned(),
+                ..good.clone()
+            },
+        ),
+        (
+            "no key",
+            Leaf {
+                key_pem: garbage,
+                ..good.clone()
+            },
+        ),
+        (
+            "another certificate's key",
+            Leaf {
+                key_pem: other.key_pem.clone(),
+                ..good.clone()
+            },
+        ),
+        (
+            "nothing",
+            Leaf {
+                cert_pem: String::new(),
+                key_pem: String::new(),
+            },
+        ),
     ];
     join_all(cases.into_iter().map(async |(what, bad)| {
         let program = Program::start(&registry, json!({})).await;
         let (old, expiry) = (served(&program).await, program.metric(EXPIRY).await);
 
         program.mount.swap(&bad);
-        let line =
-            program.logged("files of the serving certificate cannot be used; one in use goes on").await;
+        let line = program
+            .logged("files of the serving certificate cannot be used; one in use goes on")
+            .await;
         let error = line["error"].as_str().unwrap();
-        assert!(error.contains("tls.crt:") || error.contains("tls.key:"), "{what}: {line}");
+        assert!(
+            error.contains("tls.crt:") || error.contains("tls.key:"),
+            "{what}: {line}"
+        );
         assert_eq!(served(&program).await, old, "{what}");
         assert_eq!(program.metric(EXPIRY).await, expiry, "{what}");
         assert_eq!(program.metric(RELOADED).await, "0", "{what}");
@@ -142,7 +206,10 @@ async fn a_new_pair_that_cannot_be_used_changes_nothing() {
         assert_eq!(served(&program).await, der(&next), "{what}");
         assert_eq!(program.metric(EXPIRY).await, expiry, "{what}");
         let written = program.written().await;
-        assert!(!written.contains("canary") && !written.contains("PRIVATE"), "{written}");
+        assert!(
+            !written.contains("canary") && !written.contains("PRIVATE"),
+            "{written}"
+        );
     }))
     .await;
 }

@@ -39,7 +39,10 @@ struct Ran {
 
 impl Desk {
     async fn new(settings: Value) -> Self {
-        let desk = Self { registry: Registry::start().await, directory: tempfile::tempdir().unwrap() };
+        let desk = Self {
+            registry: Registry::start().await,
+            directory: tempfile::tempdir().unwrap(),
+        };
         desk.configure(&settings);
         desk
     }
@@ -76,11 +79,20 @@ impl Desk {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tolerarch"));
-        command.args(["--config", "config.yaml"]).args(arguments).current_dir(self.path());
+        command
+            .args(["--config", "config.yaml"])
+            .args(arguments)
+            .current_dir(self.path());
         // Some machines have no certificate authorities, and a warning for it.
-        command.env("SSL_CERT_FILE", self.path().join("ca.crt")).env_remove("RUST_BACKTRACE");
+        command
+            .env("SSL_CERT_FILE", self.path().join("ca.crt"))
+            .env_remove("RUST_BACKTRACE");
         command.env("HOME", self.path()).env_remove("DOCKER_CONFIG");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
         command
     }
 
@@ -93,13 +105,21 @@ impl Desk {
             let _ = pipe.write_all(stdin.as_ref()).await;
             drop(pipe);
         };
-        let output =
-            soon("the end of the command", async { tokio::join!(write, child.wait_with_output()).1 });
+        let output = soon("the end of the command", async {
+            tokio::join!(write, child.wait_with_output()).1
+        });
         let output = output.await.unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-        assert!(!stderr.contains("panic") && !stderr.contains("RUST_BACKTRACE"), "{stderr}");
-        Ran { status: output.status.code(), stdout, stderr }
+        assert!(
+            !stderr.contains("panic") && !stderr.contains("RUST_BACKTRACE"),
+            "{stderr}"
+        );
+        Ran {
+            status: output.status.code(),
+            stdout,
+            stderr,
+        }
     }
 
     async fn run(&self, arguments: &[&str]) -> Ran {
@@ -108,8 +128,13 @@ impl Desk {
 
     /// What `check -o json` says of this text.
     async fn check(&self, text: impl AsRef<[u8]>) -> (Option<i32>, Value) {
-        let ran = self.run_with(&["check", "-f", "-", "-o", "json"], text).await;
+        let ran = self
+            .run_with(&["check", "-f", "-", "-o", "json"], text)
+            .await;
         let json = serde_json::from_str(&ran.stdout);
-        (ran.status, json.unwrap_or_else(|_| panic!("no JSON: {}{}", ran.stdout, ran.stderr)))
+        (
+            ran.status,
+            json.unwrap_or_else(|_| panic!("no JSON: {}{}", ran.stdout, ran.stderr)),
+        )
     }
 }

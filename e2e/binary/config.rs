@@ -9,9 +9,19 @@ use super::program::run;
 async fn what_it_prints_is_a_file_again() {
     let directory = tempfile::tempdir().unwrap();
     let [first, second] = ["first.yaml", "second.yaml"].map(|name| directory.path().join(name));
-    fs::write(&first, "mode: observe\npools: [{preset: gke}]\ncache:\n  tagTtl: 90s\n").unwrap();
-    let (status, printed) =
-        run(&["config", "--config", first.to_str().unwrap(), "--log-level", "debug"]).await;
+    fs::write(
+        &first,
+        "mode: observe\npools: [{preset: gke}]\ncache:\n  tagTtl: 90s\n",
+    )
+    .unwrap();
+    let (status, printed) = run(&[
+        "config",
+        "--config",
+        first.to_str().unwrap(),
+        "--log-level",
+        "debug",
+    ])
+    .await;
     assert_eq!(status, Some(0), "{printed}");
     for (key, place) in [
         ("tagTtl: 90s", "first.yaml:4"),
@@ -19,12 +29,25 @@ async fn what_it_prints_is_a_file_again() {
         ("level: debug", "--log-level"),
         ("value: arm64", "preset"),
     ] {
-        assert!(printed.lines().any(|line| line.contains(key) && line.ends_with(place)), "{key}:\n{printed}");
+        assert!(
+            printed
+                .lines()
+                .any(|line| line.contains(key) && line.ends_with(place)),
+            "{key}:\n{printed}"
+        );
     }
     fs::write(&second, &printed).unwrap();
     let (status, again) = run(&["config", "--config", second.to_str().unwrap()]).await;
     let bare = |text: &str| -> Vec<String> {
-        text.lines().map(|line| line.split(" # ").next().unwrap_or_default().trim_end().to_owned()).collect()
+        text.lines()
+            .map(|line| {
+                line.split(" # ")
+                    .next()
+                    .unwrap_or_default()
+                    .trim_end()
+                    .to_owned()
+            })
+            .collect()
     };
     assert_eq!((status, bare(&again)), (Some(0), bare(&printed)));
 }
@@ -36,8 +59,12 @@ async fn all_faults_are_status_1() {
     fs::write(&file, "mdoe: observe\nlookup: {budget: soon}\n").unwrap();
     let (status, written) = run(&["config", "--config", file.to_str().unwrap()]).await;
     assert_eq!(status, Some(1), "{written}");
-    for told in ["config.yaml is not valid", "mdoe (line 1)", "did you mean mode?", "lookup.budget (line 2)"]
-    {
+    for told in [
+        "config.yaml is not valid",
+        "mdoe (line 1)",
+        "did you mean mode?",
+        "lookup.budget (line 2)",
+    ] {
         assert!(written.contains(told), "{told} in {written}");
     }
 }
@@ -46,12 +73,19 @@ async fn all_faults_are_status_1() {
 async fn files_that_it_names_need_not_be_there() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config.yaml");
-    fs::write(&file, "registries: {hosts: {a.b: {caFile: /nonesuch/ca.crt}}}\n").unwrap();
+    fs::write(
+        &file,
+        "registries: {hosts: {a.b: {caFile: /nonesuch/ca.crt}}}\n",
+    )
+    .unwrap();
     let file = file.to_str().unwrap();
     let (status, written) = run(&["config", "--config", file]).await;
     assert_eq!(status, Some(0), "{written}");
     let (status, written) = run(&["inspect", "--config", file, "a.b/c"]).await;
-    assert!(status == Some(1) && written.contains("/nonesuch/ca.crt"), "{written}");
+    assert!(
+        status == Some(1) && written.contains("/nonesuch/ca.crt"),
+        "{written}"
+    );
 }
 
 #[tokio::test]
@@ -59,9 +93,15 @@ async fn it_explains_itself() {
     let (status, schema) = run(&["config", "--schema"]).await;
     assert_eq!(status, Some(0));
     let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
-    assert_eq!(schema["properties"]["mode"]["enum"], serde_json::json!(["enforce", "observe", null]));
+    assert_eq!(
+        schema["properties"]["mode"]["enum"],
+        serde_json::json!(["enforce", "observe", null])
+    );
     let (status, explained) = run(&["config", "--explain"]).await;
-    assert!(status == Some(0) && explained.contains("tagTtl: 1h"), "{explained}");
+    assert!(
+        status == Some(0) && explained.contains("tagTtl: 1h"),
+        "{explained}"
+    );
     assert_eq!(run(&["config", "--explain", "--schema"]).await.0, Some(2));
 }
 
@@ -69,14 +109,19 @@ async fn it_explains_itself() {
 #[tokio::test]
 async fn it_accepts_what_the_manifests_bring() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut configs =
-        vec![("manifests".into(), fs::read_to_string(root.join("manifests/config.yaml")).unwrap())];
+    let mut configs = vec![(
+        "manifests".into(),
+        fs::read_to_string(root.join("manifests/config.yaml")).unwrap(),
+    )];
     for rendering in fs::read_dir(root.join("e2e/manifests/testdata/chart")).unwrap() {
         let rendering = rendering.unwrap().path();
         let text = fs::read_to_string(&rendering).unwrap();
         for rest in text.split("\n  config.yaml: |\n").skip(1) {
             let lines = rest.lines().map_while(|line| line.strip_prefix("    "));
-            configs.push((rendering.display().to_string(), lines.collect::<Vec<_>>().join("\n")));
+            configs.push((
+                rendering.display().to_string(),
+                lines.collect::<Vec<_>>().join("\n"),
+            ));
         }
     }
     assert!(configs.len() > 10, "{configs:?}");

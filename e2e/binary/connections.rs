@@ -14,23 +14,36 @@ use crate::support::until;
 async fn speaks_http_1_1_over_tls_1_2_and_1_3() {
     let program = Program::start(&Registry::start().await, json!({})).await;
     for (version, agreed) in [(&TLS12, TLSv1_2), (&TLS13, TLSv1_3)] {
-        for (offered, protocol) in
-            [(&["http/1.1"][..], Some("http/1.1")), (&["h2", "http/1.1"], Some("http/1.1")), (&[], None)]
-        {
-            let client = program.webhook.with(trusting(&program.pki, &[version], offered));
+        for (offered, protocol) in [
+            (&["http/1.1"][..], Some("http/1.1")),
+            (&["h2", "http/1.1"], Some("http/1.1")),
+            (&[], None),
+        ] {
+            let client = program
+                .webhook
+                .with(trusting(&program.pki, &[version], offered));
             let mut connection = client.connect().await;
             assert_eq!(connection.session.version, Some(agreed));
             assert_eq!(connection.session.protocol.as_deref(), protocol);
             assert_eq!(
-                Verdict::of(&connection.ask(&post("/mutate", &review("u-1", &opted_out()))).await).reason,
+                Verdict::of(
+                    &connection
+                        .ask(&post("/mutate", &review("u-1", &opted_out())))
+                        .await
+                )
+                .reason,
                 "opted-out"
             );
         }
-        let client = program.webhook.with(trusting(&program.pki, &[version], &["h2"]));
+        let client = program
+            .webhook
+            .with(trusting(&program.pki, &[version], &["h2"]));
         assert!(client.try_connect().await.is_err(), "HTTP/2 only");
     }
-    until("both are counted", async || program.metric("tolerarch_tls_handshake_errors_total").await == "2")
-        .await;
+    until("both are counted", async || {
+        program.metric("tolerarch_tls_handshake_errors_total").await == "2"
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -42,7 +55,10 @@ async fn answers_one_review_after_the_other() {
     let mut kept = program.webhook.connect().await;
     for (uid, request) in uids.iter().zip(&requests) {
         let answer = kept.ask(request).await;
-        assert_eq!((Verdict::of(&answer).uid.as_str(), answer.closes()), (*uid, false));
+        assert_eq!(
+            (Verdict::of(&answer).uid.as_str(), answer.closes()),
+            (*uid, false)
+        );
     }
 
     let mut pipelined = program.webhook.connect().await;

@@ -42,10 +42,12 @@ impl Api {
     fn pod(&self, number: usize) -> Value {
         let workload = number / PODS_OF_WORKLOAD;
         let image = format!("{}/team-{workload}/application:v1", self.registry);
-        let fields: Value =
-            (0..60).map(|at| (format!("k:{{\"name\":\"field-{at}\"}}"), json!({".": {}}))).collect();
-        let env: Vec<Value> =
-            (0..40).map(|at| json!({"name": format!("VARIABLE_{at}"), "value": "x".repeat(40)})).collect();
+        let fields: Value = (0..60)
+            .map(|at| (format!("k:{{\"name\":\"field-{at}\"}}"), json!({".": {}})))
+            .collect();
+        let env: Vec<Value> = (0..40)
+            .map(|at| json!({"name": format!("VARIABLE_{at}"), "value": "x".repeat(40)}))
+            .collect();
         let set = format!("web-{workload}-5d5c8f9b7c");
         json!({
             "metadata": {
@@ -110,7 +112,8 @@ impl Api {
         }
         if path.contains("/mutatingwebhookconfigurations/") {
             let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "resources": ["pods"]});
-            let webhook = json!({"clientConfig": {"service": {"path": "/mutate"}}, "rules": [rule]});
+            let webhook =
+                json!({"clientConfig": {"service": {"path": "/mutate"}}, "rules": [rule]});
             return json!({"webhooks": [webhook]}).to_string().into_response();
         }
         if method == Method::PATCH {
@@ -125,18 +128,31 @@ impl Api {
             _ => 100,
         };
         if query.contains("watch=true") {
-            return Body::from_stream(stream::pending::<Result<Bytes, Infallible>>()).into_response();
+            return Body::from_stream(stream::pending::<Result<Bytes, Infallible>>())
+                .into_response();
         }
         let parameter = |name: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-            pairs.filter(|(key, _)| *key == name).find_map(|(_, value)| value.parse::<usize>().ok())
+            pairs
+                .filter(|(key, _)| *key == name)
+                .find_map(|(_, value)| value.parse::<usize>().ok())
         };
         let begin = parameter("continue").unwrap_or(0);
         let end = count.min(begin + parameter("limit").unwrap_or(count));
-        let more = if end < count { end.to_string() } else { String::new() };
-        let items: Vec<String> = (begin..end).map(|number| self.object(kind, number).to_string()).collect();
+        let more = if end < count {
+            end.to_string()
+        } else {
+            String::new()
+        };
+        let items: Vec<String> = (begin..end)
+            .map(|number| self.object(kind, number).to_string())
+            .collect();
         let metadata = json!({"resourceVersion": "7", "continue": more});
-        format!("{{\"metadata\": {metadata}, \"items\": [{}]}}", items.join(",")).into_response()
+        format!(
+            "{{\"metadata\": {metadata}, \"items\": [{}]}}",
+            items.join(",")
+        )
+        .into_response()
     }
 }
 
@@ -144,7 +160,8 @@ impl Api {
 #[ignore = "takes a minute; the figure counts for a release build, with `--release`"]
 async fn twenty_thousand_pods_and_five_thousand_nodes_fit_into_its_memory() {
     let registry = Registry::start().await;
-    let lease = json!({"metadata": {"name": "tolerarch-controller", "resourceVersion": "7"}, "spec": {}});
+    let lease =
+        json!({"metadata": {"name": "tolerarch-controller", "resourceVersion": "7"}, "spec": {}});
     let api = Arc::new(Api {
         registry: registry.address(),
         lease: Mutex::new(lease),
@@ -164,13 +181,20 @@ async fn twenty_thousand_pods_and_five_thousand_nodes_fit_into_its_memory() {
     let taints = json!([{"selector": {"kubernetes.io/arch": "arm64"}, "taint": taint}]);
     let settings = json!({"controller": {"nodeTaints": taints, "census": "1h"}});
     let program = Program::controller(&registry, settings, &[("KUBECONFIG", &kubeconfig)]).await;
-    let counted = format!("tolerarch_cluster_workloads{{support=\"unknown\"}} {}", PODS / PODS_OF_WORKLOAD);
+    let counted = format!(
+        "tolerarch_cluster_workloads{{support=\"unknown\"}} {}",
+        PODS / PODS_OF_WORKLOAD
+    );
     // Longer than other tests wait.
     let mut ask = interval(ASK);
-    while api.tainted.load(Ordering::SeqCst) < TAINTED || !program.metrics().await.contains(&counted) {
+    while api.tainted.load(Ordering::SeqCst) < TAINTED
+        || !program.metrics().await.contains(&counted)
+    {
         ask.tick().await;
     }
     let peak = program.peak_memory();
-    println!("{peak} MiB with {PODS} Pods that wait, {NODES} nodes, repair, census and taints of nodes");
+    println!(
+        "{peak} MiB with {PODS} Pods that wait, {NODES} nodes, repair, census and taints of nodes"
+    );
     assert!(peak < MEMORY, "{peak} MiB");
 }

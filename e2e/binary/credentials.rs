@@ -21,7 +21,10 @@ async fn private_images_are_read_and_nothing_shows_what_opened_them() {
     let foreign = bearer();
     let foreign = foreign.clone().realm(&elsewhere.serve_tokens(&foreign));
     let broken = bearer().oauth();
-    broken.fault(Some(testregistry::Fault::body(format!("{TOKEN}{PASSWORD}"), "application/json")));
+    broken.fault(Some(testregistry::Fault::body(
+        format!("{TOKEN}{PASSWORD}"),
+        "application/json",
+    )));
     let repos = [
         ("basic", Auth::basic(USER, PASSWORD), "tolerated"),
         ("by-get", bearer(), "tolerated"),
@@ -40,7 +43,11 @@ async fn private_images_are_read_and_nothing_shows_what_opened_them() {
     let auth = STANDARD.encode(format!("{USER}:{PASSWORD}"));
     let ca = directory.path().join("ca.crt");
     std::fs::write(&ca, registry.pki().ca_pem()).unwrap();
-    std::fs::write(&file, json!({"auths": {registry.address(): {"auth": auth}}}).to_string()).unwrap();
+    std::fs::write(
+        &file,
+        json!({"auths": {registry.address(): {"auth": auth}}}).to_string(),
+    )
+    .unwrap();
     for level in ["info", "trace"] {
         let settings = json!({
             "credentials": {"dockerConfigs": [file]},
@@ -50,18 +57,26 @@ async fn private_images_are_read_and_nothing_shows_what_opened_them() {
         let program = Program::start(&registry, settings).await;
         let mut told = String::new();
         for (name, _, reason) in &repos {
-            let verdict = program.review(&pod(&[&registry.repo(name).reference("v1")])).await;
+            let verdict = program
+                .review(&pod(&[&registry.repo(name).reference("v1")]))
+                .await;
             assert_eq!(verdict.reason, *reason, "{name}");
             told += &format!("{verdict:?}");
         }
         told += &program.metrics().await;
         told += &program.written().await;
-        assert!(told.contains("tokenHosts"), "it says what to configure: {told}");
+        assert!(
+            told.contains("tokenHosts"),
+            "it says what to configure: {told}"
+        );
         for secret in [USER, PASSWORD, TOKEN, "canary", &auth, "Basic ", "Bearer "] {
             assert!(!told.contains(secret), "{secret} in {told}");
         }
     }
-    assert_eq!(elsewhere.count(|request| request.authorization.is_some() || request.method == "POST"), 0);
+    assert_eq!(
+        elsewhere.count(|request| request.authorization.is_some() || request.method == "POST"),
+        0
+    );
 }
 
 #[tokio::test]
@@ -71,7 +86,10 @@ async fn a_private_image_without_a_credential_is_not_looked_up() {
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
     let settings = json!({"registries": {"private": [registry.address()]}});
     let program = Program::start(&registry, settings).await;
-    assert_eq!(program.review(&pod(&[&repo.reference("v1")])).await.reason, "denied");
+    assert_eq!(
+        program.review(&pod(&[&repo.reference("v1")])).await.reason,
+        "denied"
+    );
     assert_eq!(registry.connections(), 0);
 }
 
@@ -87,8 +105,9 @@ async fn broken_sources_are_lived_with_and_taken_when_they_are_mended() {
     let directory = tempfile::tempdir().unwrap();
     let [good, broken] = ["good.json", "broken.json"].map(|name| directory.path().join(name));
     let auth = STANDARD.encode(format!("{USER}:{PASSWORD}"));
-    let config =
-        |name: &str| json!({"auths": {format!("{}/{name}", registry.address()): {"auth": auth}}}).to_string();
+    let config = |name: &str| {
+        json!({"auths": {format!("{}/{name}", registry.address()): {"auth": auth}}}).to_string()
+    };
     std::fs::write(&good, config("one")).unwrap();
     std::fs::write(&broken, "{").unwrap();
     let settings = json!({
@@ -100,28 +119,60 @@ async fn broken_sources_are_lived_with_and_taken_when_they_are_mended() {
     });
     let program = Program::start(&registry, settings).await;
     let serving = program.logged("serving").await;
-    assert_eq!((&serving["mode"], &serving["pools"]), (&json!("enforce"), &json!("multi-arch")), "{serving}");
-    assert_eq!(serving["credentials"], "dockerConfigs,directory", "{serving}");
-    assert!(serving["config"].as_str().unwrap().ends_with("config.yaml"), "{serving}");
-    let reason =
-        async |name: &str| program.review(&pod(&[&registry.repo(name).reference("v1")])).await.reason;
-    assert_eq!((reason("one").await.as_str(), reason("other").await.as_str()), ("tolerated", "denied"));
-    let faults = |source: &str| format!("tolerarch_credentials_source_faults{{source=\"{source}\"}}");
+    assert_eq!(
+        (&serving["mode"], &serving["pools"]),
+        (&json!("enforce"), &json!("multi-arch")),
+        "{serving}"
+    );
+    assert_eq!(
+        serving["credentials"], "dockerConfigs,directory",
+        "{serving}"
+    );
+    assert!(
+        serving["config"].as_str().unwrap().ends_with("config.yaml"),
+        "{serving}"
+    );
+    let reason = async |name: &str| {
+        program
+            .review(&pod(&[&registry.repo(name).reference("v1")]))
+            .await
+            .reason
+    };
+    assert_eq!(
+        (reason("one").await.as_str(), reason("other").await.as_str()),
+        ("tolerated", "denied")
+    );
+    let faults =
+        |source: &str| format!("tolerarch_credentials_source_faults{{source=\"{source}\"}}");
     assert_eq!(program.metric(&faults("docker-configs")).await, "2");
     assert_eq!(program.metric(&faults("directory")).await, "1");
     assert_eq!(program.metric(&faults("providers")).await, "0");
     let ready = program.admin.get("/readyz?verbose").await;
-    assert!(ready.status == 200 && ready.text().contains("[-]credentials failed: "), "{ready:?}");
+    assert!(
+        ready.status == 200 && ready.text().contains("[-]credentials failed: "),
+        "{ready:?}"
+    );
 
     std::fs::write(&broken, config("other")).unwrap();
     std::fs::create_dir(directory.path().join("missing")).unwrap();
-    until("the mended file", async || reason("other").await == "tolerated").await;
+    until("the mended file", async || {
+        reason("other").await == "tolerated"
+    })
+    .await;
     assert_eq!(program.metric(&faults("docker-configs")).await, "1");
     std::fs::write(directory.path().join("missing.json"), "{}").unwrap();
     until("no fault", async || {
-        program.admin.get("/readyz?verbose").await.text().contains("[+]credentials ok\n")
+        program
+            .admin
+            .get("/readyz?verbose")
+            .await
+            .text()
+            .contains("[+]credentials ok\n")
     })
     .await;
     let written = program.written().await;
-    assert!(written.contains("credentials.dockerConfigs: ") && !written.contains("canary"), "{written}");
+    assert!(
+        written.contains("credentials.dockerConfigs: ") && !written.contains("canary"),
+        "{written}"
+    );
 }

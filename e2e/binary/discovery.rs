@@ -35,7 +35,11 @@ fn node(number: usize) -> String {
     static ALIKE: LazyLock<Vec<String>> =
         LazyLock::new(|| (0..NODE_POOLS).map(|pool| node_of(pool, "arm64")).collect());
     static LAST: LazyLock<String> = LazyLock::new(|| node_of(NODE_POOLS - 1, "s390x"));
-    let text = if number == NODES - 1 { &*LAST } else { &ALIKE[number % NODE_POOLS] };
+    let text = if number == NODES - 1 {
+        &*LAST
+    } else {
+        &ALIKE[number % NODE_POOLS]
+    };
     text.replace("NUMBER", &number.to_string())
 }
 
@@ -46,7 +50,10 @@ fn node_of(pool: usize, architecture: &str) -> String {
         json!({"names": [digest, format!("{name}:v1.2.3")], "sizeBytes": 123_456_789})
     });
     let labels = (0..25).map(|label| (format!("example.com/{label}"), "x".into()));
-    let mut labels: Value = labels.collect::<Vec<(String, Value)>>().into_iter().collect();
+    let mut labels: Value = labels
+        .collect::<Vec<(String, Value)>>()
+        .into_iter()
+        .collect();
     labels["kubernetes.io/arch"] = architecture.into();
     labels["kubernetes.io/os"] = "linux".into();
     labels["karpenter.sh/nodepool"] = format!("pool-{pool}").into();
@@ -62,17 +69,22 @@ fn node_of(pool: usize, architecture: &str) -> String {
 }
 
 fn node_pool(number: usize) -> String {
-    let requirements = json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]}]);
+    let requirements =
+        json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]}]);
     let template = json!({"spec": {"requirements": requirements, "taints": [taint(number)]}});
     let labels = json!({"tolerarch.io/pool": format!("pool-{number}")});
-    let metadata = json!({"name": format!("pool-{number}"), "labels": labels, "resourceVersion": "7"});
+    let metadata =
+        json!({"name": format!("pool-{number}"), "labels": labels, "resourceVersion": "7"});
     json!({"metadata": metadata, "spec": {"template": template}}).to_string()
 }
 
 /// Lists page by page, and watches in which some of them report themselves.
 fn answer(uri: &Uri) -> Response {
-    let (count, object): (usize, fn(usize) -> String) =
-        if uri.path().ends_with("/nodes") { (NODES, node) } else { (NODE_POOLS, node_pool) };
+    let (count, object): (usize, fn(usize) -> String) = if uri.path().ends_with("/nodes") {
+        (NODES, node)
+    } else {
+        (NODE_POOLS, node_pool)
+    };
     let query = uri.query().unwrap_or_default();
     if query.contains("watch=true") {
         let line = move |number| {
@@ -80,20 +92,30 @@ fn answer(uri: &Uri) -> Response {
             let event = format!("{{\"type\": \"MODIFIED\", \"object\": {object}}}\n");
             Ok::<_, Infallible>(Bytes::from(event))
         };
-        let events =
-            stream::iter((count.saturating_sub(REPORTING)..count).map(line)).chain(stream::pending());
+        let events = stream::iter((count.saturating_sub(REPORTING)..count).map(line))
+            .chain(stream::pending());
         return Body::from_stream(events).into_response();
     }
     let parameter = |name: &str| {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(|(key, _)| *key == name).find_map(|(_, value)| value.parse::<usize>().ok())
+        pairs
+            .filter(|(key, _)| *key == name)
+            .find_map(|(_, value)| value.parse::<usize>().ok())
     };
     let begin = parameter("continue").unwrap_or(0);
     let end = count.min(begin + parameter("limit").unwrap());
-    let more = if end < count { end.to_string() } else { String::new() };
+    let more = if end < count {
+        end.to_string()
+    } else {
+        String::new()
+    };
     let items: Vec<String> = (begin..end).map(object).collect();
     let metadata = json!({"resourceVersion": "7", "continue": more});
-    format!("{{\"metadata\": {metadata}, \"items\": [{}]}}", items.join(",")).into_response()
+    format!(
+        "{{\"metadata\": {metadata}, \"items\": [{}]}}",
+        items.join(",")
+    )
+    .into_response()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -118,11 +140,22 @@ async fn five_thousand_nodes_fit_into_its_memory() {
     })
     .await;
     // The last node makes one pool larger than its NodePool says, so all nodes have been read.
-    let mismatch = format!("tolerarch_pool_platforms_mismatch{{pool=\"pool-{}\"}} 1", NODE_POOLS - 1);
-    until("the last node counts", async || program.metrics().await.contains(&mismatch)).await;
+    let mismatch = format!(
+        "tolerarch_pool_platforms_mismatch{{pool=\"pool-{}\"}} 1",
+        NODE_POOLS - 1
+    );
+    until("the last node counts", async || {
+        program.metrics().await.contains(&mismatch)
+    })
+    .await;
     let verdict = program.review(&pod(&[&repo.reference("v1")])).await;
     assert_eq!(verdict.reason, "tolerated");
     let peak = program.peak_memory();
-    println!("{peak} MiB with {NODES} nodes and {NODE_POOLS} NodePools, {off} MiB without discovery");
-    assert!(peak - off < MEMORY, "{peak} MiB, and {off} MiB without discovery");
+    println!(
+        "{peak} MiB with {NODES} nodes and {NODE_POOLS} NodePools, {off} MiB without discovery"
+    );
+    assert!(
+        peak - off < MEMORY,
+        "{peak} MiB, and {off} MiB without discovery"
+    );
 }

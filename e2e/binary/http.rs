@@ -21,11 +21,16 @@ async fn refuses_what_is_no_review_and_goes_on() {
     let good = review("u-1", &pod(&[&repo.reference("v1")]));
     let body = good.to_string();
     let json = [("Content-Type", "application/json")];
-    let asked = |method, path, headers: &[(&str, &str)]| request(method, path, headers, body.as_bytes());
+    let asked =
+        |method, path, headers: &[(&str, &str)]| request(method, path, headers, body.as_bytes());
     let posted = |body: &str| request("POST", "/mutate", &json, body.as_bytes());
     let without = |place: &str, member: &str| {
         let mut review = good.clone();
-        review.pointer_mut(place).and_then(Value::as_object_mut).unwrap().remove(member);
+        review
+            .pointer_mut(place)
+            .and_then(Value::as_object_mut)
+            .unwrap()
+            .remove(member);
         posted(&review.to_string())
     };
     let cases = [
@@ -33,8 +38,16 @@ async fn refuses_what_is_no_review_and_goes_on() {
         ("PUT", asked("PUT", "/mutate", &json), 405),
         ("no path", asked("POST", "/", &json), 404),
         ("a longer path", asked("POST", "/mutate/", &json), 404),
-        ("an endpoint of the other port", asked("GET", "/metrics", &json), 404),
-        ("text", asked("POST", "/mutate", &[("Content-Type", "text/plain")]), 415),
+        (
+            "an endpoint of the other port",
+            asked("GET", "/metrics", &json),
+            404,
+        ),
+        (
+            "text",
+            asked("POST", "/mutate", &[("Content-Type", "text/plain")]),
+            415,
+        ),
         ("no type", asked("POST", "/mutate", &[]), 415),
         ("no body", posted(""), 400),
         ("null", posted("null"), 400),
@@ -52,7 +65,11 @@ async fn refuses_what_is_no_review_and_goes_on() {
         assert_eq!(answer.status, status, "{what}");
         assert_eq!(answer.header("retry-after"), None, "{what}");
         // On the same connection: nothing is left over of what was refused.
-        assert_eq!(Verdict::of(&connection.ask(&post("/mutate", &good)).await).reason, "tolerated", "{what}");
+        assert_eq!(
+            Verdict::of(&connection.ask(&post("/mutate", &good)).await).reason,
+            "tolerated",
+            "{what}"
+        );
     }
 }
 
@@ -60,9 +77,22 @@ async fn refuses_what_is_no_review_and_goes_on() {
 async fn takes_media_types_as_http_writes_them() {
     let (_registry, repo, program) = program_with_an_image().await;
     let body = review("u-1", &pod(&[&repo.reference("v1")])).to_string();
-    for content_type in ["application/json; charset=utf-8", "Application/JSON", "application/json ;x=y"] {
-        let request = request("POST", "/mutate", &[("Content-Type", content_type)], body.as_bytes());
-        assert_eq!(Verdict::of(&program.webhook.ask(&request).await).reason, "tolerated", "{content_type}");
+    for content_type in [
+        "application/json; charset=utf-8",
+        "Application/JSON",
+        "application/json ;x=y",
+    ] {
+        let request = request(
+            "POST",
+            "/mutate",
+            &[("Content-Type", content_type)],
+            body.as_bytes(),
+        );
+        assert_eq!(
+            Verdict::of(&program.webhook.ask(&request).await).reason,
+            "tolerated",
+            "{content_type}"
+        );
     }
 }
 
@@ -71,8 +101,13 @@ async fn refuses_what_is_too_large_and_what_is_not_http() {
     let (_registry, repo, program) = program_with_an_image().await;
     let body = vec![b' '; 9 << 20];
     // Its length alone is enough.
-    let announced =
-        request("POST", "/mutate", &[("Content-Type", "application/json")], &body)[..1024].to_vec();
+    let announced = request(
+        "POST",
+        "/mutate",
+        &[("Content-Type", "application/json")],
+        &body,
+    )[..1024]
+        .to_vec();
     let chunked = [
         b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
         format!("{:x}\r\n", body.len()).as_bytes(),
@@ -90,11 +125,18 @@ async fn refuses_what_is_too_large_and_what_is_not_http() {
     for (what, request, status) in cases {
         let mut connection = program.webhook.connect().await;
         let answer = connection.ask(&request).await;
-        assert_eq!((answer.status, answer.header("retry-after")), (status, None), "{what}");
+        assert_eq!(
+            (answer.status, answer.header("retry-after")),
+            (status, None),
+            "{what}"
+        );
         assert!(answer.closes(), "{what}: {answer:?}");
         connection.end().await;
     }
-    assert_eq!(program.review(&pod(&[&repo.reference("v1")])).await.reason, "tolerated");
+    assert_eq!(
+        program.review(&pod(&[&repo.reference("v1")])).await.reason,
+        "tolerated"
+    );
 }
 
 /// The API server takes objects of 3 MiB, and a review may hold an old and a new one. Only what etcd takes gets anything.
@@ -108,9 +150,15 @@ async fn answers_for_the_largest_pods() {
     };
     let mut largest = review("u-1", &of_bytes(3 << 20));
     largest["request"]["oldObject"] = of_bytes(3 << 20);
-    assert_eq!(Verdict::of(&program.webhook.ask(&post("/mutate", &largest)).await).reason, "no-room");
+    assert_eq!(
+        Verdict::of(&program.webhook.ask(&post("/mutate", &largest)).await).reason,
+        "no-room"
+    );
     let large = of_bytes(5 << 18);
     let verdict = program.review(&large).await;
     assert_eq!(verdict.reason, "tolerated");
-    assert_eq!(verdict.applied_to(&large)["metadata"]["annotations"]["tolerarch.io/pools"], "multi-arch");
+    assert_eq!(
+        verdict.applied_to(&large)["metadata"]["annotations"]["tolerarch.io/pools"],
+        "multi-arch"
+    );
 }

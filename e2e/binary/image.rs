@@ -19,7 +19,13 @@ use crate::support::soon;
 
 /// The base of the Dockerfile, and the packages of Debian 12 that it is made of.
 const BASE: &str = "gcr.io/distroless/base-nossl-debian12:nonroot";
-const PACKAGES: [&str; 5] = ["base-files", "netbase", "tzdata", "libc6", "ca-certificates"];
+const PACKAGES: [&str; 5] = [
+    "base-files",
+    "netbase",
+    "tzdata",
+    "libc6",
+    "ca-certificates",
+];
 /// Its user `nonroot`.
 const USER: &str = "65532";
 const PROGRAM: &str = "/usr/local/bin/tolerarch";
@@ -33,11 +39,19 @@ async fn the_image_is_small_and_runs_with_nothing_else() {
     let environment = tolerarch_support::environment::Environment::of_process();
     let binary = Path::new(environment.get("E2E_TOLERARCH").expect("E2E_TOLERARCH"));
     let directory = tempfile::tempdir().unwrap();
-    let layers = [base(directory.path()).await, program(directory.path(), binary).await];
+    let layers = [
+        base(directory.path()).await,
+        program(directory.path(), binary).await,
+    ];
     let root = directory.path().join("root");
     fs::create_dir(&root).unwrap();
     for layer in &layers {
-        run(Command::new("tar").arg("-C").arg(&root).arg("-xf").arg(layer)).await;
+        run(Command::new("tar")
+            .arg("-C")
+            .arg(&root)
+            .arg("-xf")
+            .arg(layer))
+        .await;
     }
     let image = Image::of(&layers).await;
     let written = fs::metadata(binary).unwrap().len();
@@ -83,10 +97,21 @@ async fn the_image_is_small_and_runs_with_nothing_else() {
     assert_eq!(verdict.reason, "tolerated");
 
     let config = program.config();
-    let inspect = ["inspect", &image, "-o", "json", "--config", config.to_str().unwrap()];
+    let inspect = [
+        "inspect",
+        &image,
+        "-o",
+        "json",
+        "--config",
+        config.to_str().unwrap(),
+    ];
     let inspected = run(Command::new(launcher[0]).args(&launcher[1..]).args(inspect)).await;
     let inspected: Value = serde_json::from_str(&inspected).unwrap();
-    assert_eq!(inspected["images"][0]["platforms"], json!([platform]), "{inspected:#}");
+    assert_eq!(
+        inspected["images"][0]["platforms"],
+        json!([platform]),
+        "{inspected:#}"
+    );
 }
 
 /// The blobs of an image for this machine's architecture, with their media types: layers, configuration, manifest, index.
@@ -100,7 +125,10 @@ impl Image {
         let mut contents = Vec::new();
         for layer in layers {
             contents.push(digest(&fs::read(layer).unwrap()));
-            run(Command::new("gzip").args(["--no-name", "--keep"]).arg(layer)).await;
+            run(Command::new("gzip")
+                .args(["--no-name", "--keep"])
+                .arg(layer))
+            .await;
             let compressed = fs::read(layer.with_extension("tar.gz")).unwrap();
             blobs.push((compressed, "application/vnd.oci.image.layer.v1.tar+gzip"));
         }
@@ -111,7 +139,10 @@ impl Image {
             "rootfs": {"type": "layers", "diff_ids": contents},
         });
         let layers: Vec<Value> = blobs.iter().map(descriptor).collect();
-        blobs.push((config.to_string().into(), "application/vnd.oci.image.config.v1+json"));
+        blobs.push((
+            config.to_string().into(),
+            "application/vnd.oci.image.config.v1+json",
+        ));
         let manifest = json!({"schemaVersion": 2, "mediaType": OCI_MANIFEST,
             "config": blobs.last().map(descriptor), "layers": layers});
         blobs.push((manifest.to_string().into(), OCI_MANIFEST));
@@ -121,7 +152,11 @@ impl Image {
     /// Writes it as the OCI image layout has it.
     fn lay_out(&self, layout: &Path) {
         fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
-        fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion": "1.0.0"}"#).unwrap();
+        fs::write(
+            layout.join("oci-layout"),
+            r#"{"imageLayoutVersion": "1.0.0"}"#,
+        )
+        .unwrap();
         for (bytes, _) in &self.blobs {
             fs::write(blob(layout, &digest(bytes)), bytes).unwrap();
         }
@@ -134,13 +169,20 @@ impl Image {
 
 /// Pushes what a layout has, found from its index.
 fn push(layout: &Path, repo: &Repo) {
-    let read = |descriptor: &Value| fs::read(blob(layout, descriptor["digest"].as_str().unwrap())).unwrap();
+    let read = |descriptor: &Value| {
+        fs::read(blob(layout, descriptor["digest"].as_str().unwrap())).unwrap()
+    };
     let index = fs::read(layout.join("index.json")).unwrap();
     let parsed: Value = serde_json::from_slice(&index).unwrap();
     for entry in parsed["manifests"].as_array().unwrap() {
         let manifest = read(entry);
         let parsed: Value = serde_json::from_slice(&manifest).unwrap();
-        for descriptor in parsed["layers"].as_array().unwrap().iter().chain([&parsed["config"]]) {
+        for descriptor in parsed["layers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .chain([&parsed["config"]])
+        {
             let pushed = repo.blob(read(descriptor), descriptor["mediaType"].as_str().unwrap());
             assert_eq!(&pushed, descriptor);
         }
@@ -159,7 +201,11 @@ fn descriptor((bytes, media_type): &(Vec<u8>, &'static str)) -> Value {
 
 fn digest(bytes: &[u8]) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
-    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = digest
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("sha256:{hex}")
 }
 
@@ -174,8 +220,14 @@ fn architecture() -> &'static str {
 
 /// Runs a program to its good end, and gives what it wrote.
 async fn run(command: &mut Command) -> String {
-    let output = soon("the end of a program", command.kill_on_drop(true).output()).await.unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = soon("the end of a program", command.kill_on_drop(true).output())
+        .await
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -183,10 +235,13 @@ async fn run(command: &mut Command) -> String {
 async fn base(directory: &Path) -> PathBuf {
     let listed = run(Command::new("dpkg").arg("-L").args(PACKAGES)).await;
     let is_left_out = |path: &str| {
-        ["/usr/share/doc", "/usr/share/man", "/usr/share/lintian"].iter().any(|part| path.starts_with(part))
+        ["/usr/share/doc", "/usr/share/man", "/usr/share/lintian"]
+            .iter()
+            .any(|part| path.starts_with(part))
     };
     // /lib and its like are links here, and directories in the base.
-    let is_file = |path: &&str| fs::metadata(path).is_ok_and(|file| !file.is_dir()) && !is_left_out(path);
+    let is_file =
+        |path: &&str| fs::metadata(path).is_ok_and(|file| !file.is_dir()) && !is_left_out(path);
     let files: Vec<&str> = listed.lines().filter(is_file).collect();
     let list = directory.join("files");
     fs::write(&list, files.join("\n")).unwrap();
@@ -194,7 +249,11 @@ async fn base(directory: &Path) -> PathBuf {
     for folder in ["etc/ssl/certs", "home/nonroot", "tmp", "proc", "dev"] {
         fs::create_dir_all(own.join(folder)).unwrap();
     }
-    fs::copy("/etc/ssl/certs/ca-certificates.crt", own.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
+    fs::copy(
+        "/etc/ssl/certs/ca-certificates.crt",
+        own.join("etc/ssl/certs/ca-certificates.crt"),
+    )
+    .unwrap();
     fs::write(
         own.join("etc/passwd"),
         format!("nonroot:x:{USER}:{USER}:nonroot:/home/nonroot:/sbin/nologin\n"),
@@ -204,14 +263,19 @@ async fn base(directory: &Path) -> PathBuf {
     let layer = directory.join("base.tar");
     let mut tar = Command::new("tar");
     tar.args(["--owner=0", "--group=0", "-cf"]).arg(&layer);
-    tar.args(["-C", "/", "--files-from"]).arg(&list).arg("-C").arg(&own).arg(".");
+    tar.args(["-C", "/", "--files-from"])
+        .arg(&list)
+        .arg("-C")
+        .arg(&own)
+        .arg(".");
     run(&mut tar).await;
     layer
 }
 
 /// The layer that the Dockerfile adds.
 async fn program(directory: &Path, binary: &Path) -> PathBuf {
-    let dockerfile = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Dockerfile")).unwrap();
+    let dockerfile =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Dockerfile")).unwrap();
     for line in [
         format!("FROM {BASE}"),
         format!("COPY --from=build /tolerarch {PROGRAM}"),
@@ -219,7 +283,10 @@ async fn program(directory: &Path, binary: &Path) -> PathBuf {
         format!("USER {USER}:{USER}"),
         format!("ENTRYPOINT [\"{PROGRAM}\"]"),
     ] {
-        assert!(dockerfile.lines().any(|other| other == line), "the Dockerfile has no {line}");
+        assert!(
+            dockerfile.lines().any(|other| other == line),
+            "the Dockerfile has no {line}"
+        );
     }
     let top = directory.join("top");
     let place = |path: &str| top.join(path.trim_start_matches('/'));

@@ -64,16 +64,31 @@ async fn tells_nothing_of_the_content_of_a_pod() {
     ];
     let mut told = String::new();
     for (status, body) in bodies {
-        let answer =
-            program.webhook.ask(&request("POST", "/mutate?key=canary", &headers, body.as_bytes())).await;
+        let answer = program
+            .webhook
+            .ask(&request(
+                "POST",
+                "/mutate?key=canary",
+                &headers,
+                body.as_bytes(),
+            ))
+            .await;
         assert_eq!(answer.status, status, "{body}");
         told += &answer.text();
     }
     told += &program.metrics().await;
     told += &program.written().await;
-    assert!(told.contains("reviewed") && told.contains("not a review"), "{told}");
+    assert!(
+        told.contains("reviewed") && told.contains("not a review"),
+        "{told}"
+    );
     assert!(!told.to_lowercase().contains("canary"), "{told}");
-    assert!(registry.requests().iter().all(|request| !format!("{request:?}").contains("canary")));
+    assert!(
+        registry
+            .requests()
+            .iter()
+            .all(|request| !format!("{request:?}").contains("canary"))
+    );
 }
 
 /// The kubelet's side of the pipe may stall with its disk.
@@ -85,7 +100,10 @@ async fn a_reader_of_the_log_that_stalls_costs_no_review() {
     let request = post("/mutate", &review("u-1", &opted_out()));
     let mut connection = program.webhook.connect().await;
     for _ in 0..1000 {
-        assert_eq!(Verdict::of(&connection.ask(&request).await).reason, "opted-out");
+        assert_eq!(
+            Verdict::of(&connection.ask(&request).await).reason,
+            "opted-out"
+        );
     }
     program.signal("TERM").await;
     assert_eq!(program.ended().await.code(), Some(0));

@@ -19,7 +19,10 @@ fn multi_arch(registry: &Registry) -> Repo {
 
 /// The methods of the requests for manifests: of the index, and of what it names for each platform.
 fn manifests(repo: &Repo) -> Vec<String> {
-    let requests = repo.requests().into_iter().filter(|request| request.kind == Kind::Manifest);
+    let requests = repo
+        .requests()
+        .into_iter()
+        .filter(|request| request.kind == Kind::Manifest);
     requests.map(|request| request.method.to_string()).collect()
 }
 
@@ -31,7 +34,8 @@ async fn a_hanging_registry_costs_a_pod_its_budget_and_no_more() {
     let repo = multi_arch(&registry);
     repo.fault(Some(Fault::hang()));
     let image = repo.reference("v1");
-    let program = |budget: &'static str| Program::start(&registry, json!({"lookup": {"budget": budget}}));
+    let program =
+        |budget: &'static str| Program::start(&registry, json!({"lookup": {"budget": budget}}));
     let (short, long) = (program("300ms").await, program("20s").await);
 
     let cases = [
@@ -40,13 +44,21 @@ async fn a_hanging_registry_costs_a_pod_its_budget_and_no_more() {
         (&long, "/mutate?timeout=1s", 0..20_000),
         (&long, "/mutate?timeout=2s", 1000..20_000),
     ];
-    join_all(cases.into_iter().map(async |(program, path, milliseconds)| {
-        let begun = Instant::now();
-        let verdict = program.review_at(path, &pod(&[&image])).await;
-        let took = begun.elapsed().as_millis();
-        assert_eq!(verdict.audit(), ("unchanged", "budget-exceeded", Some(image.as_str())), "{path}");
-        assert!(milliseconds.contains(&took), "{path}: {took} ms");
-    }))
+    join_all(
+        cases
+            .into_iter()
+            .map(async |(program, path, milliseconds)| {
+                let begun = Instant::now();
+                let verdict = program.review_at(path, &pod(&[&image])).await;
+                let took = begun.elapsed().as_millis();
+                assert_eq!(
+                    verdict.audit(),
+                    ("unchanged", "budget-exceeded", Some(image.as_str())),
+                    "{path}"
+                );
+                assert!(milliseconds.contains(&took), "{path}: {took} ms");
+            }),
+    )
     .await;
 }
 
@@ -59,8 +71,14 @@ async fn a_lookup_goes_on_behind_the_pod_that_could_not_wait() {
 
     let pod = pod(&[&repo.reference("v1")]);
     assert_eq!(program.review(&pod).await.reason, "budget-exceeded");
-    let fetched = format!(r#"tolerarch_lookups_total{{registry="{}",result="fetched"}}"#, registry.address());
-    until("the lookup's end", async || program.metric(&fetched).await == "1").await;
+    let fetched = format!(
+        r#"tolerarch_lookups_total{{registry="{}",result="fetched"}}"#,
+        registry.address()
+    );
+    until("the lookup's end", async || {
+        program.metric(&fetched).await == "1"
+    })
+    .await;
     assert_eq!(program.review(&pod).await.reason, "tolerated");
     assert_eq!(manifests(&repo), ["GET", "HEAD", "HEAD"]);
 }
@@ -75,7 +93,10 @@ async fn a_lookup_goes_on_when_the_client_hangs_up() {
 
     let pod = pod(&[&repo.reference("v1")]);
     let mut connection = program.webhook.connect().await;
-    connection.send(&post("/mutate", &review("u-1", &pod))).await.unwrap();
+    connection
+        .send(&post("/mutate", &review("u-1", &pod)))
+        .await
+        .unwrap();
     registry.wait_until(|requests| !requests.is_empty()).await;
     drop(connection);
     assert_eq!(program.review(&pod).await.reason, "tolerated");
@@ -96,7 +117,10 @@ async fn a_registry_that_recovers_is_asked_again() {
     let pod = pod(&[&repo.reference("v1")]);
     assert_eq!(program.review(&pod).await.reason, "budget-exceeded");
     repo.fault(None);
-    until("a toleration", async || program.review(&pod).await.reason == "tolerated").await;
+    until("a toleration", async || {
+        program.review(&pod).await.reason == "tolerated"
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -110,9 +134,17 @@ async fn many_pods_of_one_new_image_cost_one_request() {
     let pod = pod(&[&repo.reference("v1")]);
     let verdicts = join_all((0..50).map(|_| program.review_at("/mutate?timeout=30s", &pod))).await;
     // On a busy machine some come when the registry has been silent for long, and wait no longer than a moment.
-    let count = |reason: &str| verdicts.iter().filter(|verdict| verdict.reason == reason).count();
+    let count = |reason: &str| {
+        verdicts
+            .iter()
+            .filter(|verdict| verdict.reason == reason)
+            .count()
+    };
     let tolerated = count("tolerated");
-    assert!(tolerated > 0 && tolerated + count("budget-exceeded") == verdicts.len(), "{verdicts:?}");
+    assert!(
+        tolerated > 0 && tolerated + count("budget-exceeded") == verdicts.len(),
+        "{verdicts:?}"
+    );
     assert_eq!(program.review(&pod).await.reason, "tolerated");
     assert_eq!(manifests(&repo), ["GET", "HEAD", "HEAD"]);
 }

@@ -17,8 +17,12 @@ use crate::support::{soon, until};
 
 /// What of the dashboard is not tried: metrics of API servers, of the controller and of what issues certificates, and one that only
 /// some registries give.
-const ELSEWHERE: [&str; 4] =
-    ["apiserver_", "tolerarch_cluster_", "tolerarch_managed_", "tolerarch_registry_ratelimit_remaining"];
+const ELSEWHERE: [&str; 4] = [
+    "apiserver_",
+    "tolerarch_cluster_",
+    "tolerarch_managed_",
+    "tolerarch_registry_ratelimit_remaining",
+];
 
 /// As often as rules are evaluated.
 const ROUND: Duration = Duration::from_millis(200);
@@ -37,16 +41,23 @@ impl Setup {
     async fn start(settings: Value) -> Option<Self> {
         let registry = Registry::start().await;
         let program = Program::start(&registry, settings).await;
-        let scrape =
-            json!([{"job_name": "tolerarch", "static_configs": [{"targets": [program.admin.address()]}]}]);
+        let scrape = json!([{"job_name": "tolerarch", "static_configs": [{"targets": [program.admin.address()]}]}]);
         let prometheus = Prometheus::start(scrape).await?;
-        let setup = Self { registry, program, prometheus, images: 0.into() };
+        let setup = Self {
+            registry,
+            program,
+            prometheus,
+            images: 0.into(),
+        };
         setup.until_found("tolerarch_build_info").await;
         Some(setup)
     }
 
     async fn until_found(&self, query: &str) {
-        until(query, async || !self.prometheus.query(query).await.is_empty()).await;
+        until(query, async || {
+            !self.prometheus.query(query).await.is_empty()
+        })
+        .await;
     }
 
     /// A new image in a repository of its own.
@@ -61,17 +72,25 @@ impl Setup {
     /// Reviews a Pod with so many new images.
     async fn review(&self, images: usize, fault: Option<&Fault>) {
         let images: Vec<String> = (0..images).map(|_| self.image(fault)).collect();
-        self.program.review(&pod(&images.iter().map(String::as_str).collect::<Vec<_>>())).await;
+        self.program
+            .review(&pod(&images.iter().map(String::as_str).collect::<Vec<_>>()))
+            .await;
     }
 
     /// Waits until the alert fires, doing this again and again.
     async fn fires(&self, alert: &str, doing: impl AsyncFn()) {
-        self.see(&format!("{alert} fires"), doing, async || self.prometheus.fires(alert).await).await;
+        self.see(&format!("{alert} fires"), doing, async || {
+            self.prometheus.fires(alert).await
+        })
+        .await;
     }
 
     /// Waits until the alert fires no more, doing this again and again.
     async fn clears(&self, alert: &str, doing: impl AsyncFn()) {
-        self.see(&format!("{alert} clears"), doing, async || !self.prometheus.fires(alert).await).await;
+        self.see(&format!("{alert} clears"), doing, async || {
+            !self.prometheus.fires(alert).await
+        })
+        .await;
     }
 
     /// Does something until it is seen, which may be after some rounds: what happens once, Prometheus may miss.
@@ -94,23 +113,31 @@ async fn nothing() {}
 
 #[tokio::test]
 async fn the_dashboard_shows_what_was_scraped() {
-    let Some(setup) = Setup::start(json!({})).await else { return };
+    let Some(setup) = Setup::start(json!({})).await else {
+        return;
+    };
     let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().unwrap().iter();
-    let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
+    let targets = panels
+        .filter_map(|panel| panel["targets"].as_array())
+        .flatten();
     let queries = targets.map(|target| target["expr"].as_str().unwrap());
     let queries = queries.filter(|query| !ELSEWHERE.iter().any(|metric| query.contains(metric)));
     let queries: Vec<String> = queries.map(filled).collect();
     assert!(queries.len() > 20, "{queries:?}");
     for query in queries {
         let shows = async || !setup.prometheus.query(&query).await.is_empty();
-        setup.see(&query, async || setup.review(1, None).await, shows).await;
+        setup
+            .see(&query, async || setup.review(1, None).await, shows)
+            .await;
     }
 }
 
 #[tokio::test]
 async fn an_alert_fires_while_a_configuration_is_refused() {
-    let Some(setup) = Setup::start(json!({})).await else { return };
+    let Some(setup) = Setup::start(json!({})).await else {
+        return;
+    };
     assert!(!setup.prometheus.fires("TolerarchReloadRefused").await);
     setup.program.configure(json!({"mode": "nonsense"}));
     setup.fires("TolerarchReloadRefused", nothing).await;
@@ -120,11 +147,17 @@ async fn an_alert_fires_while_a_configuration_is_refused() {
 
 #[tokio::test]
 async fn an_alert_fires_while_the_shared_cache_is_away() {
-    let Some(mut redis) = Redis::start(&[]).await else { return };
-    let Some(setup) = Setup::start(json!({"cache": {"shared": {"url": redis.url()}}})).await else { return };
+    let Some(mut redis) = Redis::start(&[]).await else {
+        return;
+    };
+    let Some(setup) = Setup::start(json!({"cache": {"shared": {"url": redis.url()}}})).await else {
+        return;
+    };
     assert!(!setup.prometheus.fires("TolerarchDegraded").await);
     redis.kill().await;
-    setup.fires("TolerarchDegraded", async || setup.review(1, None).await).await;
+    setup
+        .fires("TolerarchDegraded", async || setup.review(1, None).await)
+        .await;
     redis.restart().await;
     setup.clears("TolerarchDegraded", nothing).await;
 }
@@ -143,7 +176,9 @@ async fn alerts_fire_for_certificates_near_their_end_and_for_wrong_ones() {
 }
 
 async fn an_alert_fires_for_a_certificate(alert: &str, bad: impl FnOnce(&Pki) -> Leaf) {
-    let Some(setup) = Setup::start(json!({"tls": {"serverName": NAME}})).await else { return };
+    let Some(setup) = Setup::start(json!({"tls": {"serverName": NAME}})).await else {
+        return;
+    };
     let (mount, pki) = (&setup.program.mount, &setup.program.pki);
     assert!(!setup.prometheus.fires(alert).await);
     mount.swap(&bad(pki));
@@ -154,7 +189,9 @@ async fn an_alert_fires_for_a_certificate(alert: &str, bad: impl FnOnce(&Pki) ->
 
 #[tokio::test]
 async fn alerts_fire_while_a_registry_fails() {
-    let Some(setup) = Setup::start(json!({})).await else { return };
+    let Some(setup) = Setup::start(json!({})).await else {
+        return;
+    };
     let fault = Fault::status(503);
     // All at once, before the circuit opens; a good answer closes it again.
     let fail = async || {
@@ -162,9 +199,15 @@ async fn alerts_fire_while_a_registry_fails() {
         setup.review(1, None).await;
     };
     setup.fires("TolerarchRegistryUnreachable", fail).await;
-    setup.fires("TolerarchCircuitOpen", async || setup.review(3, Some(&fault)).await).await;
+    setup
+        .fires("TolerarchCircuitOpen", async || {
+            setup.review(3, Some(&fault)).await
+        })
+        .await;
     for alert in ["TolerarchRegistryUnreachable", "TolerarchCircuitOpen"] {
-        setup.clears(alert, async || setup.review(1, None).await).await;
+        setup
+            .clears(alert, async || setup.review(1, None).await)
+            .await;
     }
 }
 
@@ -179,10 +222,16 @@ async fn alerts_fire_while_a_registry_throttles_or_takes_too_long() {
 
 /// Ten reviews are the least that it goes by.
 async fn an_alert_fires_by_reviews(alert: &str, fault: Fault) {
-    let Some(setup) = Setup::start(json!({"lookup": {"budget": "300ms"}})).await else { return };
+    let Some(setup) = Setup::start(json!({"lookup": {"budget": "300ms"}})).await else {
+        return;
+    };
     assert!(!setup.prometheus.fires(alert).await);
     let faulty = pod(&[&setup.image(Some(&fault))]);
     let reviews = async || drop(join_all((0..10).map(|_| setup.program.review(&faulty))).await);
     setup.fires(alert, reviews).await;
-    setup.clears(alert, async || drop(setup.program.review(&opted_out()).await)).await;
+    setup
+        .clears(alert, async || {
+            drop(setup.program.review(&opted_out()).await)
+        })
+        .await;
 }

@@ -48,7 +48,15 @@ impl Program {
         environment: &[(&str, &str)],
     ) -> Self {
         let program = [env!("CARGO_BIN_EXE_tolerarch")];
-        Self::run(&program, "serve", "serving", registry, settings, environment).await
+        Self::run(
+            &program,
+            "serve",
+            "serving",
+            registry,
+            settings,
+            environment,
+        )
+        .await
     }
 
     /// Starts the controller, which has no webhook.
@@ -58,7 +66,15 @@ impl Program {
         environment: &[(&str, &str)],
     ) -> Self {
         let program = [env!("CARGO_BIN_EXE_tolerarch")];
-        Self::run(&program, "controller", "controlling", registry, settings, environment).await
+        Self::run(
+            &program,
+            "controller",
+            "controlling",
+            registry,
+            settings,
+            environment,
+        )
+        .await
     }
 
     /// Starts it as a webhook, by this command and its first arguments.
@@ -96,13 +112,30 @@ impl Program {
         let file = directory.path().join("config.yaml");
         symlink("..data/config.yaml", &file).unwrap();
         configure(directory.path(), &base, &settings);
-        let (child, output) = spawn(launcher, &[command, "--config", file.to_str().unwrap()], environment);
+        let (child, output) = spawn(
+            launcher,
+            &[command, "--config", file.to_str().unwrap()],
+            environment,
+        );
         let started = output.line(message).await;
-        let address = |port: &str| started[port].as_str().map(|address| address.parse().unwrap());
+        let address = |port: &str| {
+            started[port]
+                .as_str()
+                .map(|address| address.parse().unwrap())
+        };
         let admin = address("admin").unwrap();
         let webhook = Client::secure(address("listen").unwrap_or(admin), &pki);
         let admin = Client::plain(admin);
-        Self { child, output, webhook, admin, pki, mount, base, directory }
+        Self {
+            child,
+            output,
+            webhook,
+            admin,
+            pki,
+            mount,
+            base,
+            directory,
+        }
     }
 
     /// Puts another configuration in place: these settings over the one for tests.
@@ -142,8 +175,12 @@ impl Program {
     /// The value of one metric, by its name with labels.
     pub(crate) async fn metric(&self, name: &str) -> String {
         let metrics = self.metrics().await;
-        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("no {name} in\n{metrics}")).to_owned()
+        let value = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value
+            .unwrap_or_else(|| panic!("no {name} in\n{metrics}"))
+            .to_owned()
     }
 
     /// Waits for a log line with this message.
@@ -159,7 +196,10 @@ impl Program {
     /// Sends a signal, by its name without SIG.
     pub(crate) async fn signal(&self, name: &str) {
         let process = self.child.id().expect("a process that runs").to_string();
-        let sent = Command::new("sh").args(["-c", r#"kill -s "$0" "$1""#, name, &process]).status().await;
+        let sent = Command::new("sh")
+            .args(["-c", r#"kill -s "$0" "$1""#, name, &process])
+            .status()
+            .await;
         assert!(sent.unwrap().success());
     }
 
@@ -167,7 +207,10 @@ impl Program {
     pub(crate) fn allow_files(&self, number: Option<u64>) {
         let process = i32::try_from(self.child.id().expect("a process that runs")).unwrap();
         let own = getrlimit(Resource::Nofile);
-        let limit = Rlimit { current: number.or(own.current), ..own };
+        let limit = Rlimit {
+            current: number.or(own.current),
+            ..own
+        };
         prlimit(Pid::from_raw(process), Resource::Nofile, limit).unwrap();
     }
 
@@ -175,13 +218,17 @@ impl Program {
     pub(crate) fn peak_memory(&self) -> u64 {
         let process = self.child.id().expect("a process that runs");
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        let peak = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
         peak.expect("VmHWM").parse::<u64>().unwrap() >> 10
     }
 
     /// Waits for its end.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
-        soon("the end of the process", self.child.wait()).await.unwrap()
+        soon("the end of the process", self.child.wait())
+            .await
+            .unwrap()
     }
 
     /// Ends it, and gives all that it wrote.
@@ -198,13 +245,19 @@ fn configure(root: &Path, base: &Value, settings: &Value) {
     let mut config = base.clone();
     json_patch::merge(&mut config, settings);
     // JSON is YAML.
-    swap(root, |new| fs::write(new.join("config.yaml"), config.to_string()).unwrap());
+    swap(root, |new| {
+        fs::write(new.join("config.yaml"), config.to_string()).unwrap()
+    });
 }
 
 /// Puts a new directory with what `write` writes behind `..data` at once.
 fn swap(root: &Path, write: impl FnOnce(&Path)) {
     let old = fs::read_link(root.join("..data")).ok();
-    let new = tempfile::Builder::new().prefix("..").tempdir_in(root).unwrap().keep();
+    let new = tempfile::Builder::new()
+        .prefix("..")
+        .tempdir_in(root)
+        .unwrap()
+        .keep();
     write(&new);
     symlink(new.file_name().unwrap(), root.join("..data_tmp")).unwrap();
     fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
@@ -262,7 +315,14 @@ fn spawn(launcher: &[&str], arguments: &[&str], environment: &[(&str, &str)]) ->
     let reading = watch::Sender::new(true);
     let stdout = collect(child.stdout.take().unwrap(), reading.subscribe());
     let stderr = collect(child.stderr.take().unwrap(), reading.subscribe());
-    (child, Output { stdout, stderr, reading })
+    (
+        child,
+        Output {
+            stdout,
+            stderr,
+            reading,
+        },
+    )
 }
 
 /// What a process has written so far. The channels break when it has written all.
@@ -281,8 +341,12 @@ impl Output {
                 .find(|line: &Value| line["message"] == message)
         };
         let mut stdout = self.stdout.clone();
-        let found = soon(message, stdout.wait_for(|text| find(text).is_some())).await.map(|text| find(&text));
-        found.unwrap_or_else(|_| panic!("the process ended without {message:?}:\n{}", self.all())).unwrap()
+        let found = soon(message, stdout.wait_for(|text| find(text).is_some()))
+            .await
+            .map(|text| find(&text));
+        found
+            .unwrap_or_else(|_| panic!("the process ended without {message:?}:\n{}", self.all()))
+            .unwrap()
     }
 
     async fn complete(&self) {

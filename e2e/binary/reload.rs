@@ -46,20 +46,34 @@ async fn a_change_is_taken_over_and_the_cache_is_kept() {
     let program = Program::start(&registry, pool("old")).await;
     let verdict = program.review(&pod(&[&image])).await;
     assert_eq!(verdict.audit(), ("tolerated", "tolerated", None));
-    assert!(patch(&verdict).contains("example.com/old"), "{}", patch(&verdict));
+    assert!(
+        patch(&verdict).contains("example.com/old"),
+        "{}",
+        patch(&verdict)
+    );
     let asked = registry.requests().len();
 
     program.configure(pool("new"));
     let line = program.logged("configuration reloaded").await;
     let changes = line["changes"].as_str().unwrap();
-    assert!(changes.contains("example.com/old → example.com/new"), "{changes}");
+    assert!(
+        changes.contains("example.com/old → example.com/new"),
+        "{changes}"
+    );
     let verdict = program.review(&pod(&[&image])).await;
-    assert!(patch(&verdict).contains("example.com/new"), "{}", patch(&verdict));
+    assert!(
+        patch(&verdict).contains("example.com/new"),
+        "{}",
+        patch(&verdict)
+    );
     assert_eq!(registry.requests().len(), asked, "the cache is kept");
     assert!(has(&program, RELOADED, "1").await && has(&program, IN_USE, "1").await);
 
     program.configure(json!({"mode": "observe", "log": {"level": "debug"}}));
-    until("the mode", async || program.review(&pod(&[&image])).await.reason == "observed").await;
+    until("the mode", async || {
+        program.review(&pod(&[&image])).await.reason == "observed"
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -68,7 +82,9 @@ async fn a_file_that_could_not_be_read_for_a_while_is_taken_although_it_looks_th
     let program = Program::start(&registry, pool("old")).await;
     program.allow_files(Some(3));
     program.configure(pool("new"));
-    program.logged("the changed configuration cannot be used; the old one goes on").await;
+    program
+        .logged("the changed configuration cannot be used; the old one goes on")
+        .await;
     program.allow_files(None);
     program.logged("configuration reloaded").await;
     until("its state", async || has(&program, HEALTHY, "1").await).await;
@@ -86,28 +102,55 @@ async fn a_bad_file_changes_nothing_and_shows() {
     ] {
         let before: usize = program.metric(REFUSED).await.parse().unwrap();
         program.configure(bad);
-        until("the refusal", async || has(&program, REFUSED, &(before + 1).to_string()).await).await;
+        until("the refusal", async || {
+            has(&program, REFUSED, &(before + 1).to_string()).await
+        })
+        .await;
         until("its state", async || has(&program, HEALTHY, "0").await).await;
         assert!(has(&program, IN_USE, "0").await);
         let verdict = program.review(&pod(&[&image])).await;
-        assert!(patch(&verdict).contains("example.com/old"), "{}", patch(&verdict));
+        assert!(
+            patch(&verdict).contains("example.com/old"),
+            "{}",
+            patch(&verdict)
+        );
         assert_eq!(program.admin.get("/readyz").await.status, 200);
         let parts = program.admin.get("/readyz?verbose").await.text();
-        assert!(parts.contains("[-]configuration failed: ") && parts.contains("[+]serving ok"), "{parts}");
+        assert!(
+            parts.contains("[-]configuration failed: ") && parts.contains("[+]serving ok"),
+            "{parts}"
+        );
     }
-    let line = program.logged("the changed configuration cannot be used; the old one goes on").await;
+    let line = program
+        .logged("the changed configuration cannot be used; the old one goes on")
+        .await;
     let error = line["error"].as_str().unwrap();
-    assert!(error.contains("mode (line") && error.contains("did you mean timeout?"), "{error}");
+    assert!(
+        error.contains("mode (line") && error.contains("did you mean timeout?"),
+        "{error}"
+    );
 
     let mut new = pool("new");
     new["pools"][0]["tolerations"] = json!([{"key": "example.com/new"}]);
     program.configure(new);
     program.logged("configuration reloaded").await;
-    let line = program.logged("the configuration is valid, but probably not what was meant").await;
-    assert!(line["warning"].as_str().unwrap().contains("the toleration has no value"), "{line}");
+    let line = program
+        .logged("the configuration is valid, but probably not what was meant")
+        .await;
+    assert!(
+        line["warning"]
+            .as_str()
+            .unwrap()
+            .contains("the toleration has no value"),
+        "{line}"
+    );
     assert!(has(&program, IN_USE, "1").await && has(&program, HEALTHY, "1").await);
     let verdict = program.review(&pod(&[&image])).await;
-    assert!(patch(&verdict).contains("example.com/new"), "{}", patch(&verdict));
+    assert!(
+        patch(&verdict).contains("example.com/new"),
+        "{}",
+        patch(&verdict)
+    );
 }
 
 #[tokio::test]
@@ -123,16 +166,35 @@ async fn files_of_one_host_are_no_matter_of_others() {
     let program = Program::start(&registry, settings).await;
     assert!(has(&program, HEALTHY, "0").await);
     let parts = program.admin.get("/readyz?verbose").await.text();
-    assert!(parts.contains("[-]registry-tls failed: ") && parts.contains("[+]configuration ok"), "{parts}");
+    assert!(
+        parts.contains("[-]registry-tls failed: ") && parts.contains("[+]configuration ok"),
+        "{parts}"
+    );
     let verdict = program.review(&pod(&[&image])).await;
-    assert!(patch(&verdict).contains("example.com/new"), "{}", patch(&verdict));
-    let line = program.logged("TLS with a host cannot be set up; the others are not affected").await;
-    assert!(line["fault"].as_str().unwrap().contains("other.crt: cannot be read"), "{line}");
+    assert!(
+        patch(&verdict).contains("example.com/new"),
+        "{}",
+        patch(&verdict)
+    );
+    let line = program
+        .logged("TLS with a host cannot be set up; the others are not affected")
+        .await;
+    assert!(
+        line["fault"]
+            .as_str()
+            .unwrap()
+            .contains("other.crt: cannot be read"),
+        "{line}"
+    );
 
     std::fs::write(&ca, other.pki().ca_pem()).unwrap();
     until("its state", async || has(&program, HEALTHY, "1").await).await;
-    other.repo("team/app").index(Some("v1"), ["linux/amd64", "linux/arm64"]);
-    let verdict = program.review(&pod(&[&other.repo("team/app").reference("v1")])).await;
+    other
+        .repo("team/app")
+        .index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    let verdict = program
+        .review(&pod(&[&other.repo("team/app").reference("v1")]))
+        .await;
     assert_eq!(verdict.reason, "tolerated");
 }
 
@@ -145,8 +207,13 @@ async fn what_needs_a_restart_says_so() {
         "cache": {"capacity": 5, "tagTtl": "5m"},
         "log": {"level": "debug"},
     }));
-    let line = program.logged("configuration reloaded, but for what needs a restart").await;
-    assert_eq!(line["restart"], "server.drain, server.maxConnections, cache.capacity");
+    let line = program
+        .logged("configuration reloaded, but for what needs a restart")
+        .await;
+    assert_eq!(
+        line["restart"],
+        "server.drain, server.maxConnections, cache.capacity"
+    );
     assert!(has(&program, IN_USE, "1").await);
 }
 
@@ -156,12 +223,19 @@ async fn an_authority_may_change() {
     let registry = Registry::start().await;
     let image = image(&registry);
     let other = testregistry::Pki::new();
-    let program = Program::start(&registry, json!({"cache": {"negative": {"unreachable": "1ms"}}})).await;
+    let program = Program::start(
+        &registry,
+        json!({"cache": {"negative": {"unreachable": "1ms"}}}),
+    )
+    .await;
     program.write("ca.crt", other.ca_pem());
     program.logged("configuration reloaded").await;
     assert_eq!(program.review(&pod(&[&image])).await.reason, "unreachable");
     program.write("ca.crt", program.pki.ca_pem());
-    until("the authority", async || program.review(&pod(&[&image])).await.reason == "tolerated").await;
+    until("the authority", async || {
+        program.review(&pod(&[&image])).await.reason == "tolerated"
+    })
+    .await;
 }
 
 /// Pods are answered all the time, each by one of the pools.
@@ -176,10 +250,19 @@ async fn no_review_fails_while_it_changes() {
         let mut times = interval(Duration::from_millis(5));
         while !done.load(Ordering::Relaxed) {
             times.tick().await;
-            let answer = connection.ask(&post("/mutate?timeout=30s", &review("u-1", &pod(&[&image])))).await;
+            let answer = connection
+                .ask(&post(
+                    "/mutate?timeout=30s",
+                    &review("u-1", &pod(&[&image])),
+                ))
+                .await;
             let verdict = Verdict::of(&answer);
             assert_eq!(verdict.reason, "tolerated");
-            assert!(["a", "b"].iter().any(|pool| patch(&verdict).contains(&format!("example.com/{pool}"))));
+            assert!(
+                ["a", "b"]
+                    .iter()
+                    .any(|pool| patch(&verdict).contains(&format!("example.com/{pool}")))
+            );
             answered.fetch_add(1, Ordering::Relaxed);
         }
     };

@@ -42,7 +42,10 @@ async fn takes_back_its_toleration_when_a_later_container_does_not_run_everywher
     let containers = injected["spec"]["containers"].as_array_mut().unwrap();
     containers.push(json!({"name": "sidecar", "image": sidecar}));
     let verdict = program.review(&injected).await;
-    assert_eq!(verdict.audit(), ("retracted", "retracted", Some(sidecar.as_str())));
+    assert_eq!(
+        verdict.audit(),
+        ("retracted", "retracted", Some(sidecar.as_str()))
+    );
     let changed = verdict.applied_to(&injected);
     assert_eq!(changed["spec"]["tolerations"], json!([]));
     assert_eq!(changed["metadata"]["annotations"], json!({}));
@@ -86,8 +89,14 @@ async fn leaves_a_pod_alone_without_a_look_at_its_images() {
     let labels = json!({"tolerarch.io/mode": "off"});
     for (change, reason) in [
         (json!({"operation": "UPDATE"}), "not-applicable"),
-        (json!({"object": {"metadata": {"labels": labels}}}), "opted-out"),
-        (json!({"object": {"spec": {"nodeName": "node-1"}}}), "node-assigned"),
+        (
+            json!({"object": {"metadata": {"labels": labels}}}),
+            "opted-out",
+        ),
+        (
+            json!({"object": {"spec": {"nodeName": "node-1"}}}),
+            "node-assigned",
+        ),
         (json!({"object": {"spec": 7}}), "malformed"),
         (json!({"object": null}), "malformed"),
     ] {
@@ -111,7 +120,9 @@ async fn changes_nothing_when_it_only_observes() {
     assert_eq!(verdict.audit(), ("unchanged", "observed", None));
     assert_eq!(verdict.patch, None);
     assert_eq!(
-        program.metric(r#"tolerarch_reviews_total{decision="observed",profile="",reason="observed"}"#).await,
+        program
+            .metric(r#"tolerarch_reviews_total{decision="observed",profile="",reason="observed"}"#)
+            .await,
         "1"
     );
     assert_eq!(program.logged("reviewed").await["pools"], "multi-arch");
@@ -129,12 +140,22 @@ async fn a_mode_that_means_nothing_is_a_warning() {
         pod
     };
     let verdict = program.review(&moded("on\n")).await;
-    assert_eq!((verdict.audit(), verdict.patch.is_some()), (("unchanged", "opted-out", None), false));
-    let told =
-        r#"tolerarch.io/mode: "on\n" is none of off, observe, enforce; tolerarch left the Pod unchanged"#;
+    assert_eq!(
+        (verdict.audit(), verdict.patch.is_some()),
+        (("unchanged", "opted-out", None), false)
+    );
+    let told = r#"tolerarch.io/mode: "on\n" is none of off, observe, enforce; tolerarch left the Pod unchanged"#;
     assert_eq!(verdict.warnings, [told]);
-    for (mode, reason) in [("off", "opted-out"), ("observe", "observed"), ("enforce", "tolerated")] {
+    for (mode, reason) in [
+        ("off", "opted-out"),
+        ("observe", "observed"),
+        ("enforce", "tolerated"),
+    ] {
         let verdict = program.review(&moded(mode)).await;
-        assert_eq!((&*verdict.reason, verdict.warnings.len()), (reason, 0), "{mode}");
+        assert_eq!(
+            (&*verdict.reason, verdict.warnings.len()),
+            (reason, 0),
+            "{mode}"
+        );
     }
 }

@@ -25,13 +25,19 @@ async fn serves_while_it_drains(signal: &str) {
     assert!(!kept.ask(&quick).await.closes());
 
     program.signal(signal).await;
-    until("it is not ready", async || program.admin.get("/readyz").await.status == 503).await;
+    until("it is not ready", async || {
+        program.admin.get("/readyz").await.status == 503
+    })
+    .await;
     let ready = program.admin.get("/readyz").await.text();
     assert!(ready.contains("[-]serving failed\n"), "{ready}");
     assert_eq!(program.admin.get("/livez").await.status, 200);
     for connection in [&mut kept, &mut program.webhook.connect().await] {
         let answer = connection.ask(&quick).await;
-        assert_eq!((Verdict::of(&answer).reason.as_str(), answer.closes()), ("tolerated", true));
+        assert_eq!(
+            (Verdict::of(&answer).reason.as_str(), answer.closes()),
+            ("tolerated", true)
+        );
         assert!(connection.end().await.is_empty());
     }
 }
@@ -49,12 +55,21 @@ async fn ends_in_good_order(signal: &str) {
     let settings = json!({"server": {"drain": "1ms"}, "lookup": {"budget": "2s"}});
     let mut program = Program::start(&registry, settings).await;
     let mut waiting = program.webhook.connect().await;
-    waiting.send(&post("/mutate", &review("u-2", &pod(&[&repo.reference("v1")])))).await.unwrap();
+    waiting
+        .send(&post(
+            "/mutate",
+            &review("u-2", &pod(&[&repo.reference("v1")])),
+        ))
+        .await
+        .unwrap();
     registry.wait_until(|requests| !requests.is_empty()).await;
     program.signal(signal).await;
     let answer = waiting.answer().await.unwrap();
     let verdict = Verdict::of(&answer);
-    assert_eq!((verdict.uid.as_str(), verdict.reason.as_str()), ("u-2", "budget-exceeded"));
+    assert_eq!(
+        (verdict.uid.as_str(), verdict.reason.as_str()),
+        ("u-2", "budget-exceeded")
+    );
     assert!(answer.closes());
     assert_eq!(program.ended().await.code(), Some(0));
     program.logged("ended").await;
@@ -65,8 +80,13 @@ async fn a_second_signal_ends_it_at_once() {
     let registry = Registry::start().await;
     let mut program = Program::start(&registry, json!({"server": {"drain": "10m"}})).await;
     program.signal("INT").await;
-    until("it is not ready", async || program.admin.get("/readyz").await.status == 503).await;
+    until("it is not ready", async || {
+        program.admin.get("/readyz").await.status == 503
+    })
+    .await;
     program.signal("TERM").await;
     assert_eq!(program.ended().await.code(), Some(0));
-    program.logged("a second signal: ended at once, open requests are cut off").await;
+    program
+        .logged("a second signal: ended at once, open requests are cut off")
+        .await;
 }

@@ -15,8 +15,14 @@ async fn a_wrong_command_line_is_status_2() {
         (&[][..], "Usage: tolerarch"),
         (&["serv"], "'serve'"),
         (&["serve", "--tls-crt", "x"], "'--tls-cert'"),
-        (&["serve", "--log-level", "loud"], "[possible values: error, warn, info, debug, trace]"),
-        (&["serve", "--log-format", "xml"], "[possible values: json, text]"),
+        (
+            &["serve", "--log-level", "loud"],
+            "[possible values: error, warn, info, debug, trace]",
+        ),
+        (
+            &["serve", "--log-format", "xml"],
+            "[possible values: json, text]",
+        ),
         (&["serve", "--listen", "8443"], "invalid socket address"),
         (&["serve", "--config"], "<FILE>"),
         (&["serve", "config.yaml"], "unexpected argument"),
@@ -25,7 +31,10 @@ async fn a_wrong_command_line_is_status_2() {
         assert_eq!(status, Some(2), "{arguments:?}: {written}");
         assert!(written.contains(told), "{arguments:?}: {written}");
     }
-    for (argument, told) in [("--help", "serve"), ("--version", env!("CARGO_PKG_VERSION"))] {
+    for (argument, told) in [
+        ("--help", "serve"),
+        ("--version", env!("CARGO_PKG_VERSION")),
+    ] {
         let (status, written) = run(&[argument]).await;
         assert_eq!(status, Some(0));
         assert!(written.contains(told), "{written}");
@@ -40,7 +49,10 @@ async fn refuses(what: &str, arguments: &[&str], told: &[&str]) -> String {
     for text in told {
         assert!(written.contains(text), "{what}: {text:?} in {written}");
     }
-    assert!(!written.contains("panic") && !written.contains("RUST_BACKTRACE"), "{what}: {written}");
+    assert!(
+        !written.contains("panic") && !written.contains("RUST_BACKTRACE"),
+        "{what}: {written}"
+    );
     written
 }
 
@@ -50,26 +62,64 @@ async fn a_configuration_with_faults_is_status_1() {
     let file = directory.path().join("config.yaml");
     let path = file.to_str().unwrap();
     let cases: &[(&str, &[&str])] = &[
-        ("lookup: {budget: fast}", &["lookup.budget (line 1)", "\"fast\"", "a duration such as 300ms"]),
-        ("cache:\n  tagTtl: -1h", &["cache.tagTtl (line 2)", "a duration such as 300ms"]),
+        (
+            "lookup: {budget: fast}",
+            &[
+                "lookup.budget (line 1)",
+                "\"fast\"",
+                "a duration such as 300ms",
+            ],
+        ),
+        (
+            "cache:\n  tagTtl: -1h",
+            &["cache.tagTtl (line 2)", "a duration such as 300ms"],
+        ),
         ("mode: enfroce", &["mode (line 1)", "enforce or observe"]),
-        ("server:\n  maxConnections: 0", &["server.maxConnections (line 2)", "a number from 1"]),
-        ("server:\n  listen: 8443", &["server.listen (line 2)", "\"[::]:8443\""]),
-        ("servr: {}", &["servr (line 1)", "unknown key; did you mean server?"]),
-        ("cache:\n  tagTTL: 1h", &["cache.tagTTL (line 2)", "did you mean tagTtl?"]),
-        ("something: {}", &["unknown key; known are mode, server, tls, admin"]),
+        (
+            "server:\n  maxConnections: 0",
+            &["server.maxConnections (line 2)", "a number from 1"],
+        ),
+        (
+            "server:\n  listen: 8443",
+            &["server.listen (line 2)", "\"[::]:8443\""],
+        ),
+        (
+            "servr: {}",
+            &["servr (line 1)", "unknown key; did you mean server?"],
+        ),
+        (
+            "cache:\n  tagTTL: 1h",
+            &["cache.tagTTL (line 2)", "did you mean tagTtl?"],
+        ),
+        (
+            "something: {}",
+            &["unknown key; known are mode, server, tls, admin"],
+        ),
         ("pools: []", &["pools (line 1)", "there has to be a pool"]),
         (
             "pools: [{name: a, platforms: [linux/arm46], tolerations: [{key: k, operator: Exists}]}]",
             &["pools[0].platforms[0]", "linux/arm64"],
         ),
-        ("network: {allow: [everything]}", &["network.allow[0]", "a network such as 10.0.0.0/8"]),
+        (
+            "network: {allow: [everything]}",
+            &["network.allow[0]", "a network such as 10.0.0.0/8"],
+        ),
         ("mode: [enforce", &["the document (line", "not YAML"]),
-        ("server:\n\tlisten: x", &["the document (line 2)", "not YAML"]),
-        ("just text", &["the document (line 1)", "a section with mode"]),
+        (
+            "server:\n\tlisten: x",
+            &["the document (line 2)", "not YAML"],
+        ),
+        (
+            "just text",
+            &["the document (line 1)", "a section with mode"],
+        ),
         (
             "mode: x\nservr: 1\nlookup: {concurrency: many}",
-            &["mode (line 1)", "servr (line 2)", "lookup.concurrency (line 3)"],
+            &[
+                "mode (line 1)",
+                "servr (line 2)",
+                "lookup.concurrency (line 3)",
+            ],
         ),
     ];
     for (text, told) in cases {
@@ -81,9 +131,19 @@ async fn a_configuration_with_faults_is_status_1() {
     refuses("no text", &["--config", path], &[path]).await;
     let absent = directory.path().join("absent.yaml");
     let absent = absent.to_str().unwrap();
-    refuses("no file", &["--config", absent], &[absent, "cannot be read", "No such file"]).await;
+    refuses(
+        "no file",
+        &["--config", absent],
+        &[absent, "cannot be read", "No such file"],
+    )
+    .await;
     let directory = directory.path().to_str().unwrap();
-    refuses("a directory", &["--config", directory], &[directory, "cannot be read"]).await;
+    refuses(
+        "a directory",
+        &["--config", directory],
+        &[directory, "cannot be read"],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -95,28 +155,50 @@ async fn a_certificate_that_cannot_be_used_is_status_1() {
     let cases = [
         (
             "no certificate",
-            Leaf { cert_pem: garbage.clone(), ..good.clone() },
+            Leaf {
+                cert_pem: garbage.clone(),
+                ..good.clone()
+            },
             &["tls.crt: no PEM certificate"][..],
         ),
         (
             "no real certificate",
-            Leaf { cert_pem: armoured("CERTIFICATE"), ..good.clone() },
+            Leaf {
+                cert_pem: armoured("CERTIFICATE"),
+                ..good.clone()
+            },
             &["tls.crt: not an X.509 certificate"],
         ),
         (
             "key and certificate mixed up",
-            Leaf { cert_pem: good.key_pem.clone(), key_pem: good.cert_pem.clone() },
+            Leaf {
+                cert_pem: good.key_pem.clone(),
+                key_pem: good.cert_pem.clone(),
+            },
             &["tls.crt: no PEM certificate"],
         ),
-        ("no key", Leaf { key_pem: garbage, ..good.clone() }, &["tls.key: no PEM private key"]),
+        (
+            "no key",
+            Leaf {
+                key_pem: garbage,
+                ..good.clone()
+            },
+            &["tls.key: no PEM private key"],
+        ),
         (
             "no real key",
-            Leaf { key_pem: armoured("PRIVATE KEY"), ..good.clone() },
+            Leaf {
+                key_pem: armoured("PRIVATE KEY"),
+                ..good.clone()
+            },
             &["tls.crt", "cannot be used together"],
         ),
         (
             "another certificate's key",
-            Leaf { key_pem: other.key_pem.clone(), ..good.clone() },
+            Leaf {
+                key_pem: other.key_pem.clone(),
+                ..good.clone()
+            },
             &["tls.crt", "cannot be used together"],
         ),
     ];
@@ -124,9 +206,15 @@ async fn a_certificate_that_cannot_be_used_is_status_1() {
         let directory = tempfile::tempdir().unwrap();
         leaf.write(directory.path()).unwrap();
         let written = serve(what, directory.path(), "127.0.0.1:0", "127.0.0.1:0", told).await;
-        assert!(written.contains("--tls-cert, --tls-key"), "{what}: {written}");
+        assert!(
+            written.contains("--tls-cert, --tls-key"),
+            "{what}: {written}"
+        );
         let secrets = ["canary", "Y2FuYXJ5", "PRIVATE", &other.key_pem[40..60]];
-        assert!(!secrets.iter().any(|secret| written.contains(secret)), "{what}: {written}");
+        assert!(
+            !secrets.iter().any(|secret| written.contains(secret)),
+            "{what}: {written}"
+        );
     }
     let empty = tempfile::tempdir().unwrap();
     serve(
@@ -154,18 +242,40 @@ async fn a_port_in_use_is_status_1() {
     Pki::new().leaf(&[NAME]).write(directory.path()).unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    for (listen, admin, key) in
-        [(&*taken, "127.0.0.1:0", "server.listen"), ("127.0.0.1:0", &*taken, "admin.listen")]
-    {
-        serve(key, directory.path(), listen, admin, &[key, &taken, "in use"]).await;
+    for (listen, admin, key) in [
+        (&*taken, "127.0.0.1:0", "server.listen"),
+        ("127.0.0.1:0", &*taken, "admin.listen"),
+    ] {
+        serve(
+            key,
+            directory.path(),
+            listen,
+            admin,
+            &[key, &taken, "in use"],
+        )
+        .await;
     }
 }
 
 /// Does not start with this directory of certificates on these addresses.
-async fn serve(what: &str, certificates: &Path, listen: &str, admin: &str, told: &[&str]) -> String {
+async fn serve(
+    what: &str,
+    certificates: &Path,
+    listen: &str,
+    admin: &str,
+    told: &[&str],
+) -> String {
     let file = |name: &str| certificates.join(name).to_str().unwrap().to_owned();
     let (certificate, key) = (file("tls.crt"), file("tls.key"));
-    let arguments =
-        ["--tls-cert", &certificate, "--tls-key", &key, "--listen", listen, "--admin-listen", admin];
+    let arguments = [
+        "--tls-cert",
+        &certificate,
+        "--tls-key",
+        &key,
+        "--listen",
+        listen,
+        "--admin-listen",
+        admin,
+    ];
     refuses(what, &arguments, told).await
 }

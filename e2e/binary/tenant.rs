@@ -65,48 +65,68 @@ impl Api {
         }
         if path.contains("/mutatingwebhookconfigurations/") {
             let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "resources": ["pods"]});
-            let webhook = json!({"clientConfig": {"service": {"path": "/mutate"}}, "rules": [rule]});
+            let webhook =
+                json!({"clientConfig": {"service": {"path": "/mutate"}}, "rules": [rule]});
             return json!({"webhooks": [webhook]}).to_string().into_response();
         }
         if method == Method::PATCH {
-            self.repaired.fetch_add(usize::from(path.ends_with("-victim")), Ordering::SeqCst);
+            self.repaired
+                .fetch_add(usize::from(path.ends_with("-victim")), Ordering::SeqCst);
             return "{}".into_response();
         }
         if query.contains("watch=true") {
-            let events = if path.ends_with("/pods") && query.contains("fieldSelector=spec.nodeName%3D&") {
-                LARGE + 2
-            } else {
-                0
-            };
+            let events =
+                if path.ends_with("/pods") && query.contains("fieldSelector=spec.nodeName%3D&") {
+                    LARGE + 2
+                } else {
+                    0
+                };
             let event = move |at: usize| {
                 let pod = self.pods("watched", at, at + 1).remove(0);
-                Ok::<_, Infallible>(Bytes::from(format!("{{\"type\":\"ADDED\",\"object\":{pod}}}\n")))
+                Ok::<_, Infallible>(Bytes::from(format!(
+                    "{{\"type\":\"ADDED\",\"object\":{pod}}}\n"
+                )))
             };
             return Body::from_stream(stream::iter(0..events).map(event).chain(stream::pending()))
                 .into_response();
         }
         let parameter = |name: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-            pairs.filter(|(key, _)| *key == name).find_map(|(_, value)| value.parse::<usize>().ok())
+            pairs
+                .filter(|(key, _)| *key == name)
+                .find_map(|(_, value)| value.parse::<usize>().ok())
         };
         let namespace = r#"{"metadata":{"name":"team","resourceVersion":"7"}}"#.to_owned();
-        let Some(limit) = parameter("limit") else { return namespace.into_response() };
+        let Some(limit) = parameter("limit") else {
+            return namespace.into_response();
+        };
         let begin = parameter("continue").unwrap_or(0);
         let (items, next) = match path.ends_with("/pods") {
             true => (self.pods("listed", begin, begin + limit), begin + limit),
             false => (vec![namespace], usize::MAX),
         };
-        let next = if next < LARGE + 2 { next.to_string() } else { String::new() };
+        let next = if next < LARGE + 2 {
+            next.to_string()
+        } else {
+            String::new()
+        };
         let metadata = json!({"resourceVersion": "7", "continue": next});
-        format!("{{\"metadata\":{metadata},\"items\":[{}]}}", items.join(",")).into_response()
+        format!(
+            "{{\"metadata\":{metadata},\"items\":[{}]}}",
+            items.join(",")
+        )
+        .into_response()
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_and_deep_pods_take_little_memory_and_stop_nothing() {
     let registry = Registry::start().await;
-    registry.repo("app").index(Some("v1"), ["linux/amd64", "linux/arm64"]);
-    let lease = json!({"metadata": {"name": "tolerarch-controller", "resourceVersion": "7"}, "spec": {}});
+    registry
+        .repo("app")
+        .index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    let lease =
+        json!({"metadata": {"name": "tolerarch-controller", "resourceVersion": "7"}, "spec": {}});
     let api = Arc::new(Api {
         registry: registry.address(),
         entries: vec![r#"{"name":"a"}"#; ENTRIES].join(","),
@@ -128,14 +148,27 @@ async fn large_and_deep_pods_take_little_memory_and_stop_nothing() {
     // A debug build takes longer than other tests wait.
     let done = async {
         let mut ask = interval(Duration::from_millis(200));
-        while api.repaired.load(Ordering::SeqCst) < 2 || !program.metrics().await.contains(counted) {
+        while api.repaired.load(Ordering::SeqCst) < 2 || !program.metrics().await.contains(counted)
+        {
             ask.tick().await;
         }
     };
-    timeout(Duration::from_secs(240), done).await.expect("Pods behind them are repaired and counted");
+    timeout(Duration::from_secs(240), done)
+        .await
+        .expect("Pods behind them are repaired and counted");
     let all = format!("{}", LARGE + 2);
-    assert_eq!(program.metric("tolerarch_cluster_workloads{support=\"all\"}").await, all);
-    assert_eq!(program.metric("tolerarch_cluster_unread_objects_total{resource=\"pods\"}").await, "0");
+    assert_eq!(
+        program
+            .metric("tolerarch_cluster_workloads{support=\"all\"}")
+            .await,
+        all
+    );
+    assert_eq!(
+        program
+            .metric("tolerarch_cluster_unread_objects_total{resource=\"pods\"}")
+            .await,
+        "0"
+    );
     let peak = program.peak_memory();
     println!("{peak} MiB with {LARGE} Pods of 1.4 MiB, and as many by a watch");
     assert!(peak < MEMORY, "{peak} MiB");

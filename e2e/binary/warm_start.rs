@@ -18,7 +18,10 @@ async fn images_of_running_pods_are_known_before_the_first_review() {
     let mut running = pod(&[&repo.reference("v1")]);
     running["metadata"] = json!({"name": "web", "namespace": "team", "resourceVersion": "1"});
     running["status"] = json!({"phase": "Running"});
-    let cluster = FakeCluster::default().with(PODS, json!([running])).serve().await;
+    let cluster = FakeCluster::default()
+        .with(PODS, json!([running]))
+        .serve()
+        .await;
     let directory = tempfile::tempdir().unwrap();
     let environment = [("KUBECONFIG", &*cluster.kubeconfig(directory.path()))];
 
@@ -26,15 +29,29 @@ async fn images_of_running_pods_are_known_before_the_first_review() {
     let settings = json!({"cache": {"warm": {"fromPods": true}}});
     let warm = Program::start_with(&registry, settings, &environment).await;
     warm.logged("looked up the images of running Pods").await;
-    assert!(cluster.asked()[0].contains("fieldSelector=status.phase%3DRunning"), "{:?}", cluster.asked());
+    assert!(
+        cluster.asked()[0].contains("fieldSelector=status.phase%3DRunning"),
+        "{:?}",
+        cluster.asked()
+    );
     let asked = || repo.count(|request| request.method == "GET" && request.kind == Kind::Manifest);
     assert_eq!(asked(), 1);
-    assert_eq!(warm.review(&pod(&[&repo.reference("v1")])).await.reason, "tolerated");
+    assert_eq!(
+        warm.review(&pod(&[&repo.reference("v1")])).await.reason,
+        "tolerated"
+    );
     assert_eq!(asked(), 1, "it is known");
     let ready = warm.admin.get("/readyz?verbose").await.text();
     assert!(ready.contains("[+]warm-start ok"), "{ready}");
     // Off by default, and then it costs nothing.
-    assert!(!cold.admin.get("/readyz?verbose").await.text().contains("warm-start"));
+    assert!(
+        !cold
+            .admin
+            .get("/readyz?verbose")
+            .await
+            .text()
+            .contains("warm-start")
+    );
 }
 
 #[tokio::test]
@@ -42,15 +59,26 @@ async fn without_the_right_it_says_so_and_serves() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
-    let cluster = FakeCluster { forbidden: vec![PODS], ..FakeCluster::default() }.serve().await;
+    let cluster = FakeCluster {
+        forbidden: vec![PODS],
+        ..FakeCluster::default()
+    }
+    .serve()
+    .await;
     let directory = tempfile::tempdir().unwrap();
     let environment = [("KUBECONFIG", &*cluster.kubeconfig(directory.path()))];
     let settings = json!({"cache": {"warm": {"fromPods": true}}});
     let program = Program::start_with(&registry, settings, &environment).await;
     until("its line", async || {
         let ready = program.admin.get("/readyz?verbose").await;
-        ready.status == 200 && ready.text().contains("[-]warm-start failed: Pods could not be listed")
+        ready.status == 200
+            && ready
+                .text()
+                .contains("[-]warm-start failed: Pods could not be listed")
     })
     .await;
-    assert_eq!(program.review(&pod(&[&repo.reference("v1")])).await.reason, "tolerated");
+    assert_eq!(
+        program.review(&pod(&[&repo.reference("v1")])).await.reason,
+        "tolerated"
+    );
 }

@@ -9,14 +9,26 @@ use super::{images, second_opinion};
 
 #[tokio::test]
 async fn knows_where_each_image_runs_by_tag_and_by_digest() {
-    let Some(distribution) = Distribution::start().await else { return };
+    let Some(distribution) = Distribution::start().await else {
+        return;
+    };
     let registry = registry(&distribution);
     for image in images::push(&distribution).await {
         let both = format!("{}@{}", distribution.reference(image.tag), image.digest);
-        for reference in [distribution.reference(image.tag), distribution.reference(&image.digest), both] {
-            let found = registry.fetch(&reference.parse().unwrap(), None).await.unwrap();
-            let expected =
-                Found { digest: Digest::of_text(&image.digest), support: image.support, lacks_parts: false };
+        for reference in [
+            distribution.reference(image.tag),
+            distribution.reference(&image.digest),
+            both,
+        ] {
+            let found = registry
+                .fetch(&reference.parse().unwrap(), None)
+                .await
+                .unwrap();
+            let expected = Found {
+                digest: Digest::of_text(&image.digest),
+                support: image.support,
+                lacks_parts: false,
+            };
             assert_eq!(found, expected, "{}: {reference}", image.tag);
         }
         let tag: ImageRef = distribution.reference(image.tag).parse().unwrap();
@@ -27,12 +39,21 @@ async fn knows_where_each_image_runs_by_tag_and_by_digest() {
 
 #[tokio::test]
 async fn agrees_with_another_client() {
-    let Some(distribution) = Distribution::start().await else { return };
+    let Some(distribution) = Distribution::start().await else {
+        return;
+    };
     let registry = registry(&distribution);
     for image in images::push(&distribution).await {
-        for reference in [distribution.reference(image.tag), distribution.reference(&image.digest)] {
-            let theirs = second_opinion::nodes(&distribution.client, &reference.parse().unwrap()).await;
-            let ours = registry.fetch(&reference.parse().unwrap(), None).await.unwrap();
+        for reference in [
+            distribution.reference(image.tag),
+            distribution.reference(&image.digest),
+        ] {
+            let theirs =
+                second_opinion::nodes(&distribution.client, &reference.parse().unwrap()).await;
+            let ours = registry
+                .fetch(&reference.parse().unwrap(), None)
+                .await
+                .unwrap();
             assert_eq!(ours.support.runs_on(), theirs, "{}: {reference}", image.tag);
         }
     }
@@ -40,13 +61,23 @@ async fn agrees_with_another_client() {
 
 #[tokio::test]
 async fn decides_over_pods_of_each_image() {
-    let Some(distribution) = Distribution::start().await else { return };
+    let Some(distribution) = Distribution::start().await else {
+        return;
+    };
     let webhook = Webhook::start(&distribution).await;
     for image in images::push(&distribution).await {
-        for reference in [distribution.reference(image.tag), distribution.reference(&image.digest)] {
+        for reference in [
+            distribution.reference(image.tag),
+            distribution.reference(&image.digest),
+        ] {
             let verdict = webhook.review(&reference).await;
             assert_eq!(verdict.reason, image.reason, "{}: {reference}", image.tag);
-            assert_eq!(verdict.patch.is_some(), image.reason == "tolerated", "{}", image.tag);
+            assert_eq!(
+                verdict.patch.is_some(),
+                image.reason == "tolerated",
+                "{}",
+                image.tag
+            );
         }
     }
 }

@@ -22,7 +22,8 @@ use crate::support::soon;
 /// User, password, and both as htpasswd writes them.
 pub(crate) const USER: &str = "user";
 pub(crate) const PASSWORD: &str = "password";
-pub(crate) const HTPASSWD: &str = "user:$2b$04$abcdefghijklmnopqrstuughE8Ev8uGFaUgY2cNEySvxngrb/Jzdm\n";
+pub(crate) const HTPASSWD: &str =
+    "user:$2b$04$abcdefghijklmnopqrstuughE8Ev8uGFaUgY2cNEySvxngrb/Jzdm\n";
 
 /// The name of the one repository.
 pub(crate) const REPO: &str = "team/app";
@@ -67,7 +68,11 @@ impl Distribution {
         Self::start_for(server.pki(), user, auth).await
     }
 
-    async fn start_for(pki: Arc<Pki>, whom: RegistryAuth, auth: impl FnOnce(&Path) -> Value) -> Option<Self> {
+    async fn start_for(
+        pki: Arc<Pki>,
+        whom: RegistryAuth,
+        auth: impl FnOnce(&Path) -> Value,
+    ) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str| directory.path().join(name);
         pki.leaf(&["127.0.0.1"]).write(directory.path()).unwrap();
@@ -110,12 +115,22 @@ impl Distribution {
         let address = listening(&mut process).await;
         let client = client(&pki);
         client.store_auth_if_needed(&address, &whom).await;
-        Some(Self { process, address, client, pki, directory })
+        Some(Self {
+            process,
+            address,
+            client,
+            pki,
+            directory,
+        })
     }
 
     /// How an image is called here, by tag or by digest.
     pub(crate) fn reference(&self, tag_or_digest: &str) -> String {
-        let separator = if tag_or_digest.contains(':') { '@' } else { ':' };
+        let separator = if tag_or_digest.contains(':') {
+            '@'
+        } else {
+            ':'
+        };
         format!("{}/{REPO}{separator}{tag_or_digest}", self.address)
     }
 
@@ -123,7 +138,10 @@ impl Distribution {
     pub(crate) async fn blob(&self, content: &str, media_type: &str) -> Value {
         let digest = sha256(content.as_bytes());
         let image = self.reference("any").parse().unwrap();
-        self.client.push_blob(&image, content.to_owned(), &digest).await.unwrap();
+        self.client
+            .push_blob(&image, content.to_owned(), &digest)
+            .await
+            .unwrap();
         json!({"mediaType": media_type, "digest": digest, "size": content.len()})
     }
 
@@ -134,7 +152,10 @@ impl Distribution {
         let digest = sha256(text.as_bytes());
         let image = self.reference(tag.unwrap_or(&digest)).parse().unwrap();
         let header = HeaderValue::from_str(media_type).unwrap();
-        self.client.push_manifest_raw(&image, text.clone(), header).await.unwrap();
+        self.client
+            .push_manifest_raw(&image, text.clone(), header)
+            .await
+            .unwrap();
         json!({"mediaType": media_type, "digest": digest, "size": text.len()})
     }
 
@@ -166,7 +187,10 @@ pub(crate) async fn listening(process: &mut Child) -> String {
 fn client(pki: &Pki) -> Client {
     // The other tests of this process may have done it before.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let authority = Certificate { encoding: CertificateEncoding::Pem, data: pki.ca_pem().into_bytes() };
+    let authority = Certificate {
+        encoding: CertificateEncoding::Pem,
+        data: pki.ca_pem().into_bytes(),
+    };
     let config = ClientConfig {
         extra_root_certificates: vec![authority],
         use_monolithic_push: true,

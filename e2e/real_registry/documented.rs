@@ -8,8 +8,18 @@ use tolerarch_support::environment::Environment;
 
 /// What runs: what it is, what it needs, what it has to reach, and the test that shows it.
 const RUN: [[&str; 4]; 11] = [
-    ["distribution, Docker's own, 3 and 2.8", "nothing", "-", "agreement::distribution_for_everybody"],
-    ["… with a password", "nothing", "-", "agreement::distribution_with_a_password"],
+    [
+        "distribution, Docker's own, 3 and 2.8",
+        "nothing",
+        "-",
+        "agreement::distribution_for_everybody",
+    ],
+    [
+        "… with a password",
+        "nothing",
+        "-",
+        "agreement::distribution_with_a_password",
+    ],
     [
         "… with tokens from another host, or another port of an IP address",
         "`tokenHosts`; [nothing](#played-in-the-tests) where both are of one domain",
@@ -22,7 +32,12 @@ const RUN: [[&str; 4]; 11] = [
         "-",
         "agreement::distribution_with_a_certificate_that_signs_itself",
     ],
-    ["… as a pull-through cache", "nothing", "-", "agreement::distribution_as_a_cache"],
+    [
+        "… as a pull-through cache",
+        "nothing",
+        "-",
+        "agreement::distribution_as_a_cache",
+    ],
     [
         "… with its blobs in an S3",
         "nothing; without TLS `plainHttp` of the S3",
@@ -72,13 +87,27 @@ fn run() -> String {
 fn played() -> String {
     let mut table = "| registry | such as | needs | has to reach |\n|---|---|---|---|\n".to_owned();
     for personality in PERSONALITIES {
-        let Personality { name, image, needs, operator_needs, .. } = personality;
+        let Personality {
+            name,
+            image,
+            needs,
+            operator_needs,
+            ..
+        } = personality;
         let mut text = told(needs);
         if operator_needs != needs {
             text += &format!("; for a password of yours {}", told(operator_needs));
         }
-        let others: Vec<String> = personality.others().iter().map(|host| format!("`{host}`")).collect();
-        let others = if others.is_empty() { "-".to_owned() } else { others.join(", ") };
+        let others: Vec<String> = personality
+            .others()
+            .iter()
+            .map(|host| format!("`{host}`"))
+            .collect();
+        let others = if others.is_empty() {
+            "-".to_owned()
+        } else {
+            others.join(", ")
+        };
         writeln!(table, "| {name} | `{image}` | {text} | {others} |").unwrap();
     }
     table
@@ -94,9 +123,14 @@ fn told(needs: &Needs) -> String {
 
 /// The page with this table at its place.
 fn with(page: &str, name: &str, table: &str) -> String {
-    let begin = format!("<!-- {name}: made by UPDATE=1 cargo test --test real_registry documented -->\n");
-    let (before, rest) = page.split_once(&begin).expect("a mark where the table begins");
-    let (_, after) = rest.split_once("<!-- end -->").expect("a mark where it ends");
+    let begin =
+        format!("<!-- {name}: made by UPDATE=1 cargo test --test real_registry documented -->\n");
+    let (before, rest) = page
+        .split_once(&begin)
+        .expect("a mark where the table begins");
+    let (_, after) = rest
+        .split_once("<!-- end -->")
+        .expect("a mark where it ends");
     format!("{before}{begin}{table}<!-- end -->{after}")
 }
 
@@ -108,7 +142,10 @@ fn documented() {
     if Environment::of_process().get("UPDATE").is_some() {
         std::fs::write(&file, right).unwrap();
     } else {
-        assert!(page == right, "run UPDATE=1 cargo test --test real_registry documented");
+        assert!(
+            page == right,
+            "run UPDATE=1 cargo test --test real_registry documented"
+        );
     }
 }
 
@@ -123,18 +160,28 @@ fn each_line_names_a_test() {
     .concat();
     for [what, .., test] in RUN {
         let (_, name) = test.rsplit_once("::").unwrap();
-        assert!(sources.contains(&format!("async fn {name}()")), "{what}: {test}");
+        assert!(
+            sources.contains(&format!("async fn {name}()")),
+            "{what}: {test}"
+        );
     }
 }
 
 #[test]
 fn each_personality_has_a_source_and_a_name_of_its_own() {
-    let mut names: Vec<&str> = PERSONALITIES.iter().map(|personality| personality.name).collect();
+    let mut names: Vec<&str> = PERSONALITIES
+        .iter()
+        .map(|personality| personality.name)
+        .collect();
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), PERSONALITIES.len());
     for personality in PERSONALITIES {
         assert!(!personality.source.is_empty(), "{}", personality.name);
-        assert!(personality.public || personality.private, "{}", personality.name);
+        assert!(
+            personality.public || personality.private,
+            "{}",
+            personality.name
+        );
     }
 }

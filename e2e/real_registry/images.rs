@@ -1,7 +1,9 @@
 //! Images of every kind, as BuildKit, Docker, Helm and others push them, and what they are.
 
 use serde_json::{Value, json};
-use testregistry::{DOCKER_CONFIG, DOCKER_LIST, DOCKER_MANIFEST, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST};
+use testregistry::{
+    DOCKER_CONFIG, DOCKER_LIST, DOCKER_MANIFEST, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST,
+};
 use tolerarch_core::image::{PlatformSet, Support};
 
 use super::distribution::Distribution;
@@ -17,7 +19,9 @@ pub(crate) struct Image {
 
 /// The set of these nodes.
 pub(crate) fn nodes(names: &[&str]) -> PlatformSet {
-    names.iter().fold(PlatformSet::EMPTY, |set, name| set.union(name.parse().unwrap()))
+    names.iter().fold(PlatformSet::EMPTY, |set, name| {
+        set.union(name.parse().unwrap())
+    })
 }
 
 /// Pushes an image of each kind.
@@ -25,58 +29,116 @@ pub(crate) async fn push(to: &Distribution) -> Vec<Image> {
     let mut images = Vec::new();
     let mut add = |tag, descriptor: &Value, support, reason| {
         let digest = descriptor["digest"].as_str().unwrap().to_owned();
-        images.push(Image { tag, digest, support, reason });
+        images.push(Image {
+            tag,
+            digest,
+            support,
+            reason,
+        });
     };
     let both = Support::Index(nodes(&["linux/amd64", "linux/arm64"]));
-    let (amd64, arm64) = (oci(to, "linux/amd64", None).await, oci(to, "linux/arm64/v8", None).await);
+    let (amd64, arm64) = (
+        oci(to, "linux/amd64", None).await,
+        oci(to, "linux/arm64/v8", None).await,
+    );
 
     let tag = "buildkit";
     let mut entries = vec![on(&amd64, "linux/amd64"), on(&arm64, "linux/arm64/v8")];
     for image in [&amd64, &arm64] {
         entries.push(attestation(to, image).await);
     }
-    add(tag, &index(to, OCI_INDEX, entries, tag).await, both, "tolerated");
+    add(
+        tag,
+        &index(to, OCI_INDEX, entries, tag).await,
+        both,
+        "tolerated",
+    );
 
     let tag = "many-platforms";
     let mut entries = Vec::new();
-    for platform in
-        ["linux/amd64", "linux/arm/v7", "linux/arm64", "linux/s390x", "windows/amd64", "linux/amd64/v3"]
-    {
+    for platform in [
+        "linux/amd64",
+        "linux/arm/v7",
+        "linux/arm64",
+        "linux/s390x",
+        "windows/amd64",
+        "linux/amd64/v3",
+    ] {
         entries.push(on(&oci(to, platform, None).await, platform));
     }
     let many = nodes(&["linux/amd64", "linux/arm/v7", "linux/arm64", "linux/s390x"]);
-    add(tag, &index(to, OCI_INDEX, entries, tag).await, Support::Index(many), "tolerated");
+    add(
+        tag,
+        &index(to, OCI_INDEX, entries, tag).await,
+        Support::Index(many),
+        "tolerated",
+    );
 
     let tag = "one-platform";
     let entries = vec![on(&amd64, "linux/amd64")];
     let one = Support::Index(nodes(&["linux/amd64"]));
-    add(tag, &index(to, OCI_INDEX, entries, tag).await, one, "platform-missing");
+    add(
+        tag,
+        &index(to, OCI_INDEX, entries, tag).await,
+        one,
+        "platform-missing",
+    );
 
     let tag = "docker-list";
     let mut entries = Vec::new();
     for platform in ["linux/amd64", "linux/arm64"] {
         entries.push(on(&docker(to, platform, None).await, platform));
     }
-    add(tag, &index(to, DOCKER_LIST, entries, tag).await, both, "tolerated");
+    add(
+        tag,
+        &index(to, DOCKER_LIST, entries, tag).await,
+        both,
+        "tolerated",
+    );
 
     let tag = "entries-without-platform";
     let entries = vec![amd64.clone(), arm64.clone()];
     let first = Support::Index(nodes(&["linux/amd64"]));
-    add(tag, &index(to, OCI_INDEX, entries, tag).await, first, "platform-missing");
+    add(
+        tag,
+        &index(to, OCI_INDEX, entries, tag).await,
+        first,
+        "platform-missing",
+    );
 
     let tag = "inner";
     let inner = index(to, OCI_INDEX, vec![on(&arm64, "linux/arm64")], tag).await;
-    add(tag, &inner, Support::Index(nodes(&["linux/arm64"])), "platform-missing");
+    add(
+        tag,
+        &inner,
+        Support::Index(nodes(&["linux/arm64"])),
+        "platform-missing",
+    );
     let tag = "nested";
     let entries = vec![on(&amd64, "linux/amd64"), inner];
-    add(tag, &index(to, OCI_INDEX, entries, tag).await, both, "tolerated");
+    add(
+        tag,
+        &index(to, OCI_INDEX, entries, tag).await,
+        both,
+        "tolerated",
+    );
 
     let single = |platform| Support::Single(nodes(&[platform]));
     for (tag, platform) in [("oci-amd64", "linux/amd64"), ("oci-arm64", "linux/arm64")] {
-        add(tag, &oci(to, platform, Some(tag)).await, single(platform), "platform-missing");
+        add(
+            tag,
+            &oci(to, platform, Some(tag)).await,
+            single(platform),
+            "platform-missing",
+        );
     }
     let tag = "docker-amd64";
-    add(tag, &docker(to, "linux/amd64", Some(tag)).await, single("linux/amd64"), "platform-missing");
+    add(
+        tag,
+        &docker(to, "linux/amd64", Some(tag)).await,
+        single("linux/amd64"),
+        "platform-missing",
+    );
     let tag = "windows";
     add(
         tag,
@@ -86,8 +148,12 @@ pub(crate) async fn push(to: &Distribution) -> Vec<Image> {
     );
 
     let tag = "helm-chart";
-    let config =
-        to.blob(r#"{"name":"chart","version":"1.0.0"}"#, "application/vnd.cncf.helm.config.v1+json").await;
+    let config = to
+        .blob(
+            r#"{"name":"chart","version":"1.0.0"}"#,
+            "application/vnd.cncf.helm.config.v1+json",
+        )
+        .await;
     let chart = manifest(to, OCI_MANIFEST, config, Some(tag)).await;
     add(tag, &chart, Support::Artifact, "bad-manifest");
     images
@@ -106,7 +172,10 @@ async fn docker(to: &Distribution, platform: &str, tag: Option<&str>) -> Value {
 /// What BuildKit adds for an image.
 async fn attestation(to: &Distribution, of: &Value) -> Value {
     let config = to.blob(&config("unknown/unknown"), OCI_CONFIG).await;
-    let mut entry = on(&manifest(to, OCI_MANIFEST, config, None).await, "unknown/unknown");
+    let mut entry = on(
+        &manifest(to, OCI_MANIFEST, config, None).await,
+        "unknown/unknown",
+    );
     entry["annotations"] = json!({
         "vnd.docker.reference.digest": of["digest"],
         "vnd.docker.reference.type": "attestation-manifest",
@@ -120,7 +189,8 @@ async fn manifest(to: &Distribution, media_type: &str, config: Value, tag: Optio
         _ => "application/vnd.oci.image.layer.v1.tar+gzip",
     };
     let layer = to.blob("a layer", layer).await;
-    let manifest = json!({"schemaVersion": 2, "mediaType": media_type, "config": config, "layers": [layer]});
+    let manifest =
+        json!({"schemaVersion": 2, "mediaType": media_type, "config": config, "layers": [layer]});
     to.manifest(&manifest, tag).await
 }
 

@@ -56,8 +56,14 @@ fn settings(upstream: &Distribution, mirror: &str) -> [Settings; 2] {
         client_key_file: file("client.key"),
         ..HostSettings::default()
     };
-    let gone = HostSettings { mirrors: vec![mirror.parse().unwrap()], ..HostSettings::default() };
-    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], ..AddressGuard::default() };
+    let gone = HostSettings {
+        mirrors: vec![mirror.parse().unwrap()],
+        ..HostSettings::default()
+    };
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        ..AddressGuard::default()
+    };
     let ours = Settings {
         hosts: [(mirror.to_owned(), host), (GONE.to_owned(), gone)].into(),
         guard: guard.clone(),
@@ -71,7 +77,14 @@ fn settings(upstream: &Distribution, mirror: &str) -> [Settings; 2] {
          client = [['../../client.crt', '../../client.key']]\n"
     );
     fs::write(own.join("hosts.toml"), toml).unwrap();
-    [ours, Settings { hosts_dir: Some(directory), guard, ..Settings::default() }]
+    [
+        ours,
+        Settings {
+            hosts_dir: Some(directory),
+            guard,
+            ..Settings::default()
+        },
+    ]
 }
 
 /// What the mirror answers. It has two seconds for that, which a machine that is busy with other tests does not always
@@ -89,7 +102,9 @@ async fn answered(settings: &Settings, reference: &str) -> Result<Found, Error> 
 
 #[tokio::test]
 async fn a_mirror_answers_for_a_registry_that_is_gone() {
-    let Some(upstream) = Distribution::start().await else { return };
+    let Some(upstream) = Distribution::start().await else {
+        return;
+    };
     let images = images::push(&upstream).await;
     let (_mirror, address) = mirror_of(&upstream).await;
     for settings in settings(&upstream, &address) {
@@ -100,15 +115,25 @@ async fn a_mirror_answers_for_a_registry_that_is_gone() {
                 assert_eq!(found.support, image.support, "{reference}");
             }
         }
-        let absent = answered(&settings, &format!("{GONE}/{REPO}:absent")).await.unwrap_err();
-        assert!(matches!(absent, Error::Unexpected(_)), "the registry itself has not said so: {absent}");
+        let absent = answered(&settings, &format!("{GONE}/{REPO}:absent"))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(absent, Error::Unexpected(_)),
+            "the registry itself has not said so: {absent}"
+        );
     }
     let [mut unauthenticated, _] = settings(&upstream, &address);
     if let Some(host) = unauthenticated.hosts.get_mut(&address) {
         (host.client_cert_file, host.client_key_file) = (None, None);
     }
     let unauthenticated = Registry::load(unauthenticated, registry_metrics()).unwrap();
-    let error =
-        unauthenticated.fetch(&format!("{GONE}/{REPO}:buildkit").parse().unwrap(), None).await.unwrap_err();
-    assert!(matches!(error, Error::NoConnection(_)), "without a certificate: {error}");
+    let error = unauthenticated
+        .fetch(&format!("{GONE}/{REPO}:buildkit").parse().unwrap(), None)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, Error::NoConnection(_)),
+        "without a certificate: {error}"
+    );
 }

@@ -29,16 +29,22 @@ pub(crate) struct TokenServer {
 impl TokenServer {
     /// One that also gives them by POST, in the OAuth2 form, or does not.
     pub(crate) async fn start(by_post: bool) -> Self {
-        Self::start_with(Arc::new(Pki::new()), |auth| if by_post { auth.oauth() } else { auth }).await
+        Self::start_with(Arc::new(Pki::new()), |auth| {
+            if by_post { auth.oauth() } else { auth }
+        })
+        .await
     }
 
     /// One with a certificate of this authority, changed in this way.
     pub(crate) async fn start_with(pki: Arc<Pki>, change: impl FnOnce(Auth) -> Auth) -> Self {
         let server = Registry::builder().pki(pki).start().await;
         let signer = server.pki().leaf(&[ISSUER]);
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der(&signer.key_pem)).unwrap();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der(&signer.key_pem))
+            .unwrap();
         let certificate = STANDARD.encode(der(&signer.cert_pem));
-        let auth = Auth::bearer().credentials(USER, PASSWORD).expires_in(Some(LIFE));
+        let auth = Auth::bearer()
+            .credentials(USER, PASSWORD)
+            .expires_in(Some(LIFE));
         let auth = auth.mint(move |scopes| token(&key, &certificate, scopes));
         let url = server.serve_tokens(&change(auth));
         Self { server, url }
@@ -66,7 +72,10 @@ impl TokenServer {
 
 /// A token that grants what these scopes ask for.
 fn token(key: &EcdsaKeyPair, certificate: &str, scopes: &[String]) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
     let header = json!({"typ": "JWT", "alg": "ES256", "x5c": [certificate]});
     let claims = json!({
         "iss": ISSUER, "sub": USER, "aud": SERVICE, "jti": now.to_string(),
@@ -88,5 +97,11 @@ fn access(scope: &str) -> Option<Value> {
 
 /// What stands in a PEM file.
 fn der(pem: &str) -> Vec<u8> {
-    STANDARD.decode(pem.lines().filter(|line| !line.starts_with("-----")).collect::<String>()).unwrap()
+    STANDARD
+        .decode(
+            pem.lines()
+                .filter(|line| !line.starts_with("-----"))
+                .collect::<String>(),
+        )
+        .unwrap()
 }

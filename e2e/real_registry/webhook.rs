@@ -18,9 +18,14 @@ pub(crate) fn registry_metrics() -> RegistryMetrics {
 
 /// A client of this registry.
 pub(crate) fn registry(of: &Distribution) -> Registry {
-    let settings =
-        HostSettings { ca_file: Some(of.directory.path().join("ca.crt")), ..HostSettings::default() };
-    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], ..AddressGuard::default() };
+    let settings = HostSettings {
+        ca_file: Some(of.directory.path().join("ca.crt")),
+        ..HostSettings::default()
+    };
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        ..AddressGuard::default()
+    };
     Registry::new([(of.address.clone(), settings)], guard, registry_metrics()).unwrap()
 }
 
@@ -54,7 +59,9 @@ impl Webhook {
         });
         // JSON is YAML.
         let config = Config::parse(&config.to_string()).unwrap();
-        let server = Server::bind(config, &Environment::of_process()).await.unwrap();
+        let server = Server::bind(config, &Environment::of_process())
+            .await
+            .unwrap();
         let client = Client::secure(server.address().unwrap(), &registry.pki);
         tokio::spawn(server.run(std::future::pending()));
         Self(client)

@@ -30,7 +30,9 @@ impl Uses {
                 let within = file.strip_prefix(directory).unwrap().with_extension("");
                 let steps = within.iter().map(|step| step.to_str().unwrap().to_owned());
                 let steps = steps.filter(|step| step != "lib");
-                let path = std::iter::once(name.replace('-', "_")).chain(steps).collect();
+                let path = std::iter::once(name.replace('-', "_"))
+                    .chain(steps)
+                    .collect();
                 let tokens: TokenStream = fs::read_to_string(file).unwrap().parse().unwrap();
                 let mut module = Module::default();
                 module.read(tokens, true);
@@ -42,7 +44,8 @@ impl Uses {
 
     /// Returns the uses that are part of a circle: the user, the path that it writes, and the used file.
     pub(crate) fn in_circles(&self) -> Vec<(String, String, String)> {
-        let all: BTreeMap<&Names, BTreeMap<Names, &Names>> = self.0.iter().map(|it| self.of(it)).collect();
+        let all: BTreeMap<&Names, BTreeMap<Names, &Names>> =
+            self.0.iter().map(|it| self.of(it)).collect();
         let leads_back = |user: &Names, used: &Names| {
             let (mut seen, mut left) = (BTreeSet::new(), vec![used]);
             while let Some(next) = left.pop() {
@@ -52,16 +55,29 @@ impl Uses {
             }
             seen.contains(user)
         };
-        let uses =
-            all.iter().flat_map(|(user, used)| used.iter().map(move |(used, path)| (*user, *path, used)));
+        let uses = all
+            .iter()
+            .flat_map(|(user, used)| used.iter().map(move |(used, path)| (*user, *path, used)));
         let circles = uses.filter(|(user, _, used)| leads_back(user, used));
-        circles.map(|(user, path, used)| (user.join("::"), path.join("::"), used.join("::"))).collect()
+        circles
+            .map(|(user, path, used)| (user.join("::"), path.join("::"), used.join("::")))
+            .collect()
     }
 
     /// Returns a file and those that it uses, each with a path by which it does.
-    fn of<'a>(&self, (user, module): (&'a Names, &'a Module)) -> (&'a Names, BTreeMap<Names, &'a Names>) {
-        let used = module.mentioned.iter().filter_map(|path| Some((self.find(user, path, 0)?, path)));
-        (user, used.filter(|(used, _)| used != user && self.0.contains_key(used)).collect())
+    fn of<'a>(
+        &self,
+        (user, module): (&'a Names, &'a Module),
+    ) -> (&'a Names, BTreeMap<Names, &'a Names>) {
+        let used = module
+            .mentioned
+            .iter()
+            .filter_map(|path| Some((self.find(user, path, 0)?, path)));
+        (
+            user,
+            used.filter(|(used, _)| used != user && self.0.contains_key(used))
+                .collect(),
+        )
     }
 
     /// Returns the file that defines what a path in a module means; `None` if it is of another crate.
@@ -88,7 +104,9 @@ impl Uses {
     }
 
     fn below(&self, module: &Names, path: &[String], depth: usize) -> Option<Names> {
-        let Some((first, rest)) = path.split_first() else { return Some(module.clone()) };
+        let Some((first, rest)) = path.split_first() else {
+            return Some(module.clone());
+        };
         let child = [&**module, std::slice::from_ref(first)].concat();
         if first == "super" {
             return self.below(&module[..module.len() - 1].to_vec(), rest, depth);
@@ -96,8 +114,13 @@ impl Uses {
             return self.below(&child, rest, depth);
         }
         let own = self.0.get(module)?;
-        let is_passed_on = !own.defined.contains(first) && own.imported.iter().any(|(_, name)| name == first);
-        if is_passed_on { self.find(module, path, depth + 1) } else { Some(module.clone()) }
+        let is_passed_on =
+            !own.defined.contains(first) && own.imported.iter().any(|(_, name)| name == first);
+        if is_passed_on {
+            self.find(module, path, depth + 1)
+        } else {
+            Some(module.clone())
+        }
     }
 }
 
@@ -110,7 +133,10 @@ impl Module {
             let text = token.to_string();
             match &token {
                 TokenTree::Punct(punct) if punct.as_char() == '#' => {
-                    let attribute = tokens.next().map(|attribute| attribute.to_string()).unwrap_or_default();
+                    let attribute = tokens
+                        .next()
+                        .map(|attribute| attribute.to_string())
+                        .unwrap_or_default();
                     if attribute.contains("cfg") && attribute.contains("test") {
                         skip_item(&mut tokens);
                     }
@@ -129,7 +155,8 @@ impl Module {
                 TokenTree::Ident(_) => {
                     is_public = text == "pub";
                     let is_definition =
-                        ["fn", "struct", "enum", "trait", "type", "const", "static"].contains(&&*before);
+                        ["fn", "struct", "enum", "trait", "type", "const", "static"]
+                            .contains(&&*before);
                     if is_top && is_definition {
                         self.defined.insert(text.clone());
                     }
@@ -146,7 +173,11 @@ impl Module {
                 }
                 _ => {}
             }
-            before = if text == ":" && before == ":" { "::".to_owned() } else { text };
+            before = if text == ":" && before == ":" {
+                "::".to_owned()
+            } else {
+                text
+            };
         }
         self.mentioned.push(path);
         self.mentioned.retain(|path| path.len() > 1);
@@ -159,12 +190,16 @@ impl Module {
         let mut tree = tree.into_iter();
         while let Some(token) = tree.next() {
             match token {
-                TokenTree::Ident(ident) if ident == "as" => name = tree.next().map(|name| name.to_string()),
+                TokenTree::Ident(ident) if ident == "as" => {
+                    name = tree.next().map(|name| name.to_string())
+                }
                 TokenTree::Ident(ident) => path.push(ident.to_string()),
                 TokenTree::Group(group) => {
                     let parts: Vec<TokenTree> = group.stream().into_iter().collect();
                     let parts = parts.split(|token| token.to_string() == ",");
-                    parts.filter(|part| !part.is_empty()).for_each(|part| self.import(&path, part.to_vec()));
+                    parts
+                        .filter(|part| !part.is_empty())
+                        .for_each(|part| self.import(&path, part.to_vec()));
                     return;
                 }
                 _ => {}

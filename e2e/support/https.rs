@@ -25,14 +25,20 @@ pub(crate) fn trusting(
     protocols: &[&str],
 ) -> ClientConfig {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(pki.ca_pem().as_bytes()).unwrap()).unwrap();
-    let mut config =
-        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-            .with_protocol_versions(versions)
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    roots
+        .add(CertificateDer::from_pem_slice(pki.ca_pem().as_bytes()).unwrap())
+        .unwrap();
+    let mut config = ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::aws_lc_rs::default_provider(),
+    ))
+    .with_protocol_versions(versions)
+    .unwrap()
+    .with_root_certificates(roots)
+    .with_no_client_auth();
+    config.alpn_protocols = protocols
+        .iter()
+        .map(|protocol| protocol.as_bytes().to_vec())
+        .collect();
     config
 }
 
@@ -56,7 +62,10 @@ impl Client {
 
     /// With these TLS settings.
     pub(crate) fn with(&self, tls: ClientConfig) -> Self {
-        Self { tls: Some(TlsConnector::from(Arc::new(tls))), ..*self }
+        Self {
+            tls: Some(TlsConnector::from(Arc::new(tls))),
+            ..*self
+        }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -69,16 +78,26 @@ impl Client {
             let tcp = TcpStream::connect(self.address).await?;
             tcp.set_nodelay(true)?;
             let Some(tls) = &self.tls else {
-                return Ok(Connection { stream: BufReader::new(Box::new(tcp)), session: Session::default() });
+                return Ok(Connection {
+                    stream: BufReader::new(Box::new(tcp)),
+                    session: Session::default(),
+                });
             };
-            let stream = tls.connect(ServerName::try_from(NAME).unwrap(), tcp).await?;
+            let stream = tls
+                .connect(ServerName::try_from(NAME).unwrap(), tcp)
+                .await?;
             let (_, state) = stream.get_ref();
             let session = Session {
                 certificate: state.peer_certificates().unwrap_or_default()[0].to_vec(),
                 version: state.protocol_version(),
-                protocol: state.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned()),
+                protocol: state
+                    .alpn_protocol()
+                    .map(|name| String::from_utf8_lossy(name).into_owned()),
             };
-            Ok(Connection { stream: BufReader::new(Box::new(stream)), session })
+            Ok(Connection {
+                stream: BufReader::new(Box::new(stream)),
+                session,
+            })
         };
         soon("a connection, or its end", connect).await
     }
@@ -160,21 +179,39 @@ impl Connection {
     pub(crate) async fn end(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         // A reset is an end, too.
-        let _ = soon("the end of a connection", self.stream.read_to_end(&mut rest)).await;
+        let _ = soon(
+            "the end of a connection",
+            self.stream.read_to_end(&mut rest),
+        )
+        .await;
         rest
     }
 
     async fn read(&mut self) -> io::Result<Answer> {
         let status = self.line().await?;
-        let status = status.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status line");
+        let status = status
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .expect("a status line");
         let mut headers = Vec::new();
         loop {
             let line = self.line().await?;
-            let Some((name, value)) = line.split_once(':') else { break };
+            let Some((name, value)) = line.split_once(':') else {
+                break;
+            };
             headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
-        let mut answer = Answer { status, headers, body: Vec::new() };
-        let length = answer.header("content-length").expect("content-length").parse().unwrap();
+        let mut answer = Answer {
+            status,
+            headers,
+            body: Vec::new(),
+        };
+        let length = answer
+            .header("content-length")
+            .expect("content-length")
+            .parse()
+            .unwrap();
         answer.body.resize(length, 0);
         self.stream.read_exact(&mut answer.body).await?;
         Ok(answer)
@@ -200,7 +237,10 @@ pub(crate) struct Answer {
 impl Answer {
     /// A header, by its name in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, value)| value.as_str())
     }
 
     pub(crate) fn text(&self) -> String {

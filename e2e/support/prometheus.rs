@@ -46,7 +46,10 @@ impl Prometheus {
         fs::write(file("prometheus.yaml"), config.to_string()).unwrap();
         let address = testregistry::reserve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let spawned = Command::new("prometheus")
-            .arg(format!("--config.file={}", file("prometheus.yaml").display()))
+            .arg(format!(
+                "--config.file={}",
+                file("prometheus.yaml").display()
+            ))
             .arg(format!("--storage.tsdb.path={}", file("data").display()))
             .arg(format!("--web.listen-address={address}"))
             .stdin(Stdio::null())
@@ -70,22 +73,36 @@ impl Prometheus {
             let mut times = interval(Duration::from_millis(20));
             while get(address, "/-/ready").await.is_none() {
                 let ended = process.try_wait().unwrap();
-                assert!(ended.is_none(), "{}", fs::read_to_string(file("log")).unwrap());
+                assert!(
+                    ended.is_none(),
+                    "{}",
+                    fs::read_to_string(file("log")).unwrap()
+                );
                 times.tick().await;
             }
         })
         .await;
-        Some(Self { _process: process, address, _directory: directory })
+        Some(Self {
+            _process: process,
+            address,
+            _directory: directory,
+        })
     }
 
     /// The series that a query finds now.
     pub(crate) async fn query(&self, query: &str) -> Vec<Value> {
-        self.ask(query, &format!("/api/v1/query?query={}", encoded(query))).await
+        self.ask(query, &format!("/api/v1/query?query={}", encoded(query)))
+            .await
     }
 
     /// Whether an alert fires.
     pub(crate) async fn fires(&self, alert: &str) -> bool {
-        !self.query(&format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}")).await.is_empty()
+        !self
+            .query(&format!(
+                "ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}"
+            ))
+            .await
+            .is_empty()
     }
 
     /// The result of a query, by the path that asks for it.
@@ -105,11 +122,17 @@ impl Prometheus {
 async fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     // HTTP/1.0: the answer ends with the connection.
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.ok()?;
+    stream
+        .write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())
+        .await
+        .ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
-    head.lines().next()?.contains(" 200 ").then(|| body.to_owned())
+    head.lines()
+        .next()?
+        .contains(" 200 ")
+        .then(|| body.to_owned())
 }
 
 /// The dashboard that the chart brings.
@@ -120,7 +143,9 @@ pub(crate) fn dashboard() -> Value {
 
 /// A query of the dashboard as Grafana fills it in.
 pub(crate) fn filled(query: &str) -> String {
-    let query = query.replace("$__rate_interval", WINDOW).replace("$__range", "2m");
+    let query = query
+        .replace("$__rate_interval", WINDOW)
+        .replace("$__range", "2m");
     query.replace("$job", "tolerarch")
 }
 
@@ -134,9 +159,12 @@ fn hasty(rules: &str) -> String {
                 let mut parts = line.split('[');
                 hasty += parts.next().unwrap_or_default();
                 for part in parts {
-                    let is_window = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
+                    let is_window =
+                        |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
                     match part.split_once(']') {
-                        Some((window, rest)) if is_window(window) && window.ends_with(['m', 'h']) => {
+                        Some((window, rest))
+                            if is_window(window) && window.ends_with(['m', 'h']) =>
+                        {
                             hasty += &format!("[{WINDOW}]{rest}");
                         }
                         _ => hasty += &format!("[{part}"),
@@ -152,8 +180,12 @@ fn hasty(rules: &str) -> String {
 fn chart() -> PathBuf {
     // Of a test of the package, or of the member of the workspace two directories below it.
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let chart = [package.to_owned(), package.join("../..")].map(|root| root.join("manifests/helm/tolerarch"));
-    chart.into_iter().find(|chart| chart.exists()).expect("the chart")
+    let chart = [package.to_owned(), package.join("../..")]
+        .map(|root| root.join("manifests/helm/tolerarch"));
+    chart
+        .into_iter()
+        .find(|chart| chart.exists())
+        .expect("the chart")
 }
 
 /// A query as a part of a path.

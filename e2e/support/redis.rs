@@ -21,13 +21,25 @@ impl Redis {
     /// A server with these further arguments; `None`, and a word about it, where there is none.
     pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
-        let port = || testregistry::reserve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().port();
-        let mut arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let port = || {
+            testregistry::reserve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+                .unwrap()
+                .port()
+        };
+        let mut arguments: Vec<String> = arguments
+            .iter()
+            .map(|argument| (*argument).to_owned())
+            .collect();
         // By default the one 10,000 above, which may not be free, or not be there.
         arguments.extend(["--cluster-port".to_owned(), port().to_string()]);
         let port = port();
         match spawn(&arguments, port, directory.path()).await {
-            Ok(process) => Some(Self { process, port, arguments, directory }),
+            Ok(process) => Some(Self {
+                process,
+                port,
+                arguments,
+                directory,
+            }),
             Err(error) => {
                 #[expect(clippy::disallowed_methods, reason = "only in tests")]
                 let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
@@ -46,12 +58,18 @@ impl Redis {
 
     /// What `redis-cli` says.
     pub(crate) fn cli(&self, arguments: &[&str]) -> String {
-        String::from_utf8_lossy(&self.raw(arguments)).trim().to_owned()
+        String::from_utf8_lossy(&self.raw(arguments))
+            .trim()
+            .to_owned()
     }
 
     fn raw(&self, arguments: &[&str]) -> Vec<u8> {
         let mut cli = std::process::Command::new("redis-cli");
-        cli.args(["-p", &self.port.to_string(), "--raw"]).args(arguments).output().unwrap().stdout
+        cli.args(["-p", &self.port.to_string(), "--raw"])
+            .args(arguments)
+            .output()
+            .unwrap()
+            .stdout
     }
 
     /// Every key.
@@ -62,15 +80,18 @@ impl Redis {
     /// All that it has, keys and values.
     pub(crate) fn content(&self) -> Vec<u8> {
         let keys = self.keys();
-        let values = keys.iter().flat_map(|key| [key.as_bytes().to_vec(), self.raw(&["GET", key])]);
+        let values = keys
+            .iter()
+            .flat_map(|key| [key.as_bytes().to_vec(), self.raw(&["GET", key])]);
         values.flatten().collect()
     }
 
     /// Sends a signal, by its name without SIG.
     pub(crate) fn signal(&self, name: &str) {
         let process = self.process.id().expect("a process that runs").to_string();
-        let sent =
-            std::process::Command::new("sh").args(["-c", r#"kill -s "$0" "$1""#, name, &process]).status();
+        let sent = std::process::Command::new("sh")
+            .args(["-c", r#"kill -s "$0" "$1""#, name, &process])
+            .status();
         assert!(sent.unwrap().success());
     }
 
@@ -80,14 +101,26 @@ impl Redis {
 
     /// Starts it again, empty, where it was.
     pub(crate) async fn restart(&mut self) {
-        self.process = spawn(&self.arguments, self.port, self.directory.path()).await.unwrap();
+        self.process = spawn(&self.arguments, self.port, self.directory.path())
+            .await
+            .unwrap();
     }
 }
 
 /// Starts it, and waits until it serves.
 async fn spawn(arguments: &[String], port: u16, directory: &Path) -> std::io::Result<Child> {
     let mut command = Command::new("redis-server");
-    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(directory);
+    command
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+        ])
+        .arg(directory);
     command.args(arguments);
     let mut process = command
         .stdin(Stdio::null())

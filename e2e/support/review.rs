@@ -54,7 +54,12 @@ pub(crate) fn review(uid: &str, pod: &Value) -> Value {
 
 /// The request with a review, on `path`.
 pub(crate) fn post(path: &str, review: &Value) -> Vec<u8> {
-    request("POST", path, &[("Content-Type", "application/json")], review.to_string().as_bytes())
+    request(
+        "POST",
+        path,
+        &[("Content-Type", "application/json")],
+        review.to_string().as_bytes(),
+    )
 }
 
 /// An answer that the API server takes.
@@ -85,8 +90,16 @@ impl Verdict {
             assert_eq!(response["patchType"], "JSONPatch");
             serde_json::from_slice(&BASE64.decode(patch.as_str().unwrap()).unwrap()).unwrap()
         });
-        assert_eq!(patch.is_some(), response.get("patchType").is_some(), "{response}");
-        let audit = |name: &str| response["auditAnnotations"][name].as_str().map(str::to_owned);
+        assert_eq!(
+            patch.is_some(),
+            response.get("patchType").is_some(),
+            "{response}"
+        );
+        let audit = |name: &str| {
+            response["auditAnnotations"][name]
+                .as_str()
+                .map(str::to_owned)
+        };
         Self {
             uid: response["uid"].as_str().unwrap().to_owned(),
             decision: audit("decision").unwrap(),

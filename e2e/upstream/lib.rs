@@ -25,5 +25,9 @@ pub fn assert_agreement<A: PartialEq + Debug>(answers: impl IntoIterator<Item = 
     };
     let differences: Vec<String> = answers.into_iter().filter_map(differ).collect();
     let shown: String = differences.iter().take(20).map(String::as_str).collect();
-    assert!(differences.is_empty(), "{} cases differ:\n{shown}", differences.len());
+    assert!(
+        differences.is_empty(),
+        "{} cases differ:\n{shown}",
+        differences.len()
+    );
 }

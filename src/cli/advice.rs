@@ -17,7 +17,9 @@ pub(super) fn unread_pull_secrets(count: usize, of: &str) -> Option<String> {
 
 /// Returns one sentence for each reason of a failed lookup; `None` for all other reasons.
 pub(super) fn fix(reason: Reason) -> Option<&'static str> {
-    let Reason::Unknown(error) = reason else { return None };
+    let Reason::Unknown(error) = reason else {
+        return None;
+    };
     Some(match error {
         LookupError::Invalid => "correct the name of the image",
         LookupError::PullNever => "nodes use what they have: say in overrides where it runs",
@@ -42,7 +44,9 @@ pub(super) fn fix(reason: Reason) -> Option<&'static str> {
             "allow the registry in registries, or say in overrides where its images run"
         }
         LookupError::AddressNotAllowed => "allow the registry's address in network.allow",
-        LookupError::CircuitOpen => "the registry kept failing and was not asked any more: ask again later",
+        LookupError::CircuitOpen => {
+            "the registry kept failing and was not asked any more: ask again later"
+        }
         LookupError::Overloaded => "ask again, or raise lookup.concurrency",
         LookupError::TooMany => {
             "say in overrides where images of this Pod run: it has too many to be asked for"
@@ -55,8 +59,9 @@ pub(super) fn fix(reason: Reason) -> Option<&'static str> {
 /// answer would mislead: nobody has pushed an image of that name, and no password would help.
 pub(super) fn placeholder(image: &str) -> Option<&'static str> {
     // https://istio.io/latest/docs/reference/config/analysis/ist0146/
-    (image == "auto")
-        .then_some("a placeholder that another webhook replaces (Istio's injector) when the Pod is created")
+    (image == "auto").then_some(
+        "a placeholder that another webhook replaces (Istio's injector) when the Pod is created",
+    )
 }
 
 #[cfg(test)]
@@ -66,9 +71,15 @@ mod tests {
     #[test]
     fn the_excluded_namespaces_are_those_of_the_manifests() {
         let manifest = include_str!("../../manifests/mutatingwebhookconfiguration.yaml");
-        let list = manifest.split("kubernetes.io/metadata.name").nth(1).unwrap();
+        let list = manifest
+            .split("kubernetes.io/metadata.name")
+            .nth(1)
+            .unwrap();
         let list = list.split('[').nth(1).unwrap().split(']').next().unwrap();
-        let mut names: Vec<&str> = list.split(',').map(|name| name.trim().trim_matches('"')).collect();
+        let mut names: Vec<&str> = list
+            .split(',')
+            .map(|name| name.trim().trim_matches('"'))
+            .collect();
         names.sort_unstable();
         assert_eq!(names, EXCLUDED);
     }

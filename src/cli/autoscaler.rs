@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::kubernetes::{get, is_allowed, list, name_of};
 use tolerarch_kubernetes::autoscaler::{
-    Autoscaler, Expanders, Flags, IgnoredTaints, KnownPriorities, NodeGroup, Priorities, PrioritiesError,
-    Status,
+    Autoscaler, Expanders, Flags, IgnoredTaints, KnownPriorities, NodeGroup, Priorities,
+    PrioritiesError, Status,
 };
 use tolerarch_kubernetes::cluster::{Node, UserClient};
 
@@ -43,13 +43,16 @@ impl Seen {
     /// the right to read these.
     pub(super) async fn read(client: &UserClient, nodes: Option<&[Node]>) -> Self {
         // Without the nodes nothing can be said of any group.
-        let Some(nodes) = nodes else { return Self::default() };
+        let Some(nodes) = nodes else {
+            return Self::default();
+        };
         let mut notes = Vec::new();
         let statuses = statuses(client, &mut notes).await;
         let mut candidates = Vec::new();
         // Another namespace may be a tenant's, who has written what looks like one.
         for namespace in namespaces_of(&statuses) {
-            if let Some(found) = in_namespace(client, namespace, nodes, &statuses, &mut notes).await {
+            if let Some(found) = in_namespace(client, namespace, nodes, &statuses, &mut notes).await
+            {
                 candidates.push(found);
             }
             if namespace == USUAL && !candidates.is_empty() {
@@ -57,20 +60,30 @@ impl Seen {
             }
         }
         if candidates.len() > 1 {
-            let namespaces: Vec<&str> = candidates.iter().map(|found| found.namespace.as_str()).collect();
+            let namespaces: Vec<&str> = candidates
+                .iter()
+                .map(|found| found.namespace.as_str())
+                .collect();
             notes.push(format!(
                 "which of the cluster-autoscalers of {} makes the nodes of this cluster cannot be seen",
                 namespaces.join(", ")
             ));
             candidates.clear();
         }
-        Self { autoscaler: candidates.pop(), notes }
+        Self {
+            autoscaler: candidates.pop(),
+            notes,
+        }
     }
 }
 
 /// Returns the usual namespace, and then all others with a status.
 fn namespaces_of(statuses: &[ConfigMap]) -> Vec<&str> {
-    let others: BTreeSet<&str> = statuses.iter().map(namespace_of).filter(|name| *name != USUAL).collect();
+    let others: BTreeSet<&str> = statuses
+        .iter()
+        .map(namespace_of)
+        .filter(|name| *name != USUAL)
+        .collect();
     let mut namespaces = vec![USUAL];
     namespaces.extend(others);
     namespaces
@@ -85,15 +98,22 @@ async fn in_namespace(
     notes: &mut Vec<String>,
 ) -> Option<Autoscaler> {
     let deployments = list::<Deployment>(client, Some(namespace), "").await;
-    let status = statuses.iter().find(|status| namespace_of(status) == namespace);
+    let status = statuses
+        .iter()
+        .find(|status| namespace_of(status) == namespace);
     match deployments {
         Ok(deployments) => {
-            if let Some(process) = deployments.iter().find_map(|known| Process::of(known, namespace)) {
+            if let Some(process) = deployments
+                .iter()
+                .find_map(|known| Process::of(known, namespace))
+            {
                 return Some(process.seen(client, statuses, notes).await);
             }
         }
         Err(error) if status.is_some() => {
-            notes.push(format!("the Deployments of {namespace} cannot be read: {error}"));
+            notes.push(format!(
+                "the Deployments of {namespace} cannot be read: {error}"
+            ));
         }
         // Without a sign of an autoscaler it does not matter where its flags would be.
         Err(_unread) => {}
@@ -111,7 +131,9 @@ async fn statuses(client: &UserClient, notes: &mut Vec<String>) -> Vec<ConfigMap
     let all = match client.list::<ConfigMap>(STATUSES).await {
         Err(error) if error.is_forbidden() => {
             outside = Some(error);
-            get(client, Some(USUAL), Status::CONFIG_MAP).await.map(|status| vec![status])
+            get(client, Some(USUAL), Status::CONFIG_MAP)
+                .await
+                .map(|status| vec![status])
         }
         all => all,
     };
@@ -119,19 +141,25 @@ async fn statuses(client: &UserClient, notes: &mut Vec<String>) -> Vec<ConfigMap
         Ok(all) => all,
         Err(error) if error.is_missing() => Vec::new(),
         Err(error) => {
-            notes.push(format!("whether a cluster-autoscaler runs cannot be seen: {error}"));
+            notes.push(format!(
+                "whether a cluster-autoscaler runs cannot be seen: {error}"
+            ));
             return Vec::new();
         }
     };
     if let Some(error) = outside {
-        notes.push(format!("whether a cluster-autoscaler runs outside of {USUAL} cannot be seen: {error}"));
+        notes.push(format!(
+            "whether a cluster-autoscaler runs outside of {USUAL} cannot be seen: {error}"
+        ));
     }
     known
 }
 
 /// Returns whether the autoscaler does not write a status any more, and notes that.
 fn is_left_behind(status: &ConfigMap, notes: &mut Vec<String>) -> bool {
-    let Some(age) = age(status).filter(|age| *age > LEFT_BEHIND) else { return false };
+    let Some(age) = age(status).filter(|age| *age > LEFT_BEHIND) else {
+        return false;
+    };
     notes.push(format!(
         "the cluster-autoscaler wrote its status ({}/{}) last {} min ago: if it still has to run, see its log",
         namespace_of(status),
@@ -159,18 +187,40 @@ impl Process {
         let pod = spec.template.spec.as_ref()?;
         let flags = pod.containers.iter().find_map(|container| {
             let command = container.command.iter().flatten();
-            let words: Vec<String> = command.chain(container.args.iter().flatten()).cloned().collect();
+            let words: Vec<String> = command
+                .chain(container.args.iter().flatten())
+                .cloned()
+                .collect();
             Flags::of(container.image.as_deref().unwrap_or_default(), &words)
         })?;
-        let service_account = pod.service_account_name.clone().unwrap_or_else(|| "default".to_owned());
-        Some(Self { flags, namespace: namespace.to_owned(), service_account })
+        let service_account = pod
+            .service_account_name
+            .clone()
+            .unwrap_or_else(|| "default".to_owned());
+        Some(Self {
+            flags,
+            namespace: namespace.to_owned(),
+            service_account,
+        })
     }
 
     /// Reads what it writes and reads.
-    async fn seen(&self, client: &UserClient, statuses: &[ConfigMap], notes: &mut Vec<String>) -> Autoscaler {
-        let Flags { expanders, namespace, status, ignored_taints, balances } = &self.flags;
+    async fn seen(
+        &self,
+        client: &UserClient,
+        statuses: &[ConfigMap],
+        notes: &mut Vec<String>,
+    ) -> Autoscaler {
+        let Flags {
+            expanders,
+            namespace,
+            status,
+            ignored_taints,
+            balances,
+        } = &self.flags;
         let namespace = namespace.as_ref().unwrap_or(&self.namespace);
-        let is_its = |known: &&ConfigMap| namespace_of(known) == namespace && name_of(*known) == status;
+        let is_its =
+            |known: &&ConfigMap| namespace_of(known) == namespace && name_of(*known) == status;
         let status = match statuses.iter().find(is_its) {
             Some(known) => Some(known.clone()),
             None => get::<ConfigMap>(client, Some(namespace), status).await.ok(),
@@ -214,10 +264,17 @@ impl Process {
         Some(may_list && may_watch)
     }
 
-    async fn may(&self, client: &UserClient, verb: &str, resource: &str, namespace: &str) -> Option<bool> {
-        let right =
-            json!({"verb": verb, "group": "", "resource": resource, "namespace": namespace, "name": ""});
-        is_allowed(client, &self.namespace, &self.service_account, right).await.ok()
+    async fn may(
+        &self,
+        client: &UserClient,
+        verb: &str,
+        resource: &str,
+        namespace: &str,
+    ) -> Option<bool> {
+        let right = json!({"verb": verb, "group": "", "resource": resource, "namespace": namespace, "name": ""});
+        is_allowed(client, &self.namespace, &self.service_account, right)
+            .await
+            .ok()
     }
 }
 
@@ -227,10 +284,16 @@ async fn without_flags(
     namespace: &str,
     groups: Option<Vec<NodeGroup>>,
 ) -> Autoscaler {
-    let is_gke = nodes.iter().any(|node| node.metadata.labels.contains_key(GKE));
+    let is_gke = nodes
+        .iter()
+        .any(|node| node.metadata.labels.contains_key(GKE));
     Autoscaler {
         namespace: namespace.to_owned(),
-        expanders: if is_gke { Expanders::Gke } else { Expanders::Unseen },
+        expanders: if is_gke {
+            Expanders::Gke
+        } else {
+            Expanders::Unseen
+        },
         priorities: priorities(client, namespace).await,
         groups,
         ignored_taints: IgnoredTaints::default(),
@@ -263,7 +326,11 @@ fn brief(error: &PrioritiesError) -> String {
 fn groups_of(status: &ConfigMap) -> Option<Vec<NodeGroup>> {
     let text = status.data.as_ref()?.get(Status::KEY)?;
     let groups = Status::parse(text)?.groups;
-    if groups.is_empty() { None } else { Some(groups) }
+    if groups.is_empty() {
+        None
+    } else {
+        Some(groups)
+    }
 }
 
 fn namespace_of(map: &ConfigMap) -> &str {

@@ -82,13 +82,28 @@ impl Check {
         self.read(&mut report);
         let asked = mem::take(&mut report.contents.objects);
         let images: Vec<ImageRef> = asked.iter().flatten().flat_map(Object::images).collect();
-        run_alone(shared, None, self.profile.as_deref(), images, async |session| {
-            decide(&session, asked, &mut report).await;
-        })?;
-        for InputError { file, document, line, message } in &report.errors {
+        run_alone(
+            shared,
+            None,
+            self.profile.as_deref(),
+            images,
+            async |session| {
+                decide(&session, asked, &mut report).await;
+            },
+        )?;
+        for InputError {
+            file,
+            document,
+            line,
+            message,
+        } in &report.errors
+        {
             let file = if file == "-" { "standard input" } else { file };
-            let place =
-                if *document == 0 { String::new() } else { format!(": document {document}, line {line}") };
+            let place = if *document == 0 {
+                String::new()
+            } else {
+                format!(": document {document}, line {line}")
+            };
             tell(&format!("tolerarch: {file}{place}: {message}"));
         }
         match self.output {
@@ -96,10 +111,17 @@ impl Check {
             Output::Json => print(&document(&serde_json::to_string_pretty(&report)?))?,
             Output::Patch => report.patches()?,
         }
-        report.hints().iter().for_each(|hint| tell(&format!("tolerarch: hint: {hint}")));
-        let stumbles =
-            |verdict: &Verdict| FailOn::of(verdict.reason).iter().any(|kind| self.fail_on.contains(kind));
-        let unseen = !report.contents.not_looked_at.is_empty() && self.fail_on.contains(&FailOn::NotLookedAt);
+        report
+            .hints()
+            .iter()
+            .for_each(|hint| tell(&format!("tolerarch: hint: {hint}")));
+        let stumbles = |verdict: &Verdict| {
+            FailOn::of(verdict.reason)
+                .iter()
+                .any(|kind| self.fail_on.contains(kind))
+        };
+        let unseen = !report.contents.not_looked_at.is_empty()
+            && self.fail_on.contains(&FailOn::NotLookedAt);
         Ok(if !report.errors.is_empty() {
             ExitCode::FAILURE
         } else if unseen || report.results.iter().any(stumbles) {
@@ -111,11 +133,17 @@ impl Check {
 
     /// Reads all files.
     fn read(&self, report: &mut Report) {
-        let Report { contents, files: number, .. } = report;
+        let Report {
+            contents,
+            files: number,
+            ..
+        } = report;
         let mut documents = 0;
         for given in &self.file {
             let files = files(given, self.recursive).unwrap_or_else(|error| {
-                contents.objects.push(Err(of_file(given, format!("cannot be read: {error}"))));
+                contents
+                    .objects
+                    .push(Err(of_file(given, format!("cannot be read: {error}"))));
                 Vec::new()
             });
             for source in &files {
@@ -125,27 +153,52 @@ impl Check {
         }
         // A check of nothing must not look like a success.
         if documents == 0 && contents.objects.is_empty() {
-            let nothing =
-                |given: &PathBuf| Err(of_file(given, "no objects: there is no document in it".to_owned()));
+            let nothing = |given: &PathBuf| {
+                Err(of_file(
+                    given,
+                    "no objects: there is no document in it".to_owned(),
+                ))
+            };
             contents.objects.extend(self.file.iter().map(nothing));
         }
     }
 }
 
 fn of_file(file: &Path, message: String) -> InputError {
-    InputError { file: file.display().to_string(), document: 0, line: 0, message }
+    InputError {
+        file: file.display().to_string(),
+        document: 0,
+        line: 0,
+        message,
+    }
 }
 
 /// Returns the Pods of an object from the API server, one for each template.
 pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
     let mut contents = Contents::default();
     for document in documents::read(object) {
-        contents.add(&document.map_err(|fault| fault.message)?, &Place::default(), None, &[]);
+        contents.add(
+            &document.map_err(|fault| fault.message)?,
+            &Place::default(),
+            None,
+            &[],
+        );
     }
-    let Contents { objects, skipped, not_looked_at, without_template, .. } = contents;
-    let objects: Vec<Object> =
-        objects.into_iter().collect::<Result<_, _>>().map_err(|error| error.message)?;
-    match [skipped, not_looked_at, without_template].iter().find_map(BTreeMap::first_key_value) {
+    let Contents {
+        objects,
+        skipped,
+        not_looked_at,
+        without_template,
+        ..
+    } = contents;
+    let objects: Vec<Object> = objects
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .map_err(|error| error.message)?;
+    match [skipped, not_looked_at, without_template]
+        .iter()
+        .find_map(BTreeMap::first_key_value)
+    {
         Some((kind, _)) if objects.is_empty() => Err(format!("no Pod template is found in {kind}")),
         _ => Ok(objects),
     }
@@ -162,7 +215,10 @@ struct Source {
 /// Returns the file itself, or a directory's manifests, as `kubectl -f` does: links to directories are not followed.
 fn files(given: &Path, recursive: bool) -> io::Result<Vec<Source>> {
     if given.as_os_str() == "-" || !fs::metadata(given)?.is_dir() {
-        return Ok(vec![Source { path: given.to_owned(), is_listed: false }]);
+        return Ok(vec![Source {
+            path: given.to_owned(),
+            is_listed: false,
+        }]);
     }
     let mut paths = Vec::new();
     let mut directories = vec![given.to_owned()];
@@ -179,7 +235,13 @@ fn files(given: &Path, recursive: bool) -> io::Result<Vec<Source>> {
         }
     }
     paths.sort();
-    Ok(paths.into_iter().map(|path| Source { path, is_listed: true }).collect())
+    Ok(paths
+        .into_iter()
+        .map(|path| Source {
+            path,
+            is_listed: true,
+        })
+        .collect())
 }
 
 /// Returns the content of a file, or why it cannot be read.
@@ -192,7 +254,10 @@ fn content(Source { path, is_listed }: &Source) -> Result<Vec<u8>, String> {
         File::open(path).and_then(bounded)
     };
     read.map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge => format!("larger than the {} MiB that are read", documents::FILE >> 20),
+        io::ErrorKind::FileTooLarge => format!(
+            "larger than the {} MiB that are read",
+            documents::FILE >> 20
+        ),
         _ => format!("cannot be read: {error}"),
     })
 }
@@ -216,7 +281,11 @@ fn read_file(source: &Source, custom: &[CustomKind], contents: &mut Contents) ->
     };
     let count = documents.len();
     for (number, document) in (first..).zip(documents) {
-        let place = Place { file: source.path.display().to_string(), document: number, ..Place::default() };
+        let place = Place {
+            file: source.path.display().to_string(),
+            document: number,
+            ..Place::default()
+        };
         match document {
             Ok(node) => contents.add(&node, &place, None, custom),
             Err(fault) => contents.objects.push(Err(place.fault(fault))),
@@ -230,7 +299,12 @@ async fn decide(session: &Session, asked: Vec<Result<Object, InputError>>, repor
     let all = asked.len();
     let one = async |asked: Result<Object, InputError>| {
         let object = asked?;
-        let refused = |message| object.place.fault(Fault { line: object.place.line, message });
+        let refused = |message| {
+            object.place.fault(Fault {
+                line: object.place.line,
+                message,
+            })
+        };
         Verdict::of(&object, session).await.map_err(refused)
     };
     let mut verdicts = pin!(stream::iter(asked).map(one).buffered(AT_A_TIME));

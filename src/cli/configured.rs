@@ -48,15 +48,31 @@ impl Shared {
         access: Option<&Access>,
         found: Option<Result<&Installed, &str>>,
     ) -> Result<Configured, ConfigError> {
-        let mut sources = Sources { tolerant: true, ..self.sources([]) };
+        let mut sources = Sources {
+            tolerant: true,
+            ..self.sources([])
+        };
         let mut notes = Vec::new();
-        let loaded = if let Some(Ok(Installed { source, text, environment, .. })) = found {
-            sources.environment = environment.texts().chain(sources.environment.texts()).collect();
+        let loaded = if let Some(Ok(Installed {
+            source,
+            text,
+            environment,
+            ..
+        })) = found
+        {
+            sources.environment = environment
+                .texts()
+                .chain(sources.environment.texts())
+                .collect();
             notes.push(format!("the configuration is that of {source}"));
-            let faulty = |faults| ConfigError::Faults { file: Some(source.into()), faults };
+            let faulty = |faults| ConfigError::Faults {
+                file: Some(source.into()),
+                faults,
+            };
             sources.read(text).map_err(faulty)?
         } else {
-            let note = |why| format!("the built-in defaults decide, unless --config names a file: {why}");
+            let note =
+                |why| format!("the built-in defaults decide, unless --config names a file: {why}");
             notes.extend(found.and_then(Result::err).map(note));
             sources.load()?
         };
@@ -78,7 +94,12 @@ impl Shared {
             *pull_secrets = false;
             notes.push("pull secrets are not read with --kubeconfig or --context, only with KUBECONFIG and its current context, so images that need them may be denied".to_owned());
         }
-        Ok(Configured { config, lessons: Lessons::default(), reviewed: None, notes })
+        Ok(Configured {
+            config,
+            lessons: Lessons::default(),
+            reviewed: None,
+            notes,
+        })
     }
 }
 
@@ -97,8 +118,17 @@ impl Access {
             Err(Unconfigured::Absent(why)) => Err(why),
             Err(Unconfigured::Unread(why)) => return Err(NotConfigured::Unread(why)),
         };
-        let mut configured = shared.load(Some(self), Some(found.as_ref().map_err(String::as_str)))?;
-        let Ok(Installed { namespace, reviewed, change, .. }) = found else { return Ok(configured) };
+        let mut configured =
+            shared.load(Some(self), Some(found.as_ref().map_err(String::as_str)))?;
+        let Ok(Installed {
+            namespace,
+            reviewed,
+            change,
+            ..
+        }) = found
+        else {
+            return Ok(configured);
+        };
         configured.reviewed = Some(reviewed);
         configured.notes.extend(change);
         let controller = &configured.config.controller;
@@ -121,7 +151,10 @@ impl Access {
     }
 
     /// Loads the configuration for a command that needs no cluster: the defaults where no kubeconfig leads to one.
-    pub(super) async fn configured_if_named(&self, shared: &Shared) -> Result<Configured, NotConfigured> {
+    pub(super) async fn configured_if_named(
+        &self,
+        shared: &Shared,
+    ) -> Result<Configured, NotConfigured> {
         let environment = &shared.environment;
         if shared.config.is_some() {
             return Ok(shared.load(Some(self), None)?);
@@ -145,36 +178,80 @@ impl Access {
 fn without_absent(config: &mut Config) -> Vec<String> {
     let mut notes = Vec::new();
     let mut take = |key: &str, lost: &str, files: &mut [&mut Option<PathBuf>]| {
-        let Some(why) = files.iter().filter_map(|file| file.as_deref()).find_map(absence) else { return };
-        notes.push(format!("{key}: {why}, so {lost}; --config takes a file with paths of this machine"));
+        let Some(why) = files
+            .iter()
+            .filter_map(|file| file.as_deref())
+            .find_map(absence)
+        else {
+            return;
+        };
+        notes.push(format!(
+            "{key}: {why}, so {lost}; --config takes a file with paths of this machine"
+        ));
         files.iter_mut().for_each(|file| **file = None);
     };
-    let Config { registries, credentials, .. } = config;
-    take("registries.hostsDir", "its mirrors and authorities are not used", &mut [&mut registries.hosts_dir]);
+    let Config {
+        registries,
+        credentials,
+        ..
+    } = config;
+    take(
+        "registries.hostsDir",
+        "its mirrors and authorities are not used",
+        &mut [&mut registries.hosts_dir],
+    );
     for (host, settings) in &mut registries.hosts {
-        let HostSettings { ca_file, client_cert_file, client_key_file, .. } = settings;
+        let HostSettings {
+            ca_file,
+            client_cert_file,
+            client_key_file,
+            ..
+        } = settings;
         let key = |name: &str| format!("registries.hosts.{host:?}.{name}");
-        take(&key("caFile"), "certificates of its authorities are not trusted", &mut [ca_file]);
+        take(
+            &key("caFile"),
+            "certificates of its authorities are not trusted",
+            &mut [ca_file],
+        );
         let pair = &mut [client_cert_file, client_key_file];
-        take(&key("clientCertFile"), "the host is shown no client certificate", pair);
+        take(
+            &key("clientCertFile"),
+            "the host is shown no client certificate",
+            pair,
+        );
     }
     const UNUSED: &str = "its credentials are not used";
-    let CredentialSettings { docker_configs, directory, providers, .. } = credentials;
+    let CredentialSettings {
+        docker_configs,
+        directory,
+        providers,
+        ..
+    } = credentials;
     for file in std::mem::take(docker_configs) {
         let mut file = Some(file);
         take("credentials.dockerConfigs", UNUSED, &mut [&mut file]);
         docker_configs.extend(file);
     }
     take("credentials.directory", UNUSED, &mut [directory]);
-    take("credentials.providers", UNUSED, &mut [&mut providers.config, &mut providers.bin_dir]);
+    take(
+        "credentials.providers",
+        UNUSED,
+        &mut [&mut providers.config, &mut providers.bin_dir],
+    );
     notes
 }
 
 /// Returns why a file or directory cannot be read here. A pipe is not opened, as that would break it.
 fn absence(path: &Path) -> Option<String> {
-    let read = path.metadata().and_then(|found| match found.is_file() || found.is_dir() {
-        true => File::open(path).map(drop),
-        false => Ok(()),
-    });
-    Some(format!("{} cannot be read here ({})", path.display(), read.err()?))
+    let read = path
+        .metadata()
+        .and_then(|found| match found.is_file() || found.is_dir() {
+            true => File::open(path).map(drop),
+            false => Ok(()),
+        });
+    Some(format!(
+        "{} cannot be read here ({})",
+        path.display(),
+        read.err()?
+    ))
 }

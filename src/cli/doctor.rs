@@ -43,7 +43,13 @@ impl Doctor {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let (only, config) = (self.access.namespace.as_deref(), shared.config.as_deref());
-            Ok(examine(Exam { client: &client, only, config, findings: Findings::default() }).await?)
+            Ok(examine(Exam {
+                client: &client,
+                only,
+                config,
+                findings: Findings::default(),
+            })
+            .await?)
         })?;
         print(&match self.output {
             Output::Table => findings.table(),
@@ -64,16 +70,34 @@ async fn examine(mut exam: Exam<'_>) -> Result<Findings, RequestError> {
 }
 
 /// Checks the API server's version; fails if the API server does not answer, or does not know who asks.
-async fn check_cluster(Exam { client, findings, .. }: &mut Exam<'_>) -> Result<(), RequestError> {
+async fn check_cluster(
+    Exam {
+        client, findings, ..
+    }: &mut Exam<'_>,
+) -> Result<(), RequestError> {
     let version = match client.get::<Info>("/version").await {
         Err(error) if error.is_final() => return Err(error),
         version => findings.read("version", "the version of the API server", version),
     };
-    let Some(Info { minor, git_version, .. }) = version else { return Ok(()) };
+    let Some(Info {
+        minor, git_version, ..
+    }) = version
+    else {
+        return Ok(());
+    };
     // Some providers add a plus to the minor version.
-    if minor.trim_end_matches('+').parse::<u32>().is_ok_and(|minor| minor < KUBERNETES) {
-        let fix = format!("upgrade the cluster to 1.{KUBERNETES} or later, which has matchConditions");
-        findings.failed("version", format!("Kubernetes {git_version} is too old"), fix);
+    if minor
+        .trim_end_matches('+')
+        .parse::<u32>()
+        .is_ok_and(|minor| minor < KUBERNETES)
+    {
+        let fix =
+            format!("upgrade the cluster to 1.{KUBERNETES} or later, which has matchConditions");
+        findings.failed(
+            "version",
+            format!("Kubernetes {git_version} is too old"),
+            fix,
+        );
     } else {
         findings.ok("version", format!("Kubernetes {git_version}"));
     }
@@ -84,7 +108,10 @@ async fn check_all(exam: &mut Exam<'_>) {
     let only = exam.only;
     let namespaces = installation::namespaces(exam).await;
     let all = webhooks::all(exam.client).await;
-    let Some(all) = exam.findings.read("webhook", "the MutatingWebhookConfigurations", all) else {
+    let Some(all) = exam
+        .findings
+        .read("webhook", "the MutatingWebhookConfigurations", all)
+    else {
         return probe::check_unseen(exam).await;
     };
     let mut ours: Vec<&Webhook> = all.iter().filter(|entry| entry.is_ours()).collect();
@@ -93,27 +120,44 @@ async fn check_all(exam: &mut Exam<'_>) {
         ours.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
     }
     ours.sort_by_key(|entry| (entry.service(), !entry.is_for_pods()));
-    let entries: Vec<&Webhook> = ours.iter().copied().filter(|entry| entry.is_for_pods()).collect();
+    let entries: Vec<&Webhook> = ours
+        .iter()
+        .copied()
+        .filter(|entry| entry.is_for_pods())
+        .collect();
     if entries.is_empty() {
         if let Some(namespace) = only.filter(|_| is_installed) {
-            let message =
-                format!("no webhook of tolerarch selects namespace {namespace}: its Pods are not looked at");
+            let message = format!(
+                "no webhook of tolerarch selects namespace {namespace}: its Pods are not looked at"
+            );
             let fix = format!(
                 "compare the labels of {namespace} with the namespaceSelectors; tolerarch.io/mode=off opts a namespace out"
             );
             return exam.findings.failed("scope", message, fix);
         }
         let fix = "install it: helm upgrade --install tolerarch manifests/helm/tolerarch --namespace tolerarch, or kubectl apply -k of your overlay";
-        return exam.findings.failed("webhook", "no MutatingWebhookConfiguration calls tolerarch", fix);
+        return exam.findings.failed(
+            "webhook",
+            "no MutatingWebhookConfiguration calls tolerarch",
+            fix,
+        );
     }
-    exam.findings.merge(ours.iter().map(|entry| (entry.name(), webhooks::check_calls(entry))));
+    exam.findings.merge(
+        ours.iter()
+            .map(|entry| (entry.name(), webhooks::check_calls(entry))),
+    );
     for entry in &entries {
         webhooks::check_namespaces(entry, &namespaces, &mut exam.findings);
         webhooks::check_pods(exam, entry, &namespaces).await;
     }
     webhooks::check_labels(exam, &entries, &namespaces);
     webhooks::check_overlaps(&entries, &namespaces, &mut exam.findings);
-    let order = |entry: &&Webhook| (entry.name(), webhooks::check_order(entry, &all, &namespaces));
+    let order = |entry: &&Webhook| {
+        (
+            entry.name(),
+            webhooks::check_order(entry, &all, &namespaces),
+        )
+    };
     exam.findings.merge(entries.iter().map(order));
     for own in ours.chunk_by(|one, other| one.service() == other.service()) {
         check_service(exam, own, &all, &namespaces).await;
@@ -124,7 +168,12 @@ async fn check_all(exam: &mut Exam<'_>) {
 }
 
 /// Checks what lies behind the webhooks that call the same Service: first the Pods, without which nothing works.
-async fn check_service(exam: &mut Exam<'_>, own: &[&Webhook], all: &[Webhook], namespaces: &[Namespace]) {
+async fn check_service(
+    exam: &mut Exam<'_>,
+    own: &[&Webhook],
+    all: &[Webhook],
+    namespaces: &[Namespace],
+) {
     let [entry, ..] = own else { return };
     let backend = Backend::of(exam, entry, namespaces).await;
     replicas::check(exam, &backend).await;
@@ -132,8 +181,9 @@ async fn check_service(exam: &mut Exam<'_>, own: &[&Webhook], all: &[Webhook], n
         && let Some(config) = configuration::check(exam, &backend).await
     {
         // The entries of one installation are in one configuration, whether or not a namespace selects each.
-        let entries =
-            all.iter().filter(|other| other.is_ours() && other.configuration == entry.configuration);
+        let entries = all
+            .iter()
+            .filter(|other| other.is_ours() && other.configuration == entry.configuration);
         let called = entries.filter_map(Webhook::profile).collect();
         let known = config.profiles.keys().map(String::as_str).collect();
         webhooks::check_profiles(&called, &known, &mut exam.findings);
@@ -155,7 +205,10 @@ async fn check_service(exam: &mut Exam<'_>, own: &[&Webhook], all: &[Webhook], n
         }
     }
     let probed = exam.findings.0.split_off(before);
-    exam.findings.merge(own.iter().map(|entry| (entry.name(), webhooks::check_bundle(entry, &tried))));
+    exam.findings.merge(
+        own.iter()
+            .map(|entry| (entry.name(), webhooks::check_bundle(entry, &tried))),
+    );
     exam.findings.0.extend(probed);
 }
 

@@ -44,11 +44,25 @@ impl Inspect {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let images = self.images.iter().filter_map(|given| given.parse().ok());
         let (cluster, profile) = (Some(&self.access), self.profile.as_deref());
-        let inspected = run_alone(shared, cluster, profile, images, async |session: Session| {
-            session.progress.show(&format!("asking for {}", count(self.images.len() as u64, "image")));
-            let namespace = self.access.namespace.as_deref().unwrap_or_default();
-            join_all(self.images.iter().map(|given| Inspected::of(given, namespace, &session))).await
-        })?;
+        let inspected = run_alone(
+            shared,
+            cluster,
+            profile,
+            images,
+            async |session: Session| {
+                session.progress.show(&format!(
+                    "asking for {}",
+                    count(self.images.len() as u64, "image")
+                ));
+                let namespace = self.access.namespace.as_deref().unwrap_or_default();
+                join_all(
+                    self.images
+                        .iter()
+                        .map(|given| Inspected::of(given, namespace, &session)),
+                )
+                .await
+            },
+        )?;
         print(&match self.output {
             Output::Table => {
                 let width = output::columns();
@@ -59,7 +73,11 @@ impl Inspect {
                 output::json(&json!({ "images": images }))?
             }
         })?;
-        Ok(if inspected.iter().any(Inspected::is_unknown) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(if inspected.iter().any(Inspected::is_unknown) {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        })
     }
 }
 
@@ -86,17 +104,38 @@ impl Inspected {
         let policy = &session.snapshot.policy;
         let mut examined = session.examine(policy, namespace, &pod).await;
         let state = examined.images.pop().unwrap_or_default();
-        let overrides = pod.images().first().is_some_and(|usage| policy.override_for(usage).is_some());
-        let trace = reference.as_ref().map(|image| session.traces.of(image)).unwrap_or_default();
-        let error = reference.as_ref().map_or_else(|error| Some(error.to_string()), |_| cause(&trace, &[]));
+        let overrides = pod
+            .images()
+            .first()
+            .is_some_and(|usage| policy.override_for(usage).is_some());
+        let trace = reference
+            .as_ref()
+            .map(|image| session.traces.of(image))
+            .unwrap_or_default();
+        let error = reference
+            .as_ref()
+            .map_or_else(|error| Some(error.to_string()), |_| cause(&trace, &[]));
         let brought = |request: &&TracedRequest| {
             request.kind == RequestKind::Manifest && matches!(request.outcome, Some(Ok(200..=299)))
         };
         let request = trace.requests.iter().find(brought);
         let origin = || Some(request?.url.origin().ascii_serialization());
-        let source = if overrides { Some("overrides".to_owned()) } else { origin() };
+        let source = if overrides {
+            Some("overrides".to_owned())
+        } else {
+            origin()
+        };
         let milliseconds = begun.elapsed().as_millis();
-        Self { image: given.to_owned(), reference, examined, state, error, source, trace, milliseconds }
+        Self {
+            image: given.to_owned(),
+            reference,
+            examined,
+            state,
+            error,
+            source,
+            trace,
+            milliseconds,
+        }
     }
 
     fn is_unknown(&self) -> bool {
@@ -105,7 +144,15 @@ impl Inspected {
 
     /// Returns the JSON form. Members are added, never renamed.
     fn json(&self) -> Value {
-        let Self { image, reference, examined, state, trace, milliseconds, .. } = self;
+        let Self {
+            image,
+            reference,
+            examined,
+            state,
+            trace,
+            milliseconds,
+            ..
+        } = self;
         json!({
             "image": image,
             "reference": reference.as_ref().ok().map(ToString::to_string),
@@ -126,44 +173,74 @@ impl Inspected {
     }
 
     fn table(&self, explain: bool, width: Option<usize>) -> String {
-        let Self { image, reference, examined, state, trace, milliseconds, .. } = self;
+        let Self {
+            image,
+            reference,
+            examined,
+            state,
+            trace,
+            milliseconds,
+            ..
+        } = self;
         let pools = examined.open_pools().join(", ");
         let colour = match (self.is_unknown(), pools.is_empty()) {
             (true, _) => Colour::Yellow,
             (_, true) => Colour::Red,
             (_, false) => Colour::Green,
         };
-        let name = reference.as_ref().map_or_else(|_| image.clone(), ToString::to_string);
+        let name = reference
+            .as_ref()
+            .map_or_else(|_| image.clone(), ToString::to_string);
         let mut text = colour.paint(&shown(&name)) + "\n";
-        let mut line = |name: &str, value: &str| text += &format!("  {name:<10} {}\n", shown(value));
+        let mut line =
+            |name: &str, value: &str| text += &format!("  {name:<10} {}\n", shown(value));
         let pools = if pools.is_empty() { "no pool" } else { &pools };
         line("verdict", &format!("{}, opens {pools}", examined.reason));
         self.error.iter().for_each(|error| line("error", error));
-        let is_artifact = trace.found.is_some_and(|found| found.support == Support::Artifact);
+        let is_artifact = trace
+            .found
+            .is_some_and(|found| found.support == Support::Artifact);
         match state.platforms {
             Some(platforms) => line("platforms", &platforms.to_string()),
             None if is_artifact => line("platforms", "cannot be said: an artifact, no image"),
             None => {}
         }
-        state.failed.iter().for_each(|failure| line("failed", &Cause::Failed(*failure).to_string()));
-        let failed = state.failed.map_or(PlatformSet::EMPTY, |failure| failure.platforms);
+        state
+            .failed
+            .iter()
+            .for_each(|failure| line("failed", &Cause::Failed(*failure).to_string()));
+        let failed = state
+            .failed
+            .map_or(PlatformSet::EMPTY, |failure| failure.platforms);
         for PoolState { name, lacks, .. } in &examined.pools {
             let lacks = lacks.map(|lacks| lacks.difference(failed));
             if let Some(lacking) = lacks.filter(|lacking| !lacking.is_empty()) {
                 line("lacks", &format!("{lacking} of the pool {name}"));
             }
         }
-        trace.found.iter().for_each(|found| line("digest", &found.digest.to_string()));
+        trace
+            .found
+            .iter()
+            .for_each(|found| line("digest", &found.digest.to_string()));
         if !trace.media_type.is_empty() {
             line("type", &trace.media_type);
         }
         let asked = count(trace.requests.len() as u64, "request");
-        let source = self.source.as_ref().map(|source| format!("{source}, ")).unwrap_or_default();
+        let source = self
+            .source
+            .as_ref()
+            .map(|source| format!("{source}, "))
+            .unwrap_or_default();
         line("from", &format!("{source}{asked}, {milliseconds} ms"));
         let entries = trace.entries.iter().map(entry_row);
         let entries = table(&["ENTRY", "COUNTS", "AS", "DIGEST"], entries, "  ", width);
         let requests = trace.requests.iter().filter(|_| explain).map(request_row);
-        let requests = table(&["ASKED", "SHOWN", "ANSWER", "MS", "URL"], requests, "  ", width);
+        let requests = table(
+            &["ASKED", "SHOWN", "ANSWER", "MS", "URL"],
+            requests,
+            "  ",
+            width,
+        );
         paragraphs([text, entries, requests])
     }
 }
@@ -172,7 +249,9 @@ impl Inspected {
 fn why(TracedEntry { info, fate, .. }: &TracedEntry) -> &'static str {
     match fate {
         Fate::Runs(set) if !set.is_empty() => "runs",
-        Fate::Runs(_) if info.platform.starts_with("linux/") || info.platform.is_empty() => "no-such-node",
+        Fate::Runs(_) if info.platform.starts_with("linux/") || info.platform.is_empty() => {
+            "no-such-node"
+        }
         Fate::Runs(_) => "other-os",
         Fate::Outside => "outside-its-index",
         Fate::Shadowed => "another-entry-is-chosen",
@@ -188,8 +267,16 @@ fn why(TracedEntry { info, fate, .. }: &TracedEntry) -> &'static str {
 }
 
 fn entry_json(entry: &TracedEntry) -> Value {
-    let EntryInfo { platform, digest, media_type } = &entry.info;
-    let platforms = if let Fate::Runs(set) = entry.fate { set } else { PlatformSet::EMPTY };
+    let EntryInfo {
+        platform,
+        digest,
+        media_type,
+    } = &entry.info;
+    let platforms = if let Fate::Runs(set) = entry.fate {
+        set
+    } else {
+        PlatformSet::EMPTY
+    };
     json!({
         "platform": platform, "digest": digest, "mediaType": media_type, "depth": entry.depth,
         "counts": !platforms.is_empty(), "why": why(entry), "platforms": platforms,
@@ -197,7 +284,11 @@ fn entry_json(entry: &TracedEntry) -> Value {
 }
 
 fn entry_row(entry: &TracedEntry) -> Row {
-    let EntryInfo { platform, digest, media_type } = &entry.info;
+    let EntryInfo {
+        platform,
+        digest,
+        media_type,
+    } = &entry.info;
     let why = why(entry);
     let meaning = match entry.fate {
         Fate::Runs(set) if !set.is_empty() => set.to_string(),
@@ -216,7 +307,15 @@ fn entry_row(entry: &TracedEntry) -> Row {
         _ => ("no", Colour::Faint),
     };
     let digest: String = digest.chars().take(DIGEST).collect();
-    Row { colour, cells: vec![format!("{nested}{platform}"), counts.to_owned(), meaning, digest] }
+    Row {
+        colour,
+        cells: vec![
+            format!("{nested}{platform}"),
+            counts.to_owned(),
+            meaning,
+            digest,
+        ],
+    }
 }
 
 /// Returns the status, or the kind of failure.
@@ -229,7 +328,15 @@ fn answer(request: &TracedRequest) -> String {
 }
 
 fn request_json(request: &TracedRequest) -> Value {
-    let TracedRequest { kind, method, url, authorization, credential, took, .. } = request;
+    let TracedRequest {
+        kind,
+        method,
+        url,
+        authorization,
+        credential,
+        took,
+        ..
+    } = request;
     json!({
         "kind": kind.as_str(), "method": method, "url": url.as_str(),
         "authorization": authorization.as_ref().map(|scheme| scheme.to_lowercase()),
@@ -238,11 +345,25 @@ fn request_json(request: &TracedRequest) -> Value {
 }
 
 fn request_row(request: &TracedRequest) -> Row {
-    let TracedRequest { kind, method, url, authorization, credential, took, .. } = request;
+    let TracedRequest {
+        kind,
+        method,
+        url,
+        authorization,
+        credential,
+        took,
+        ..
+    } = request;
     let credential = match (authorization, credential) {
         (Some(scheme), Some(credential)) => format!("{}, {credential}", scheme.to_lowercase()),
         _ => "-".to_owned(),
     };
-    let (asked, took) = (format!("{method} {}", kind.as_str()), took.as_millis().to_string());
-    Row { colour: Colour::Plain, cells: vec![asked, credential, answer(request), took, url.to_string()] }
+    let (asked, took) = (
+        format!("{method} {}", kind.as_str()),
+        took.as_millis().to_string(),
+    );
+    Row {
+        colour: Colour::Plain,
+        cells: vec![asked, credential, answer(request), took, url.to_string()],
+    }
 }

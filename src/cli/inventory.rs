@@ -18,10 +18,18 @@ pub(super) struct Shown {
 
 impl Shown {
     /// Reads the NodePools and nodes that `discover` switches on. A list without the right to read it is left out.
-    pub(super) async fn read(client: &UserClient, discover: Discover) -> Result<Self, RequestError> {
-        let (mut node_pools, mut nodes, mut notes) = (Some(Vec::new()), Some(Vec::new()), Vec::new());
+    pub(super) async fn read(
+        client: &UserClient,
+        discover: Discover,
+    ) -> Result<Self, RequestError> {
+        let (mut node_pools, mut nodes, mut notes) =
+            (Some(Vec::new()), Some(Vec::new()), Vec::new());
         if discover.node_pools {
-            node_pools = lenient("NodePools", client.list::<NodePool>(NodePool::PATH).await, &mut notes)?;
+            node_pools = lenient(
+                "NodePools",
+                client.list::<NodePool>(NodePool::PATH).await,
+                &mut notes,
+            )?;
         }
         if discover.nodes {
             nodes = lenient("nodes", client.list::<Node>(Node::PATH).await, &mut notes)?;
@@ -29,18 +37,33 @@ impl Shown {
         let kinds: Vec<NodeKind> = nodes.iter().flatten().map(NodeKind::of).collect();
         let knows_node_pools = node_pools.is_some();
         let inventory = Inventory::of(node_pools.unwrap_or_default(), &kinds);
-        Ok(Self { inventory, knows_node_pools, nodes, notes })
+        Ok(Self {
+            inventory,
+            knows_node_pools,
+            nodes,
+            notes,
+        })
     }
 
     /// Returns discovered pools and platforms, and notes: unread lists, mismatches with the configured pools, warnings.
     pub(super) fn noted(self, configured: &[Pool]) -> (Discovered, Vec<String>) {
-        let Self { inventory, mut notes, .. } = self;
+        let Self {
+            inventory,
+            mut notes,
+            ..
+        } = self;
         // Objects that were left out of a list do not count, as for the webhook.
         let is_complete = notes.is_empty();
         let discovery = Discovery::of(configured, &inventory);
         notes.extend(discovery.mismatches());
         notes.extend(discovery.warnings);
-        (Discovered { inventory, is_complete }, notes)
+        (
+            Discovered {
+                inventory,
+                is_complete,
+            },
+            notes,
+        )
     }
 }
 

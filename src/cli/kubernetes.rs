@@ -35,7 +35,11 @@ impl Access {
     }
 
     pub(super) fn connect(&self, environment: &Environment) -> Result<UserClient, ConnectError> {
-        UserClient::connect(self.kubeconfig.as_deref(), self.context.as_deref(), environment)
+        UserClient::connect(
+            self.kubeconfig.as_deref(),
+            self.context.as_deref(),
+            environment,
+        )
     }
 }
 
@@ -45,7 +49,9 @@ pub(super) async fn get<K: Resource<DynamicType = ()> + DeserializeOwned>(
     namespace: Option<&str>,
     name: &str,
 ) -> Result<K, RequestError> {
-    client.get(&format!("{}/{name}", K::url_path(&(), namespace))).await
+    client
+        .get(&format!("{}/{name}", K::url_path(&(), namespace)))
+        .await
 }
 
 /// Lists the objects of a kind with these labels (`key=value,…`; all if empty), in a namespace or in all of them.
@@ -55,7 +61,12 @@ pub(super) async fn list<K: Resource<DynamicType = ()> + DeserializeOwned>(
     labels: &str,
 ) -> Result<Vec<K>, RequestError> {
     let labels: String = byte_serialize(labels.as_bytes()).collect();
-    client.list(&format!("{}?labelSelector={labels}", K::url_path(&(), namespace))).await
+    client
+        .list(&format!(
+            "{}?labelSelector={labels}",
+            K::url_path(&(), namespace)
+        ))
+        .await
 }
 
 /// Returns whether a ServiceAccount of this namespace has a right, given as `resourceAttributes` of a SubjectAccessReview.
@@ -86,5 +97,9 @@ pub(super) fn name_of(object: &impl Resource<DynamicType = ()>) -> &str {
 
 /// Checks a name, as it becomes part of a URL's path.
 pub(super) fn name(text: &str) -> Result<String, &'static str> {
-    if is_name(text) { Ok(text.to_owned()) } else { Err("not a valid name of a Kubernetes object") }
+    if is_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("not a valid name of a Kubernetes object")
+    }
 }

@@ -55,7 +55,11 @@ pub(super) enum Colour {
 
 impl Colour {
     pub(super) fn paint(self, text: &str) -> String {
-        if self == Self::Plain { text.to_owned() } else { format!("\x1b[{}m{text}\x1b[0m", self as u8) }
+        if self == Self::Plain {
+            text.to_owned()
+        } else {
+            format!("\x1b[{}m{text}\x1b[0m", self as u8)
+        }
     }
 }
 
@@ -80,8 +84,16 @@ pub(super) fn table(
     indent: &str,
     width: Option<usize>,
 ) -> String {
-    let top = Row { colour: Colour::Plain, cells: header.iter().map(ToString::to_string).collect() };
-    let escaped = |Row { colour, cells }| (colour, cells.iter().map(|cell: &String| shown(cell)).collect());
+    let top = Row {
+        colour: Colour::Plain,
+        cells: header.iter().map(ToString::to_string).collect(),
+    };
+    let escaped = |Row { colour, cells }| {
+        (
+            colour,
+            cells.iter().map(|cell: &String| shown(cell)).collect(),
+        )
+    };
     let rows: Vec<(Colour, Vec<String>)> = once(top).chain(rows).map(escaped).collect();
     if rows.len() == 1 {
         return String::new();
@@ -96,12 +108,16 @@ pub(super) fn table(
     while width.is_some_and(|width| widths.iter().sum::<usize>() + gaps > width) {
         let cut = widths.iter_mut().zip(header);
         let cut = cut.filter(|(width, name)| **width > LEAST && !VERDICT.contains(name));
-        let Some((widest, _)) = cut.max_by_key(|(width, _)| **width) else { break };
+        let Some((widest, _)) = cut.max_by_key(|(width, _)| **width) else {
+            break;
+        };
         *widest -= 1;
     }
     let line = |(colour, cells): &(Colour, Vec<String>)| {
         let cells = cells.iter().zip(&widths);
-        let cells: Vec<String> = cells.map(|(cell, &width)| format!("{:width$}", cut(cell, width))).collect();
+        let cells: Vec<String> = cells
+            .map(|(cell, &width)| format!("{:width$}", cut(cell, width)))
+            .collect();
         colour.paint(format!("{indent}{}", cells.join(GAP)).trim_end()) + "\n"
     };
     rows.iter().map(line).collect()
@@ -149,7 +165,11 @@ pub(super) fn wrapped(text: &str, indent: &str, width: Option<usize>) -> String 
 
 /// Formats a number with its noun: `1 Pod`, `3 Pods`.
 pub(super) fn count(number: u64, one: &str) -> String {
-    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+    if number == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{number} {one}s")
+    }
 }
 
 /// Escapes the characters of an untrusted text that would control a terminal.
@@ -171,7 +191,11 @@ pub(super) fn document(json: &str) -> String {
 fn escaped(text: &str, escape: impl Fn(&mut String, char)) -> String {
     let mut escaped = String::with_capacity(text.len() + 1);
     for c in text.chars() {
-        if is_unsafe(c) { escape(&mut escaped, c) } else { escaped.push(c) }
+        if is_unsafe(c) {
+            escape(&mut escaped, c)
+        } else {
+            escaped.push(c)
+        }
     }
     escaped
 }

@@ -42,15 +42,29 @@ impl Command {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let Configured { config, notes, .. } = self.access.configured(shared, &client).await?;
-            let mut shown = Shown::read(&client, Discover { node_pools: true, nodes: true }).await?;
+            let mut shown = Shown::read(
+                &client,
+                Discover {
+                    node_pools: true,
+                    nodes: true,
+                },
+            )
+            .await?;
             let seen = Seen::read(&client, shown.nodes.as_deref()).await;
             shown.notes.extend(seen.notes);
             shown.notes.extend(client.take_left_out());
             // The first note names the source of the configuration; the others are on parts that have no effect here.
-            shown.notes.extend(notes.into_iter().take(usize::from(shared.config.is_none())));
+            shown
+                .notes
+                .extend(notes.into_iter().take(usize::from(shared.config.is_none())));
             Ok((config.policy.pools, shown, seen.autoscaler))
         })?;
-        print(&shown.written(&configured, autoscaler.as_ref(), self.output, output::columns())?)?;
+        print(&shown.written(
+            &configured,
+            autoscaler.as_ref(),
+            self.output,
+            output::columns(),
+        )?)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -78,15 +92,24 @@ impl Shown {
         autoscaler: Option<&Autoscaler>,
         width: Option<usize>,
     ) -> String {
-        let Self { inventory, notes, .. } = self;
+        let Self {
+            inventory, notes, ..
+        } = self;
         let outlooks = self.outlooks(discovery, autoscaler);
         let mut head = vec!["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"];
-        let mut rows: Vec<Row> = discovery.pools.iter().map(|known| self.row(known)).collect();
+        let mut rows: Vec<Row> = discovery
+            .pools
+            .iter()
+            .map(|known| self.row(known))
+            .collect();
         if let Some(autoscaler) = autoscaler {
             head.push("NODE GROUPS");
             for (row, outlook) in rows.iter_mut().zip(&outlooks) {
-                let groups: Vec<String> =
-                    outlook.own.iter().map(|group| group_cell(autoscaler, group)).collect();
+                let groups: Vec<String> = outlook
+                    .own
+                    .iter()
+                    .map(|group| group_cell(autoscaler, group))
+                    .collect();
                 row.cells.push(groups.join(", "));
             }
         }
@@ -99,23 +122,40 @@ impl Shown {
             // Without any NodePool there is no verdict on Karpenter.
             if !inventory.node_pools.is_empty() {
                 let is_fine = matches!(verdict, Verdict::Own(_) | Verdict::NoNodePool);
-                let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
+                let colour = if is_fine {
+                    Colour::Plain
+                } else {
+                    Colour::Yellow
+                };
                 line(colour, &format!("{}: {verdict}", pool.name));
             }
-            let Some(outlook) = outlooks.get(at).filter(|outlook| outlook.concerns(known)) else { continue };
+            let Some(outlook) = outlooks.get(at).filter(|outlook| outlook.concerns(known)) else {
+                continue;
+            };
             let choice = &outlook.choice;
             let is_fine = choice.is_right() || *choice == Choice::NoGroup;
-            let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
+            let colour = if is_fine {
+                Colour::Plain
+            } else {
+                Colour::Yellow
+            };
             line(colour, &format!("{}: {choice}", pool.name));
             for warning in outlook.warnings() {
                 line(Colour::Yellow, &format!("{}: {warning}", pool.name));
             }
         }
-        for warning in discovery.mismatches().chain(discovery.warnings.clone()).chain(notes.iter().cloned()) {
+        for warning in discovery
+            .mismatches()
+            .chain(discovery.warnings.clone())
+            .chain(notes.iter().cloned())
+        {
             line(Colour::Yellow, &warning);
         }
         if !discovery.closed.is_empty() {
-            let closed = discovery.closed.iter().map(|pool| closed_row(pool, inventory));
+            let closed = discovery
+                .closed
+                .iter()
+                .map(|pool| closed_row(pool, inventory));
             text += "\nNodePools with taints that no pool opens:\n";
             text += &output::table(&["NODEPOOL", "PLATFORMS", "TAINTS"], closed, "", width);
         }
@@ -128,22 +168,38 @@ impl Shown {
         discovery: &Discovery<'_>,
         autoscaler: Option<&'a Autoscaler>,
     ) -> Vec<Outlook<'a>> {
-        let Some(autoscaler) = autoscaler else { return Vec::new() };
+        let Some(autoscaler) = autoscaler else {
+            return Vec::new();
+        };
         let grouped = autoscaler.grouped(self.nodes.as_deref().unwrap_or_default());
-        discovery.pools.iter().map(|known| grouped.outlook(&known.pool.tolerations)).collect()
+        discovery
+            .pools
+            .iter()
+            .map(|known| grouped.outlook(&known.pool.tolerations))
+            .collect()
     }
 
     fn row(&self, known: &KnownPool<'_>) -> Row {
-        let node_pools = known.node_pools.iter().map(|pool| format!("{} ({})", pool.name(), pool.weight));
-        let or_unknown = |is_known: bool, text: String| if is_known { text } else { "?".to_owned() };
+        let node_pools = known
+            .node_pools
+            .iter()
+            .map(|pool| format!("{} ({})", pool.name(), pool.weight));
+        let or_unknown =
+            |is_known: bool, text: String| if is_known { text } else { "?".to_owned() };
         let cells = vec![
             known.pool.name.clone(),
             source(known.source).to_owned(),
             architectures(known.pool.platforms),
-            or_unknown(self.knows_node_pools, node_pools.collect::<Vec<_>>().join(", ")),
+            or_unknown(
+                self.knows_node_pools,
+                node_pools.collect::<Vec<_>>().join(", "),
+            ),
             or_unknown(self.nodes.is_some(), known.nodes.to_string()),
         ];
-        Row { colour: Colour::Plain, cells }
+        Row {
+            colour: Colour::Plain,
+            cells,
+        }
     }
 }
 
@@ -164,19 +220,33 @@ const fn source(source: Source) -> &'static str {
 
 /// Lists the architectures of platforms, whose operating system is always linux.
 fn architectures(platforms: PlatformSet) -> String {
-    platforms.names().collect::<Vec<_>>().join(", ").replace("linux/", "")
+    platforms
+        .names()
+        .collect::<Vec<_>>()
+        .join(", ")
+        .replace("linux/", "")
 }
 
 fn closed_row(pool: &NodePool, inventory: &Inventory) -> Row {
     let taints: Vec<&str> = pool.taints.iter().map(|taint| taint.key.as_str()).collect();
     let platforms = architectures(inventory.platforms_of(pool));
-    Row { colour: Colour::Faint, cells: vec![pool.name().to_owned(), platforms, taints.join(", ")] }
+    Row {
+        colour: Colour::Faint,
+        cells: vec![pool.name().to_owned(), platforms, taints.join(", ")],
+    }
 }
 
 fn document(discovery: &Discovery<'_>, autoscaler: Option<&Autoscaler>, shown: &Shown) -> Value {
-    let mut pools: Vec<Value> = discovery.pools.iter().map(|known| pool_document(known, shown)).collect();
+    let mut pools: Vec<Value> = discovery
+        .pools
+        .iter()
+        .map(|known| pool_document(known, shown))
+        .collect();
     if let Some(autoscaler) = autoscaler {
-        for (pool, outlook) in pools.iter_mut().zip(shown.outlooks(discovery, Some(autoscaler))) {
+        for (pool, outlook) in pools
+            .iter_mut()
+            .zip(shown.outlooks(discovery, Some(autoscaler)))
+        {
             pool["clusterAutoscaler"] = groups_document(autoscaler, &outlook);
         }
     }
@@ -193,8 +263,11 @@ fn document(discovery: &Discovery<'_>, autoscaler: Option<&Autoscaler>, shown: &
 }
 
 fn pool_document(known: &KnownPool<'_>, shown: &Shown) -> Value {
-    let node_pools: Vec<Value> =
-        known.node_pools.iter().map(|pool| json!({"name": pool.name(), "weight": pool.weight})).collect();
+    let node_pools: Vec<Value> = known
+        .node_pools
+        .iter()
+        .map(|pool| json!({"name": pool.name(), "weight": pool.weight}))
+        .collect();
     json!({
         "name": known.pool.name,
         "source": source(known.source),
@@ -212,7 +285,10 @@ fn autoscaler_document(autoscaler: &Autoscaler) -> Value {
         Expanders::Gke | Expanders::Unseen => None,
     };
     let group = |group: &NodeGroup| json!({"name": group.name, "priority": autoscaler.priority(group), "nodes": group.nodes(), "most": group.most()});
-    let groups = autoscaler.groups.as_ref().map(|groups| groups.iter().map(group).collect::<Vec<Value>>());
+    let groups = autoscaler
+        .groups
+        .as_ref()
+        .map(|groups| groups.iter().map(group).collect::<Vec<Value>>());
     json!({"namespace": autoscaler.namespace, "expanders": expanders, "nodeGroups": groups})
 }
 
@@ -237,9 +313,19 @@ fn groups_document(autoscaler: &Autoscaler, outlook: &Outlook<'_>) -> Value {
 fn yaml(discovery: &Discovery<'_>) -> serde_json::Result<String> {
     let mut text = "pools:\n".to_owned();
     for KnownPool { pool, .. } in &discovery.pools {
-        let Pool { name, platforms, tolerations, share, prefer } = pool;
+        let Pool {
+            name,
+            platforms,
+            tolerations,
+            share,
+            prefer,
+        } = pool;
         let platforms: Vec<String> = platforms.names().collect();
-        text += &format!("  - name: {}\n    platforms: [{}]\n", json!(name), platforms.join(", "));
+        text += &format!(
+            "  - name: {}\n    platforms: [{}]\n",
+            json!(name),
+            platforms.join(", ")
+        );
         text += "    tolerations:\n";
         for toleration in tolerations {
             text += &format!("      - {}\n", serde_json::to_string(toleration)?);
@@ -248,7 +334,11 @@ fn yaml(discovery: &Discovery<'_>) -> serde_json::Result<String> {
             text += &format!("    share: {share}\n");
         }
         if let Some(prefer) = prefer {
-            text += &format!("    prefer: {{weight: {}, labels: {}}}\n", prefer.weight, json!(prefer.labels));
+            text += &format!(
+                "    prefer: {{weight: {}, labels: {}}}\n",
+                prefer.weight,
+                json!(prefer.labels)
+            );
         }
     }
     Ok(text)

@@ -83,7 +83,8 @@ impl Command {
             let configured = self.access.configured(shared, &client).await?;
             let mut survey = Survey::read(&client, namespace, &progress).await?;
             let images = survey.images();
-            let mut session = Session::start(shared, configured, progress, Some(&client), images).await?;
+            let mut session =
+                Session::start(shared, configured, progress, Some(&client), images).await?;
             let examined = examine(&session, &survey).await;
             let lacks_pull_secrets = |shape: &usize| {
                 let known = examined.get(*shape).zip(survey.shapes.get_index(*shape));
@@ -91,8 +92,15 @@ impl Command {
                     session.lacks_pull_secrets(Coverage::of(known).1, &shape.pod)
                 })
             };
-            let unread = survey.pods.iter().filter_map(|pod| pod.shape).filter(lacks_pull_secrets).count();
-            session.notes.extend(unread_pull_secrets(unread, "the Pods"));
+            let unread = survey
+                .pods
+                .iter()
+                .filter_map(|pod| pod.shape)
+                .filter(lacks_pull_secrets)
+                .count();
+            session
+                .notes
+                .extend(unread_pull_secrets(unread, "the Pods"));
             // The facts about the Pods take most of the memory, and the sums need only the decisions on them.
             drop(mem::take(&mut survey.shapes));
             Ok((session, survey, examined))
@@ -107,15 +115,32 @@ impl Command {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn report<'p>(&self, session: Session, survey: &'p Survey, examined: &'p [Examined]) -> Report<'p> {
+    fn report<'p>(
+        &self,
+        session: Session,
+        survey: &'p Survey,
+        examined: &'p [Examined],
+    ) -> Report<'p> {
         let summary = Summary::of(survey.pods.iter().map(|pod| {
             let platform = pod.node.as_deref().and_then(|node| survey.platform(node));
-            (pod, platform, pod.shape.and_then(|shape| examined.get(shape)).unwrap_or(&UNREADABLE))
+            (
+                pod,
+                platform,
+                pod.shape
+                    .and_then(|shape| examined.get(shape))
+                    .unwrap_or(&UNREADABLE),
+            )
         }));
         let mut notes = [&*survey.notes, &session.notes].concat();
-        let unknown = summary.images.iter().filter(|((_, cause), _)| matches!(cause, Cause::Unknown(_)));
+        let unknown = summary
+            .images
+            .iter()
+            .filter(|((_, cause), _)| matches!(cause, Cause::Unknown(_)));
         let mut unused_secrets: BTreeMap<&str, &[String]> = BTreeMap::new();
-        for state in examined.iter().flat_map(|one| &one.images).filter(|one| !one.unused_secrets.is_empty())
+        for state in examined
+            .iter()
+            .flat_map(|one| &one.images)
+            .filter(|one| !one.unused_secrets.is_empty())
         {
             unused_secrets.insert(&state.image, &state.unused_secrets);
         }
@@ -127,7 +152,10 @@ impl Command {
                 causes.insert(*image, cause);
             }
         }
-        let excluded = summary.missed.iter().filter(|(pod, _)| EXCLUDED.contains(&&*pod.workload.namespace));
+        let excluded = summary
+            .missed
+            .iter()
+            .filter(|(pod, _)| EXCLUDED.contains(&&*pod.workload.namespace));
         let excluded = excluded.count() as u64;
         if excluded > 0 {
             notes.push(format!(
@@ -148,21 +176,45 @@ impl Command {
         };
         let now = humantime::format_rfc3339_seconds(SystemTime::now());
         let of = format!("{of}, {}, {now}.", count(survey.pods.len() as u64, "Pod"));
-        Report { summary, of, causes, rate_limits, notes }
+        Report {
+            summary,
+            of,
+            causes,
+            rate_limits,
+            notes,
+        }
     }
 }
 
 /// Decides once for each shape, as the webhook would and within its limits on lookups.
 async fn examine(session: &Session, survey: &Survey) -> Vec<Examined> {
-    let (Session { snapshot, limits, progress, .. }, all) = (session, survey.shapes.len());
-    let show = |done: usize| progress.show(&format!("looked up the images of {done} of {all} kinds of Pods"));
+    let (
+        Session {
+            snapshot,
+            limits,
+            progress,
+            ..
+        },
+        all,
+    ) = (session, survey.shapes.len());
+    let show = |done: usize| {
+        progress.show(&format!(
+            "looked up the images of {done} of {all} kinds of Pods"
+        ))
+    };
     let done = Cell::new(0);
     let one = async |shape: &Shape| {
-        let examined = shape.examine(snapshot, limits, survey.terms(&shape.namespace)).await;
+        let examined = shape
+            .examine(snapshot, limits, survey.terms(&shape.namespace))
+            .await;
         done.set(done.get() + 1);
         show(done.get());
         examined
     };
     show(0);
-    stream::iter(&survey.shapes).map(one).buffered(AT_A_TIME).collect().await
+    stream::iter(&survey.shapes)
+        .map(one)
+        .buffered(AT_A_TIME)
+        .collect()
+        .await
 }

@@ -39,7 +39,12 @@ pub(super) struct Service {
 
 impl Serve {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
-        let Self { tls_cert, tls_key, listen, service } = self;
+        let Self {
+            tls_cert,
+            tls_key,
+            listen,
+            service,
+        } = self;
         let own = [
             flag("--tls-cert", "server.certFile", tls_cert),
             flag("--tls-key", "server.keyFile", tls_key),
@@ -61,7 +66,9 @@ impl Service {
         let sources = shared.sources(own.into_iter().chain([admin]));
         let loaded = sources.load()?;
         let config = loaded.config.clone();
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?;
         let (logging, levels) = logging::start(config.log.level, config.log.format);
         loaded.log_warnings();
         let served = runtime.block_on(service(config, sources, levels));

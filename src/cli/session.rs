@@ -65,13 +65,26 @@ pub(super) fn run_alone<T>(
         if configured.config.discover.is_on() {
             configured.notes.push("this command asks no cluster for pools: they are those of the configuration, whatever `discover` finds".to_owned());
         }
-        configured.notes.iter().for_each(|note| tell(&format!("tolerarch: note: {note}")));
+        configured
+            .notes
+            .iter()
+            .for_each(|note| tell(&format!("tolerarch: note: {note}")));
         let mut session = Session::start(shared, configured, progress, None, images).await?;
         let Some(policy) = session.snapshot.policy_for(profile).cloned() else {
-            let known: Vec<&str> = session.snapshot.profiles.keys().map(String::as_str).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let known: Vec<&str> = session
+                .snapshot
+                .profiles
+                .keys()
+                .map(String::as_str)
+                .collect();
+            let known = if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            };
             let name = profile.unwrap_or_default();
-            let message = format!("--profile {name:?}: `profiles` of the configuration has {known}");
+            let message =
+                format!("--profile {name:?}: `profiles` of the configuration has {known}");
             return Err(Failure::Usage(message));
         };
         session.snapshot.policy = policy;
@@ -89,11 +102,18 @@ impl Session {
         client: Option<&UserClient>,
         images: impl IntoIterator<Item = ImageRef>,
     ) -> Result<Self, Failure> {
-        let Configured { mut config, lessons, mut notes, .. } = configured;
+        let Configured {
+            mut config,
+            lessons,
+            mut notes,
+            ..
+        } = configured;
         let mut discovered = None;
         if let Some(client) = client {
             if config.discover.is_on() {
-                let (found, told) = Shown::read(client, config.discover).await?.noted(&config.policy.pools);
+                let (found, told) = Shown::read(client, config.discover)
+                    .await?
+                    .noted(&config.policy.pools);
                 discovered = Some(found);
                 notes.extend(told);
             }
@@ -104,16 +124,41 @@ impl Session {
             admit_loopback(&mut config, images);
         }
         let traces = Traces::default();
-        let snapshot =
-            serve::snapshot(&config, &shared.environment, Some(traces.clone()), discovered.as_ref())?;
-        let snapshot = Snapshot { lessons: lessons.into(), ..snapshot };
-        Ok(Self { snapshot, limits: BatchLimits::new(&config.lookup), progress, traces, notes })
+        let snapshot = serve::snapshot(
+            &config,
+            &shared.environment,
+            Some(traces.clone()),
+            discovered.as_ref(),
+        )?;
+        let snapshot = Snapshot {
+            lessons: lessons.into(),
+            ..snapshot
+        };
+        Ok(Self {
+            snapshot,
+            limits: BatchLimits::new(&config.lookup),
+            progress,
+            traces,
+            notes,
+        })
     }
 
     /// Decides as the webhook would, and looks up every image.
-    pub(super) async fn examine(&self, policy: &Policy, namespace: &str, pod: &Pod<'_>) -> Examined {
-        let mut examined = self.snapshot.examine(policy, namespace, pod, &self.limits).await;
-        for image in examined.images.iter_mut().filter(|image| image.unknown.is_some()) {
+    pub(super) async fn examine(
+        &self,
+        policy: &Policy,
+        namespace: &str,
+        pod: &Pod<'_>,
+    ) -> Examined {
+        let mut examined = self
+            .snapshot
+            .examine(policy, namespace, pod, &self.limits)
+            .await;
+        for image in examined
+            .images
+            .iter_mut()
+            .filter(|image| image.unknown.is_some())
+        {
             let parsed: Option<ImageRef> = image.image.parse().ok();
             image.cause = parsed.and_then(|parsed| self.cause(&parsed, &image.unused_secrets));
         }
@@ -121,7 +166,10 @@ impl Session {
     }
 
     pub(super) fn lacks_pull_secrets(&self, reason: Reason, pod: &Pod<'_>) -> bool {
-        let is_refused = matches!(reason, Reason::Unknown(LookupError::Denied | LookupError::NotFound));
+        let is_refused = matches!(
+            reason,
+            Reason::Unknown(LookupError::Denied | LookupError::NotFound)
+        );
         let are_read = self.snapshot.credentials.reads_pull_secrets();
         is_refused && !are_read && pod.pull_secrets().next().is_some()
     }
@@ -136,9 +184,19 @@ impl Session {
 pub(super) fn cause(trace: &Trace, unused_secrets: &[String]) -> Option<String> {
     let error = trace.error.as_ref()?;
     let failed = |request: &&TracedRequest| !matches!(request.outcome, None | Some(Ok(..400)));
-    let Some(request) = trace.requests.iter().rev().find(failed) else { return Some(error.clone()) };
-    let TracedRequest { method, kind, credential, .. } = request;
-    let is_named = request.url.host_str().is_some_and(|host| error.contains(host));
+    let Some(request) = trace.requests.iter().rev().find(failed) else {
+        return Some(error.clone());
+    };
+    let TracedRequest {
+        method,
+        kind,
+        credential,
+        ..
+    } = request;
+    let is_named = request
+        .url
+        .host_str()
+        .is_some_and(|host| error.contains(host));
     let answer = match request.outcome {
         Some(Err(_)) if is_named => return Some(error.clone()),
         Some(Ok(status)) => format!("answered {status} to"),
@@ -149,9 +207,17 @@ pub(super) fn cause(trace: &Trace, unused_secrets: &[String]) -> Option<String> 
         None if unused_secrets.is_empty() => "with no credential".to_owned(),
         None => "without one".to_owned(),
     };
-    let with: Vec<&str> = [&with].into_iter().chain(unused_secrets).map(String::as_str).collect();
+    let with: Vec<&str> = [&with]
+        .into_iter()
+        .chain(unused_secrets)
+        .map(String::as_str)
+        .collect();
     let host = request.url.origin().ascii_serialization();
-    Some(format!("{error} ({host} {answer} {method} {}, {})", kind.as_str(), with.join("; ")))
+    Some(format!(
+        "{error} ({host} {answer} {method} {}, {})",
+        kind.as_str(),
+        with.join("; ")
+    ))
 }
 
 /// Admits registries on the user's own machine, which a webhook must not be led to: without TLS, as containerd does,
@@ -166,10 +232,23 @@ fn admit_loopback(config: &mut Config, images: impl IntoIterator<Item = ImageRef
         if name != "localhost" && !address.as_ref().is_ok_and(|address| address.is_loopback()) {
             continue;
         }
-        let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
-        config.network.allow.extend(loopback.into_iter().chain(address).map(IpNet::from));
-        let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-        config.registries.hosts.entry(canonical_host(image.host())).or_insert(plain);
+        let loopback = [
+            IpAddr::from(Ipv4Addr::LOCALHOST),
+            Ipv6Addr::LOCALHOST.into(),
+        ];
+        config
+            .network
+            .allow
+            .extend(loopback.into_iter().chain(address).map(IpNet::from));
+        let plain = HostSettings {
+            plain_http: true,
+            ..HostSettings::default()
+        };
+        config
+            .registries
+            .hosts
+            .entry(canonical_host(image.host()))
+            .or_insert(plain);
     }
 }
 

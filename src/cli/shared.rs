@@ -27,26 +27,43 @@ pub(super) struct Shared {
 impl Shared {
     /// Returns the file, the environment over it, and over both `flags` and the flags that all subcommands share.
     pub(super) fn sources(&self, flags: impl IntoIterator<Item = Option<Flag>>) -> Sources {
-        let Self { config, log_level, log_format, environment } = self;
+        let Self {
+            config,
+            log_level,
+            log_format,
+            environment,
+        } = self;
         let shared = [
             flag("--log-level", "log.level", log_level.map(shown)),
             flag("--log-format", "log.format", log_format.map(shown)),
         ];
         let flags = shared.into_iter().chain(flags).flatten().collect();
-        Sources { file: config.clone(), environment: environment.clone(), flags, tolerant: false }
+        Sources {
+            file: config.clone(),
+            environment: environment.clone(),
+            flags,
+            tolerant: false,
+        }
     }
 }
 
 /// Uses the user's own docker configuration if none is configured, as crane and regctl do, and expands `~` in paths.
 pub(super) fn personal(config: &mut Config, environment: &Environment) {
-    let variable = |name| environment.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let variable = |name| {
+        environment
+            .get(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     let home = variable("HOME");
     if let Some(home) = &home {
         config.expand_home(home);
     }
     let files = &mut config.credentials.docker_configs;
     let directory = variable("DOCKER_CONFIG").or_else(|| Some(home?.join(".docker")));
-    let own = directory.map(|directory| directory.join("config.json")).filter(|file| file.is_file());
+    let own = directory
+        .map(|directory| directory.join("config.json"))
+        .filter(|file| file.is_file());
     if files.is_empty() {
         files.extend(own);
     }
@@ -60,11 +77,22 @@ pub(super) fn warn(loaded: &Loaded) {
 }
 
 /// Returns a flag that sets the key at `path`, if there is a value.
-pub(super) fn flag(name: &'static str, path: &'static str, value: Option<impl ToString>) -> Option<Flag> {
-    value.map(|value| Flag { name, path, value: value.to_string() })
+pub(super) fn flag(
+    name: &'static str,
+    path: &'static str,
+    value: Option<impl ToString>,
+) -> Option<Flag> {
+    value.map(|value| Flag {
+        name,
+        path,
+        value: value.to_string(),
+    })
 }
 
 /// Returns the name of a variant on the command line.
 fn shown(variant: impl ValueEnum) -> String {
-    variant.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    variant
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
 }

@@ -41,7 +41,11 @@ impl Survey {
         namespace: Option<&str>,
         progress: &Progress,
     ) -> Result<Self, RequestError> {
-        let path = format!("{}?fieldSelector={}", Pod::url_path(&(), namespace), StoredPod::LIVE);
+        let path = format!(
+            "{}?fieldSelector={}",
+            Pod::url_path(&(), namespace),
+            StoredPod::LIVE
+        );
         let mut index = PodIndex::default();
         let list = client.pages(&path, |is_first, items: Vec<StoredPod>| {
             if is_first {
@@ -53,14 +57,18 @@ impl Survey {
         list.await?;
         progress.show("reading owners, nodes and namespaces");
         let mut notes = Vec::new();
-        let PodIndex { mut pods, shapes, .. } = index;
+        let PodIndex {
+            mut pods, shapes, ..
+        } = index;
         let owners = owners(client, namespace, &pods, &mut notes);
         let nodes = client.list::<Node>(Node::PATH);
         let (owners, nodes, namespaces) = join3(owners, nodes, namespaces(client, namespace)).await;
         let owners = owners?;
         let nodes = match nodes {
             Err(error) if error.is_forbidden() || error.is_missing() => {
-                notes.push(format!("nodes cannot be listed, so no Pod is found misplaced: {error}"));
+                notes.push(format!(
+                    "nodes cannot be listed, so no Pod is found misplaced: {error}"
+                ));
                 None
             }
             nodes => Some(nodes?.into_iter().filter_map(known_platform).collect()),
@@ -69,22 +77,40 @@ impl Survey {
         notes.extend(note);
         notes.extend(client.take_left_out());
         for pod in &mut pods {
-            if let Some(above) = pod.between.as_ref().and_then(|controller| owners.get(controller)) {
+            if let Some(above) = pod
+                .between
+                .as_ref()
+                .and_then(|controller| owners.get(controller))
+            {
                 pod.workload = Arc::clone(above);
             }
         }
-        Ok(Self { pods, shapes, nodes, namespaces, notes })
+        Ok(Self {
+            pods,
+            shapes,
+            nodes,
+            namespaces,
+            notes,
+        })
     }
 
     /// Makes a survey of a namespace whose Pods may not be listed: of nothing but its settings.
-    pub(super) async fn without_pods(client: &UserClient, namespace: &str) -> Result<Self, RequestError> {
+    pub(super) async fn without_pods(
+        client: &UserClient,
+        namespace: &str,
+    ) -> Result<Self, RequestError> {
         let (namespaces, note) = match namespaces(client, Some(namespace)).await {
-            Err(error) if error.is_missing() => {
-                (HashMap::new(), Some(format!("namespace {namespace}: {error}")))
-            }
+            Err(error) if error.is_missing() => (
+                HashMap::new(),
+                Some(format!("namespace {namespace}: {error}")),
+            ),
             read => read?,
         };
-        Ok(Self { namespaces, notes: note.into_iter().collect(), ..Self::default() })
+        Ok(Self {
+            namespaces,
+            notes: note.into_iter().collect(),
+            ..Self::default()
+        })
     }
 
     pub(super) fn platform(&self, node: &str) -> Option<PlatformSet> {
@@ -96,7 +122,10 @@ impl Survey {
     }
 
     pub(super) fn images(&self) -> impl Iterator<Item = ImageRef> {
-        self.shapes.iter().flat_map(|shape| shape.pod.images()).filter_map(|usage| usage.image.ok())
+        self.shapes
+            .iter()
+            .flat_map(|shape| shape.pod.images())
+            .filter_map(|usage| usage.image.ok())
     }
 }
 
@@ -106,7 +135,10 @@ async fn namespaces(
     namespace: Option<&str>,
 ) -> Result<(HashMap<String, BTreeMap<String, String>>, Option<String>), RequestError> {
     let read = match namespace {
-        Some(name) => client.get(&format!("/api/v1/namespaces/{name}")).await.map(|one| vec![one]),
+        Some(name) => client
+            .get(&format!("/api/v1/namespaces/{name}"))
+            .await
+            .map(|one| vec![one]),
         None => client.list::<Namespace>("/api/v1/namespaces").await,
     };
     match read {
@@ -115,7 +147,9 @@ async fn namespaces(
             Ok((HashMap::new(), Some(note)))
         }
         read => {
-            let all = read?.into_iter().map(|one| (one.metadata.name, one.metadata.labels));
+            let all = read?
+                .into_iter()
+                .map(|one| (one.metadata.name, one.metadata.labels));
             Ok((all.collect(), None))
         }
     }
@@ -123,7 +157,11 @@ async fn namespaces(
 
 /// Returns a node's name and platform; `None` if the platform is none that images are for.
 fn known_platform(node: Node) -> Option<(String, PlatformSet)> {
-    let os = if node.os.is_empty() { "linux" } else { &node.os };
+    let os = if node.os.is_empty() {
+        "linux"
+    } else {
+        &node.os
+    };
     let platform: PlatformSet = format!("{os}/{}", node.architecture).parse().ok()?;
     Some((node.name().to_owned(), platform))
 }
@@ -136,28 +174,47 @@ async fn owners(
     pods: &[IndexedPod],
     notes: &mut Vec<String>,
 ) -> Result<HashMap<Arc<Workload>, Arc<Workload>>, RequestError> {
-    let controllers: HashSet<Arc<Workload>> = pods.iter().filter_map(|pod| pod.between.clone()).collect();
+    let controllers: HashSet<Arc<Workload>> =
+        pods.iter().filter_map(|pod| pod.between.clone()).collect();
     let mut owners = HashMap::new();
     // The kinds between Pods and the owners that users know.
     for (kind, plural, path) in [
-        (ReplicaSet::KIND, ReplicaSet::URL_PATH_SEGMENT, ReplicaSet::url_path(&(), namespace)),
-        (Job::KIND, Job::URL_PATH_SEGMENT, Job::url_path(&(), namespace)),
+        (
+            ReplicaSet::KIND,
+            ReplicaSet::URL_PATH_SEGMENT,
+            ReplicaSet::url_path(&(), namespace),
+        ),
+        (
+            Job::KIND,
+            Job::URL_PATH_SEGMENT,
+            Job::url_path(&(), namespace),
+        ),
     ] {
-        if !controllers.iter().any(|controller| &*controller.kind == kind) {
+        if !controllers
+            .iter()
+            .any(|controller| &*controller.kind == kind)
+        {
             continue;
         }
         let entry = |Namespace { metadata }| {
             let own = workload(&metadata.namespace.into(), kind, &metadata.name);
             let controller = controllers.get(&own)?;
             let above = metadata.controller;
-            let above = above.map(|above| workload(&controller.namespace, &above.kind, &above.name).into());
-            Some((Arc::clone(controller), above.unwrap_or_else(|| Arc::clone(controller))))
+            let above =
+                above.map(|above| workload(&controller.namespace, &above.kind, &above.name).into());
+            Some((
+                Arc::clone(controller),
+                above.unwrap_or_else(|| Arc::clone(controller)),
+            ))
         };
-        let read = client.pages(&path, |_, items| owners.extend(items.into_iter().filter_map(entry)));
+        let read = client.pages(&path, |_, items| {
+            owners.extend(items.into_iter().filter_map(entry))
+        });
         match read.await {
             Err(error) if error.is_forbidden() => {
-                let note =
-                    format!("{plural} cannot be listed, so workloads are named after their Pods: {error}");
+                let note = format!(
+                    "{plural} cannot be listed, so workloads are named after their Pods: {error}"
+                );
                 notes.push(note);
             }
             read => read?,
@@ -167,5 +224,9 @@ async fn owners(
 }
 
 fn workload(namespace: &Arc<str>, kind: &str, name: &str) -> Workload {
-    Workload { namespace: Arc::clone(namespace), kind: kind.into(), name: name.into() }
+    Workload {
+        namespace: Arc::clone(namespace),
+        kind: kind.into(),
+        name: name.into(),
+    }
 }

@@ -4,7 +4,9 @@ use crate::config::Config;
 /// Returns a command and all commands below it.
 fn all(command: &clap::Command) -> Vec<clap::Command> {
     let mut all = vec![command.clone()];
-    let own = command.get_subcommands().filter(|command| command.get_name() != "help");
+    let own = command
+        .get_subcommands()
+        .filter(|command| command.get_name() != "help");
     all.extend(own.flat_map(self::all));
     all
 }
@@ -14,7 +16,10 @@ fn help_fits_a_terminal_and_has_an_example() {
     let mut command = Cli::command();
     command.build();
     for mut command in all(&command) {
-        for help in [command.render_help().to_string(), command.render_long_help().to_string()] {
+        for help in [
+            command.render_help().to_string(),
+            command.render_long_help().to_string(),
+        ] {
             for line in help.lines() {
                 assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
             }
@@ -31,10 +36,13 @@ fn help_fits_a_terminal_and_has_an_example() {
 
 #[test]
 fn a_file_without_its_flag_is_refused_with_a_hint() {
-    for arguments in
-        [&["web.yaml"][..], &["-f", "a.yaml", "web.yaml"], &["-f", "a.yaml", "web.yaml", "c.yaml"]]
-    {
-        let error = Cli::command().try_get_matches_from([&["tolerarch", "check"][..], arguments].concat());
+    for arguments in [
+        &["web.yaml"][..],
+        &["-f", "a.yaml", "web.yaml"],
+        &["-f", "a.yaml", "web.yaml", "c.yaml"],
+    ] {
+        let error =
+            Cli::command().try_get_matches_from([&["tolerarch", "check"][..], arguments].concat());
         let error = error.unwrap_err();
         assert!(
             error
@@ -68,7 +76,10 @@ fn a_persons_docker_configuration_is_used_unless_another_is_named() {
     assert_eq!(files(&config), [own]);
     config.credentials.docker_configs = vec!["~/other.json".into(), "/third.json".into()];
     personal(&mut config, &environment);
-    assert_eq!(files(&config), [home.path().join("other.json"), "/third.json".into()]);
+    assert_eq!(
+        files(&config),
+        [home.path().join("other.json"), "/third.json".into()]
+    );
     // Every key that takes a path.
     let text = "server: {certFile: ~/tls.crt, keyFile: /tls.key}\nregistries: {hostsDir: ~/certs.d, hosts: {a.b: {caFile: ~/ca.crt}}}\n\
         credentials: {directory: '~', providers: {config: ~/p.yaml, binDir: ~other/bin}}";
@@ -78,10 +89,20 @@ fn a_persons_docker_configuration_is_used_unless_another_is_named() {
     assert_eq!(config.server.files.certificate, home.join("tls.crt"));
     assert_eq!(config.server.files.key, Path::new("/tls.key"));
     assert_eq!(config.registries.hosts_dir, Some(home.join("certs.d")));
-    assert_eq!(config.registries.hosts["a.b"].ca_file, Some(home.join("ca.crt")));
+    assert_eq!(
+        config.registries.hosts["a.b"].ca_file,
+        Some(home.join("ca.crt"))
+    );
     assert_eq!(config.credentials.directory, Some(home.to_owned()));
-    assert_eq!(config.credentials.providers.config, Some(home.join("p.yaml")));
-    assert_eq!(config.credentials.providers.bin_dir, Some("~other/bin".into()), "another user's home");
+    assert_eq!(
+        config.credentials.providers.config,
+        Some(home.join("p.yaml"))
+    );
+    assert_eq!(
+        config.credentials.providers.bin_dir,
+        Some("~other/bin".into()),
+        "another user's home"
+    );
     let elsewhere = Environment::from_iter([("DOCKER_CONFIG", home.join(".docker"))]);
     let mut config = Config::default();
     personal(&mut config, &elsewhere);

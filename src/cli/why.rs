@@ -35,14 +35,19 @@ pub(super) struct Why {
 impl Why {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         if self.access.all_namespaces {
-            let message = "a name is looked for in one namespace: write -n NAMESPACE in place of -A";
+            let message =
+                "a name is looked for in one namespace: write -n NAMESPACE in place of -A";
             return Err(Failure::Usage(message.to_owned()));
         }
         let (explained, notes, faults) = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let mut configured = self.access.configured(shared, &client).await?;
-            let namespace = self.access.namespace.as_deref().unwrap_or(&client.namespace);
+            let namespace = self
+                .access
+                .namespace
+                .as_deref()
+                .unwrap_or(&client.namespace);
             let (objects, faults) = self.find(&client, namespace).await;
             let mut survey = Survey::default();
             if !objects.is_empty() {
@@ -52,8 +57,9 @@ impl Why {
                         if error.is_forbidden() {
                             survey = Survey::without_pods(&client, namespace).await?;
                         }
-                        let note =
-                            format!("Pods cannot be listed, so it is not told where they run: {error}");
+                        let note = format!(
+                            "Pods cannot be listed, so it is not told where they run: {error}"
+                        );
                         survey.notes.push(note);
                     }
                     Err(error) => return Err(error.into()),
@@ -61,16 +67,21 @@ impl Why {
             }
             let reviewed = configured.reviewed.take();
             let scope = reviewed.as_ref().zip(survey.namespaces.get(namespace));
-            let ignored = scope.iter().flat_map(|(scope, labels)| ignored_labels(scope, labels));
+            let ignored = scope
+                .iter()
+                .flat_map(|(scope, labels)| ignored_labels(scope, labels));
             survey.notes.extend(ignored.map(|(key, value)| {
                 format!("{key}={value} means nothing as a label of a namespace: it is ignored")
             }));
             let images = objects.iter().flat_map(Object::images);
-            let session = Session::start(shared, configured, progress, Some(&client), images).await?;
+            let session =
+                Session::start(shared, configured, progress, Some(&client), images).await?;
             session.progress.show("looking up images");
-            let (mut all, mut notes, mut unread) = (Vec::new(), std::mem::take(&mut survey.notes), 0);
+            let (mut all, mut notes, mut unread) =
+                (Vec::new(), std::mem::take(&mut survey.notes), 0);
             for object in &objects {
-                let one = Explained::of(&session, &survey, namespace, scope, object, &mut notes).await;
+                let one =
+                    Explained::of(&session, &survey, namespace, scope, object, &mut notes).await;
                 let lacks = |pod: Pod<'_>| session.lacks_pull_secrets(one.today.reason, &pod);
                 unread += usize::from(object.pod().is_ok_and(lacks));
                 all.push(one);
@@ -79,17 +90,25 @@ impl Why {
             notes.extend(unread_pull_secrets(unread, "these objects"));
             Ok((all, notes, faults))
         })?;
-        faults.iter().for_each(|fault| tell(&format!("tolerarch: {fault}")));
+        faults
+            .iter()
+            .for_each(|fault| tell(&format!("tolerarch: {fault}")));
         let text = match self.output {
             Output::Table => {
-                notes.iter().for_each(|note| tell(&format!("tolerarch: note: {note}")));
+                notes
+                    .iter()
+                    .for_each(|note| tell(&format!("tolerarch: note: {note}")));
                 let width = columns();
                 paragraphs(explained.iter().map(|one| one.table(width)))
             }
             Output::Json => json(&json!({"objects": explained, "notes": notes}))?,
         };
         print(&text)?;
-        Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if faults.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
     }
 
     /// Reads the objects, with messages about those that could not be read.
@@ -99,14 +118,23 @@ impl Why {
         let kinds = match ServedKinds::read(client).await {
             Ok(kinds) => kinds,
             Err(error) => {
-                let all = self.targets.iter().map(|target| format!("{}: {error}", target.text));
+                let all = self
+                    .targets
+                    .iter()
+                    .map(|target| format!("{}: {error}", target.text));
                 return (objects, all.collect());
             }
         };
         for target in &self.targets {
             let read = async {
                 let path = target.path(&kinds, namespace)?;
-                objects_of(client.text(&path).await.map_err(|error| error.to_string())?.as_bytes())
+                objects_of(
+                    client
+                        .text(&path)
+                        .await
+                        .map_err(|error| error.to_string())?
+                        .as_bytes(),
+                )
             };
             match read.await {
                 Ok(found) => objects.extend(found),

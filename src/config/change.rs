@@ -15,7 +15,9 @@ impl Config {
     pub fn keep(&mut self, old: &Self) -> Vec<String> {
         let (before, mut kept) = (old.written(), Vec::new());
         self.shape().values(&mut |path, at_start, value| {
-            let old = before.get(path).filter(|old| at_start && **old != value.written);
+            let old = before
+                .get(path)
+                .filter(|old| at_start && **old != value.written);
             if let Some(old) = old {
                 value.set(old);
                 kept.push(path.to_owned());
@@ -50,11 +52,17 @@ impl Config {
 
     /// Expands `~` at the beginning of any path to this directory, as a shell does.
     pub fn expand_home(&mut self, home: &Path) {
-        let expanded = |path: PathBuf| path.strip_prefix("~").map(|rest| home.join(rest)).unwrap_or(path);
+        let expanded = |path: PathBuf| {
+            path.strip_prefix("~")
+                .map(|rest| home.join(rest))
+                .unwrap_or(path)
+        };
         self.shape().values(&mut |_, _, value| {
             let paths = value.files();
             if paths.iter().any(|path| path.starts_with("~")) {
-                let paths = paths.into_iter().map(|path| expanded(path).to_string_lossy().into_owned());
+                let paths = paths
+                    .into_iter()
+                    .map(|path| expanded(path).to_string_lossy().into_owned());
                 value.set(&paths.collect());
             }
         });

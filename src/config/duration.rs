@@ -22,17 +22,32 @@ const MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 impl Scalar for Duration {
     fn kind() -> Kind<Self> {
         let expected = "a duration such as 300ms, 15s, 5m, 1.5h, 7d or 1h30m, and at most 365d";
-        Kind::new(expected, schema(), parse, |duration| json!(written(*duration))).hinting(meant)
+        Kind::new(expected, schema(), parse, |duration| {
+            json!(written(*duration))
+        })
+        .hinting(meant)
     }
 }
 
 /// Returns the kind of a duration or `0`.
 pub(super) fn or_never() -> Kind<Duration> {
-    let write = |duration: &Duration| json!(if duration.is_zero() { "0".into() } else { written(*duration) });
+    let write = |duration: &Duration| {
+        json!(if duration.is_zero() {
+            "0".into()
+        } else {
+            written(*duration)
+        })
+    };
     Kind::new(
         "0, or a duration such as 30s, 10m or 1h30m, and at most 365d",
         json!({"anyOf": [{"enum": [0, "0"]}, schema()]}),
-        |text| if text == "0" { Some(Duration::ZERO) } else { parse(text) },
+        |text| {
+            if text == "0" {
+                Some(Duration::ZERO)
+            } else {
+                parse(text)
+            }
+        },
         write,
     )
     .hinting(meant)
@@ -51,16 +66,29 @@ fn schema() -> Json {
 /// Formats a duration in the largest unit that gives a whole number.
 fn written(duration: Duration) -> String {
     let nanos = duration.as_nanos();
-    let whole = UNITS.iter().rev().skip(1).find(|(_, unit)| nanos.is_multiple_of(u128::from(*unit)));
+    let whole = UNITS
+        .iter()
+        .rev()
+        .skip(1)
+        .find(|(_, unit)| nanos.is_multiple_of(u128::from(*unit)));
     let (name, unit) = whole.copied().unwrap_or(UNITS[0]);
     let (count, rest) = (nanos / u128::from(unit), nanos % u128::from(unit) / 1000);
-    let fraction = if rest == 0 { String::new() } else { format!(".{rest:03}") };
+    let fraction = if rest == 0 {
+        String::new()
+    } else {
+        format!(".{rest:03}")
+    };
     format!("{count}{}{name}", fraction.trim_end_matches('0'))
 }
 
 /// Parses a duration; `None` for zero, too.
 fn parse(text: &str) -> Option<Duration> {
-    let unit = |name: &str| UNITS.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit);
+    let unit = |name: &str| {
+        UNITS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, unit)| *unit)
+    };
     let duration = matches(FORM, text).then(|| sum(text, unit))??;
     (!duration.is_zero() && duration <= MAX).then_some(duration)
 }

@@ -57,7 +57,10 @@ impl Scalar for ServerUrl {
             |url: &ServerUrl| json!(url.as_str()),
         )
         .hinting(|text| {
-            let fault = text.parse::<ServerUrl>().err().filter(|fault| *fault != ParseUrlError::Form);
+            let fault = text
+                .parse::<ServerUrl>()
+                .err()
+                .filter(|fault| *fault != ParseUrlError::Form);
             fault.map(|fault| fault.to_string())
         })
     }

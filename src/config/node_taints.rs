@@ -13,8 +13,14 @@ impl Slot for Vec<NodeTaint> {
         let place = |NodeTaint { selector, taint }: &NodeTaint| {
             (selector.clone(), taint.key.clone(), taint.effect.clone())
         };
-        let fault = |NodeTaint { taint: Taint { key, effect, .. }, .. }: &_| {
-            (true, format!("two entries set the taint {key}:{effect} on the same nodes"))
+        let fault = |NodeTaint {
+                         taint: Taint { key, effect, .. },
+                         ..
+                     }: &_| {
+            (
+                true,
+                format!("two entries set the taint {key}:{effect} on the same nodes"),
+            )
         };
         let faults: Vec<_> = repeated(self, place).into_iter().map(fault).collect();
         Shape::list(self).faulty(faults)
@@ -48,7 +54,8 @@ impl Slot for Taint {
             // Reserved taints come and go with the state of a node: to set them would be a fight over every node.
             (is_reserved_taint(&self.key), reserved),
         ];
-        let evicts = "the taint has effect NoExecute, which evicts Pods that run there without a toleration";
+        let evicts =
+            "the taint has effect NoExecute, which evicts Pods that run there without a toleration";
         let warnings = [(self.effect == "NoExecute", evicts)];
         let effects = one_of(&["NoSchedule", "PreferNoSchedule", "NoExecute"]);
         Shape::section(vec![

@@ -13,8 +13,11 @@ use tolerarch_core::policy::{PlacementRules, Preference, Require};
 impl Slot for PlacementRules {
     fn shape(&mut self) -> Shape<'_> {
         let (faults, warnings) = (faults(self), warnings(self));
-        let require =
-            [("off", Require::Off), ("affinity", Require::Affinity), ("nodeSelector", Require::NodeSelector)];
+        let require = [
+            ("off", Require::Off),
+            ("affinity", Require::Affinity),
+            ("nodeSelector", Require::NodeSelector),
+        ];
         Shape::section(vec![
             key("require", named(require).of(&mut self.require))
                 .means("off, affinity or nodeSelector: keep a Pod off the platforms that its images lack"),
@@ -35,37 +38,64 @@ impl Slot for PlacementRules {
 }
 
 fn faults(rules: &PlacementRules) -> Vec<(bool, String)> {
-    let none = "the cluster has no platforms; write for example [linux/amd64, linux/arm64]".to_owned();
+    let none =
+        "the cluster has no platforms; write for example [linux/amd64, linux/arm64]".to_owned();
     let fault = |Preference { platform, .. }: &Preference| {
-        (true, format!("{platform} is preferred twice: nodes are told apart by their architecture"))
+        (
+            true,
+            format!("{platform} is preferred twice: nodes are told apart by their architecture"),
+        )
     };
-    let repeated = repeated(&rules.prefer, |preference| preference.platform.architectures());
+    let repeated = repeated(&rules.prefer, |preference| {
+        preference.platform.architectures()
+    });
     let repeated = repeated.into_iter().map(fault);
-    repeated.chain([(rules.platforms.is_empty(), none)]).collect()
+    repeated
+        .chain([(rules.platforms.is_empty(), none)])
+        .collect()
 }
 
 fn warnings(rules: &PlacementRules) -> Vec<(bool, String)> {
-    let PlacementRules { require, when_unknown, prefer, .. } = rules;
+    let PlacementRules {
+        require,
+        when_unknown,
+        prefer,
+        ..
+    } = rules;
     // The cluster's platforms are not known here, if they are to be discovered.
-    let platforms = if rules.discovered { PlatformSet::ALL } else { rules.platforms };
+    let platforms = if rules.discovered {
+        PlatformSet::ALL
+    } else {
+        rules.platforms
+    };
     let strange = |key: &str, own: PlatformSet| {
         let beyond = own.difference(platforms);
-        let text = format!("{key} has {beyond}, which the cluster's nodes do not have by platforms");
+        let text =
+            format!("{key} has {beyond}, which the cluster's nodes do not have by platforms");
         (!beyond.is_empty(), text)
     };
     let idle = *require == Require::Off && !when_unknown.is_empty();
     let unknown = [
-        (idle, "whenUnknown does nothing while require is off".to_owned()),
+        (
+            idle,
+            "whenUnknown does nothing while require is off".to_owned(),
+        ),
         strange("whenUnknown", *when_unknown),
     ];
-    unknown.into_iter().chain(prefer.iter().map(|own| strange("prefer", own.platform))).collect()
+    unknown
+        .into_iter()
+        .chain(prefer.iter().map(|own| strange("prefer", own.platform)))
+        .collect()
 }
 
 impl Slot for Preference {
     fn shape(&mut self) -> Shape<'_> {
         let faults = [
             (self.platform.is_empty(), "the preference has no platform"),
-            (self.weight == 0, "the preference has no weight; write 1 to 100"),
+            (
+                self.weight == 0,
+                "the preference has no weight; write 1 to 100",
+            ),
         ];
         Shape::section(vec![
             key("platform", platform().of(&mut self.platform)).means("such as linux/arm64"),
@@ -84,9 +114,21 @@ fn is_chosen_label(text: &str) -> bool {
 pub(super) fn check_discovery(config: &mut Config, reader: &mut Reader) {
     let is_on = config.discover.is_on();
     config.shape().values(&mut |path, _, value| {
-        let relies = value.domain.word.is_some_and(|word| value.written == json!([word]));
-        if let Some(place) = reader.places.get(path).cloned().filter(|_| relies && !is_on) {
-            reader.fault_at(path, place, "discovered needs `discover`, which is off".to_owned());
+        let relies = value
+            .domain
+            .word
+            .is_some_and(|word| value.written == json!([word]));
+        if let Some(place) = reader
+            .places
+            .get(path)
+            .cloned()
+            .filter(|_| relies && !is_on)
+        {
+            reader.fault_at(
+                path,
+                place,
+                "discovered needs `discover`, which is off".to_owned(),
+            );
         }
     });
 }

@@ -8,8 +8,16 @@ use tolerarch_core::policy::{Pool, PoolPreference};
 
 impl Slot for Vec<Pool> {
     fn shape(&mut self) -> Shape<'_> {
-        let fault = |pool: &Pool| (!pool.name.is_empty(), format!("two pools are named {:?}", pool.name));
-        let repeated: Vec<_> = repeated(self, |pool| pool.name.clone()).into_iter().map(fault).collect();
+        let fault = |pool: &Pool| {
+            (
+                !pool.name.is_empty(),
+                format!("two pools are named {:?}", pool.name),
+            )
+        };
+        let repeated: Vec<_> = repeated(self, |pool| pool.name.clone())
+            .into_iter()
+            .map(fault)
+            .collect();
         let none = (self.is_empty(), "there has to be a pool");
         Shape::list(self).faulty([none]).faulty(repeated)
     }
@@ -25,10 +33,18 @@ impl Entries for Vec<Pool> {
         let (mut own, mut preset) = (blank(), blank());
         fill(shape(&mut own, &mut preset));
         self.push(Pool {
-            name: Some(own.name).filter(|own| !own.is_empty()).unwrap_or(preset.name),
-            platforms: Some(own.platforms).filter(|own| !own.is_empty()).unwrap_or(preset.platforms),
-            tolerations: Some(own.tolerations).filter(|own| !own.is_empty()).unwrap_or(preset.tolerations),
-            prefer: own.prefer.filter(|prefer| *prefer != PoolPreference::default()),
+            name: Some(own.name)
+                .filter(|own| !own.is_empty())
+                .unwrap_or(preset.name),
+            platforms: Some(own.platforms)
+                .filter(|own| !own.is_empty())
+                .unwrap_or(preset.platforms),
+            tolerations: Some(own.tolerations)
+                .filter(|own| !own.is_empty())
+                .unwrap_or(preset.tolerations),
+            prefer: own
+                .prefer
+                .filter(|prefer| *prefer != PoolPreference::default()),
             ..own
         });
         Ok(())
@@ -43,7 +59,12 @@ impl Entries for Vec<Pool> {
 
 fn blank() -> Pool {
     let (name, platforms, tolerations) = (String::new(), PlatformSet::EMPTY, Vec::new());
-    Pool { name, platforms, tolerations, ..Pool::default() }
+    Pool {
+        name,
+        platforms,
+        tolerations,
+        ..Pool::default()
+    }
 }
 
 /// Returns the kind of pools as managed clusters and autoscalers have them.
@@ -63,7 +84,10 @@ fn presets() -> Kind<Pool> {
         ..Pool::default()
     };
     // A NodePool for both architectures, as in the README.
-    let karpenter = Pool { name: "karpenter".into(), ..Pool::default() };
+    let karpenter = Pool {
+        name: "karpenter".into(),
+        ..Pool::default()
+    };
     named([("gke", gke), ("karpenter", karpenter)])
 }
 
@@ -75,20 +99,27 @@ fn shape<'a>(pool: &'a mut Pool, preset: &'a mut Pool) -> Shape<'a> {
             pool.platforms.is_empty(),
             "the pool has no platforms; write for example [linux/amd64, linux/arm64]",
         ),
-        (pool.tolerations.is_empty(), "the pool has no tolerations, so nothing would open it"),
+        (
+            pool.tolerations.is_empty(),
+            "the pool has no tolerations, so nothing would open it",
+        ),
     ];
     Shape::section(vec![
-        key("preset", presets().of(preset))
-            .means("says what the pool itself does not: the Arm nodes of GKE, or a NodePool of Karpenter"),
-        key("name", pool_name().of(&mut pool.name)).means("as the annotation of opened Pods shows it"),
-        key("platforms", &mut pool.platforms).means("that its nodes can have; an image has to run on all"),
+        key("preset", presets().of(preset)).means(
+            "says what the pool itself does not: the Arm nodes of GKE, or a NodePool of Karpenter",
+        ),
+        key("name", pool_name().of(&mut pool.name))
+            .means("as the annotation of opened Pods shows it"),
+        key("platforms", &mut pool.platforms)
+            .means("that its nodes can have; an image has to run on all"),
         key("tolerations", Shape::list(&mut pool.tolerations)).means("that open it"),
         key("share", number(0, Pool::ALL).of(&mut pool.share)).means(
             "to how many of the workloads that could use it, in percent; which ones, their names \
              decide",
         ),
-        key("prefer", pool.prefer.get_or_insert_default())
-            .means("its nodes are preferred by Pods to which it is opened: with a weight, by their labels"),
+        key("prefer", pool.prefer.get_or_insert_default()).means(
+            "its nodes are preferred by Pods to which it is opened: with a weight, by their labels",
+        ),
     ])
     .faulty(faults)
 }
@@ -97,8 +128,14 @@ impl Slot for PoolPreference {
     fn shape(&mut self) -> Shape<'_> {
         let (weighs, is_about) = (self.weight > 0, !self.labels.is_empty());
         let faults = [
-            (is_about && !weighs, "the preference has no weight; write 1 to 100"),
-            (weighs && !is_about, "the preference has no labels, so it would be for no nodes"),
+            (
+                is_about && !weighs,
+                "the preference has no weight; write 1 to 100",
+            ),
+            (
+                weighs && !is_about,
+                "the preference has no labels, so it would be for no nodes",
+            ),
         ];
         Shape::section(vec![
             key("weight", number(1, 100).of(&mut self.weight)).means("1 to 100"),
@@ -122,7 +159,10 @@ impl Named for String {
 impl Slot for Toleration<'static> {
     fn shape(&mut self) -> Shape<'_> {
         let faults = [
-            (self.key.is_empty(), "the toleration has no key; without one it would open every taint"),
+            (
+                self.key.is_empty(),
+                "the toleration has no key; without one it would open every taint",
+            ),
             (
                 self.operator.as_str() == "Exists" && !self.value.is_empty(),
                 "a toleration with operator Exists has no value; remove it or write operator: Equal",
@@ -136,11 +176,16 @@ impl Slot for Toleration<'static> {
         let blank = format!(
             "the toleration has no value, so it matches the taint {key_name} but not {key_name}=true; write operator: Exists for any value"
         );
-        let is_blank = self.operator.as_str() != "Exists" && self.value.is_empty() && !self.key.is_empty();
+        let is_blank =
+            self.operator.as_str() != "Exists" && self.value.is_empty() && !self.key.is_empty();
         let effects = one_of(&["NoSchedule", "PreferNoSchedule", "NoExecute", ""]);
         Shape::section(vec![
             key("key", label_key(is_label_key).of(&mut self.key)).means("the taint's key"),
-            key("operator", one_of(&["Exists", "Equal"]).of(&mut self.operator)).means("Equal if missing"),
+            key(
+                "operator",
+                one_of(&["Exists", "Equal"]).of(&mut self.operator),
+            )
+            .means("Equal if missing"),
             key("value", label_value().of(&mut self.value)).means("the taint's value, for Equal"),
             key("effect", effects.of(&mut self.effect))
                 .means("the taint's effect; every effect if empty or missing"),

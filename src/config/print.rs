@@ -33,7 +33,10 @@ pub fn explained() -> String {
 
 /// Renders all values, each with its source or, without origins, with its meaning.
 pub(super) fn print(mut config: Config, origins: Option<Origins<'_>>) -> String {
-    let mut printer = Printer { origins, text: String::new() };
+    let mut printer = Printer {
+        origins,
+        text: String::new(),
+    };
     printer.keys(config.shape().content, 0, "");
     printer.text
 }
@@ -45,22 +48,31 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     fn keys(&mut self, section: Content<'_>, indent: usize, path: &str) {
-        let Content::Section(keys) = section else { return };
-        keys.into_iter().for_each(|key| self.shape(key, indent, path));
+        let Content::Section(keys) = section else {
+            return;
+        };
+        keys.into_iter()
+            .for_each(|key| self.shape(key, indent, path));
     }
 
     /// Writes a name and its content; nothing if the content is null.
     fn shape(&mut self, shape: Shape<'_>, indent: usize, above: &str) {
         let path = join(above, &shape.name);
         let name = format!("{:indent$}{}:", "", shape.name.trim_matches(['[', ']']));
-        let doc = format!("{}{}", shape.doc, if shape.at_start { " (restart)" } else { "" });
+        let doc = format!(
+            "{}{}",
+            shape.doc,
+            if shape.at_start { " (restart)" } else { "" }
+        );
         let (heading, comment) = match self.origins {
             Some((file, places)) => (String::new(), origin(file, places, &path)),
             None => (doc.clone(), doc),
         };
         match shape.content {
             Content::Value(value) if value.written.is_null() => {}
-            Content::Value(value) => self.line(&format!("{name} {}", shown(&value.written)), &comment),
+            Content::Value(value) => {
+                self.line(&format!("{name} {}", shown(&value.written)), &comment)
+            }
             section @ Content::Section(_) => {
                 self.line(&name, &heading);
                 self.keys(section, indent + 2, &path);
@@ -76,7 +88,10 @@ impl Printer<'_> {
                 });
                 if self.text.len() == inside {
                     self.text.truncate(start);
-                    self.line(&format!("{name} {}", if is_list { "[]" } else { "{}" }), &comment);
+                    self.line(
+                        &format!("{name} {}", if is_list { "[]" } else { "{}" }),
+                        &comment,
+                    );
                 }
             }
         }
@@ -91,7 +106,11 @@ impl Printer<'_> {
     }
 
     fn line(&mut self, text: &str, comment: &str) {
-        let line = if comment.is_empty() { text.to_owned() } else { format!("{text:<COLUMN$} # {comment}") };
+        let line = if comment.is_empty() {
+            text.to_owned()
+        } else {
+            format!("{text:<COLUMN$} # {comment}")
+        };
         self.text += &line;
         self.text.push('\n');
     }
@@ -112,11 +131,24 @@ fn origin(file: &str, places: &BTreeMap<String, Location>, path: &str) -> String
 /// Formats a value, without quotes if YAML reads the text as a string. JSON's strings are YAML's, too.
 pub(super) fn shown(value: &Json) -> String {
     if let Some(items) = value.as_array() {
-        return format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(", "));
+        return format!(
+            "[{}]",
+            items.iter().map(shown).collect::<Vec<_>>().join(", ")
+        );
     }
     let plain = |text: &&str| {
         let read = yaml::read(text, Dialect::Kubernetes);
-        matches(PLAIN, text) && matches!(read.as_deref(), Ok([Node { data: Data::Text(_), .. }]))
+        matches(PLAIN, text)
+            && matches!(
+                read.as_deref(),
+                Ok([Node {
+                    data: Data::Text(_),
+                    ..
+                }])
+            )
     };
-    value.as_str().filter(plain).map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .filter(plain)
+        .map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -50,9 +50,21 @@ impl Named for Profile {
 impl Profile {
     /// Returns the settings of the top level as a profile.
     fn of(config: &Config) -> Self {
-        let Policy { mode, pools, placement, explain, .. } = config.policy.clone();
+        let Policy {
+            mode,
+            pools,
+            placement,
+            explain,
+            ..
+        } = config.policy.clone();
         let pools = pools.into_iter().map(|pool| pool.name).collect();
-        Self { mode, pools, opens_discovered: config.discover.node_pools, placement, explain }
+        Self {
+            mode,
+            pools,
+            opens_discovered: config.discover.node_pools,
+            placement,
+            explain,
+        }
     }
 }
 
@@ -61,11 +73,18 @@ pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut
     let top = Profile::of(config);
     let known: BTreeSet<&str> = top.pools.iter().map(String::as_str).collect();
     // A profile that names its pools takes no copy of all others.
-    let without_pools = Profile { pools: Vec::new(), ..top.clone() };
+    let without_pools = Profile {
+        pools: Vec::new(),
+        ..top.clone()
+    };
     for (name, own) in &mut config.profiles {
         let path = format!("profiles[{name:?}].pools");
         let place = reader.places.get(&path).cloned();
-        *own = if place.is_some() { without_pools.clone() } else { top.clone() };
+        *own = if place.is_some() {
+            without_pools.clone()
+        } else {
+            top.clone()
+        };
         if let Some(node) = document.and_then(|document| document.at(&["profiles", name])) {
             // The first reading has reported the faults of the profile.
             Reader::default().fill(node, own.shape());
@@ -76,7 +95,11 @@ pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut
         let is_unknown = |pool: &&String| !top.opens_discovered && !known.contains(pool.as_str());
         for unknown in own.pools.iter().filter(is_unknown) {
             let hint = nearest(unknown, top.pools.iter().map(String::as_str));
-            reader.fault_at(&path, place.clone(), format!("there is no pool {}; {hint}", quoted(unknown)));
+            reader.fault_at(
+                &path,
+                place.clone(),
+                format!("there is no pool {}; {hint}", quoted(unknown)),
+            );
         }
     }
 }
@@ -84,15 +107,31 @@ pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut
 impl Config {
     /// Returns the policy of each profile over `top`, the default policy, whose pools may include discovered ones.
     pub fn policies(&self, top: &Policy) -> BTreeMap<String, Policy> {
-        let is_discovered = |name: &String| !self.policy.pools.iter().any(|pool| pool.name == *name);
+        let is_discovered =
+            |name: &String| !self.policy.pools.iter().any(|pool| pool.name == *name);
         let of = |profile: &Profile| {
-            let Profile { mode, placement, explain, .. } = profile.clone();
+            let Profile {
+                mode,
+                placement,
+                explain,
+                ..
+            } = profile.clone();
             let opens = |pool: &&Pool| {
-                profile.pools.contains(&pool.name) || profile.opens_discovered && is_discovered(&pool.name)
+                profile.pools.contains(&pool.name)
+                    || profile.opens_discovered && is_discovered(&pool.name)
             };
             let pools = top.pools.iter().filter(opens).cloned().collect();
-            Policy { mode, pools, placement, explain, ..top.clone() }
+            Policy {
+                mode,
+                pools,
+                placement,
+                explain,
+                ..top.clone()
+            }
         };
-        self.profiles.iter().map(|(name, profile)| (name.clone(), of(profile))).collect()
+        self.profiles
+            .iter()
+            .map(|(name, profile)| (name.clone(), of(profile)))
+            .collect()
     }
 }

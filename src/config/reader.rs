@@ -59,7 +59,9 @@ impl Reader {
         match yaml::read(text, Dialect::Text) {
             Err(error) => self.fault(Location::Line(error.line), error.message),
             Ok(documents) => match &*documents {
-                [_, second, ..] => self.fault(place(second), "a second document: a configuration is one"),
+                [_, second, ..] => {
+                    self.fault(place(second), "a second document: a configuration is one")
+                }
                 [document] if !is_null(document) => {
                     self.fill(document, shape);
                     return documents.into_iter().next();
@@ -79,8 +81,10 @@ impl Reader {
                     return self.wrong(node, &format!("a section with {}", names.join(", ")));
                 };
                 for (name, value) in self.distinct(members) {
-                    let known =
-                        keys.iter().position(|key| key.name == name.text).map(|at| keys.swap_remove(at));
+                    let known = keys
+                        .iter()
+                        .position(|key| key.name == name.text)
+                        .map(|at| keys.swap_remove(at));
                     self.within(&step(&name.text), |reader| match known {
                         // A key without a value keeps its default.
                         Some(_) if is_null(value) => {}
@@ -94,7 +98,9 @@ impl Reader {
             }
             Content::Value(value) => self.value(node, value),
             Content::Entries(None, entries) => {
-                let Data::List(items) = &node.data else { return self.wrong(node, "a list") };
+                let Data::List(items) = &node.data else {
+                    return self.wrong(node, "a list");
+                };
                 entries.clear();
                 for (at, item) in items.iter().enumerate() {
                     self.within(&format!("[{at}]"), |reader| {
@@ -103,9 +109,18 @@ impl Reader {
                     });
                 }
             }
-            Content::Entries(Some(Names { what, example, fault, read }), entries) => {
+            Content::Entries(
+                Some(Names {
+                    what,
+                    example,
+                    fault,
+                    read,
+                }),
+                entries,
+            ) => {
                 let Data::Map(members) = &node.data else {
-                    let expected = format!("a section with a key for each {what}, such as {example:?}");
+                    let expected =
+                        format!("a section with a key for each {what}, such as {example:?}");
                     return self.wrong(node, &expected);
                 };
                 for (key, value) in self.distinct(members) {
@@ -135,7 +150,11 @@ impl Reader {
         };
         for at in (value.take)(&items.iter().map(scalar).collect::<Vec<_>>()) {
             let expected = value.domain.expected(scalar(&items[at]));
-            let step = if is_list { format!("[{at}]") } else { String::new() };
+            let step = if is_list {
+                format!("[{at}]")
+            } else {
+                String::new()
+            };
             self.within(&step, |reader| reader.wrong(&items[at], &expected));
         }
     }
@@ -146,8 +165,11 @@ impl Reader {
         for member in members {
             let Key { line, text, .. } = &member.0;
             if let Some(first) = lines.get(text) {
-                let message = format!("it is there already, on line {first}; remove one of the two");
-                self.within(&step(text), |reader| reader.fault(Location::Line(*line), message));
+                let message =
+                    format!("it is there already, on line {first}; remove one of the two");
+                self.within(&step(text), |reader| {
+                    reader.fault(Location::Line(*line), message)
+                });
             } else {
                 lines.insert(text, line);
                 distinct.push(member);
@@ -164,30 +186,54 @@ impl Reader {
     }
 
     fn fault(&mut self, place: Location, message: impl Into<String>) {
-        self.faults.push(FieldError { path: self.path.clone(), place, message: message.into() });
+        self.faults.push(FieldError {
+            path: self.path.clone(),
+            place,
+            message: message.into(),
+        });
     }
 
     pub(super) fn fault_at(&mut self, path: &str, place: Location, message: String) {
-        self.faults.push(FieldError { path: path.to_owned(), place, message });
+        self.faults.push(FieldError {
+            path: path.to_owned(),
+            place,
+            message,
+        });
     }
 
     fn wrong(&mut self, node: &Node, expected: &str) {
-        self.fault(place(node), format!("found {}, expected {expected}", shown(node)));
+        self.fault(
+            place(node),
+            format!("found {}, expected {expected}", shown(node)),
+        );
     }
 
     /// Collects the faults of sections and lists as a whole, once all is read; none of a section with a wrong part.
     pub(super) fn whole(&mut self, shape: Shape<'_>) {
-        let mut faulty: BTreeSet<String> = self.faults.iter().map(|fault| fault.path.clone()).collect();
-        shape.walk("", &mut |path, Shape { content, faults, warnings, .. }| {
+        let mut faulty: BTreeSet<String> =
+            self.faults.iter().map(|fault| fault.path.clone()).collect();
+        shape.walk("", &mut |path,
+                             Shape {
+                                 content,
+                                 faults,
+                                 warnings,
+                                 ..
+                             }| {
             let is_list = matches!(content, Content::Entries(None, _));
-            let Some(place) = self.places.get(path) else { return };
+            let Some(place) = self.places.get(path) else {
+                return;
+            };
             if !is_list && has_within(&faulty, path) {
                 return;
             }
             if !faults.is_empty() {
                 faulty.insert(path.to_owned());
             }
-            let of = |message| FieldError { path: path.to_owned(), place: place.clone(), message };
+            let of = |message| FieldError {
+                path: path.to_owned(),
+                place: place.clone(),
+                message,
+            };
             self.faults.extend(faults.drain(..).map(of));
             self.warnings.extend(warnings.drain(..).map(of));
         });
@@ -200,7 +246,10 @@ const COMPARED: usize = 100;
 /// Returns the nearest of the known names, if one is near, else all of them; of more than a hundred the first hundred.
 pub(super) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
     let known: Vec<&str> = known.take(COMPARED).collect();
-    let nearest = known.iter().map(|known| (strsim::damerau_levenshtein(known, name), *known)).min();
+    let nearest = known
+        .iter()
+        .map(|known| (strsim::damerau_levenshtein(known, name), *known))
+        .min();
     match nearest {
         Some((distance, known)) if distance * 2 <= known.len() => format!("did you mean {known}?"),
         _ => format!("known are {}", known.join(", ")),
@@ -214,19 +263,30 @@ pub(super) fn may_be_secret(text: &str) -> bool {
 
 /// Quotes a text for faults, unless it may hold a password: faults are in logs and on terminals.
 pub(super) fn quoted(text: &str) -> String {
-    if may_be_secret(text) { "a text with an @, which is not shown".to_owned() } else { format!("{text:?}") }
+    if may_be_secret(text) {
+        "a text with an @, which is not shown".to_owned()
+    } else {
+        format!("{text:?}")
+    }
 }
 
 fn step(key: &str) -> String {
     let plain = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if plain { key.to_owned() } else { format!("[{}]", quoted(key)) }
+    if plain {
+        key.to_owned()
+    } else {
+        format!("[{}]", quoted(key))
+    }
 }
 
 /// Returns whether a path, or one below it, is among these.
 fn has_within(paths: &BTreeSet<String>, path: &str) -> bool {
     let has_below = |mark: char| {
         let prefix = format!("{path}{mark}");
-        paths.range(prefix.clone()..).next().is_some_and(|first| first.starts_with(&prefix))
+        paths
+            .range(prefix.clone()..)
+            .next()
+            .is_some_and(|first| first.starts_with(&prefix))
     };
     paths.contains(path) || has_below('.') || has_below('[')
 }
@@ -241,7 +301,11 @@ fn is_null(node: &Node) -> bool {
 
 /// Returns a scalar as text: `8443` and `"8443"` are the same here.
 fn scalar(node: &Node) -> Option<&str> {
-    if let Data::Text(text) = &node.data { Some(text) } else { None }
+    if let Data::Text(text) = &node.data {
+        Some(text)
+    } else {
+        None
+    }
 }
 
 fn shown(node: &Node) -> String {

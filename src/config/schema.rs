@@ -8,7 +8,10 @@ use super::shape::{Content, Shape, Slot, Value, is_empty};
 pub fn schema() -> String {
     let (mut whole, _) = of(Config::default().shape().content);
     if let Some(object) = whole.as_object_mut() {
-        object.insert("$schema".into(), "http://json-schema.org/draft-07/schema#".into());
+        object.insert(
+            "$schema".into(),
+            "http://json-schema.org/draft-07/schema#".into(),
+        );
         object.insert("title".into(), "The configuration of tolerarch".into());
     }
     format!("{:#}\n", or_null(whole))
@@ -19,20 +22,34 @@ fn of(content: Content<'_>) -> (Json, Json) {
     let (mut schema, written) = match content {
         Content::Section(keys) => {
             let (mut properties, mut members) = (Object::new(), Object::new());
-            for Shape { name, doc, at_start, content, .. } in keys {
+            for Shape {
+                name,
+                doc,
+                at_start,
+                content,
+                ..
+            } in keys
+            {
                 let (schema, written) = of(content);
                 let mut property = or_null(schema);
-                let restart = if at_start { " (a change takes effect at the next start)" } else { "" };
+                let restart = if at_start {
+                    " (a change takes effect at the next start)"
+                } else {
+                    ""
+                };
                 property["description"] = format!("{doc}{restart}").into();
                 if !written.is_null() {
                     members.insert(name.to_string(), written);
                 }
                 properties.insert(name.into_owned(), property);
             }
-            let section = json!({"type": "object", "additionalProperties": false, "properties": properties});
+            let section =
+                json!({"type": "object", "additionalProperties": false, "properties": properties});
             return (section, members.into());
         }
-        Content::Value(Value { domain, written, .. }) => {
+        Content::Value(Value {
+            domain, written, ..
+        }) => {
             let many = json!({"type": "array", "items": domain.schema});
             let schema = match domain.word {
                 Some(word) => json!({"anyOf": [many, {"const": word}]}),
@@ -48,7 +65,10 @@ fn of(content: Content<'_>) -> (Json, Json) {
             let _ = entries.add(String::new(), &mut |shape| entry = of(shape.content).0);
             match names {
                 None => (json!({"type": "array", "items": entry}), items.into()),
-                Some(_) => (json!({"type": "object", "additionalProperties": or_null(entry)}), Json::Null),
+                Some(_) => (
+                    json!({"type": "object", "additionalProperties": or_null(entry)}),
+                    Json::Null,
+                ),
             }
         }
     };

@@ -162,13 +162,23 @@ impl Slot for Tls {
     fn shape(&mut self) -> Shape<'_> {
         let Lifetimes { ca, leaf } = self.managed.lifetimes;
         let none = self.mode == TlsMode::Managed && self.managed.webhook_configurations.is_empty();
-        let short = format!("leafLifetime must be at least {}s", Lifetimes::LEAST.as_secs());
+        let short = format!(
+            "leafLifetime must be at least {}s",
+            Lifetimes::LEAST.as_secs()
+        );
         let faults = [
             (none, "mode managed needs a name in webhookConfigurations"),
             (leaf < Lifetimes::LEAST, &*short),
-            (ca < leaf.saturating_mul(3), "caLifetime must be at least three times leafLifetime"),
+            (
+                ca < leaf.saturating_mul(3),
+                "caLifetime must be at least three times leafLifetime",
+            ),
         ];
-        let Self { mode, server_name, managed } = self;
+        let Self {
+            mode,
+            server_name,
+            managed,
+        } = self;
         section("tls", "where the serving certificate comes from").fixed(vec![
             key("mode", choice().of(mode)).means(
                 "files: server.certFile and keyFile; managed: a CA of its own, kept in a Secret and in the \
@@ -202,7 +212,10 @@ impl Slot for Override {
                 self.images == Default::default(),
                 "the override has no match; write for example ghcr.io/my-org/*",
             ),
-            (self.platforms.is_empty(), "the override has no platforms; write for example [linux/amd64]"),
+            (
+                self.platforms.is_empty(),
+                "the override has no platforms; write for example [linux/amd64]",
+            ),
         ];
         Shape::section(vec![
             key("match", &mut self.images).means("a glob as in registries.allow"),
@@ -214,10 +227,19 @@ impl Slot for Override {
 
 impl Slot for CredentialSettings {
     fn shape(&mut self) -> Shape<'_> {
-        let (config, plugins) = (self.providers.config.is_some(), self.providers.bin_dir.is_some());
+        let (config, plugins) = (
+            self.providers.config.is_some(),
+            self.providers.bin_dir.is_some(),
+        );
         let faults = [
-            (config && !plugins, "providers.config needs providers.binDir, the directory of the plugins"),
-            (plugins && !config, "providers.binDir needs providers.config, a CredentialProviderConfig"),
+            (
+                config && !plugins,
+                "providers.config needs providers.binDir, the directory of the plugins",
+            ),
+            (
+                plugins && !config,
+                "providers.binDir needs providers.config, a CredentialProviderConfig",
+            ),
         ];
         let providers = Shape::section(vec![
             key("config", &mut self.providers.config)
@@ -251,15 +273,21 @@ impl Named for HostSettings {
 impl Slot for HostSettings {
     fn shape(&mut self) -> Shape<'_> {
         let key_alone = self.client_key_file.is_some() && self.client_cert_file.is_none();
-        let many = format!("at most {} mirrors are asked; remove the others", Mirror::MOST);
-        let faults =
-            [(key_alone, "clientKeyFile needs clientCertFile"), (self.mirrors.len() > Mirror::MOST, &*many)];
+        let many = format!(
+            "at most {} mirrors are asked; remove the others",
+            Mirror::MOST
+        );
+        let faults = [
+            (key_alone, "clientKeyFile needs clientCertFile"),
+            (self.mirrors.len() > Mirror::MOST, &*many),
+        ];
         Shape::section(vec![
             key("caFile", &mut self.ca_file)
                 .means("certificate authorities, PEM, that are trusted beside the system's"),
             key("clientCertFile", &mut self.client_cert_file)
                 .means("the certificate, PEM, that is shown to the host"),
-            key("clientKeyFile", &mut self.client_key_file).means("its key, PEM, where it is another file"),
+            key("clientKeyFile", &mut self.client_key_file)
+                .means("its key, PEM, where it is another file"),
             key("plainHttp", &mut self.plain_http).means("without TLS"),
             key("skipVerify", &mut self.skip_verify)
                 .means("take any certificate, which allows a man in the middle"),
@@ -275,7 +303,10 @@ impl Slot for HostSettings {
 impl Slot for ControllerSettings {
     fn shape(&mut self) -> Shape<'_> {
         let none = self.webhook_configurations.is_empty();
-        let faults = [(none, "webhookConfigurations is empty; write for example [zz-tolerarch]")];
+        let faults = [(
+            none,
+            "webhookConfigurations is empty; write for example [zz-tolerarch]",
+        )];
         Shape::section(vec![
             key("repair", &mut self.repair).means(
                 "whether pools are opened to Pods without a node that the webhook could not decide, or \

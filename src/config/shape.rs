@@ -63,7 +63,11 @@ impl Domain {
     /// Returns the accepted texts in words, and the probable meaning of this text.
     pub(super) fn expected(&self, found: Option<&str>) -> String {
         let hint = found.and_then(|text| (self.hint)(text));
-        format!("{}{}", self.expected, hint.map_or_else(String::new, |hint| format!("; {hint}")))
+        format!(
+            "{}{}",
+            self.expected,
+            hint.map_or_else(String::new, |hint| format!("; {hint}"))
+        )
     }
 }
 
@@ -86,15 +90,20 @@ impl Value<'_> {
     }
 
     pub(super) fn files(&self) -> Vec<PathBuf> {
-        let named =
-            texts(&self.written).into_iter().filter(|text| self.domain.names_file && !text.is_empty());
+        let named = texts(&self.written)
+            .into_iter()
+            .filter(|text| self.domain.names_file && !text.is_empty());
         named.map(PathBuf::from).collect()
     }
 }
 
 /// Returns the texts of a written value, in the form of a file or a variable.
 fn texts(written: &Json) -> Vec<String> {
-    let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = |value: &Json| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
     match written {
         Json::Null => Vec::new(),
         Json::Array(items) => items.iter().map(text).collect(),
@@ -109,7 +118,14 @@ pub(super) fn is_empty(written: &Json) -> bool {
 impl<'a> From<Content<'a>> for Shape<'a> {
     fn from(content: Content<'a>) -> Self {
         let (faults, warnings) = (Vec::new(), Vec::new());
-        Self { name: "".into(), doc: "", at_start: false, content, faults, warnings }
+        Self {
+            name: "".into(),
+            doc: "",
+            at_start: false,
+            content,
+            faults,
+            warnings,
+        }
     }
 }
 
@@ -129,7 +145,10 @@ impl<'a> Shape<'a> {
     }
 
     fn named(self, name: impl Into<Cow<'static, str>>) -> Self {
-        Self { name: name.into(), ..self }
+        Self {
+            name: name.into(),
+            ..self
+        }
     }
 
     /// Names an item of a list.
@@ -138,7 +157,10 @@ impl<'a> Shape<'a> {
     }
 
     pub(super) fn of(self, keys: Vec<Self>) -> Self {
-        Self { content: Content::Section(keys), ..self }
+        Self {
+            content: Content::Section(keys),
+            ..self
+        }
     }
 
     /// Gives a section its keys, whose changes take effect only at the next start.
@@ -151,16 +173,25 @@ impl<'a> Shape<'a> {
     }
 
     pub(super) fn at_start(self) -> Self {
-        Self { at_start: true, ..self }
+        Self {
+            at_start: true,
+            ..self
+        }
     }
 
     /// Adds the faults whose condition holds.
-    pub(super) fn faulty<T: Into<String>>(mut self, all: impl IntoIterator<Item = (bool, T)>) -> Self {
+    pub(super) fn faulty<T: Into<String>>(
+        mut self,
+        all: impl IntoIterator<Item = (bool, T)>,
+    ) -> Self {
         self.faults.extend(holding(all));
         self
     }
 
-    pub(super) fn doubtful<T: Into<String>>(mut self, all: impl IntoIterator<Item = (bool, T)>) -> Self {
+    pub(super) fn doubtful<T: Into<String>>(
+        mut self,
+        all: impl IntoIterator<Item = (bool, T)>,
+    ) -> Self {
         self.warnings.extend(holding(all));
         self
     }
@@ -178,7 +209,10 @@ impl<'a> Shape<'a> {
 
     /// Visits all values, those of entries included: the path, and whether a change takes effect only at the next start.
     pub(super) fn values(self, visit: &mut dyn FnMut(&str, bool, &mut Value<'_>)) {
-        self.walk("", &mut |path, Shape { at_start, content, .. }| {
+        self.walk("", &mut |path,
+                            Shape {
+                                at_start, content, ..
+                            }| {
             if let Content::Value(value) = content {
                 visit(path, *at_start, value);
             }
@@ -189,11 +223,18 @@ impl<'a> Shape<'a> {
 /// Returns the items whose key is that of an item before them.
 pub(super) fn repeated<T, K: Ord>(items: &[T], key: impl Fn(&T) -> K) -> Vec<&T> {
     let mut known = BTreeSet::new();
-    items.iter().filter(|item| !known.insert(key(item))).collect()
+    items
+        .iter()
+        .filter(|item| !known.insert(key(item)))
+        .collect()
 }
 
-fn holding<T: Into<String>>(all: impl IntoIterator<Item = (bool, T)>) -> impl Iterator<Item = String> {
-    all.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.into())
+fn holding<T: Into<String>>(
+    all: impl IntoIterator<Item = (bool, T)>,
+) -> impl Iterator<Item = String> {
+    all.into_iter()
+        .filter(|(holds, _)| *holds)
+        .map(|(_, text)| text.into())
 }
 
 /// Returns the path of a key, of an index or name in brackets, or with an empty step the path itself.
@@ -226,7 +267,9 @@ impl<T: Slot + Default> Entries for Vec<T> {
     }
 
     fn each(&mut self, visit: Visit<'_>) {
-        self.iter_mut().enumerate().for_each(|(at, item)| visit(item.shape().item(at)));
+        self.iter_mut()
+            .enumerate()
+            .for_each(|(at, item)| visit(item.shape().item(at)));
     }
 }
 
@@ -267,6 +310,7 @@ impl<V: Named> Entries for BTreeMap<String, V> {
     }
 
     fn each(&mut self, visit: Visit<'_>) {
-        self.iter_mut().for_each(|(name, value)| visit(value.shape().named(format!("[{name:?}]"))));
+        self.iter_mut()
+            .for_each(|(name, value)| visit(value.shape().named(format!("[{name:?}]"))));
     }
 }

@@ -57,9 +57,15 @@ impl Sources {
             None => String::new(),
             Some(file) => read(file)
                 .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
-                .map_err(|cause| ConfigError::Read { file: file.clone(), cause })?,
+                .map_err(|cause| ConfigError::Read {
+                    file: file.clone(),
+                    cause,
+                })?,
         };
-        self.read(&text).map_err(|faults| ConfigError::Faults { file: self.file.clone(), faults })
+        self.read(&text).map_err(|faults| ConfigError::Faults {
+            file: self.file.clone(),
+            faults,
+        })
     }
 
     /// Reads this text of a file, the environment and the flags.
@@ -74,9 +80,15 @@ impl Sources {
         placement::check_discovery(&mut config, &mut reader);
         reader.whole(config.shape());
         // In the order of the file, then those of the environment and the flags.
-        reader.faults.sort_by(|one, other| one.place.cmp(&other.place));
+        reader
+            .faults
+            .sort_by(|one, other| one.place.cmp(&other.place));
         if reader.faults.is_empty() {
-            Ok(Loaded { config, reader, file: self.file.clone() })
+            Ok(Loaded {
+                config,
+                reader,
+                file: self.file.clone(),
+            })
         } else {
             Err(reader.faults)
         }
@@ -85,14 +97,23 @@ impl Sources {
     /// Applies the environment, except for the variables that Kubernetes adds for a Service called tolerarch.
     fn environment(&self, config: &mut Config, reader: &mut Reader) {
         let (mut keys, mut scattered) = (BTreeMap::new(), Vec::new());
-        config.shape().walk("", &mut |path, shape| match shape.content {
-            _ if path.contains('[') => {}
-            Content::Section(_) => {}
-            Content::Entries(..) => scattered.push(variable(path)),
-            Content::Value(_) => drop(keys.insert(variable(path), path.to_owned())),
-        });
-        let own = |(name, text): (String, String)| Some((name.strip_prefix(Self::PREFIX)?.to_owned(), text));
-        for (own, text) in self.environment.texts().filter_map(own).collect::<BTreeMap<_, _>>() {
+        config
+            .shape()
+            .walk("", &mut |path, shape| match shape.content {
+                _ if path.contains('[') => {}
+                Content::Section(_) => {}
+                Content::Entries(..) => scattered.push(variable(path)),
+                Content::Value(_) => drop(keys.insert(variable(path), path.to_owned())),
+            });
+        let own = |(name, text): (String, String)| {
+            Some((name.strip_prefix(Self::PREFIX)?.to_owned(), text))
+        };
+        for (own, text) in self
+            .environment
+            .texts()
+            .filter_map(own)
+            .collect::<BTreeMap<_, _>>()
+        {
             let name = format!("{}{own}", Self::PREFIX);
             let place = Location::Variable(name.clone());
             if let Some(path) = keys.get(&own) {
@@ -100,12 +121,28 @@ impl Sources {
             } else if !is_service_link(&name) {
                 let of = |key: &String| own == *key || own.starts_with(&format!("{key}_"));
                 let hint = nearest(&own, keys.keys().map(String::as_str));
-                let message = match hint.strip_prefix("did you mean ").filter(|_| !scattered.iter().any(of)) {
-                    Some(near) => format!("no key has this variable; did you mean {}{near}", Self::PREFIX),
-                    None => "no key has this variable; pools and hosts are set in the file".to_owned(),
+                let message = match hint
+                    .strip_prefix("did you mean ")
+                    .filter(|_| !scattered.iter().any(of))
+                {
+                    Some(near) => format!(
+                        "no key has this variable; did you mean {}{near}",
+                        Self::PREFIX
+                    ),
+                    None => {
+                        "no key has this variable; pools and hosts are set in the file".to_owned()
+                    }
                 };
-                let found = if self.tolerant { &mut reader.warnings } else { &mut reader.faults };
-                found.push(FieldError { path: name, place, message });
+                let found = if self.tolerant {
+                    &mut reader.warnings
+                } else {
+                    &mut reader.faults
+                };
+                found.push(FieldError {
+                    path: name,
+                    place,
+                    message,
+                });
             }
         }
     }
@@ -130,7 +167,11 @@ impl Loaded {
 
     /// Renders the whole configuration as a file, with the source of each value in a comment.
     pub fn to_yaml(&self) -> String {
-        let file = self.file.as_deref().map(|file| file.display().to_string()).unwrap_or_default();
+        let file = self
+            .file
+            .as_deref()
+            .map(|file| file.display().to_string())
+            .unwrap_or_default();
         print::print(self.config.clone(), Some((&file, &self.reader.places)))
     }
 }
@@ -142,14 +183,26 @@ impl Reader {
             if at != path {
                 return;
             }
-            let items = text.split(',').map(str::trim).filter(|_| !text.trim().is_empty());
-            let items: Vec<_> =
-                if value.domain.is_list { items.map(Some).collect() } else { vec![Some(text)] };
+            let items = text
+                .split(',')
+                .map(str::trim)
+                .filter(|_| !text.trim().is_empty());
+            let items: Vec<_> = if value.domain.is_list {
+                items.map(Some).collect()
+            } else {
+                vec![Some(text)]
+            };
             for wrong in (value.take)(&items) {
                 // A password may have commas.
-                let found = items[wrong].filter(|_| !may_be_secret(text)).unwrap_or(text);
+                let found = items[wrong]
+                    .filter(|_| !may_be_secret(text))
+                    .unwrap_or(text);
                 let expected = value.domain.expected(items[wrong]);
-                self.fault_at(path, place.clone(), format!("found {}, expected {expected}", quoted(found)));
+                self.fault_at(
+                    path,
+                    place.clone(),
+                    format!("found {}, expected {expected}", quoted(found)),
+                );
             }
             self.places.insert(path.to_owned(), place.clone());
         });
@@ -169,6 +222,7 @@ fn variable(path: &str) -> String {
 /// Returns whether Kubernetes sets this variable for a Service whose name begins with tolerarch (`getServiceEnvVarMap`,
 /// `makeLinkVariables` of pkg/kubelet/envvars): `…_SERVICE_HOST`, `…_SERVICE_PORT[_NAME]`, `…_PORT[_443_TCP[_ADDR]]`.
 fn is_service_link(name: &str) -> bool {
-    let link = r"_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$";
+    let link =
+        r"_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$";
     matches(link, name)
 }

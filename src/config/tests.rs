@@ -5,14 +5,22 @@ use tolerarch_core::testing::{platforms, toleration};
 use tolerarch_images::credentials::ProviderSettings;
 
 fn faults(text: &str) -> Vec<String> {
-    Config::parse(text).unwrap_err().iter().map(ToString::to_string).collect()
+    Config::parse(text)
+        .unwrap_err()
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 #[test]
 fn nothing_at_all_is_the_default() {
     for text in ["", "# only a comment\n", "mode:\nlookup:\n", "{}"] {
         let config = Config::parse(text).unwrap();
-        assert_eq!(format!("{config:?}"), format!("{:?}", Config::default()), "{text:?}");
+        assert_eq!(
+            format!("{config:?}"),
+            format!("{:?}", Config::default()),
+            "{text:?}"
+        );
     }
 }
 
@@ -59,11 +67,28 @@ log: {level: debug, format: text}
     .unwrap();
     let seconds = Duration::from_secs;
     assert_eq!(config.policy.mode, Mode::Observe);
-    assert_eq!((config.server.listen.port(), config.server.admin.port()), (1, 2));
-    assert_eq!((config.server.drain, config.server.max_connections), (seconds(1), 2));
-    assert_eq!(config.server.files, CertificateFiles { certificate: "/c".into(), key: "/k".into() });
-    let [pool] = config.policy.pools.as_slice() else { panic!("one pool") };
-    assert_eq!((pool.name.as_str(), pool.platforms), ("arm", platforms(&["linux/arm64"])));
+    assert_eq!(
+        (config.server.listen.port(), config.server.admin.port()),
+        (1, 2)
+    );
+    assert_eq!(
+        (config.server.drain, config.server.max_connections),
+        (seconds(1), 2)
+    );
+    assert_eq!(
+        config.server.files,
+        CertificateFiles {
+            certificate: "/c".into(),
+            key: "/k".into()
+        }
+    );
+    let [pool] = config.policy.pools.as_slice() else {
+        panic!("one pool")
+    };
+    assert_eq!(
+        (pool.name.as_str(), pool.platforms),
+        ("arm", platforms(&["linux/arm64"]))
+    );
     assert_eq!(
         pool.tolerations,
         [
@@ -73,8 +98,12 @@ log: {level: debug, format: text}
             toleration(&json!({"key": "a", "operator": "Exists"})),
         ]
     );
-    let lookup =
-        LookupSettings { budget: seconds(1), timeout: seconds(120), concurrency: 3, per_registry: 2 };
+    let lookup = LookupSettings {
+        budget: seconds(1),
+        timeout: seconds(120),
+        concurrency: 3,
+        per_registry: 2,
+    };
     assert_eq!(config.lookup, lookup);
     let cache = CacheSettings {
         capacity: 4,
@@ -99,10 +128,13 @@ log: {level: debug, format: text}
         client_key_file: Some("/ck".into()),
         plain_http: true,
         skip_verify: true,
-        mirrors: ["a.b", "c.d/hub"].map(|mirror| mirror.parse().unwrap()).to_vec(),
+        mirrors: ["a.b", "c.d/hub"]
+            .map(|mirror| mirror.parse().unwrap())
+            .to_vec(),
         token_hosts: vec!["auth.example.com".into()],
     };
-    let patterns = |texts: &[&str]| -> Vec<_> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+    let patterns =
+        |texts: &[&str]| -> Vec<_> { texts.iter().map(|text| text.parse().unwrap()).collect() };
     let allowed = Allowed {
         allow: patterns(&["*.example.com", "docker.io/library"]),
         deny: patterns(&["registry.example.com/evil"]),
@@ -110,19 +142,36 @@ log: {level: debug, format: text}
     assert_eq!(config.registries.allowed, allowed);
     assert_eq!(config.registries.hosts_dir, Some("/certs.d".into()));
     assert_eq!(config.registries.hosts["registry.example.com:5000"], own);
-    assert_eq!(config.registries.hosts["[::1]:5000"], HostSettings::default());
-    let private: Vec<&str> = config.registries.private.iter().map(ImagePattern::as_str).collect();
+    assert_eq!(
+        config.registries.hosts["[::1]:5000"],
+        HostSettings::default()
+    );
+    let private: Vec<&str> = config
+        .registries
+        .private
+        .iter()
+        .map(ImagePattern::as_str)
+        .collect();
     assert_eq!(private, ["*.dkr.ecr.*.amazonaws.com", "a.b:5000/team"]);
     let credentials = CredentialSettings {
         pull_secrets: true,
         docker_configs: vec!["/one.json".into(), "/two.json".into()],
         directory: Some("/registries".into()),
-        providers: ProviderSettings { config: Some("/providers.yaml".into()), bin_dir: Some("/bin".into()) },
+        providers: ProviderSettings {
+            config: Some("/providers.yaml".into()),
+            bin_dir: Some("/bin".into()),
+        },
     };
     assert_eq!(config.credentials, credentials);
     assert_eq!(config.network.allow.len(), 2);
     assert_eq!(config.network.deny, ["192.168.0.1/32".parse().unwrap()]);
-    assert_eq!(config.log, Log { level: Level::Debug, format: Format::Text });
+    assert_eq!(
+        config.log,
+        Log {
+            level: Level::Debug,
+            format: Format::Text
+        }
+    );
 }
 
 #[test]
@@ -181,13 +230,23 @@ log: []
         .filter_map(|fault| fault.split_once("(line ")?.1.split_once(')'))
         .map(|(line, _)| line)
         .collect();
-    assert_eq!(lines, ["1", "3", "4", "5", "7", "7", "7", "8", "10", "11", "14", "15"], "{seen:#?}");
+    assert_eq!(
+        lines,
+        [
+            "1", "3", "4", "5", "7", "7", "7", "8", "10", "11", "14", "15"
+        ],
+        "{seen:#?}"
+    );
 }
 
 #[test]
 fn an_item_of_a_list_is_kept_once() {
-    let config = Config::parse("{network: {deny: [10.0.0.1, 10.0.0.1/32, '::1', 10.0.0.1]}}").unwrap();
-    assert_eq!(config.network.deny, ["10.0.0.1/32".parse().unwrap(), "::1/128".parse().unwrap()]);
+    let config =
+        Config::parse("{network: {deny: [10.0.0.1, 10.0.0.1/32, '::1', 10.0.0.1]}}").unwrap();
+    assert_eq!(
+        config.network.deny,
+        ["10.0.0.1/32".parse().unwrap(), "::1/128".parse().unwrap()]
+    );
 }
 
 #[test]
@@ -224,15 +283,25 @@ mdoe: observe
 #[test]
 fn a_toleration_of_the_empty_value_draws_a_warning() {
     let warnings = |toleration: &str| -> Vec<String> {
-        let text = format!("pools: [{{name: a, platforms: [linux/arm64], tolerations: [{toleration}]}}]");
-        Sources::default().read(&text).unwrap().warnings().iter().map(ToString::to_string).collect()
+        let text =
+            format!("pools: [{{name: a, platforms: [linux/arm64], tolerations: [{toleration}]}}]");
+        Sources::default()
+            .read(&text)
+            .unwrap()
+            .warnings()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     };
     let expected = "pools[0].tolerations[0] (line 1): the toleration has no value, so it matches the taint a but not a=true; \
          write operator: Exists for any value";
     assert_eq!(warnings("{key: a}"), [expected]);
     assert_eq!(warnings("{key: a, operator: Equal, value: ''}"), [expected]);
-    for fine in ["{key: a, operator: Exists}", "{key: a, value: b}", "{key: a, operator: Exists, effect: ''}"]
-    {
+    for fine in [
+        "{key: a, operator: Exists}",
+        "{key: a, value: b}",
+        "{key: a, operator: Exists, effect: ''}",
+    ] {
         assert_eq!(warnings(fine), [""; 0], "{fine}");
     }
     assert_eq!(Sources::default().read("").unwrap().warnings(), []);
@@ -241,18 +310,33 @@ fn a_toleration_of_the_empty_value_draws_a_warning() {
 #[test]
 fn refuses_tolerations_that_the_api_server_would_refuse() {
     let toleration = |text: &str| {
-        faults(&format!("pools: [{{name: a, platforms: [linux/arm64], tolerations: [{text}]}}]")).join("; ")
+        faults(&format!(
+            "pools: [{{name: a, platforms: [linux/arm64], tolerations: [{text}]}}]"
+        ))
+        .join("; ")
     };
     for (text, message) in [
-        ("{key: a, operator: Exists, value: x}", "operator Exists has no value"),
+        (
+            "{key: a, operator: Exists, value: x}",
+            "operator Exists has no value",
+        ),
         ("{operator: Exists}", "has no key"),
-        ("{key: a, operator: Lt, value: '5'}", "expected Exists or Equal"),
+        (
+            "{key: a, operator: Lt, value: '5'}",
+            "expected Exists or Equal",
+        ),
         ("{key: a b, operator: Exists}", "expected a label key"),
         ("{key: /a, operator: Exists}", "expected a label key"),
         ("{key: A.b/c, operator: Exists}", "expected a label key"),
         ("{key: a, value: 'x y'}", "expected a label value"),
-        ("{key: a, operator: Exists, effect: Never}", "expected NoSchedule"),
-        ("{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 5}", "needs effect: NoExecute"),
+        (
+            "{key: a, operator: Exists, effect: Never}",
+            "expected NoSchedule",
+        ),
+        (
+            "{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 5}",
+            "needs effect: NoExecute",
+        ),
         (
             "{key: a, operator: Exists, tolerationSeconds: soon, effect: NoExecute}",
             "expected a number of seconds",
@@ -260,7 +344,10 @@ fn refuses_tolerations_that_the_api_server_would_refuse() {
         ("[]", "expected a section"),
     ] {
         let found = toleration(text);
-        assert!(found.contains(message) && found.contains("pools[0].tolerations[0]"), "{text}: {found}");
+        assert!(
+            found.contains(message) && found.contains("pools[0].tolerations[0]"),
+            "{text}: {found}"
+        );
     }
 }
 
@@ -270,16 +357,31 @@ fn refuses_what_could_not_work() {
         ("pools: []", "there has to be a pool"),
         ("pools: [{}]", "no name"),
         ("pools: [{name: a}]", "no platforms"),
-        ("pools: [{name: a, platforms: [linux/arm64], tolerations: []}]", "no tolerations"),
+        (
+            "pools: [{name: a, platforms: [linux/arm64], tolerations: []}]",
+            "no tolerations",
+        ),
         ("pools: {}", "expected a list"),
         (
             "pools: [&p {name: a, platforms: [linux/arm64], tolerations: [{key: a, operator: Exists}]}, *p]",
             "two pools are named \"a\"",
         ),
-        ("overrides: [{match: ghcr.io/acme}]", "the override has no platforms"),
-        ("overrides: [{match: ghcr.io/acme, platforms: []}]", "the override has no platforms"),
-        ("overrides: [{platforms: [linux/amd64]}]", "the override has no match"),
-        ("overrides: [{match: nginx, platforms: [linux/amd64]}]", "expected host[/path]"),
+        (
+            "overrides: [{match: ghcr.io/acme}]",
+            "the override has no platforms",
+        ),
+        (
+            "overrides: [{match: ghcr.io/acme, platforms: []}]",
+            "the override has no platforms",
+        ),
+        (
+            "overrides: [{platforms: [linux/amd64]}]",
+            "the override has no match",
+        ),
+        (
+            "overrides: [{match: nginx, platforms: [linux/amd64]}]",
+            "expected host[/path]",
+        ),
         ("lookup: {concurrency: 0}", "expected a number from 1"),
         ("lookup: {concurrency: -1}", "expected a number from 1"),
         ("lookup: {budget: 0s}", "expected a duration"),
@@ -288,17 +390,41 @@ fn refuses_what_could_not_work() {
         ("server: {listen: 8443}", "expected an address and a port"),
         ("network: {allow: [10.0.0.0/33]}", "expected a network"),
         ("network: {allow: 10.0.0.0/8}", "expected a list"),
-        ("registries: {hosts: {'https://a.b': {}}}", "no registry host"),
+        (
+            "registries: {hosts: {'https://a.b': {}}}",
+            "no registry host",
+        ),
         ("registries: {hosts: {a.b/c: {}}}", "no registry host"),
         ("registries: {hosts: []}", "expected a section"),
-        ("registries: {private: [https://a.b]}", "expected a pattern of images"),
-        ("registries: {private: ['a[0].b']}", "write one pattern for each host"),
+        (
+            "registries: {private: [https://a.b]}",
+            "expected a pattern of images",
+        ),
+        (
+            "registries: {private: ['a[0].b']}",
+            "write one pattern for each host",
+        ),
         ("lookup: {'': 1}", "lookup[\"\"]"),
-        ("credentials: {pullSecrets: 'yes'}", "expected true or false"),
-        ("credentials: {dockerConfigs: /config.json}", "expected a list"),
-        ("credentials: {providers: {binDirectory: /bin}}", "known are config, binDir"),
-        ("credentials: {providers: {config: /p.yaml}}", "providers.config needs providers.binDir"),
-        ("credentials: {providers: {binDir: /bin}}", "providers.binDir needs providers.config"),
+        (
+            "credentials: {pullSecrets: 'yes'}",
+            "expected true or false",
+        ),
+        (
+            "credentials: {dockerConfigs: /config.json}",
+            "expected a list",
+        ),
+        (
+            "credentials: {providers: {binDirectory: /bin}}",
+            "known are config, binDir",
+        ),
+        (
+            "credentials: {providers: {config: /p.yaml}}",
+            "providers.config needs providers.binDir",
+        ),
+        (
+            "credentials: {providers: {binDir: /bin}}",
+            "providers.binDir needs providers.config",
+        ),
         (
             "registries: {hosts: {a.b: {}, 'A.b:443': {plainHttp: true}}}",
             "a.b is there already under another name, with other settings",
@@ -307,23 +433,41 @@ fn refuses_what_could_not_work() {
             "registries: {hosts: {docker.io: {plainHttp: true}, index.docker.io: {}}}",
             "docker.io is there already under another name, with other settings",
         ),
-        ("registries: {hosts: {a.b: {plainHttp: 'yes'}}}", "expected true or false"),
+        (
+            "registries: {hosts: {a.b: {plainHttp: 'yes'}}}",
+            "expected true or false",
+        ),
         (
             "registries: {hosts: {a.b: {mirrors: ['http://c.d']}}}",
             "expected host, host:port or https://host/prefix",
         ),
-        ("registries: {hosts: {a.b: {mirrors: [c.d, c.e, c.f, c.g, c.h]}}}", "at most 4 mirrors"),
-        ("registries: {hosts: {a.b: {tokenHosts: ['https://c.d/']}}}", "expected host or host:port"),
-        ("registries: {hosts: {a.b: {clientKeyFile: /k}}}", "clientKeyFile needs clientCertFile"),
+        (
+            "registries: {hosts: {a.b: {mirrors: [c.d, c.e, c.f, c.g, c.h]}}}",
+            "at most 4 mirrors",
+        ),
+        (
+            "registries: {hosts: {a.b: {tokenHosts: ['https://c.d/']}}}",
+            "expected host or host:port",
+        ),
+        (
+            "registries: {hosts: {a.b: {clientKeyFile: /k}}}",
+            "clientKeyFile needs clientCertFile",
+        ),
         ("registries: {allow: [nginx]}", "expected host[/path]"),
-        ("registries: {deny: ['ghcr.io/x:latest']}", "expected host[/path]"),
+        (
+            "registries: {deny: ['ghcr.io/x:latest']}",
+            "expected host[/path]",
+        ),
         (
             "controller: {nodeTaints: [{selector: {a: b}, taint: {key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}}]}",
             "ToBeDeletedByClusterAutoscaler is a key of the taints that Kubernetes",
         ),
         ("log: {level: loud}", "expected error, warn"),
         ("server: [unclosed", "not YAML"),
-        ("mode: enforce\nmode: observe", "mode (line 2): it is there already, on line 1"),
+        (
+            "mode: enforce\nmode: observe",
+            "mode (line 2): it is there already, on line 1",
+        ),
         ("a: b\n---\nc: d", "a second document"),
         ("- a", "expected a section"),
     ] {
@@ -334,7 +478,11 @@ fn refuses_what_could_not_work() {
 }
 
 fn load(file: &str) -> Result<Loaded, ConfigError> {
-    Sources { file: Some(file.into()), ..Sources::default() }.load()
+    Sources {
+        file: Some(file.into()),
+        ..Sources::default()
+    }
+    .load()
 }
 
 #[test]
@@ -345,7 +493,11 @@ fn a_file_that_cannot_be_read_is_named() {
 
 #[test]
 fn the_shipped_file_is_valid() {
-    load(concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/config.yaml")).unwrap();
+    load(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/manifests/config.yaml"
+    ))
+    .unwrap();
 }
 
 mod generated;
@@ -355,28 +507,45 @@ mod sources;
 
 #[test]
 fn docker_hub_is_meant_by_all_its_names() {
-    for name in
-        ["docker.io", "index.docker.io", "registry-1.docker.io", "https://index.docker.io/v1/", "Docker.IO"]
-    {
+    for name in [
+        "docker.io",
+        "index.docker.io",
+        "registry-1.docker.io",
+        "https://index.docker.io/v1/",
+        "Docker.IO",
+    ] {
         let text = format!(
             "registries: {{hosts: {{'{name}': {{tokenHosts: ['{name}']}}}}, deny: ['{name}'], private: ['{name}']}}"
         );
-        let registries =
-            Config::parse(&text).unwrap_or_else(|faults| panic!("{name}: {faults:?}")).registries;
-        assert_eq!(registries.hosts["docker.io"].token_hosts, ["docker.io"], "{name}");
-        assert!(!registries.allowed.admits(&"nginx".parse().unwrap()), "{name}");
-        assert!(registries.private[0].matches("docker.io/library/nginx"), "{name}");
+        let registries = Config::parse(&text)
+            .unwrap_or_else(|faults| panic!("{name}: {faults:?}"))
+            .registries;
+        assert_eq!(
+            registries.hosts["docker.io"].token_hosts,
+            ["docker.io"],
+            "{name}"
+        );
+        assert!(
+            !registries.allowed.admits(&"nginx".parse().unwrap()),
+            "{name}"
+        );
+        assert!(
+            registries.private[0].matches("docker.io/library/nginx"),
+            "{name}"
+        );
     }
-    let below =
-        Config::parse("registries: {private: [index.docker.io/team, 'registry-1.docker.io/other/*']}")
-            .unwrap();
+    let below = Config::parse(
+        "registries: {private: [index.docker.io/team, 'registry-1.docker.io/other/*']}",
+    )
+    .unwrap();
     let private = below.registries.private;
-    assert!(private[0].matches("docker.io/team/app") && !private[0].matches("docker.io/library/nginx"));
+    assert!(
+        private[0].matches("docker.io/team/app") && !private[0].matches("docker.io/library/nginx")
+    );
     assert_eq!(private[1].as_str(), "docker.io/other/*");
     let said = faults("registries: {hosts: {'https://a.b': {}}}").join("\n");
     assert!(said.contains("without https://"), "{said}");
-    let twice =
-        "registries: {hosts: {docker.io: {skipVerify: true}, registry-1.docker.io: {skipVerify: true}}}";
+    let twice = "registries: {hosts: {docker.io: {skipVerify: true}, registry-1.docker.io: {skipVerify: true}}}";
     assert!(Config::parse(twice).unwrap().registries.hosts["docker.io"].skip_verify);
 }
 
@@ -386,7 +555,10 @@ fn a_url_of_sentinels_is_refused_with_the_way_round() {
         panic!("one fault")
     };
     assert!(fault.contains("cache.shared.url"), "{fault}");
-    assert!(fault.contains("name the primary itself, or a Service that leads to it"), "{fault}");
+    assert!(
+        fault.contains("name the primary itself, or a Service that leads to it"),
+        "{fault}"
+    );
 }
 
 /// Each section is looked at once, however many there are.
@@ -403,11 +575,15 @@ fn thousands_of_faulty_sections_are_reported_once_each() {
     let same: String = (0..MANY).map(|_| pool(0)).collect();
     assert_eq!(faults(&format!("pools:\n{same}")).len(), MANY - 1);
     let pools: String = (0..MANY).map(pool).collect();
-    let profiles: String = (0..MANY).map(|at| format!("  f{at}: {{pools: [other-{at}, p{at}]}}\n")).collect();
+    let profiles: String = (0..MANY)
+        .map(|at| format!("  f{at}: {{pools: [other-{at}, p{at}]}}\n"))
+        .collect();
     let unknown = faults(&format!("pools:\n{pools}profiles:\n{profiles}"));
     assert_eq!(unknown.len(), MANY);
     assert!(
-        unknown.iter().all(|fault| fault.contains("there is no pool") && fault.len() < 1000),
+        unknown
+            .iter()
+            .all(|fault| fault.contains("there is no pool") && fault.len() < 1000),
         "{}",
         unknown[0]
     );

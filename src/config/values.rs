@@ -37,8 +37,19 @@ impl<T: 'static> Kind<T> {
         write: impl Fn(&T) -> Json + 'static,
     ) -> Self {
         let (hint, expected) = (|_: &str| None, expected.into());
-        let domain = Domain { expected, schema, hint, names_file: false, is_list: false, word: None };
-        Self { domain, read: Box::new(read), write: Box::new(write) }
+        let domain = Domain {
+            expected,
+            schema,
+            hint,
+            names_file: false,
+            is_list: false,
+            word: None,
+        };
+        Self {
+            domain,
+            read: Box::new(read),
+            write: Box::new(write),
+        }
     }
 
     /// Returns the kind of a type that parses and formats itself.
@@ -46,7 +57,12 @@ impl<T: 'static> Kind<T> {
     where
         T: FromStr + Display,
     {
-        Self::new(expected, schema, |text| text.parse().ok(), |value| json!(value.to_string()))
+        Self::new(
+            expected,
+            schema,
+            |text| text.parse().ok(),
+            |value| json!(value.to_string()),
+        )
     }
 
     pub(super) fn hinting(mut self, hint: fn(&str) -> Option<String>) -> Self {
@@ -59,21 +75,39 @@ impl<T: 'static> Kind<T> {
     where
         T: From<U>,
     {
-        let Self { domain, read, write } = self;
+        let Self {
+            domain,
+            read,
+            write,
+        } = self;
         let written = write(&slot.clone().into());
-        value(domain, read, written, move |values| values.into_iter().for_each(|value| *slot = value.into()))
+        value(domain, read, written, move |values| {
+            values.into_iter().for_each(|value| *slot = value.into())
+        })
     }
 
     /// Returns the shape of a list, in which each value is kept once.
     pub(super) fn list(self, items: &mut Vec<T>) -> Shape<'_> {
-        let Self { domain, read, write } = self;
+        let Self {
+            domain,
+            read,
+            write,
+        } = self;
         let written = items.iter().map(&write).collect();
         let store = move |mut values: Vec<T>| {
             let mut known = HashSet::new();
             values.retain(|value| known.insert(write(value).to_string()));
             *items = values;
         };
-        value(Domain { is_list: true, ..domain }, read, written, store)
+        value(
+            Domain {
+                is_list: true,
+                ..domain
+            },
+            read,
+            written,
+            store,
+        )
     }
 }
 
@@ -95,7 +129,12 @@ fn value<'a, T: 'static>(
         store(values);
         wrong
     };
-    Content::Value(Value { domain, written, take: Box::new(take) }).into()
+    Content::Value(Value {
+        domain,
+        written,
+        take: Box::new(take),
+    })
+    .into()
 }
 
 /// Type whose values are of one kind everywhere.
@@ -118,10 +157,16 @@ impl<T: Scalar> Slot for Vec<T> {
 /// Value that may be missing: a missing text is written as `""`, any other value not at all.
 impl<T: Scalar> Scalar for Option<T> {
     fn kind() -> Kind<Self> {
-        let Kind { mut domain, read, write } = T::kind();
+        let Kind {
+            mut domain,
+            read,
+            write,
+        } = T::kind();
         let mut none = Json::Null;
-        let texts =
-            domain.schema.as_object_mut().filter(|schema| schema.get("type") == Some(&json!("string")));
+        let texts = domain
+            .schema
+            .as_object_mut()
+            .filter(|schema| schema.get("type") == Some(&json!("string")));
         if let Some(schema) = texts {
             none = json!("");
             schema.remove("minLength");
@@ -130,9 +175,19 @@ impl<T: Scalar> Scalar for Option<T> {
             }
         }
         let unset = none.clone();
-        let read = move |text: &str| if none == *text { Some(None) } else { read(text).map(Some) };
+        let read = move |text: &str| {
+            if none == *text {
+                Some(None)
+            } else {
+                read(text).map(Some)
+            }
+        };
         let write = move |value: &Self| value.as_ref().map_or_else(|| unset.clone(), &write);
-        Kind { domain, read: Box::new(read), write: Box::new(write) }
+        Kind {
+            domain,
+            read: Box::new(read),
+            write: Box::new(write),
+        }
     }
 }
 
@@ -147,7 +202,9 @@ pub(super) fn matches(form: &'static str, text: &str) -> bool {
     if let Some(known) = compiled.get(form) {
         return known.is_match(text);
     }
-    let Ok(new) = Regex::new(form) else { return false };
+    let Ok(new) = Regex::new(form) else {
+        return false;
+    };
     let is_match = new.is_match(text);
     compiled.insert(form, new);
     is_match
@@ -164,7 +221,13 @@ where
         format!("a number from {least} to {most}"),
         json!({"type": "integer", "minimum": least, "maximum": most}),
         move |text| text.parse().ok().filter(|number| bounds.contains(number)),
-        move |number| if is_set.contains(number) { json!(number) } else { Json::Null },
+        move |number| {
+            if is_set.contains(number) {
+                json!(number)
+            } else {
+                Json::Null
+            }
+        },
     )
 }
 
@@ -177,14 +240,24 @@ impl Scalar for usize {
 impl Scalar for i64 {
     fn kind() -> Kind<Self> {
         let schema = json!({"type": "integer"});
-        Kind::new("a number of seconds", schema, |text| text.parse().ok(), |seconds| json!(seconds))
+        Kind::new(
+            "a number of seconds",
+            schema,
+            |text| text.parse().ok(),
+            |seconds| json!(seconds),
+        )
     }
 }
 
 impl Scalar for bool {
     fn kind() -> Kind<Self> {
         let schema = json!({"type": "boolean"});
-        Kind::new("true or false", schema, |text| text.parse().ok(), |is_so| json!(is_so))
+        Kind::new(
+            "true or false",
+            schema,
+            |text| text.parse().ok(),
+            |is_so| json!(is_so),
+        )
     }
 }
 
@@ -200,7 +273,11 @@ impl Scalar for IpNet {
         Kind::new(
             "a network such as 10.0.0.0/8",
             json!({"type": "string", "pattern": "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$", "examples": ["10.0.0.0/8"]}),
-            |text| text.parse().or_else(|_| text.parse::<IpAddr>().map(Self::from)).ok(),
+            |text| {
+                text.parse()
+                    .or_else(|_| text.parse::<IpAddr>().map(Self::from))
+                    .ok()
+            },
             |network| json!(network.to_string()),
         )
     }
@@ -210,8 +287,9 @@ impl Scalar for PathBuf {
     fn kind() -> Kind<Self> {
         let schema = json!({"type": "string", "minLength": 1});
         let read = |text: &str| (!text.is_empty()).then(|| text.into());
-        let mut kind =
-            Kind::new("the path of a file", schema, read, |path: &Self| json!(path.to_string_lossy()));
+        let mut kind = Kind::new("the path of a file", schema, read, |path: &Self| {
+            json!(path.to_string_lossy())
+        });
         kind.domain.names_file = true;
         kind
     }
@@ -254,8 +332,10 @@ where
     T: Clone + PartialEq + 'static,
     N: Into<String>,
 {
-    let (names, values): (Vec<String>, Vec<T>) =
-        all.into_iter().map(|(name, value)| (name.into(), value)).unzip();
+    let (names, values): (Vec<String>, Vec<T>) = all
+        .into_iter()
+        .map(|(name, value)| (name.into(), value))
+        .unzip();
     let (known, written) = (names.clone(), values.clone());
     let mut choices: Vec<Json> = names.iter().map(|name| json!(name)).collect();
     // Tools that read YAML, Helm among them, hand an `off` without quotes on as this boolean.
@@ -267,28 +347,57 @@ where
         either(&names),
         json!({"enum": choices}),
         move |text| {
-            let meant = if has_off && text == "false" { "off" } else { text };
-            known.iter().position(|name| name == meant).map(|at| values[at].clone())
+            let meant = if has_off && text == "false" {
+                "off"
+            } else {
+                text
+            };
+            known
+                .iter()
+                .position(|name| name == meant)
+                .map(|at| values[at].clone())
         },
-        move |value| json!(written.iter().position(|known| known == value).map(|at| &names[at])),
+        move |value| {
+            json!(
+                written
+                    .iter()
+                    .position(|known| known == value)
+                    .map(|at| &names[at])
+            )
+        },
     )
 }
 
 /// Returns the kind of an enum, by the names of its variants on the command line.
 pub(super) fn choice<T: ValueEnum + Clone + PartialEq + 'static>() -> Kind<T> {
-    let name = |value: &T| Some((value.to_possible_value()?.get_name().to_owned(), value.clone()));
+    let name = |value: &T| {
+        Some((
+            value.to_possible_value()?.get_name().to_owned(),
+            value.clone(),
+        ))
+    };
     named(T::value_variants().iter().filter_map(name))
 }
 
 /// Returns the kind of texts that pass a check; an empty text is not written.
 fn checked(expected: &str, schema: Json, check: impl Fn(&str) -> bool + 'static) -> Kind<String> {
     let write = |text: &String| Some(&**text).filter(|text| !text.is_empty()).into();
-    Kind::new(expected, schema, move |text| check(text).then(|| text.to_owned()), write)
+    Kind::new(
+        expected,
+        schema,
+        move |text| check(text).then(|| text.to_owned()),
+        write,
+    )
 }
 
 pub(super) fn one_of(texts: &'static [&'static str]) -> Kind<String> {
-    let names: Vec<&str> = texts.iter().map(|text| if text.is_empty() { "\"\"" } else { text }).collect();
-    checked(&either(&names), json!({"enum": texts}), |text| texts.contains(&text))
+    let names: Vec<&str> = texts
+        .iter()
+        .map(|text| if text.is_empty() { "\"\"" } else { text })
+        .collect();
+    checked(&either(&names), json!({"enum": texts}), |text| {
+        texts.contains(&text)
+    })
 }
 
 /// Returns the kind of label keys that pass a check.
@@ -305,14 +414,21 @@ pub(super) fn label_value() -> Kind<String> {
 /// Value of a label, the default kind of a text; may be empty.
 impl Scalar for String {
     fn kind() -> Kind<Self> {
-        Kind { write: Box::new(|value| json!(value)), ..label_value() }
+        Kind {
+            write: Box::new(|value| json!(value)),
+            ..label_value()
+        }
     }
 }
 
 /// Returns the kind of pool names, which must fit into the annotation.
 pub(super) fn pool_name() -> Kind<String> {
     let expected = "a name of at most 63 lower-case letters, digits, '-' and '.'";
-    checked(expected, pattern("^[a-z0-9.-]{1,63}$"), tolerarch_core::policy::is_pool_name)
+    checked(
+        expected,
+        pattern("^[a-z0-9.-]{1,63}$"),
+        tolerarch_core::policy::is_pool_name,
+    )
 }
 
 pub(super) fn platform() -> Kind<PlatformSet> {
@@ -320,7 +436,13 @@ pub(super) fn platform() -> Kind<PlatformSet> {
         format!("a platform that nodes can have: {}", PlatformSet::ALL),
         json!({"enum": PlatformSet::ALL}),
         |text| text.parse().ok(),
-        |own: &PlatformSet| if own.is_empty() { Json::Null } else { json!(own.to_string()) },
+        |own: &PlatformSet| {
+            if own.is_empty() {
+                Json::Null
+            } else {
+                json!(own.to_string())
+            }
+        },
     )
 }
 
@@ -331,24 +453,43 @@ impl Slot for PlatformSet {
 }
 
 /// Returns the shape of platforms; with `discovered`, of a cluster, whose platforms may also be discovered.
-pub(super) fn platforms<'a>(known: &'a mut PlatformSet, mut discovered: Option<&'a mut bool>) -> Shape<'a> {
+pub(super) fn platforms<'a>(
+    known: &'a mut PlatformSet,
+    mut discovered: Option<&'a mut bool>,
+) -> Shape<'a> {
     /// Word for the platforms that are discovered in the cluster.
     const WORD: &str = "discovered";
-    let Kind { mut domain, mut read, .. } = platform();
+    let Kind {
+        mut domain,
+        mut read,
+        ..
+    } = platform();
     domain.is_list = true;
     if discovered.is_some() {
         domain.expected += &format!("; or {WORD}");
         domain.schema = json!({"anyOf": [domain.schema, {"const": WORD}]});
         domain.word = Some(WORD);
-        read = Box::new(|text| if text == WORD { Some(PlatformSet::EMPTY) } else { text.parse().ok() });
+        read = Box::new(|text| {
+            if text == WORD {
+                Some(PlatformSet::EMPTY)
+            } else {
+                text.parse().ok()
+            }
+        });
     }
-    let written = if discovered.as_deref() == Some(&true) { json!([WORD]) } else { json!(known) };
+    let written = if discovered.as_deref() == Some(&true) {
+        json!([WORD])
+    } else {
+        json!(known)
+    };
     value(domain, read, written, move |sets| {
         let has_word = sets.contains(&PlatformSet::EMPTY);
         *known = match has_word {
             // The word beats all other items; until the cluster's platforms are read, the default holds.
             true => PlacementRules::default().platforms,
-            false => sets.into_iter().fold(PlatformSet::EMPTY, PlatformSet::union),
+            false => sets
+                .into_iter()
+                .fold(PlatformSet::EMPTY, PlatformSet::union),
         };
         if let Some(discovered) = &mut discovered {
             **discovered = has_word;

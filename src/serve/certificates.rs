@@ -24,11 +24,23 @@ pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), Serv
         let metrics = ManagedMetrics::register(&process.metrics)?;
         let issuer = CertificateIssuer::new(cluster, config.tls.managed, metrics);
         let state = issuer.state.clone();
-        process.supervisor.keep("certificate-manager", state.clone(), issuer, |task| Box::pin(task.run()));
-        process.components.push(Component::reported("certificates", state));
+        process
+            .supervisor
+            .keep("certificate-manager", state.clone(), issuer, |task| {
+                Box::pin(task.run())
+            });
+        process
+            .components
+            .push(Component::reported("certificates", state));
         let admin = address(&process.admin);
-        tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, "issuing certificates");
-        process.run(shutdown.inspect(|()| tracing::info!("ending")).map(Ok)).await
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            admin,
+            "issuing certificates"
+        );
+        process
+            .run(shutdown.inspect(|()| tracing::info!("ending")).map(Ok))
+            .await
     })
     .await
 }

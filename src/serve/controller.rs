@@ -26,16 +26,23 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
         let cluster = Arc::new(Cluster::of(Caller::Service, environment).map_err(connected)?);
         let mut process = Process::bind(&config).await?;
         let (sender, settings) = watch::channel(config.controller.clone());
-        let live = process.decide(config.clone(), environment, Some(sender)).await?;
+        let live = process
+            .decide(config.clone(), environment, Some(sender))
+            .await?;
         let watcher = live.watcher().map_err(connected)?;
 
-        let owned = |name| OwnedName { namespace: cluster.namespace().to_owned(), name };
+        let owned = |name| OwnedName {
+            namespace: cluster.namespace().to_owned(),
+            name,
+        };
         let lease = owned(config.controller.lease.clone());
         let failed_images = owned(config.controller.failed_images());
         let own = ControllerMetrics::register(&process.metrics)?;
         let elector = Elector::new(Arc::clone(&cluster), lease, identity(environment), &own);
         let (leadership, resignation) = (elector.leadership(), elector.resignation());
-        process.keep("election", elector.state.clone(), elector, |task| Box::pin(task.run()));
+        process.keep("election", elector.state.clone(), elector, |task| {
+            Box::pin(task.run())
+        });
         let recorder = Recorder::new(Arc::clone(&cluster), name(environment), own.clone());
         let learner = Arc::new(Learner::new(Arc::clone(&cluster), failed_images));
         let discovering = live.clone();
@@ -52,14 +59,24 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
             state: Reported::default(),
         };
         for (name, run) in LOOPS {
-            let context = Context { state: Reported::default(), ..context.clone() };
+            let context = Context {
+                state: Reported::default(),
+                ..context.clone()
+            };
             process.keep(name, context.state.clone(), context, run);
         }
 
         let (admin, repair) = (address(&process.admin), config.controller.repair);
-        tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, repair, "controlling");
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            admin,
+            repair,
+            "controlling"
+        );
         process.follow(&live, sources, levels, seen);
-        process.run(shutdown.inspect(|()| tracing::info!("ending")).map(Ok)).await?;
+        process
+            .run(shutdown.inspect(|()| tracing::info!("ending")).map(Ok))
+            .await?;
         // Only after all that acts by the Lease.
         resignation.await;
         Ok(())
@@ -68,7 +85,9 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
 }
 
 fn name(environment: &Environment) -> String {
-    environment.text("HOSTNAME").unwrap_or_else(|| "tolerarch".to_owned())
+    environment
+        .text("HOSTNAME")
+        .unwrap_or_else(|| "tolerarch".to_owned())
 }
 
 /// Returns the unique name of this process: the Pod's name, and a number that differs with each start of its container.

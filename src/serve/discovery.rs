@@ -14,8 +14,10 @@ const FIRST_READING: Duration = Duration::from_secs(5);
 /// Minimal time between two snapshots of the cluster: a thousand nodes that appear at once are one change.
 const SPACING: Duration = Duration::from_millis(500);
 
-const NOT_READ: &str = "NodePools or nodes have not been read yet; the pools of the configuration count";
-const STALE: &str = "NodePools or nodes cannot be read; what was read last counts, and the log says why";
+const NOT_READ: &str =
+    "NodePools or nodes have not been read yet; the pools of the configuration count";
+const STALE: &str =
+    "NodePools or nodes cannot be read; what was read last counts, and the log says why";
 
 pub(super) struct Discoverer {
     watcher: Watcher,
@@ -36,12 +38,21 @@ struct Followed<V> {
 
 impl<V: Clone + Default + PartialEq> Followed<V> {
     fn new(name: &'static str, is_on: bool) -> Self {
-        Self { name, is_on, known: Known::default(), failing: None }
+        Self {
+            name,
+            is_on,
+            known: Known::default(),
+            failing: None,
+        }
     }
 
     /// Returns the changes of the objects of this kind, if it is to be followed.
     fn changes<K: cluster::Followed>(&self, watcher: &Watcher) -> BoxStream<'static, Change<K>> {
-        if self.is_on { watcher.follow(None) } else { stream::pending().boxed() }
+        if self.is_on {
+            watcher.follow(None)
+        } else {
+            stream::pending().boxed()
+        }
     }
 
     fn is_complete(&self) -> bool {
@@ -113,7 +124,11 @@ impl Discoverer {
             };
             self.is_new |= is_new;
             let failing = self.node_pools.failing.is_some() || self.nodes.failing.is_some();
-            self.state.set(if failing { State::Degraded(STALE) } else { State::Healthy });
+            self.state.set(if failing {
+                State::Degraded(STALE)
+            } else {
+                State::Healthy
+            });
         }
     }
 
@@ -121,7 +136,10 @@ impl Discoverer {
         let node_pools = self.node_pools.known.objects().values().cloned();
         let inventory = Inventory::of(node_pools, self.nodes.known.objects().values());
         let is_complete = self.node_pools.is_complete() && self.nodes.is_complete();
-        self.live.discovered(Discovered { inventory, is_complete });
+        self.live.discovered(Discovered {
+            inventory,
+            is_complete,
+        });
         self.is_new = false;
     }
 }

@@ -52,7 +52,12 @@ mod tests {
     fn what_pull_secrets_lack_is_said_once() {
         let missing = kube::config::Config::incluster_env().unwrap_err();
         let error = ServeError::Credentials(ConnectError::ServiceAccount(missing));
-        assert!(error.to_string().starts_with("credentials.pullSecrets: no service account"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("credentials.pullSecrets: no service account"),
+            "{error}"
+        );
         assert!(error.source().is_none());
     }
 }

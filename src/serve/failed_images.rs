@@ -10,7 +10,8 @@ use tolerarch_support::health::{Reported, State};
 
 /// Interval at which the entries that have not expired are counted.
 const COUNT: Duration = Duration::from_secs(30);
-const UNREAD: &str = "the ConfigMap of images that failed cannot be read; what was read last counts";
+const UNREAD: &str =
+    "the ConfigMap of images that failed cannot be read; what was read last counts";
 
 pub(super) struct Record {
     pub(super) watcher: Watcher,
@@ -21,7 +22,9 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) async fn run(&mut self) {
-        let mut changes = self.watcher.follow_one(&self.name.namespace, &self.name.name);
+        let mut changes = self
+            .watcher
+            .follow_one(&self.name.namespace, &self.name.name);
         let (mut known, mut counts) = (Known::default(), interval(COUNT));
         loop {
             tokio::select! {
@@ -43,9 +46,16 @@ impl Record {
                 }
                 _ = counts.tick() => {}
             }
-            let counts = self.live.current.load_full().lessons.count(Timestamp::now());
+            let counts = self
+                .live
+                .current
+                .load_full()
+                .lessons
+                .count(Timestamp::now());
             let metrics = &self.live.metrics.own;
-            for (gauge, count) in [&metrics.failed_images, &metrics.recreating_owners].into_iter().zip(counts)
+            for (gauge, count) in [&metrics.failed_images, &metrics.recreating_owners]
+                .into_iter()
+                .zip(counts)
             {
                 gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
             }

@@ -40,7 +40,9 @@ impl Families {
     /// Registers all. `admission` gets the metrics of reviews.
     pub(super) fn register(metrics: &Metrics, admission: &Metrics) -> Registered<Self> {
         let own = Changes::families(metrics)?;
-        [false, true].iter().for_each(|is_ok| drop(own.reloads.with_label_values(&[outcome(*is_ok)])));
+        [false, true]
+            .iter()
+            .for_each(|is_ok| drop(own.reloads.with_label_values(&[outcome(*is_ok)])));
         own.last_reload.set(1);
         Ok(Self {
             reviews: ReviewMetrics::register(admission)?,
@@ -71,20 +73,32 @@ mod tests {
         let metrics = Metrics::new([]).unwrap();
         let counts = Families::register(&metrics, &metrics).unwrap();
         // Families that have no value yet are not rendered.
-        counts.reviews.show(&Config::default().policy.pools, std::iter::empty());
+        counts
+            .reviews
+            .show(&Config::default().policy.pools, std::iter::empty());
         *counts.registry.request("a.test", RequestKind::Token) = "2xx";
         counts.registry.requests_left("docker.io", 1);
-        counts.own.mismatches.with_label_values(&["multi-arch"]).set(0);
+        counts
+            .own
+            .mismatches
+            .with_label_values(&["multi-arch"])
+            .set(0);
         SharedCacheMetrics::register(&metrics).unwrap();
         TlsMetrics::register(&metrics).unwrap();
         ManagedMetrics::register(&metrics).unwrap();
         logging::count_panics(&metrics).unwrap();
-        Supervisor::register(&metrics).unwrap().restarts.with_label_values(&["reload"]);
+        Supervisor::register(&metrics)
+            .unwrap()
+            .restarts
+            .with_label_values(&["reload"]);
         let controller = ControllerMetrics::register(&metrics).unwrap();
         controller.show_census(&Count::default().totals(&[]), [("mode", 0), ("profile", 0)]);
-        Health::register(&metrics, vec![Component::reported("serving", Reported::default())])
-            .unwrap()
-            .check();
+        Health::register(
+            &metrics,
+            vec![Component::reported("serving", Reported::default())],
+        )
+        .unwrap()
+        .check();
         metrics.render().unwrap()
     }
 
@@ -97,18 +111,36 @@ mod tests {
         ];
         let text = rendered();
         let tests = tests.concat();
-        let series = tests.split("{series: '").skip(1).filter_map(|rest| rest.split('\'').next());
-        let ours: Vec<&str> = series.filter(|series| series.starts_with("tolerarch_")).collect();
+        let series = tests
+            .split("{series: '")
+            .skip(1)
+            .filter_map(|rest| rest.split('\'').next());
+        let ours: Vec<&str> = series
+            .filter(|series| series.starts_with("tolerarch_"))
+            .collect();
         assert!(ours.len() > 30, "{ours:?}");
         for series in ours {
             let (name, labels) = series.split_once('{').unwrap();
-            let labels = labels.trim_end_matches('}').split(',').map(|label| label.split_once('=').unwrap());
+            let labels = labels
+                .trim_end_matches('}')
+                .split(',')
+                .map(|label| label.split_once('=').unwrap());
             for (label, value) in labels.filter(|(label, _)| !["job", "instance"].contains(label)) {
                 // Of the others all values are there from the start.
-                let open = ["code", "component", "kind", "le", "registry", "version"].contains(&label);
-                let wanted = if open { format!("{label}=\"") } else { format!("{label}={value}") };
-                let mut lines = text.lines().filter(|line| line.split('{').next() == Some(name));
-                assert!(lines.any(|line| line.contains(&wanted)), "{series}: {label}");
+                let open =
+                    ["code", "component", "kind", "le", "registry", "version"].contains(&label);
+                let wanted = if open {
+                    format!("{label}=\"")
+                } else {
+                    format!("{label}={value}")
+                };
+                let mut lines = text
+                    .lines()
+                    .filter(|line| line.split('{').next() == Some(name));
+                assert!(
+                    lines.any(|line| line.contains(&wanted)),
+                    "{series}: {label}"
+                );
             }
         }
     }
@@ -117,13 +149,21 @@ mod tests {
     fn the_documentation_has_every_metric_and_no_other() {
         let page = include_str!("../../docs/metrics.md");
         let text = rendered();
-        let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+        let names = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         let names: Vec<&str> = names.collect();
         assert!(names.contains(&"process_open_fds"), "{names:?}");
         for name in names.iter().filter(|name| !name.starts_with("process_")) {
-            assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/metrics.md");
+            assert!(
+                page.contains(&format!("`{name}`")),
+                "{name} is not in docs/metrics.md"
+            );
         }
-        for name in page.split('`').filter(|text| text.starts_with("tolerarch_")) {
+        for name in page
+            .split('`')
+            .filter(|text| text.starts_with("tolerarch_"))
+        {
             assert!(names.contains(&name), "{name} is in docs/metrics.md only");
         }
     }

@@ -31,7 +31,11 @@ use tolerarch_webhook::listener::{Limits, Listener, Phase};
 
 /// Limits for readers of metrics and probes: enough for them, and too few to take the file descriptors that reviews
 /// need. Beyond them the connection that has waited the longest is closed, so that a probe always gets through.
-const LIMITS: Limits = Limits { connections: 256, per_peer: 64, spared: Duration::ZERO };
+const LIMITS: Limits = Limits {
+    connections: 256,
+    per_peer: 64,
+    spared: Duration::ZERO,
+};
 /// Maximal time of such a connection until its first request, and between two requests.
 const FIRST_TIME: Duration = Duration::from_secs(5);
 const IDLE_TIME: Duration = Duration::from_secs(15);
@@ -53,7 +57,12 @@ impl Process {
         logging::count_panics(&metrics)?;
         let supervisor = Supervisor::register(&metrics)?;
         let admin = listen("admin.listen", config.server.admin).await?;
-        Ok(Self { admin, metrics, supervisor, components: Vec::new() })
+        Ok(Self {
+            admin,
+            metrics,
+            supervisor,
+            components: Vec::new(),
+        })
     }
 
     /// Supervises a task that is a component by itself, with the health that it reports.
@@ -76,10 +85,16 @@ impl Process {
         controller: Option<watch::Sender<ControllerSettings>>,
     ) -> Result<Live, ServeError> {
         // In the controller the metrics of reviews would look like a webhook that fails.
-        let reviews = if controller.is_some() { &Metrics::new([])? } else { &self.metrics };
+        let reviews = if controller.is_some() {
+            &Metrics::new([])?
+        } else {
+            &self.metrics
+        };
         let families = Families::register(&self.metrics, reviews)?;
         let counts = SharedCacheMetrics::register(&self.metrics)?;
-        let (shared, keeper) = SharedCacheKeeper::begin(config.shared_cache.clone(), counts).await.unzip();
+        let (shared, keeper) = SharedCacheKeeper::begin(config.shared_cache.clone(), counts)
+            .await
+            .unzip();
         let (server, settings) = (config.server.clone(), config.controller.clone());
         let learns = settings.learn && (server.failed_images || controller.is_some());
         let discover = config.discover;
@@ -94,37 +109,66 @@ impl Process {
             }
         }));
         if discover.is_on() {
-            let watcher = live.watcher().map_err(|cause| ServeError::Cluster("discover", cause))?;
+            let watcher = live
+                .watcher()
+                .map_err(|cause| ServeError::Cluster("discover", cause))?;
             let discoverer = Discoverer::new(discover, watcher, live.clone());
             let (readiness, kept) = (discoverer.readiness(), Reported::default());
-            self.supervisor.keep("discovery", kept.clone(), discoverer, |task| Box::pin(task.run()));
-            self.components.push(Component::new("discovery", move || [readiness(), kept.get()]));
+            self.supervisor
+                .keep("discovery", kept.clone(), discoverer, |task| {
+                    Box::pin(task.run())
+                });
+            self.components.push(Component::new("discovery", move || {
+                [readiness(), kept.get()]
+            }));
         }
         if learns {
             let connected = |cause| ServeError::Cluster("server.failedImages", cause);
-            let namespace =
-                Cluster::of(Caller::Service, environment).map_err(connected)?.namespace().to_owned();
-            let name = OwnedName { namespace, name: settings.failed_images() };
+            let namespace = Cluster::of(Caller::Service, environment)
+                .map_err(connected)?
+                .namespace()
+                .to_owned();
+            let name = OwnedName {
+                namespace,
+                name: settings.failed_images(),
+            };
             let watcher = live.watcher().map_err(connected)?;
-            let record = Record { watcher, name, live: live.clone(), state: Reported::default() };
-            self.keep("failed-images", record.state.clone(), record, |task| Box::pin(task.run()));
+            let record = Record {
+                watcher,
+                name,
+                live: live.clone(),
+                state: Reported::default(),
+            };
+            self.keep("failed-images", record.state.clone(), record, |task| {
+                Box::pin(task.run())
+            });
         }
         if let Some(keeper) = keeper {
-            self.keep("shared-cache", keeper.state.clone(), keeper, |task| Box::pin(task.run()));
+            self.keep("shared-cache", keeper.state.clone(), keeper, |task| {
+                Box::pin(task.run())
+            });
         }
         Ok(live)
     }
 
     /// Follows changes of the files since `seen`, which was read before their use. The component is listed first.
-    pub(super) fn follow(&mut self, live: &Live, sources: Sources, levels: Levels, seen: FileVersions) {
+    pub(super) fn follow(
+        &mut self,
+        live: &Live,
+        sources: Sources,
+        levels: Levels,
+        seen: FileVersions,
+    ) {
         let state = Reported::default();
         if let Some(follower) = Follower::new(live.clone(), sources, levels, seen) {
             let task = (Arc::new(Mutex::new(follower)), state.clone());
-            self.supervisor.keep("reload", state.clone(), task, |(follower, state)| {
-                Box::pin(Follower::run(follower, state.clone()))
-            });
+            self.supervisor
+                .keep("reload", state.clone(), task, |(follower, state)| {
+                    Box::pin(Follower::run(follower, state.clone()))
+                });
         }
-        self.components.insert(0, Component::reported("configuration", state));
+        self.components
+            .insert(0, Component::reported("configuration", state));
     }
 
     /// Answers readers of metrics and probes until `service` is done and the tasks have ended.
@@ -135,7 +179,13 @@ impl Process {
         self,
         service: impl Future<Output = Result<(), ServeError>>,
     ) -> Result<(), ServeError> {
-        let Self { admin, metrics, mut supervisor, components, .. } = self;
+        let Self {
+            admin,
+            metrics,
+            mut supervisor,
+            components,
+            ..
+        } = self;
         let health = Health::register(&metrics, components)?;
         let listener = Listener {
             tcp: admin,
@@ -163,21 +213,36 @@ impl Process {
 
 /// Returns the address of the socket, for a log line.
 pub(super) fn address(tcp: &TcpListener) -> String {
-    tcp.local_addr().map_or_else(|_| String::new(), |address| address.to_string())
+    tcp.local_addr()
+        .map_or_else(|_| String::new(), |address| address.to_string())
 }
 
 /// Binds a port of the configuration. `[::]` means IPv4 as well: by every address of a machine without IPv6, and elsewhere
 /// whatever `net.ipv6.bindv6only` says, as for servers in Go (`favoriteAddrFamily`).
-pub(super) async fn listen(key: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
+pub(super) async fn listen(
+    key: &'static str,
+    address: SocketAddr,
+) -> Result<TcpListener, ServeError> {
     if !address.is_ipv6() || !address.ip().is_unspecified() {
         let bound = TcpListener::bind(address).await;
-        return bound.map_err(|cause| ServeError::Listen { key, address, cause });
+        return bound.map_err(|cause| ServeError::Listen {
+            key,
+            address,
+            cause,
+        });
     }
     let mut bound = listen_on_both_families(address);
-    if bound.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AddrInUse) {
+    if bound
+        .as_ref()
+        .is_err_and(|error| error.kind() != io::ErrorKind::AddrInUse)
+    {
         bound = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
     }
-    bound.map_err(|cause| ServeError::Listen { key, address, cause })
+    bound.map_err(|cause| ServeError::Listen {
+        key,
+        address,
+        cause,
+    })
 }
 
 fn listen_on_both_families(address: SocketAddr) -> io::Result<TcpListener> {
@@ -196,15 +261,23 @@ mod tests {
 
     #[tokio::test]
     async fn the_default_address_takes_both_families() {
-        let bound = listen("server.listen", (Ipv6Addr::UNSPECIFIED, 0).into()).await.unwrap();
+        let bound = listen("server.listen", (Ipv6Addr::UNSPECIFIED, 0).into())
+            .await
+            .unwrap();
         let address = bound.local_addr().unwrap();
         // A machine without IPv6 has no such option.
         if address.is_ipv6() {
             assert!(!SockRef::from(&bound).only_v6().unwrap());
         }
-        tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, address.port())).await.unwrap();
-        let taken =
-            listen("server.listen", (Ipv6Addr::UNSPECIFIED, address.port()).into()).await.unwrap_err();
+        tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, address.port()))
+            .await
+            .unwrap();
+        let taken = listen(
+            "server.listen",
+            (Ipv6Addr::UNSPECIFIED, address.port()).into(),
+        )
+        .await
+        .unwrap_err();
         assert!(
             matches!(taken, ServeError::Listen { cause, .. } if cause.kind() == io::ErrorKind::AddrInUse)
         );

@@ -41,13 +41,17 @@ pub(super) struct FileVersions {
 impl FileVersions {
     pub(super) async fn now(sources: &Sources, config: &Config) -> Self {
         let (sources, config) = (sources.clone(), config.clone());
-        let read = spawn_blocking(move || Self::read(&sources, &files(&config, &sources.environment)));
+        let read =
+            spawn_blocking(move || Self::read(&sources, &files(&config, &sources.environment)));
         // Where reading broke off nothing was seen.
         read.await.unwrap_or_default()
     }
 
     fn read(sources: &Sources, named: &[PathBuf]) -> Self {
-        Self { file: fingerprint(sources.file.as_slice()), named: fingerprint(named) }
+        Self {
+            file: fingerprint(sources.file.as_slice()),
+            named: fingerprint(named),
+        }
     }
 }
 
@@ -67,18 +71,34 @@ pub(super) struct Follower {
 
 impl Follower {
     /// Makes a follower. `seen` was read before the files were used. `None` if the configuration cannot be read again.
-    pub(super) fn new(live: Live, sources: Sources, levels: Levels, mut seen: FileVersions) -> Option<Self> {
+    pub(super) fn new(
+        live: Live,
+        sources: Sources,
+        levels: Levels,
+        mut seen: FileVersions,
+    ) -> Option<Self> {
         if sources.file.as_deref().is_some_and(is_stream) {
             tracing::info!("the configuration comes from a stream, so it is not followed");
             return None;
         }
         let (config, before) = (live.config(), seen.clone());
         // The file may have changed between its first reading and `seen`.
-        if sources.load_again().is_ok_and(|loaded| loaded.config != config) {
+        if sources
+            .load_again()
+            .is_ok_and(|loaded| loaded.config != config)
+        {
             seen = FileVersions::default();
         }
         let files = files(&config, &sources.environment);
-        Some(Self { live, sources, levels, files, seen, before, is_unread: false })
+        Some(Self {
+            live,
+            sources,
+            levels,
+            files,
+            seen,
+            before,
+            is_unread: false,
+        })
     }
 
     /// Reports whether the files are in use as they are now. Each look has a thread, as it may wait for files.
@@ -88,7 +108,9 @@ impl Follower {
         loop {
             ticks.tick().await;
             let own = Arc::clone(follower);
-            let looked = state.looking(spawn_blocking(move || own.lock().look())).await;
+            let looked = state
+                .looking(spawn_blocking(move || own.lock().look()))
+                .await;
             // The panic itself has been logged with its location.
             let Ok(outcome) = looked else { return };
             if let Some(outcome) = outcome {
@@ -114,7 +136,10 @@ impl Follower {
         let reloaded = self.reload();
         self.is_unread = reloaded == Err(UNREADABLE);
         let metrics = &self.live.metrics.own;
-        metrics.reloads.with_label_values(&[outcome(reloaded.is_ok())]).inc();
+        metrics
+            .reloads
+            .with_label_values(&[outcome(reloaded.is_ok())])
+            .inc();
         metrics.last_reload.set(reloaded.is_ok().into());
         match reloaded {
             Ok(kept) => {
@@ -126,7 +151,11 @@ impl Follower {
                     tracing::info!(changes, "configuration reloaded");
                 } else {
                     let restart = kept.join(", ");
-                    tracing::warn!(changes, restart, "configuration reloaded, but for what needs a restart");
+                    tracing::warn!(
+                        changes,
+                        restart,
+                        "configuration reloaded, but for what needs a restart"
+                    );
                 }
                 Some(State::Healthy)
             }
@@ -165,7 +194,10 @@ impl Follower {
         self.files = files(&loaded.config, &self.sources.environment);
         self.seen.named = fingerprint(&self.files);
         self.before = self.seen.clone();
-        let kept = self.live.take(loaded.config.clone()).map_err(|error| refuse(&error, UNUSABLE))?;
+        let kept = self
+            .live
+            .take(loaded.config.clone())
+            .map_err(|error| refuse(&error, UNUSABLE))?;
         loaded.log_warnings();
         Ok(kept)
     }
@@ -179,22 +211,42 @@ fn is_stream(file: &Path) -> bool {
 /// Hashes what changes with these files, and with all in these directories; for paths that cannot be read, the reason.
 fn fingerprint(paths: &[PathBuf]) -> u64 {
     let (mut hasher, mut left) = (DefaultHasher::new(), FILES);
-    paths.iter().for_each(|path| add(path, DEPTH, &mut left, &mut hasher));
+    paths
+        .iter()
+        .for_each(|path| add(path, DEPTH, &mut left, &mut hasher));
     hasher.finish()
 }
 
 /// Adds a path to the hash. `left` is the number of files and directories that may still be added.
 fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) {
-    let Some(rest) = left.checked_sub(1) else { return };
+    let Some(rest) = left.checked_sub(1) else {
+        return;
+    };
     *left = rest;
     let found = file::in_time(path, |path| fs::metadata(path)).map_err(|error| error.kind());
     // The second time tells when a file has become readable.
-    let times = |found: &fs::Metadata| [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
-    (path, found.as_ref().map(|found| (found.ino(), found.len(), times(found)))).hash(hasher);
+    let times = |found: &fs::Metadata| {
+        [
+            found.mtime(),
+            found.mtime_nsec(),
+            found.ctime(),
+            found.ctime_nsec(),
+        ]
+    };
+    (
+        path,
+        found
+            .as_ref()
+            .map(|found| (found.ino(), found.len(), times(found))),
+    )
+        .hash(hasher);
     if depth > 0 && found.is_ok_and(|found| found.is_dir()) {
         for entry in file::entries(path, FILES).unwrap_or_default() {
             // `..data` and the like are where kubelet's links lead; what they hold has its own name, too.
-            if !entry.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"..")) {
+            if !entry
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b".."))
+            {
                 add(&entry, depth - 1, left, hasher);
             }
         }

@@ -50,9 +50,16 @@ pub(super) fn load(
         before.map(|before| &before.credentials),
     )
     .map_err(ServeError::Credentials)?;
-    report(credentials.faults(), before.map_or(&[], |before| before.credentials.faults()));
+    report(
+        credentials.faults(),
+        before.map_or(&[], |before| before.credentials.faults()),
+    );
     let settings = config.registry_settings(environment)?;
-    let settings = Settings { credentials: credentials.clone(), traces, ..settings };
+    let settings = Settings {
+        credentials: credentials.clone(),
+        traces,
+        ..settings
+    };
     let registry = Registry::load(settings, metrics.registry.clone())?;
     // Before the cluster is read nothing of it is known.
     let unread = Inventory::default();
@@ -65,11 +72,26 @@ pub(super) fn load(
         None => Resolver::new(registry, lookup, cache, metrics.resolver.clone(), shared),
     };
     let known = before.map_or(&[][..], |before| before.resolver.tls_faults());
-    for fault in resolver.tls_faults().iter().filter(|fault| !known.contains(fault)).take(LOGGED_FAULTS) {
-        tracing::error!(fault, "TLS with a host cannot be set up; the others are not affected");
+    for fault in resolver
+        .tls_faults()
+        .iter()
+        .filter(|fault| !known.contains(fault))
+        .take(LOGGED_FAULTS)
+    {
+        tracing::error!(
+            fault,
+            "TLS with a host cannot be set up; the others are not affected"
+        );
     }
     metrics.credentials.show(credentials.faults());
-    Ok(Snapshot { policy, profiles, budget, credentials, resolver, lessons: Arc::default() })
+    Ok(Snapshot {
+        policy,
+        profiles,
+        budget,
+        credentials,
+        resolver,
+        lessons: Arc::default(),
+    })
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -86,7 +108,11 @@ pub(super) fn policies(
     is_complete: bool,
 ) -> (Policy, BTreeMap<String, Policy>) {
     // A group of nodes that is scaled to zero shows only in the platforms that its pool names.
-    let of_pools: PlatformSet = discovery.pools.iter().map(|known| known.pool.platforms).collect();
+    let of_pools: PlatformSet = discovery
+        .pools
+        .iter()
+        .map(|known| known.pool.platforms)
+        .collect();
     // What has not been read yet may have any of the platforms that are assumed until then.
     let shown = |assumed: PlatformSet| match discovery.platforms {
         Some(shown) if is_complete => shown.union(of_pools),
@@ -94,9 +120,17 @@ pub(super) fn policies(
         None => assumed.union(of_pools),
     };
     let mut policy = config.policy.clone();
-    policy.pools = discovery.pools.into_iter().map(|known| known.pool).collect();
+    policy.pools = discovery
+        .pools
+        .into_iter()
+        .map(|known| known.pool)
+        .collect();
     let mut profiles = config.policies(&policy);
-    for rules in profiles.values_mut().map(|policy| &mut policy.placement).chain([&mut policy.placement]) {
+    for rules in profiles
+        .values_mut()
+        .map(|policy| &mut policy.placement)
+        .chain([&mut policy.placement])
+    {
         if rules.discovered {
             rules.platforms = shown(rules.platforms);
         }
@@ -132,10 +166,28 @@ impl Live {
         controller: Option<watch::Sender<ControllerSettings>>,
     ) -> Result<Self, ServeError> {
         let parts = parts(&config, controller.is_some());
-        let snapshot = load(&parts, &metrics, shared, None, Caller::Service, &environment, None)?;
-        let sources = Arc::new(Mutex::new(Sources { config, discovered: None, warned: Vec::new() }));
+        let snapshot = load(
+            &parts,
+            &metrics,
+            shared,
+            None,
+            Caller::Service,
+            &environment,
+            None,
+        )?;
+        let sources = Arc::new(Mutex::new(Sources {
+            config,
+            discovered: None,
+            warned: Vec::new(),
+        }));
         let current = Arc::new(ArcSwap::from_pointee(snapshot));
-        Ok(Self { current, metrics, environment, controller, sources })
+        Ok(Self {
+            current,
+            metrics,
+            environment,
+            controller,
+            sources,
+        })
     }
 
     pub(super) fn watcher(&self) -> Result<Watcher, ConnectError> {
@@ -148,17 +200,33 @@ impl Live {
 
     /// Returns whether all kinds that are discovered have been read.
     pub(super) fn is_discovered(&self) -> bool {
-        let Sources { config, discovered, .. } = &*self.sources.lock();
-        !config.discover.is_on() || discovered.as_ref().is_some_and(|discovered| discovered.is_complete)
+        let Sources {
+            config, discovered, ..
+        } = &*self.sources.lock();
+        !config.discover.is_on()
+            || discovered
+                .as_ref()
+                .is_some_and(|discovered| discovered.is_complete)
     }
 
     /// Takes over another configuration, as a whole or not at all, with the known state of the cluster. Returns the
     /// keys that need a restart. Blocks the thread while it reads files.
     pub(super) fn take(&self, mut config: Config) -> Result<Vec<String>, ServeError> {
         let kept = config.keep(&self.config());
-        let (parts, before) = (parts(&config, self.controller.is_some()), self.current.load_full());
+        let (parts, before) = (
+            parts(&config, self.controller.is_some()),
+            self.current.load_full(),
+        );
         let (caller, environment) = (Caller::Service, &self.environment);
-        let mut loaded = load(&parts, &self.metrics, None, None, caller, environment, Some(&before))?;
+        let mut loaded = load(
+            &parts,
+            &self.metrics,
+            None,
+            None,
+            caller,
+            environment,
+            Some(&before),
+        )?;
         let mut sources = self.sources.lock();
         sources.config = config;
         if let Some(policies) = self.merge(&mut sources) {
@@ -176,36 +244,61 @@ impl Live {
     pub(super) fn discovered(&self, discovered: Discovered) {
         let mut sources = self.sources.lock();
         sources.discovered = Some(discovered);
-        let Some((policy, profiles)) = self.merge(&mut sources) else { return };
+        let Some((policy, profiles)) = self.merge(&mut sources) else {
+            return;
+        };
         let before = self.current.load_full();
         if policy == before.policy && profiles == before.profiles {
             return;
         }
-        let pools: Vec<String> =
-            policy.pools.iter().map(|pool| format!("{} ({})", pool.name, pool.platforms)).collect();
+        let pools: Vec<String> = policy
+            .pools
+            .iter()
+            .map(|pool| format!("{} ({})", pool.name, pool.platforms))
+            .collect();
         tracing::info!(pools = pools.join("; "), "pools as the cluster shows them");
-        self.current.store(Arc::new(Snapshot { policy, profiles, ..Snapshot::clone(&before) }));
+        self.current.store(Arc::new(Snapshot {
+            policy,
+            profiles,
+            ..Snapshot::clone(&before)
+        }));
     }
 
     /// Publishes a snapshot with the controller's lessons.
     pub(super) fn learned(&self, lessons: Lessons) {
         let _sources = self.sources.lock();
         let before = Snapshot::clone(&self.current.load_full());
-        self.current.store(Arc::new(Snapshot { lessons: Arc::new(lessons), ..before }));
+        self.current.store(Arc::new(Snapshot {
+            lessons: Arc::new(lessons),
+            ..before
+        }));
     }
 
     /// Returns the policies with the state of the cluster; `None` if it has not been read.
     fn merge(&self, sources: &mut Sources) -> Option<(Policy, BTreeMap<String, Policy>)> {
-        let Sources { config, discovered, warned } = sources;
-        let Discovered { inventory, is_complete } = discovered.as_ref()?;
+        let Sources {
+            config,
+            discovered,
+            warned,
+        } = sources;
+        let Discovered {
+            inventory,
+            is_complete,
+        } = discovered.as_ref()?;
         let discovery = Discovery::of(&config.policy.pools, inventory);
         let mismatches = &self.metrics.own.mismatches;
         mismatches.reset();
         for known in &discovery.pools {
-            mismatches.with_label_values(&[&known.pool.name]).set((!known.mismatch().is_empty()).into());
+            mismatches
+                .with_label_values(&[&known.pool.name])
+                .set((!known.mismatch().is_empty()).into());
         }
-        let warnings: Vec<String> =
-            discovery.warnings.iter().cloned().chain(discovery.mismatches()).collect();
+        let warnings: Vec<String> = discovery
+            .warnings
+            .iter()
+            .cloned()
+            .chain(discovery.mismatches())
+            .collect();
         for warning in warnings.iter().filter(|warning| !warned.contains(warning)) {
             tracing::warn!("{warning}");
         }
@@ -234,7 +327,11 @@ fn report(faults: &[SourceFault], before: &[SourceFault]) {
         let kept = error.kept;
         tracing::error!(%error, kept, "a source of credentials cannot be used; the others are");
     }
-    if let Some(more) = new().count().checked_sub(LOGGED_FAULTS).filter(|more| *more > 0) {
+    if let Some(more) = new()
+        .count()
+        .checked_sub(LOGGED_FAULTS)
+        .filter(|more| *more > 0)
+    {
         tracing::error!(more, "more sources of credentials cannot be used");
     }
 }
@@ -243,7 +340,12 @@ fn report(faults: &[SourceFault], before: &[SourceFault]) {
 pub(super) fn files(config: &Config, environment: &Environment) -> Vec<PathBuf> {
     let mut files = config.files();
     // Where the proxies cannot be used nothing is read for registries.
-    files.extend(config.registry_settings(environment).map(|settings| settings.files()).unwrap_or_default());
+    files.extend(
+        config
+            .registry_settings(environment)
+            .map(|settings| settings.files())
+            .unwrap_or_default(),
+    );
     // Of the authorities of the system what is no more than a file.
     files.extend(environment.get("SSL_CERT_FILE").map(PathBuf::from));
     files.sort_unstable();

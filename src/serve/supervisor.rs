@@ -29,7 +29,10 @@ impl Supervisor {
             "Background tasks that ended unexpectedly and were started again.",
             &["task"],
         )?;
-        Ok(Self { restarts, tasks: JoinSet::new() })
+        Ok(Self {
+            restarts,
+            tasks: JoinSet::new(),
+        })
     }
 
     /// Keeps this task running. The state has a fault while the task waits to be started again.

@@ -12,7 +12,9 @@ use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 use tolerarch_engine::census::{Count, Coverage, NamespaceSettings};
 use tolerarch_engine::decide::BatchLimits;
 use tolerarch_images::resolver::LookupSettings;
-use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, ObjectName, Scope, StoredPod};
+use tolerarch_kubernetes::cluster::{
+    Change, ClusterError, Namespace, ObjectName, Scope, StoredPod,
+};
 
 /// Maximal number of lookups at a time, in all and at one registry, so that lookups of the webhook and pulls of nodes come
 /// first.
@@ -33,7 +35,11 @@ const LABELS: [(&str, &str); 2] = [(MODE_KEY, "mode"), (PROFILE_KEY, "profile")]
 
 pub(super) async fn work(context: &Context) {
     let mut settings = context.settings.clone();
-    let ControllerSettings { census: period, webhook_configurations, .. } = settings.borrow().clone();
+    let ControllerSettings {
+        census: period,
+        webhook_configurations,
+        ..
+    } = settings.borrow().clone();
     // If any replica exports the census later, it may be another one.
     let _cleared = guard(&context.metrics, ControllerMetrics::clear_census);
     loop {
@@ -50,7 +56,12 @@ pub(super) async fn work(context: &Context) {
 
 /// Sums up all Pods, counts namespaces with ignored labels, and exports both.
 async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), ClusterError> {
-    let Context { cluster, watcher, current, .. } = context;
+    let Context {
+        cluster,
+        watcher,
+        current,
+        ..
+    } = context;
     // Pods are counted by the profile with which the webhook is called for them.
     let scope = Scope::read(cluster, configurations).await?;
     let add = |all: &mut BTreeMap<_, _>, Namespace { metadata }| {
@@ -67,15 +78,26 @@ async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), C
     let snapshot = current.load_full();
     // No review waits for these lookups.
     let (timeout, budget) = (TIME, Duration::ZERO);
-    let settings = LookupSettings { budget, timeout, concurrency: LOOKUPS, per_registry: OF_REGISTRY };
+    let settings = LookupSettings {
+        budget,
+        timeout,
+        concurrency: LOOKUPS,
+        per_registry: OF_REGISTRY,
+    };
     let limits = &BatchLimits::new(&settings).until(Instant::now() + LOOKING);
     // Indexes, as a closure over references to the shapes would not be general enough for a task.
     let (added, snapshot) = (&added, &snapshot);
     let order = in_turns(added.shapes.iter().map(|shape| &*shape.namespace));
     let judged = stream::iter(order).map(|place| async move {
         let shape = &added.shapes[place];
-        let terms = NamespaceSettings { profile: shape.profile.as_deref(), ..NamespaceSettings::default() };
-        Judged { place, coverage: Coverage::of(&shape.examine(snapshot, limits, terms).await).0 }
+        let terms = NamespaceSettings {
+            profile: shape.profile.as_deref(),
+            ..NamespaceSettings::default()
+        };
+        Judged {
+            place,
+            coverage: Coverage::of(&shape.examine(snapshot, limits, terms).await).0,
+        }
     });
     let mut judged = judged.buffer_unordered(SHAPES);
     let mut coverages = vec![Coverage::Unknown; added.shapes.len()];
@@ -83,7 +105,13 @@ async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), C
         coverages[place] = coverage;
     }
     let ignored = LABELS.map(|(key, name)| {
-        (name, namespaces.values().map(|labels| i64::from(scope.ignores(labels, key))).sum())
+        (
+            name,
+            namespaces
+                .values()
+                .map(|labels| i64::from(scope.ignores(labels, key)))
+                .sum(),
+        )
     });
     let totals = added.totals(&coverages);
     let pods = totals.other.pods;

@@ -64,20 +64,43 @@ impl ContainerFailure {
 }
 
 pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure> {
-    let is_opted_out = pod.facts.as_ref().is_none_or(|facts| facts.mode() == PodMode::Off);
+    let is_opted_out = pod
+        .facts
+        .as_ref()
+        .is_none_or(|facts| facts.mode() == PodMode::Off);
     let is_over = pod.phase == Phase::Succeeded || pod.metadata.deletion_timestamp.is_some();
     if is_opted_out || is_over || pod.node.is_none() {
         return Vec::new();
     }
-    let named = pod.containers.iter().filter(|container| !container.image.is_empty());
-    named.filter_map(|container| failure(container, now)).take(CONTAINERS).collect()
+    let named = pod
+        .containers
+        .iter()
+        .filter(|container| !container.image.is_empty());
+    named
+        .filter_map(|container| failure(container, now))
+        .take(CONTAINERS)
+        .collect()
 }
 
 fn failure(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure> {
-    let ContainerStatus { name, image, image_id, is_plain, state, last_state } = status;
+    let ContainerStatus {
+        name,
+        image,
+        image_id,
+        is_plain,
+        state,
+        last_state,
+    } = status;
     let found = |evidence, in_log, digest, blame| {
         let [container, image] = [name, image].map(String::clone);
-        Some(ContainerFailure { container, image, evidence, in_log, digest, blame })
+        Some(ContainerFailure {
+            container,
+            image,
+            evidence,
+            in_log,
+            digest,
+            blame,
+        })
     };
     let of_reference = |text: &str| digest(text.rsplit_once('@')?.1);
     if let Some(waiting) = &state.waiting {
@@ -88,22 +111,35 @@ fn failure(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure
             // No image has been pulled: the runtime's message names the digest.
             let told = unpacked(message);
             let digest = told.or_else(|| of_reference(image));
-            let blame = if told.is_some() { Blame::Image } else { Blame::ImageOrPod };
+            let blame = if told.is_some() {
+                Blame::Image
+            } else {
+                Blame::ImageOrPod
+            };
             return found(Evidence::NoMatchForPlatform, None, digest, blame);
         }
         if NOT_STARTED.contains(&reason)
             && let Some(program) = failed_program(message)
         {
             let blame = blame(program, *is_plain);
-            return found(Evidence::ExecFormatError, None, of_reference(image_id), blame);
+            return found(
+                Evidence::ExecFormatError,
+                None,
+                of_reference(image_id),
+                blame,
+            );
         }
     }
     let ended = state.terminated.as_ref().or(last_state.terminated.as_ref());
     let ended = ended.filter(|ended| ended.exit_code != 0)?;
-    let [reason, message] = [&ended.reason, &ended.message].map(|text| text.as_deref().unwrap_or_default());
-    let [started, finished] =
-        [&ended.started_at, &ended.finished_at].map(|at| at.as_ref().map(|at| SystemTime::from(at.0)));
-    if finished.and_then(|at| now.duration_since(at).ok()).is_some_and(|since| since > LATELY) {
+    let [reason, message] =
+        [&ended.reason, &ended.message].map(|text| text.as_deref().unwrap_or_default());
+    let [started, finished] = [&ended.started_at, &ended.finished_at]
+        .map(|at| at.as_ref().map(|at| SystemTime::from(at.0)));
+    if finished
+        .and_then(|at| now.duration_since(at).ok())
+        .is_some_and(|since| since > LATELY)
+    {
         return None;
     }
     // A Pod's image may be changed: the previous run may have been of another image.
@@ -117,12 +153,19 @@ fn failure(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure
     if names_own_program(last_line(message)) {
         return found(Evidence::ExecFormatError, None, digest, Blame::ImageOrPod);
     }
-    let lasted = started.zip(finished).and_then(|(start, end)| end.duration_since(start).ok());
+    let lasted = started
+        .zip(finished)
+        .and_then(|(start, end)| end.duration_since(start).ok());
     let is_suspect = EXIT_CODES.contains(&ended.exit_code)
         && message.is_empty()
         && lasted.is_some_and(|lasted| lasted <= SOON);
     let in_log = is_suspect.then_some(state.terminated.is_none())?;
-    found(Evidence::ExecFormatError, Some(in_log), digest, Blame::ImageOrPod)
+    found(
+        Evidence::ExecFormatError,
+        Some(in_log),
+        digest,
+        Blame::ImageOrPod,
+    )
 }
 
 /// Returns what a message of the runtime puts the blame on; `is_of_image` if nothing in the Pod chose the program.
@@ -142,14 +185,19 @@ fn last_line(message: &str) -> &str {
 /// Returns the digest of an index without the node's platform, from containerd's own words only: other parts of the
 /// message may come from a registry, which anybody may run.
 fn unpacked(message: &str) -> Option<Digest> {
-    let message = message.strip_prefix("rpc error: code = NotFound desc = ").unwrap_or(message);
-    let (_, after) = message.strip_prefix("failed to pull and unpack image \"")?.split_once('"')?;
+    let message = message
+        .strip_prefix("rpc error: code = NotFound desc = ")
+        .unwrap_or(message);
+    let (_, after) = message
+        .strip_prefix("failed to pull and unpack image \"")?
+        .split_once('"')?;
     let after = after.strip_prefix(": no match for platform in manifest ")?;
     digest(after.get(..DIGEST)?)
 }
 
 fn digest(text: &str) -> Option<Digest> {
-    (text.len() == DIGEST && is_digest(text) && text.starts_with("sha256:")).then(|| Digest::of_text(text))
+    (text.len() == DIGEST && is_digest(text) && text.starts_with("sha256:"))
+        .then(|| Digest::of_text(text))
 }
 
 fn says(text: &str, words: &str) -> bool {
@@ -185,7 +233,10 @@ mod tests {
         let failures = failures(&StoredPod::of_value(pod).unwrap(), now());
         assert!(failures.len() < 2);
         failures.first().map(|failure| {
-            assert_eq!((&*failure.container, &*failure.image), ("app", "acme/app:1"));
+            assert_eq!(
+                (&*failure.container, &*failure.image),
+                ("app", "acme/app:1")
+            );
             (failure.evidence, failure.in_log)
         })
     }
@@ -197,7 +248,9 @@ mod tests {
     #[test]
     fn what_runtimes_say_of_a_pull() {
         let sees = |reason: &str, message: &str| {
-            seen(&pod(json!({"state": {"waiting": {"reason": reason, "message": message}}})))
+            seen(&pod(
+                json!({"state": {"waiting": {"reason": reason, "message": message}}}),
+            ))
         };
         for message in [
             "failed to pull and unpack image \"a\": no match for platform in manifest: not found",
@@ -205,17 +258,32 @@ mod tests {
             "choosing image instance: no image found in image index for architecture \"arm64\", variant \"v8\", OS \"linux\"",
         ] {
             for reason in ["ErrImagePull", "ImagePullBackOff"] {
-                assert_eq!(sees(reason, message), Some((Evidence::NoMatchForPlatform, None)), "{message}");
+                assert_eq!(
+                    sees(reason, message),
+                    Some((Evidence::NoMatchForPlatform, None)),
+                    "{message}"
+                );
             }
             assert_eq!(sees("ContainerCreating", message), None);
         }
         assert_eq!(sees("ErrImagePull", "not found"), None);
         for reason in NOT_STARTED {
-            assert_eq!(sees(reason, GVISOR), Some((Evidence::ExecFormatError, None)));
+            assert_eq!(
+                sees(reason, GVISOR),
+                Some((Evidence::ExecFormatError, None))
+            );
         }
         // A credential plugin or a decompressor of the node, and words of a registry.
-        for reason in ["ErrImagePull", "ImagePullBackOff", "ContainerCreating", "PostStartHookError"] {
-            assert_eq!(sees(reason, "fork/exec /usr/bin/unpigz: exec format error"), None);
+        for reason in [
+            "ErrImagePull",
+            "ImagePullBackOff",
+            "ContainerCreating",
+            "PostStartHookError",
+        ] {
+            assert_eq!(
+                sees(reason, "fork/exec /usr/bin/unpigz: exec format error"),
+                None
+            );
             assert_eq!(sees(reason, GVISOR), None, "{reason}");
         }
     }
@@ -224,9 +292,10 @@ mod tests {
     fn how_containers_end() {
         let now_and_before = |end: Value| {
             let now = seen(&pod(json!({"state": {"terminated": end}})));
-            let waiting =
-                json!({"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"});
-            let before = seen(&pod(json!({"state": {"waiting": waiting}, "lastState": {"terminated": end}})));
+            let waiting = json!({"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"});
+            let before = seen(&pod(
+                json!({"state": {"waiting": waiting}, "lastState": {"terminated": end}}),
+            ));
             (now, before)
         };
         let exec = "exec container process `/app`: Exec format error";
@@ -235,11 +304,21 @@ mod tests {
         assert_eq!(now_and_before(ended(0, exec, ENDED)), (None, None));
         let in_log = |previous| Some((Evidence::ExecFormatError, Some(previous)));
         for code in EXIT_CODES {
-            assert_eq!(now_and_before(ended(code, "", ENDED)), (in_log(false), in_log(true)));
+            assert_eq!(
+                now_and_before(ended(code, "", ENDED)),
+                (in_log(false), in_log(true))
+            );
         }
         assert_eq!(now_and_before(ended(137, "", ENDED)), (None, None));
-        assert_eq!(now_and_before(ended(1, "out of memory", ENDED)), (None, None));
-        assert_eq!(now_and_before(ended(1, "", "2026-01-01T09:59:00Z")), (None, None), "it ran for a minute");
+        assert_eq!(
+            now_and_before(ended(1, "out of memory", ENDED)),
+            (None, None)
+        );
+        assert_eq!(
+            now_and_before(ended(1, "", "2026-01-01T09:59:00Z")),
+            (None, None),
+            "it ran for a minute"
+        );
         assert_eq!(
             now_and_before(json!({"exitCode": 1, "startedAt": null, "finishedAt": null})),
             (None, None)
@@ -248,7 +327,9 @@ mod tests {
 
     #[test]
     fn which_pods_are_looked_at() {
-        let dying = pod(json!({"state": {"terminated": ended(255, "exec /app: exec format error", ENDED)}}));
+        let dying = pod(
+            json!({"state": {"terminated": ended(255, "exec /app: exec format error", ENDED)}}),
+        );
         assert!(seen(&dying).is_some());
         let changed = |pointer: &str, value: Value| {
             let mut pod = dying.clone();
@@ -259,21 +340,32 @@ mod tests {
         assert_eq!(changed("/spec/nodeName", json!("")), None);
         assert_eq!(changed("/status/phase", json!("Succeeded")), None);
         assert!(changed("/status/phase", json!("Failed")).is_some());
-        assert_eq!(changed("/metadata/labels", json!({"tolerarch.io/mode": "off"})), None);
-        assert_eq!(changed("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")), None);
+        assert_eq!(
+            changed("/metadata/labels", json!({"tolerarch.io/mode": "off"})),
+            None
+        );
+        assert_eq!(
+            changed("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+            None
+        );
         let long_ago = "2026-01-01T09:00:00Z";
         let mut old = dying.clone();
-        old["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = long_ago.into();
+        old["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] =
+            long_ago.into();
         assert_eq!(seen(&old), None);
     }
 
     #[test]
     fn of_one_pod_few_containers_are_looked_at() {
-        let mut many =
-            pod(json!({"state": {"terminated": ended(255, "exec /app: exec format error", ENDED)}}));
+        let mut many = pod(
+            json!({"state": {"terminated": ended(255, "exec /app: exec format error", ENDED)}}),
+        );
         let statuses = many["status"]["containerStatuses"].as_array_mut().unwrap();
         *statuses = vec![statuses[0].clone(); 5000];
-        assert_eq!(failures(&StoredPod::of_value(&many).unwrap(), now()).len(), CONTAINERS);
+        assert_eq!(
+            failures(&StoredPod::of_value(&many).unwrap(), now()).len(),
+            CONTAINERS
+        );
     }
 
     const DIGEST: &str = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
@@ -289,7 +381,8 @@ mod tests {
 
     fn pulled(status: Value) -> Value {
         let mut pod = pod(status);
-        pod["status"]["containerStatuses"][0]["imageID"] = format!("docker.io/acme/app@{DIGEST}").into();
+        pod["status"]["containerStatuses"][0]["imageID"] =
+            format!("docker.io/acme/app@{DIGEST}").into();
         pod
     }
 
@@ -303,31 +396,67 @@ mod tests {
         };
         let by_runtime = fails("StartError", start);
         assert_eq!(told(&by_runtime), (true, true));
-        let waiting = json!({"state": {"waiting": {"reason": "RunContainerError", "message": start}}});
+        let waiting =
+            json!({"state": {"waiting": {"reason": "RunContainerError", "message": start}}});
         assert_eq!(told(&pulled(waiting.clone())), (true, true));
         assert_eq!(told(&pod(waiting)), (false, true), "the image is unknown");
         // What a container can write, or a field that ends up in the message.
-        assert_eq!(told(&fails("Error", "exec /app: exec format error")), (true, false));
-        assert_eq!(seen(&fails("Error", start)), None, "no runtime writes that into a log");
+        assert_eq!(
+            told(&fails("Error", "exec /app: exec format error")),
+            (true, false)
+        );
+        assert_eq!(
+            seen(&fails("Error", start)),
+            None,
+            "no runtime writes that into a log"
+        );
         let inner = "chdir to \"exec format error\" failed: no such file";
         assert_eq!(seen(&fails("StartError", inner)), None);
         // What chooses, finds, covers or filters the program.
         for (pointer, key, value) in [
-            ("/metadata", "annotations", json!({"cdi.k8s.io/gpu": "vendor.com/gpu=0"})),
-            ("/spec/containers/0", "resources", json!({"claims": [{"name": "gpu"}]})),
+            (
+                "/metadata",
+                "annotations",
+                json!({"cdi.k8s.io/gpu": "vendor.com/gpu=0"}),
+            ),
+            (
+                "/spec/containers/0",
+                "resources",
+                json!({"claims": [{"name": "gpu"}]}),
+            ),
             ("/spec/containers/0", "command", json!(["/a"])),
             ("/spec/containers/0", "args", json!(["/a"])),
             ("/spec/containers/0", "workingDir", json!("/mnt")),
-            ("/spec/containers/0", "env", json!([{"name": "A"}, {"name": "PATH", "value": "/mnt"}])),
-            ("/spec/containers/0", "envFrom", json!([{"configMapRef": {"name": "own"}}])),
-            ("/spec/containers/0", "volumeMounts", json!([{"name": "v", "mountPath": "/app"}])),
+            (
+                "/spec/containers/0",
+                "env",
+                json!([{"name": "A"}, {"name": "PATH", "value": "/mnt"}]),
+            ),
+            (
+                "/spec/containers/0",
+                "envFrom",
+                json!([{"configMapRef": {"name": "own"}}]),
+            ),
+            (
+                "/spec/containers/0",
+                "volumeMounts",
+                json!([{"name": "v", "mountPath": "/app"}]),
+            ),
             (
                 "/spec/containers/0",
                 "volumeMounts",
                 json!([{"name": "v", "mountPath": "/var/run/secrets/../../app"}]),
             ),
-            ("/spec/containers/0", "volumeDevices", json!([{"name": "v", "devicePath": "/app"}])),
-            ("/spec/containers/0", "securityContext", json!({"seccompProfile": {"type": "Localhost"}})),
+            (
+                "/spec/containers/0",
+                "volumeDevices",
+                json!([{"name": "v", "devicePath": "/app"}]),
+            ),
+            (
+                "/spec/containers/0",
+                "securityContext",
+                json!({"seccompProfile": {"type": "Localhost"}}),
+            ),
             (
                 "/spec",
                 "securityContext",
@@ -342,14 +471,17 @@ mod tests {
         let mut usual = by_runtime.clone();
         usual["spec"]["containers"][0]["env"] = json!([{"name": "A"}]);
         let token = "/var/run/secrets/kubernetes.io/serviceaccount";
-        usual["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "token", "mountPath": token}]);
+        usual["spec"]["containers"][0]["volumeMounts"] =
+            json!([{"name": "token", "mountPath": token}]);
         usual["spec"]["securityContext"] =
             json!({"seccompProfile": {"type": "RuntimeDefault"}, "runAsUser": 1});
         assert_eq!(told(&usual), (true, true));
         // It may have been another image before.
-        let before = json!({"exitCode": 128, "reason": "StartError", "message": start, "finishedAt": ENDED});
+        let before =
+            json!({"exitCode": 128, "reason": "StartError", "message": start, "finishedAt": ENDED});
         let waits = json!({"reason": "CrashLoopBackOff", "message": "back-off"});
-        let again = |state: Value| pulled(json!({"state": state, "lastState": {"terminated": before}}));
+        let again =
+            |state: Value| pulled(json!({"state": state, "lastState": {"terminated": before}}));
         assert_eq!(told(&again(json!({"waiting": waits}))), (true, false));
         assert_eq!(told(&again(json!({"running": {}}))), (false, false));
     }
@@ -378,13 +510,23 @@ mod tests {
             let by_runtime = ENDED_BY_RUNTIME.map(|reason| ended_by(reason, message));
             for pod in by_kubelet.into_iter().chain(by_runtime) {
                 let failures = failures(&StoredPod::of_value(&pod).unwrap(), now());
-                let [ContainerFailure { digest: _, blame: Blame::Node(said), .. }] = &*failures else {
+                let [
+                    ContainerFailure {
+                        digest: _,
+                        blame: Blame::Node(said),
+                        ..
+                    },
+                ] = &*failures
+                else {
                     panic!("{failures:?}");
                 };
                 assert!(message.contains(&**said), "{said}");
                 assert!(!failures[0].is_of_image("acme/app:1"));
             }
-            let by_container = ended_by("Error", &format!("exec /app: exec format error\n{message}\n"));
+            let by_container = ended_by(
+                "Error",
+                &format!("exec /app: exec format error\n{message}\n"),
+            );
             assert_eq!(
                 seen(&by_container).is_some(),
                 message.starts_with("exec "),
@@ -396,8 +538,9 @@ mod tests {
     #[test]
     fn what_a_registry_writes_is_not_what_the_runtime_says_of_a_pull() {
         let pull = |message: &str| {
-            let mut pod =
-                pulled(json!({"state": {"waiting": {"reason": "ErrImagePull", "message": message}}}));
+            let mut pod = pulled(
+                json!({"state": {"waiting": {"reason": "ErrImagePull", "message": message}}}),
+            );
             let tagged = told(&pod);
             pod["spec"]["containers"][0]["image"] = format!("acme/app@{DIGEST}").into();
             (tagged, told(&pod))
@@ -407,7 +550,10 @@ mod tests {
         );
         let for_all = ((true, true), (true, true));
         assert_eq!(pull(&said), for_all);
-        assert_eq!(pull(&format!("rpc error: code = NotFound desc = {said}")), for_all);
+        assert_eq!(
+            pull(&format!("rpc error: code = NotFound desc = {said}")),
+            for_all
+        );
         // What was pulled before is another image, or another version of it.
         let own = ((false, false), (true, false));
         for message in [

@@ -55,7 +55,9 @@ impl<'c> Evictor<'c> {
 
     /// Begins to evict the Pod, if that helps and there is a place and a turn for it.
     pub(super) fn begin(&mut self, pod: StoredPod, image: Digest) {
-        let Some(owner) = replacing_owner(&pod) else { return };
+        let Some(owner) = replacing_owner(&pod) else {
+            return;
+        };
         if !self.turns.take(pod.namespace(), owner) {
             return;
         }
@@ -85,8 +87,12 @@ impl<'c> Evictor<'c> {
 /// Returns the UID of the controller that creates another Pod, if tolerarch has let this one onto its node.
 fn replacing_owner(pod: &StoredPod) -> Option<&str> {
     let facts = pod.facts.as_ref()?;
-    let is_changed = [POOLS_KEY, REQUIRED_KEY].iter().any(|key| facts.has_annotation(key));
-    let owner = pod.controller().filter(|owner| is_changed && owner.kind != "DaemonSet")?;
+    let is_changed = [POOLS_KEY, REQUIRED_KEY]
+        .iter()
+        .any(|key| facts.has_annotation(key));
+    let owner = pod
+        .controller()
+        .filter(|owner| is_changed && owner.kind != "DaemonSet")?;
     Some(&owner.uid)
 }
 
@@ -114,7 +120,10 @@ impl Turns {
         if turns.len() >= OF_NAMESPACE || of_workload >= OF_WORKLOAD {
             return false;
         }
-        turns.push(Turn { owner: owner.to_owned(), taken: now });
+        turns.push(Turn {
+            owner: owner.to_owned(),
+            taken: now,
+        });
         true
     }
 
@@ -129,7 +138,9 @@ impl Turns {
 /// Tries an eviction of no Pod, which shows whether the right is there.
 pub(super) async fn try_one(cluster: &Cluster) -> Result<(), ClusterError> {
     let path = "/api/v1/namespaces/default/pods/tolerarch/eviction?dryRun=All";
-    cluster.create(path, &eviction("default", "tolerarch", "")).await
+    cluster
+        .create(path, &eviction("default", "tolerarch", ""))
+        .await
 }
 
 fn eviction(namespace: &str, name: &str, uid: &str) -> Value {
@@ -141,7 +152,11 @@ fn eviction(namespace: &str, name: &str, uid: &str) -> Value {
 
 /// Evicts a Pod while the failure of its image is on record. Returns the last answer; `None` if no eviction was due any
 /// more.
-async fn evict(context: &Context, pod: &StoredPod, image: Digest) -> Option<Result<(), ClusterError>> {
+async fn evict(
+    context: &Context,
+    pod: &StoredPod,
+    image: Digest,
+) -> Option<Result<(), ClusterError>> {
     let (namespace, name) = (pod.namespace(), pod.name());
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
     let eviction = eviction(namespace, name, pod.uid());
@@ -149,7 +164,9 @@ async fn evict(context: &Context, pod: &StoredPod, image: Digest) -> Option<Resu
     for _ in 0..TRIES {
         sleep(std::mem::replace(&mut pause, PAUSE)).await;
         let snapshot = context.current.load_full();
-        let failure = snapshot.lessons.failure(&image, namespace, Timestamp::now());
+        let failure = snapshot
+            .lessons
+            .failure(&image, namespace, Timestamp::now());
         if failure.is_none() || !context.leadership.holds() {
             continue;
         }
@@ -157,7 +174,9 @@ async fn evict(context: &Context, pod: &StoredPod, image: Digest) -> Option<Resu
         // A disruption budget answers 429.
         if !matches!(
             answer,
-            Some(Err(ClusterError::Status | ClusterError::Timeout | ClusterError::Unreachable))
+            Some(Err(ClusterError::Status
+                | ClusterError::Timeout
+                | ClusterError::Unreachable))
         ) {
             break;
         }

@@ -33,7 +33,9 @@ pub(super) fn failed_program(message: &str) -> Option<Program<'_>> {
     }
     let least = cause.len().saturating_sub(KEPT);
     let begin = (least..=cause.len()).find(|at| cause.is_char_boundary(*at))?;
-    Some(Program::Other { message: &cause[begin..] })
+    Some(Program::Other {
+        message: &cause[begin..],
+    })
 }
 
 /// Returns whether a line that a container's run ended with says that its own program, or one that its shell or init
@@ -50,16 +52,24 @@ fn up_to_the_cause(message: &str) -> Option<&str> {
         text = text.strip_suffix(ending).unwrap_or(text).trim_end();
     }
     let before = text.len().checked_sub(EXEC_FORMAT.len())?;
-    text.get(before..)?.eq_ignore_ascii_case(EXEC_FORMAT).then_some(text)
+    text.get(before..)?
+        .eq_ignore_ascii_case(EXEC_FORMAT)
+        .then_some(text)
 }
 
 /// `failed to start containerd task "ID": OCI runtime start failed: starting container: starting sub-container
 /// [/app]: creating process: failed to load /app: exec format error`
 fn is_of_gvisor(cause: &str) -> bool {
-    let after_task = cause.strip_prefix(TASK_NOT_STARTED).and_then(|after| after.split_once("\": "));
+    let after_task = cause
+        .strip_prefix(TASK_NOT_STARTED)
+        .and_then(|after| after.split_once("\": "));
     let started = after_task.and_then(|(_, after)| after.strip_prefix(GVISOR_STARTS));
     let loaded = started.and_then(|started| started.rsplit_once(GVISOR_LOADS));
-    loaded.is_some_and(|(_, loaded)| loaded.strip_suffix(": exec format error").is_some_and(is_path))
+    loaded.is_some_and(|(_, loaded)| {
+        loaded
+            .strip_suffix(": exec format error")
+            .is_some_and(is_path)
+    })
 }
 
 /// `exec /app: exec format error`; before 1.1 `standard_init_linux.go:228: exec user process caused: exec format error`,
@@ -69,14 +79,18 @@ fn is_of_runc(line: &str) -> bool {
         let is_begin = before.is_empty() || before.starts_with("standard_init_linux.go:");
         return is_begin && [": exec format error", " \"exec format error\""].contains(&cause);
     }
-    let program = line.strip_prefix("exec ").and_then(|after| after.strip_suffix(": exec format error"));
+    let program = line
+        .strip_prefix("exec ")
+        .and_then(|after| after.strip_suffix(": exec format error"));
     program.is_some_and(is_path)
 }
 
 /// ``exec container process `/app`: Exec format error``, also as the message of a line of JSON.
 fn is_of_crun(line: &str) -> bool {
     let message = line.strip_prefix("{\"msg\":\"").unwrap_or(line);
-    let program = message.strip_prefix("exec container process `").and_then(|after| after.split_once("`: "));
+    let program = message
+        .strip_prefix("exec container process `")
+        .and_then(|after| after.split_once("`: "));
     program.is_some_and(|(_, cause)| {
         cause == "Exec format error" || cause.starts_with("Exec format error\",\"level\":\"error\"")
     })
@@ -84,17 +98,29 @@ fn is_of_crun(line: &str) -> bool {
 
 /// `[FATAL tini (7)] exec /app failed: Exec format error`, `[dumb-init] /app: Exec format error`
 fn is_of_init(line: &str) -> bool {
-    let Some(called) = line.strip_suffix(": Exec format error") else { return false };
-    let by_tini = called.strip_prefix("[FATAL tini (").and_then(|after| after.strip_suffix(" failed"));
-    let by_tini = by_tini.and_then(|after| after.split_once(")] exec ")).map(|(_, program)| program);
-    by_tini.or_else(|| called.strip_prefix("[dumb-init] ")).is_some_and(is_path)
+    let Some(called) = line.strip_suffix(": Exec format error") else {
+        return false;
+    };
+    let by_tini = called
+        .strip_prefix("[FATAL tini (")
+        .and_then(|after| after.strip_suffix(" failed"));
+    let by_tini = by_tini
+        .and_then(|after| after.split_once(")] exec "))
+        .map(|(_, program)| program);
+    by_tini
+        .or_else(|| called.strip_prefix("[dumb-init] "))
+        .is_some_and(is_path)
 }
 
 /// `/entrypoint.sh: 3: exec: /app: Exec format error` of dash, and of bash `/entrypoint.sh: line 3: /app: cannot
 /// execute binary file: Exec format error`, without a line for `-c`.
 fn is_of_shell(line: &str) -> bool {
-    let Some(called) = line.strip_suffix(": Exec format error") else { return false };
-    let Some((shell, called)) = called.split_once(": ") else { return false };
+    let Some(called) = line.strip_suffix(": Exec format error") else {
+        return false;
+    };
+    let Some((shell, called)) = called.split_once(": ") else {
+        return false;
+    };
     let by_bash = called.strip_suffix(": cannot execute binary file");
     let called = by_bash.unwrap_or(called);
     let (number, program) = match called.split_once(": ") {
@@ -145,7 +171,11 @@ mod tests {
             "/entrypoint.sh: line 1: ./app: cannot execute binary file: Exec format error",
         ] {
             assert!(names_own_program(line), "{line}");
-            assert_ne!(failed_program(line), Some(Program::Own), "the runtime would not say so: {line}");
+            assert_ne!(
+                failed_program(line),
+                Some(Program::Own),
+                "the runtime would not say so: {line}"
+            );
         }
     }
 
@@ -201,22 +231,28 @@ mod tests {
             assert!(of_the_node(message), "{message}");
         }
         let long = format!("{}{HOOK}", "é".repeat(1000));
-        assert!(matches!(failed_program(&long), Some(Program::Other { message }) if message.len() <= KEPT));
+        assert!(
+            matches!(failed_program(&long), Some(Program::Other { message }) if message.len() <= KEPT)
+        );
     }
 
     #[test]
     fn gvisor_alone_says_of_a_container_that_it_cannot_start_it_for_its_own_program() {
-        let start =
-            "failed to start containerd task \"a\": OCI runtime start failed: starting container: starting ";
+        let start = "failed to start containerd task \"a\": OCI runtime start failed: starting container: starting ";
         for cause in [
             "sub-container [/app]: creating process: failed to load /app: exec format error",
             "root container: urpc method \"containerManager.StartRoot\" failed: creating process: failed to load /app: exec format error: unknown",
         ] {
-            assert_eq!(failed_program(&format!("{start}{cause}")), Some(Program::Own), "{cause}");
+            assert_eq!(
+                failed_program(&format!("{start}{cause}")),
+                Some(Program::Own),
+                "{cause}"
+            );
         }
         // A command that repeats these words changes nothing.
-        let chosen =
-            format!("{start}sub-container [: failed to load /app]: fork/exec /gofer: exec format error");
+        let chosen = format!(
+            "{start}sub-container [: failed to load /app]: fork/exec /gofer: exec format error"
+        );
         assert!(of_the_node(&chosen));
         let quoted = "failed to create containerd task: starting container: starting x: failed to load /a: exec format error";
         assert!(of_the_node(quoted));
@@ -251,12 +287,23 @@ mod tests {
             "failed to start containerd task \"a\": OCI runtime start failed: starting container: executing hook: ",
             "container create failed: ",
         ];
-        for (begin, frame) in begins.iter().flat_map(|begin| frames.map(|frame| (begin, frame))) {
-            for (name, other) in names.iter().flat_map(|name| names.map(|other| (name, other))) {
-                let message = format!("{begin}{frame}").replace("NAME", name).replace("OTHER", other);
+        for (begin, frame) in begins
+            .iter()
+            .flat_map(|begin| frames.map(|frame| (begin, frame)))
+        {
+            for (name, other) in names
+                .iter()
+                .flat_map(|name| names.map(|other| (name, other)))
+            {
+                let message = format!("{begin}{frame}")
+                    .replace("NAME", name)
+                    .replace("OTHER", other);
                 for ending in ["", ": unknown", "\n: unknown", "\\n\"\n"] {
                     let message = format!("{message}{ending}");
-                    assert!(matches!(failed_program(&message), Some(Program::Other { .. })), "{message}");
+                    assert!(
+                        matches!(failed_program(&message), Some(Program::Other { .. })),
+                        "{message}"
+                    );
                     assert!(!names_own_program(&message), "{message}");
                 }
             }

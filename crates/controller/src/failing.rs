@@ -17,7 +17,9 @@ use super::evictor::{self, Evictor, NO_EVICTIONS};
 use super::exec_format::names_own_program;
 use super::fair_queue::FairQueue;
 use super::loops::Context;
-use super::note::{NODE_PROGRAM_FAILED, WRONG_ARCHITECTURE, is_claimed, kept, program_failed, wrong};
+use super::note::{
+    NODE_PROGRAM_FAILED, WRONG_ARCHITECTURE, is_claimed, kept, program_failed, wrong,
+};
 use super::pace::Pace;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Kept, Purpose, Usage};
@@ -25,7 +27,9 @@ use tolerarch_core::policy::Mode;
 use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, Wait};
 use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, node_id};
-use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, Node, ObjectEvent, StoredPod};
+use tolerarch_kubernetes::cluster::{
+    Change, ClusterError, Namespace, Node, ObjectEvent, StoredPod,
+};
 use tolerarch_support::recently::Recently;
 
 /// Field selector of Pods on nodes that have not succeeded.
@@ -69,7 +73,10 @@ struct Look {
 }
 
 pub(super) async fn work(context: &Context) {
-    tokio::join!(follow(context), context.learner.keep(&context.leadership, &context.state));
+    tokio::join!(
+        follow(context),
+        context.learner.keep(&context.leadership, &context.state)
+    );
 }
 
 async fn follow(context: &Context) {
@@ -160,16 +167,25 @@ async fn look(
     pod: &StoredPod,
     failures: &[ContainerFailure],
 ) -> Result<Look, ClusterError> {
-    let mut look = Look { is_settled: true, failed: None };
-    let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else { return Ok(look) };
+    let mut look = Look {
+        is_settled: true,
+        failed: None,
+    };
+    let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else {
+        return Ok(look);
+    };
     let path = format!("/api/v1/namespaces/{}", pod.namespace());
-    let namespace = context.check_right(NO_NAMESPACES, context.cluster.get::<Namespace>(&path).await)?.object;
+    let namespace = context
+        .check_right(NO_NAMESPACES, context.cluster.get::<Namespace>(&path).await)?
+        .object;
     let terms = NamespaceSettings::of(Some(&namespace.metadata.labels), false);
     if terms.is_opted_out {
         return Ok(look);
     }
     let path = format!("{}/{node}", Node::PATH);
-    let node = context.check_right(NO_NODES, context.cluster.get::<Node>(&path).await)?.object;
+    let node = context
+        .check_right(NO_NODES, context.cluster.get::<Node>(&path).await)?
+        .object;
     if node.os == "windows" {
         return Ok(look);
     }
@@ -196,7 +212,13 @@ async fn look(
     }
     let ControllerSettings { events, learn, .. } = *context.settings.borrow();
     for failure in failures {
-        let ContainerFailure { container, image, evidence, in_log, .. } = failure;
+        let ContainerFailure {
+            container,
+            image,
+            evidence,
+            in_log,
+            ..
+        } = failure;
         if let Blame::Node(message) = &failure.blame {
             context.metrics.node_program_failures.inc();
             if events {
@@ -221,7 +243,9 @@ async fn look(
         }
         let is_known = !PlatformSet::of_architecture(&node.architecture).is_empty();
         // An image that lacks the platform by its manifest is not eligible there anyway.
-        let digest = failure.digest.filter(|_| learn && is_known && is_claimed != Some(false));
+        let digest = failure
+            .digest
+            .filter(|_| learn && is_known && is_claimed != Some(false));
         let nodes = match failure.blame {
             Blame::Image => vec![node_id(node.name())],
             Blame::ImageOrPod | Blame::Node(_) => Vec::new(),
@@ -236,7 +260,9 @@ async fn look(
         let kept = failed.as_ref().map(kept).unwrap_or_default();
         if events {
             let note = || wrong(failure, &node, platforms) + &kept;
-            context.recorder.record(ObjectEvent::on(pod, WRONG_ARCHITECTURE), note);
+            context
+                .recorder
+                .record(ObjectEvent::on(pod, WRONG_ARCHITECTURE), note);
         }
         if let Some(failed) = failed {
             context.learner.learn(Lesson::Image(failed.clone()));
@@ -248,9 +274,13 @@ async fn look(
 
 /// Reports a program of the node that could not be run, on the Pod and on the node.
 fn report_node(context: &Context, pod: &StoredPod, node: &Node, message: &str) {
-    for event in [ObjectEvent::on(pod, NODE_PROGRAM_FAILED), ObjectEvent::on_node(node, NODE_PROGRAM_FAILED)]
-    {
-        context.recorder.record(event, || program_failed(node, message));
+    for event in [
+        ObjectEvent::on(pod, NODE_PROGRAM_FAILED),
+        ObjectEvent::on_node(node, NODE_PROGRAM_FAILED),
+    ] {
+        context
+            .recorder
+            .record(event, || program_failed(node, message));
     }
 }
 

@@ -13,7 +13,11 @@ pub(super) struct FairQueue<T> {
 
 impl<T> FairQueue<T> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, of: BTreeMap::new(), last: String::new() }
+        Self {
+            capacity,
+            of: BTreeMap::new(),
+            last: String::new(),
+        }
     }
 
     /// Appends an item. Returns the item that had no room, which may be this one.
@@ -27,7 +31,10 @@ impl<T> FairQueue<T> {
                 None => return Some(item),
             }
         }
-        self.of.entry(namespace.to_owned()).or_default().push_back(item);
+        self.of
+            .entry(namespace.to_owned())
+            .or_default()
+            .push_back(item);
         lost
     }
 
@@ -79,9 +86,14 @@ mod tests {
     #[test]
     fn each_namespace_gets_its_turn() {
         let mut queue = FairQueue::new(10);
-        for (namespace, item) in
-            [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("c", "c1"), ("b", "b2")]
-        {
+        for (namespace, item) in [
+            ("a", "a1"),
+            ("a", "a2"),
+            ("a", "a3"),
+            ("b", "b1"),
+            ("c", "c1"),
+            ("b", "b2"),
+        ] {
             assert_eq!(queue.push(namespace, item), None);
         }
         assert_eq!(all(&mut queue), ["a1", "b1", "c1", "a2", "b2", "a3"]);
@@ -98,7 +110,11 @@ mod tests {
         }
         assert_eq!(queue.push("a", "a4"), Some("a4"));
         assert_eq!(queue.push("b", "b1"), Some("a3"));
-        assert_eq!(queue.push("b", "b2"), Some("b2"), "both would have their share");
+        assert_eq!(
+            queue.push("b", "b2"),
+            Some("b2"),
+            "both would have their share"
+        );
         assert_eq!(queue.push("c", "c1"), Some("a2"));
         assert_eq!(queue.push("d", "d1"), Some("d1"), "all have one");
         assert_eq!(all(&mut queue), ["a1", "b1", "c1"]);
@@ -114,7 +130,10 @@ mod tests {
         assert_eq!(queue.pop(), Some("a1"));
         let may = |namespace: &str| namespace != "b";
         assert!(queue.has_any(may));
-        assert_eq!([queue.pop_of(may), queue.pop_of(may), queue.pop_of(may)], [Some("c1"), Some("a2"), None]);
+        assert_eq!(
+            [queue.pop_of(may), queue.pop_of(may), queue.pop_of(may)],
+            [Some("c1"), Some("a2"), None]
+        );
         assert!(!queue.has_any(may));
         assert_eq!(all(&mut queue), ["b1"]);
     }

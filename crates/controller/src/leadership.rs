@@ -51,7 +51,14 @@ impl Elector {
         metrics: &ControllerMetrics,
     ) -> Self {
         let (state, election) = (Reported::default(), Election::new(identity));
-        Self { cluster, lease, election, leads: metrics.leads.clone(), state, failing: None }
+        Self {
+            cluster,
+            lease,
+            election,
+            leads: metrics.leads.clone(),
+            state,
+            failing: None,
+        }
     }
 
     pub fn leadership(&self) -> Leadership {
@@ -66,11 +73,16 @@ impl Elector {
         async move {
             let done = timeout(ATTEMPT, async {
                 let stored: Lease = lease.read(&cluster).await?;
-                let holder = stored.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref());
+                let holder = stored
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.holder_identity.as_ref());
                 if holder != Some(&identity) {
                     return Ok(());
                 }
-                lease.write(&cluster, &stored, json!({"spec": released(&micro_time())})).await
+                lease
+                    .write(&cluster, &stored, json!({"spec": released(&micro_time())}))
+                    .await
             });
             match done.await.unwrap_or(Err(ClusterError::Timeout)) {
                 Ok(()) => tracing::info!("the Lease is released"),
@@ -106,7 +118,9 @@ impl Elector {
     }
 
     async fn attempt(&mut self) {
-        let tried = timeout(ATTEMPT, self.renew()).await.unwrap_or(Err(ClusterError::Timeout));
+        let tried = timeout(ATTEMPT, self.renew())
+            .await
+            .unwrap_or(Err(ClusterError::Timeout));
         // After a conflict another replica has written the Lease first.
         let failing = tried.err().filter(|error| *error != ClusterError::Conflict);
         if failing == self.failing {
@@ -124,8 +138,12 @@ impl Elector {
         let stored: Lease = self.lease.read(&self.cluster).await?;
         let begun = Instant::now();
         let spec = stored.spec.clone().unwrap_or_default();
-        let Some(wanted) = self.election.look(spec, begun, micro_time()) else { return Ok(()) };
-        self.lease.write(&self.cluster, &stored, json!({"spec": wanted})).await?;
+        let Some(wanted) = self.election.look(spec, begun, micro_time()) else {
+            return Ok(());
+        };
+        self.lease
+            .write(&self.cluster, &stored, json!({"spec": wanted}))
+            .await?;
         self.election.wrote(begun);
         Ok(())
     }
@@ -142,7 +160,11 @@ struct Election {
 
 impl Election {
     fn new(identity: String) -> Self {
-        Self { identity, seen: None, until: watch::Sender::new(Instant::now()) }
+        Self {
+            identity,
+            seen: None,
+            until: watch::Sender::new(Instant::now()),
+        }
     }
 
     /// Takes over the Lease's content. Returns the content to write, with this time, if this replica may lead.
@@ -157,7 +179,9 @@ impl Election {
         let own = holder == self.identity;
         if !own {
             self.until.send_replace(now);
-            let seconds = lease.lease_duration_seconds.and_then(|seconds| seconds.try_into().ok());
+            let seconds = lease
+                .lease_duration_seconds
+                .and_then(|seconds| seconds.try_into().ok());
             let lasts = Duration::from_secs(seconds.unwrap_or_default());
             if !holder.is_empty() && now.duration_since(since) < lasts {
                 return None;
@@ -168,7 +192,10 @@ impl Election {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: Some(LEASE),
             lease_transitions: Some(transitions.saturating_add(i32::from(!own))),
-            acquire_time: lease.acquire_time.filter(|_| own).or_else(|| Some(time.clone())),
+            acquire_time: lease
+                .acquire_time
+                .filter(|_| own)
+                .or_else(|| Some(time.clone())),
             renew_time: Some(time),
             ..lease
         })
@@ -182,7 +209,11 @@ impl Election {
     /// Returns the pause before the next look, which is random for candidates, so that they do not all look at once.
     fn pause(&self, now: Instant) -> Duration {
         let leads = now < *self.until.borrow();
-        if leads { RETRY } else { RETRY.mul_f64(1.0 + 1.2 * fastrand::f64()) }
+        if leads {
+            RETRY
+        } else {
+            RETRY.mul_f64(1.0 + 1.2 * fastrand::f64())
+        }
     }
 }
 
@@ -200,7 +231,11 @@ impl Leadership {
     /// Runs `work` once this replica leads, until the work ends or the replica stops leading.
     pub(super) async fn lead(&self, work: impl Future<Output = ()>) {
         let mut until = self.0.clone();
-        if until.wait_for(|until| Instant::now() < *until).await.is_err() {
+        if until
+            .wait_for(|until| Instant::now() < *until)
+            .await
+            .is_err()
+        {
             return pending().await;
         }
         let lost = async {

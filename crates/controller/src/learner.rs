@@ -33,7 +33,13 @@ pub struct Learner {
 
 impl Learner {
     pub fn new(cluster: Arc<Cluster>, name: OwnedName) -> Self {
-        Self { cluster, name, waiting: Mutex::default(), recreations: Mutex::default(), more: Notify::new() }
+        Self {
+            cluster,
+            name,
+            waiting: Mutex::default(),
+            recreations: Mutex::default(),
+            more: Notify::new(),
+        }
     }
 
     pub(super) fn learn(&self, lesson: Lesson) {
@@ -42,7 +48,9 @@ impl Learner {
             return;
         }
         if waiting.len() >= WAITING {
-            let Some(dropped) = newest_of_the_largest(&waiting, lesson.namespace()) else { return };
+            let Some(dropped) = newest_of_the_largest(&waiting, lesson.namespace()) else {
+                return;
+            };
             waiting.remove(dropped);
         }
         waiting.push(lesson);
@@ -57,28 +65,48 @@ impl Learner {
                 self.more.notified().await;
             }
             sleep(pause).await;
-            let fault = self.write(leadership).await.err().filter(|error| *error != ClusterError::Conflict);
+            let fault = self
+                .write(leadership)
+                .await
+                .err()
+                .filter(|error| *error != ClusterError::Conflict);
             if let Some(error) = fault.filter(|_| !state.has(NOT_WRITTEN)) {
                 tracing::error!(%error, "{NOT_WRITTEN}");
             }
             state.set_fault(NOT_WRITTEN, fault.is_some());
-            pause = if fault.is_some() { (2 * pause).min(LONGEST) } else { TOGETHER };
+            pause = if fault.is_some() {
+                (2 * pause).min(LONGEST)
+            } else {
+                TOGETHER
+            };
         }
     }
 
     async fn write(&self, leadership: &Leadership) -> Result<(), ClusterError> {
-        let Self { cluster, name, waiting, .. } = self;
+        let Self {
+            cluster,
+            name,
+            waiting,
+            ..
+        } = self;
         let stored: ConfigMap = name.read(cluster).await?;
         let (now, news) = (Timestamp::now(), waiting.lock().clone());
         let mut lessons = Lessons::of_text(record(&stored), now);
-        let changes = news.iter().filter(|lesson| lessons.record((*lesson).clone(), now)).count();
+        let changes = news
+            .iter()
+            .filter(|lesson| lessons.record((*lesson).clone(), now))
+            .count();
         if changes > 0 {
             // The task may run a moment longer than the Lease; if the Lease is won back, the lessons are still there.
             if !leadership.holds() {
                 return Ok(());
             }
-            name.write(cluster, &stored, patch(&stored, lessons.to_text())).await?;
-            tracing::info!(changes, "images that failed, or owners that delete changed Pods, are recorded");
+            name.write(cluster, &stored, patch(&stored, lessons.to_text()))
+                .await?;
+            tracing::info!(
+                changes,
+                "images that failed, or owners that delete changed Pods, are recorded"
+            );
         }
         waiting.lock().retain(|lesson| !news.contains(lesson));
         Ok(())
@@ -96,21 +124,32 @@ fn newest_of_the_largest(waiting: &[Lesson], other: &str) -> Option<usize> {
     if most <= own + 1 {
         return None;
     }
-    waiting.iter().rposition(|lesson| lesson.namespace() == largest)
+    waiting
+        .iter()
+        .rposition(|lesson| lesson.namespace() == largest)
 }
 
 /// Builds the patch that stores a record. Foreign content goes only where it leaves the record no room.
 fn patch(stored: &ConfigMap, text: String) -> Value {
     let mut bytes = RECORD.len() + text.len();
     let mut without_foreign = json!({"data": {}, "binaryData": null});
-    for (key, foreign) in stored.data.iter().flatten().filter(|(key, _)| *key != RECORD) {
+    for (key, foreign) in stored
+        .data
+        .iter()
+        .flatten()
+        .filter(|(key, _)| *key != RECORD)
+    {
         bytes += key.len() + foreign.len();
         without_foreign["data"][key] = Value::Null;
     }
     for (key, foreign) in stored.binary_data.iter().flatten() {
         bytes += key.len() + foreign.0.len();
     }
-    let mut patch = if bytes > TEXT { without_foreign } else { json!({"data": {}}) };
+    let mut patch = if bytes > TEXT {
+        without_foreign
+    } else {
+        json!({"data": {}})
+    };
     patch["data"][RECORD] = text.into();
     patch
 }
@@ -130,7 +169,11 @@ mod tests {
         let learner = learner(&objects);
         let owner = |namespace: &str, at: usize| {
             let [kind, name, namespace] = ["Broker", &at.to_string(), namespace].map(str::to_owned);
-            Lesson::Owner(RecreatingOwner { kind, name, namespace })
+            Lesson::Owner(RecreatingOwner {
+                kind,
+                name,
+                namespace,
+            })
         };
         for at in 0..2 * WAITING {
             learner.learn(owner("hostile", at));
@@ -164,10 +207,16 @@ mod tests {
         let with = |bytes: usize| {
             let data = json!({"a": "x".repeat(bytes), RECORD: "y".repeat(TEXT / 2)});
             let stored = json!({"metadata": {}, "data": data, "binaryData": {"b": "AAAA"}});
-            patch(&serde_json::from_value(stored).unwrap(), "z".repeat(TEXT / 2))
+            patch(
+                &serde_json::from_value(stored).unwrap(),
+                "z".repeat(TEXT / 2),
+            )
         };
         let record = "z".repeat(TEXT / 2);
         assert_eq!(with(TEXT / 2 - 16), json!({"data": {RECORD: record}}));
-        assert_eq!(with(TEXT / 2), json!({"data": {RECORD: record, "a": null}, "binaryData": null}));
+        assert_eq!(
+            with(TEXT / 2),
+            json!({"data": {RECORD: record, "a": null}, "binaryData": null})
+        );
     }
 }

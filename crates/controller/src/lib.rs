@@ -41,8 +41,16 @@ pub const LOOPS: [(&str, Loop); 5] = [
     ("pending-pods", |context| {
         Box::pin(context.lead(|on| on.repair || on.events || on.learn, pending::follow))
     }),
-    ("failing-pods", |context| Box::pin(context.lead(|on| on.events || on.learn, failing::work))),
-    ("events", |context| Box::pin(context.recorder.run(&context.leadership, &context.state))),
-    ("census", |context| Box::pin(context.lead(|on| !on.census.is_zero(), census::work))),
-    ("node-taints", |context| Box::pin(context.lead(|_| true, node_taints::keep))),
+    ("failing-pods", |context| {
+        Box::pin(context.lead(|on| on.events || on.learn, failing::work))
+    }),
+    ("events", |context| {
+        Box::pin(context.recorder.run(&context.leadership, &context.state))
+    }),
+    ("census", |context| {
+        Box::pin(context.lead(|on| !on.census.is_zero(), census::work))
+    }),
+    ("node-taints", |context| {
+        Box::pin(context.lead(|_| true, node_taints::keep))
+    }),
 ];

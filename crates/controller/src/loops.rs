@@ -35,7 +35,11 @@ pub struct Context {
 
 impl Context {
     /// Runs `work` while this replica leads and the settings switch it on, anew when they change. No fault remains.
-    pub(super) async fn lead(&self, is_on: fn(&ControllerSettings) -> bool, work: impl AsyncFn(&Self)) {
+    pub(super) async fn lead(
+        &self,
+        is_on: fn(&ControllerSettings) -> bool,
+        work: impl AsyncFn(&Self),
+    ) {
         let mut settings = self.settings.clone();
         loop {
             let while_on = async {
@@ -77,7 +81,9 @@ impl Context {
         answer: Result<T, ClusterError>,
     ) -> Result<T, ClusterError> {
         match &answer {
-            Err(ClusterError::Forbidden | ClusterError::Unauthorized) => self.state.set_fault(what, true),
+            Err(ClusterError::Forbidden | ClusterError::Unauthorized) => {
+                self.state.set_fault(what, true)
+            }
             // An overloaded API server has not looked at the right.
             Err(ClusterError::Timeout | ClusterError::Unreachable | ClusterError::Status) => {}
             _ => self.state.set_fault(what, false),
@@ -104,7 +110,11 @@ pub(super) type Written = Option<Result<(), ClusterError>>;
 
 /// Concurrent changes: four in one namespace. An API server that is slow gets fewer in a second, so that other clients do
 /// not wait; and one namespace whose changes are slow leaves more than half to the others.
-const AT_ONCE: Capacity = Capacity { all: 10, per_host: 10, waiting: 1024 };
+const AT_ONCE: Capacity = Capacity {
+    all: 10,
+    per_host: 10,
+    waiting: 1024,
+};
 
 /// Client that changes objects while this replica leads, at a limited rate.
 pub(super) struct Writer<'a> {
@@ -115,7 +125,11 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(super) fn new(context: &'a Context, pace: Pace) -> Self {
-        Self { context, pace, limit: ConcurrencyLimit::new(AT_ONCE) }
+        Self {
+            context,
+            pace,
+            limit: ConcurrencyLimit::new(AT_ONCE),
+        }
     }
 
     /// Changes an object on behalf of a tenant.
@@ -128,7 +142,11 @@ impl<'a> Writer<'a> {
     ) -> Written {
         let _permit = self.limit.queue(tenant, "")?.await;
         self.pace.turn().await;
-        let Context { leadership, cluster, .. } = self.context;
+        let Context {
+            leadership,
+            cluster,
+            ..
+        } = self.context;
         match leadership.holds() {
             true => Some(cluster.patch(path, r#type, patch).await),
             false => None,
@@ -152,9 +170,15 @@ mod tests {
 
     #[tokio::test]
     async fn work_begins_anew_when_the_settings_change_and_leaves_no_fault() {
-        let (bench, lists, objects) = (Bench::new().await, Lists::start().await, Objects::start().await);
-        let settings =
-            watch::Sender::new(ControllerSettings { learn: false, ..ControllerSettings::default() });
+        let (bench, lists, objects) = (
+            Bench::new().await,
+            Lists::start().await,
+            Objects::start().await,
+        );
+        let settings = watch::Sender::new(ControllerSettings {
+            learn: false,
+            ..ControllerSettings::default()
+        });
         let context = context(&bench, &lists, &objects, &settings);
         let begun = &Cell::new(0);
         let work = async |context: &Context| {
@@ -177,14 +201,33 @@ mod tests {
 
     #[tokio::test]
     async fn few_changes_are_under_way_and_one_namespace_holds_up_no_other() {
-        let (bench, lists, objects) = (Bench::new().await, Lists::start().await, Objects::start().await);
-        let context = context(&bench, &lists, &objects, &watch::Sender::new(ControllerSettings::default()));
+        let (bench, lists, objects) = (
+            Bench::new().await,
+            Lists::start().await,
+            Objects::start().await,
+        );
+        let context = context(
+            &bench,
+            &lists,
+            &objects,
+            &watch::Sender::new(ControllerSettings::default()),
+        );
         let writer = Writer::new(&context, Pace::new(1000, 1000));
         let (path, kind, patch) = ("/api/v1/pods", PatchType::JSON, &json!({}));
         let [busy, other] = ["busy", "other"].map(Tenant::of);
-        let mut all: FuturesUnordered<_> = (0..64).map(|_| writer.patch(&busy, path, kind, patch)).collect();
+        let mut all: FuturesUnordered<_> = (0..64)
+            .map(|_| writer.patch(&busy, path, kind, patch))
+            .collect();
         assert!(poll!(all.next()).is_pending());
-        assert!(writer.limit.queue(&busy, "").unwrap().now_or_never().is_none(), "the others wait");
+        assert!(
+            writer
+                .limit
+                .queue(&busy, "")
+                .unwrap()
+                .now_or_never()
+                .is_none(),
+            "the others wait"
+        );
         // Those of the first namespace hold what they have.
         assert!(writer.patch(&other, path, kind, patch).await.is_some());
         assert!(objects.requests() <= 1 + 4, "{}", objects.requests());

@@ -67,12 +67,18 @@ impl ControllerMetrics {
         }
         let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let show = |support: &str, amount: &Amount| {
-            self.cpu.with_label_values(&[support]).set(amount.cpu_cores());
-            self.memory.with_label_values(&[support]).set(shown(amount.memory_bytes));
+            self.cpu
+                .with_label_values(&[support])
+                .set(amount.cpu_cores());
+            self.memory
+                .with_label_values(&[support])
+                .set(shown(amount.memory_bytes));
         };
         for (coverage, (amount, workloads)) in &totals.of {
             show(coverage.as_str(), amount);
-            self.workloads.with_label_values(&[coverage.as_str()]).set(shown(*workloads));
+            self.workloads
+                .with_label_values(&[coverage.as_str()])
+                .set(shown(*workloads));
         }
         show(OTHER, &totals.other);
     }

@@ -25,10 +25,8 @@ const WRITING: usize = 8;
 
 const UNREAD: &str = "the nodes cannot be read, and get no taints";
 const FORBIDDEN: &str = "nodes cannot be changed: a right is missing";
-const OCCUPIED: &str =
-    "a node has a taint of the same key and effect with another value, set by another owner; it stays";
-const UNDONE: &str =
-    "another controller changes the taints of a node again and again; it is tried less and less often";
+const OCCUPIED: &str = "a node has a taint of the same key and effect with another value, set by another owner; it stays";
+const UNDONE: &str = "another controller changes the taints of a node again and again; it is tried less and less often";
 
 /// Maintains the taints. Without entries that is done once no node has a taint of ours, or if nodes cannot be read.
 pub(super) async fn keep(context: &Context) {
@@ -76,11 +74,19 @@ pub(super) async fn keep(context: &Context) {
 
 async fn write(context: &Context, writer: &Writer<'_>, node: &str, patch: &Value) -> Written {
     let path = format!("{}/{node}", Node::PATH);
-    let written = writer.patch(&Tenant::Operator, &path, PatchType::MERGE, patch).await?;
+    let written = writer
+        .patch(&Tenant::Operator, &path, PatchType::MERGE, patch)
+        .await?;
     let answer = context.check_right(FORBIDDEN, written);
-    let result = count(&context.metrics.node_taints, answer, ["changed", "conflict"]);
+    let result = count(
+        &context.metrics.node_taints,
+        answer,
+        ["changed", "conflict"],
+    );
     // Our taints that the node has after the change.
-    let taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default();
+    let taints = patch["metadata"]["annotations"][TAINTS_KEY]
+        .as_str()
+        .unwrap_or_default();
     match written {
         Ok(()) => tracing::info!(node, taints, "the taints of a node are changed"),
         Err(ClusterError::Conflict | ClusterError::NotFound) => {
@@ -92,7 +98,11 @@ async fn write(context: &Context, writer: &Writer<'_>, node: &str, patch: &Value
 }
 
 fn notice(context: &Context, node: &str, result: &'static str, what: &str) {
-    context.metrics.node_taints.with_label_values(&[result]).inc();
+    context
+        .metrics
+        .node_taints
+        .with_label_values(&[result])
+        .inc();
     tracing::warn!(node, "{what}");
 }
 

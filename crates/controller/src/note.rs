@@ -20,22 +20,42 @@ const MESSAGE: usize = 400;
 const NAME: usize = 100;
 
 /// Event on a Pod whose images keep the pools closed.
-pub(super) const POOL_CLOSED: EventKind =
-    EventKind { r#type: "Normal", reason: "PoolClosed", action: "Decide" };
+pub(super) const POOL_CLOSED: EventKind = EventKind {
+    r#type: "Normal",
+    reason: "PoolClosed",
+    action: "Decide",
+};
 /// Event on an existing Pod to which pools were opened.
-pub(super) const POOL_OPENED: EventKind =
-    EventKind { r#type: "Normal", reason: "PoolOpened", action: "Repair" };
+pub(super) const POOL_OPENED: EventKind = EventKind {
+    r#type: "Normal",
+    reason: "PoolOpened",
+    action: "Repair",
+};
 /// Event on a Pod with an image that does not run on the Pod's node.
-pub(super) const WRONG_ARCHITECTURE: EventKind =
-    EventKind { r#type: "Warning", reason: "WrongArchitecture", action: "Run" };
+pub(super) const WRONG_ARCHITECTURE: EventKind = EventKind {
+    r#type: "Warning",
+    reason: "WrongArchitecture",
+    action: "Run",
+};
 /// Event on a node, and on a Pod of it, where a program of the node is for another architecture.
-pub(super) const NODE_PROGRAM_FAILED: EventKind =
-    EventKind { r#type: "Warning", reason: "NodeProgramFailed", action: "Run" };
+pub(super) const NODE_PROGRAM_FAILED: EventKind = EventKind {
+    r#type: "Warning",
+    reason: "NodeProgramFailed",
+    action: "Run",
+};
 /// Event on an owner that deletes changed Pods.
-pub(super) const OWNER_RECREATES: EventKind =
-    EventKind { r#type: "Warning", reason: "OwnerRecreates", action: "Learn" };
-pub(super) const EVENTS: [EventKind; 5] =
-    [POOL_CLOSED, POOL_OPENED, WRONG_ARCHITECTURE, NODE_PROGRAM_FAILED, OWNER_RECREATES];
+pub(super) const OWNER_RECREATES: EventKind = EventKind {
+    r#type: "Warning",
+    reason: "OwnerRecreates",
+    action: "Learn",
+};
+pub(super) const EVENTS: [EventKind; 5] = [
+    POOL_CLOSED,
+    POOL_OPENED,
+    WRONG_ARCHITECTURE,
+    NODE_PROGRAM_FAILED,
+    OWNER_RECREATES,
+];
 
 /// `multi-arch stays closed: ghcr.io/acme/app:1 lacks linux/arm64; redis:7 is not known (not-found); and 2 more images`
 pub(super) fn closed(pools: &[Pool], blockers: &[Blocker<'_>]) -> String {
@@ -63,11 +83,17 @@ pub(super) fn is_claimed(platforms: Option<PlatformSet>, architecture: &str) -> 
 }
 
 /// Note on a failure on this node, by the platforms of the image, if they are known.
-pub(super) fn wrong(failure: &ContainerFailure, node: &Node, platforms: Option<PlatformSet>) -> String {
+pub(super) fn wrong(
+    failure: &ContainerFailure,
+    node: &Node,
+    platforms: Option<PlatformSet>,
+) -> String {
     let (container, image) = (name(&failure.container), image(&failure.image));
     let is_claimed = is_claimed(platforms, &node.architecture);
     let node = node_name(node);
-    let claims = platforms.map(|platforms| platforms.to_string()).unwrap_or_default();
+    let claims = platforms
+        .map(|platforms| platforms.to_string())
+        .unwrap_or_default();
     let why = match (failure.evidence, is_claimed) {
         (Evidence::NoMatchForPlatform, Some(true)) => format!(
             "the node found nothing for its platform in {image}, which the registry says runs there ({claims})"
@@ -79,7 +105,9 @@ pub(super) fn wrong(failure: &ContainerFailure, node: &Node, platforms: Option<P
             "{image} runs on {claims} only, and nodes pull an image of a single manifest whatever their architecture"
         ),
         _ => {
-            format!("{image} says that it runs there ({claims}), and has a program for another architecture")
+            format!(
+                "{image} says that it runs there ({claims}), and has a program for another architecture"
+            )
         }
     };
     let what = match failure.evidence {
@@ -90,8 +118,18 @@ pub(super) fn wrong(failure: &ContainerFailure, node: &Node, platforms: Option<P
 }
 
 /// Returns the part of a note about the consequence of a recorded failure.
-pub(super) fn kept(FailedImage { architecture, nodes, .. }: &FailedImage) -> String {
-    let others = if nodes.is_empty() { "" } else { ", nor any others once it fails so on a second node" };
+pub(super) fn kept(
+    FailedImage {
+        architecture,
+        nodes,
+        ..
+    }: &FailedImage,
+) -> String {
+    let others = if nodes.is_empty() {
+        ""
+    } else {
+        ", nor any others once it fails so on a second node"
+    };
     format!(
         "; for a day or longer no more Pods of this namespace with it get tolerations for {architecture}{others}"
     )
@@ -122,7 +160,11 @@ fn names<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
 }
 
 /// Lists as many items as there is room for, and the number of the others.
-fn listed<T>(items: &[T], (room, between, what): (usize, &str, &str), text: impl Fn(&T) -> String) -> String {
+fn listed<T>(
+    items: &[T],
+    (room, between, what): (usize, &str, &str),
+    text: impl Fn(&T) -> String,
+) -> String {
     let mut list = String::new();
     for (at, item) in items.iter().enumerate() {
         let text = text(item);
@@ -156,7 +198,8 @@ fn name(name: &str) -> String {
 }
 
 fn clean(text: impl Iterator<Item = char>) -> String {
-    text.map(|c| if is_unsafe(c) { '\u{fffd}' } else { c }).collect()
+    text.map(|c| if is_unsafe(c) { '\u{fffd}' } else { c })
+        .collect()
 }
 
 #[cfg(test)]
@@ -170,27 +213,57 @@ mod tests {
     #[test]
     fn a_closed_pod_is_told_by_its_images() {
         let pools = [Pool::default()];
-        let lacks = Blocker { image: "acme/app:1", cause: Cause::Lacks(platforms(&["linux/arm64"])) };
-        let unknown = Blocker { image: "redis:7", cause: Cause::Unknown(LookupError::NotFound) };
+        let lacks = Blocker {
+            image: "acme/app:1",
+            cause: Cause::Lacks(platforms(&["linux/arm64"])),
+        };
+        let unknown = Blocker {
+            image: "redis:7",
+            cause: Cause::Unknown(LookupError::NotFound),
+        };
         assert_eq!(
             closed(&pools, &[lacks, unknown]),
             "multi-arch stays closed: acme/app:1 lacks linux/arm64; redis:7 is not known (not-found)"
         );
         let many = closed(&pools, &[lacks; 4000]);
         assert!(many.ends_with(" more images"), "{many}");
-        assert_eq!(opened(&pools), "opened multi-arch to this Pod after its creation");
+        assert_eq!(
+            opened(&pools),
+            "opened multi-arch to this Pod after its creation"
+        );
         let several = [&pools[0], &pools[0]];
-        assert_eq!(opened(several), "opened multi-arch, multi-arch to this Pod after its creation");
+        assert_eq!(
+            opened(several),
+            "opened multi-arch, multi-arch to this Pod after its creation"
+        );
     }
 
     #[test]
     fn notes_are_short_and_harmless_whatever_things_are_called() {
-        let pool = |name: String| Pool { name, ..Pool::default() };
-        let pools: Vec<Pool> = (0..50).map(|at| pool(format!("{at}{}", "p".repeat(60)))).collect();
-        for evil in ["x".repeat(300_000), "é\u{1b}[2J\n\u{202e}漢".repeat(200), String::new()] {
+        let pool = |name: String| Pool {
+            name,
+            ..Pool::default()
+        };
+        let pools: Vec<Pool> = (0..50)
+            .map(|at| pool(format!("{at}{}", "p".repeat(60))))
+            .collect();
+        for evil in [
+            "x".repeat(300_000),
+            "é\u{1b}[2J\n\u{202e}漢".repeat(200),
+            String::new(),
+        ] {
             let mut notes = Vec::new();
-            for cause in [Cause::Lacks(PlatformSet::ALL), Cause::Unknown(LookupError::NotAllowed)] {
-                notes.push(closed(&pools, &[Blocker { image: &evil, cause }; 70]));
+            for cause in [
+                Cause::Lacks(PlatformSet::ALL),
+                Cause::Unknown(LookupError::NotAllowed),
+            ] {
+                notes.push(closed(
+                    &pools,
+                    &[Blocker {
+                        image: &evil,
+                        cause,
+                    }; 70],
+                ));
             }
             for (evidence, platforms) in [
                 (Evidence::ExecFormatError, Some(PlatformSet::ALL)),
@@ -207,9 +280,16 @@ mod tests {
                     digest: None,
                     blame: Blame::ImageOrPod,
                 };
-                let metadata = Metadata { name, ..Metadata::default() };
+                let metadata = Metadata {
+                    name,
+                    ..Metadata::default()
+                };
                 for architecture in ["arm64", &*evil].map(str::to_owned) {
-                    let node = Node { metadata: metadata.clone(), architecture, ..Node::default() };
+                    let node = Node {
+                        metadata: metadata.clone(),
+                        architecture,
+                        ..Node::default()
+                    };
                     notes.push(wrong(&failure, &node, platforms));
                     notes.push(program_failed(&node, &evil));
                 }
@@ -227,7 +307,10 @@ mod tests {
         let amd = Some(platforms(&["linux/amd64"]));
         assert_eq!(is_claimed(amd, "amd64"), Some(true));
         assert_eq!(is_claimed(amd, "arm64"), Some(false));
-        assert_eq!(is_claimed(Some(platforms(&["linux/arm/v6"])), "arm"), Some(true));
+        assert_eq!(
+            is_claimed(Some(platforms(&["linux/arm/v6"])), "arm"),
+            Some(true)
+        );
         for (architecture, platforms) in [("amd64", None), ("", amd), ("vax", amd)] {
             assert_eq!(is_claimed(platforms, architecture), None);
         }

@@ -13,7 +13,11 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new(per_second: u32, burst: u32) -> Self {
-        Self { per_second, burst, next: Mutex::new(Instant::now()) }
+        Self {
+            per_second,
+            burst,
+            next: Mutex::new(Instant::now()),
+        }
     }
 
     /// Takes a turn, and waits for it.
@@ -56,12 +60,24 @@ mod tests {
         for _ in 0..100 {
             pace.turn().await;
         }
-        assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_millis(50),
+            "{:?}",
+            begun.elapsed()
+        );
         for _ in 0..500 {
             pace.turn().await;
         }
-        assert!(begun.elapsed() > Duration::from_millis(9900), "{:?}", begun.elapsed());
-        assert!(begun.elapsed() < Duration::from_millis(10_100), "{:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() > Duration::from_millis(9900),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert!(
+            begun.elapsed() < Duration::from_millis(10_100),
+            "{:?}",
+            begun.elapsed()
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -114,7 +114,12 @@ async fn read_scope(context: &Context, before: Option<&Scope>) -> Option<Scope> 
 }
 
 /// Decides on a Pod, and adds the tolerations of the pools that the decision opens.
-async fn look(writer: &Writer<'_>, pod: &StoredPod, since: Instant, profile: Option<String>) -> Look {
+async fn look(
+    writer: &Writer<'_>,
+    pod: &StoredPod,
+    since: Instant,
+    profile: Option<String>,
+) -> Look {
     let context = writer.context;
     let snapshot = context.current.load_full();
     let (Some(facts), Some(policy)) = (&pod.facts, snapshot.policy_for(profile.as_deref())) else {
@@ -122,23 +127,36 @@ async fn look(writer: &Writer<'_>, pod: &StoredPod, since: Instant, profile: Opt
     };
     let wait = Wait::Until(Instant::now() + snapshot.budget);
     let decided = snapshot.decide(policy, pod.namespace(), facts, wait);
-    let Some(decision) = decide::caught(decided).await else { return Look::Settled };
-    let ControllerSettings { repair: repairs, events: tells, .. } = *context.settings.borrow();
+    let Some(decision) = decide::caught(decided).await else {
+        return Look::Settled;
+    };
+    let ControllerSettings {
+        repair: repairs,
+        events: tells,
+        ..
+    } = *context.settings.borrow();
     let is_temporary = is_temporary(decision.reason);
-    let is_closed =
-        !decision.blockers.is_empty() && !policy.pools.is_empty() && policy.mode_for(facts) == Mode::Enforce;
+    let is_closed = !decision.blockers.is_empty()
+        && !policy.pools.is_empty()
+        && policy.mode_for(facts) == Mode::Enforce;
     if tells && is_closed && (!is_temporary || since.elapsed() >= TOLD) {
         let note = || note::closed(&policy.pools, &decision.blockers);
-        context.recorder.record(ObjectEvent::on(pod, POOL_CLOSED), note);
+        context
+            .recorder
+            .record(ObjectEvent::on(pod, POOL_CLOSED), note);
     }
     if is_temporary {
         return Look::Unknown;
     }
     let opened = decision.opened.clone();
-    let Some(patch) = patch_of(pod, facts, decision).filter(|_| repairs) else { return Look::Settled };
+    let Some(patch) = patch_of(pod, facts, decision).filter(|_| repairs) else {
+        return Look::Settled;
+    };
     let written = repair(writer, pod, &patch).await;
     if tells && written == Some(Ok(())) {
-        context.recorder.record(ObjectEvent::on(pod, POOL_OPENED), || note::opened(opened));
+        context
+            .recorder
+            .record(ObjectEvent::on(pod, POOL_OPENED), || note::opened(opened));
     }
     Look::Tried(written)
 }
@@ -147,8 +165,13 @@ async fn look(writer: &Writer<'_>, pod: &StoredPod, since: Instant, profile: Opt
 fn is_temporary(reason: Reason) -> bool {
     use LookupError::{AddressNotAllowed, Invalid, NotAllowed, PullNever, TooMany};
 
-    let Reason::Unknown(error) = reason else { return false };
-    !matches!(error, Invalid | PullNever | TooMany | NotAllowed | AddressNotAllowed)
+    let Reason::Unknown(error) = reason else {
+        return false;
+    };
+    !matches!(
+        error,
+        Invalid | PullNever | TooMany | NotAllowed | AddressNotAllowed
+    )
 }
 
 #[cfg(test)]

@@ -54,7 +54,13 @@ impl Default for Book {
 
 impl Recorder {
     pub fn new(cluster: Arc<Cluster>, instance: String, metrics: ControllerMetrics) -> Self {
-        Self { cluster, instance, book: Arc::default(), more: Arc::default(), metrics }
+        Self {
+            cluster,
+            instance,
+            book: Arc::default(),
+            more: Arc::default(),
+            metrics,
+        }
     }
 
     /// Queues an event, unless one for the same object and reason was queued within the hour and not dropped.

@@ -45,17 +45,26 @@ impl Recreations {
         if !is_changed || !is_young || pod.phase != Phase::Pending || pod.is_disrupted {
             return None;
         }
-        let [kind, name, namespace] = [&owner.kind, &owner.name, pod.namespace()].map(str::to_owned);
-        let owner = RecreatingOwner { kind, name, namespace };
+        let [kind, name, namespace] =
+            [&owner.kind, &owner.name, pod.namespace()].map(str::to_owned);
+        let owner = RecreatingOwner {
+            kind,
+            name,
+            namespace,
+        };
         let now = Instant::now();
         if !owner.is_plausible() || !self.make_room(&owner, now) {
             return None;
         }
-        let row = self.0.entry(owner.clone()).or_insert(Row { deleted: Vec::new(), seen: now });
+        let row = self.0.entry(owner.clone()).or_insert(Row {
+            deleted: Vec::new(),
+            seen: now,
+        });
         // Pods that exist at the same time show nothing: their owner may have been deleted, or scaled down. A Pod
         // changes several times while it ends.
         if row.deleted.last().is_none_or(|last| *last < created) {
-            row.deleted.retain(|earlier| deleted.saturating_sub(*earlier) <= WITHIN);
+            row.deleted
+                .retain(|earlier| deleted.saturating_sub(*earlier) <= WITHIN);
             row.deleted.push(deleted);
             row.seen = now;
         }
@@ -90,8 +99,13 @@ impl Recreations {
         let Some((largest, _)) = largest.filter(|(_, count)| *count > own.saturating_add(1)) else {
             return false;
         };
-        let of_largest = self.0.iter().filter(|(followed, _)| followed.namespace == largest);
-        let oldest = of_largest.min_by_key(|(_, row)| row.seen).map(|(followed, _)| followed.clone());
+        let of_largest = self
+            .0
+            .iter()
+            .filter(|(followed, _)| followed.namespace == largest);
+        let oldest = of_largest
+            .min_by_key(|(_, row)| row.seen)
+            .map(|(followed, _)| followed.clone());
         if let Some(oldest) = oldest {
             self.0.remove(&oldest);
         }
@@ -101,7 +115,10 @@ impl Recreations {
 
 /// Returns whether the owner is of a custom resource, whose group has a dot: Kubernetes' own kinds compare no Pods.
 fn is_foreign(owner: &OwnerReference) -> bool {
-    owner.api_version.split_once('/').is_some_and(|(group, _)| group.contains('.'))
+    owner
+        .api_version
+        .split_once('/')
+        .is_some_and(|(group, _)| group.contains('.'))
 }
 
 #[cfg(test)]

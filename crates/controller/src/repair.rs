@@ -22,8 +22,14 @@ pub(super) const BURST: u32 = 100;
 pub(super) async fn repair(writer: &Writer<'_>, pod: &StoredPod, patch: &Value) -> Written {
     let (namespace, name) = (pod.namespace(), pod.name());
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-    let written = writer.patch(&Tenant::of(namespace), &path, PatchType::JSON, patch).await?;
-    let result = count(&writer.context.metrics.repairs, written, ["repaired", "refused"]);
+    let written = writer
+        .patch(&Tenant::of(namespace), &path, PatchType::JSON, patch)
+        .await?;
+    let result = count(
+        &writer.context.metrics.repairs,
+        written,
+        ["repaired", "refused"],
+    );
     let error = written.err().map(tracing::field::display);
     tracing::info!(namespace, pod = name, result, error, "repaired");
     Some(written)
@@ -34,9 +40,17 @@ pub(super) fn patch_of(pod: &StoredPod, facts: &Pod<'_>, decision: Decision<'_>)
     if decision.reason != Reason::Tolerated || !decision.edits.remove.is_empty() {
         return None;
     }
-    let Edits { add, mut annotations, .. } = decision.edits;
+    let Edits {
+        add,
+        mut annotations,
+        ..
+    } = decision.edits;
     annotations.retain(|key, _| [POOLS_KEY, REASON_KEY].contains(key));
-    let edits = Edits { add, annotations, ..Edits::default() };
+    let edits = Edits {
+        add,
+        annotations,
+        ..Edits::default()
+    };
     let operations: Vec<Value> = serde_json::from_str(&patch::build("", facts, &edits)).ok()?;
     let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": pod.uid()})];
     if !facts.has_annotations() {
@@ -67,14 +81,27 @@ mod tests {
         objects.put("/api/v1/namespaces/team/pods/web", pod.clone());
         let pod = StoredPod::of_value(&pod).unwrap();
         let (bench, lists) = (Bench::new().await, Lists::start().await);
-        let context = context(&bench, &lists, &objects, &watch::Sender::new(ControllerSettings::default()));
+        let context = context(
+            &bench,
+            &lists,
+            &objects,
+            &watch::Sender::new(ControllerSettings::default()),
+        );
         let writer = Writer::new(&context, Pace::new(PER_SECOND, BURST));
         repair(&writer, &pod, &json!([])).await;
         objects.refuse(Some((Method::PATCH, "/pods/", 403)));
         repair(&writer, &pod, &json!([])).await;
         let text = log.text();
-        let ends = [r#"pod="web" result="repaired""#, r#"pod="web" result="forbidden" error=forbidden"#];
-        assert!(text.lines().zip(ends).all(|(line, end)| line.ends_with(end)), "{text}");
+        let ends = [
+            r#"pod="web" result="repaired""#,
+            r#"pod="web" result="forbidden" error=forbidden"#,
+        ];
+        assert!(
+            text.lines()
+                .zip(ends)
+                .all(|(line, end)| line.ends_with(end)),
+            "{text}"
+        );
         assert_eq!(text.lines().count(), 2, "{text}");
     }
 }

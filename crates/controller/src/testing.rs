@@ -1,6 +1,10 @@
 //! What the tests of several loops need.
 
-#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test fails at once")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails at once"
+)]
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -24,7 +28,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// A learner that writes to these objects.
 pub(crate) fn learner(objects: &Objects) -> Arc<Learner> {
     let name = ControllerSettings::default().failed_images();
-    Learner::new(Arc::new(objects.cluster()), OwnedName { namespace: "team".into(), name }).into()
+    Learner::new(
+        Arc::new(objects.cluster()),
+        OwnedName {
+            namespace: "team".into(),
+            name,
+        },
+    )
+    .into()
 }
 
 /// What a loop of a leader has, in a cluster with these lists and objects.
@@ -82,9 +93,15 @@ impl Log {
     pub(crate) fn listen() -> Self {
         let text = Text::default();
         let writer = text.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .finish();
         let _another = Dispatch::new(NoSubscriber::new());
-        Self { text, _logging: tracing::dispatcher::set_default(&Dispatch::new(subscriber)), _another }
+        Self {
+            text,
+            _logging: tracing::dispatcher::set_default(&Dispatch::new(subscriber)),
+            _another,
+        }
     }
 
     pub(crate) fn text(&self) -> String {

@@ -80,8 +80,16 @@ impl<'a> Decision<'a> {
             }
             None => return None,
         };
-        let warnings = pod.mode().warning().filter(|_| reason == Reason::OptedOut).into_iter().collect();
-        Some(Self { warnings, ..Self::unchanged(reason) })
+        let warnings = pod
+            .mode()
+            .warning()
+            .filter(|_| reason == Reason::OptedOut)
+            .into_iter()
+            .collect();
+        Some(Self {
+            warnings,
+            ..Self::unchanged(reason)
+        })
     }
 
     /// Decides by `images`, one for each image that counts. Some may be missing if one image closes every pool.
@@ -98,7 +106,12 @@ impl<'a> Decision<'a> {
         images: &[ImageSupport<'a>],
     ) -> Self {
         let verdicts = policy.verdicts(rank, images);
-        let Placement { opened, is_steered, is_nowhere, mut edits } = placement::place(pod, before, verdicts);
+        let Placement {
+            opened,
+            is_steered,
+            is_nowhere,
+            mut edits,
+        } = placement::place(pod, before, verdicts);
         let is_open = !opened.is_empty() || policy.pools.iter().any(|pool| verdicts.is_open(pool));
         let held_back = verdicts.held_back().filter(|_| !is_open);
         let is_tolerated = |pool: &Pool| placement::is_tolerated(pod, pool);
@@ -107,7 +120,8 @@ impl<'a> Decision<'a> {
         let is_kept = edits.remove.is_empty() && edits.spec.is_empty();
         let unknown = before.filter(|_| is_kept).and_then(|_| verdicts.unknown());
         let decisive = unknown.or_else(|| verdicts.decisive());
-        let blocker = decisive.or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
+        let blocker =
+            decisive.or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
         // The managed additions stay, and only their form changes.
         let is_only_rewritten = is_kept && (is_steered || before.is_some() && !opened.is_empty());
         let mut reason = if !edits.add.is_empty() {
@@ -129,13 +143,16 @@ impl<'a> Decision<'a> {
         } else {
             blocker
                 .or_else(|| verdicts.narrowing())
-                .map_or(Reason::Unknown(LookupError::Internal), |blocker| blocker.cause.into())
+                .map_or(Reason::Unknown(LookupError::Internal), |blocker| {
+                    blocker.cause.into()
+                })
         };
         if !edits.fit(pod) {
             // Additions that have become wrong are removed even if there is no room for those that would replace them.
             let back = !is_kept && !images.is_empty();
             let back = back.then(|| Self::after(before, policy, pod, rank, &[]));
-            let back = back.filter(|back| matches!(back.reason, Reason::Retracted | Reason::Observed));
+            let back =
+                back.filter(|back| matches!(back.reason, Reason::Retracted | Reason::Observed));
             return back.unwrap_or_else(|| Self::unchanged(Reason::NoRoom));
         }
         let blockers = verdicts.blockers();
@@ -148,14 +165,18 @@ impl<'a> Decision<'a> {
         }
         let explanation = match (held_back, blocker) {
             _ if is_observed => None,
-            _ if is_open || reason == Reason::AlreadyTolerated && held_back.is_some() => Some(String::new()),
+            _ if is_open || reason == Reason::AlreadyTolerated && held_back.is_some() => {
+                Some(String::new())
+            }
             (None, None) => Some(String::new()),
             _ if !policy.explain => None,
             (Some(pool), _) => Some(explanation::by_share(pool)),
             (None, Some(blocker)) => Some(explanation::by_image(is_nowhere, blocker, &blockers)),
         };
         let explained = (pod.has_annotation(REASON_KEY), pod.annotation(REASON_KEY));
-        if let Some(explanation) = explanation.filter(|text| explained != (!text.is_empty(), text.as_str())) {
+        if let Some(explanation) =
+            explanation.filter(|text| explained != (!text.is_empty(), text.as_str()))
+        {
             let is_all = edits.is_empty();
             edits.annotations.insert(REASON_KEY, explanation);
             if !edits.fit(pod) {
@@ -165,7 +186,15 @@ impl<'a> Decision<'a> {
                 edits.annotations.remove(REASON_KEY);
             }
         }
-        Self { reason, image, blockers, opened, edits, warnings, unused_secrets: Vec::new() }
+        Self {
+            reason,
+            image,
+            blockers,
+            opened,
+            edits,
+            warnings,
+            unused_secrets: Vec::new(),
+        }
     }
 }
 
@@ -180,9 +209,18 @@ impl Display for BlockerList<'_> {
         let (first, others) = self.0.split_at(self.0.len().min(LISTED));
         for (at, blocker) in first.iter().enumerate() {
             let before = if at == 0 { "" } else { ", " };
-            write!(f, "{before}{} ({})", shortened(blocker.image), blocker.cause)?;
+            write!(
+                f,
+                "{before}{} ({})",
+                shortened(blocker.image),
+                blocker.cause
+            )?;
         }
-        if others.is_empty() { Ok(()) } else { write!(f, ", and {} more", others.len()) }
+        if others.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ", and {} more", others.len())
+        }
     }
 }
 

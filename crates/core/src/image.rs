@@ -13,7 +13,8 @@ use serde::{Serialize, Serializer};
 
 pub use choice::Preference;
 pub use host::{
-    DOCKER_HUB, DOCKER_HUB_ENDPOINT, DOCKER_HUB_INDEX, canonical_host, canonical_name, is_docker_hub,
+    DOCKER_HUB, DOCKER_HUB_ENDPOINT, DOCKER_HUB_INDEX, canonical_host, canonical_name,
+    is_docker_hub,
 };
 pub use name_pattern::{NamePattern, ParsePatternError, glob_matches};
 pub use platform::{ParsePlatformError, Platform, PlatformSet, Support};

@@ -41,7 +41,10 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
         return String::new();
     }
     // No patch is better than a part of one; writing to memory does not fail, however.
-    write(root, pod, edits).ok().and_then(|json| String::from_utf8(json).ok()).unwrap_or_default()
+    write(root, pod, edits)
+        .ok()
+        .and_then(|json| String::from_utf8(json).ok())
+        .unwrap_or_default()
 }
 
 fn write(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> serde_json::Result<Vec<u8>> {
@@ -49,14 +52,26 @@ fn write(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> serde_json::Result<Vec
     let mut serializer = serde_json::Serializer::new(&mut json);
     let mut patch = serializer.serialize_seq(None)?;
     for place in edits.remove.iter().rev() {
-        edit(&mut patch, format_args!("{root}/spec/tolerations/{place}"), None::<()>)?;
+        edit(
+            &mut patch,
+            format_args!("{root}/spec/tolerations/{place}"),
+            None::<()>,
+        )?;
     }
     // Absent, null and empty are treated alike: adding a member that exists replaces it.
     if pod.tolerations().is_empty() && !edits.add.is_empty() {
-        edit(&mut patch, format_args!("{root}/spec/tolerations"), Some(&edits.add))?;
+        edit(
+            &mut patch,
+            format_args!("{root}/spec/tolerations"),
+            Some(&edits.add),
+        )?;
     } else {
         for toleration in &edits.add {
-            edit(&mut patch, format_args!("{root}/spec/tolerations/-"), Some(toleration))?;
+            edit(
+                &mut patch,
+                format_args!("{root}/spec/tolerations/-"),
+                Some(toleration),
+            )?;
         }
     }
     for (name, json) in &edits.spec {
@@ -68,12 +83,20 @@ fn write(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> serde_json::Result<Vec
         for (key, value) in &edits.annotations {
             let (prefix, name) = key.split_once('/').unwrap_or_default();
             let value = Some(value).filter(|value| !value.is_empty());
-            edit(&mut patch, format_args!("{root}/metadata/annotations/{prefix}~1{name}"), value)?;
+            edit(
+                &mut patch,
+                format_args!("{root}/metadata/annotations/{prefix}~1{name}"),
+                value,
+            )?;
         }
     } else if !edits.annotations.is_empty() {
         // The Pod has none, so that none is to be removed.
         if pod.has_metadata() {
-            edit(&mut patch, format_args!("{root}/metadata/annotations"), Some(&edits.annotations))?;
+            edit(
+                &mut patch,
+                format_args!("{root}/metadata/annotations"),
+                Some(&edits.annotations),
+            )?;
         } else {
             let metadata = BTreeMap::from([("annotations", &edits.annotations)]);
             edit(&mut patch, format_args!("{root}/metadata"), Some(metadata))?;

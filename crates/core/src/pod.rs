@@ -23,7 +23,9 @@ pub(crate) use json::read;
 pub use kept::Kept;
 pub(crate) use kept::kept;
 pub(crate) use keys::PREFER_KEY;
-pub use keys::{ANNOTATIONS, MODE_KEY, POOLS_KEY, PREFERRED_KEY, PROFILE_KEY, REASON_KEY, REQUIRED_KEY};
+pub use keys::{
+    ANNOTATIONS, MODE_KEY, POOLS_KEY, PREFERRED_KEY, PROFILE_KEY, REASON_KEY, REQUIRED_KEY,
+};
 pub use labels::{is_label_key, is_label_value, is_name};
 pub use mode::PodMode;
 pub use preference::PodPreference;
@@ -182,31 +184,54 @@ kept! {
 impl<'a> Pod<'a> {
     /// Reads a Pod of a list or a file, unless a field that matters has another type than it should.
     pub fn of_value(value: &'a Value) -> Result<Self, PodError> {
-        let Object(pod) = serde_path_to_error::deserialize::<_, Object<Self>>(value).map_err(|error| {
-            let path = error.path().to_string();
-            PodError(if path == "." { "the Pod".to_owned() } else { path })
-        })?;
-        Ok(Self { bytes: size_of_json(value.to_string().as_bytes()), ..pod })
+        let Object(pod) =
+            serde_path_to_error::deserialize::<_, Object<Self>>(value).map_err(|error| {
+                let path = error.path().to_string();
+                PodError(if path == "." {
+                    "the Pod".to_owned()
+                } else {
+                    path
+                })
+            })?;
+        Ok(Self {
+            bytes: size_of_json(value.to_string().as_bytes()),
+            ..pod
+        })
     }
 
     /// Reads a Pod as the API server writes it; `None` if it exceeds the limits on untrusted input, or is malformed.
     pub fn of_json(json: &'a str) -> Option<Pod<'static>> {
         let Object(pod) = read::<Object<Pod<'_>>>(json.as_bytes()).ok()?;
-        Some(Self { bytes: size_of_json(json.as_bytes()), ..pod }.into_owned())
+        Some(
+            Self {
+                bytes: size_of_json(json.as_bytes()),
+                ..pod
+            }
+            .into_owned(),
+        )
     }
 
     /// Returns the Pod that this controller would create by a template; of no controller if kind and name are empty.
     #[must_use]
     pub fn created_by(self, kind: impl Into<Text<'a>>, name: impl Into<Text<'a>>) -> Self {
         let (kind, name) = (kind.into(), name.into());
-        Self { template_of: Some(Owner { kind, name, controller: None }), ..self }
+        Self {
+            template_of: Some(Owner {
+                kind,
+                name,
+                controller: None,
+            }),
+            ..self
+        }
     }
 }
 
 impl Pod<'_> {
     /// Returns whether this is the template of a DaemonSet's Pods, which is decided only if the policy says so.
     pub(crate) fn is_of_daemon_set(&self) -> bool {
-        self.template_of.as_ref().is_some_and(|owner| owner.kind == *DAEMON_SET)
+        self.template_of
+            .as_ref()
+            .is_some_and(|owner| owner.kind == *DAEMON_SET)
     }
 
     /// Returns the reason to skip the Pod without a look at its images, if there is one.
@@ -217,17 +242,29 @@ impl Pod<'_> {
         if matches!(self.mode(), PodMode::Off | PodMode::Unknown(_)) {
             return Some(Reason::OptedOut);
         }
-        let Spec { node_name, os, node_selector, .. } = &self.spec;
+        let Spec {
+            node_name,
+            os,
+            node_selector,
+            ..
+        } = &self.spec;
         if !node_name.is_empty() {
             return Some(Reason::NodeAssigned);
         }
-        if self.controller().is_some_and(|(kind, _)| kind == DAEMON_SET) && self.template_of.is_none() {
+        if self
+            .controller()
+            .is_some_and(|(kind, _)| kind == DAEMON_SET)
+            && self.template_of.is_none()
+        {
             return Some(Reason::DaemonSet);
         }
         let selector = node_selector.as_ref().filter(|json| json.may_have(WINDOWS));
         let selector: Texts<'_> = read_small(selector).unwrap_or_default();
         let os = os.as_ref().map(|os| &os.name);
-        let is_windows = os.into_iter().chain(selector.get(OS_KEY)).any(|os| os == WINDOWS);
+        let is_windows = os
+            .into_iter()
+            .chain(selector.get(OS_KEY))
+            .any(|os| os == WINDOWS);
         is_windows.then_some(Reason::Windows)
     }
 
@@ -241,15 +278,29 @@ impl Pod<'_> {
 
     /// Returns the values of the label and of the annotation with this key.
     fn said(&self, key: &str) -> impl Iterator<Item = &str> {
-        let Metadata { labels, annotations, .. } = &self.metadata;
-        [&labels.own, annotations].into_iter().filter_map(move |own| own.get(key))
+        let Metadata {
+            labels,
+            annotations,
+            ..
+        } = &self.metadata;
+        [&labels.own, annotations]
+            .into_iter()
+            .filter_map(move |own| own.get(key))
     }
 
     /// Returns every image that counts, in the order of the Pod: init containers, containers, image volumes.
     pub fn images(&self) -> Vec<Usage<'_>> {
-        let containers = self.spec.init_containers.iter().chain(&self.spec.containers);
+        let containers = self
+            .spec
+            .init_containers
+            .iter()
+            .chain(&self.spec.containers);
         let run = containers.map(|c| usage(&c.image, &c.image_pull_policy, Purpose::Run));
-        let volumes = self.spec.volumes.iter().filter_map(|volume| volume.image.as_ref());
+        let volumes = self
+            .spec
+            .volumes
+            .iter()
+            .filter_map(|volume| volume.image.as_ref());
         let mount = volumes.map(|v| usage(&v.reference, &v.pull_policy, Purpose::Mount));
         run.chain(mount).collect()
     }
@@ -261,7 +312,11 @@ impl Pod<'_> {
 
     /// Returns the unchecked names of the first pull secrets, those of the service account among them.
     pub fn pull_secrets(&self) -> impl Iterator<Item = &str> {
-        let names = self.spec.image_pull_secrets.iter().map(|secret| secret.name.as_str());
+        let names = self
+            .spec
+            .image_pull_secrets
+            .iter()
+            .map(|secret| secret.name.as_str());
         names.filter(|name| !name.is_empty()).take(PULL_SECRETS)
     }
 
@@ -303,15 +358,27 @@ impl Pod<'_> {
     }
 
     fn name(&self) -> &str {
-        let Metadata { name, generate_name, .. } = &self.metadata;
-        if name.is_empty() { generate_name.as_str() } else { name.as_str() }
+        let Metadata {
+            name,
+            generate_name,
+            ..
+        } = &self.metadata;
+        if name.is_empty() {
+            generate_name.as_str()
+        } else {
+            name.as_str()
+        }
     }
 
     /// Returns the kind and the name of the Pod's controller.
     pub fn controller(&self) -> Option<(&str, &str)> {
         let owner = match &self.template_of {
             Some(owner) => Some(owner).filter(|owner| !owner.kind.is_empty()),
-            None => self.metadata.owner_references.iter().find(|owner| owner.controller == Some(true)),
+            None => self
+                .metadata
+                .owner_references
+                .iter()
+                .find(|owner| owner.controller == Some(true)),
         };
         owner.map(|owner| (owner.kind.as_str(), owner.name.as_str()))
     }
@@ -323,7 +390,11 @@ fn usage<'p>(given: &'p Text<'_>, policy: &Text<'_>, purpose: Purpose) -> Usage<
         "Never" => Err(LookupError::PullNever),
         _ => given.parse().map_err(|_| LookupError::Invalid),
     };
-    Usage { given, image, purpose }
+    Usage {
+        given,
+        image,
+        purpose,
+    }
 }
 
 #[cfg(test)]

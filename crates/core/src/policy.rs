@@ -137,10 +137,15 @@ impl<'a> ImageSupport<'a> {
             (Ok(Support::Partial { runs, unknown, why }), _) => (runs, Some((unknown, why))),
             (Ok(Support::Artifact), Purpose::Run) => wholly(LookupError::BadManifest),
             // As a volume, only an index is bound to architectures (KEP-4639).
-            (Ok(Support::Single(_) | Support::Artifact), Purpose::Mount) => (PlatformSet::ALL, None),
+            (Ok(Support::Single(_) | Support::Artifact), Purpose::Mount) => {
+                (PlatformSet::ALL, None)
+            }
         };
         let failed = self.failure.filter(|_| self.purpose == Purpose::Run);
-        (failed.map_or(nodes, |failure| nodes.difference(failure.platforms)), unknown)
+        (
+            failed.map_or(nodes, |failure| nodes.difference(failure.platforms)),
+            unknown,
+        )
     }
 
     /// Returns the nodes on which the Pod may be able to use the image.
@@ -152,15 +157,25 @@ impl<'a> ImageSupport<'a> {
     /// Returns what keeps the image from nodes with all of these platforms, if anything; for none, whatever is unknown.
     fn blocker(&self, platforms: PlatformSet) -> Option<Blocker<'a>> {
         let lacks = platforms.difference(self.possible());
-        let failed = self.failure.filter(|failure| failure.platforms.contains(lacks));
+        let failed = self
+            .failure
+            .filter(|failure| failure.platforms.contains(lacks));
         let cause = if lacks.is_empty() {
             let (unknown, why) = self.parts().1?;
             let matters = platforms.is_empty() || unknown.intersects(platforms);
             Cause::Unknown(matters.then_some(why)?)
         } else {
-            failed.map_or(Cause::Lacks(lacks), |failed| Cause::Failed(Failure { platforms: lacks, ..failed }))
+            failed.map_or(Cause::Lacks(lacks), |failed| {
+                Cause::Failed(Failure {
+                    platforms: lacks,
+                    ..failed
+                })
+            })
         };
-        Some(Blocker { image: self.given, cause })
+        Some(Blocker {
+            image: self.given,
+            cause,
+        })
     }
 }
 
@@ -190,7 +205,11 @@ impl fmt::Display for Cause {
         match self {
             Self::Lacks(platforms) => write!(f, "lacks {platforms}"),
             Self::Failed(Failure { platforms, since }) => {
-                write!(f, "failed on {platforms} at {}", humantime::format_rfc3339_seconds(*since))
+                write!(
+                    f,
+                    "failed on {platforms} at {}",
+                    humantime::format_rfc3339_seconds(*since)
+                )
             }
             Self::Unknown(error) => Reason::Unknown(*error).fmt(f),
         }
@@ -213,8 +232,16 @@ pub struct Verdicts<'a, 'i> {
 
 impl Policy {
     /// Judges `images`, one for each image of the Pod that counts. Some may be missing if one image closes every pool.
-    pub fn verdicts<'a, 'i>(&'a self, rank: Rank, images: &'i [ImageSupport<'a>]) -> Verdicts<'a, 'i> {
-        Verdicts { policy: self, rank, images }
+    pub fn verdicts<'a, 'i>(
+        &'a self,
+        rank: Rank,
+        images: &'i [ImageSupport<'a>],
+    ) -> Verdicts<'a, 'i> {
+        Verdicts {
+            policy: self,
+            rank,
+            images,
+        }
     }
 
     pub fn override_for(&self, usage: &Usage<'_>) -> Option<PlatformSet> {
@@ -226,7 +253,10 @@ impl Policy {
             // The node has an image that is never pulled; the operator knows on which platforms it runs.
             Err(_) => Cow::Owned(usage.given.parse().ok()?),
         };
-        self.overrides.iter().find(|known| known.images.covers(&image)).map(|known| known.platforms)
+        self.overrides
+            .iter()
+            .find(|known| known.images.covers(&image))
+            .map(|known| known.platforms)
     }
 
     pub fn mode_for(&self, pod: &Pod<'_>) -> Mode {
@@ -245,7 +275,10 @@ impl Policy {
             (Ok(nodes), _) => rules.within(nodes).is_empty(),
             (Err(_), require) => require == Require::Off || rules.when_unknown.is_empty(),
         };
-        pools.iter().all(|pool| image.blocker(pool.platforms).is_some()) && prevents_steering()
+        pools
+            .iter()
+            .all(|pool| image.blocker(pool.platforms).is_some())
+            && prevents_steering()
     }
 
     /// Returns the rank of a Pod's workload; computed only if a pool needs it.
@@ -271,7 +304,10 @@ impl<'a> Verdicts<'a, '_> {
 
     /// Returns the platforms on which every image runs, as far as is known.
     fn known(&self) -> PlatformSet {
-        self.images.iter().map(ImageSupport::possible).fold(PlatformSet::ALL, PlatformSet::intersection)
+        self.images
+            .iter()
+            .map(ImageSupport::possible)
+            .fold(PlatformSet::ALL, PlatformSet::intersection)
     }
 
     /// Returns the platforms on which the Pod may run if an image is unknown; `None` if none is.
@@ -281,7 +317,9 @@ impl<'a> Verdicts<'a, '_> {
 
     /// Returns the first image that is unknown.
     pub fn unknown(&self) -> Option<Blocker<'a>> {
-        self.images.iter().find_map(|image| image.blocker(PlatformSet::EMPTY))
+        self.images
+            .iter()
+            .find_map(|image| image.blocker(PlatformSet::EMPTY))
     }
 
     /// Returns the platforms of the cluster's nodes that the images allow, none of them if the set is empty; `None` if
@@ -295,23 +333,37 @@ impl<'a> Verdicts<'a, '_> {
         if allowed.is_empty() || self.unknown().is_none() {
             return Some(allowed);
         }
-        Some(rules.within(known.intersection(rules.when_unknown))).filter(|allowed| !allowed.is_empty())
+        Some(rules.within(known.intersection(rules.when_unknown)))
+            .filter(|allowed| !allowed.is_empty())
     }
 
     /// Returns the first image that lacks some of the cluster's platforms, or else the first that is unknown.
     pub(crate) fn narrowing(&self) -> Option<Blocker<'a>> {
         let platforms = self.policy.placement.platforms;
-        let blockers = || self.images.iter().filter_map(|image| image.blocker(platforms));
-        blockers().find(|blocker| blocker.cause.lacks().is_some()).or_else(|| blockers().next())
+        let blockers = || {
+            self.images
+                .iter()
+                .filter_map(|image| image.blocker(platforms))
+        };
+        blockers()
+            .find(|blocker| blocker.cause.lacks().is_some())
+            .or_else(|| blockers().next())
     }
 
     fn fit(&self, pool: &Pool) -> bool {
-        !self.images.is_empty() && self.images.iter().all(|image| image.blocker(pool.platforms).is_none())
+        !self.images.is_empty()
+            && self
+                .images
+                .iter()
+                .all(|image| image.blocker(pool.platforms).is_none())
     }
 
     /// Returns the first pool that the Pod could use, but that is not open to its workload yet.
     pub(crate) fn held_back(&self) -> Option<&'a Pool> {
-        self.policy.pools.iter().find(|pool| self.fit(pool) && !self.rank.is_within(pool.share))
+        self.policy
+            .pools
+            .iter()
+            .find(|pool| self.fit(pool) && !self.rank.is_within(pool.share))
     }
 
     /// Returns the blocker that decides: `None` if every pool is open. If known images close every pool, unknown ones
@@ -319,11 +371,17 @@ impl<'a> Verdicts<'a, '_> {
     pub fn decisive(&self) -> Option<Blocker<'a>> {
         let (pools, images) = (&self.policy.pools, self.images);
         let lacks = |image: &ImageSupport<'a>, pool: &Pool| {
-            image.blocker(pool.platforms).filter(|blocker| blocker.cause.lacks().is_some())
+            image
+                .blocker(pool.platforms)
+                .filter(|blocker| blocker.cause.lacks().is_some())
         };
         let lacking = |pool: &Pool| images.iter().find_map(|image| lacks(image, pool));
-        let closes_all = |image: &&ImageSupport<'a>| pools.iter().all(|pool| lacks(image, pool).is_some());
-        let alone = images.iter().find(closes_all).and_then(|image| lacks(image, pools.first()?));
+        let closes_all =
+            |image: &&ImageSupport<'a>| pools.iter().all(|pool| lacks(image, pool).is_some());
+        let alone = images
+            .iter()
+            .find(closes_all)
+            .and_then(|image| lacks(image, pools.first()?));
         let is_closed = pools.iter().all(|pool| lacking(pool).is_some());
         let unknown = if is_closed { None } else { self.unknown() };
         alone.or(unknown).or_else(|| pools.iter().find_map(lacking))
@@ -334,7 +392,12 @@ impl<'a> Verdicts<'a, '_> {
         if self.policy.pools.iter().any(|pool| self.fit(pool)) {
             return Vec::new();
         }
-        let wanted: PlatformSet = self.policy.pools.iter().map(|pool| pool.platforms).collect();
+        let wanted: PlatformSet = self
+            .policy
+            .pools
+            .iter()
+            .map(|pool| pool.platforms)
+            .collect();
         // A Pod may name one image under thousands of tags that its digest overrides.
         let mut told = HashSet::new();
         let blockers = self.images.iter().filter_map(|image| image.blocker(wanted));

@@ -126,8 +126,15 @@ mod tests {
     #[test]
     fn names_are_labels_and_differ() {
         let mut names: Vec<&str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
-        assert_eq!(serde_json::to_value(Reason::ALL).unwrap(), serde_json::json!(names));
-        assert!(names.iter().all(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')));
+        assert_eq!(
+            serde_json::to_value(Reason::ALL).unwrap(),
+            serde_json::json!(names)
+        );
+        assert!(
+            names
+                .iter()
+                .all(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'))
+        );
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Reason::ALL.len());
@@ -136,9 +143,18 @@ mod tests {
     #[test]
     fn the_documentation_has_every_reason() {
         let page = include_str!("../../../docs/troubleshooting.md");
-        let table = page.split("| reason | meaning |").nth(1).unwrap().split("\n\n").next().unwrap();
+        let table = page
+            .split("| reason | meaning |")
+            .nth(1)
+            .unwrap()
+            .split("\n\n")
+            .next()
+            .unwrap();
         for reason in Reason::ALL {
-            assert!(table.contains(&format!("`{reason}`")), "{reason} is not in docs/troubleshooting.md");
+            assert!(
+                table.contains(&format!("`{reason}`")),
+                "{reason} is not in docs/troubleshooting.md"
+            );
         }
     }
 }

@@ -106,9 +106,15 @@ impl From<serde_json::Error> for ReviewError {
         let kind = match error.classify() {
             serde_json::error::Category::Eof => "unexpected end",
             serde_json::error::Category::Syntax => "a syntax error",
-            serde_json::error::Category::Data | serde_json::error::Category::Io => "an unexpected value",
+            serde_json::error::Category::Data | serde_json::error::Category::Io => {
+                "an unexpected value"
+            }
         };
-        Self::Decode { kind, line: error.line(), column: error.column() }
+        Self::Decode {
+            kind,
+            line: error.line(),
+            column: error.column(),
+        }
     }
 }
 
@@ -119,7 +125,10 @@ pub(crate) type Decoded<'a> = Object<Envelope<'a, Object<Box<Pod<'a>>>>>;
 type Podless<'a> = Object<Envelope<'a, IgnoredAny>>;
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
+#[serde(
+    rename_all = "camelCase",
+    bound(deserialize = "'de: 'a, O: Deserialize<'de>")
+)]
 pub(crate) struct Envelope<'a, O> {
     api_version: Text<'a>,
     kind: Text<'a>,
@@ -127,7 +136,10 @@ pub(crate) struct Envelope<'a, O> {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
+#[serde(
+    rename_all = "camelCase",
+    bound(deserialize = "'de: 'a, O: Deserialize<'de>")
+)]
 struct Request<'a, O> {
     uid: Text<'a>,
     kind: Option<Type<'a>>,
@@ -152,13 +164,17 @@ struct Type<'a> {
 pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     match pod::read::<Decoded<'_>>(body) {
         Ok(envelope) => read(body, envelope, |pod| {
-            let Some(Object(mut pod)) = pod else { return MALFORMED };
+            let Some(Object(mut pod)) = pod else {
+                return MALFORMED;
+            };
             // The Pod is a little smaller than the review around it.
             pod.bytes = pod::size_of_json(body);
             Subject::Pod(pod)
         }),
         // The body may have a uid even if its object is malformed.
-        Err(_) => read(body, serde_json::from_slice::<Podless<'_>>(body)?, |_| MALFORMED),
+        Err(_) => read(body, serde_json::from_slice::<Podless<'_>>(body)?, |_| {
+            MALFORMED
+        }),
     }
 }
 
@@ -177,7 +193,10 @@ fn read<'a, O>(
     if envelope.api_version != *API_VERSION || envelope.kind != *KIND {
         return Err(ReviewError::Kind);
     }
-    let request = envelope.request.filter(|request| !request.uid.is_empty()).ok_or(ReviewError::NoUid)?;
+    let request = envelope
+        .request
+        .filter(|request| !request.uid.is_empty())
+        .ok_or(ReviewError::NoUid)?;
     let subject = if request.is(&["CREATE"], "", "pods", "Pod") {
         pod(request.object)
     } else if request.is(&["CREATE", "UPDATE"], "apps", "daemonsets", DAEMON_SET) {
@@ -185,7 +204,11 @@ fn read<'a, O>(
     } else {
         Subject::Skipped(Reason::NotApplicable)
     };
-    Ok(Review { uid: request.uid, namespace: request.namespace, subject })
+    Ok(Review {
+        uid: request.uid,
+        namespace: request.namespace,
+        subject,
+    })
 }
 
 impl<O> Request<'_, O> {
@@ -193,11 +216,13 @@ impl<O> Request<'_, O> {
     fn is(&self, operations: &[&str], group: &str, resource: &str, kind: &str) -> bool {
         operations.contains(&self.operation.as_str())
             && self.sub_resource.is_empty()
-            && self.kind.as_ref().is_some_and(|own| own.group == *group && own.kind == *kind)
             && self
-                .resource
+                .kind
                 .as_ref()
-                .is_some_and(|own| own.group == *group && own.version == *"v1" && own.resource == *resource)
+                .is_some_and(|own| own.group == *group && own.kind == *kind)
+            && self.resource.as_ref().is_some_and(|own| {
+                own.group == *group && own.version == *"v1" && own.resource == *resource
+            })
     }
 }
 
@@ -207,8 +232,7 @@ pub fn encode(uid: &str, patch: &str, decision: &Decision<'_>) -> Vec<u8> {
     // Writing to memory does not fail.
     let text = |text: &str| serde_json::to_string(text).unwrap_or_default();
     let mut answer = String::with_capacity(ANSWER + patch.len() * 4 / 3);
-    answer +=
-        r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"allowed":true,"uid":"#;
+    answer += r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"allowed":true,"uid":"#;
     answer += &text(uid);
     if !patch.is_empty() {
         answer += r#","patchType":"JSONPatch","patch":""#;
@@ -220,7 +244,13 @@ pub fn encode(uid: &str, patch: &str, decision: &Decision<'_>) -> Vec<u8> {
         answer += &Value::from(&*decision.warnings).to_string();
     }
     let (done, reason) = (decision.done(), decision.reason.as_str());
-    for part in [r#","auditAnnotations":{"decision":""#, done, r#"","reason":""#, reason, "\""] {
+    for part in [
+        r#","auditAnnotations":{"decision":""#,
+        done,
+        r#"","reason":""#,
+        reason,
+        "\"",
+    ] {
         answer += part;
     }
     if let Some(image) = decision.image {

@@ -1,16 +1,25 @@
 //! What tests of several modules build alike.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails at once"
+)]
 
 use serde_json::Value;
 
 use crate::image::PlatformSet;
 use crate::pod::{Text, Toleration};
-use crate::policy::{Mode, Override, PlacementRules, Policy, Pool, PoolPreference, Preference, Require};
+use crate::policy::{
+    Mode, Override, PlacementRules, Policy, Pool, PoolPreference, Preference, Require,
+};
 
 /// The set of these platforms of nodes.
 pub fn platforms(names: &[&str]) -> PlatformSet {
-    names.iter().fold(PlatformSet::EMPTY, |set, name| set.union(name.parse().unwrap()))
+    names.iter().fold(PlatformSet::EMPTY, |set, name| {
+        set.union(name.parse().unwrap())
+    })
 }
 
 /// A toleration of a pool.
@@ -48,12 +57,20 @@ fn pool(keys: &Value) -> Pool {
         match key.as_str() {
             "name" => pool.name = text(value),
             "platforms" => pool.platforms = platforms_of(value),
-            "tolerations" => pool.tolerations = value.as_array().unwrap().iter().map(toleration).collect(),
+            "tolerations" => {
+                pool.tolerations = value.as_array().unwrap().iter().map(toleration).collect()
+            }
             "share" => pool.share = value.to_string().trim_matches(['"', '%']).parse().unwrap(),
             "prefer" => {
                 let labels = value["labels"].as_object().unwrap();
-                let labels = labels.iter().map(|(key, value)| (key.clone(), text(value))).collect();
-                pool.prefer = Some(PoolPreference { weight: weight(value), labels });
+                let labels = labels
+                    .iter()
+                    .map(|(key, value)| (key.clone(), text(value)))
+                    .collect();
+                pool.prefer = Some(PoolPreference {
+                    weight: weight(value),
+                    labels,
+                });
             }
             _ => panic!("{key} of a pool"),
         }
@@ -90,11 +107,18 @@ fn placement(keys: &Value) -> PlacementRules {
 
 fn known(keys: &Value) -> Override {
     let images = keys["images"].as_str().unwrap().parse().unwrap();
-    Override { images, platforms: platforms_of(&keys["platforms"]) }
+    Override {
+        images,
+        platforms: platforms_of(&keys["platforms"]),
+    }
 }
 
 fn platforms_of(names: &Value) -> PlatformSet {
-    let names = names.as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+    let names = names
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap());
     platforms(&names.collect::<Vec<&str>>())
 }
 

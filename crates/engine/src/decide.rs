@@ -75,12 +75,18 @@ impl Snapshot {
         if let Some(decision) = self.without_images(policy, namespace, pod) {
             return decision;
         }
-        let closes =
-            |image: &ImageSupport<'_>| matches!(wait, Wait::Until(_)) && policy.is_closed_by(pod, image);
-        let looked_up = self.look_up_with_keyring(policy, namespace, pod, &pod.images(), wait, closes).await;
-        let mut decision = Decision::of(policy, pod, policy.rank(namespace, pod), &looked_up.images);
-        decision.unused_secrets =
-            decision.image.map(|image| looked_up.unused_secrets(image, decision.reason)).unwrap_or_default();
+        let closes = |image: &ImageSupport<'_>| {
+            matches!(wait, Wait::Until(_)) && policy.is_closed_by(pod, image)
+        };
+        let looked_up = self
+            .look_up_with_keyring(policy, namespace, pod, &pod.images(), wait, closes)
+            .await;
+        let mut decision =
+            Decision::of(policy, pod, policy.rank(namespace, pod), &looked_up.images);
+        decision.unused_secrets = decision
+            .image
+            .map(|image| looked_up.unused_secrets(image, decision.reason))
+            .unwrap_or_default();
         decision
     }
 
@@ -95,28 +101,40 @@ impl Snapshot {
     ) -> Examined {
         let examined = async {
             let wait = Wait::ForAll(limits);
-            let looked_up =
-                self.look_up_with_keyring(policy, namespace, pod, &pod.images(), wait, |_| false).await;
+            let looked_up = self
+                .look_up_with_keyring(policy, namespace, pod, &pod.images(), wait, |_| false)
+                .await;
             let images = &looked_up.images;
             let decision = self.without_images(policy, namespace, pod);
-            let decision =
-                decision.unwrap_or_else(|| Decision::of(policy, pod, policy.rank(namespace, pod), images));
+            let decision = decision
+                .unwrap_or_else(|| Decision::of(policy, pod, policy.rank(namespace, pod), images));
             let mut examined = Examined::of(policy, namespace, pod, decision, images);
             for state in &mut examined.images {
-                let unused = state.unknown.map(|reason| looked_up.unused_secrets(&state.image, reason));
+                let unused = state
+                    .unknown
+                    .map(|reason| looked_up.unused_secrets(&state.image, reason));
                 state.unused_secrets = unused.unwrap_or_default();
             }
             examined
         };
-        let failed =
-            || Examined { skipped: None, ..Examined::skipped(Reason::Unknown(LookupError::Internal)) };
+        let failed = || Examined {
+            skipped: None,
+            ..Examined::skipped(Reason::Unknown(LookupError::Internal))
+        };
         caught(examined).await.unwrap_or_else(failed)
     }
 
-    fn without_images(&self, policy: &Policy, namespace: &str, pod: &Pod<'_>) -> Option<Decision<'static>> {
+    fn without_images(
+        &self,
+        policy: &Policy,
+        namespace: &str,
+        pod: &Pod<'_>,
+    ) -> Option<Decision<'static>> {
         let is_recreated = || {
             let (kind, name) = pod.controller().filter(|_| !self.lessons.is_empty())?;
-            let is_known = self.lessons.recreates(namespace, kind, name, Timestamp::now());
+            let is_known = self
+                .lessons
+                .recreates(namespace, kind, name, Timestamp::now());
             is_known.then(|| Decision::unchanged(Reason::OwnerRecreates))
         };
         Decision::without_images(policy, pod).or_else(is_recreated)
@@ -132,7 +150,9 @@ impl Snapshot {
         wait: Wait<'_>,
         is_enough: impl Fn(&ImageSupport<'_>) -> bool,
     ) -> Vec<ImageSupport<'a>> {
-        self.look_up_with_keyring(policy, namespace, pod, usages, wait, is_enough).await.images
+        self.look_up_with_keyring(policy, namespace, pod, usages, wait, is_enough)
+            .await
+            .images
     }
 
     async fn look_up_with_keyring<'a>(
@@ -146,7 +166,12 @@ impl Snapshot {
     ) -> LookedUp<'a> {
         let support = |usage: &Usage<'a>, support, failure| {
             let Usage { given, purpose, .. } = *usage;
-            ImageSupport { given, purpose, support, failure }
+            ImageSupport {
+                given,
+                purpose,
+                support,
+                failure,
+            }
         };
         let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());
         let mut supports: Vec<Option<ImageSupport<'a>>> = vec![None; usages.len()];
@@ -163,7 +188,10 @@ impl Snapshot {
             };
             if is_enough(place.insert(support(usage, known, None))) {
                 let images = supports.into_iter().flatten().collect();
-                return LookedUp { images, keyring: Keyring::default() };
+                return LookedUp {
+                    images,
+                    keyring: Keyring::default(),
+                };
             }
         }
         let deadline = match wait {
@@ -190,7 +218,9 @@ impl Snapshot {
         match wait {
             Wait::Until(_) => {
                 let tenant = Tenant::of(namespace);
-                self.resolver.resolve(tenant, &images, candidates, deadline, enough).await;
+                self.resolver
+                    .resolve(tenant, &images, candidates, deadline, enough)
+                    .await;
             }
             Wait::ForAll(limits) => {
                 let outcomes = Box::pin(limits.resolve(&self.resolver, &images, candidates)).await;
@@ -201,7 +231,10 @@ impl Snapshot {
                 }
             }
         }
-        LookedUp { images: supports.into_iter().flatten().collect(), keyring }
+        LookedUp {
+            images: supports.into_iter().flatten().collect(),
+            keyring,
+        }
     }
 
     /// Returns the credentials that the Pod may use. Its pull secrets are read only if an image is unknown without
@@ -215,7 +248,8 @@ impl Snapshot {
     ) -> Keyring {
         let credentials = &self.credentials;
         let shared = credentials.shared_keyring();
-        let is_settled = |image: &&ImageRef| self.resolver.is_settled(image, &shared.candidates(image));
+        let is_settled =
+            |image: &&ImageRef| self.resolver.is_settled(image, &shared.candidates(image));
         let is_needed = credentials.reads_pull_secrets() && pod.pull_secrets().next().is_some();
         if !is_needed || images.iter().all(is_settled) {
             return shared;
@@ -234,9 +268,14 @@ struct LookedUp<'a> {
 impl LookedUp<'_> {
     /// Says why pull secrets of the Pod gave no credential for an image that its registry refuses for this reason.
     fn unused_secrets(&self, image: &str, reason: Reason) -> Vec<String> {
-        let is_refused = matches!(reason, Reason::Unknown(LookupError::Denied | LookupError::NotFound));
+        let is_refused = matches!(
+            reason,
+            Reason::Unknown(LookupError::Denied | LookupError::NotFound)
+        );
         let image = image.parse::<ImageRef>().ok().filter(|_| is_refused);
-        image.map(|image| self.keyring.unused_pull_secrets(&image)).unwrap_or_default()
+        image
+            .map(|image| self.keyring.unused_pull_secrets(&image))
+            .unwrap_or_default()
     }
 }
 

@@ -79,15 +79,32 @@ struct WrittenImage {
 impl From<FailedImage> for WrittenImage {
     fn from(image: FailedImage) -> Self {
         let all_namespaces = image.is_for_all();
-        let FailedImage { digest, architecture, evidence, namespace, nodes } = image;
-        Self { digest, architecture, evidence, namespace, all_namespaces, nodes }
+        let FailedImage {
+            digest,
+            architecture,
+            evidence,
+            namespace,
+            nodes,
+        } = image;
+        Self {
+            digest,
+            architecture,
+            evidence,
+            namespace,
+            all_namespaces,
+            nodes,
+        }
     }
 }
 
 /// Returns the ID of a node in the record: a hash of its name, which is short whatever the name.
 pub fn node_id(name: &str) -> String {
     let digest = Digest::of_content(name.as_bytes()).to_string();
-    digest.trim_start_matches("sha256:").chars().take(NODE_ID).collect()
+    digest
+        .trim_start_matches("sha256:")
+        .chars()
+        .take(NODE_ID)
+        .collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,15 +154,22 @@ impl Lessons {
     /// Parses a record, and skips whatever is no valid entry.
     pub fn of_text(text: &str, now: Timestamp) -> Self {
         let items = Some(text).filter(|text| text.len() <= TEXT);
-        let items: Vec<&RawValue> =
-            items.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let entries = items.iter().filter_map(|item| serde_json::from_str(item.get()).ok());
-        let mut entries: Vec<Entry> = entries.filter(|entry: &Entry| entry.is_plausible(now)).collect();
+        let items: Vec<&RawValue> = items
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        let entries = items
+            .iter()
+            .filter_map(|item| serde_json::from_str(item.get()).ok());
+        let mut entries: Vec<Entry> = entries
+            .filter(|entry: &Entry| entry.is_plausible(now))
+            .collect();
         // Sorted with the newest first, as the oldest entries have to go if there is no room.
         entries.sort_by_key(|entry| Reverse(entry.since));
         let (mut read, mut counts) = (BTreeMap::new(), HashMap::<String, usize>::new());
         for entry in entries {
-            let count = counts.entry(entry.lesson.namespace().to_owned()).or_default();
+            let count = counts
+                .entry(entry.lesson.namespace().to_owned())
+                .or_default();
             let key = entry.lesson.key();
             if read.len() < ALL && *count < OF_NAMESPACE && !read.contains_key(&key) {
                 *count += 1;
@@ -175,7 +199,9 @@ impl Lessons {
     }
 
     pub fn failure(&self, digest: &Digest, namespace: &str, now: Timestamp) -> Option<Failure> {
-        let of_digest = self.0.range(Key::Image(*digest, String::new(), String::new())..);
+        let of_digest = self
+            .0
+            .range(Key::Image(*digest, String::new(), String::new())..);
         let of_digest = of_digest.map_while(|(_, entry)| match &entry.lesson {
             Lesson::Image(image) if image.digest == *digest => Some((image, entry)),
             _ => None,
@@ -183,25 +209,45 @@ impl Lessons {
         let counting = of_digest.filter(|(image, entry)| {
             now < entry.until && (image.is_for_all() || image.namespace == namespace)
         });
-        counting.fold(None, |known: Option<Failure>, (image, Entry { since, .. })| {
-            let (platforms, since) = (PlatformSet::of_architecture(&image.architecture), (*since).into());
-            Some(known.map_or(Failure { platforms, since }, |known| Failure {
-                platforms: known.platforms.union(platforms),
-                since: known.since.min(since),
-            }))
-        })
+        counting.fold(
+            None,
+            |known: Option<Failure>, (image, Entry { since, .. })| {
+                let (platforms, since) = (
+                    PlatformSet::of_architecture(&image.architecture),
+                    (*since).into(),
+                );
+                Some(known.map_or(Failure { platforms, since }, |known| Failure {
+                    platforms: known.platforms.union(platforms),
+                    since: known.since.min(since),
+                }))
+            },
+        )
     }
 
     pub fn recreates(&self, namespace: &str, kind: &str, name: &str, now: Timestamp) -> bool {
-        self.0.get(&Key::of_owner(kind, name, namespace)).is_some_and(|entry| now < entry.until)
+        self.0
+            .get(&Key::of_owner(kind, name, namespace))
+            .is_some_and(|entry| now < entry.until)
     }
 
     /// Counts the images that are kept from an architecture now, and the owners whose Pods stay unchanged.
     pub fn count(&self, now: Timestamp) -> [usize; 2] {
-        let counting = || self.0.iter().filter(|(_, entry)| now < entry.until).map(|(key, _)| key);
-        let owners = counting().filter(|key| matches!(key, Key::Owner(_))).count();
-        let digests =
-            counting().filter_map(|key| if let Key::Image(digest, ..) = key { Some(digest) } else { None });
+        let counting = || {
+            self.0
+                .iter()
+                .filter(|(_, entry)| now < entry.until)
+                .map(|(key, _)| key)
+        };
+        let owners = counting()
+            .filter(|key| matches!(key, Key::Owner(_)))
+            .count();
+        let digests = counting().filter_map(|key| {
+            if let Key::Image(digest, ..) = key {
+                Some(digest)
+            } else {
+                None
+            }
+        });
         [HashSet::<&Digest>::from_iter(digests).len(), owners]
     }
 
@@ -209,21 +255,37 @@ impl Lessons {
     pub fn record(&mut self, mut lesson: Lesson, now: Timestamp) -> bool {
         // As in the record.
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        self.0.retain(|_, entry| now < after(entry.until, REMEMBERED));
+        self.0
+            .retain(|_, entry| now < after(entry.until, REMEMBERED));
         let key = lesson.key();
         if let Lesson::Image(image) = &mut lesson {
             self.add_nodes_of_others(image, now);
         }
         let Some(known) = self.0.get_mut(&key) else {
             self.make_room(lesson.namespace());
-            self.0.insert(key, Entry { lesson, since: now, until: after(now, FIRST), failures: 1 });
+            self.0.insert(
+                key,
+                Entry {
+                    lesson,
+                    since: now,
+                    until: after(now, FIRST),
+                    failures: 1,
+                },
+            );
             return true;
         };
         if now >= known.until {
             // The image was tried again. Whoever prolongs an entry needs evidence as good as the first.
             let failures = known.failures.saturating_add(1);
-            let life = FIRST.saturating_mul(1 << (failures - 1).min(8)).min(LONGEST);
-            *known = Entry { lesson, since: now, until: after(now, life), failures };
+            let life = FIRST
+                .saturating_mul(1 << (failures - 1).min(8))
+                .min(LONGEST);
+            *known = Entry {
+                lesson,
+                since: now,
+                until: after(now, life),
+                failures,
+            };
             return true;
         }
         match (&mut known.lesson, lesson) {
@@ -253,15 +315,27 @@ impl Lessons {
         for entry in self.0.values() {
             *counts.entry(entry.lesson.namespace()).or_default() += 1;
         }
-        let full = if counts.get(namespace).is_some_and(|count| *count >= OF_NAMESPACE) {
+        let full = if counts
+            .get(namespace)
+            .is_some_and(|count| *count >= OF_NAMESPACE)
+        {
             Some(namespace)
         } else if self.0.len() >= ALL {
-            counts.into_iter().max_by_key(|(_, count)| *count).map(|(namespace, _)| namespace)
+            counts
+                .into_iter()
+                .max_by_key(|(_, count)| *count)
+                .map(|(namespace, _)| namespace)
         } else {
             None
         };
-        let of_it = self.0.iter().filter(|(_, entry)| full == Some(entry.lesson.namespace()));
-        if let Some(oldest) = of_it.min_by_key(|(_, entry)| entry.since).map(|(key, _)| key.clone()) {
+        let of_it = self
+            .0
+            .iter()
+            .filter(|(_, entry)| full == Some(entry.lesson.namespace()));
+        if let Some(oldest) = of_it
+            .min_by_key(|(_, entry)| entry.since)
+            .map(|(key, _)| key.clone())
+        {
             self.0.remove(&oldest);
         }
     }
@@ -287,7 +361,10 @@ impl FailedImage {
     /// Returns whether the controller could have written these nodes.
     fn has_plausible_nodes(&self) -> bool {
         let is_id = |id: &String| {
-            id.len() == NODE_ID && id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+            id.len() == NODE_ID
+                && id
+                    .bytes()
+                    .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
         };
         let is_distinct = self.nodes.iter().collect::<HashSet<_>>().len() == self.nodes.len();
         self.nodes.len() <= NODES && is_distinct && self.nodes.iter().all(is_id)
@@ -299,7 +376,9 @@ impl RecreatingOwner {
     pub fn is_plausible(&self) -> bool {
         let is_short = |text: &str, most| {
             (1..=most).contains(&text.len())
-                && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.:".contains(&b))
+                && text
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-.:".contains(&b))
         };
         is_short(&self.kind, 63) && is_short(&self.name, 253)
     }
@@ -308,19 +387,25 @@ impl RecreatingOwner {
 impl Lesson {
     fn key(&self) -> Key {
         match self {
-            Self::Image(FailedImage { digest, architecture, namespace, .. }) => {
-                Key::Image(*digest, architecture.clone(), namespace.clone())
-            }
-            Self::Owner(RecreatingOwner { kind, name, namespace }) => Key::of_owner(kind, name, namespace),
+            Self::Image(FailedImage {
+                digest,
+                architecture,
+                namespace,
+                ..
+            }) => Key::Image(*digest, architecture.clone(), namespace.clone()),
+            Self::Owner(RecreatingOwner {
+                kind,
+                name,
+                namespace,
+            }) => Key::of_owner(kind, name, namespace),
         }
     }
 
     /// Returns the namespace of the Pods that showed it.
     pub fn namespace(&self) -> &str {
         match self {
-            Self::Image(FailedImage { namespace, .. }) | Self::Owner(RecreatingOwner { namespace, .. }) => {
-                namespace
-            }
+            Self::Image(FailedImage { namespace, .. })
+            | Self::Owner(RecreatingOwner { namespace, .. }) => namespace,
         }
     }
 }
@@ -353,17 +438,25 @@ fn oldest_of_the_largest(items: &[Item<'_>]) -> Option<usize> {
         *shares.entry(item.entry.lesson.namespace()).or_default() += item.bytes();
     }
     let largest = shares.into_iter().max_by_key(|(_, bytes)| *bytes)?.0;
-    items.iter().position(|item| item.entry.lesson.namespace() == largest)
+    items
+        .iter()
+        .position(|item| item.entry.lesson.namespace() == largest)
 }
 
 #[warn(clippy::arithmetic_side_effects)]
 impl Entry {
     /// Returns whether the controller could have written the entry.
     fn is_plausible(&self, now: Timestamp) -> bool {
-        let Self { lesson, since, until, failures } = self;
+        let Self {
+            lesson,
+            since,
+            until,
+            failures,
+        } = self;
         let is_possible = match lesson {
             Lesson::Image(image) => {
-                !PlatformSet::of_architecture(&image.architecture).is_empty() && image.has_plausible_nodes()
+                !PlatformSet::of_architecture(&image.architecture).is_empty()
+                    && image.has_plausible_nodes()
             }
             Lesson::Owner(owner) => owner.is_plausible(),
         };
@@ -385,8 +478,10 @@ fn after(time: Timestamp, duration: Duration) -> Timestamp {
 }
 
 fn read_digest<'de, D: Deserializer<'de>>(from: D) -> Result<Digest, D::Error> {
-    let text = Some(String::deserialize(from)?).filter(|text| is_digest(text) && text.starts_with("sha256:"));
-    text.map(|text| Digest::of_text(&text)).ok_or_else(|| D::Error::custom("not a SHA-256 digest"))
+    let text = Some(String::deserialize(from)?)
+        .filter(|text| is_digest(text) && text.starts_with("sha256:"));
+    text.map(|text| Digest::of_text(&text))
+        .ok_or_else(|| D::Error::custom("not a SHA-256 digest"))
 }
 
 fn write_digest<S: Serializer>(digest: &Digest, to: S) -> Result<S::Ok, S::Error> {

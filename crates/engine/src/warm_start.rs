@@ -23,7 +23,8 @@ const LOOKUPS: usize = 2;
 /// Time for which one lookup is awaited.
 const TIME: Duration = Duration::from_secs(15);
 
-pub const NOT_LISTED: &str = "Pods could not be listed; each image is looked up when a Pod needs it";
+pub const NOT_LISTED: &str =
+    "Pods could not be listed; each image is looked up when a Pod needs it";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmSettings {
@@ -33,7 +34,10 @@ pub struct WarmSettings {
 
 impl Default for WarmSettings {
     fn default() -> Self {
-        Self { from_pods: false, per_second: 20 }
+        Self {
+            from_pods: false,
+            per_second: 20,
+        }
     }
 }
 
@@ -57,12 +61,27 @@ impl Found {
         let Some(facts) = &pod.facts else { return };
         let pull_secrets = facts.pull_secrets().filter(|_| with_secrets);
         let pull_secrets: Vec<String> = pull_secrets.map(str::to_owned).collect();
-        let namespace = if pull_secrets.is_empty() { "" } else { pod.namespace() };
-        let secrets: usize = pull_secrets.iter().map(|name| size_of::<String>() + name.len()).sum();
+        let namespace = if pull_secrets.is_empty() {
+            ""
+        } else {
+            pod.namespace()
+        };
+        let secrets: usize = pull_secrets
+            .iter()
+            .map(|name| size_of::<String>() + name.len())
+            .sum();
         let shared = size_of::<Wanted>() + namespace.len() + secrets;
-        for image in facts.images().into_iter().filter_map(|usage| usage.image.ok()) {
+        for image in facts
+            .images()
+            .into_iter()
+            .filter_map(|usage| usage.image.ok())
+        {
             let bytes = shared + image.as_str().len();
-            let wanted = Wanted { image, namespace: namespace.into(), pull_secrets: pull_secrets.clone() };
+            let wanted = Wanted {
+                image,
+                namespace: namespace.into(),
+                pull_secrets: pull_secrets.clone(),
+            };
             if self.seen.len() < IMAGES && self.bytes + bytes <= BYTES && self.seen.insert(wanted) {
                 self.bytes += bytes;
             }
@@ -72,12 +91,19 @@ impl Found {
 
 pub async fn run(watcher: Watcher, current: Current, settings: WarmSettings, state: Reported) {
     let begun = Instant::now();
-    let Some(found) = list(&watcher, &current, &state).await else { return };
+    let Some(found) = list(&watcher, &current, &state).await else {
+        return;
+    };
     state.set(State::Healthy);
     let images = found.seen.len();
     let known = look_up(found, &current, settings.per_second).await;
     let seconds = begun.elapsed().as_secs();
-    tracing::info!(images, known, seconds, "looked up the images of running Pods");
+    tracing::info!(
+        images,
+        known,
+        seconds,
+        "looked up the images of running Pods"
+    );
 }
 
 /// Returns the images of running Pods, as soon as they can be listed; `None` without the right to.
@@ -109,14 +135,22 @@ async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<
 
 /// Looks up the images, and returns how many of them are known then.
 async fn look_up(found: Found, current: &Current, per_second: usize) -> usize {
-    let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second).unwrap_or(u32::MAX).max(1));
+    let mut ticks =
+        interval(Duration::from_secs(1) / u32::try_from(per_second).unwrap_or(u32::MAX).max(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (ticks, left_out) = (&Mutex::new(ticks), &Mutex::new(HashSet::<String>::new()));
     let one = async |wanted: Wanted| {
-        let Wanted { image, namespace, pull_secrets } = &wanted;
+        let Wanted {
+            image,
+            namespace,
+            pull_secrets,
+        } = &wanted;
         let snapshot = current.load_full();
         let shared = snapshot.credentials.shared_keyring();
-        if snapshot.resolver.is_settled(image, &shared.candidates(image)) {
+        if snapshot
+            .resolver
+            .is_settled(image, &shared.candidates(image))
+        {
             return true;
         }
         loop {
@@ -132,16 +166,26 @@ async fn look_up(found: Found, current: &Current, per_second: usize) -> usize {
         let keyring = snapshot.credentials.keyring(namespace, pull_secrets).await;
         let candidates = |image: &ImageRef| keyring.candidates(image);
         let (images, deadline) = ([image], Instant::now() + TIME);
-        let asked = snapshot.resolver.resolve(Tenant::Operator, &images, candidates, deadline, |_, _| false);
+        let asked =
+            snapshot
+                .resolver
+                .resolve(Tenant::Operator, &images, candidates, deadline, |_, _| {
+                    false
+                });
         let found = asked.await.into_iter().next().flatten();
-        let refused = matches!(found, Some(Err(LookupError::Throttled | LookupError::CircuitOpen)));
+        let refused = matches!(
+            found,
+            Some(Err(LookupError::Throttled | LookupError::CircuitOpen))
+        );
         if refused || !snapshot.resolver.allowances().is_plentiful(image.host()) {
             left_out.lock().await.insert(image.host().to_owned());
         }
         matches!(found, Some(Ok(_)))
     };
     let looked_up = stream::iter(found.seen).map(one).buffer_unordered(LOOKUPS);
-    looked_up.fold(0, async |known, is_known| known + usize::from(is_known)).await
+    looked_up
+        .fold(0, async |known, is_known| known + usize::from(is_known))
+        .await
 }
 
 #[cfg(test)]

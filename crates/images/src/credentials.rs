@@ -26,7 +26,9 @@ use std::sync::Arc;
 pub use candidate::CredentialCandidate;
 pub(crate) use credential::hash_parts;
 pub use credential::{Credential, CredentialId, Sensitive};
-pub use files::{CredentialMetrics, CredentialSettings, CredentialSource, ProviderSettings, SourceFault};
+pub use files::{
+    CredentialMetrics, CredentialSettings, CredentialSource, ProviderSettings, SourceFault,
+};
 pub use pattern::{ImagePattern, PatternError};
 pub(crate) use program::Busy;
 
@@ -69,15 +71,27 @@ impl Credentials {
             true => PullSecrets::of(caller, Cluster::of(caller, environment))?,
             false => None,
         };
-        Ok(Self { sources: Some(Arc::new(Sources { pull_secrets, files, private })) })
+        Ok(Self {
+            sources: Some(Arc::new(Sources {
+                pull_secrets,
+                files,
+                private,
+            })),
+        })
     }
 
     pub fn faults(&self) -> &[SourceFault] {
-        self.sources.as_ref().map_or(&[], |sources| &sources.files.faults)
+        self.sources
+            .as_ref()
+            .map_or(&[], |sources| &sources.files.faults)
     }
 
     /// Returns the faults that a load would have now: a program may have been installed, or a file be readable again.
-    pub fn faults_now(&self, settings: &CredentialSettings, environment: &Environment) -> Vec<SourceFault> {
+    pub fn faults_now(
+        &self,
+        settings: &CredentialSettings,
+        environment: &Environment,
+    ) -> Vec<SourceFault> {
         let before = self.sources.as_ref().map(|sources| &sources.files);
         Files::load(settings, environment, before).faults
     }
@@ -95,19 +109,28 @@ impl Credentials {
         pull_secrets: impl IntoIterator<Item = &'n str>,
     ) -> Keyring {
         let mut keyring = self.shared_keyring();
-        if let Some(source) = self.sources.as_ref().and_then(|sources| sources.pull_secrets.as_ref()) {
+        if let Some(source) = self
+            .sources
+            .as_ref()
+            .and_then(|sources| sources.pull_secrets.as_ref())
+        {
             keyring.pulled = source.read(namespace, pull_secrets.into_iter()).await;
         }
         keyring
     }
 
     pub fn reads_pull_secrets(&self) -> bool {
-        self.sources.as_ref().is_some_and(|sources| sources.pull_secrets.is_some())
+        self.sources
+            .as_ref()
+            .is_some_and(|sources| sources.pull_secrets.is_some())
     }
 
     /// Returns the operator's credentials, which every Pod may use.
     pub fn shared_keyring(&self) -> Keyring {
-        Keyring { pulled: Vec::new(), sources: self.sources.clone() }
+        Keyring {
+            pulled: Vec::new(),
+            sources: self.sources.clone(),
+        }
     }
 
     /// Returns a mirror's candidates, by `host` or `host:port`, from files and helpers.
@@ -119,7 +142,11 @@ impl Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.sources.is_some() { "[credentials]" } else { "anonymous" })
+        f.write_str(if self.sources.is_some() {
+            "[credentials]"
+        } else {
+            "anonymous"
+        })
     }
 }
 
@@ -135,21 +162,28 @@ static ANONYMOUS: [CredentialCandidate; 1] = [CredentialCandidate::anonymous()];
 impl Keyring {
     /// Returns the candidates in order, bounded and each once. Empty if the image is private and has no credential.
     pub fn candidates(&self, image: &ImageRef) -> Cow<'static, [CredentialCandidate]> {
-        let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
+        let Some(sources) = &self.sources else {
+            return Cow::Borrowed(&ANONYMOUS);
+        };
         let name = image.name();
         let pulled = pattern::lookup(self.pulled.iter().map(|secret| &*secret.keyring), name);
         let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
         let anonymous = (!is_private).then(CredentialCandidate::anonymous);
         // Leaves room for the operator's candidates after the Pod's, and for anonymous access after both.
         let pulled = distinct(pulled.into_iter().cloned(), PULLED);
-        let held = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name));
+        let held = pulled
+            .chain(sources.of_files(name))
+            .chain(sources.of_plugins(name));
         Cow::Owned(distinct(held, CANDIDATES - 1).chain(anonymous).collect())
     }
 
     /// Says of each of the Pod's pull secrets that gives no credential for the image why, without anything of its
     /// content.
     pub fn unused_pull_secrets(&self, image: &ImageRef) -> Vec<String> {
-        self.pulled.iter().filter_map(|secret| secret.unused(image)).collect()
+        self.pulled
+            .iter()
+            .filter_map(|secret| secret.unused(image))
+            .collect()
     }
 }
 
@@ -158,7 +192,10 @@ fn distinct(
     most: usize,
 ) -> impl Iterator<Item = CredentialCandidate> {
     let mut ids = HashSet::new();
-    candidates.into_iter().filter(move |candidate| ids.insert(candidate.id)).take(most)
+    candidates
+        .into_iter()
+        .filter(move |candidate| ids.insert(candidate.id))
+        .take(most)
 }
 
 struct Sources {
@@ -173,19 +210,30 @@ impl Sources {
         let host = name.split('/').next().unwrap_or_default();
         let program = |helper| CredentialCandidate::program(helper, host);
         let held = |source| {
-            pattern::lookup(self.files.of(source).map(|file| &file.keyring), name).into_iter().cloned()
+            pattern::lookup(self.files.of(source).map(|file| &file.keyring), name)
+                .into_iter()
+                .cloned()
         };
         let configs = self.files.of(CredentialSource::DockerConfigs);
         // A helper precedes the entries of the same files: docker uses the helper alone.
         let helpers = pattern::lookup(configs.clone().map(|config| &config.helpers), name);
         let stores = configs.filter_map(|config| config.store.as_ref());
-        let helped = helpers.into_iter().map(program).chain(held(CredentialSource::DockerConfigs));
-        helped.chain(stores.map(program)).chain(held(CredentialSource::Directory)).collect()
+        let helped = helpers
+            .into_iter()
+            .map(program)
+            .chain(held(CredentialSource::DockerConfigs));
+        helped
+            .chain(stores.map(program))
+            .chain(held(CredentialSource::Directory))
+            .collect()
     }
 
     /// Returns the candidates of plugins for an image (`host/repository`).
     fn of_plugins(&self, image: &str) -> impl Iterator<Item = CredentialCandidate> {
-        let plugins = self.files.of(CredentialSource::Providers).flat_map(|file| &file.plugins);
+        let plugins = self
+            .files
+            .of(CredentialSource::Providers)
+            .flat_map(|file| &file.plugins);
         plugins
             .filter(move |(images, _)| images.iter().any(|pattern| pattern.matches(image)))
             .map(move |(_, plugin)| CredentialCandidate::program(plugin, image))

@@ -25,7 +25,11 @@ pub(crate) struct TooManyBytes;
 impl Meter {
     /// Makes a meter for `most` bytes, plus `for_each` for each byte sent, but never more than `most` at a time.
     pub(crate) fn new(most: usize, for_each: usize) -> Self {
-        Self { left: Arc::new(most.into()), most, for_each }
+        Self {
+            left: Arc::new(most.into()),
+            most,
+            for_each,
+        }
     }
 
     pub(crate) fn reset(&self) {
@@ -33,14 +37,20 @@ impl Meter {
     }
 
     fn update(&self, next: impl Fn(usize) -> usize) -> usize {
-        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(next(left)));
+        let before = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                Some(next(left))
+            });
         before.unwrap_or_else(|before| before)
     }
 }
 
 impl TooManyBytes {
     pub(crate) fn is_cause_of(error: &(dyn std::error::Error + 'static)) -> bool {
-        let io = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let io = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
         io.is_some_and(|cause| cause.is::<Self>())
     }
 }
@@ -60,12 +70,20 @@ impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         let received = buffer.filled().len() - before;
         let allowed = self.meter.update(|left| left.saturating_sub(received));
-        Poll::Ready(if allowed < received { Err(io::Error::other(TooManyBytes)) } else { Ok(()) })
+        Poll::Ready(if allowed < received {
+            Err(io::Error::other(TooManyBytes))
+        } else {
+            Ok(())
+        })
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let sent = ready!(Pin::new(&mut self.io).poll_write(cx, data))?;
         let Meter { most, for_each, .. } = self.meter;
         self.meter.update(|left| most.min(left + for_each * sent));

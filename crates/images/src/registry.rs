@@ -86,18 +86,45 @@ pub struct Registry {
 impl Registry {
     /// Makes a client with these settings, whose files are read. A host whose TLS cannot be set up fails alone.
     pub fn load(settings: Settings, metrics: RegistryMetrics) -> Result<Self, TrustError> {
-        let Settings { hosts, hosts_dir, allowed, guard, proxies, verified, credentials, traces } = settings;
-        let directory = hosts_dir.as_deref().map(HostsDirectory::load).transpose()?.unwrap_or_default();
+        let Settings {
+            hosts,
+            hosts_dir,
+            allowed,
+            guard,
+            proxies,
+            verified,
+            credentials,
+            traces,
+        } = settings;
+        let directory = hosts_dir
+            .as_deref()
+            .map(HostsDirectory::load)
+            .transpose()?
+            .unwrap_or_default();
         directory.log_ignored();
         let hosts = Hosts::new(hosts, directory);
-        let names = NameResolver::of_system().map_err(|error| TrustError::Names(error.to_string()))?;
+        let names =
+            NameResolver::of_system().map_err(|error| TrustError::Names(error.to_string()))?;
         let tls = TlsSettings::load(&hosts.tls, hosts.default_tls());
         let tls_faults = tls.faults();
         // Until a resolver sets its own limit: for who sends one request after the other.
         let named_servers = NamedServers::new(1, 1);
-        let transport = Transport::new(Connector::new(guard, tls, proxies, names), metrics, named_servers);
+        let transport = Transport::new(
+            Connector::new(guard, tls, proxies, names),
+            metrics,
+            named_servers,
+        );
         let tokens = Tokens::new();
-        Ok(Self { hosts, allowed, transport, tokens, credentials, verified, tls_faults, traces })
+        Ok(Self {
+            hosts,
+            allowed,
+            transport,
+            tokens,
+            credentials,
+            verified,
+            tls_faults,
+            traces,
+        })
     }
 
     /// Returns whether the configuration allows looking up this image. Cheap, as each Pod is judged anew.

@@ -91,8 +91,13 @@ impl Pending {
     /// Waits for the outcome; fails at the deadline, or when patience ends.
     async fn outcome(self, deadline: Instant) -> Outcome {
         let (patience, late) = self.patience;
-        let wait = deadline.saturating_duration_since(Instant::now()).min(patience);
-        timeout(wait, self.flight).await.map_err(|_| late)?.unwrap_or(Err(LookupError::Internal))
+        let wait = deadline
+            .saturating_duration_since(Instant::now())
+            .min(patience);
+        timeout(wait, self.flight)
+            .await
+            .map_err(|_| late)?
+            .unwrap_or(Err(LookupError::Internal))
     }
 }
 
@@ -106,11 +111,21 @@ impl Resolver {
         shared: Option<SharedCache>,
     ) -> Self {
         let (all, per_host) = (lookup.concurrency, lookup.per_registry);
-        let limit = ConcurrencyLimit::new(Capacity { all, per_host, waiting: QUEUE * all });
+        let limit = ConcurrencyLimit::new(Capacity {
+            all,
+            per_host,
+            waiting: QUEUE * all,
+        });
         registry.limit_named_servers(NamedServers::new(all, per_host));
         let hosts = Hosts::new(metrics.clone());
         let cache = Cache::new(cache, metrics.clone());
-        let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics };
+        let fetcher = Fetcher {
+            registry,
+            cache,
+            shared,
+            timeout: lookup.timeout,
+            metrics,
+        };
         Self::with(fetcher, hosts.into(), limit.into())
     }
 
@@ -118,11 +133,23 @@ impl Resolver {
     /// trusted answer may be false for platforms whose manifests were not read. Lookups in flight end under the former
     /// configuration, and store nothing. The limits on concurrency and on cached answers stay as at the start.
     #[must_use]
-    pub fn reconfigured(&self, mut registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
-        let Self { fetcher: before, hosts, limit, .. } = self;
+    pub fn reconfigured(
+        &self,
+        mut registry: Registry,
+        lookup: LookupSettings,
+        cache: CacheSettings,
+    ) -> Self {
+        let Self {
+            fetcher: before,
+            hosts,
+            limit,
+            ..
+        } = self;
         registry.limit_named_servers(before.registry.named_servers().clone());
         let fetcher = Fetcher {
-            cache: before.cache.reconfigured(cache, registry.verified == before.registry.verified),
+            cache: before
+                .cache
+                .reconfigured(cache, registry.verified == before.registry.verified),
             registry,
             timeout: lookup.timeout,
             shared: before.shared.clone(),
@@ -132,11 +159,18 @@ impl Resolver {
     }
 
     fn with(mut fetcher: Fetcher, hosts: Arc<Hosts>, limit: Arc<ConcurrencyLimit>) -> Self {
-        let configured =
-            |shared: SharedCache| shared.configured(fetcher.registry.verified, fetcher.cache.tag_life());
+        let configured = |shared: SharedCache| {
+            shared.configured(fetcher.registry.verified, fetcher.cache.tag_life())
+        };
         fetcher.shared = fetcher.shared.map(configured);
         let (flights, requests) = Default::default();
-        Self { fetcher: fetcher.into(), flights, requests, hosts, limit }
+        Self {
+            fetcher: fetcher.into(),
+            flights,
+            requests,
+            hosts,
+            limit,
+        }
     }
 
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
@@ -156,7 +190,14 @@ impl Resolver {
         let now = self.fetcher.cache.now();
         let mut outcomes = vec![None; images.len()];
         for (place, &image) in images.iter().enumerate() {
-            match self.find(Request { image, candidates: &candidates(image) }, now, &tenant) {
+            match self.find(
+                Request {
+                    image,
+                    candidates: &candidates(image),
+                },
+                now,
+                &tenant,
+            ) {
                 Lookup::Ready(outcome) => {
                     settled |= enough(image, outcome);
                     outcomes[place] = Some(outcome);
@@ -169,13 +210,22 @@ impl Resolver {
         }
         // On the heap: few Pods have to wait, and the futures of all others would be as large.
         Box::pin(async move {
-            let wait =
-                |(place, pending): (usize, Pending)| async move { (place, pending.outcome(deadline).await) };
+            let wait = |(place, pending): (usize, Pending)| async move {
+                (place, pending.outcome(deadline).await)
+            };
             let mut pending: FuturesUnordered<_> = pending.into_iter().map(wait).collect();
             while let Some((place, mut outcome)) = pending.next().await {
                 let image = images[place];
-                if let Err(error @ (LookupError::CircuitOpen | LookupError::BudgetExceeded)) = outcome {
-                    outcome = self.fetcher.stale_or(Request { image, candidates: &candidates(image) }, error);
+                if let Err(error @ (LookupError::CircuitOpen | LookupError::BudgetExceeded)) =
+                    outcome
+                {
+                    outcome = self.fetcher.stale_or(
+                        Request {
+                            image,
+                            candidates: &candidates(image),
+                        },
+                        error,
+                    );
                 }
                 outcomes[place] = Some(outcome);
                 if enough(image, outcome) {
@@ -189,7 +239,9 @@ impl Resolver {
 
     /// Returns whether a good answer is cached, or the registry is not allowed: more credentials would not be used.
     pub fn is_settled(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> bool {
-        let Fetcher { registry, cache, .. } = &*self.fetcher;
+        let Fetcher {
+            registry, cache, ..
+        } = &*self.fetcher;
         let cached = || Request { image, candidates }.cached(cache, cache.now()).0;
         !registry.admits(image) || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
     }
@@ -198,7 +250,11 @@ impl Resolver {
     pub fn digest(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> Option<Digest> {
         let cache = &self.fetcher.cache;
         // The first candidate with a digest gave the answer, as candidates are tried in this order.
-        let pointed = || candidates.iter().find_map(|candidate| cache.points_to(image, candidate.id));
+        let pointed = || {
+            candidates
+                .iter()
+                .find_map(|candidate| cache.points_to(image, candidate.id))
+        };
         Digest::named_by(image).or_else(pointed)
     }
 
@@ -219,7 +275,12 @@ impl Resolver {
 
     /// Returns the outcome that is known now, or the lookup that will give one.
     fn find(&self, request: Request<'_>, now: Millis, tenant: &Tenant) -> Lookup {
-        let Fetcher { registry, cache, metrics, .. } = &*self.fetcher;
+        let Fetcher {
+            registry,
+            cache,
+            metrics,
+            ..
+        } = &*self.fetcher;
         let count = |result| metrics.looked_up(request.image.host(), result);
         // Checked before the cache: cached answers of a registry that is no longer allowed are not trusted either.
         if !registry.admits(request.image) {
@@ -229,7 +290,11 @@ impl Resolver {
         let (cached, refresh) = request.cached(cache, now);
         match cached {
             Cached::Fresh(outcome) => {
-                count(if outcome.is_ok() { LookupResult::Hit } else { LookupResult::Negative });
+                count(if outcome.is_ok() {
+                    LookupResult::Hit
+                } else {
+                    LookupResult::Negative
+                });
                 Lookup::Ready(outcome)
             }
             Cached::Stale { support, due } => {
@@ -254,7 +319,13 @@ impl Resolver {
 
     /// Joins or begins the tenant's lookup of this image; fails with `Throttled`, `CircuitOpen` or `Overloaded`.
     fn start(&self, request: Request<'_>, tenant: &Tenant) -> Result<Pending, LookupError> {
-        let Self { fetcher, flights, hosts, limit, .. } = self;
+        let Self {
+            fetcher,
+            flights,
+            hosts,
+            limit,
+            ..
+        } = self;
         let host = hosts.get(request.image.host());
         let access = hosts.access(request, tenant);
         let patience = match tenant {
@@ -267,28 +338,55 @@ impl Resolver {
         if let Some(flight) = flights.get(&key) {
             host.permission(access)?;
             host.lookup_joined(access);
-            return Ok(Pending { flight, joined: true, patience });
+            return Ok(Pending {
+                flight,
+                joined: true,
+                patience,
+            });
         }
         let (probe, refused) = match host.enter(access) {
             Ok(probe) => (probe, None),
             // Another replica may have shared an answer before the registry failed or throttled.
-            Err(error) if fetcher.shared.as_ref().is_some_and(SharedCache::is_connected) => {
+            Err(error)
+                if fetcher
+                    .shared
+                    .as_ref()
+                    .is_some_and(SharedCache::is_connected) =>
+            {
                 (None, Some(error))
             }
             Err(error) => return Err(error),
         };
-        let patience = probe.as_ref().map_or(patience, |_| (PROBE_PATIENCE, LookupError::CircuitOpen));
-        let queued = limit.queue(tenant, &host.name).ok_or(LookupError::Overloaded)?;
+        let patience = probe
+            .as_ref()
+            .map_or(patience, |_| (PROBE_PATIENCE, LookupError::CircuitOpen));
+        let queued = limit
+            .queue(tenant, &host.name)
+            .ok_or(LookupError::Overloaded)?;
         let (image, candidates) = (request.image.clone(), request.candidates.into());
-        let job = Job { image, candidates, host, access, probe, refused, tenant: tenant.clone() };
+        let job = Job {
+            image,
+            candidates,
+            host,
+            access,
+            probe,
+            refused,
+            tenant: tenant.clone(),
+        };
         let resolver = self.clone();
         let flight = flights.run(key, || async move { resolver.look_up(job, queued).await });
-        Ok(Pending { flight, joined: false, patience })
+        Ok(Pending {
+            flight,
+            joined: false,
+            patience,
+        })
     }
 
     /// Waits for the tenant's permit, then begins a request, or joins another tenant's, which outlives this lookup.
     async fn look_up(&self, job: Job, queued: Queued) -> Outcome {
-        let Self { fetcher, requests, .. } = self;
+        let Self {
+            fetcher, requests, ..
+        } = self;
         if let Some(outcome) = fetcher.unasked(&job).await {
             return outcome;
         }
@@ -310,11 +408,14 @@ impl Resolver {
             }
             match flight.await {
                 // The tenant that began the request may not ask the registry now, but maybe this one may.
-                Ok(Err(LookupError::CircuitOpen | LookupError::Throttled | LookupError::Overloaded))
-                    if joined => {}
+                Ok(Err(
+                    LookupError::CircuitOpen | LookupError::Throttled | LookupError::Overloaded,
+                )) if joined => {}
                 outcome => {
                     if joined {
-                        fetcher.metrics.looked_up(job.image.host(), LookupResult::Joined);
+                        fetcher
+                            .metrics
+                            .looked_up(job.image.host(), LookupResult::Joined);
                     }
                     return outcome.unwrap_or(Err(LookupError::Internal));
                 }

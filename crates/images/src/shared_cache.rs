@@ -51,7 +51,11 @@ impl SharedCache {
     /// Returns the cache for answers verified for nodes of these platforms, with this lifetime of answers about tags.
     #[must_use]
     pub(crate) fn configured(self, verified: Verified, tag_life: Duration) -> Self {
-        Self { verified, tag_life, ..self }
+        Self {
+            verified,
+            tag_life,
+            ..self
+        }
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -66,10 +70,15 @@ impl SharedCache {
         digest: Option<Digest>,
         candidates: &[CredentialCandidate],
     ) -> Vec<(CredentialId, Found, Duration)> {
-        let Some(server) = self.server("get") else { return Vec::new() };
+        let Some(server) = self.server("get") else {
+            return Vec::new();
+        };
         let keys = candidates.iter().filter_map(|candidate| {
             let credential = candidate.held_credential()?;
-            Some((candidate.id, server.keys.of(image, digest, credential, self.verified)?))
+            Some((
+                candidate.id,
+                server.keys.of(image, digest, credential, self.verified)?,
+            ))
         });
         let known = keys.take(CANDIDATES).map(async |(id, key)| {
             let (found, age) = self.get(&server, &key).await?;
@@ -80,14 +89,23 @@ impl SharedCache {
 
     /// Shares a registry's answer, if no part is missing.
     pub(crate) fn learn(&self, image: &ImageRef, candidate: &CredentialCandidate, found: Found) {
-        let Some(credential) = candidate.held_credential().filter(|_| !found.lacks_parts) else { return };
-        let Some(server) = self.server("set") else { return };
+        let Some(credential) = candidate.held_credential().filter(|_| !found.lacks_parts) else {
+            return;
+        };
+        let Some(server) = self.server("set") else {
+            return;
+        };
         let mut digests = vec![Some(found.digest), Digest::named_by(image)];
         digests.dedup();
         for digest in digests {
-            let Some(key) = server.keys.of(image, digest, credential, self.verified) else { return };
+            let Some(key) = server.keys.of(image, digest, credential, self.verified) else {
+                return;
+            };
             let entry = entry::encode(found, &server.keys, &key, now());
-            let life = digest.map_or(self.tag_life, |_| DIGEST_LIFE).as_secs().max(1);
+            let life = digest
+                .map_or(self.tag_life, |_| DIGEST_LIFE)
+                .as_secs()
+                .max(1);
             self.write("set", cmd("SET").arg(key).arg(&entry).arg("EX").arg(life));
         }
     }
@@ -105,7 +123,10 @@ impl SharedCache {
 
     async fn get(&self, server: &Arc<Server>, key: &str) -> Option<(Found, Duration)> {
         let sent = self.send::<Vec<u8>>(server, "get", &server::get(key)).await;
-        if sent.as_ref().is_err_and(|error| metrics::failure(error) != "invalid") {
+        if sent
+            .as_ref()
+            .is_err_and(|error| metrics::failure(error) != "invalid")
+        {
             self.open_circuit(server);
         }
         let value = sent.ok()?;
@@ -141,26 +162,37 @@ impl SharedCache {
         operation: &'static str,
         command: &Cmd,
     ) -> RedisResult<T> {
-        let _measured = self.metrics.durations.with_label_values(&[operation]).start_timer();
-        within(self.timeout, server.send(command)).await.inspect_err(|error| {
-            self.metrics.count(operation, metrics::failure(error));
-            tracing::debug!(%error, "no answer of the shared cache");
-        })
+        let _measured = self
+            .metrics
+            .durations
+            .with_label_values(&[operation])
+            .start_timer();
+        within(self.timeout, server.send(command))
+            .await
+            .inspect_err(|error| {
+                self.metrics.count(operation, metrics::failure(error));
+                tracing::debug!(%error, "no answer of the shared cache");
+            })
     }
 
     /// Opens the circuit if this server is still in use; the keeper reconnects.
     fn open_circuit(&self, server: &Arc<Server>) {
         let is_used = |current: &mut Arc<Server>| Arc::ptr_eq(current, server);
-        self.server.send_if_modified(|current| current.take_if(is_used).is_some());
+        self.server
+            .send_if_modified(|current| current.take_if(is_used).is_some());
     }
 }
 
 async fn within<T>(time: Duration, work: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     let late = || io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
-    timeout(time, work).await.unwrap_or_else(|_| Err(late().into()))
+    timeout(time, work)
+        .await
+        .unwrap_or_else(|_| Err(late().into()))
 }
 
 /// Returns the time since the Unix epoch.
 fn now() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
 }

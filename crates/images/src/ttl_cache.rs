@@ -45,12 +45,18 @@ where
     /// Makes a cache for about `items` values, whose weights add up to `capacity` at most.
     pub(crate) fn new(items: usize, capacity: u64, weight: fn(&K, &Timed<V>) -> u64) -> Arc<Self> {
         let cached = Mutex::new(Cache::with_weighter(items, capacity, Weight(weight)));
-        Arc::new(Self { cached, sweeps: Once::new() })
+        Arc::new(Self {
+            cached,
+            sweeps: Once::new(),
+        })
     }
 
     pub(crate) fn get(&self, key: &K) -> Option<V> {
         let cached = self.cached.lock();
-        cached.get(key).filter(|(_, until)| Instant::now() < *until).map(|(value, _)| value.clone())
+        cached
+            .get(key)
+            .filter(|(_, until)| Instant::now() < *until)
+            .map(|(value, _)| value.clone())
     }
 
     /// Keeps a value for `life`, up to [`LIFE`]; removes the key if `life` is zero.
@@ -58,8 +64,11 @@ where
         if life.is_zero() {
             return self.remove(&key);
         }
-        self.cached.lock().insert(key, (value, Instant::now() + life.min(LIFE)));
-        self.sweeps.call_once(|| drop(tokio::spawn(Self::sweep(Arc::downgrade(self)))));
+        self.cached
+            .lock()
+            .insert(key, (value, Instant::now() + life.min(LIFE)));
+        self.sweeps
+            .call_once(|| drop(tokio::spawn(Self::sweep(Arc::downgrade(self)))));
     }
 
     pub(crate) fn remove(&self, key: &K) {

@@ -65,7 +65,8 @@ const BODY: usize = 512 << 10;
 /// Back-off after a Secret was requested in vain: none is requested in the meantime, so that no Pod waits for one.
 const REST: Duration = Duration::from_secs(15);
 /// Media type by which the API server returns the metadata of an object only.
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// Name of the MutatingWebhookConfiguration in the manifests. API servers call webhooks in the order of these names.
 pub const WEBHOOK_CONFIGURATION: &str = "zz-tolerarch";
@@ -123,10 +124,17 @@ impl Cluster {
     }
 
     pub(crate) fn new(access: impl Into<Access>, time: Duration) -> Result<Self, ConnectError> {
-        Ok(Self { api: Api::new(access.into(), time, PATIENCE)?, silent: Mutex::default() })
+        Ok(Self {
+            api: Api::new(access.into(), time, PATIENCE)?,
+            silent: Mutex::default(),
+        })
     }
 
-    pub async fn secret<T: DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<T, ClusterError> {
+    pub async fn secret<T: DeserializeOwned>(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<T, ClusterError> {
         // Both names are untrusted input: the API server validates names of pull secrets after admission.
         if !is_name(namespace) || !is_name(name) {
             return Err(ClusterError::Name);
@@ -142,8 +150,16 @@ impl Cluster {
             let answer = success(self.api.send_now(request.body(Vec::new())?).await?).await?;
             read_all(answer.into_body(), BODY).await
         };
-        let answer = self.api.in_time(answer).await.map(Zeroizing::new).map_err(ClusterError::from);
-        if matches!(answer, Err(ClusterError::Timeout | ClusterError::Unreachable)) {
+        let answer = self
+            .api
+            .in_time(answer)
+            .await
+            .map(Zeroizing::new)
+            .map_err(ClusterError::from);
+        if matches!(
+            answer,
+            Err(ClusterError::Timeout | ClusterError::Unreachable)
+        ) {
             *silent() = Some(Instant::now());
         }
         serde_json::from_slice(&answer?).map_err(|_| ClusterError::Malformed)
@@ -160,7 +176,10 @@ impl Cluster {
     }
 
     /// Reads an object that tolerarch keeps itself: of any size, so that none can be made too large to be mended.
-    pub async fn get_own<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, ClusterError> {
+    pub async fn get_own<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<Answer<T>, ClusterError> {
         self.get_within(path, OBJECT).await
     }
 
@@ -176,24 +195,44 @@ impl Cluster {
         Ok(Answer { object, date })
     }
 
-    pub async fn patch(&self, path: &str, r#type: PatchType, patch: &Value) -> Result<(), ClusterError> {
-        self.change(Request::patch(managed(path)).header(CONTENT_TYPE, r#type.0), patch).await
+    pub async fn patch(
+        &self,
+        path: &str,
+        r#type: PatchType,
+        patch: &Value,
+    ) -> Result<(), ClusterError> {
+        self.change(
+            Request::patch(managed(path)).header(CONTENT_TYPE, r#type.0),
+            patch,
+        )
+        .await
     }
 
     /// Creates an object and ignores the returned one. [`ClusterError::Conflict`] if an object of this name exists.
     pub async fn create(&self, list: &str, object: &Value) -> Result<(), ClusterError> {
-        self.change(Request::post(managed(list)).header(CONTENT_TYPE, JSON), object).await
+        self.change(
+            Request::post(managed(list)).header(CONTENT_TYPE, JSON),
+            object,
+        )
+        .await
     }
 
     /// Deletes the object, unless it has changed since this version. [`ClusterError::Conflict`] if it has.
     pub async fn delete(&self, path: &str, version: &str) -> Result<(), ClusterError> {
         let options = json!({"preconditions": {"resourceVersion": version}});
-        self.change(Request::delete(path).header(CONTENT_TYPE, JSON), &options).await
+        self.change(Request::delete(path).header(CONTENT_TYPE, JSON), &options)
+            .await
     }
 
     async fn change(&self, request: Builder, change: &Value) -> Result<(), ClusterError> {
         // A Pod may be large, and the response is ignored.
-        self.ask(request.header(ACCEPT, METADATA), change.to_string().into(), OBJECT).await.map(drop)
+        self.ask(
+            request.header(ACCEPT, METADATA),
+            change.to_string().into(),
+            OBJECT,
+        )
+        .await
+        .map(drop)
     }
 
     /// Returns the last line of a container's log, or its first KiB; of the `previous` run if set. Untrusted text.
@@ -203,10 +242,18 @@ impl Cluster {
         container: &str,
         previous: bool,
     ) -> Result<String, ClusterError> {
-        let path = format!("/api/v1/namespaces/{}/pods/{}/log", pod.namespace(), pod.name());
+        let path = format!(
+            "/api/v1/namespaces/{}/pods/{}/log",
+            pod.namespace(),
+            pod.name()
+        );
         let previous = if previous { "true" } else { "false" };
-        let last =
-            [("container", container), ("previous", previous), ("tailLines", "1"), ("limitBytes", "1024")];
+        let last = [
+            ("container", container),
+            ("previous", previous),
+            ("tailLines", "1"),
+            ("limitBytes", "1024"),
+        ];
         let request = Request::get(with_query(&path, last)).header(ACCEPT, "text/plain, */*");
         let line = self.ask(request, Vec::new(), BODY).await?.object;
         Ok(String::from_utf8_lossy(&line).into_owned())
@@ -220,10 +267,16 @@ impl Cluster {
     ) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
         let request = request.body(body).map_err(RequestError::from)?;
         let answer = self.api.success(self.api.send(request).await?).await?;
-        let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+        let date = answer
+            .headers()
+            .get(DATE)
+            .and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
         let object = self.api.read_all(answer.into_body(), most).await?;
-        Ok(Answer { object: object.into(), date })
+        Ok(Answer {
+            object: object.into(),
+            date,
+        })
     }
 }
 

@@ -67,20 +67,32 @@ pub struct Discovery<'a> {
 impl<'a> Discovery<'a> {
     pub fn of(configured: &[Pool], inventory: &'a Inventory) -> Self {
         let (found, warnings) = found(configured, inventory);
-        let configured = configured.iter().map(|pool| (pool.clone(), Source::Configured));
-        let all: Vec<(Pool, Source)> =
-            configured.chain(found.into_iter().map(|pool| (pool, Source::Discovered))).collect();
+        let configured = configured
+            .iter()
+            .map(|pool| (pool.clone(), Source::Configured));
+        let all: Vec<(Pool, Source)> = configured
+            .chain(found.into_iter().map(|pool| (pool, Source::Discovered)))
+            .collect();
         // A Pod may get the tolerations of several pools, which together open more than each of them.
-        let together: Vec<Toleration<'_>> =
-            all.iter().flat_map(|(pool, _)| pool.tolerations.iter().cloned()).collect();
+        let together: Vec<Toleration<'_>> = all
+            .iter()
+            .flat_map(|(pool, _)| pool.tolerations.iter().cloned())
+            .collect();
         let known = |(pool, source): (Pool, Source)| inventory.know(pool, source, &together);
         let pools: Vec<KnownPool<'a>> = all.into_iter().map(known).collect();
         let closed = inventory.node_pools.iter().filter(|node_pool| {
             node_pool.taints.iter().any(|taint| !is_wish(taint))
-                && !pools.iter().any(|known| known.node_pools.contains(node_pool))
+                && !pools
+                    .iter()
+                    .any(|known| known.node_pools.contains(node_pool))
         });
         let closed = closed.collect();
-        Self { pools, platforms: inventory.platforms(), closed, warnings }
+        Self {
+            pools,
+            platforms: inventory.platforms(),
+            closed,
+            warnings,
+        }
     }
 
     /// Returns a message for each pool that opens more platforms than are declared.
@@ -100,8 +112,14 @@ impl<'a> Discovery<'a> {
 fn found(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>) {
     let (mut pools, mut warnings) = (BTreeMap::<&str, Pool>::new(), Vec::new());
     for node_pool in &inventory.node_pools {
-        let name = node_pool.metadata.labels.get(POOL_LABEL).map(String::as_str);
-        let (own, Some(name)) = (node_pool.name(), name) else { continue };
+        let name = node_pool
+            .metadata
+            .labels
+            .get(POOL_LABEL)
+            .map(String::as_str);
+        let (own, Some(name)) = (node_pool.name(), name) else {
+            continue;
+        };
         if configured.iter().any(|pool| pool.name == name) {
             continue;
         }
@@ -115,14 +133,18 @@ fn found(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>)
         } else if node_pool.taints.iter().all(is_wish) {
             Some("its taints are only PreferNoSchedule, so that Pods use it anyway")
         } else if !node_pool.taints.iter().all(is_tolerable) {
-            Some("it has a taint that no toleration can name: the API server would refuse Pods with it")
+            Some(
+                "it has a taint that no toleration can name: the API server would refuse Pods with it",
+            )
         } else if !pools.contains_key(name) && pools.len() == MOST {
             Some("there are too many pools")
         } else {
             None
         };
         if let Some(obstacle) = obstacle {
-            warnings.push(format!("NodePool {own} has the label {POOL_LABEL} and is no pool: {obstacle}"));
+            warnings.push(format!(
+                "NodePool {own} has the label {POOL_LABEL} and is no pool: {obstacle}"
+            ));
             continue;
         }
         let pool = pools.entry(name).or_insert_with(|| Pool {
@@ -148,17 +170,29 @@ impl Inventory {
         let declared = pool.platforms;
         let (mut platforms, mut nodes, mut node_pools) = (declared, 0, Vec::new());
         let of_pools = self.node_pools.iter().map(|node_pool| {
-            let taints: Vec<&Taint> = node_pool.taints.iter().filter(|taint| !is_wish(taint)).collect();
+            let taints: Vec<&Taint> = node_pool
+                .taints
+                .iter()
+                .filter(|taint| !is_wish(taint))
+                .collect();
             (taints, self.platforms_of(node_pool), Some(node_pool), 0)
         });
-        let of_nodes = self
-            .nodes
-            .iter()
-            .map(|(kind, count)| (self.lasting_taints(kind).collect(), kind.platforms, None, *count));
+        let of_nodes = self.nodes.iter().map(|(kind, count)| {
+            (
+                self.lasting_taints(kind).collect(),
+                kind.platforms,
+                None,
+                *count,
+            )
+        });
         for (taints, own, node_pool, count) in of_pools.chain(of_nodes) {
-            let open = |tolerations: &[_]| taints.iter().all(|taint| is_tolerated(taint, tolerations));
+            let open =
+                |tolerations: &[_]| taints.iter().all(|taint| is_tolerated(taint, tolerations));
             // Nodes that are open anyway are none of the pool's.
-            if !taints.iter().any(|taint| is_tolerated(taint, &pool.tolerations)) {
+            if !taints
+                .iter()
+                .any(|taint| is_tolerated(taint, &pool.tolerations))
+            {
                 continue;
             }
             if open(&pool.tolerations) {
@@ -171,7 +205,14 @@ impl Inventory {
         }
         node_pools.sort_by(|a, b| (b.weight, b.name()).cmp(&(a.weight, a.name())));
         let verdict = Verdict::of(&self.node_pools, &node_pools, &pool.tolerations);
-        KnownPool { pool: Pool { platforms, ..pool }, declared, source, node_pools, nodes, verdict }
+        KnownPool {
+            pool: Pool { platforms, ..pool },
+            declared,
+            source,
+            node_pools,
+            nodes,
+            verdict,
+        }
     }
 }
 

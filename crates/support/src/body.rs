@@ -75,12 +75,19 @@ pub struct Evicted;
 
 impl Budget {
     pub fn new(total: usize) -> Self {
-        Self(Arc::new(Mutex::new(State { total, ..State::default() })))
+        Self(Arc::new(Mutex::new(State {
+            total,
+            ..State::default()
+        })))
     }
 
     /// Makes a reservation of no bytes yet; `since` is when the holder began to occupy the budget.
     pub fn reserve(&self, since: Instant) -> Reservation {
-        Reservation { budget: self.clone(), since, holder: None }
+        Reservation {
+            budget: self.clone(),
+            since,
+            holder: None,
+        }
     }
 
     /// Reads at most `limit` bytes, arriving since `begun`. The buffer grows as bytes arrive, to twice as many at most.
@@ -98,8 +105,9 @@ impl Budget {
         if hint.lower() > limit as u64 {
             return Err(ReadError::TooLarge);
         }
-        let announced =
-            hint.upper().map_or(limit, |upper| usize::try_from(upper).unwrap_or(limit).min(limit));
+        let announced = hint.upper().map_or(limit, |upper| {
+            usize::try_from(upper).unwrap_or(limit).min(limit)
+        });
         let mut reservation = self.reserve(begun);
         let mut first = Bytes::new();
         let mut all: Vec<u8> = Vec::new();
@@ -113,7 +121,9 @@ impl Budget {
                 () = too_late(begun, arrived, pace) => return Err(ReadError::TooSlow),
             };
             let Some(frame) = next else { break };
-            let Ok(data) = frame.map_err(ReadError::Broken)?.into_data() else { continue };
+            let Ok(data) = frame.map_err(ReadError::Broken)?.into_data() else {
+                continue;
+            };
             let length = arrived + data.len();
             if length > limit {
                 return Err(ReadError::TooLarge);
@@ -121,14 +131,18 @@ impl Budget {
             if arrived == 0 {
                 // Most bodies come in one piece, which needs no copy.
                 if length > FREE || !body.is_end_stream() {
-                    reservation.resize(CONNECTION + length).map_err(|_| ReadError::BudgetExhausted)?;
+                    reservation
+                        .resize(CONNECTION + length)
+                        .map_err(|_| ReadError::BudgetExhausted)?;
                 }
                 first = data;
                 continue;
             }
             if all.capacity() < length {
                 let capacity = length.max((2 * arrived).min(announced)).max(FREE);
-                reservation.resize(CONNECTION + capacity).map_err(|_| ReadError::BudgetExhausted)?;
+                reservation
+                    .resize(CONNECTION + capacity)
+                    .map_err(|_| ReadError::BudgetExhausted)?;
                 all.reserve_exact(capacity - all.len());
                 all.extend_from_slice(&std::mem::take(&mut first));
             }
@@ -146,7 +160,14 @@ impl Reservation {
         let (id, _) = self.holder.get_or_insert_with(|| {
             let (id, evicted) = (state.next, Arc::new(Notify::new()));
             state.next += 1;
-            state.holders.insert(id, Holder { bytes: 0, since: self.since, evicted: evicted.clone() });
+            state.holders.insert(
+                id,
+                Holder {
+                    bytes: 0,
+                    since: self.since,
+                    evicted: evicted.clone(),
+                },
+            );
             (id, evicted)
         });
         let holder = state.holders.get_mut(id).ok_or(Evicted)?;
@@ -155,7 +176,11 @@ impl Reservation {
         if state.used > state.total {
             state.clear();
         }
-        if state.holders.contains_key(id) { Ok(()) } else { Err(Evicted) }
+        if state.holders.contains_key(id) {
+            Ok(())
+        } else {
+            Err(Evicted)
+        }
     }
 
     /// Returns when the reservation is evicted in favour of others.
@@ -174,7 +199,11 @@ impl State {
         let occupied = |holder: &Holder| {
             holder.bytes as u128 * (now.saturating_duration_since(holder.since).as_micros() + 1)
         };
-        let mut most: Vec<_> = self.holders.iter().map(|(id, holder)| (occupied(holder), *id)).collect();
+        let mut most: Vec<_> = self
+            .holders
+            .iter()
+            .map(|(id, holder)| (occupied(holder), *id))
+            .collect();
         most.sort_unstable();
         while let Some((_, id)) = most.pop_if(|_| self.used > left) {
             if let Some(holder) = self.holders.remove(&id) {
@@ -198,7 +227,9 @@ impl Drop for Reservation {
 
 /// Completes when more than `arrived` bytes should have arrived; never without a pace.
 async fn too_late(begun: Instant, arrived: usize, pace: Option<Pace>) {
-    let Some(Pace { grace, rate }) = pace else { return std::future::pending().await };
+    let Some(Pace { grace, rate }) = pace else {
+        return std::future::pending().await;
+    };
     let earned = Duration::from_secs_f64(arrived as f64 / f64::from(rate));
     sleep_until(begun + grace + earned).await;
 }

@@ -107,7 +107,10 @@ impl Step {
 
 impl ConcurrencyLimit {
     pub fn new(capacity: Capacity) -> Self {
-        Self { capacity, shares: Mutex::default() }
+        Self {
+            capacity,
+            shares: Mutex::default(),
+        }
     }
 
     /// Returns the permit of this work, or its place in the queue; `None` if the tenant or all together have none left.
@@ -117,7 +120,9 @@ impl ConcurrencyLimit {
         let mut places = Vec::with_capacity(2);
         if let Tenant::Namespace(namespace) = tenant {
             let namespace = || Arc::clone(namespace);
-            steps.push(Step::One(self.share(Scope::NamespaceAtHost(namespace(), Arc::clone(&host)))));
+            steps.push(Step::One(
+                self.share(Scope::NamespaceAtHost(namespace(), Arc::clone(&host))),
+            ));
             steps.push(Step::One(self.share(Scope::Namespace(namespace()))));
             steps.push(Step::Either {
                 first: self.share(Scope::FirstAtHost(namespace(), Arc::clone(&host))),
@@ -150,7 +155,11 @@ impl ConcurrencyLimit {
 
     /// Returns whether nothing waits, and more than half of all permits and of the host's are free.
     pub fn has_spare(&self, host: &str) -> bool {
-        let Capacity { all, per_host, waiting } = self.capacity;
+        let Capacity {
+            all,
+            per_host,
+            waiting,
+        } = self.capacity;
         let free = |scope| self.share(scope).available_permits();
         free(Scope::Waiting) == waiting
             && free(Scope::All) * 2 > all
@@ -167,7 +176,11 @@ impl ConcurrencyLimit {
             let used = shares.len();
             shares.reserve(used + 1);
         }
-        let Capacity { all, per_host, waiting } = self.capacity;
+        let Capacity {
+            all,
+            per_host,
+            waiting,
+        } = self.capacity;
         let share = Arc::new(Semaphore::new(match scope {
             Scope::NamespaceAtHost(..) => per_host.div_ceil(2),
             Scope::Namespace(_) => (all * 3).div_ceil(8),

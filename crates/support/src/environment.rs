@@ -12,7 +12,10 @@ impl Environment {
     }
 
     pub fn get(&self, name: &str) -> Option<&OsStr> {
-        self.0.iter().find(|(own, _)| own == name).map(|(_, value)| &**value)
+        self.0
+            .iter()
+            .find(|(own, _)| own == name)
+            .map(|(_, value)| &**value)
     }
 
     pub fn text(&self, name: &str) -> Option<String> {
@@ -22,12 +25,19 @@ impl Environment {
     /// Returns names and values as text; bytes that are not UTF-8 are replaced by U+FFFD.
     pub fn texts(&self) -> impl Iterator<Item = (String, String)> {
         let text = |text: &OsString| text.to_string_lossy().into_owned();
-        self.0.iter().map(move |(name, value)| (text(name), text(value)))
+        self.0
+            .iter()
+            .map(move |(name, value)| (text(name), text(value)))
     }
 }
 
 impl<N: Into<OsString>, V: Into<OsString>> FromIterator<(N, V)> for Environment {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
-        Self(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+        Self(
+            variables
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+        )
     }
 }

@@ -46,7 +46,10 @@ pub fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         return Err(is_other());
     }
     let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(is_other());
@@ -95,11 +98,19 @@ fn within<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let hanging = || Err(io::Error::new(io::ErrorKind::TimedOut, "reading it takes too long"));
+    let hanging = || {
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "reading it takes too long",
+        ))
+    };
     {
         let mut hangs = HANGS.lock();
         hangs.retain(|(_, thread)| !thread.is_finished());
-        let beside = hangs.iter().filter(|(hung, _)| hung.parent() == path.parent()).count();
+        let beside = hangs
+            .iter()
+            .filter(|(hung, _)| hung.parent() == path.parent())
+            .count();
         let is_full = hangs.len() >= HANGING || beside >= HANGING_IN_DIRECTORY;
         if is_full || hangs.iter().any(|(hung, _)| hung == path) {
             return hanging();
@@ -108,11 +119,15 @@ fn within<T: Send + 'static>(
     let (done, outcome) = sync_channel(1);
     let own = path.to_owned();
     // The receiver may have given up.
-    let thread = thread::Builder::new().name("file".into()).spawn(move || drop(done.send(work(&own))))?;
+    let thread = thread::Builder::new()
+        .name("file".into())
+        .spawn(move || drop(done.send(work(&own))))?;
     match outcome.recv_timeout(time) {
         Ok(outcome) => outcome,
         // The thread has panicked, so it does not hang.
-        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("internal error: reading it broke off")),
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(io::Error::other("internal error: reading it broke off"))
+        }
         Err(RecvTimeoutError::Timeout) => {
             HANGS.lock().push((path.to_owned(), thread));
             hanging()

@@ -84,11 +84,22 @@ impl Component {
     where
         S: IntoIterator<Item = State>,
     {
-        Self { name, check: Box::new(move || check().into_iter().collect()) }
+        Self {
+            name,
+            check: Box::new(move || check().into_iter().collect()),
+        }
     }
 
     pub fn reported(name: &'static str, states: Reported) -> Self {
-        Self::new(name, move || states.0.lock().iter().copied().chain([State::Healthy]).collect::<Vec<_>>())
+        Self::new(name, move || {
+            states
+                .0
+                .lock()
+                .iter()
+                .copied()
+                .chain([State::Healthy])
+                .collect::<Vec<_>>()
+        })
     }
 }
 
@@ -99,13 +110,19 @@ pub struct Health {
 }
 
 impl Health {
-    pub fn register(metrics: &Metrics, components: Vec<Component>) -> Result<Self, prometheus::Error> {
+    pub fn register(
+        metrics: &Metrics,
+        components: Vec<Component>,
+    ) -> Result<Self, prometheus::Error> {
         let healthy = metrics.add(
             "tolerarch_component_healthy",
             "Whether a component works as it should; /readyz?verbose says why not.",
             &["component"],
         )?;
-        Ok(Self { components: components.into(), healthy })
+        Ok(Self {
+            components: components.into(),
+            healthy,
+        })
     }
 
     /// Returns the states of each component, all its faults or that it is healthy, and sets the metric by them.
@@ -116,7 +133,9 @@ impl Health {
                 states.remove(&State::Healthy);
             }
             if let Some(worst) = states.last() {
-                self.healthy.with_label_values(&[name]).set((*worst == State::Healthy).into());
+                self.healthy
+                    .with_label_values(&[name])
+                    .set((*worst == State::Healthy).into());
             }
             let name = *name;
             states.into_iter().map(move |state| (name, state))

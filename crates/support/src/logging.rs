@@ -60,7 +60,14 @@ where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let default = || targets(Level::Warn).with_target(LOOKUPS, LevelFilter::ERROR);
-    begin(level.map_or_else(default, targets), Line { format, timed: false }, writer);
+    begin(
+        level.map_or_else(default, targets),
+        Line {
+            format,
+            timed: false,
+        },
+        writer,
+    );
 }
 
 /// Starts logging for a service, to standard output. Queued lines are written out when the [`Flush`] is dropped.
@@ -69,7 +76,14 @@ where
 pub fn start(level: Level, format: Format) -> (Flush, Levels) {
     let (queue, flush) = queue::start(format);
     let (filter, levels) = reload::Layer::new(targets(level));
-    begin(filter, Line { format, timed: true }, queue);
+    begin(
+        filter,
+        Line {
+            format,
+            timed: true,
+        },
+        queue,
+    );
     (flush, levels)
 }
 
@@ -77,7 +91,10 @@ fn begin<W>(filter: impl Filter<Registry> + Send + Sync + 'static, line: Line, w
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let lines = fmt::layer().event_format(line).with_writer(writer).with_filter(filter);
+    let lines = fmt::layer()
+        .event_format(line)
+        .with_writer(writer)
+        .with_filter(filter);
     // Fails only if logging has been started already: the first start stays in force.
     let _ = tracing_subscriber::registry().with(lines).try_init();
     std::panic::set_hook(Box::new(log_panic));
@@ -96,7 +113,9 @@ pub fn count_panics(metrics: &Metrics) -> Result<(), prometheus::Error> {
 /// Renders a time, given in seconds since 1970, for people: `2026-01-31T12:00:00Z`.
 pub fn date(seconds: i64) -> String {
     // No time beyond the year 9999 can be written.
-    let seconds = u64::try_from(seconds).unwrap_or_default().min(253_402_300_799);
+    let seconds = u64::try_from(seconds)
+        .unwrap_or_default()
+        .min(253_402_300_799);
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
 
@@ -105,7 +124,10 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     if let Some(panics) = PANICS.get() {
         panics.inc();
     }
-    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let place = panic
+        .location()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     tracing::error!(place, "internal error: panic");
 }
 

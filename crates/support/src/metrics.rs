@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use prometheus::core::Collector;
 use prometheus::{
-    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
-    TextEncoder,
+    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Registry, TextEncoder,
 };
 use scopeguard::ScopeGuard;
 
@@ -29,12 +29,17 @@ impl Metrics {
     /// Makes a registry with the metrics of the process. `hosts` are the registry hosts that get their own labels.
     pub fn new<'h>(hosts: impl IntoIterator<Item = &'h str>) -> Result<Self, prometheus::Error> {
         let hosts = hosts.into_iter().map(str::to_owned).collect();
-        let metrics = Self { registry: Registry::new(), hosts };
+        let metrics = Self {
+            registry: Registry::new(),
+            hosts,
+        };
         let help = "Always 1; the version is the label.";
         let build: IntGaugeVec = metrics.add("tolerarch_build_info", help, &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         #[cfg(target_os = "linux")]
-        metrics.registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+        metrics.registry.register(Box::new(
+            prometheus::process_collector::ProcessCollector::for_self(),
+        ))?;
         Ok(metrics)
     }
 
@@ -44,8 +49,15 @@ impl Metrics {
 
     /// Makes a value for each host with its own label, and one for all others, each from its label.
     pub fn per_host<T>(&self, make: impl Fn(&str) -> T) -> PerHost<T> {
-        let named = self.hosts.iter().map(|host| (host.clone(), make(host))).collect();
-        PerHost { named, other: make(OTHER) }
+        let named = self
+            .hosts
+            .iter()
+            .map(|host| (host.clone(), make(host)))
+            .collect();
+        PerHost {
+            named,
+            other: make(OTHER),
+        }
     }
 
     /// Registers a metric, or a family of metrics with these labels.
@@ -139,7 +151,9 @@ pub struct PerHost<T> {
 impl<T> PerHost<T> {
     /// Returns the value of `host`, which may carry the default port; the configuration names hosts without it.
     pub fn get(&self, host: &str) -> &T {
-        self.named.get(host.strip_suffix(":443").unwrap_or(host)).unwrap_or(&self.other)
+        self.named
+            .get(host.strip_suffix(":443").unwrap_or(host))
+            .unwrap_or(&self.other)
     }
 }
 

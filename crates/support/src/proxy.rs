@@ -75,10 +75,16 @@ impl Proxies {
     /// Reads the variables by `read`; empty ones count as absent.
     pub fn of(read: impl Fn(&str) -> Option<String>) -> Result<Self, ProxyError> {
         let proxy = |names| {
-            let Some((name, text)) = variable(&read, names) else { return Ok(None) };
+            let Some((name, text)) = variable(&read, names) else {
+                return Ok(None);
+            };
             Proxy::parse(&text).map(Some).ok_or(ProxyError(name))
         };
-        Ok(Self { https: proxy(HTTPS)?, http: proxy(HTTP)?, exempt: exempt(&read) })
+        Ok(Self {
+            https: proxy(HTTPS)?,
+            http: proxy(HTTP)?,
+            exempt: exempt(&read),
+        })
     }
 
     /// Reads the variables as kubectl does: one that names no usable proxy counts as absent.
@@ -87,17 +93,29 @@ impl Proxies {
             let (_, text) = variable(&read, names)?;
             Proxy::parse(&text)
         };
-        Self { https: proxy(HTTPS), http: proxy(HTTP), exempt: exempt(&read) }
+        Self {
+            https: proxy(HTTPS),
+            http: proxy(HTTP),
+            exempt: exempt(&read),
+        }
     }
 
     /// Returns the proxy for requests to the host of this URL.
     pub fn find(&self, url: &Url) -> Option<&Proxy> {
-        let proxy = if url.scheme() == "https" { &self.https } else { &self.http };
+        let proxy = if url.scheme() == "https" {
+            &self.https
+        } else {
+            &self.http
+        };
         let (proxy, port) = (proxy.as_ref()?, url.port_or_known_default()?);
         let host = name(url);
         let address = host.parse::<IpAddr>().ok();
         let here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
-        let exempt = here || self.exempt.iter().any(|exempt| exempt.covers(host, address, port));
+        let exempt = here
+            || self
+                .exempt
+                .iter()
+                .any(|exempt| exempt.covers(host, address, port));
         (!exempt).then_some(proxy)
     }
 }
@@ -107,13 +125,20 @@ fn variable(
     read: impl Fn(&str) -> Option<String>,
     names: [&'static str; 2],
 ) -> Option<(&'static str, String)> {
-    let mut values = names.into_iter().filter_map(|name| Some((name, read(name)?)));
+    let mut values = names
+        .into_iter()
+        .filter_map(|name| Some((name, read(name)?)));
     values.find(|(_, value)| !value.is_empty())
 }
 
 fn exempt(read: impl Fn(&str) -> Option<String>) -> Vec<Exempt> {
-    let Some((_, entries)) = variable(read, ["NO_PROXY", "no_proxy"]) else { return Vec::new() };
-    entries.split(',').filter_map(|entry| Exempt::parse(entry.trim())).collect()
+    let Some((_, entries)) = variable(read, ["NO_PROXY", "no_proxy"]) else {
+        return Vec::new();
+    };
+    entries
+        .split(',')
+        .filter_map(|entry| Exempt::parse(entry.trim()))
+        .collect()
 }
 
 /// Returns the host of a URL, an IPv6 address without brackets.
@@ -124,14 +149,20 @@ fn name(url: &Url) -> &str {
 impl Proxy {
     /// Parses the URL of a proxy; without a scheme it is plain HTTP.
     pub fn parse(text: &str) -> Option<Self> {
-        let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let text = if text.contains("://") {
+            text.to_owned()
+        } else {
+            format!("http://{text}")
+        };
         let mut url = Url::parse(&text).ok()?;
         if !matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") || !url.has_host() {
             return None;
         }
         let is_socks = url.scheme().starts_with("socks");
         let decoded = |part| percent_decode_str(part).decode_utf8_lossy();
-        let password = url.password().map(|password| Zeroizing::new(decoded(password).into_owned()));
+        let password = url
+            .password()
+            .map(|password| Zeroizing::new(decoded(password).into_owned()));
         let mut authorization = None;
         let mut login = None;
         if !url.username().is_empty() || password.is_some() {
@@ -142,11 +173,17 @@ impl Proxy {
             }
             login = Some(Login { user, password });
         }
-        url.set_username("").and_then(|()| url.set_password(None)).ok()?;
+        url.set_username("")
+            .and_then(|()| url.set_password(None))
+            .ok()?;
         if is_socks && url.port().is_none() {
             url.set_port(Some(SOCKS_PORT)).ok()?;
         }
-        Some(Self { url, authorization, login })
+        Some(Self {
+            url,
+            authorization,
+            login,
+        })
     }
 
     pub fn is_socks(&self) -> bool {
@@ -157,33 +194,57 @@ impl Proxy {
 impl Exempt {
     fn parse(entry: &str) -> Option<Self> {
         if entry == "*" {
-            return Some(Self::Domain { domain: String::new(), port: None });
+            return Some(Self::Domain {
+                domain: String::new(),
+                port: None,
+            });
         }
-        let address = |text: &str| text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let address = |text: &str| {
+            text.trim_start_matches('[')
+                .trim_end_matches(']')
+                .parse::<IpAddr>()
+        };
         if let Ok(network) = entry.parse().or_else(|_| address(entry).map(IpNet::from)) {
-            return Some(Self::Network { network, port: None });
+            return Some(Self::Network {
+                network,
+                port: None,
+            });
         }
         let (host, port) = match entry.rsplit_once(':') {
             Some((host, port)) => (host, Some(port.parse().ok()?)),
             None => (entry, None),
         };
         if let Ok(address) = address(host) {
-            return Some(Self::Network { network: address.into(), port });
+            return Some(Self::Network {
+                network: address.into(),
+                port,
+            });
         }
-        let domain = host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host);
+        let domain = host
+            .strip_prefix('*')
+            .filter(|rest| rest.starts_with('.'))
+            .unwrap_or(host);
         let is_named = !domain.trim_matches('.').is_empty();
-        is_named.then(|| Self::Domain { domain: domain.to_ascii_lowercase(), port })
+        is_named.then(|| Self::Domain {
+            domain: domain.to_ascii_lowercase(),
+            port,
+        })
     }
 
     fn covers(&self, host: &str, address: Option<IpAddr>, port: u16) -> bool {
         let (covers, at) = match self {
-            Self::Network { network, port } => (address.is_some_and(|own| network.contains(&own)), port),
+            Self::Network { network, port } => {
+                (address.is_some_and(|own| network.contains(&own)), port)
+            }
             Self::Domain { domain, port } => {
                 let is_open = domain.is_empty() || domain.starts_with('.');
                 let is_within = |rest: &str| is_open || rest.is_empty() || rest.ends_with('.');
                 // Only `*` is for addresses as well.
                 let is_named = domain.is_empty() || address.is_none();
-                (is_named && host.strip_suffix(domain.as_str()).is_some_and(is_within), port)
+                (
+                    is_named && host.strip_suffix(domain.as_str()).is_some_and(is_within),
+                    port,
+                )
             }
         };
         covers && at.is_none_or(|at| at == port)

@@ -16,7 +16,12 @@ pub struct Recently {
 
 impl Recently {
     pub fn new(time: Duration, capacity: usize) -> Self {
-        Self { time, capacity, newer: HashMap::new(), older: HashMap::new() }
+        Self {
+            time,
+            capacity,
+            newer: HashMap::new(),
+            older: HashMap::new(),
+        }
     }
 
     pub fn contains(&self, name: &str) -> bool {

@@ -45,7 +45,9 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
         // A runtime that shuts down drops the task at once, and the entry locks the map.
         drop(all);
         // The task leaves the map when it ends, also by a panic.
-        let entry = scopeguard::guard((Arc::clone(&self.0), key), |(all, key)| drop(all.lock().remove(&key)));
+        let entry = scopeguard::guard((Arc::clone(&self.0), key), |(all, key)| {
+            drop(all.lock().remove(&key))
+        });
         let work = work();
         tokio::spawn(async move {
             let value = work.await;
@@ -95,7 +97,12 @@ mod tests {
     #[tokio::test]
     async fn a_panic_ends_one_task_and_frees_its_key() {
         let flights = SingleFlight::<_, u8>::default();
-        assert!(flights.run("a", || async { panic!("on purpose") }).await.is_err());
+        assert!(
+            flights
+                .run("a", || async { panic!("on purpose") })
+                .await
+                .is_err()
+        );
         assert_eq!(flights.count(), 0);
         assert_eq!(flights.run("a", || async { 1 }).await, Ok(1));
     }

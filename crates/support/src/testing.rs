@@ -49,7 +49,10 @@ impl Drop for StoppedClock {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             resume();
-            assert!(!self.has_moved.load(Ordering::SeqCst), "waited in vain: the clock stands still");
+            assert!(
+                !self.has_moved.load(Ordering::SeqCst),
+                "waited in vain: the clock stands still"
+            );
         }
     }
 }

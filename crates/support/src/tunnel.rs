@@ -37,7 +37,10 @@ pub enum Form {
 
 impl Answer {
     pub fn observe<T>(&self, io: T) -> Observed<T> {
-        Observed { io, answer: self.clone() }
+        Observed {
+            io,
+            answer: self.clone(),
+        }
     }
 
     pub fn form(&self) -> Form {
@@ -74,7 +77,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Observed<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Observed<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, data)
     }
 

@@ -22,7 +22,11 @@ pub fn escaped<W: Write>(
     context: Context,
     write: impl FnOnce(&mut Escaped<'_, W>) -> fmt::Result,
 ) -> fmt::Result {
-    let mut escaped = Escaped { writer, context, left: LIMIT };
+    let mut escaped = Escaped {
+        writer,
+        context,
+        left: LIMIT,
+    };
     // An error ends a value that is too long, so that the rest is not even formatted.
     write(&mut escaped).or_else(|_| escaped.writer.write_char('…'))
 }
@@ -42,7 +46,11 @@ impl<W: Write> Write for Escaped<'_, W> {
         }
         self.left -= end;
         self.write(&text[..end])?;
-        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
+        if end < text.len() {
+            Err(fmt::Error)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -77,7 +85,9 @@ pub fn is_unsafe(c: char) -> bool {
 
 /// Writes a character as an escape of JSON: `\u202e`, two of these beyond the basic plane.
 pub fn escape_json(writer: &mut impl Write, c: char) -> fmt::Result {
-    c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))
+    c.encode_utf16(&mut [0; 2])
+        .iter()
+        .try_for_each(|unit| write!(writer, "\\u{unit:04x}"))
 }
 
 /// Truncates a text that is long enough to recognise: texts in a Pod have no limit yet, as they are validated later.
@@ -85,7 +95,9 @@ pub fn shortened(text: &str) -> &str {
     if text.len() <= SHOWN {
         return text;
     }
-    text.char_indices().nth(SHOWN).map_or(text, |(end, _)| &text[..end])
+    text.char_indices()
+        .nth(SHOWN)
+        .map_or(text, |(end, _)| &text[..end])
 }
 
 #[cfg(test)]
@@ -102,7 +114,10 @@ mod tests {
     fn a_long_value_is_cut_at_a_character() {
         for context in [Context::Json, Context::Quoted, Context::Bare] {
             assert_eq!(write(context, &"a".repeat(LIMIT)), "a".repeat(LIMIT));
-            assert_eq!(write(context, &"a".repeat(LIMIT + 1)), format!("{}…", "a".repeat(LIMIT)));
+            assert_eq!(
+                write(context, &"a".repeat(LIMIT + 1)),
+                format!("{}…", "a".repeat(LIMIT))
+            );
             assert_eq!(
                 write(context, &format!("a{}", "é".repeat(LIMIT))),
                 format!("a{}…", "é".repeat(LIMIT / 2 - 1))
@@ -113,7 +128,10 @@ mod tests {
     #[test]
     fn what_is_harmless_stays_readable() {
         assert_eq!(write(Context::Bare, r#"say "é\" 漢"#), r#"say "é\" 漢"#);
-        assert_eq!(write(Context::Quoted, r#"say "é\" 漢"#), r#"say \"é\\\" 漢"#);
+        assert_eq!(
+            write(Context::Quoted, r#"say "é\" 漢"#),
+            r#"say \"é\\\" 漢"#
+        );
         assert_eq!(write(Context::Quoted, "a\n\u{202e}"), r"a\n\u{202e}");
         assert_eq!(write(Context::Json, "a\n\u{202e}"), r"a\u000a\u202e");
         let all = "\u{7f}\u{9b}\u{ad}\u{61c}\u{180e}\u{200b}\u{200d}\u{2028}\u{2060}\u{2066}\u{feff}\u{fff9}\u{e0041}";

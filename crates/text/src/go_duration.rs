@@ -71,7 +71,11 @@ mod tests {
             (".5s", 0.5),
             ("+1m", 60.0),
         ] {
-            assert_eq!(parse(text), Some(Duration::from_secs_f64(seconds)), "{text}");
+            assert_eq!(
+                parse(text),
+                Some(Duration::from_secs_f64(seconds)),
+                "{text}"
+            );
         }
         for text in [
             "",
@@ -90,10 +94,19 @@ mod tests {
         ] {
             assert_eq!(parse(text), None, "{text:?}");
         }
-        for (text, expected) in
-            [("-1h", Some(0)), ("-0", Some(0)), ("2s", Some(2)), ("--1h", None), ("-+1h", None), ("-1", None)]
-        {
-            assert_eq!(parse_or_zero(text), expected.map(Duration::from_secs), "{text:?}");
+        for (text, expected) in [
+            ("-1h", Some(0)),
+            ("-0", Some(0)),
+            ("2s", Some(2)),
+            ("--1h", None),
+            ("-+1h", None),
+            ("-1", None),
+        ] {
+            assert_eq!(
+                parse_or_zero(text),
+                expected.map(Duration::from_secs),
+                "{text:?}"
+            );
         }
     }
 }

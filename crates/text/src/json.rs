@@ -43,7 +43,9 @@ where
     V: Deserialize<'de>,
 {
     struct Members<F, N, V>(F, PhantomData<(N, V)>);
-    impl<'de, F: FnMut(N, V), N: Deserialize<'de>, V: Deserialize<'de>> Visitor<'de> for Members<F, N, V> {
+    impl<'de, F: FnMut(N, V), N: Deserialize<'de>, V: Deserialize<'de>> Visitor<'de>
+        for Members<F, N, V>
+    {
         type Value = ();
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("an object")
@@ -81,7 +83,9 @@ impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for First<T, N> 
                 Ok(first)
             }
         }
-        deserializer.deserialize_seq(Items::<T, N>(PhantomData)).map(Self)
+        deserializer
+            .deserialize_seq(Items::<T, N>(PhantomData))
+            .map(Self)
     }
 }
 

@@ -103,11 +103,16 @@ impl Reader {
 
     /// Returns the bytes that a copy of so many leaves for others.
     fn left(&self, bytes: usize) -> Result<usize, &'static str> {
-        self.copies.checked_sub(bytes).ok_or("anchors and aliases that expand to more than is read")
+        self.copies
+            .checked_sub(bytes)
+            .ok_or("anchors and aliases that expand to more than is read")
     }
 
     fn take(&mut self, event: Event, line: usize) -> Result<(), Fault> {
-        self.add(event, line).map_err(|message| Fault { line, message: message.to_owned() })
+        self.add(event, line).map_err(|message| Fault {
+            line,
+            message: message.to_owned(),
+        })
     }
 
     fn add(&mut self, event: Event, line: usize) -> Result<(), &'static str> {
@@ -119,14 +124,22 @@ impl Reader {
             }
             Event::Scalar(scalar) if self.at_key() && self.merges(&scalar) => {
                 if let Some(anchor) = scalar.anchor {
-                    self.anchors.insert(anchor, Node { line, data: Data::Text(scalar.text) });
+                    self.anchors.insert(
+                        anchor,
+                        Node {
+                            line,
+                            data: Data::Text(scalar.text),
+                        },
+                    );
                 }
                 if let Some(open) = self.open.last_mut() {
                     open.key = Some(KeyNode::Merge);
                 }
                 Ok(())
             }
-            Event::Scalar(Scalar { is_beyond_go: true, .. }) if self.dialect == Dialect::Kubernetes => {
+            Event::Scalar(Scalar {
+                is_beyond_go: true, ..
+            }) if self.dialect == Dialect::Kubernetes => {
                 Err("not YAML: a ? in brackets, or a \\/ in quotes")
             }
             Event::Scalar(scalar) => {
@@ -145,14 +158,20 @@ impl Reader {
                 None => Ok(()),
             },
             Event::Alias(anchor) => {
-                let node = self.anchors.get(&anchor).ok_or("an alias without an anchor before it")?;
+                let node = self
+                    .anchors
+                    .get(&anchor)
+                    .ok_or("an alias without an anchor before it")?;
                 let (bytes, depth) = node.measure();
                 if self.open.len() + depth > DEPTH {
                     return Err(TOO_DEEP);
                 }
                 // Charged before the copy is made.
                 self.copies = self.left(bytes)?;
-                let node = Node { line, data: node.data.clone() };
+                let node = Node {
+                    line,
+                    data: node.data.clone(),
+                };
                 self.close(node, None)
             }
         }
@@ -160,15 +179,25 @@ impl Reader {
 
     /// Returns whether the next node is the key of a mapping.
     fn at_key(&self) -> bool {
-        self.open.last().is_some_and(|open| open.key.is_none() && matches!(open.node.data, Data::Map(_)))
+        self.open
+            .last()
+            .is_some_and(|open| open.key.is_none() && matches!(open.node.data, Data::Map(_)))
     }
 
     fn merges(&self, key: &Scalar) -> bool {
-        let is_untagged = matches!(key.tag.as_deref(), None | Some("!" | "tag:yaml.org,2002:merge"));
+        let is_untagged = matches!(
+            key.tag.as_deref(),
+            None | Some("!" | "tag:yaml.org,2002:merge")
+        );
         self.dialect == Dialect::Kubernetes && key.is_plain && key.text == "<<" && is_untagged
     }
 
-    fn begin(&mut self, data: Data, anchor: Option<String>, line: usize) -> Result<(), &'static str> {
+    fn begin(
+        &mut self,
+        data: Data,
+        anchor: Option<String>,
+        line: usize,
+    ) -> Result<(), &'static str> {
         if self.open.len() >= DEPTH {
             return Err(TOO_DEEP);
         }
@@ -176,7 +205,11 @@ impl Reader {
             // An alias inside its own anchor names no earlier node.
             self.anchors.remove(anchor);
         }
-        self.open.push(Open { node: Node { line, data }, anchor, key: None });
+        self.open.push(Open {
+            node: Node { line, data },
+            anchor,
+            key: None,
+        });
         Ok(())
     }
 
@@ -214,7 +247,9 @@ fn merge(members: &mut Vec<(Key, Node)>, node: Node) -> Result<(), &'static str>
         _ => vec![node],
     };
     for mapping in mappings.into_iter().rev() {
-        let Data::Map(merged) = mapping.data else { return Err("<< merges mappings only") };
+        let Data::Map(merged) = mapping.data else {
+            return Err("<< merges mappings only");
+        };
         members.extend(merged);
     }
     Ok(())
@@ -226,7 +261,9 @@ fn key(node: Node) -> Result<Key, &'static str> {
         Data::Text(_) => KeyKind::Text,
         Data::Bool(_) => KeyKind::Bool,
         Data::Number(number) if number.is_i64() => KeyKind::Integer,
-        Data::Number(number) if number.is_u64() => return Err("a key that is a number of more than 63 bits"),
+        Data::Number(number) if number.is_u64() => {
+            return Err("a key that is a number of more than 63 bits");
+        }
         Data::Number(number) => KeyKind::Float(number.as_f64().unwrap_or_default()),
         Data::Null => return Err("a key that is null"),
         Data::List(_) | Data::Map(_) => return Err("a key that is a list or a mapping"),

@@ -46,7 +46,11 @@ impl Admin {
 }
 
 fn worst(components: &[(&str, Component)]) -> Component {
-    components.iter().map(|(_, state)| *state).max().unwrap_or_default()
+    components
+        .iter()
+        .map(|(_, state)| *state)
+        .max()
+        .unwrap_or_default()
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
@@ -65,11 +69,25 @@ async fn metrics(State(admin): State<Admin>) -> Response {
 /// A degraded component has a line of failure, and the process is ready all the same. `?verbose` is answered at once.
 async fn ready(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
     // `kubectl get --raw` writes `verbose=`; as in Kubernetes, the value means nothing.
-    let verbose =
-        query.is_some_and(|query| query.split('&').any(|part| part.split('=').next() == Some("verbose")));
-    let components = if verbose { admin.health.check() } else { admin.started().await };
-    let ready = !matches!(worst(&components), Component::Starting(_) | Component::Failed(_));
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let verbose = query.is_some_and(|query| {
+        query
+            .split('&')
+            .any(|part| part.split('=').next() == Some("verbose"))
+    });
+    let components = if verbose {
+        admin.health.check()
+    } else {
+        admin.started().await
+    };
+    let ready = !matches!(
+        worst(&components),
+        Component::Starting(_) | Component::Failed(_)
+    );
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     if ready && !verbose {
         return (status, "ok\n").into_response();
     }
@@ -80,8 +98,16 @@ async fn ready(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Respons
             format!("[-]{name} failed: {reason}\n")
         }
     };
-    let verdict = if ready { "readyz check passed\n" } else { "readyz check failed\n" };
-    (status, components.iter().map(line).collect::<String>() + verdict).into_response()
+    let verdict = if ready {
+        "readyz check passed\n"
+    } else {
+        "readyz check failed\n"
+    };
+    (
+        status,
+        components.iter().map(line).collect::<String>() + verdict,
+    )
+        .into_response()
 }
 
 #[cfg(test)]
@@ -110,13 +136,20 @@ mod tests {
                 Part::reported("serving", serving.clone()),
             ];
             let health = Health::register(&metrics, parts).unwrap();
-            Self { router: Admin { metrics, health }.router(), certificate, serving }
+            Self {
+                router: Admin { metrics, health }.router(),
+                certificate,
+                serving,
+            }
         }
 
         /// The status, and after which time it was answered.
         async fn probe(&self, path: &str) -> (StatusCode, Duration) {
             let (begun, mut router) = (Instant::now(), self.router.clone());
-            let answer = router.call(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+            let answer = router
+                .call(Request::get(path).body(Body::empty()).unwrap())
+                .await
+                .unwrap();
             (answer.status(), begun.elapsed())
         }
     }
@@ -140,8 +173,15 @@ mod tests {
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!((HOLD..HOLD + 2 * LOOK).contains(&took), "{took:?}");
         let at_once = (StatusCode::SERVICE_UNAVAILABLE, Duration::ZERO);
-        assert_eq!(process.probe("/readyz?verbose").await, at_once, "people see why");
-        assert_eq!(process.probe("/livez").await, (StatusCode::OK, Duration::ZERO));
+        assert_eq!(
+            process.probe("/readyz?verbose").await,
+            at_once,
+            "people see why"
+        );
+        assert_eq!(
+            process.probe("/livez").await,
+            (StatusCode::OK, Duration::ZERO)
+        );
         // It ends before it was ready.
         process.serving.set(Component::Failed(""));
         assert_eq!(process.probe("/readyz").await, at_once);

@@ -50,7 +50,10 @@ const WAITING: usize = 16 << 20;
 // threads: a body that grows (its old buffer, 4 MiB), and a review that is read (3 MiB of marks, 2 of lists, and texts).
 const _: () = assert!(HEAD_BYTES <= FREE);
 /// Minimal pace of a body. API servers send it within milliseconds, in one go.
-const PACE: Pace = Pace { grace: Duration::from_secs(2), rate: 1 << 20 };
+const PACE: Pace = Pace {
+    grace: Duration::from_secs(2),
+    rate: 1 << 20,
+};
 /// Maximal bytes of a body that is too large that are read and discarded, and the maximal time for that.
 const DISCARDED: usize = 16 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(1);
@@ -68,13 +71,20 @@ pub struct Webhook {
 impl Webhook {
     pub fn new(current: Current, metrics: ReviewMetrics) -> Arc<Self> {
         let (uploads, waiting) = (Budget::new(UPLOADS), Budget::new(WAITING));
-        Arc::new(Self { current, metrics, uploads, waiting })
+        Arc::new(Self {
+            current,
+            metrics,
+            uploads,
+            waiting,
+        })
     }
 
     /// Returns the routes `POST /mutate` and `/mutate/<profile>`; anything else is 404 or 405.
     pub fn router(self: Arc<Self>) -> Router {
         let router = Router::new().route("/mutate", post(mutate));
-        router.route("/mutate/{*profile}", post(mutate)).with_state(self)
+        router
+            .route("/mutate/{*profile}", post(mutate))
+            .with_state(self)
     }
 
     /// Answers the review in a body, which has been arriving since `begun`, for a profile; `timeout` is the API
@@ -105,10 +115,13 @@ impl Webhook {
         }
         let snapshot = self.current.load_full();
         let policy = snapshot.policy_for(profile);
-        let budget =
-            timeout.map_or(snapshot.budget, |timeout| snapshot.budget.min(timeout.saturating_sub(MARGIN)));
+        let budget = timeout.map_or(snapshot.budget, |timeout| {
+            snapshot.budget.min(timeout.saturating_sub(MARGIN))
+        });
         let decision = async {
-            let Some(policy) = policy else { return Decision::unchanged(Reason::ProfileUnknown) };
+            let Some(policy) = policy else {
+                return Decision::unchanged(Reason::ProfileUnknown);
+            };
             let (namespace, wait) = (review.namespace.as_str(), Wait::Until(begun + budget));
             let decision = async {
                 match &review.subject {
@@ -126,7 +139,13 @@ impl Webhook {
                 () = reservation.evicted() => Decision::unchanged(Reason::Unknown(LookupError::Overloaded)),
             }
         };
-        let profile = profile.map(|name| if policy.is_some() { name } else { UNKNOWN_PROFILE });
+        let profile = profile.map(|name| {
+            if policy.is_some() {
+                name
+            } else {
+                UNKNOWN_PROFILE
+            }
+        });
         Ok(self.answer_with(&review, profile, begun, decision).await)
     }
 
@@ -139,12 +158,18 @@ impl Webhook {
         decision: impl Future<Output = Decision<'a>>,
     ) -> impl Future<Output = Vec<u8>> {
         let rendered = decision.map(|decision| {
-            let patch = review.subject.pod().map(|(root, pod)| patch::build(root, pod, &decision.edits));
+            let patch = review
+                .subject
+                .pod()
+                .map(|(root, pod)| patch::build(root, pod, &decision.edits));
             (decision, patch.unwrap_or_default())
         });
         decide::caught(rendered).map(move |rendered| {
             let (decision, patch) = rendered.unwrap_or_else(|| {
-                (Decision::unchanged(Reason::Unknown(LookupError::Internal)), String::new())
+                (
+                    Decision::unchanged(Reason::Unknown(LookupError::Internal)),
+                    String::new(),
+                )
             });
             let took = begun.elapsed();
             self.metrics.reviewed(&decision, profile, took);
@@ -155,7 +180,11 @@ impl Webhook {
 }
 
 fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, took: Duration) {
-    let pod = review.subject.pod().map(|(_, pod)| pod.described()).unwrap_or_default();
+    let pod = review
+        .subject
+        .pod()
+        .map(|(_, pod)| pod.described())
+        .unwrap_or_default();
     let pod = shortened(&pod);
     let namespace = shortened(review.namespace.as_str());
     // Whole microseconds: more digits would be noise.
@@ -188,9 +217,16 @@ fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<
     // What is passed through the router's layers stays small.
     Box::pin(async move {
         if !is_json {
-            return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json");
+            return refuse(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "a review is application/json",
+            );
         }
-        let body = match webhook.uploads.read(&mut body, BODY_LIMIT, begun, Some(PACE)).await {
+        let body = match webhook
+            .uploads
+            .read(&mut body, BODY_LIMIT, begun, Some(PACE))
+            .await
+        {
             Ok(read) => {
                 drop(body);
                 read
@@ -201,17 +237,26 @@ fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<
                         discard(body).await;
                         (StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 8 MiB")
                     }
-                    ReadError::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
-                    ReadError::BudgetExhausted => {
-                        (StatusCode::TOO_MANY_REQUESTS, "no memory for a body so large or slow")
-                    }
+                    ReadError::TooSlow => (
+                        StatusCode::REQUEST_TIMEOUT,
+                        "the body did not arrive in time",
+                    ),
+                    ReadError::BudgetExhausted => (
+                        StatusCode::TOO_MANY_REQUESTS,
+                        "no memory for a body so large or slow",
+                    ),
                     ReadError::Broken(_) => (StatusCode::BAD_REQUEST, "the body broke off"),
                 };
                 return ([(CONNECTION, "close")], refuse(status, why)).into_response();
             }
         };
-        match webhook.answer(body, profile.as_deref(), begun, timeout).await {
-            Ok(answer) => ([(CONTENT_TYPE, HeaderValue::from_static(JSON))], answer).into_response(),
+        match webhook
+            .answer(body, profile.as_deref(), begun, timeout)
+            .await
+        {
+            Ok(answer) => {
+                ([(CONTENT_TYPE, HeaderValue::from_static(JSON))], answer).into_response()
+            }
             Err(error) => {
                 tracing::warn!(%error, "not a review");
                 refuse(StatusCode::BAD_REQUEST, &error.to_string())
@@ -224,7 +269,10 @@ fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<
 async fn discard(body: Body) {
     let mut body = Limited::new(body, DISCARDED);
     // What is not taken by then is cut off.
-    let _ = timeout(DISCARD_TIME, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+    let _ = timeout(DISCARD_TIME, async {
+        while let Some(Ok(_)) = body.frame().await {}
+    })
+    .await;
 }
 
 /// Refuses a request, never with `Retry-After`: client-go would wait and retry, and the Pod too (`rest/with_retry.go`).
@@ -233,13 +281,22 @@ fn refuse(status: StatusCode, why: &str) -> Response {
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    text.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON)
+    let text = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    text.split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .eq_ignore_ascii_case(JSON)
 }
 
 /// Returns the API server's timeout, which it sends as `?timeout=10s`; `None` if it cannot be parsed.
 fn timeout_of(query: Option<&str>) -> Option<Duration> {
-    let value = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
+    let value = query?
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("timeout="))?;
     go_duration::parse(value)
 }
 

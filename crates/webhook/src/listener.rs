@@ -77,7 +77,14 @@ impl Listener {
     }
 
     async fn run(self, mut phase: watch::Receiver<Phase>) {
-        let Self { tcp, tls, router, limits, first, idle } = self;
+        let Self {
+            tcp,
+            tls,
+            router,
+            limits,
+            first,
+            idle,
+        } = self;
         let tls = tls.map(|(config, metrics)| (TlsAcceptor::from(config), metrics));
         let mut spare = spare();
         let slots = Slots::new(limits);
@@ -95,7 +102,10 @@ impl Listener {
                 Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
                 // Only the connection that was about to be accepted has failed (accept(2), "Error handling").
                 Err(error)
-                    if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) =>
+                    if matches!(
+                        error.kind(),
+                        ConnectionAborted | ConnectionRefused | ConnectionReset
+                    ) =>
                 {
                     continue;
                 }
@@ -118,7 +128,13 @@ impl Listener {
                 continue;
             };
             saturated = false;
-            let connection = Connection { router: router.clone(), phase: seen.clone(), slot, first, idle };
+            let connection = Connection {
+                router: router.clone(),
+                phase: seen.clone(),
+                slot,
+                first,
+                idle,
+            };
             connections.spawn(accept(stream, tls.clone(), connection));
         }
         drop(tcp);
@@ -166,20 +182,30 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { router, mut phase, slot, first, idle } = self;
+        let Self {
+            router,
+            mut phase,
+            slot,
+            first,
+            idle,
+        } = self;
         let activity = &slot.activity;
         let io = TokioIo::new(watched(stream, Arc::clone(activity)));
         let draining = phase.clone();
         let service = service_fn(|request: Request<Incoming>| {
             activity.head_complete();
-            let answer = router.clone().call(request.map(|body| arriving(body, Arc::clone(activity))));
+            let answer = router
+                .clone()
+                .call(request.map(|body| arriving(body, Arc::clone(activity))));
             let (draining, activity) = (draining.clone(), Arc::clone(activity));
             async move {
                 let mut answer = answer.await;
                 if let Ok(answer) = &mut answer
                     && *draining.borrow() != Phase::Serving
                 {
-                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    answer
+                        .headers_mut()
+                        .insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 activity.at_rest();
                 answer

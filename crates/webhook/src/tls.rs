@@ -180,10 +180,16 @@ impl CertificateWatch {
 
     /// Checks the certificate in use, and reports if API servers will refuse it.
     fn verify(&mut self) {
-        let invalid = self.served.current().and_then(|pair| pair.validity.invalid(now()));
+        let invalid = self
+            .served
+            .current()
+            .and_then(|pair| pair.validity.invalid(now()));
         for known in Invalid::ALL {
             let is_so = invalid == Some(known);
-            self.metrics.invalid.with_label_values(&[known.label]).set(is_so.into());
+            self.metrics
+                .invalid
+                .with_label_values(&[known.label])
+                .set(is_so.into());
             if is_so && !self.state.has(known.reason) {
                 let (error, file) = (known.label, self.files.certificate.display());
                 let name = self.name.as_ref().map(ObjectName::as_str);
@@ -199,16 +205,25 @@ impl CertificateWatch {
         let pair = parse(&self.files, self.name.as_ref(), content)?;
         let end = pair.validity.end;
         let has_expired = |pair: &Pair| pair.validity.end <= now();
-        let is_usable = self.served.current().is_some_and(|current| !has_expired(&current));
+        let is_usable = self
+            .served
+            .current()
+            .is_some_and(|current| !has_expired(&current));
         if self.mode == TlsMode::Managed && is_usable {
             let file = self.files.certificate.clone();
             // As from a backup. What has not expired is trusted (`managed::plan`); if both have, the clock here may be wrong.
             if has_expired(&pair) {
-                return Err(CertificateError::Content { file, fault: "it has expired" });
+                return Err(CertificateError::Content {
+                    file,
+                    fault: "it has expired",
+                });
             }
             // The issuer replaces it soon.
             if !pair.validity.is_for_servers {
-                return Err(CertificateError::Content { file, fault: Invalid::WRONG_USAGE.reason });
+                return Err(CertificateError::Content {
+                    file,
+                    fault: Invalid::WRONG_USAGE.reason,
+                });
             }
         }
         self.metrics.expiry.set(seconds(end));
@@ -219,8 +234,18 @@ impl CertificateWatch {
     async fn look(&mut self) {
         let files = self.files.clone();
         // A panic has been logged with its location.
-        let Ok(content) = self.state.looking(spawn_blocking(move || read(&files))).await else { return };
-        self.missing = if content.is_ok() { 0 } else { self.missing.saturating_add(1) };
+        let Ok(content) = self
+            .state
+            .looking(spawn_blocking(move || read(&files)))
+            .await
+        else {
+            return;
+        };
+        self.missing = if content.is_ok() {
+            0
+        } else {
+            self.missing.saturating_add(1)
+        };
         let is_news = match &content {
             Ok(content) => self.seen.as_ref() != Some(content),
             // Files that are gone for a moment are being swapped, and the first ones may come late.
@@ -232,11 +257,17 @@ impl CertificateWatch {
         // Files that could not be read are looked at anew, if only to say that they are good again.
         self.seen = None;
         let taken = content.and_then(|content| self.take(content));
-        self.metrics.reloads.with_label_values(&[outcome(taken.is_ok())]).inc();
+        self.metrics
+            .reloads
+            .with_label_values(&[outcome(taken.is_ok())])
+            .inc();
         match taken {
             Ok(expiry) => {
                 self.state.set(State::Healthy);
-                tracing::info!(expiry = date(seconds(expiry)), "serving certificate reloaded");
+                tracing::info!(
+                    expiry = date(seconds(expiry)),
+                    "serving certificate reloaded"
+                );
             }
             Err(error) => self.refuse(&error),
         }
@@ -244,8 +275,7 @@ impl CertificateWatch {
 
     /// Reports why the files cannot be used.
     fn refuse(&self, error: &CertificateError) {
-        let is_absent =
-            matches!(error, CertificateError::Read { cause, .. } if cause.kind() == ErrorKind::NotFound);
+        let is_absent = matches!(error, CertificateError::Read { cause, .. } if cause.kind() == ErrorKind::NotFound);
         let state = match error {
             _ if self.served.current().is_none() => {
                 State::Starting(if is_absent { AWAITED } else { UNUSABLE })
@@ -270,7 +300,10 @@ impl CertificateWatch {
 fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
     let read = |file: &Path| {
         let content = tolerarch_support::file::read(file);
-        content.map_err(|cause| CertificateError::Read { file: file.to_owned(), cause })
+        content.map_err(|cause| CertificateError::Read {
+            file: file.to_owned(),
+            cause,
+        })
     };
     // A pair may be replaced between two reads: the certificate has to be the same before and after the key.
     let mut certificate = read(&files.certificate)?;
@@ -281,7 +314,10 @@ fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
             return Ok(Content { certificate, key });
         }
     }
-    Err(CertificateError::Content { file: files.certificate.clone(), fault: "it changes at each reading" })
+    Err(CertificateError::Content {
+        file: files.certificate.clone(),
+        fault: "it changes at each reading",
+    })
 }
 
 /// Parses the certificate with its chain and its key, all PEM. `name` is the one that API servers verify.
@@ -290,18 +326,33 @@ fn parse(
     name: Option<&ObjectName>,
     content: &Content,
 ) -> Result<Pair, CertificateError> {
-    let fault = |file: &PathBuf, fault| CertificateError::Content { file: file.clone(), fault };
-    let CertificateFiles { certificate: file, key: key_file } = files;
+    let fault = |file: &PathBuf, fault| CertificateError::Content {
+        file: file.clone(),
+        fault,
+    };
+    let CertificateFiles {
+        certificate: file,
+        key: key_file,
+    } = files;
     let chain = CertificateDer::pem_slice_iter(&content.certificate).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|_| fault(file, "no PEM certificate"))?;
-    let leaf = chain.first().ok_or_else(|| fault(file, "no PEM certificate"))?;
-    let validity = Validity::of(leaf, name).ok_or_else(|| fault(file, "not an X.509 certificate"))?;
-    let key =
-        PrivateKeyDer::from_pem_slice(&content.key).map_err(|_| fault(key_file, "no PEM private key"))?;
+    let leaf = chain
+        .first()
+        .ok_or_else(|| fault(file, "no PEM certificate"))?;
+    let validity =
+        Validity::of(leaf, name).ok_or_else(|| fault(file, "not an X.509 certificate"))?;
+    let key = PrivateKeyDer::from_pem_slice(&content.key)
+        .map_err(|_| fault(key_file, "no PEM private key"))?;
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let key = CertifiedKey::from_der(chain, key, &provider)
-        .map_err(|cause| CertificateError::Pair { file: file.clone(), cause })?;
-    Ok(Pair { key: Arc::new(key), validity })
+    let key =
+        CertifiedKey::from_der(chain, key, &provider).map_err(|cause| CertificateError::Pair {
+            file: file.clone(),
+            cause,
+        })?;
+    Ok(Pair {
+        key: Arc::new(key),
+        validity,
+    })
 }
 
 #[cfg(test)]

@@ -20,27 +20,45 @@ fn deployment(name: &str, image: &str) -> String {
 }
 
 fn reasons(all: &Value) -> Vec<&str> {
-    all["results"].as_array().unwrap().iter().map(|one| one["reason"].as_str().unwrap()).collect()
+    all["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["reason"].as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test]
 async fn a_profile_decides_where_one_is_named() {
     let desk =
-        Desk::new(json!({"profiles": {"batch": {"mode": "observe"}}, "discover": {"nodes": true}})).await;
+        Desk::new(json!({"profiles": {"batch": {"mode": "observe"}}, "discover": {"nodes": true}}))
+            .await;
     let text = deployment("web", &desk.image("multi", &BOTH));
     let check = async |arguments: &[&str]| {
-        let ran = desk.run_with(&[&["check", "-f", "-", "-o", "json"], arguments].concat(), &text).await;
-        let reason = serde_json::from_str(&ran.stdout).map(|all: Value| reasons(&all)[0].to_owned());
+        let ran = desk
+            .run_with(
+                &[&["check", "-f", "-", "-o", "json"], arguments].concat(),
+                &text,
+            )
+            .await;
+        let reason =
+            serde_json::from_str(&ran.stdout).map(|all: Value| reasons(&all)[0].to_owned());
         (ran.status, reason.unwrap_or_default(), ran.stderr)
     };
     let (status, reason, stderr) = check(&[]).await;
     assert_eq!((status, reason.as_str()), (Some(0), "tolerated"));
-    assert!(stderr.contains("note: this command asks no cluster"), "{stderr}");
+    assert!(
+        stderr.contains("note: this command asks no cluster"),
+        "{stderr}"
+    );
     let (status, reason, _) = check(&["--profile", "batch"]).await;
     assert_eq!((status, reason.as_str()), (Some(0), "observed"));
     let (status, reason, stderr) = check(&["--profile", "bacth"]).await;
     assert_eq!((status, reason.as_str()), (Some(2), ""));
-    assert!(stderr.contains("--profile \"bacth\": `profiles` of the configuration has batch"), "{stderr}");
+    assert!(
+        stderr.contains("--profile \"bacth\": `profiles` of the configuration has batch"),
+        "{stderr}"
+    );
 }
 
 #[tokio::test]
@@ -51,16 +69,28 @@ async fn a_placeholder_is_said_to_be_one() {
     let (status, all) = desk.check(&gateway).await;
     let error = all["results"][0]["error"].as_str().unwrap();
     assert_eq!(
-        (status, error.contains("a placeholder that another webhook replaces")),
+        (
+            status,
+            error.contains("a placeholder that another webhook replaces")
+        ),
         (Some(0), true),
         "{all}"
     );
-    let beside = gateway.replace("- image: auto", &format!("- image: {single}\n      - image: auto"));
-    for (text, is_placeholder) in [(&gateway, true), (&beside, true), (&deployment("other", "nginx"), false)]
-    {
-        let ran = desk.run_with(&["check", "-f", "-", "--fail-on", "unknown"], text).await;
+    let beside = gateway.replace(
+        "- image: auto",
+        &format!("- image: {single}\n      - image: auto"),
+    );
+    for (text, is_placeholder) in [
+        (&gateway, true),
+        (&beside, true),
+        (&deployment("other", "nginx"), false),
+    ] {
+        let ran = desk
+            .run_with(&["check", "-f", "-", "--fail-on", "unknown"], text)
+            .await;
         assert_eq!(
-            ran.stdout.contains("\nauto: a placeholder that another webhook"),
+            ran.stdout
+                .contains("\nauto: a placeholder that another webhook"),
             is_placeholder,
             "{}",
             ran.stdout
@@ -71,7 +101,10 @@ async fn a_placeholder_is_said_to_be_one() {
 #[tokio::test]
 async fn each_workload_gets_the_decision_of_its_pods() {
     let desk = Desk::new(json!({})).await;
-    let (multi, single) = (desk.image("multi", &BOTH), desk.image("single", &["linux/amd64"]));
+    let (multi, single) = (
+        desk.image("multi", &BOTH),
+        desk.image("single", &["linux/amd64"]),
+    );
     let template = |image: &str| json!({"spec": {"containers": [{"image": image}]}});
     let object = |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": "shop"}, "spec": spec});
     let with = |image: &str| json!({"template": template(image)});
@@ -109,12 +142,37 @@ async fn each_workload_gets_the_decision_of_its_pods() {
     );
     assert_eq!(all["skipped"], json!({"Service": 1}));
     let first = &all["results"][0];
-    let stands = ["file", "document", "line", "kind", "namespace", "name", "decision", "pools"]
-        .map(|key| first[key].clone());
-    assert_eq!(json!(stands), json!(["-", 1, 1, "Deployment", "shop", "x", "tolerated", ["multi-arch"]]));
+    let stands = [
+        "file",
+        "document",
+        "line",
+        "kind",
+        "namespace",
+        "name",
+        "decision",
+        "pools",
+    ]
+    .map(|key| first[key].clone());
+    assert_eq!(
+        json!(stands),
+        json!([
+            "-",
+            1,
+            1,
+            "Deployment",
+            "shop",
+            "x",
+            "tolerated",
+            ["multi-arch"]
+        ])
+    );
     assert_eq!(all["results"][1]["image"], single);
     // Each image was asked for once, and each of its platforms.
-    assert_eq!(desk.registry.count(|request| request.repo.as_deref() == Some("multi")), 3);
+    assert_eq!(
+        desk.registry
+            .count(|request| request.repo.as_deref() == Some("multi")),
+        3
+    );
 }
 
 #[tokio::test]
@@ -124,7 +182,10 @@ async fn patches_apply_to_what_stands_in_the_file() {
     let spec = json!({"containers": [{"image": multi}]});
     for (document, path) in [
         (json!({"apiVersion": "v1", "kind": "Pod", "spec": spec}), ""),
-        (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}), ""),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}),
+            "",
+        ),
         (
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}),
             "/spec/template",
@@ -142,16 +203,26 @@ async fn patches_apply_to_what_stands_in_the_file() {
             "/spec/jobTemplate/spec/template",
         ),
     ] {
-        let ran = desk.run_with(&["check", "-f", "-", "-o", "patch"], document.to_string()).await;
+        let ran = desk
+            .run_with(&["check", "-f", "-", "-o", "patch"], document.to_string())
+            .await;
         assert_eq!(ran.status, Some(0), "{}", ran.stderr);
         let patch: json_patch::Patch = serde_json::from_str(&ran.stdout).unwrap();
         let mut patched = document.clone();
         json_patch::patch(&mut patched, &patch).unwrap();
         let pod = patched.pointer(path).unwrap();
-        assert_eq!(pod["spec"]["tolerations"][0]["key"], "tolerarch.io/multi-arch", "{patched}");
-        assert_eq!(pod["metadata"]["annotations"]["tolerarch.io/pools"], "multi-arch", "{patched}");
+        assert_eq!(
+            pod["spec"]["tolerations"][0]["key"], "tolerarch.io/multi-arch",
+            "{patched}"
+        );
+        assert_eq!(
+            pod["metadata"]["annotations"]["tolerarch.io/pools"], "multi-arch",
+            "{patched}"
+        );
         // Once more, and there is nothing left to do.
-        let ran = desk.run_with(&["check", "-f", "-", "-o", "patch"], patched.to_string()).await;
+        let ran = desk
+            .run_with(&["check", "-f", "-", "-o", "patch"], patched.to_string())
+            .await;
         assert_eq!((ran.status, &*ran.stdout), (Some(0), ""), "{patched}");
     }
 }
@@ -173,7 +244,11 @@ async fn pipelines_may_stumble_over_what_they_name() {
         (&retracted, &["--fail-on", "unknown"], 3),
         (&unsupported, &["--fail-on", "unknown"], 0),
         (&unsupported, &["--fail-on", "unknown,unsupported"], 3),
-        (&unsupported, &["--fail-on", "unknown", "--fail-on", "unsupported"], 3),
+        (
+            &unsupported,
+            &["--fail-on", "unknown", "--fail-on", "unsupported"],
+            3,
+        ),
         (&unsupported, &[], 0),
         (&unknown, &["--fail-on", "unknown"], 3),
         (&unknown, &["--fail-on", "unsupported"], 0),
@@ -183,18 +258,34 @@ async fn pipelines_may_stumble_over_what_they_name() {
     ] {
         let arguments = [&["check", "-f", "-"], on].concat();
         let ran = desk.run_with(&arguments, text).await;
-        assert_eq!(ran.status, Some(status), "{on:?} {}{}", ran.stdout, ran.stderr);
+        assert_eq!(
+            ran.status,
+            Some(status),
+            "{on:?} {}{}",
+            ran.stdout,
+            ran.stderr
+        );
     }
     let both = format!("{unsupported}---\nkind: [\n");
-    assert_eq!(desk.run_with(&["check", "-f", "-", "--fail-on", "unsupported"], both).await.status, Some(1));
+    assert_eq!(
+        desk.run_with(&["check", "-f", "-", "--fail-on", "unsupported"], both)
+            .await
+            .status,
+        Some(1)
+    );
 }
 
 #[tokio::test]
 async fn what_an_image_lacks_is_found_whatever_is_not_known() {
     let desk = Desk::new(json!({})).await;
-    let (single, gone) = (desk.image("single", &["linux/amd64"]), desk.registry.repo("gone").reference("v1"));
+    let (single, gone) = (
+        desk.image("single", &["linux/amd64"]),
+        desk.registry.repo("gone").reference("v1"),
+    );
     // The one that settles it comes last, and so does its answer.
-    desk.registry.repo("single").fault(Some(Fault::drip(Duration::from_millis(1))));
+    desk.registry
+        .repo("single")
+        .fault(Some(Fault::drip(Duration::from_millis(1))));
     for others in [
         json!({"image": gone}),
         json!({"image": "Bad Image"}),
@@ -202,7 +293,9 @@ async fn what_an_image_lacks_is_found_whatever_is_not_known() {
     ] {
         let spec = json!({"containers": [others, {"image": single}]});
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec}).to_string();
-        let ran = desk.run_with(&["check", "-f", "-", "--fail-on", "unsupported"], pod).await;
+        let ran = desk
+            .run_with(&["check", "-f", "-", "--fail-on", "unsupported"], pod)
+            .await;
         assert_eq!(ran.status, Some(3), "{}{}", ran.stdout, ran.stderr);
         assert!(ran.stdout.contains("platform-missing"), "{}", ran.stdout);
     }
@@ -211,8 +304,14 @@ async fn what_an_image_lacks_is_found_whatever_is_not_known() {
 #[tokio::test]
 async fn every_image_that_keeps_a_pod_closed_is_told() {
     let desk = Desk::new(json!({})).await;
-    let (amd, arm) = (desk.image("amd", &["linux/amd64"]), desk.image("arm", &["linux/arm64"]));
-    let (gone, multi) = (desk.registry.repo("gone").reference("v1"), desk.image("multi", &BOTH));
+    let (amd, arm) = (
+        desk.image("amd", &["linux/amd64"]),
+        desk.image("arm", &["linux/arm64"]),
+    );
+    let (gone, multi) = (
+        desk.registry.repo("gone").reference("v1"),
+        desk.image("multi", &BOTH),
+    );
     let containers = [&amd, &multi, &gone, &arm].map(|image| json!({"image": image}));
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": containers}});
     let (_, all) = desk.check(pod.to_string()).await;
@@ -225,10 +324,17 @@ async fn every_image_that_keeps_a_pod_closed_is_told() {
         ])
     );
     let ran = desk.run_with(&["check", "-f", "-"], pod.to_string()).await;
-    for told in [format!("{amd} lacks linux/arm64\n"), format!("{arm} lacks linux/amd64\n")] {
+    for told in [
+        format!("{amd} lacks linux/arm64\n"),
+        format!("{arm} lacks linux/amd64\n"),
+    ] {
         assert!(ran.stdout.contains(&told), "{}", ran.stdout);
     }
-    let row = ran.stdout.lines().find(|line| line.contains(" not-found ")).unwrap();
+    let row = ran
+        .stdout
+        .lines()
+        .find(|line| line.contains(" not-found "))
+        .unwrap();
     assert!(row.ends_with(&gone), "{}", ran.stdout);
 }
 
@@ -239,11 +345,29 @@ async fn a_mode_that_means_nothing_is_told() {
         "spec": {"containers": [{"image": "x"}]}});
     let warning = "tolerarch.io/mode: \"On\" is none of off, observe, enforce";
     let (_, all) = desk.check(pod.to_string()).await;
-    assert!(all["results"][0]["warnings"][0].as_str().unwrap().starts_with(warning), "{all}");
+    assert!(
+        all["results"][0]["warnings"][0]
+            .as_str()
+            .unwrap()
+            .starts_with(warning),
+        "{all}"
+    );
     let ran = desk.run_with(&["check", "-f", "-"], pod.to_string()).await;
-    assert!(ran.stdout.contains(&format!("\nwarning: Pod/web: {warning}")), "{}", ran.stdout);
-    let ran = desk.run_with(&["check", "-f", "-", "-o", "patch"], pod.to_string()).await;
-    assert!(ran.stdout.is_empty() && ran.stderr.contains(warning), "{}{}", ran.stdout, ran.stderr);
+    assert!(
+        ran.stdout
+            .contains(&format!("\nwarning: Pod/web: {warning}")),
+        "{}",
+        ran.stdout
+    );
+    let ran = desk
+        .run_with(&["check", "-f", "-", "-o", "patch"], pod.to_string())
+        .await;
+    assert!(
+        ran.stdout.is_empty() && ran.stderr.contains(warning),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
 }
 
 #[tokio::test]
@@ -264,7 +388,11 @@ async fn many_images_of_one_registry_are_no_burden() {
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
     let (status, all) = desk.check(list).await;
-    assert_eq!((status, reasons(&all)), (Some(0), vec!["tolerated"; 15]), "{all}");
+    assert_eq!(
+        (status, reasons(&all)),
+        (Some(0), vec!["tolerated"; 15]),
+        "{all}"
+    );
 }
 
 #[tokio::test]
@@ -287,7 +415,10 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
         (b"just a text\n".to_vec(), "no object"),
         (b"- a\n".to_vec(), "no object"),
         (b"kind: Pod\n".to_vec(), "apiVersion"),
-        (b"apiVersion: apps/v1\nkind: Deployment\n".to_vec(), "spec.template"),
+        (
+            b"apiVersion: apps/v1\nkind: Deployment\n".to_vec(),
+            "spec.template",
+        ),
         (
             b"apiVersion: v1\nkind: Pod\nspec: {containers: [{image: 7}]}\n".to_vec(),
             "spec.containers[0].image",
@@ -297,37 +428,71 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
             "malformed: spec.containers has another type",
         ),
         (
-            b"apiVersion: v1\nkind: Pod\nspec: {volumes: [{name: a, image: {reference: [a]}}]}\n".to_vec(),
+            b"apiVersion: v1\nkind: Pod\nspec: {volumes: [{name: a, image: {reference: [a]}}]}\n"
+                .to_vec(),
             "malformed: spec.volumes[0].image.reference has another type",
         ),
         (
             review("object", json!({"spec": {"containers": [{"image": 7}]}})),
             "malformed: spec.containers[0].image has",
         ),
-        (review("object", Value::Null), "malformed: request.object is missing"),
-        (review("namespace", json!(7)), "request.namespace of the AdmissionReview has another type"),
-        (b"apiVersion: v1\nkind: Pod\nspec: {containers: []}\n".to_vec(), "malformed: it has no containers"),
-        (b"apiVersion: v1\nkind: Pod\nmetadata: {labels: {tolerarch.io/mode: off}}\n".to_vec(), "quotes"),
-        (b"apiVersion: admission.k8s.io/v1beta1\nkind: AdmissionReview\n".to_vec(), "AdmissionReview"),
+        (
+            review("object", Value::Null),
+            "malformed: request.object is missing",
+        ),
+        (
+            review("namespace", json!(7)),
+            "request.namespace of the AdmissionReview has another type",
+        ),
+        (
+            b"apiVersion: v1\nkind: Pod\nspec: {containers: []}\n".to_vec(),
+            "malformed: it has no containers",
+        ),
+        (
+            b"apiVersion: v1\nkind: Pod\nmetadata: {labels: {tolerarch.io/mode: off}}\n".to_vec(),
+            "quotes",
+        ),
+        (
+            b"apiVersion: admission.k8s.io/v1beta1\nkind: AdmissionReview\n".to_vec(),
+            "AdmissionReview",
+        ),
         (b"apiVersion: v1\nkind: List\nitems: {}\n".to_vec(), "items"),
         (b"{\"apiVersion\": \"v1\",}\n".to_vec(), ""),
     ] {
-        let text = [good.as_bytes(), b"---\n# a comment\n", &odd, b"---\n", good.as_bytes()].concat();
+        let text = [
+            good.as_bytes(),
+            b"---\n# a comment\n",
+            &odd,
+            b"---\n",
+            good.as_bytes(),
+        ]
+        .concat();
         let (status, all) = desk.check(&text).await;
         let shown = String::from_utf8_lossy(&odd).into_owned();
         assert_eq!(status, Some(1), "{shown}: {all}");
         assert_eq!(reasons(&all), ["tolerated", "tolerated"], "{shown}");
         let errors = all["errors"].as_array().unwrap();
-        assert_eq!((errors.len(), &errors[0]["document"]), (1, &json!(2)), "{shown}: {all}");
+        assert_eq!(
+            (errors.len(), &errors[0]["document"]),
+            (1, &json!(2)),
+            "{shown}: {all}"
+        );
         let line = errors[0]["line"].as_u64().unwrap();
         assert!((11..=14).contains(&line), "{shown}: {all}");
-        assert!(errors[0]["message"].as_str().unwrap().contains(told), "{shown}: {all}");
+        assert!(
+            errors[0]["message"].as_str().unwrap().contains(told),
+            "{shown}: {all}"
+        );
     }
     let (status, all) = desk.check(huge).await;
     assert_eq!((status, reasons(&all).len()), (Some(0), 1));
     let crlf = format!("\u{feff}{}", good.replace('\n', "\r\n"));
     assert_eq!(desk.check(crlf).await.0, Some(0));
-    for binary in [&[0, 1, 2, 3][..], b"\xff\xfea\0b\0", b"\x7fELF\x02\x01\x01\0"] {
+    for binary in [
+        &[0, 1, 2, 3][..],
+        b"\xff\xfea\0b\0",
+        b"\x7fELF\x02\x01\x01\0",
+    ] {
         assert_eq!(desk.check(binary).await.0, Some(1));
     }
 }
@@ -340,12 +505,22 @@ async fn reads_files_and_directories() {
     desk.write("dir/b.yaml", deployment("b", &image));
     desk.write("dir/a.yml", deployment("a", &image));
     desk.write("dir/README.md", "not a manifest: [");
-    let ran = desk.run(&["check", "-f", "dir", "--filename", "gone.yaml"]).await;
+    let ran = desk
+        .run(&["check", "-f", "dir", "--filename", "gone.yaml"])
+        .await;
     assert_eq!(ran.status, Some(1));
     let lines: Vec<&str> = ran.stdout.lines().map(str::trim_end).collect();
-    assert!(lines[1].contains("Deployment/a") && lines[2].contains("Deployment/b"), "{lines:?}");
+    assert!(
+        lines[1].contains("Deployment/a") && lines[2].contains("Deployment/b"),
+        "{lines:?}"
+    );
     assert!(lines[1].starts_with("dir/a.yml:1"), "{lines:?}");
-    assert!(ran.stderr.starts_with("tolerarch: gone.yaml: cannot be read"), "{}", ran.stderr);
+    assert!(
+        ran.stderr
+            .starts_with("tolerarch: gone.yaml: cannot be read"),
+        "{}",
+        ran.stderr
+    );
 }
 
 /// Nobody has chosen what is in a directory, and some of it has no end or no writer.
@@ -380,12 +555,24 @@ async fn below_directories_only_regular_files_are_read() {
         ("socket.json", "cannot be read: not a regular file"),
         ("to-fifo.yaml", "cannot be read: not a regular file"),
         ("to-device.yaml", "cannot be read: not a regular file"),
-        ("to-itself.yaml", "cannot be read: Too many levels of symbolic links"),
+        (
+            "to-itself.yaml",
+            "cannot be read: Too many levels of symbolic links",
+        ),
         ("to-nothing.yaml", "cannot be read: No such file"),
     ] {
-        assert!(ran.stderr.contains(&format!("dir/below/{name}: {why}")), "{name}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains(&format!("dir/below/{name}: {why}")),
+            "{name}: {}",
+            ran.stderr
+        );
     }
-    assert_eq!(ran.stderr.matches("tolerarch: dir/").count(), 6, "{}", ran.stderr);
+    assert_eq!(
+        ran.stderr.matches("tolerarch: dir/").count(),
+        6,
+        "{}",
+        ran.stderr
+    );
 }
 
 /// As a shell's `<(…)`.
@@ -394,7 +581,13 @@ async fn a_pipe_that_is_named_is_read() {
     let desk = Desk::new(json!({})).await;
     let text = deployment("piped", &desk.image("multi", &BOTH));
     let pipe = desk.path().join("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
     let writer = std::thread::spawn(move || std::fs::write(pipe, text));
     let ran = desk.run(&["check", "-f", "pipe"]).await;
     assert_eq!(ran.status, Some(0), "{}", ran.stderr);
@@ -408,7 +601,11 @@ async fn a_name_cannot_steer_the_terminal() {
     let image = desk.image("multi", &BOTH);
     let text = deployment("\"a\\e[31m\\u202e\"", &image);
     let ran = desk.run_with(&["check", "-f", "-"], text).await;
-    assert!(ran.stdout.contains("a\\u{1b}[31m\\u{202e}"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("a\\u{1b}[31m\\u{202e}"),
+        "{}",
+        ran.stdout
+    );
     assert!(!ran.stdout.contains('\u{1b}'), "{}", ran.stdout);
 }
 
@@ -418,44 +615,70 @@ async fn nothing_to_check_is_no_success() {
     for text in ["", "---\n", "\u{feff}---\r\n", "# a comment\n"] {
         let (status, all) = desk.check(text).await;
         assert_eq!((status, reasons(&all).len()), (Some(1), 0), "{text:?}");
-        assert!(all["errors"][0]["message"].as_str().unwrap().starts_with("no objects"), "{all}");
+        assert!(
+            all["errors"][0]["message"]
+                .as_str()
+                .unwrap()
+                .starts_with("no objects"),
+            "{all}"
+        );
     }
     std::fs::create_dir(desk.path().join("empty")).unwrap();
     let ran = desk.run(&["check", "-f", "empty"]).await;
     assert_eq!(ran.status, Some(1));
-    assert!(ran.stderr.starts_with("tolerarch: empty: no objects"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.starts_with("tolerarch: empty: no objects"),
+        "{}",
+        ran.stderr
+    );
     // A list of a cluster that has none.
-    assert_eq!(desk.check("apiVersion: v1\nkind: List\nitems: []\n").await.0, Some(0));
+    assert_eq!(
+        desk.check("apiVersion: v1\nkind: List\nitems: []\n")
+            .await
+            .0,
+        Some(0)
+    );
     let thing = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\nspec: {steps: [{image: x}]}\n";
     let (status, all) = desk.check(thing).await;
-    assert_eq!((status, &all["notLookedAt"]), (Some(0), &json!({"Thing.example.com": 1})));
+    assert_eq!(
+        (status, &all["notLookedAt"]),
+        (Some(0), &json!({"Thing.example.com": 1}))
+    );
     let image = json!({"file": "-", "document": 1, "line": 4, "kind": "Thing", "namespace": "", "name": "a", "path": ".spec.steps[0].image", "image": "x"});
     assert_eq!(all["imagesNotLookedAt"], json!([image]));
     let ran = desk.run_with(&["check", "-f", "-"], thing).await;
     let told = "not looked at: Thing/a.spec.steps[0].image is x\n\n0 checked; 1 not looked at (1 Thing.example.com)\n";
     assert_eq!(ran.stdout, told);
-    let ran = desk.run_with(&["check", "-f", "-", "--fail-on", "not-looked-at"], thing).await;
+    let ran = desk
+        .run_with(&["check", "-f", "-", "--fail-on", "not-looked-at"], thing)
+        .await;
     assert_eq!(ran.status, Some(3), "{}", ran.stderr);
 }
 
 #[tokio::test]
 async fn items_of_a_json_list_have_lines_of_their_own() {
     let desk = Desk::new(json!({})).await;
-    let pod =
-        |image: Value| json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"image": image}]}});
+    let pod = |image: Value| json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"image": image}]}});
     let list = json!({"apiVersion": "v1", "items": [pod("Bad Image".into()), pod(7.into())], "kind": "List"});
     let (status, all) = desk.check(format!("{list:#}")).await;
     let text = format!("{list:#}");
     let line_of = |part: &str| text.lines().position(|line| line.contains(part)).unwrap() + 1;
     let line = |one: &Value| one["line"].as_u64().unwrap() as usize;
-    assert_eq!((status, line(&all["results"][0])), (Some(1), line_of("\"apiVersion\"") + 2), "{all}");
+    assert_eq!(
+        (status, line(&all["results"][0])),
+        (Some(1), line_of("\"apiVersion\"") + 2),
+        "{all}"
+    );
     assert_eq!(line(&all["errors"][0]), line_of("\"image\": 7"), "{all}");
 }
 
 #[tokio::test]
 async fn kinds_of_others_are_looked_at_where_their_templates_are_known() {
     let desk = Desk::new(json!({})).await;
-    let (multi, single) = (desk.image("multi", &BOTH), desk.image("single", &["linux/amd64"]));
+    let (multi, single) = (
+        desk.image("multi", &BOTH),
+        desk.image("single", &["linux/amd64"]),
+    );
     let template = |image: &str| json!({"spec": {"containers": [{"image": image}]}});
     let object = |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec});
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [
@@ -465,14 +688,44 @@ async fn kinds_of_others_are_looked_at_where_their_templates_are_known() {
     .to_string();
     std::fs::create_dir_all(desk.path().join("dir/below")).unwrap();
     desk.write("dir/below/list.yaml", &list);
-    let with =
-        &["check", "-R", "-f", "dir", "-o", "json", "--workload", "Thing.example.com=.spec.parts[].pod"];
+    let with = &[
+        "check",
+        "-R",
+        "-f",
+        "dir",
+        "-o",
+        "json",
+        "--workload",
+        "Thing.example.com=.spec.parts[].pod",
+    ];
     let ran = desk.run(with).await;
     let all: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(reasons(&all), ["tolerated", "platform-missing", "tolerated"], "{}", ran.stderr);
-    let paths: Vec<&Value> = all["results"].as_array().unwrap().iter().map(|one| &one["path"]).collect();
-    assert_eq!(paths, [".spec.template", ".spec.parts[0].pod", ".spec.parts[1].pod"]);
-    assert_eq!(all["results"][2]["patch"][0]["path"], "/spec/parts/1/pod/spec/tolerations");
-    let wrong = desk.run(&["check", "-f", "dir", "--workload", "Thing"]).await;
-    assert!(wrong.status == Some(2) && wrong.stderr.contains("KIND.GROUP=.path"), "{}", wrong.stderr);
+    assert_eq!(
+        reasons(&all),
+        ["tolerated", "platform-missing", "tolerated"],
+        "{}",
+        ran.stderr
+    );
+    let paths: Vec<&Value> = all["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["path"])
+        .collect();
+    assert_eq!(
+        paths,
+        [".spec.template", ".spec.parts[0].pod", ".spec.parts[1].pod"]
+    );
+    assert_eq!(
+        all["results"][2]["patch"][0]["path"],
+        "/spec/parts/1/pod/spec/tolerations"
+    );
+    let wrong = desk
+        .run(&["check", "-f", "dir", "--workload", "Thing"])
+        .await;
+    assert!(
+        wrong.status == Some(2) && wrong.stderr.contains("KIND.GROUP=.path"),
+        "{}",
+        wrong.stderr
+    );
 }

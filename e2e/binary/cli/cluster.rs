@@ -49,17 +49,23 @@ impl FakeCluster {
 
     fn answer(&self, uri: &Uri) -> Response {
         if self.forbidden.contains(&uri.path()) {
-            let status = json!({"kind": "Status", "message": format!("{} is forbidden", uri.path())});
+            let status =
+                json!({"kind": "Status", "message": format!("{} is forbidden", uri.path())});
             return (StatusCode::FORBIDDEN, status.to_string()).into_response();
         }
         if self.failing.contains(&uri.path()) {
             let status = json!({"kind": "Status", "message": "no such field"});
             return (StatusCode::BAD_REQUEST, status.to_string()).into_response();
         }
-        match self.objects.get(uri.path()).cloned().or_else(|| own_kinds(uri.path())) {
-            Some(Value::Array(items)) => {
-                page(&items, uri.query().unwrap_or_default()).to_string().into_response()
-            }
+        match self
+            .objects
+            .get(uri.path())
+            .cloned()
+            .or_else(|| own_kinds(uri.path()))
+        {
+            Some(Value::Array(items)) => page(&items, uri.query().unwrap_or_default())
+                .to_string()
+                .into_response(),
             Some(object) => object.to_string().into_response(),
             None => StatusCode::NOT_FOUND.into_response(),
         }
@@ -88,7 +94,8 @@ fn own_kinds(path: &str) -> Option<Value> {
 
 /// An API group with these versions, the first of which is preferred.
 pub(crate) fn group(name: &str, versions: &[&str]) -> Value {
-    let version = |version: &&str| json!({"groupVersion": format!("{name}/{version}"), "version": version});
+    let version =
+        |version: &&str| json!({"groupVersion": format!("{name}/{version}"), "version": version});
     let versions: Vec<Value> = versions.iter().map(version).collect();
     json!({"name": name, "versions": versions, "preferredVersion": versions[0]})
 }
@@ -96,11 +103,20 @@ pub(crate) fn group(name: &str, versions: &[&str]) -> Value {
 fn page(items: &[Value], query: &str) -> Value {
     let parameter = |name: &str| {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(|(key, _)| *key == name).find_map(|(_, value)| value.parse::<usize>().ok())
+        pairs
+            .filter(|(key, _)| *key == name)
+            .find_map(|(_, value)| value.parse::<usize>().ok())
     };
-    let (limit, begin) = (parameter("limit").unwrap_or(items.len()), parameter("continue").unwrap_or(0));
+    let (limit, begin) = (
+        parameter("limit").unwrap_or(items.len()),
+        parameter("continue").unwrap_or(0),
+    );
     let end = items.len().min(begin + limit);
-    let more = if end < items.len() { end.to_string() } else { String::new() };
+    let more = if end < items.len() {
+        end.to_string()
+    } else {
+        String::new()
+    };
     json!({"metadata": {"resourceVersion": "7", "continue": more}, "items": items[begin..end]})
 }
 

@@ -84,14 +84,25 @@ fn settings(desk: &Desk) -> Value {
 /// Runs it as a person does who names no file.
 async fn run(desk: &Desk, cluster: Option<&Served>, arguments: &[&str]) -> Ran {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tolerarch"));
-    command.args(arguments).current_dir(desk.path()).env("HOME", desk.path()).env_remove("DOCKER_CONFIG");
-    command.env("SSL_CERT_FILE", desk.path().join("ca.crt")).env_remove("KUBECONFIG").kill_on_drop(true);
+    command
+        .args(arguments)
+        .current_dir(desk.path())
+        .env("HOME", desk.path())
+        .env_remove("DOCKER_CONFIG");
+    command
+        .env("SSL_CERT_FILE", desk.path().join("ca.crt"))
+        .env_remove("KUBECONFIG")
+        .kill_on_drop(true);
     if let Some(cluster) = cluster {
         command.env("KUBECONFIG", cluster.kubeconfig(desk.path()));
     }
     let output = soon("the end", command.output()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    Ran {
+        status: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
 }
 
 #[tokio::test]
@@ -100,25 +111,44 @@ async fn the_configuration_of_the_cluster_decides_without_what_only_its_pods_hav
     let image = desk.image("shop/web", &BOTH);
     let served = cluster(&image, &settings(&desk)).serve().await;
     let whose = "the configuration is that of ConfigMap tolerarch/tolerarch";
-    for arguments in [&["why", "-n", "shop", "deploy/web"][..], &["report"], &["inspect", &image], &["pools"]]
-    {
+    for arguments in [
+        &["why", "-n", "shop", "deploy/web"][..],
+        &["report"],
+        &["inspect", &image],
+        &["pools"],
+    ] {
         let ran = run(&desk, Some(&served), arguments).await;
         let all = format!("{}{}", ran.stdout, ran.stderr);
         assert_eq!(ran.status, Some(0), "{arguments:?}: {all}");
-        assert!(all.contains("of-cluster") && all.contains(whose), "{arguments:?}: {all}");
+        assert!(
+            all.contains("of-cluster") && all.contains(whose),
+            "{arguments:?}: {all}"
+        );
         for lost in [
             "registries.hostsDir: /nowhere/certs.d cannot be read here (No such file or directory",
             "registries.hosts.\"other.example.com\".caFile: /nowhere/ca.crt",
             "registries.hosts.\"other.example.com\".clientCertFile: /nowhere/tls.key",
             "credentials.dockerConfigs: /nowhere/config.json",
         ] {
-            assert_eq!(all.contains(lost), arguments != ["pools"], "{arguments:?}: {lost}: {all}");
+            assert_eq!(
+                all.contains(lost),
+                arguments != ["pools"],
+                "{arguments:?}: {lost}: {all}"
+            );
         }
     }
     let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
-    assert!(ran.stdout.contains("\n  today      tolerated\n"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("\n  today      tolerated\n"),
+        "{}",
+        ran.stdout
+    );
     let ran = run(&desk, Some(&served), &["pools", "--config", "config.yaml"]).await;
-    assert!(ran.stdout.contains("multi-arch") && !ran.stdout.contains("of-cluster"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("multi-arch") && !ran.stdout.contains("of-cluster"),
+        "{}",
+        ran.stdout
+    );
 }
 
 #[tokio::test]
@@ -139,14 +169,33 @@ async fn images_that_failed_count_as_for_the_webhook() {
     let why = ["why", "-n", "shop", "deploy/web"];
     for arguments in [&why[..], &["report"], &["inspect", "-n", "shop", &image]] {
         let ran = run(&desk, Some(&served), arguments).await;
-        assert!(ran.stdout.contains(&said), "{arguments:?}: {}{}", ran.stdout, ran.stderr);
-        assert!(!ran.stdout.contains("lacks"), "{arguments:?}: {}", ran.stdout);
+        assert!(
+            ran.stdout.contains(&said),
+            "{arguments:?}: {}{}",
+            ran.stdout,
+            ran.stderr
+        );
+        assert!(
+            !ran.stdout.contains("lacks"),
+            "{arguments:?}: {}",
+            ran.stdout
+        );
     }
     let ran = run(&desk, Some(&served), &why).await;
-    assert!(ran.stdout.contains("unchanged: failed-there"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("unchanged: failed-there"),
+        "{}",
+        ran.stdout
+    );
     for (arguments, list) in [
-        (&[&why[..], &["-o", "json"]].concat()[..], "/objects/0/images/0"),
-        (&["inspect", "-n", "shop", &image, "-o", "json"], "/images/0"),
+        (
+            &[&why[..], &["-o", "json"]].concat()[..],
+            "/objects/0/images/0",
+        ),
+        (
+            &["inspect", "-n", "shop", &image, "-o", "json"],
+            "/images/0",
+        ),
     ] {
         let ran = run(&desk, Some(&served), arguments).await;
         let json: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -163,14 +212,22 @@ async fn images_that_failed_count_as_for_the_webhook() {
     let mut learns_not = settings(&desk);
     learns_not["controller"] = json!({"learn": false});
     let ran = run(&desk, Some(&recorded(&learns_not).serve().await), &why).await;
-    assert!(ran.stdout.contains("\n  today      tolerated\n"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("\n  today      tolerated\n"),
+        "{}",
+        ran.stdout
+    );
 
     let mut forbidden = recorded(&settings(&desk));
     forbidden.forbidden = vec![RECORD];
     let ran = run(&desk, Some(&forbidden.serve().await), &why).await;
     let said = "ConfigMap tolerarch/tolerarch-controller-failed-images cannot be read, so images that failed count as others: ";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
-    assert!(ran.stdout.contains("\n  today      tolerated\n"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("\n  today      tolerated\n"),
+        "{}",
+        ran.stdout
+    );
 }
 
 #[tokio::test]
@@ -183,18 +240,39 @@ async fn a_namespace_for_which_the_webhook_is_not_called_is_told() {
     for (labels, today, is_told) in [
         (json!({}), "tolerated", false),
         (json!({"own": "1"}), "unchanged: not-applicable", true),
-        (json!({"own": "1", "tolerarch.io/mode": "off"}), "unchanged: opted-out", true),
+        (
+            json!({"own": "1", "tolerarch.io/mode": "off"}),
+            "unchanged: opted-out",
+            true,
+        ),
         (json!({"tolerarch.io/mode": "disabled"}), "tolerated", false),
     ] {
         let namespace = json!({"metadata": {"name": "shop", "labels": labels}});
-        cluster.objects.insert("/api/v1/namespaces/shop".to_owned(), namespace);
-        let served = FakeCluster { objects: cluster.objects.clone(), ..FakeCluster::default() }.serve().await;
+        cluster
+            .objects
+            .insert("/api/v1/namespaces/shop".to_owned(), namespace);
+        let served = FakeCluster {
+            objects: cluster.objects.clone(),
+            ..FakeCluster::default()
+        }
+        .serve()
+        .await;
         let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
-        assert!(ran.stdout.contains(&format!("\n  today      {today}\n")), "{}", ran.stdout);
+        assert!(
+            ran.stdout.contains(&format!("\n  today      {today}\n")),
+            "{}",
+            ran.stdout
+        );
         let told = "no webhook of tolerarch selects the labels of Deployment/web and of the namespace shop";
         assert_eq!(ran.stderr.contains(told), is_told, "{}", ran.stderr);
-        let ignored = "tolerarch.io/mode=disabled means nothing as a label of a namespace: it is ignored";
-        assert_eq!(ran.stderr.contains(ignored), labels["tolerarch.io/mode"] == "disabled", "{}", ran.stderr);
+        let ignored =
+            "tolerarch.io/mode=disabled means nothing as a label of a namespace: it is ignored";
+        assert_eq!(
+            ran.stderr.contains(ignored),
+            labels["tolerarch.io/mode"] == "disabled",
+            "{}",
+            ran.stderr
+        );
     }
 }
 
@@ -216,10 +294,17 @@ async fn pods_for_which_the_webhook_is_not_called_are_told() {
     ] {
         let mut cluster = cluster(&image, &settings(&desk));
         let webhook = &mut cluster.objects.get_mut(WEBHOOKS).unwrap()[0]["webhooks"][0];
-        webhook.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+        webhook
+            .as_object_mut()
+            .unwrap()
+            .extend(own.as_object().unwrap().clone());
         let served = cluster.serve().await;
         let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
-        assert!(ran.stdout.contains(&format!("\n  today      {today}\n")), "{}", ran.stdout);
+        assert!(
+            ran.stdout.contains(&format!("\n  today      {today}\n")),
+            "{}",
+            ran.stdout
+        );
         assert!(ran.stderr.contains(told), "{}", ran.stderr);
     }
 }
@@ -229,18 +314,32 @@ async fn pods_for_which_the_webhook_is_not_called_are_told() {
 async fn where_it_cannot_be_read_nothing_is_decided() {
     let desk = Desk::new(json!({})).await;
     let image = desk.image("shop/web", &BOTH);
-    let commands: [&[&str]; 4] =
-        [&["why", "-n", "shop", "deploy/web"], &["report"], &["pools"], &["inspect", &image]];
+    let commands: [&[&str]; 4] = [
+        &["why", "-n", "shop", "deploy/web"],
+        &["report"],
+        &["pools"],
+        &["inspect", &image],
+    ];
     for path in [CONFIG, SERVICE, PODS, WEBHOOKS] {
         for is_forbidden in [true, false] {
             let mut cluster = cluster(&image, &settings(&desk));
-            let paths = if is_forbidden { &mut cluster.forbidden } else { &mut cluster.failing };
+            let paths = if is_forbidden {
+                &mut cluster.forbidden
+            } else {
+                &mut cluster.failing
+            };
             paths.push(path);
             let served = cluster.serve().await;
             for arguments in commands {
                 let ran = run(&desk, Some(&served), arguments).await;
-                let told = ran.stderr.contains("cannot be read: ") && ran.stderr.contains("--config FILE");
-                assert_eq!((ran.status, &*ran.stdout), (Some(1), ""), "{path} {arguments:?}: {}", ran.stderr);
+                let told =
+                    ran.stderr.contains("cannot be read: ") && ran.stderr.contains("--config FILE");
+                assert_eq!(
+                    (ran.status, &*ran.stdout),
+                    (Some(1), ""),
+                    "{path} {arguments:?}: {}",
+                    ran.stderr
+                );
                 assert!(told, "{path} {arguments:?}: {}", ran.stderr);
             }
             let ran = run(&desk, Some(&served), &["pools", "--config", "/dev/null"]).await;
@@ -255,7 +354,11 @@ async fn where_it_cannot_be_read_nothing_is_decided() {
     let mut cluster = cluster(&image, &settings(&desk));
     cluster.failing = vec![RECORD];
     let ran = run(&desk, Some(&cluster.serve().await), commands[0]).await;
-    assert!(ran.status == Some(1) && ran.stderr.contains("failed-images cannot be read"), "{}", ran.stderr);
+    assert!(
+        ran.status == Some(1) && ran.stderr.contains("failed-images cannot be read"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[tokio::test]
@@ -263,12 +366,28 @@ async fn a_namespace_opts_out_also_for_those_who_may_not_list_its_pods() {
     let desk = Desk::new(json!({})).await;
     let image = desk.image("shop/web", &BOTH);
     let labels = json!({"tolerarch.io/mode": "off"});
-    let mut cluster = cluster(&image, &settings(&desk))
-        .with("/api/v1/namespaces/shop", json!({"metadata": {"name": "shop", "labels": labels}}));
+    let mut cluster = cluster(&image, &settings(&desk)).with(
+        "/api/v1/namespaces/shop",
+        json!({"metadata": {"name": "shop", "labels": labels}}),
+    );
     cluster.forbidden = vec!["/api/v1/namespaces/shop/pods"];
-    let ran = run(&desk, Some(&cluster.serve().await), &["why", "-n", "shop", "deploy/web"]).await;
-    assert!(ran.stdout.contains("unchanged: opted-out"), "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stderr.contains("Pods cannot be listed"), "{}", ran.stderr);
+    let ran = run(
+        &desk,
+        Some(&cluster.serve().await),
+        &["why", "-n", "shop", "deploy/web"],
+    )
+    .await;
+    assert!(
+        ran.stdout.contains("unchanged: opted-out"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
+    assert!(
+        ran.stderr.contains("Pods cannot be listed"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[tokio::test]
@@ -292,7 +411,8 @@ async fn where_there_is_none_the_defaults_decide_and_say_so() {
     let ran = run(&desk, Some(&faulty), &["pools"]).await;
     assert_eq!(ran.status, Some(1), "{}", ran.stdout);
     assert!(
-        ran.stderr.contains("the configuration ConfigMap tolerarch/tolerarch is not valid"),
+        ran.stderr
+            .contains("the configuration ConfigMap tolerarch/tolerarch is not valid"),
         "{}",
         ran.stderr
     );
@@ -310,9 +430,31 @@ async fn where_there_is_none_the_defaults_decide_and_say_so() {
     let gone = kubeconfig("http://127.0.0.1:1", desk.path());
     let ran = run(&desk, None, &["inspect", &image, "--kubeconfig", &gone]).await;
     let said = "cannot be read: cannot reach the API server http://127.0.0.1:1";
-    assert!(ran.status == Some(1) && ran.stderr.contains(said), "{}{}", ran.stdout, ran.stderr);
-    let ran = run(&desk, None, &["inspect", &image, "--kubeconfig", &gone, "--config", "/dev/null"]).await;
-    assert!(ran.stdout.contains("opens multi-arch"), "{}{}", ran.stdout, ran.stderr);
+    assert!(
+        ran.status == Some(1) && ran.stderr.contains(said),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
+    let ran = run(
+        &desk,
+        None,
+        &[
+            "inspect",
+            &image,
+            "--kubeconfig",
+            &gone,
+            "--config",
+            "/dev/null",
+        ],
+    )
+    .await;
+    assert!(
+        ran.stdout.contains("opens multi-arch"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
 }
 
 #[tokio::test]
@@ -321,9 +463,19 @@ async fn pull_secrets_that_are_not_read_are_told() {
     let image = format!("{}/shop/gone:v1", desk.registry.address());
     let served = cluster(&image, &settings(&desk)).serve().await;
     let ran = run(&desk, Some(&served), &["report"]).await;
-    assert!(ran.stdout.contains("1 of the Pods name imagePullSecrets, which are not read"), "{}", ran.stdout);
+    assert!(
+        ran.stdout
+            .contains("1 of the Pods name imagePullSecrets, which are not read"),
+        "{}",
+        ran.stdout
+    );
     let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
-    assert!(ran.stderr.contains("1 of these objects name imagePullSecrets"), "{}", ran.stderr);
+    assert!(
+        ran.stderr
+            .contains("1 of these objects name imagePullSecrets"),
+        "{}",
+        ran.stderr
+    );
     // They would be those of another cluster.
     let mut reads = settings(&desk);
     reads["credentials"] = json!({"pullSecrets": true});
@@ -331,12 +483,17 @@ async fn pull_secrets_that_are_not_read_are_told() {
     let kubeconfig = served.kubeconfig(desk.path());
     let ran = run(&desk, None, &["report", "--kubeconfig", &kubeconfig]).await;
     assert!(
-        ran.stdout.contains("pull secrets are not read with --kubeconfig"),
+        ran.stdout
+            .contains("pull secrets are not read with --kubeconfig"),
         "{}{}",
         ran.stdout,
         ran.stderr
     );
-    assert!(!served.asked().iter().any(|path| path.contains("/secrets/")), "{:?}", served.asked());
+    assert!(
+        !served.asked().iter().any(|path| path.contains("/secrets/")),
+        "{:?}",
+        served.asked()
+    );
 }
 
 /// As `kubectl` 1.13.0 wrote it, and one that gives nothing for the registry.
@@ -344,26 +501,46 @@ async fn pull_secrets_that_are_not_read_are_told() {
 async fn pull_secrets_are_read_with_capitals_and_named_where_they_give_nothing() {
     let desk = Desk::new(json!({})).await;
     let image = desk.image("private", &BOTH);
-    desk.registry.repo("private").require(Auth::basic("canary", "canary"));
+    desk.registry
+        .repo("private")
+        .require(Auth::basic("canary", "canary"));
     let mut reads = settings(&desk);
     reads["credentials"] = json!({"pullSecrets": true});
     let secret = |host: &str| {
-        let auths = json!({"auths": {host: {"Username": "canary", "Password": "canary", "Email": "a@b"}}});
+        let auths =
+            json!({"auths": {host: {"Username": "canary", "Password": "canary", "Email": "a@b"}}});
         let data = json!({".dockerconfigjson": STANDARD.encode(auths.to_string())});
         json!({"type": "kubernetes.io/dockerconfigjson", "data": data})
     };
     let path = "/api/v1/namespaces/shop/secrets/registry";
-    let served = cluster(&image, &reads).with(path, secret(&desk.registry.address())).serve().await;
+    let served = cluster(&image, &reads)
+        .with(path, secret(&desk.registry.address()))
+        .serve()
+        .await;
     let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
-    assert!(ran.stdout.contains("tolerated"), "{}{}", ran.stdout, ran.stderr);
+    assert!(
+        ran.stdout.contains("tolerated"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
 
-    let served = cluster(&image, &reads).with(path, secret("canary.example.com")).serve().await;
-    let expected = format!("pull secret \"registry\" has no entry for {}", desk.registry.address());
+    let served = cluster(&image, &reads)
+        .with(path, secret("canary.example.com"))
+        .serve()
+        .await;
+    let expected = format!(
+        "pull secret \"registry\" has no entry for {}",
+        desk.registry.address()
+    );
     for command in [&["why", "-n", "shop", "deploy/web"][..], &["report"]] {
         let ran = run(&desk, Some(&served), command).await;
         let told = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(told.contains(&expected), "{told}{}", ran.stderr);
-        assert!(!told.contains("canary") && !told.contains("with no credential"), "{told}");
+        assert!(
+            !told.contains("canary") && !told.contains("with no credential"),
+            "{told}"
+        );
     }
 }
 
@@ -371,15 +548,24 @@ async fn pull_secrets_are_read_with_capitals_and_named_where_they_give_nothing()
 #[tokio::test]
 async fn an_api_server_may_exchange_keys_over_p_521_alone() {
     let desk = Desk::new(json!({})).await;
-    let served = cluster(&desk.image("app", &BOTH), &settings(&desk)).serve().await;
+    let served = cluster(&desk.image("app", &BOTH), &settings(&desk))
+        .serve()
+        .await;
     let mut provider = provider();
-    provider.kx_groups.retain(|group| group.name() == NamedGroup::secp521r1);
+    provider
+        .kx_groups
+        .retain(|group| group.name() == NamedGroup::secp521r1);
     let leaf = desk.registry.pki().leaf(&["127.0.0.1"]);
     let certificate = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
     let key = PrivateKeyDer::from_pem_slice(leaf.key_pem.as_bytes()).unwrap();
     let builder = ServerConfig::builder_with_provider(Arc::new(provider));
-    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-    let acceptor = TlsAcceptor::from(Arc::new(builder.with_single_cert(vec![certificate], key).unwrap()));
+    let builder = builder
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth();
+    let acceptor = TlsAcceptor::from(Arc::new(
+        builder.with_single_cert(vec![certificate], key).unwrap(),
+    ));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let behind = served.url.replace("http://", "");
@@ -389,7 +575,9 @@ async fn an_api_server_may_exchange_keys_over_p_521_alone() {
             let acceptor = acceptor.clone();
             let behind = behind.clone();
             tokio::spawn(async move {
-                let Ok(mut tls) = acceptor.accept(tcp).await else { return };
+                let Ok(mut tls) = acceptor.accept(tcp).await else {
+                    return;
+                };
                 let mut behind = TcpStream::connect(behind).await.unwrap();
                 let _ = copy_bidirectional(&mut tls, &mut behind).await;
             });
@@ -412,7 +600,12 @@ async fn a_namespace_that_is_not_there_is_a_failure() {
         .serve()
         .await;
     let ran = run(&desk, Some(&served), &["report", "-n", "nosuch"]).await;
-    assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""), "{}", ran.stderr);
+    assert_eq!(
+        (ran.status, ran.stdout.as_str()),
+        (Some(1), ""),
+        "{}",
+        ran.stderr
+    );
 }
 
 /// A failed connection is reported once, with its fix.
@@ -425,8 +618,14 @@ async fn advice_fits_what_stands_in_the_way() {
     let untrusted = Registry::start().await;
     settings["registries"]["hosts"][untrusted.address()] = json!({});
     for (host, advice) in [
-        (plain.address(), "does not speak TLS; if it speaks plain HTTP, set registries.hosts."),
-        (untrusted.address(), ".caFile to its authority, or extraCAs of the chart"),
+        (
+            plain.address(),
+            "does not speak TLS; if it speaks plain HTTP, set registries.hosts.",
+        ),
+        (
+            untrusted.address(),
+            ".caFile to its authority, or extraCAs of the chart",
+        ),
     ] {
         let served = cluster(&format!("{host}/app:v1"), &settings).serve().await;
         let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
@@ -456,11 +655,21 @@ async fn programs_that_the_cluster_names_are_not_run() {
     config["credentials"] = json!({"providers": {"config": file, "binDir": bin}});
     let served = cluster(&image, &config).serve().await;
     let ran = run(&desk, Some(&served), &["inspect", &image]).await;
-    assert!(ran.stderr.contains("programs that the cluster names are not run here"), "{}", ran.stderr);
+    assert!(
+        ran.stderr
+            .contains("programs that the cluster names are not run here"),
+        "{}",
+        ran.stderr
+    );
     assert!(!trace.exists(), "{}", ran.stderr);
     // They are run where a person names them, so the trace says something.
     let own = desk.path().join("own.yaml");
     std::fs::write(&own, config.to_string()).unwrap();
-    let ran = run(&desk, Some(&served), &["inspect", "--config", &own.display().to_string(), &image]).await;
+    let ran = run(
+        &desk,
+        Some(&served),
+        &["inspect", "--config", &own.display().to_string(), &image],
+    )
+    .await;
     assert!(trace.exists(), "{}{}", ran.stdout, ran.stderr);
 }

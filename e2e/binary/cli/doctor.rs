@@ -13,7 +13,10 @@ async fn nothing() -> String {
     let webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     let cluster = FakeCluster::default()
         .with("/version", json!({"minor": "34", "gitVersion": "v1.34.0"}))
-        .with("/api/v1/namespaces", json!([{"metadata": {"name": "default"}}]))
+        .with(
+            "/api/v1/namespaces",
+            json!([{"metadata": {"name": "default"}}]),
+        )
         .with(webhooks, json!([]));
     cluster.serve().await.url
 }
@@ -22,12 +25,21 @@ async fn doctor(server: &str, arguments: &[&str]) -> Ran {
     let directory = TempDir::new().unwrap();
     let file = kubeconfig(server, directory.path());
     let mut command = Command::new(env!("CARGO_BIN_EXE_tolerarch"));
-    command.arg("doctor").arg("--kubeconfig").arg(file).args(arguments).kill_on_drop(true);
+    command
+        .arg("doctor")
+        .arg("--kubeconfig")
+        .arg(file)
+        .args(arguments)
+        .kill_on_drop(true);
     // For registries: no command fails or asks the API server by it.
     command.env("HTTPS_PROXY", "http://127.0.0.1:1");
     let output = soon("the end", command.output()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    Ran {
+        status: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
 }
 
 #[tokio::test]
@@ -43,9 +55,19 @@ async fn something_wrong_is_status_3() {
     assert_eq!(ran.status, Some(3));
     let json: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(json["healthy"], false);
-    let failed = json["checks"].as_array().unwrap().iter().find(|check| check["status"] == "failed").unwrap();
+    let failed = json["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|check| check["status"] == "failed")
+        .unwrap();
     assert_eq!(failed["check"], "webhook");
-    assert!(failed["fix"].as_str().unwrap().contains("helm upgrade --install"));
+    assert!(
+        failed["fix"]
+            .as_str()
+            .unwrap()
+            .contains("helm upgrade --install")
+    );
 }
 
 #[tokio::test]
@@ -53,22 +75,37 @@ async fn nothing_checked_is_status_4() {
     let webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     let version = json!({"minor": "34", "gitVersion": "v1.34.0"});
     let mut cluster = FakeCluster::default().with("/version", version);
-    cluster.forbidden = vec![webhooks, "/api/v1/namespaces", "/api/v1/namespaces/default/pods"];
+    cluster.forbidden = vec![
+        webhooks,
+        "/api/v1/namespaces",
+        "/api/v1/namespaces/default/pods",
+    ];
     let api = cluster.serve().await.url;
     let ran = doctor(&api, &["-o", "json"]).await;
     let json: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!((ran.status, &json["status"], &json["healthy"]), (Some(4), &json!("unproven"), &json!(false)));
+    assert_eq!(
+        (ran.status, &json["status"], &json["healthy"]),
+        (Some(4), &json!("unproven"), &json!(false))
+    );
 }
 
 #[tokio::test]
 async fn a_cluster_that_cannot_be_asked_is_status_1() {
-    let gone = format!("http://{}", testregistry::reserve("127.0.0.1:0".parse().unwrap()).unwrap());
+    let gone = format!(
+        "http://{}",
+        testregistry::reserve("127.0.0.1:0".parse().unwrap()).unwrap()
+    );
     let ran = doctor(&gone, &[]).await;
     assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""));
-    let expected =
-        format!("tolerarch: cannot reach the API server {gone} (context \"c\"): connection refused\n");
+    let expected = format!(
+        "tolerarch: cannot reach the API server {gone} (context \"c\"): connection refused\n"
+    );
     assert_eq!(ran.stderr, expected);
     let ran = doctor(&gone, &["--context", "other"]).await;
     assert_eq!(ran.status, Some(1));
-    assert!(ran.stderr.contains("kubeconfig cannot be used"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("kubeconfig cannot be used"),
+        "{}",
+        ran.stderr
+    );
 }

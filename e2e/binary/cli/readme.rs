@@ -29,18 +29,27 @@ struct Step {
 fn pages() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folders = [root.join("docs"), root.join("docs/runbooks")];
-    let files =
-        folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()));
+    let files = folders.iter().flat_map(|folder| {
+        fs::read_dir(folder)
+            .unwrap()
+            .map(|file| file.unwrap().path())
+    });
     let pages = files.filter(|file| file.extension().is_some_and(|extension| extension == "md"));
     let mut pages: Vec<PathBuf> = pages.chain([root.join("README.md")]).collect();
     pages.sort();
-    pages.into_iter().map(|page| (page.clone(), fs::read_to_string(page).unwrap())).collect()
+    pages
+        .into_iter()
+        .map(|page| (page.clone(), fs::read_to_string(page).unwrap()))
+        .collect()
 }
 
 /// The fenced blocks of a language.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let fence = format!("```{language}\n");
-    page.split(&*fence).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+    page.split(&*fence)
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect()
 }
 
 /// The blocks of `console`.
@@ -50,7 +59,10 @@ fn sessions(page: &str) -> Vec<Vec<Step>> {
         let mut steps: Vec<Step> = Vec::new();
         for line in block.lines() {
             match (line.strip_prefix("$ "), steps.last_mut()) {
-                (Some(command), _) => steps.push(Step { command: command.to_owned(), output: String::new() }),
+                (Some(command), _) => steps.push(Step {
+                    command: command.to_owned(),
+                    output: String::new(),
+                }),
                 (None, Some(step)) => step.output += &format!("{line}\n"),
                 (None, None) => panic!("a session begins with a command: {line}"),
             }
@@ -64,7 +76,8 @@ fn sessions(page: &str) -> Vec<Vec<Step>> {
 fn timeless(text: &str) -> String {
     let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     for place in 1..words.len() {
-        let is_time = words[place].starts_with("ms") && words[place - 1].bytes().all(|b| b.is_ascii_digit());
+        let is_time =
+            words[place].starts_with("ms") && words[place - 1].bytes().all(|b| b.is_ascii_digit());
         if is_time {
             words[place - 1] = "N".to_owned();
         }
@@ -75,7 +88,10 @@ fn timeless(text: &str) -> String {
 #[tokio::test]
 async fn the_sessions_of_the_documentation_are_true() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sessions: Vec<_> = pages().iter().flat_map(|(_, page)| sessions(page)).collect();
+    let sessions: Vec<_> = pages()
+        .iter()
+        .flat_map(|(_, page)| sessions(page))
+        .collect();
     assert!(sessions.len() >= 5, "{sessions:?}");
 
     let desk = Desk::new(json!({})).await;
@@ -83,17 +99,27 @@ async fn the_sessions_of_the_documentation_are_true() {
     let entries = BOTH.map(|platform| web.entry(platform));
     let attestation = web.attestation(entries[0]["digest"].as_str().unwrap());
     web.index(Some("1.4"), entries.into_iter().chain([attestation]));
-    desk.registry.repo("shop/legacy").image("linux/amd64", Some("2"));
+    desk.registry
+        .repo("shop/legacy")
+        .image("linux/amd64", Some("2"));
     desk.registry.repo("ops/agent").index(Some("3"), BOTH);
     let address = desk.registry.address();
     for file in fs::read_dir(root.join("e2e/binary/cli/session")).unwrap() {
         let file = file.unwrap();
-        let text = fs::read_to_string(file.path()).unwrap().replace(NAME, &address);
+        let text = fs::read_to_string(file.path())
+            .unwrap()
+            .replace(NAME, &address);
         desk.write(file.file_name().to_str().unwrap(), text);
     }
     let cluster: BTreeMap<String, Value> =
-        serde_json::from_str(&fs::read_to_string(desk.path().join("cluster.json")).unwrap()).unwrap();
-    let cluster = FakeCluster { objects: cluster, ..FakeCluster::default() }.serve().await;
+        serde_json::from_str(&fs::read_to_string(desk.path().join("cluster.json")).unwrap())
+            .unwrap();
+    let cluster = FakeCluster {
+        objects: cluster,
+        ..FakeCluster::default()
+    }
+    .serve()
+    .await;
     let kubeconfig = cluster.kubeconfig(desk.path());
     // What the registry of this test needs, so that the pages need not show it.
     fs::create_dir(desk.path().join("bin")).unwrap();
@@ -109,19 +135,39 @@ async fn the_sessions_of_the_documentation_are_true() {
     let path = format!(
         "{}:{}",
         wrapper.parent().unwrap().display(),
-        tolerarch_support::environment::Environment::of_process().text("PATH").unwrap()
+        tolerarch_support::environment::Environment::of_process()
+            .text("PATH")
+            .unwrap()
     );
 
     for session in sessions {
         let line = |step: &Step| format!("{}\ns=$?; printf '{MARK}'; (exit $s)\n", step.command);
-        let script = session.iter().map(line).collect::<String>().replace(NAME, &address);
+        let script = session
+            .iter()
+            .map(line)
+            .collect::<String>()
+            .replace(NAME, &address);
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("exec 2>&1\n{script}")]).current_dir(desk.path()).env("PATH", &path);
-        shell.env("SSL_CERT_FILE", desk.path().join("ca.crt")).env("KUBECONFIG", &kubeconfig);
-        let ran = soon("the end of the session", shell.output()).await.unwrap();
-        let written = String::from_utf8(ran.stdout).unwrap().replace(&address, NAME);
+        shell
+            .args(["-c", &format!("exec 2>&1\n{script}")])
+            .current_dir(desk.path())
+            .env("PATH", &path);
+        shell
+            .env("SSL_CERT_FILE", desk.path().join("ca.crt"))
+            .env("KUBECONFIG", &kubeconfig);
+        let ran = soon("the end of the session", shell.output())
+            .await
+            .unwrap();
+        let written = String::from_utf8(ran.stdout)
+            .unwrap()
+            .replace(&address, NAME);
         for (step, output) in session.iter().zip(written.split(MARK)) {
-            assert_eq!(timeless(output), timeless(&step.output), "$ {}\n{output}", step.command);
+            assert_eq!(
+                timeless(output),
+                timeless(&step.output),
+                "$ {}\n{output}",
+                step.command
+            );
         }
     }
 }
@@ -133,8 +179,12 @@ async fn the_commands_of_the_documentation_are_known() {
     for (page, text) in pages() {
         for line in blocks(&text, "sh").into_iter().flat_map(str::lines) {
             // What stands before redirections and comments, in each part of a pipe.
-            let parts =
-                line.split('|').map(|part| part.split(['>', '#', '<', '(', ')', '$']).next().unwrap().trim());
+            let parts = line.split('|').map(|part| {
+                part.split(['>', '#', '<', '(', ')', '$'])
+                    .next()
+                    .unwrap()
+                    .trim()
+            });
             for part in parts.filter(|part| part.starts_with("tolerarch ")) {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_tolerarch"));
                 let arguments = part.split_whitespace().skip(1).filter(|word| *word != "\\");
@@ -159,30 +209,51 @@ async fn the_readme_shows_what_is_added() {
     desk.registry.repo("shop/web").index(Some("1.4"), BOTH);
     let pod = |with: &[char]| {
         let lines = lines.iter().filter_map(|line| line.strip_prefix(with));
-        lines.map(|line| format!("{line}\n")).collect::<String>().replace(NAME, &desk.registry.address())
+        lines
+            .map(|line| format!("{line}\n"))
+            .collect::<String>()
+            .replace(NAME, &desk.registry.address())
     };
-    let added: String = lines.iter().filter_map(|line| line.strip_prefix('+')).collect();
+    let added: String = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix('+'))
+        .collect();
     let patch = async |name, text| {
         let file = desk.write(name, text);
-        let ran = desk.run(&["check", "-o", "patch", "-f", file.to_str().unwrap()]).await;
+        let ran = desk
+            .run(&["check", "-o", "patch", "-f", file.to_str().unwrap()])
+            .await;
         assert_eq!(ran.status, Some(0), "{}", ran.stderr);
         ran.stdout
     };
     assert_eq!(patch("after.yaml", pod(&[' ', '+'])).await, "");
     let before = patch("before.yaml", pod(&[' '])).await;
     let operations: Vec<serde_json::Value> = serde_json::from_str(&before).unwrap();
-    let texts = texts(&operations.iter().map(|operation| operation["value"].clone()).collect());
+    let texts = texts(
+        &operations
+            .iter()
+            .map(|operation| operation["value"].clone())
+            .collect(),
+    );
     assert!(texts.len() >= 7, "{before}");
-    assert!(texts.iter().all(|text| added.contains(&**text)), "{texts:?} in {added}");
+    assert!(
+        texts.iter().all(|text| added.contains(&**text)),
+        "{texts:?} in {added}"
+    );
 }
 
 /// The keys and values of a JSON value.
 fn texts(value: &serde_json::Value) -> Vec<String> {
     match value {
         serde_json::Value::Array(elements) => elements.iter().flat_map(texts).collect(),
-        serde_json::Value::Object(members) => {
-            members.iter().flat_map(|(key, value)| [vec![key.clone()], texts(value)].concat()).collect()
-        }
-        other => vec![other.as_str().map_or_else(|| other.to_string(), str::to_owned)],
+        serde_json::Value::Object(members) => members
+            .iter()
+            .flat_map(|(key, value)| [vec![key.clone()], texts(value)].concat())
+            .collect(),
+        other => vec![
+            other
+                .as_str()
+                .map_or_else(|| other.to_string(), str::to_owned),
+        ],
     }
 }

@@ -32,8 +32,7 @@ fn pod(namespace: &str, deployment: &str, number: usize, image: &str, node: &str
 }
 
 fn replica_set(namespace: &str, deployment: &str) -> Value {
-    let owner =
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment, "controller": true});
+    let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment, "controller": true});
     json!({"metadata": {"name": format!("{deployment}-5d5c"), "namespace": namespace, "ownerReferences": [owner]}})
 }
 
@@ -50,26 +49,28 @@ fn shop(desk: &Desk) -> FakeCluster {
     let web = desk.image("shop/web", &BOTH);
     let legacy = desk.image("shop/legacy", &BOTH[..1]);
     let gone = format!("{}/shop/gone:v1", desk.registry.address());
-    let mut pods: Vec<Value> = (0..3).map(|number| pod("shop", "web", number, &web, "x86")).collect();
+    let mut pods: Vec<Value> = (0..3)
+        .map(|number| pod("shop", "web", number, &web, "x86"))
+        .collect();
     pods.extend((0..2).map(|number| pod("shop", "legacy", number, &legacy, "x86")));
     pods.push(pod("shop", "gone", 0, &gone, "x86"));
     pods.push(pod("team", "off", 0, &legacy, "arm"));
     let mut agent = pod("ops", "agent", 0, &legacy, "arm");
-    agent["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": true}]);
+    agent["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": true}]);
     pods.push(agent);
     let mut bill = pod("shop", "bills", 0, &web, "x86");
-    bill["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "bills-29388480", "controller": true}]);
+    bill["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "bills-29388480", "controller": true}]);
     bill["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
     pods.push(bill);
     let mut done = pod("shop", "done", 0, &legacy, "x86");
     done["status"]["phase"] = "Succeeded".into();
     pods.push(done);
-    let of_cron = json!({"apiVersion": "batch/v1", "kind": "CronJob", "name": "bills", "controller": true});
-    let job =
-        json!({"metadata": {"name": "bills-29388480", "namespace": "shop", "ownerReferences": [of_cron]}});
-    let mut sets: Vec<Value> = ["web", "legacy", "gone"].map(|name| replica_set("shop", name)).to_vec();
+    let of_cron =
+        json!({"apiVersion": "batch/v1", "kind": "CronJob", "name": "bills", "controller": true});
+    let job = json!({"metadata": {"name": "bills-29388480", "namespace": "shop", "ownerReferences": [of_cron]}});
+    let mut sets: Vec<Value> = ["web", "legacy", "gone"]
+        .map(|name| replica_set("shop", name))
+        .to_vec();
     sets.push(replica_set("team", "off"));
     FakeCluster::default()
         .with(PODS, pods.into())
@@ -88,7 +89,8 @@ fn shop(desk: &Desk) -> FakeCluster {
 
 async fn report(desk: &Desk, cluster: &Served, arguments: &[&str]) -> Ran {
     let kubeconfig = cluster.kubeconfig(desk.path());
-    desk.run(&[&["report", "--kubeconfig", &kubeconfig], arguments].concat()).await
+    desk.run(&[&["report", "--kubeconfig", &kubeconfig], arguments].concat())
+        .await
 }
 
 async fn json_of(desk: &Desk, cluster: &Served, arguments: &[&str]) -> Value {
@@ -104,42 +106,77 @@ async fn a_cluster_is_added_up() {
     let gone = format!("{}/shop/gone:v1", desk.registry.address());
     let cluster = shop(&desk).serve().await;
     let json = json_of(&desk, &cluster, &[]).await;
-    for (support, pods, cores, workloads) in
-        [("all", 4, 1.0, 2), ("partial", 2, 0.5, 1), ("unknown", 1, 0.25, 1), ("skipped", 2, 0.5, 2)]
-    {
+    for (support, pods, cores, workloads) in [
+        ("all", 4, 1.0, 2),
+        ("partial", 2, 0.5, 1),
+        ("unknown", 1, 0.25, 1),
+        ("skipped", 2, 0.5, 2),
+    ] {
         let total = &json["totals"][support];
         assert_eq!(total["pods"], pods, "{support}: {json:#}");
         assert_eq!(total["cpuCores"], cores, "{support}: {json:#}");
-        assert_eq!(total["memoryBytes"], u64::from(pods as u32) << 30, "{support}: {json:#}");
+        assert_eq!(
+            total["memoryBytes"],
+            u64::from(pods as u32) << 30,
+            "{support}: {json:#}"
+        );
         assert_eq!(total["workloads"], workloads, "{support}: {json:#}");
     }
     let names = |list: &str, member: &str| -> Vec<String> {
         let all = json[list].as_array().unwrap().iter();
-        all.map(|one| format!("{}/{}", one["kind"].as_str().unwrap(), one[member].as_str().unwrap()))
-            .collect()
+        all.map(|one| {
+            format!(
+                "{}/{}",
+                one["kind"].as_str().unwrap(),
+                one[member].as_str().unwrap()
+            )
+        })
+        .collect()
     };
     let workloads = names("workloads", "name");
-    for name in ["Deployment/web", "Deployment/legacy", "Deployment/gone", "DaemonSet/agent", "CronJob/bills"]
-    {
+    for name in [
+        "Deployment/web",
+        "Deployment/legacy",
+        "Deployment/gone",
+        "DaemonSet/agent",
+        "CronJob/bills",
+    ] {
         assert!(workloads.iter().any(|known| known == name), "{workloads:?}");
     }
     assert_eq!(json["images"][0]["image"], legacy.as_str());
     assert_eq!(json["images"][0]["lacks"], json!(["linux/arm64"]));
     assert_eq!(json["images"][0]["pods"], 2);
     assert_eq!(json["images"][1]["image"], gone.as_str());
-    assert!(json["images"][1]["error"].as_str().unwrap().contains("answered 404"), "{json:#}");
+    assert!(
+        json["images"][1]["error"]
+            .as_str()
+            .unwrap()
+            .contains("answered 404"),
+        "{json:#}"
+    );
     assert_eq!(json["unknown"][0]["reason"], "not-found");
     assert_eq!(json["unknown"][0]["images"], json!([gone]));
-    assert!(json["unknown"][0]["fix"].as_str().unwrap().contains("push the image"));
+    assert!(
+        json["unknown"][0]["fix"]
+            .as_str()
+            .unwrap()
+            .contains("push the image")
+    );
     // Those that tolerate the pool already miss nothing.
     assert_eq!(names("missed", "name"), ["Deployment/web"; 3]);
     assert_eq!(json["missed"][0]["pools"], json!(["multi-arch"]));
     let misplaced = json["misplaced"].as_array().unwrap();
     assert_eq!(misplaced.len(), 2, "{json:#}");
     assert_eq!(misplaced[0]["pod"], "agent-5d5c-0");
-    assert_eq!((&misplaced[0]["node"], &misplaced[0]["platform"]), (&json!("arm"), &json!("linux/arm64")));
+    assert_eq!(
+        (&misplaced[0]["node"], &misplaced[0]["platform"]),
+        (&json!("arm"), &json!("linux/arm64"))
+    );
     assert_eq!(misplaced[0]["images"], json!([legacy]));
-    assert_eq!((&json["complete"], &json["notes"]), (&json!(true), &json!([])));
+    assert_eq!(
+        (&json["complete"], &json["notes"]),
+        (&json!(true), &json!([]))
+    );
 }
 
 #[tokio::test]
@@ -150,16 +187,38 @@ async fn each_form_says_the_same() {
         (
             "table",
             "image",
-            &["partial  0.5", "lacks linux/arm64", "not-found", "Missed: ", "linux/arm64  arm"][..],
+            &[
+                "partial  0.5",
+                "lacks linux/arm64",
+                "not-found",
+                "Missed: ",
+                "linux/arm64  arm",
+            ][..],
         ),
-        ("table", "workload", &["Deployment/legacy", "platform-missing"]),
+        (
+            "table",
+            "workload",
+            &["Deployment/legacy", "platform-missing"],
+        ),
         ("table", "namespace", &["NAMESPACE  CPU", "ops"]),
-        ("html", "image", &["<b class=\"partial\">partial</b>", "lacks linux/arm64", "Deployment/legacy"]),
+        (
+            "html",
+            "image",
+            &[
+                "<b class=\"partial\">partial</b>",
+                "lacks linux/arm64",
+                "Deployment/legacy",
+            ],
+        ),
     ] {
         let ran = report(&desk, &cluster, &["-o", form, "--by", by]).await;
         assert_eq!(ran.status, Some(0), "{}", ran.stderr);
         for text in expected {
-            assert!(ran.stdout.contains(text), "{form} by {by}: {text} in\n{}", ran.stdout);
+            assert!(
+                ran.stdout.contains(text),
+                "{form} by {by}: {text} in\n{}",
+                ran.stdout
+            );
         }
     }
 }
@@ -168,11 +227,15 @@ async fn each_form_says_the_same() {
 #[tokio::test]
 async fn names_mean_nothing_in_a_page() {
     let desk = Desk::new(json!({})).await;
-    let hostile =
-        "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>|`\n# x\u{1b}[31m\u{202e}&amp;";
+    let hostile = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>|`\n# x\u{1b}[31m\u{202e}&amp;";
     let mut pods = Vec::new();
-    for (number, image) in
-        [desk.image("shop/web", &BOTH), desk.image("shop/old", &BOTH[..1]), hostile.into()].iter().enumerate()
+    for (number, image) in [
+        desk.image("shop/web", &BOTH),
+        desk.image("shop/old", &BOTH[..1]),
+        hostile.into(),
+    ]
+    .iter()
+    .enumerate()
     {
         let mut pod = pod(hostile, "web", number, image, hostile);
         pod["metadata"]["name"] = format!("{hostile}{number}").into();
@@ -189,11 +252,23 @@ async fn names_mean_nothing_in_a_page() {
     let html = report(&desk, &cluster, &["-o", "html"]).await.stdout;
     assert_eq!(html.matches("<script").count(), 1, "{html}");
     assert_eq!(html.matches("</script").count(), 1, "{html}");
-    assert!(!html.contains("<img") && !html.contains('\u{1b}') && !html.contains('\u{202e}'), "{html}");
-    assert!(html.contains("&lt;img src=x onerror=alert(1)&gt;"), "{html}");
-    assert!(html.contains("Content-Security-Policy") && !html.contains("://"), "{html}");
+    assert!(
+        !html.contains("<img") && !html.contains('\u{1b}') && !html.contains('\u{202e}'),
+        "{html}"
+    );
+    assert!(
+        html.contains("&lt;img src=x onerror=alert(1)&gt;"),
+        "{html}"
+    );
+    assert!(
+        html.contains("Content-Security-Policy") && !html.contains("://"),
+        "{html}"
+    );
     let table = report(&desk, &cluster, &[]).await.stdout;
-    assert!(!table.contains('\u{1b}') && !table.contains('\u{202e}') && !table.contains("\n# x"), "{table}");
+    assert!(
+        !table.contains('\u{1b}') && !table.contains('\u{202e}') && !table.contains("\n# x"),
+        "{table}"
+    );
     let json = json_of(&desk, &cluster, &[]).await;
     assert_eq!(json["workloads"][0]["name"], hostile);
 }
@@ -205,19 +280,32 @@ async fn only_pods_have_to_be_listed() {
     cluster.forbidden = vec![NODES, NAMESPACES, REPLICA_SETS, JOBS];
     let cluster = cluster.serve().await;
     let json = json_of(&desk, &cluster, &[]).await;
-    let notes: Vec<&str> =
-        json["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect();
+    let notes: Vec<&str> = json["notes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|note| note.as_str().unwrap())
+        .collect();
     for kind in ["nodes", "namespaces", "replicasets", "jobs"] {
         assert!(
-            notes.iter().any(|note| note.contains(&format!("{kind} cannot be listed"))),
+            notes
+                .iter()
+                .any(|note| note.contains(&format!("{kind} cannot be listed"))),
             "{kind}: {notes:?}"
         );
     }
     assert_eq!(json["misplaced"], json!([]));
     // Their names tell.
-    let names: Vec<&str> =
-        json["workloads"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
-    assert!(names.contains(&"web") && names.contains(&"bills"), "{names:?}");
+    let names: Vec<&str> = json["workloads"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    assert!(
+        names.contains(&"web") && names.contains(&"bills"),
+        "{names:?}"
+    );
 
     // A list that fails otherwise would make the numbers wrong.
     for path in [NODES, NAMESPACES, REPLICA_SETS, JOBS] {
@@ -232,7 +320,11 @@ async fn only_pods_have_to_be_listed() {
     cluster.forbidden = vec![PODS];
     let ran = report(&desk, &cluster.serve().await, &[]).await;
     assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""));
-    assert!(ran.stderr.contains("/api/v1/pods is forbidden"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("/api/v1/pods is forbidden"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[tokio::test]
@@ -240,15 +332,27 @@ async fn one_namespace_needs_rights_in_it_alone() {
     let desk = Desk::new(json!({})).await;
     let web = desk.image("shop/web", &BOTH);
     let cluster = FakeCluster::default()
-        .with("/api/v1/namespaces/shop/pods", json!([pod("shop", "web", 0, &web, "x86")]))
+        .with(
+            "/api/v1/namespaces/shop/pods",
+            json!([pod("shop", "web", 0, &web, "x86")]),
+        )
         .with("/api/v1/namespaces/shop", namespace("shop", &json!({})))
-        .with("/apis/apps/v1/namespaces/shop/replicasets", json!([replica_set("shop", "web")]))
+        .with(
+            "/apis/apps/v1/namespaces/shop/replicasets",
+            json!([replica_set("shop", "web")]),
+        )
         .with(NODES, json!([]))
         .serve()
         .await;
     let json = json_of(&desk, &cluster, &["-n", "shop"]).await;
-    assert_eq!((&json["workloads"][0]["kind"], &json["notes"]), (&json!("Deployment"), &json!([])));
-    assert_eq!(report(&desk, &cluster, &["-n", "shop", "-A"]).await.status, Some(2));
+    assert_eq!(
+        (&json["workloads"][0]["kind"], &json["notes"]),
+        (&json!("Deployment"), &json!([]))
+    );
+    assert_eq!(
+        report(&desk, &cluster, &["-n", "shop", "-A"]).await.status,
+        Some(2)
+    );
     for name in ["../nodes", "Shop", ""] {
         let ran = report(&desk, &cluster, &["-n", name]).await;
         assert_eq!(ran.status, Some(2), "{name}: {}", ran.stderr);
@@ -259,16 +363,27 @@ async fn one_namespace_needs_rights_in_it_alone() {
 #[tokio::test]
 async fn a_large_cluster_is_read_page_by_page() {
     let desk = Desk::new(json!({})).await;
-    let images: Vec<String> =
-        (0..40).map(|number| desk.image(&format!("shop/app-{number}"), &BOTH[..1 + number % 2])).collect();
+    let images: Vec<String> = (0..40)
+        .map(|number| desk.image(&format!("shop/app-{number}"), &BOTH[..1 + number % 2]))
+        .collect();
     let pods: Vec<Value> = (0..2_000)
         .map(|number| {
             let app = number % 200;
-            pod("shop", &format!("app-{app}"), number, &images[app % 40], &format!("node-{}", number % 50))
+            pod(
+                "shop",
+                &format!("app-{app}"),
+                number,
+                &images[app % 40],
+                &format!("node-{}", number % 50),
+            )
         })
         .collect();
-    let sets: Vec<Value> = (0..200).map(|number| replica_set("shop", &format!("app-{number}"))).collect();
-    let nodes: Vec<Value> = (0..50).map(|number| node(&format!("node-{number}"), "amd64")).collect();
+    let sets: Vec<Value> = (0..200)
+        .map(|number| replica_set("shop", &format!("app-{number}")))
+        .collect();
+    let nodes: Vec<Value> = (0..50)
+        .map(|number| node(&format!("node-{number}"), "amd64"))
+        .collect();
     let cluster = FakeCluster::default()
         .with(PODS, pods.into())
         .with(NODES, nodes.into())
@@ -280,13 +395,22 @@ async fn a_large_cluster_is_read_page_by_page() {
     assert_eq!(json["totals"]["all"]["pods"], 1_000);
     assert_eq!(json["totals"]["partial"]["workloads"], 100);
     assert_eq!(
-        (json["missed"].as_array().unwrap().len(), json["workloads"].as_array().unwrap().len()),
+        (
+            json["missed"].as_array().unwrap().len(),
+            json["workloads"].as_array().unwrap().len()
+        ),
         (1_000, 200)
     );
-    let pages = cluster.asked().iter().filter(|asked| asked.starts_with(&format!("{PODS}?"))).count();
+    let pages = cluster
+        .asked()
+        .iter()
+        .filter(|asked| asked.starts_with(&format!("{PODS}?")))
+        .count();
     assert_eq!(pages, 4);
     let asked = desk.registry.requests();
-    let manifests = asked.iter().filter(|request| request.path.ends_with("/manifests/v1"));
+    let manifests = asked
+        .iter()
+        .filter(|request| request.path.ends_with("/manifests/v1"));
     assert_eq!(manifests.count(), images.len());
 }
 
@@ -294,8 +418,16 @@ async fn a_large_cluster_is_read_page_by_page() {
 async fn what_a_rate_limit_leaves_is_told() {
     let desk = Desk::new(json!({})).await;
     let cluster = shop(&desk).serve().await;
-    desk.registry.repo("shop/web").header("ratelimit-remaining", Some("57;w=21600"));
+    desk.registry
+        .repo("shop/web")
+        .header("ratelimit-remaining", Some("57;w=21600"));
     let json = json_of(&desk, &cluster, &[]).await;
     assert_eq!(json["rateLimits"][desk.registry.address()], 57, "{json:#}");
-    assert!(json["notes"][0].as_str().unwrap().ends_with("lets 57 more requests pass"), "{json:#}");
+    assert!(
+        json["notes"][0]
+            .as_str()
+            .unwrap()
+            .ends_with("lets 57 more requests pass"),
+        "{json:#}"
+    );
 }

@@ -33,13 +33,26 @@ pub(crate) async fn pods_run_on_every_architecture_that_their_images_have(cluste
     let on_arm64 = pods.iter().filter(|pod| pod.node() == Some(arm64)).count();
     assert_eq!(2 * on_arm64, pods.len());
     for pod in &pods {
-        let architecture = if pod.node() == Some(arm64) { "arm64" } else { "amd64" };
-        assert_eq!(log(&namespace, pod).await, format!("built for {architecture}\n"));
+        let architecture = if pod.node() == Some(arm64) {
+            "arm64"
+        } else {
+            "amd64"
+        };
+        assert_eq!(
+            log(&namespace, pod).await,
+            format!("built for {architecture}\n")
+        );
     }
     let pods = run(cluster, &namespace, "amd64", json!({})).await;
-    assert!(pods.iter().all(|pod| !pod.tolerates_pool() && pod.node() == Some(plain)));
+    assert!(
+        pods.iter()
+            .all(|pod| !pod.tolerates_pool() && pod.node() == Some(plain))
+    );
     let pods = run(cluster, &namespace, "arm64", there).await;
-    assert!(pods.iter().all(|pod| pod.pools().is_none() && pod.node() == Some(arm64)));
+    assert!(
+        pods.iter()
+            .all(|pod| pod.pools().is_none() && pod.node() == Some(arm64))
+    );
     exchange(cluster, &[arm64], &[]).await;
 }
 
@@ -51,13 +64,26 @@ pub(crate) async fn a_replica_for_arm64_decides_for_all_pods(cluster: &Cluster) 
     roll_out(cluster).await;
     until("all replicas are on the node for arm64", async || {
         let replicas = replicas(cluster).await;
-        replicas.iter().all(|replica| replica.node() == Some(arm64) && runs(replica)).then_some(())
+        replicas
+            .iter()
+            .all(|replica| replica.node() == Some(arm64) && runs(replica))
+            .then_some(())
     })
     .await;
     let namespace = cluster.namespace("emulated").await;
     cluster.until_called(&namespace).await;
-    assert!(namespace.pod(&pod(&[&cluster.images.tag("multi")])).await.tolerates_pool());
-    assert!(!namespace.pod(&pod(&[&cluster.images.tag("amd64")])).await.tolerates_pool());
+    assert!(
+        namespace
+            .pod(&pod(&[&cluster.images.tag("multi")]))
+            .await
+            .tolerates_pool()
+    );
+    assert!(
+        !namespace
+            .pod(&pod(&[&cluster.images.tag("amd64")]))
+            .await
+            .tolerates_pool()
+    );
     exchange(cluster, &[arm64], &amd64).await;
     roll_out(cluster).await;
 }
@@ -83,5 +109,9 @@ async fn run(cluster: &Cluster, namespace: &Namespace, image: &str, fields: Valu
 
 async fn log(namespace: &Namespace, pod: &Pod) -> String {
     let name = pod.metadata.name.as_deref().expect("a name");
-    namespace.pods().logs(name, &LogParams::default()).await.expect("a log")
+    namespace
+        .pods()
+        .logs(name, &LogParams::default())
+        .await
+        .expect("a log")
 }

@@ -25,20 +25,31 @@ const EVERY: Duration = Duration::from_millis(50);
 
 pub(crate) async fn ten_thousand_pods_are_repaired(cluster: &Cluster) {
     let local = cluster.local();
-    let Outage { registry, webhook: _webhook, namespace } = Outage::begin(cluster, "scale").await;
+    let Outage {
+        registry,
+        webhook: _webhook,
+        namespace,
+    } = Outage::begin(cluster, "scale").await;
     let repo = registry.repo("app");
     let image = repo.reference("v1");
     let pods = stream::iter(0..PODS);
-    pods.for_each_concurrent(AT_ONCE, |at| wait_for_a_node(&namespace, at, &image)).await;
+    pods.for_each_concurrent(AT_ONCE, |at| wait_for_a_node(&namespace, at, &image))
+        .await;
 
     let account = give_rights(cluster, &namespace).await;
     let settings = json!({"controller": {
         "webhookConfigurations": [cluster.configuration_of(&namespace)],
         "lease": format!("{RELEASE}-controller"),
     }});
-    let controller = local.controller_as(&account, &registry.address(), settings).await;
+    let controller = local
+        .controller_as(&account, &registry.address(), settings)
+        .await;
     until("the controller leads", async || {
-        controller.process.log().contains(r#""message":"leading""#).then_some(())
+        controller
+            .process
+            .log()
+            .contains(r#""message":"leading""#)
+            .then_some(())
     })
     .await;
     let bystander = cluster.namespace_opted_out("bystander").await;
@@ -50,7 +61,10 @@ pub(crate) async fn ten_thousand_pods_are_repaired(cluster: &Cluster) {
     repo.fault(None);
     let back = Instant::now();
     let repaired = r#"tolerarch_controller_repairs_total{result="repaired"}"#;
-    let meanwhile = p99(&bystander, async |_| controller.metric(repaired).await >= PODS).await;
+    let meanwhile = p99(&bystander, async |_| {
+        controller.metric(repaired).await >= PODS
+    })
+    .await;
     let took = back.elapsed();
     let peak = controller.process.peak_memory();
     println!(
@@ -69,7 +83,11 @@ async fn wait_for_a_node(namespace: &Namespace, at: usize, image: &str) {
     let created: Pod = namespace.pod(&pod).await;
     let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
     let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));
-    namespace.pods().patch_status(&created.name_any(), &PatchParams::default(), &status).await.unwrap();
+    namespace
+        .pods()
+        .patch_status(&created.name_any(), &PatchParams::default(), &status)
+        .await
+        .unwrap();
 }
 
 /// The p99 of another client's lists, one after the other until this is so of their number.

@@ -32,35 +32,69 @@ struct Place<'c> {
 
 pub(crate) async fn a_program_of_the_node_that_fails_is_blamed_on_no_image(cluster: &Cluster) {
     let [node, _] = cluster.node_names();
-    break_programs(&Place { cluster, node, label: "plain", architecture: "amd64" }).await;
+    break_programs(&Place {
+        cluster,
+        node,
+        label: "plain",
+        architecture: "amd64",
+    })
+    .await;
 }
 
 pub(crate) async fn nor_is_one_of_a_node_for_arm64(cluster: &Cluster) {
     let node = &cluster.kind().emulated_node();
     exchange(cluster, &[], &[node]).await;
-    break_programs(&Place { cluster, node, label: "arm64", architecture: "arm64" }).await;
+    break_programs(&Place {
+        cluster,
+        node,
+        label: "arm64",
+        architecture: "arm64",
+    })
+    .await;
     exchange(cluster, &[node], &[]).await;
 }
 
 async fn break_programs(place: &Place<'_>) {
-    let Place { cluster, node, architecture, .. } = *place;
+    let Place {
+        cluster,
+        node,
+        architecture,
+        ..
+    } = *place;
     let namespace = cluster.namespace("broken").await;
     let image = cluster.images.program("multi");
     for (name, program) in [("hook", HOOK), ("runtime", RUNTIME)] {
         // The node is broken once the sandbox is there, which waits for the image.
-        namespace.apply(&place.pod(name, &cluster.images.program("later"))).await;
-        namespace.until_pods(name, 1, |pod| container(pod).is_some_and(is_not_pulled)).await;
+        namespace
+            .apply(&place.pod(name, &cluster.images.program("later")))
+            .await;
+        namespace
+            .until_pods(name, 1, |pod| container(pod).is_some_and(is_not_pulled))
+            .await;
         place.run(BREAK, program).await;
         let change = json!({"spec": {"containers": [{"name": "c0", "image": image}]}});
-        namespace.pods().patch(name, &PatchParams::default(), &Patch::Strategic(change)).await.unwrap();
+        namespace
+            .pods()
+            .patch(name, &PatchParams::default(), &Patch::Strategic(change))
+            .await
+            .unwrap();
         let note = event(&namespace.api(), "NodeProgramFailed", name).await;
         place.run(MEND, program).await;
         println!("broken nodes: {name}: {note}");
         assert!(note.contains(node) && note.contains(program), "{note}");
         let pods = namespace.until_pods(name, 1, runs).await;
-        assert!(pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none()), "it is not evicted");
+        assert!(
+            pods.iter()
+                .all(|pod| pod.metadata.deletion_timestamp.is_none()),
+            "it is not evicted"
+        );
     }
-    event(&Api::namespaced(cluster.client.clone(), "default"), "NodeProgramFailed", node).await;
+    event(
+        &Api::namespaced(cluster.client.clone(), "default"),
+        "NodeProgramFailed",
+        node,
+    )
+    .await;
 
     // Without a shim there is no sandbox, and the kubelet alone says so.
     place.run(BREAK, SHIM).await;
@@ -71,7 +105,9 @@ async fn break_programs(place: &Place<'_>) {
     namespace.until_pods("shim", 1, runs).await;
 
     // What a container's own program is for is seen all the while, and nothing else has been recorded before it.
-    namespace.apply(&place.pod("lies", &cluster.images.program("lies"))).await;
+    namespace
+        .apply(&place.pod("lies", &cluster.images.program("lies")))
+        .await;
     event(&namespace.api(), "WrongArchitecture", "lies").await;
     let recorded = until("the image is recorded", async || {
         Some(recorded(cluster, &namespace).await).filter(|images| !images.is_empty())
@@ -81,7 +117,11 @@ async fn break_programs(place: &Place<'_>) {
     assert_eq!(recorded[0]["architecture"], architecture);
     assert_eq!(recorded[0]["allNamespaces"], false);
     let events: Api<Event> = namespace.api();
-    let wrong = events.list(&ListParams::default().fields("reason=WrongArchitecture")).await.unwrap().items;
+    let wrong = events
+        .list(&ListParams::default().fields("reason=WrongArchitecture"))
+        .await
+        .unwrap()
+        .items;
     assert_eq!(wrong.len(), 1, "another image is blamed: {wrong:?}");
 }
 
@@ -111,7 +151,11 @@ async fn event(events: &Api<Event>, reason: &str, name: &str) -> String {
     until(&format!("{reason} of {name}"), async || {
         let items = events.list(&of_reason).await.ok()?.items;
         let is_it = |event: &Event| {
-            event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref()) == Some(name)
+            event
+                .regarding
+                .as_ref()
+                .and_then(|regarding| regarding.name.as_deref())
+                == Some(name)
         };
         items.into_iter().find(is_it)?.note
     })
@@ -121,8 +165,13 @@ async fn event(events: &Api<Event>, reason: &str, name: &str) -> String {
 /// What is recorded of images of Pods of this namespace.
 async fn recorded(cluster: &Cluster, namespace: &Namespace) -> Vec<Value> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), TOLERARCH);
-    let map = maps.get_opt("tolerarch-controller-failed-images").await.unwrap();
-    let text = map.and_then(|map| map.data?.remove("record.json")).unwrap_or_else(|| "[]".to_owned());
+    let map = maps
+        .get_opt("tolerarch-controller-failed-images")
+        .await
+        .unwrap();
+    let text = map
+        .and_then(|map| map.data?.remove("record.json"))
+        .unwrap_or_else(|| "[]".to_owned());
     let mut entries: Vec<Value> = serde_json::from_str(&text).unwrap();
     entries.retain(|entry| entry["namespace"] == *namespace.name);
     entries

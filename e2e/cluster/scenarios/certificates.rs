@@ -37,18 +37,32 @@ const SERVING: &str = "arm-tolerarch-serving";
 /// What the chart calls its objects in the rendering that the rights are taken from.
 pub(crate) const RELEASE: &str = "arm-tolerarch";
 
-pub(crate) async fn managed_certificates_are_issued_and_replaced_without_one_failed_call(cluster: &Cluster) {
+pub(crate) async fn managed_certificates_are_issued_and_replaced_without_one_failed_call(
+    cluster: &Cluster,
+) {
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("managed", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
     let started = start(cluster, &namespace, &accounts).await;
-    print!("certificates: ready {:.1?} after the first start; ", started.ready_after);
-    assert!(started.ready_after < FIRST_START, "{:?}", started.ready_after);
+    print!(
+        "certificates: ready {:.1?} after the first start; ",
+        started.ready_after
+    );
+    assert!(
+        started.ready_after < FIRST_START,
+        "{:?}",
+        started.ready_after
+    );
     the_webhook_has_no_right(cluster, &namespace, &accounts).await;
     service.only(&started.replicas.each_ref().map(|replica| replica.port));
     cluster.until_called(&namespace).await;
     calling(cluster, &namespace, async {
-        started.replaced_when(async || deleted(&namespace, &[CERTIFICATES, SERVING]).await, true).await;
+        started
+            .replaced_when(
+                async || deleted(&namespace, &[CERTIFICATES, SERVING]).await,
+                true,
+            )
+            .await;
     })
     .await;
 }
@@ -59,7 +73,9 @@ pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster:
     let accounts = accounts(cluster, &namespace).await;
     let aged = |days| Pki::since(SystemTime::now() - days * DAY);
     let (pki, due) = (aged(200), aged(250));
-    let put = async |secret: &str, pair: Value| patch(&namespace, secret, json!({"stringData": pair})).await;
+    let put = async |secret: &str, pair: Value| {
+        patch(&namespace, secret, json!({"stringData": pair})).await
+    };
     put(CERTIFICATES, authority(&pki)).await;
     let started = start(cluster, &namespace, &accounts).await;
     service.only(&started.replicas.each_ref().map(|replica| replica.port));
@@ -68,11 +84,19 @@ pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster:
         // A certificate is replaced after half of a month, by one of the same CA, and a CA after two thirds of a year.
         let leaf = pki.leaf_from(&["127.0.0.1"], SystemTime::now() - 20 * DAY);
         let leaf = json!({"tls.crt": leaf.cert_pem, "tls.key": leaf.key_pem});
-        started.replaced_when(async || put(SERVING, leaf).await, false).await;
-        started.replaced_when(async || put(CERTIFICATES, authority(&due)).await, true).await;
+        started
+            .replaced_when(async || put(SERVING, leaf).await, false)
+            .await;
+        started
+            .replaced_when(async || put(CERTIFICATES, authority(&due)).await, true)
+            .await;
         // Each Secret goes, too, that of the CA while the one before it still counts.
-        started.replaced_when(async || deleted(&namespace, &[CERTIFICATES]).await, true).await;
-        started.replaced_when(async || deleted(&namespace, &[SERVING]).await, false).await;
+        started
+            .replaced_when(async || deleted(&namespace, &[CERTIFICATES]).await, true)
+            .await;
+        started
+            .replaced_when(async || deleted(&namespace, &[SERVING]).await, false)
+            .await;
     })
     .await;
 }
@@ -82,7 +106,12 @@ pub(crate) async fn managed_certificates_come_back_when_they_are_damaged(cluster
     let namespace = cluster.namespace_with("damaged", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
     let pki = Pki::new();
-    patch(&namespace, CERTIFICATES, json!({"stringData": authority(&pki)})).await;
+    patch(
+        &namespace,
+        CERTIFICATES,
+        json!({"stringData": authority(&pki)}),
+    )
+    .await;
     let started = start(cluster, &namespace, &accounts).await;
     service.only(&started.replicas.each_ref().map(|replica| replica.port));
     cluster.until_called(&namespace).await;
@@ -95,8 +124,8 @@ pub(crate) async fn managed_certificates_come_back_when_they_are_damaged(cluster
             let before = cluster.failed_open_in(&namespace).await;
             let pod = namespace.dry_run(&web(cluster)).await.unwrap();
             let called = pod.tolerates_pool() && cluster.failed_open_in(&namespace).await == before;
-            let is_whole =
-                has(&namespace, CERTIFICATES, "ca.crt").await && has(&namespace, SERVING, "tls.crt").await;
+            let is_whole = has(&namespace, CERTIFICATES, "ca.crt").await
+                && has(&namespace, SERVING, "tls.crt").await;
             let is_replaced = kept(cluster, &namespace).await != damaged;
             (called && is_whole && is_replaced).then_some(())
         })
@@ -126,9 +155,19 @@ async fn calling<T>(cluster: &Cluster, namespace: &Namespace, event: impl Future
     };
     // With what is served in the end.
     for _ in 0..RATE {
-        assert!(namespace.dry_run(&web(cluster)).await.unwrap().tolerates_pool());
+        assert!(
+            namespace
+                .dry_run(&web(cluster))
+                .await
+                .unwrap()
+                .tolerates_pool()
+        );
     }
-    assert_eq!(cluster.failed_open_in(namespace).await, failed_before, "of {created} creations");
+    assert_eq!(
+        cluster.failed_open_in(namespace).await,
+        failed_before,
+        "of {created} creations"
+    );
     print!("none of {created} creations failed; ");
     end
 }
@@ -141,13 +180,20 @@ pub(crate) async fn an_older_release_is_called_until_it_is_replaced(cluster: &Cl
     // Its CA, and what such a replica signs by it and serves.
     let (pki, old) = (Pki::new(), cluster.configuration_of(&namespace));
     let data = Patch::Merge(json!({"stringData": authority(&pki)}));
-    namespace.api::<Secret>().patch(CERTIFICATES, &PatchParams::default(), &data).await.unwrap();
+    namespace
+        .api::<Secret>()
+        .patch(CERTIFICATES, &PatchParams::default(), &data)
+        .await
+        .unwrap();
     let webhooks = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
     let mut configuration = webhooks.get(&old).await.unwrap();
     for webhook in configuration.webhooks.iter_mut().flatten() {
         webhook.client_config.ca_bundle = Some(ByteString(pki.ca_pem().into_bytes()));
     }
-    webhooks.replace(&old, &PostParams::default(), &configuration).await.unwrap();
+    webhooks
+        .replace(&old, &PostParams::default(), &configuration)
+        .await
+        .unwrap();
     let before = cluster.local().tolerarch(json!({})).await;
     before.renew_certificate(&pki);
     service.only(&[before.port]);
@@ -159,8 +205,18 @@ pub(crate) async fn an_older_release_is_called_until_it_is_replaced(cluster: &Cl
         started
     })
     .await;
-    let secret = namespace.api::<Secret>().get(CERTIFICATES).await.unwrap().data.unwrap();
-    assert_eq!(secret["ca.crt"].0, pki.ca_pem().into_bytes(), "the CA is kept");
+    let secret = namespace
+        .api::<Secret>()
+        .get(CERTIFICATES)
+        .await
+        .unwrap()
+        .data
+        .unwrap();
+    assert_eq!(
+        secret["ca.crt"].0,
+        pki.ca_pem().into_bytes(),
+        "the CA is kept"
+    );
 }
 
 fn web(cluster: &Cluster) -> Value {
@@ -181,8 +237,16 @@ struct Accounts {
 async fn accounts(cluster: &Cluster, namespace: &Namespace) -> Accounts {
     let of_both = ["ServiceAccount", "Secret"].repeat(2);
     let of_issuer = ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
-    let webhook = give_rights(cluster, namespace, &[("default", &[&of_both[..], &of_issuer].concat())]).await;
-    Accounts { webhook, issuer: kubeconfig_of(cluster, namespace, CERTIFICATES).await }
+    let webhook = give_rights(
+        cluster,
+        namespace,
+        &[("default", &[&of_both[..], &of_issuer].concat())],
+    )
+    .await;
+    Accounts {
+        webhook,
+        issuer: kubeconfig_of(cluster, namespace, CERTIFICATES).await,
+    }
 }
 
 /// A kubelet's part in a Pod: it mounts the keys of the serving Secret that the chart's volume names.
@@ -206,8 +270,14 @@ impl Projector {
     async fn sync(&self) -> Option<()> {
         let data = self.secrets.get_opt(SERVING).await.ok()??.data?;
         let keys = ["tls.crt", "tls.key"].map(|key| (key, data.get(key)));
-        let [(_, Some(_)), (_, Some(_))] = keys else { return None };
-        let new = tempfile::Builder::new().prefix("..").tempdir_in(&self.mount).unwrap().keep();
+        let [(_, Some(_)), (_, Some(_))] = keys else {
+            return None;
+        };
+        let new = tempfile::Builder::new()
+            .prefix("..")
+            .tempdir_in(&self.mount)
+            .unwrap()
+            .keep();
         for (key, content) in keys {
             fs::write(new.join(key), &content.unwrap().0).unwrap();
             // It is there from the second time on.
@@ -229,7 +299,9 @@ struct Started {
 
 impl Started {
     fn served(&self) -> [usize; 2] {
-        self.replicas.each_ref().map(|replica| count(replica, "serving certificate reloaded"))
+        self.replicas
+            .each_ref()
+            .map(|replica| count(replica, "serving certificate reloaded"))
     }
 
     /// Waits until both replicas serve another certificate after this was done, and there is another CA if one is meant.
@@ -244,7 +316,9 @@ impl Started {
             if is_as_meant {
                 Ok(())
             } else {
-                Err(format!("{now:?} after {served:?}, {cas} CAs after {before}"))
+                Err(format!(
+                    "{now:?} after {served:?}, {cas} CAs after {before}"
+                ))
             }
         })
         .await;
@@ -264,9 +338,14 @@ async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) ->
     }});
     let begin = Instant::now();
     let replica = async || {
-        let mount = tempfile::tempdir_in(cluster.local().directory()).unwrap().keep();
+        let mount = tempfile::tempdir_in(cluster.local().directory())
+            .unwrap()
+            .keep();
         let files = json!({"certFile": mount.join("tls.crt"), "keyFile": mount.join("tls.key")});
-        let kubelet = Projector { mount, secrets: namespace.api() };
+        let kubelet = Projector {
+            mount,
+            secrets: namespace.api(),
+        };
         kubelet.mounted().await;
         let mut settings = settings.clone();
         settings["server"] = files;
@@ -277,7 +356,9 @@ async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) ->
         .await;
         (tolerarch, kubelet)
     };
-    let issuer = cluster.local().issuer_as(&accounts.issuer, settings.clone());
+    let issuer = cluster
+        .local()
+        .issuer_as(&accounts.issuer, settings.clone());
     let (issuer, first, second) = tokio::join!(issuer, replica(), replica());
     let ready_after = begin.elapsed();
     let mut kubelets = JoinSet::new();
@@ -290,22 +371,41 @@ async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) ->
         });
         replica
     });
-    Started { issuer, replicas, ready_after, _kubelets: kubelets }
+    Started {
+        issuer,
+        replicas,
+        ready_after,
+        _kubelets: kubelets,
+    }
 }
 
 /// Who takes over the webhook's process has no way to any Secret or webhook configuration; each by its own token.
 async fn the_webhook_has_no_right(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) {
     let webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-    let (secrets, own) =
-        (format!("/api/v1/namespaces/{}/secrets", namespace.name), cluster.configuration_of(namespace));
+    let (secrets, own) = (
+        format!("/api/v1/namespaces/{}/secrets", namespace.name),
+        cluster.configuration_of(namespace),
+    );
     let status = async |account: &Path, method: &str, path: &str| {
         let config = Kubeconfig::read_from(account).unwrap();
-        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
-        let request = http::Request::builder().method(method).uri(format!("{path}?dryRun=All"));
+        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+            .await
+            .unwrap();
+        let request = http::Request::builder()
+            .method(method)
+            .uri(format!("{path}?dryRun=All"));
         let request = request.header("content-type", "application/merge-patch+json");
         // The body of a DELETE would count instead of its parameters, and so end the dry run.
-        let body = if method == "PATCH" { b"{}".to_vec() } else { Vec::new() };
-        match Client::try_from(config).unwrap().request::<Value>(request.body(body).unwrap()).await {
+        let body = if method == "PATCH" {
+            b"{}".to_vec()
+        } else {
+            Vec::new()
+        };
+        match Client::try_from(config)
+            .unwrap()
+            .request::<Value>(request.body(body).unwrap())
+            .await
+        {
             Ok(_) => 200,
             Err(kube::Error::Api(status)) => status.code,
             Err(error) => panic!("{method} {path}: {error}"),
@@ -325,8 +425,16 @@ async fn the_webhook_has_no_right(cluster: &Cluster, namespace: &Namespace, acco
         ("GET", webhooks.to_owned(), 403, 403),
         ("DELETE", format!("{webhooks}/{own}"), 403, 403),
     ] {
-        assert_eq!(status(&accounts.webhook, method, &path).await, webhook, "webhook: {method} {path}");
-        assert_eq!(status(&accounts.issuer, method, &path).await, issuer, "issuer: {method} {path}");
+        assert_eq!(
+            status(&accounts.webhook, method, &path).await,
+            webhook,
+            "webhook: {method} {path}"
+        );
+        assert_eq!(
+            status(&accounts.issuer, method, &path).await,
+            issuer,
+            "issuer: {method} {path}"
+        );
     }
 }
 
@@ -337,8 +445,10 @@ pub(crate) async fn give_rights(
     namespace: &Namespace,
     rights: &[(&str, &[&str])],
 ) -> PathBuf {
-    let documents: Vec<String> =
-        rights.iter().flat_map(|(rendering, kinds)| documents(rendering, kinds)).collect();
+    let documents: Vec<String> = rights
+        .iter()
+        .flat_map(|(rendering, kinds)| documents(rendering, kinds))
+        .collect();
     apply(cluster, namespace, &documents).await;
     kubeconfig_of(cluster, namespace, RELEASE).await
 }
@@ -347,18 +457,34 @@ pub(crate) async fn give_rights(
 pub(crate) async fn apply(cluster: &Cluster, namespace: &Namespace, documents: &[String]) {
     let documents = documents
         .join("---\n")
-        .replace(&format!("zz-{RELEASE}"), &cluster.configuration_of(namespace))
+        .replace(
+            &format!("zz-{RELEASE}"),
+            &cluster.configuration_of(namespace),
+        )
         .replace("\"platform\"", &format!("{:?}", namespace.name))
-        .replace("namespace: platform", &format!("namespace: {}", namespace.name))
-        .replace("serviceaccount:platform:", &format!("serviceaccount:{}:", namespace.name));
+        .replace(
+            "namespace: platform",
+            &format!("namespace: {}", namespace.name),
+        )
+        .replace(
+            "serviceaccount:platform:",
+            &format!("serviceaccount:{}:", namespace.name),
+        );
     let directory = cluster.local().directory();
     let file = directory.join(format!("{}.yaml", namespace.name));
     fs::write(&file, documents).unwrap();
-    cluster.local().kubectl(&["apply", "--server-side", "-f", &file.display().to_string()]).await;
+    cluster
+        .local()
+        .kubectl(&["apply", "--server-side", "-f", &file.display().to_string()])
+        .await;
 }
 
 /// What makes a program this service account.
-pub(crate) async fn kubeconfig_of(cluster: &Cluster, namespace: &Namespace, account: &str) -> PathBuf {
+pub(crate) async fn kubeconfig_of(
+    cluster: &Cluster,
+    namespace: &Namespace,
+    account: &str,
+) -> PathBuf {
     let directory = cluster.local().directory();
     let path = format!("/api/v1/namespaces/{}/serviceaccounts", namespace.name);
     let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
@@ -382,9 +508,16 @@ pub(crate) async fn kubeconfig_of(cluster: &Cluster, namespace: &Namespace, acco
 pub(crate) fn documents(rendering: &str, kinds: &[&str]) -> Vec<String> {
     let renderings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/testdata/chart");
     let text = fs::read_to_string(renderings.join(rendering).with_extension("yaml")).unwrap();
-    let is_wanted =
-        |document: &&str| kinds.iter().any(|kind| document.contains(&format!("\nkind: {kind}\n")));
-    let found: Vec<String> = text.split("---\n").filter(is_wanted).map(ToOwned::to_owned).collect();
+    let is_wanted = |document: &&str| {
+        kinds
+            .iter()
+            .any(|kind| document.contains(&format!("\nkind: {kind}\n")))
+    };
+    let found: Vec<String> = text
+        .split("---\n")
+        .filter(is_wanted)
+        .map(ToOwned::to_owned)
+        .collect();
     assert_eq!(found.len(), kinds.len(), "{kinds:?} in {rendering}");
     found
 }
@@ -399,7 +532,11 @@ async fn set_bundle(cluster: &Cluster, namespace: &Namespace, bundle: Option<&[u
             webhook.client_config.ca_bundle = bundle.map(|bundle| ByteString(bundle.to_vec()));
         }
         // A replica may write at the same time.
-        webhooks.replace(&name, &PostParams::default(), &configuration).await.ok().map(drop)
+        webhooks
+            .replace(&name, &PostParams::default(), &configuration)
+            .await
+            .ok()
+            .map(drop)
     })
     .await;
 }
@@ -407,12 +544,17 @@ async fn set_bundle(cluster: &Cluster, namespace: &Namespace, bundle: Option<&[u
 async fn has(namespace: &Namespace, secret: &str, key: &str) -> bool {
     let secret = namespace.api::<Secret>().get_opt(secret).await.unwrap();
     let data = secret.and_then(|secret| secret.data).unwrap_or_default();
-    data.get(key).is_some_and(|pem| pem.0.starts_with(b"-----BEGIN CERTIFICATE-----"))
+    data.get(key)
+        .is_some_and(|pem| pem.0.starts_with(b"-----BEGIN CERTIFICATE-----"))
 }
 
 async fn deleted(namespace: &Namespace, secrets: &[&str]) {
     for secret in secrets {
-        namespace.api::<Secret>().delete(secret, &DeleteParams::default()).await.unwrap();
+        namespace
+            .api::<Secret>()
+            .delete(secret, &DeleteParams::default())
+            .await
+            .unwrap();
     }
 }
 
@@ -455,8 +597,12 @@ impl Damage {
         match self {
             Self::LeafHasNoKey => take_key(namespace, SERVING, "tls").await,
             Self::LeafHasABrokenSignature => break_signature(namespace, SERVING, "tls.crt").await,
-            Self::LeafHasAnotherSigner => put_leaf(namespace, &pki.namesake().leaf(&["127.0.0.1"])).await,
-            Self::LeafIsForClients => put_leaf(namespace, &pki.client_leaf_for(&["127.0.0.1"])).await,
+            Self::LeafHasAnotherSigner => {
+                put_leaf(namespace, &pki.namesake().leaf(&["127.0.0.1"])).await
+            }
+            Self::LeafIsForClients => {
+                put_leaf(namespace, &pki.client_leaf_for(&["127.0.0.1"])).await
+            }
             Self::LeafSecretIsLarge => fill(namespace, SERVING, "tls.crt").await,
             Self::LeafSecretIsImmutable => seal(namespace, SERVING, "tls.crt").await,
             Self::CaHasNoKey => take_key(namespace, CERTIFICATES, "ca").await,
@@ -471,33 +617,57 @@ impl Damage {
 
 /// What the issuer keeps: both certificates, and the bundles.
 async fn kept(cluster: &Cluster, namespace: &Namespace) -> [Vec<Vec<u8>>; 3] {
-    let certificates = [(CERTIFICATES, "ca.crt"), (SERVING, "tls.crt")].map(async |(secret, key)| {
-        let secret = namespace.api::<Secret>().get_opt(secret).await.unwrap();
-        let data = secret.and_then(|secret| secret.data).unwrap_or_default();
-        data.get(key).map(|value| value.0.clone()).into_iter().collect()
-    });
+    let certificates =
+        [(CERTIFICATES, "ca.crt"), (SERVING, "tls.crt")].map(async |(secret, key)| {
+            let secret = namespace.api::<Secret>().get_opt(secret).await.unwrap();
+            let data = secret.and_then(|secret| secret.data).unwrap_or_default();
+            data.get(key)
+                .map(|value| value.0.clone())
+                .into_iter()
+                .collect()
+        });
     let [ca, leaf] = certificates;
     let webhooks = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
-    let configuration = webhooks.get(&cluster.configuration_of(namespace)).await.unwrap();
+    let configuration = webhooks
+        .get(&cluster.configuration_of(namespace))
+        .await
+        .unwrap();
     let webhooks = configuration.webhooks.into_iter().flatten();
-    let bundles = webhooks.filter_map(|webhook| Some(webhook.client_config.ca_bundle?.0)).collect();
+    let bundles = webhooks
+        .filter_map(|webhook| Some(webhook.client_config.ca_bundle?.0))
+        .collect();
     [ca.await, leaf.await, bundles]
 }
 
 async fn patch(namespace: &Namespace, secret: &str, patch: Value) {
     let secrets = namespace.api::<Secret>();
-    secrets.patch(secret, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    secrets
+        .patch(secret, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
 }
 
 async fn put_leaf(namespace: &Namespace, leaf: &Leaf) {
-    patch(namespace, SERVING, json!({"stringData": {"tls.crt": leaf.cert_pem, "tls.key": leaf.key_pem}}))
-        .await;
+    patch(
+        namespace,
+        SERVING,
+        json!({"stringData": {"tls.crt": leaf.cert_pem, "tls.key": leaf.key_pem}}),
+    )
+    .await;
 }
 
 /// Changes the last bit of the certificate.
 async fn break_signature(namespace: &Namespace, secret: &str, key: &str) {
-    let data = namespace.api::<Secret>().get(secret).await.unwrap().data.unwrap();
-    let mut certificate = CertificateDer::from_pem_slice(&data[key].0).unwrap().to_vec();
+    let data = namespace
+        .api::<Secret>()
+        .get(secret)
+        .await
+        .unwrap()
+        .data
+        .unwrap();
+    let mut certificate = CertificateDer::from_pem_slice(&data[key].0)
+        .unwrap()
+        .to_vec();
     *certificate.last_mut().unwrap() ^= 1;
     // It is written as base64.
     let text = json!(ByteString(certificate));
@@ -508,17 +678,36 @@ async fn break_signature(namespace: &Namespace, secret: &str, key: &str) {
 
 /// Fills the Secret up to what API servers store, with no room for a certificate.
 async fn fill(namespace: &Namespace, secret: &str, key: &str) {
-    let data = namespace.api::<Secret>().get(secret).await.unwrap().data.unwrap();
-    let used: usize = data.iter().filter(|(name, _)| *name != key).map(|(_, value)| value.0.len()).sum();
+    let data = namespace
+        .api::<Secret>()
+        .get(secret)
+        .await
+        .unwrap()
+        .data
+        .unwrap();
+    let used: usize = data
+        .iter()
+        .filter(|(name, _)| *name != key)
+        .map(|(_, value)| value.0.len())
+        .sum();
     let junk = "#".repeat((1 << 20) - used);
-    patch(namespace, secret, json!({"data": {key: null}, "stringData": {"junk": junk}})).await;
+    patch(
+        namespace,
+        secret,
+        json!({"data": {key: null}, "stringData": {"junk": junk}}),
+    )
+    .await;
 }
 
 /// Takes the certificate's content for good, and keeps the Secret from being deleted.
 async fn seal(namespace: &Namespace, secret: &str, key: &str) {
     let metadata = json!({"finalizers": ["example.com/kept"]});
-    patch(namespace, secret, json!({"metadata": metadata, "data": {key: "bm9uZQ=="}, "immutable": true}))
-        .await;
+    patch(
+        namespace,
+        secret,
+        json!({"metadata": metadata, "data": {key: "bm9uZQ=="}, "immutable": true}),
+    )
+    .await;
 }
 
 /// Takes the key of a pair, and the certificate's content.

@@ -22,7 +22,9 @@ const WITHIN: &str = r#"kinds=$(kubectl api-resources --verbs=list --namespaced 
     kubectl get "$kinds" --namespace tolerarch --ignore-not-found --output name |
         grep -vE '^(configmap/kube-root-ca.crt|serviceaccount/default)$' || true"#;
 
-pub(crate) async fn the_chart_is_installed_upgraded_and_taken_away_as_the_docs_print_it(cluster: &Cluster) {
+pub(crate) async fn the_chart_is_installed_upgraded_and_taken_away_as_the_docs_print_it(
+    cluster: &Cluster,
+) {
     let kind = cluster.kind();
     let older = tempfile::tempdir().expect("a directory");
     an_older_release(kind, older.path()).await;
@@ -39,13 +41,19 @@ pub(crate) async fn the_chart_is_installed_upgraded_and_taken_away_as_the_docs_p
     assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
 
     let chart = commands_of("manifests/helm/tolerarch/README.md");
-    let [.., enable_test, test] = &chart[..] else { panic!("{chart:?}") };
+    let [.., enable_test, test] = &chart[..] else {
+        panic!("{chart:?}")
+    };
     let upgraded = async {
         for command in commands_of("docs/upgrade.md") {
             kind.shell(Kind::repository(), &command).await;
             rolled_out(kind, env!("CARGO_PKG_VERSION")).await;
         }
-        kind.shell(Kind::repository(), "helm rollback tolerarch --namespace tolerarch").await;
+        kind.shell(
+            Kind::repository(),
+            "helm rollback tolerarch --namespace tolerarch",
+        )
+        .await;
         rolled_out(kind, OLDER).await;
         kind.shell(Kind::repository(), enable_test).await;
         rolled_out(kind, env!("CARGO_PKG_VERSION")).await;
@@ -55,7 +63,9 @@ pub(crate) async fn the_chart_is_installed_upgraded_and_taken_away_as_the_docs_p
     assert!(unchanged <= HELD_UP, "{unchanged}");
     assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
 
-    let told = kind.shell(Kind::repository(), &format!("{test} --logs")).await;
+    let told = kind
+        .shell(Kind::repository(), &format!("{test} --logs"))
+        .await;
     assert!(told.contains("✓ dry-run"), "{told}");
 
     node_files::are_taken_over(cluster).await;
@@ -78,7 +88,10 @@ pub(crate) async fn the_chart_is_installed_upgraded_and_taken_away_as_the_docs_p
 
 /// `manifests/` as they were with another version, whose image is there as well as today's.
 async fn an_older_release(kind: &Kind, directory: &Path) {
-    let (manifests, version) = (Kind::repository().join("manifests"), env!("CARGO_PKG_VERSION"));
+    let (manifests, version) = (
+        Kind::repository().join("manifests"),
+        env!("CARGO_PKG_VERSION"),
+    );
     let copy = format!(
         "cp -r '{}' . && sed -i '/ersion: /s/{version}/{OLDER}/' manifests/helm/tolerarch/Chart.yaml",
         manifests.display()
@@ -92,17 +105,33 @@ async fn an_older_release(kind: &Kind, directory: &Path) {
 /// As the README says; the registry of the images is named as it is on the nodes.
 async fn install(cluster: &Cluster, directory: &Path) {
     let readme = commands_of("README.md");
-    let command = readme.iter().find(|command| command.starts_with("helm install")).expect("helm install");
+    let command = readme
+        .iter()
+        .find(|command| command.starts_with("helm install"))
+        .expect("helm install");
     let command = command.replace(NAME, &cluster.images.registry);
-    let values = format!("{} --set controller.enabled=true", node_files::values(cluster.kind()));
-    cluster.kind().shell(directory, &format!("{command} {values}")).await;
+    let values = format!(
+        "{} --set controller.enabled=true",
+        node_files::values(cluster.kind())
+    );
+    cluster
+        .kind()
+        .shell(directory, &format!("{command} {values}"))
+        .await;
     rolled_out(cluster.kind(), OLDER).await;
 }
 
 /// Waits for the Pods of this version.
 async fn rolled_out(kind: &Kind, version: &str) {
     kind.kubectl(&ROLLED_OUT).await;
-    let image = ["--namespace", "tolerarch", "get", "deployment/tolerarch", "--output", "jsonpath={..image}"];
+    let image = [
+        "--namespace",
+        "tolerarch",
+        "get",
+        "deployment/tolerarch",
+        "--output",
+        "jsonpath={..image}",
+    ];
     let image = kind.kubectl(&image).await;
     assert!(image.ends_with(&format!(":{version}")), "{image}");
 }

@@ -21,9 +21,16 @@ pub(crate) async fn only_an_operator_that_deletes_its_pods_is_recorded(cluster: 
     let account = give_rights(cluster, &home).await;
     let lease = format!("{RELEASE}-controller");
     let settings = json!({"controller": {"lease": lease, "repair": false, "census": "0"}});
-    let controller = cluster.local().controller_as(&account, &cluster.images.registry, settings).await;
+    let controller = cluster
+        .local()
+        .controller_as(&account, &cluster.images.registry, settings)
+        .await;
     until("the controller leads", async || {
-        controller.process.log().contains(r#""message":"leading""#).then_some(())
+        controller
+            .process
+            .log()
+            .contains(r#""message":"leading""#)
+            .then_some(())
     })
     .await;
     let team = cluster.namespace("churn").await;
@@ -37,15 +44,24 @@ pub(crate) async fn only_an_operator_that_deletes_its_pods_is_recorded(cluster: 
         churn(&team, "db", "apps/v1", "StatefulSet", &unplaced),
         churn(&team, "sums", "batch/v1", "Job", &unplaced),
         an_operator(&team, "evicted", &unplaced, async |name| {
-            team.pods().evict(name, &EvictParams::default()).await.unwrap();
+            team.pods()
+                .evict(name, &EvictParams::default())
+                .await
+                .unwrap();
         }),
         an_operator(&team, "deletes", &unplaced, async |name| {
-            team.pods().delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
+            team.pods()
+                .delete(name, &DeleteParams::default().grace_period(0))
+                .await
+                .unwrap();
         }),
     );
     let records = Api::<ConfigMap>::namespaced(cluster.client.clone(), &home.name);
     let recorded = until("something is recorded", async || {
-        let record = records.get_opt(&format!("{lease}-failed-images")).await.ok()??;
+        let record = records
+            .get_opt(&format!("{lease}-failed-images"))
+            .await
+            .ok()??;
         record.data?.remove("record.json")
     })
     .await;
@@ -64,7 +80,8 @@ async fn churn(team: &Namespace, app: &str, api: &str, kind: &str, pod: &Value) 
         "Job" => {
             workload["spec"]["template"]["spec"]["restartPolicy"] = "Never".into();
             let template = workload["spec"]["template"].take();
-            workload["spec"] = json!({"parallelism": PODS, "completions": PODS, "template": template});
+            workload["spec"] =
+                json!({"parallelism": PODS, "completions": PODS, "template": template});
         }
         _ => {}
     }
@@ -77,13 +94,19 @@ async fn churn(team: &Namespace, app: &str, api: &str, kind: &str, pod: &Value) 
             jobs.delete(app, &DeleteParams::background()).await.unwrap();
         } else {
             let labelled = ListParams::default().labels(&format!("app={app}"));
-            team.pods().delete_collection(&at_once, &labelled).await.unwrap();
+            team.pods()
+                .delete_collection(&at_once, &labelled)
+                .await
+                .unwrap();
         }
         let before: Vec<String> = of_it.iter().filter_map(ResourceExt::uid).collect();
         until(&format!("the Pods of {app} are others"), async || {
             let labelled = ListParams::default().labels(&format!("app={app}"));
             let pods: Vec<Pod> = team.pods().list(&labelled).await.ok()?.items;
-            (!pods.iter().any(|pod| pod.uid().is_some_and(|uid| before.contains(&uid)))).then_some(())
+            (!pods
+                .iter()
+                .any(|pod| pod.uid().is_some_and(|uid| before.contains(&uid))))
+            .then_some(())
         })
         .await;
     }

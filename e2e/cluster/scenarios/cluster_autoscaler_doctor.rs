@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use e2e::{
-    AUTOSCALED, AutoscalerSettings, Cluster, ClusterAutoscaler, Namespace, NodeGroup, deployment, pod,
-    until_ok,
+    AUTOSCALED, AutoscalerSettings, Cluster, ClusterAutoscaler, Namespace, NodeGroup, deployment,
+    pod, until_ok,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
@@ -23,28 +23,53 @@ pub(crate) async fn doctor_names_what_brings_pods_to_the_pool(cluster: &Cluster)
     let namespace = cluster.namespace("autoscaled").await;
     cluster.until_called(&namespace).await;
     installed_with(cluster, &[]).await;
-    let default =
-        AutoscalerSettings { arguments: Vec::new(), priorities: None, ..AutoscalerSettings::default() };
+    let default = AutoscalerSettings {
+        arguments: Vec::new(),
+        priorities: None,
+        ..AutoscalerSettings::default()
+    };
     let autoscaler = ClusterAutoscaler::start_with(cluster, default).await;
     // With all groups at zero, and with a node of each.
     until_first(cluster, &namespace, 3, "not by priority").await;
-    namespace.apply(&deployment("amd64", 1, &machine_pod(cluster, "amd64"))).await;
+    namespace
+        .apply(&deployment("amd64", 1, &machine_pod(cluster, "amd64")))
+        .await;
     groups_of(&autoscaler, &namespace, "amd64", 1).await;
     until_first(cluster, &namespace, 3, "not by priority").await;
 
     // The flag without the ConfigMap.
     installed_with(cluster, &[FLAG]).await;
-    until_first(cluster, &namespace, 3, "cluster-autoscaler-priority-expander is missing").await;
+    until_first(
+        cluster,
+        &namespace,
+        3,
+        "cluster-autoscaler-priority-expander is missing",
+    )
+    .await;
     drop(autoscaler);
     let arguments = vec![FLAG];
     let autoscaler = ClusterAutoscaler::start_with(
         cluster,
-        AutoscalerSettings { arguments, ..AutoscalerSettings::default() },
+        AutoscalerSettings {
+            arguments,
+            ..AutoscalerSettings::default()
+        },
     )
     .await;
-    namespace.apply(&deployment("multi", 1, &machine_pod(cluster, "multi"))).await;
-    assert!(groups_of(&autoscaler, &namespace, "multi", 1).await.contains_key("multi"));
-    until_healthy(cluster, &namespace, "the cluster-autoscaler takes `multi` first (priority 100)").await;
+    namespace
+        .apply(&deployment("multi", 1, &machine_pod(cluster, "multi")))
+        .await;
+    assert!(
+        groups_of(&autoscaler, &namespace, "multi", 1)
+            .await
+            .contains_key("multi")
+    );
+    until_healthy(
+        cluster,
+        &namespace,
+        "the cluster-autoscaler takes `multi` first (priority 100)",
+    )
+    .await;
     let pools = pools(cluster).await;
     let own = &pools["pools"][0]["clusterAutoscaler"];
     assert_eq!(
@@ -53,8 +78,16 @@ pub(crate) async fn doctor_names_what_brings_pods_to_the_pool(cluster: &Cluster)
         "{pools:#}"
     );
 
-    autoscaler.set_priorities(Some("100:\n  - plain\n10:\n  - .*\n")).await;
-    until_first(cluster, &namespace, 3, "takes `plain` (priority 100) before `multi`").await;
+    autoscaler
+        .set_priorities(Some("100:\n  - plain\n10:\n  - .*\n"))
+        .await;
+    until_first(
+        cluster,
+        &namespace,
+        3,
+        "takes `plain` (priority 100) before `multi`",
+    )
+    .await;
     autoscaler.set_priorities(Some("100:\n  - plain\n")).await;
     until_first(cluster, &namespace, 3, "name no node group of it (`multi`)").await;
     autoscaler.set_priorities(Some("first:\n  - multi\n")).await;
@@ -67,31 +100,50 @@ pub(crate) async fn the_documentation_brings_pods_to_the_pool(cluster: &Cluster)
     let namespace = cluster.namespace("autoscaled").await;
     cluster.until_called(&namespace).await;
     installed_with(cluster, &[]).await;
-    let default = AutoscalerSettings { arguments: Vec::new(), ..documented() };
+    let default = AutoscalerSettings {
+        arguments: Vec::new(),
+        ..documented()
+    };
     let autoscaler = ClusterAutoscaler::start_with(cluster, default).await;
     until_first(cluster, &namespace, 3, "not by priority").await;
     for command in all_commands_of("docs/autoscalers.md") {
         cluster.local().shell(&command).await;
     }
-    let command = deployments(cluster).get("cluster-autoscaler").await.unwrap().spec.unwrap().template.spec;
+    let command = deployments(cluster)
+        .get("cluster-autoscaler")
+        .await
+        .unwrap()
+        .spec
+        .unwrap()
+        .template
+        .spec;
     let command = command.unwrap().containers.remove(0).command.unwrap();
     // What a Deployment would do with it.
     assert_eq!(command, ["./cluster-autoscaler", FLAG]);
     drop(autoscaler);
     let autoscaler = ClusterAutoscaler::start_with(cluster, documented()).await;
     for (tag, group) in [("multi", "multi-arch"), ("amd64", "plain")] {
-        namespace.apply(&deployment(tag, 2, &machine_pod(cluster, tag))).await;
+        namespace
+            .apply(&deployment(tag, 2, &machine_pod(cluster, tag)))
+            .await;
         let groups = groups_of(&autoscaler, &namespace, tag, 2).await;
         assert_eq!(groups, BTreeMap::from([(group.to_owned(), 2)]));
     }
-    until_healthy(cluster, &namespace, "the cluster-autoscaler takes `multi-arch` first (priority 100)")
-        .await;
+    until_healthy(
+        cluster,
+        &namespace,
+        "the cluster-autoscaler takes `multi-arch` first (priority 100)",
+    )
+    .await;
 }
 
 /// The names of groups in the documentation, the flag that it gives, and no priorities but its own.
 fn documented() -> AutoscalerSettings {
     AutoscalerSettings {
-        groups: vec![NodeGroup::untainted("plain", "amd64"), NodeGroup::of_the_pool("multi-arch", "arm64")],
+        groups: vec![
+            NodeGroup::untainted("plain", "amd64"),
+            NodeGroup::of_the_pool("multi-arch", "arm64"),
+        ],
         arguments: vec![FLAG],
         priorities: None,
     }
@@ -109,7 +161,11 @@ fn machine_pod(cluster: &Cluster, tag: &str) -> Value {
 async fn installed_with(cluster: &Cluster, flags: &[&str]) {
     let labels = json!({"app": "cluster-autoscaler"});
     let image = "registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.1";
-    let command: Vec<&str> = ["./cluster-autoscaler"].iter().chain(flags).copied().collect();
+    let command: Vec<&str> = ["./cluster-autoscaler"]
+        .iter()
+        .chain(flags)
+        .copied()
+        .collect();
     let container = json!({"name": "cluster-autoscaler", "image": image, "command": command});
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "cluster-autoscaler"},
@@ -119,7 +175,10 @@ async fn installed_with(cluster: &Cluster, flags: &[&str]) {
         }},
     });
     let how = PatchParams::apply("e2e").force();
-    deployments(cluster).patch("cluster-autoscaler", &how, &Patch::Apply(&deployment)).await.unwrap();
+    deployments(cluster)
+        .patch("cluster-autoscaler", &how, &Patch::Apply(&deployment))
+        .await
+        .unwrap();
 }
 
 fn deployments(cluster: &Cluster) -> Api<Deployment> {
@@ -144,7 +203,11 @@ async fn until_first(cluster: &Cluster, namespace: &Namespace, status: i32, expe
 async fn until_healthy(cluster: &Cluster, namespace: &Namespace, expected: &str) {
     until_ok("doctor finds nothing", async || {
         let (status, text) = doctor(cluster, namespace).await;
-        if status == 0 && text.contains(expected) { Ok(()) } else { Err(text) }
+        if status == 0 && text.contains(expected) {
+            Ok(())
+        } else {
+            Err(text)
+        }
     })
     .await;
 }
@@ -156,8 +219,10 @@ async fn doctor(cluster: &Cluster, namespace: &Namespace) -> (i32, String) {
 }
 
 async fn pools(cluster: &Cluster) -> Value {
-    let (status, text) =
-        cluster.local().run_tolerarch(&["pools", "--config", "/dev/null", "-o", "json"]).await;
+    let (status, text) = cluster
+        .local()
+        .run_tolerarch(&["pools", "--config", "/dev/null", "-o", "json"])
+        .await;
     assert_eq!(status, 0, "{text}");
     serde_json::from_str(&text).unwrap()
 }

@@ -3,7 +3,8 @@
 use std::fs;
 
 use e2e::{
-    AutoscalerSettings, Cluster, ClusterAutoscaler, NODE_GROUP, Namespace, NodeGroup, PodExt, pod, until,
+    AutoscalerSettings, Cluster, ClusterAutoscaler, NODE_GROUP, Namespace, NodeGroup, PodExt, pod,
+    until,
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
@@ -31,14 +32,32 @@ const SCALES_DOWN: [&str; 5] = [
 /// The untainted group is at its maximum, so the Pods wait until they may go elsewhere.
 pub(crate) async fn nodes_come_for_repaired_pods(cluster: &Cluster) {
     let cluster = &cluster.another().await;
-    let full = NodeGroup { maximum: 0, ..NodeGroup::untainted("plain", "amd64") };
+    let full = NodeGroup {
+        maximum: 0,
+        ..NodeGroup::untainted("plain", "amd64")
+    };
     let groups = vec![full, NodeGroup::of_the_pool("multi", "arm64")];
-    let settings = AutoscalerSettings { groups, ..AutoscalerSettings::default() };
+    let settings = AutoscalerSettings {
+        groups,
+        ..AutoscalerSettings::default()
+    };
     let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
-    let Outage { registry, webhook: _webhook, namespace } = Outage::begin(cluster, "repaired").await;
+    let Outage {
+        registry,
+        webhook: _webhook,
+        namespace,
+    } = Outage::begin(cluster, "repaired").await;
     let (repo, address) = (registry.repo("app"), registry.address());
-    scale(&namespace, "web", 2, &machine_pod(&repo.reference("v1"), MOST)).await;
-    let before = namespace.until_pods("web", 2, PodExt::is_unschedulable).await;
+    scale(
+        &namespace,
+        "web",
+        2,
+        &machine_pod(&repo.reference("v1"), MOST),
+    )
+    .await;
+    let before = namespace
+        .until_pods("web", 2, PodExt::is_unschedulable)
+        .await;
     assert!(before.iter().all(|pod| !pod.tolerates_pool()));
     until_not_triggered(cluster, &namespace).await;
     assert!(autoscaler.nodes().await.is_empty());
@@ -48,21 +67,40 @@ pub(crate) async fn nodes_come_for_repaired_pods(cluster: &Cluster) {
         "webhookConfigurations": [cluster.configuration_of(&namespace)],
         "lease": format!("{RELEASE}-controller"),
     }});
-    let _controller = cluster.local().controller_as(&account, &address, settings).await;
+    let _controller = cluster
+        .local()
+        .controller_as(&account, &address, settings)
+        .await;
     repo.fault(None);
     let back = Instant::now();
-    assert_eq!(groups_of(&autoscaler, &namespace, "web", 2).await, all_in("multi", 2));
-    print!("repaired Pods are on nodes {:.1?} after their registry's return; ", back.elapsed());
+    assert_eq!(
+        groups_of(&autoscaler, &namespace, "web", 2).await,
+        all_in("multi", 2)
+    );
+    print!(
+        "repaired Pods are on nodes {:.1?} after their registry's return; ",
+        back.elapsed()
+    );
     for pod in namespace.until_pods("web", 2, |_| true).await {
         assert_eq!(pod.pools(), Some("multi-arch"));
-        assert!(before.iter().any(|old| old.uid() == pod.uid()), "the same Pods");
+        assert!(
+            before.iter().any(|old| old.uid() == pod.uid()),
+            "the same Pods"
+        );
     }
 }
 
 /// Waits until the autoscaler has said of a Pod that no group can help it.
 async fn until_not_triggered(cluster: &Cluster, namespace: &Namespace) {
-    let path =
-        ["get", "events", "-n", &namespace.name, "-o", "name", "--field-selector=reason=NotTriggerScaleUp"];
+    let path = [
+        "get",
+        "events",
+        "-n",
+        &namespace.name,
+        "-o",
+        "name",
+        "--field-selector=reason=NotTriggerScaleUp",
+    ];
     until("the autoscaler has looked at the Pods", async || {
         (!cluster.local().kubectl(&path).await.is_empty()).then_some(())
     })
@@ -71,17 +109,31 @@ async fn until_not_triggered(cluster: &Cluster, namespace: &Namespace) {
 
 pub(crate) async fn pods_come_to_plain_nodes_while_the_pool_is_at_its_maximum(cluster: &Cluster) {
     let cluster = &cluster.another().await;
-    let small = NodeGroup { maximum: 1, ..NodeGroup::of_the_pool("multi", "arm64") };
+    let small = NodeGroup {
+        maximum: 1,
+        ..NodeGroup::of_the_pool("multi", "arm64")
+    };
     let groups = vec![NodeGroup::untainted("plain", "amd64"), small];
-    let settings = AutoscalerSettings { groups, ..AutoscalerSettings::default() };
+    let settings = AutoscalerSettings {
+        groups,
+        ..AutoscalerSettings::default()
+    };
     let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
     let namespace = cluster.namespace("maximum").await;
     let machine = machine_pod(&cluster.images.tag("multi"), MOST);
-    for (app, replicas, group) in [("fits", 1, "multi"), ("next", 1, "plain"), ("later", 2, "plain")] {
+    for (app, replicas, group) in [
+        ("fits", 1, "multi"),
+        ("next", 1, "plain"),
+        ("later", 2, "plain"),
+    ] {
         let begun = Instant::now();
         scale(&namespace, app, replicas, &machine).await;
         let replicas = replicas as usize;
-        assert_eq!(groups_of(&autoscaler, &namespace, app, replicas).await, all_in(group, replicas), "{app}");
+        assert_eq!(
+            groups_of(&autoscaler, &namespace, app, replicas).await,
+            all_in(group, replicas),
+            "{app}"
+        );
         print!("{app}: in {group} after {:.1?}; ", begun.elapsed());
     }
 }
@@ -89,8 +141,14 @@ pub(crate) async fn pods_come_to_plain_nodes_while_the_pool_is_at_its_maximum(cl
 /// What a cloud says that has run out of machines: the group may grow, and each attempt fails.
 pub(crate) async fn pods_come_to_plain_nodes_while_the_pool_cannot_grow(cluster: &Cluster) {
     let cluster = &cluster.another().await;
-    let arguments = vec!["--expander=priority", "--initial-node-group-backoff-duration=30s"];
-    let settings = AutoscalerSettings { arguments, ..AutoscalerSettings::default() };
+    let arguments = vec![
+        "--expander=priority",
+        "--initial-node-group-backoff-duration=30s",
+    ];
+    let settings = AutoscalerSettings {
+        arguments,
+        ..AutoscalerSettings::default()
+    };
     let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
     let namespace = cluster.namespace("backoff").await;
     let machine = machine_pod(&cluster.images.tag("multi"), MOST);
@@ -98,27 +156,48 @@ pub(crate) async fn pods_come_to_plain_nodes_while_the_pool_cannot_grow(cluster:
     for app in ["first", "second"] {
         let begun = Instant::now();
         scale(&namespace, app, 2, &machine).await;
-        assert_eq!(groups_of(&autoscaler, &namespace, app, 2).await, all_in("plain", 2), "{app}");
+        assert_eq!(
+            groups_of(&autoscaler, &namespace, app, 2).await,
+            all_in("plain", 2),
+            "{app}"
+        );
         print!("{app}: in plain after {:.1?}; ", begun.elapsed());
         autoscaler.until_scale_up("multi", "Backoff").await;
     }
-    cluster.local().kubectl(&["delete", "validatingadmissionpolicybinding", REFUSAL]).await;
+    cluster
+        .local()
+        .kubectl(&["delete", "validatingadmissionpolicybinding", REFUSAL])
+        .await;
     autoscaler.until_scale_up("multi", "NoActivity").await;
     scale(&namespace, "third", 2, &machine).await;
-    assert_eq!(groups_of(&autoscaler, &namespace, "third", 2).await, all_in("multi", 2));
+    assert_eq!(
+        groups_of(&autoscaler, &namespace, "third", 2).await,
+        all_in("multi", 2)
+    );
 }
 
 /// What a cloud does that is silent about it: the group grows, and its machines never become ready. The first Pods wait for
 /// `--max-node-provision-time`, a quarter of an hour by default.
-pub(crate) async fn pods_come_to_plain_nodes_after_machines_that_never_become_ready(cluster: &Cluster) {
+pub(crate) async fn pods_come_to_plain_nodes_after_machines_that_never_become_ready(
+    cluster: &Cluster,
+) {
     let cluster = &cluster.another().await;
     let arguments = vec!["--expander=priority", "--max-node-provision-time=10s"];
-    let settings = AutoscalerSettings { arguments, ..AutoscalerSettings::default() };
+    let settings = AutoscalerSettings {
+        arguments,
+        ..AutoscalerSettings::default()
+    };
     let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
     let namespace = cluster.namespace("never-ready").await;
     autoscaler.kubelets.signal("STOP").await;
     let begun = Instant::now();
-    scale(&namespace, "web", 1, &machine_pod(&cluster.images.tag("multi"), MOST)).await;
+    scale(
+        &namespace,
+        "web",
+        1,
+        &machine_pod(&cluster.images.tag("multi"), MOST),
+    )
+    .await;
     autoscaler.until_nodes("multi", 1).await;
     autoscaler.until_scale_up("multi", "Backoff").await;
     autoscaler.until_nodes("plain", 1).await;
@@ -130,8 +209,7 @@ pub(crate) async fn pods_come_to_plain_nodes_after_machines_that_never_become_re
 /// Lets no node of a group be created, as soon as the API server knows.
 async fn refuse_nodes(cluster: &Cluster, group: &str) {
     let expression = format!("object.metadata.?labels[?'{NODE_GROUP}'].orValue('') != '{group}'");
-    let nodes =
-        json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodes"]});
+    let nodes = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodes"]});
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
@@ -151,19 +229,31 @@ async fn refuse_nodes(cluster: &Cluster, group: &str) {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]});
     let file = cluster.local().directory().join("refusal.json");
     fs::write(&file, list.to_string()).unwrap();
-    cluster.local().kubectl(&["apply", "--server-side", "-f", &file.display().to_string()]).await;
+    cluster
+        .local()
+        .kubectl(&["apply", "--server-side", "-f", &file.display().to_string()])
+        .await;
     let nodes = Api::<Node>::all(cluster.client.clone());
     let node = json!({"metadata": {"name": "refused", "labels": {NODE_GROUP: group}}});
     let node: Node = serde_json::from_value(node).unwrap();
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    until("nodes are refused", async || nodes.create(&dry_run, &node).await.err().map(drop)).await;
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    until("nodes are refused", async || {
+        nodes.create(&dry_run, &node).await.err().map(drop)
+    })
+    .await;
 }
 
 /// Its Pods need one node of each group, and one of them could go to the other group's.
 pub(crate) async fn nodes_go_whose_pods_can_go_elsewhere(cluster: &Cluster) {
     let cluster = &cluster.another().await;
     let arguments = SCALES_DOWN.to_vec();
-    let settings = AutoscalerSettings { arguments, ..AutoscalerSettings::default() };
+    let settings = AutoscalerSettings {
+        arguments,
+        ..AutoscalerSettings::default()
+    };
     let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
     let namespace = cluster.namespace("scale-down").await;
     let of = |tag: &str, cpu: &str| machine_pod(&cluster.images.tag(tag), cpu);
@@ -172,12 +262,18 @@ pub(crate) async fn nodes_go_whose_pods_can_go_elsewhere(cluster: &Cluster) {
     for (app, replicas, cpu) in [("amd64", 2, "1"), ("single", 1, "2")] {
         scale(&namespace, app, replicas, &of(app, cpu)).await;
         let replicas = replicas as usize;
-        assert_eq!(groups_of(&autoscaler, &namespace, app, replicas).await, all_in("plain", replicas));
+        assert_eq!(
+            groups_of(&autoscaler, &namespace, app, replicas).await,
+            all_in("plain", replicas)
+        );
     }
     autoscaler.until_nodes("plain", 1).await;
     for (app, cpu) in [("large", MOST), ("small", "500m")] {
         scale(&namespace, app, 1, &of("multi", cpu)).await;
-        assert_eq!(groups_of(&autoscaler, &namespace, app, 1).await, all_in("multi", 1));
+        assert_eq!(
+            groups_of(&autoscaler, &namespace, app, 1).await,
+            all_in("multi", 1)
+        );
     }
     scale(&namespace, "single", 0, &of("single", "2")).await;
     namespace.until_gone("single").await;
@@ -186,16 +282,25 @@ pub(crate) async fn nodes_go_whose_pods_can_go_elsewhere(cluster: &Cluster) {
     let begun = Instant::now();
     scale(&namespace, "large", 0, &of("multi", MOST)).await;
     autoscaler.until_nodes("multi", 0).await;
-    assert_eq!(groups_of(&autoscaler, &namespace, "small", 1).await, all_in("plain", 1));
+    assert_eq!(
+        groups_of(&autoscaler, &namespace, "small", 1).await,
+        all_in("plain", 1)
+    );
     print!("the pool is empty after {:.1?}; ", begun.elapsed());
 
     // Nor a plain one, as its Pod has a place in the pool.
     scale(&namespace, "large", 1, &of("multi", MOST)).await;
-    assert_eq!(groups_of(&autoscaler, &namespace, "large", 1).await, all_in("multi", 1));
+    assert_eq!(
+        groups_of(&autoscaler, &namespace, "large", 1).await,
+        all_in("multi", 1)
+    );
     let begun = Instant::now();
     scale(&namespace, "amd64", 0, &of("amd64", "1")).await;
     autoscaler.until_nodes("plain", 0).await;
-    assert_eq!(groups_of(&autoscaler, &namespace, "small", 1).await, all_in("multi", 1));
+    assert_eq!(
+        groups_of(&autoscaler, &namespace, "small", 1).await,
+        all_in("multi", 1)
+    );
     print!("the plain group is empty after {:.1?}; ", begun.elapsed());
 
     for app in ["large", "small"] {
@@ -212,8 +317,11 @@ pub(crate) async fn pools_follow_the_nodes_that_come_and_go(cluster: &Cluster) {
         taints: taints.clone(),
         ..NodeGroup::untainted(architecture, architecture)
     });
-    let settings =
-        AutoscalerSettings { groups: groups.into(), arguments: SCALES_DOWN.to_vec(), priorities: None };
+    let settings = AutoscalerSettings {
+        groups: groups.into(),
+        arguments: SCALES_DOWN.to_vec(),
+        priorities: None,
+    };
     let autoscaler = ClusterAutoscaler::start_with(cluster, settings).await;
     let namespace = cluster.namespace_opted_out("discovering").await;
     let rights: [(&str, &[&str]); 2] = [
@@ -233,10 +341,16 @@ pub(crate) async fn pools_follow_the_nodes_that_come_and_go(cluster: &Cluster) {
     let follows = async |what: &str, pools: [&str; 2]| {
         let begun = Instant::now();
         for (tag, pools) in ["arm64", "multi"].into_iter().zip(pools) {
-            until(&format!("{what}: Pods of {tag} get {pools:?}"), async || {
-                let pod = discovered.dry_run(&pod(&[&cluster.images.tag(tag)])).await.ok()?;
-                (pod.pools().unwrap_or_default() == pools).then_some(())
-            })
+            until(
+                &format!("{what}: Pods of {tag} get {pools:?}"),
+                async || {
+                    let pod = discovered
+                        .dry_run(&pod(&[&cluster.images.tag(tag)]))
+                        .await
+                        .ok()?;
+                    (pod.pools().unwrap_or_default() == pools).then_some(())
+                },
+            )
             .await;
         }
         print!("{what}: after {:.1?}; ", begun.elapsed());
@@ -249,7 +363,13 @@ pub(crate) async fn pools_follow_the_nodes_that_come_and_go(cluster: &Cluster) {
         follows(&format!("a node of {group}"), pools).await;
     }
     for (group, pools) in [("arm64", ["", "wide"]), ("amd64", ["wide", "wide"])] {
-        scale(&namespace, group, 0, &pinned_pod(&cluster.images.tag("multi"), group)).await;
+        scale(
+            &namespace,
+            group,
+            0,
+            &pinned_pod(&cluster.images.tag("multi"), group),
+        )
+        .await;
         autoscaler.until_nodes(group, 0).await;
         follows(&format!("no node of {group}"), pools).await;
     }

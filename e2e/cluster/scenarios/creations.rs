@@ -25,27 +25,41 @@ impl Creation {
         tokio::spawn(async move {
             let start = Instant::now();
             let created = namespace.try_pod(&pod).await;
-            let result = created.map(|pod| pod.tolerates_pool()).map_err(|error| error.to_string());
-            Self { took: start.elapsed(), result }
+            let result = created
+                .map(|pod| pod.tolerates_pool())
+                .map_err(|error| error.to_string());
+            Self {
+                took: start.elapsed(),
+                result,
+            }
         })
     }
 }
 
 /// Why creations failed.
 pub(crate) fn failures(creations: &[Creation]) -> Vec<&String> {
-    creations.iter().filter_map(|one| one.result.as_ref().err()).collect()
+    creations
+        .iter()
+        .filter_map(|one| one.result.as_ref().err())
+        .collect()
 }
 
 /// How many Pods tolerate the pool.
 pub(crate) fn tolerated(creations: &[Creation]) -> usize {
-    creations.iter().filter(|one| one.result == Ok(true)).count()
+    creations
+        .iter()
+        .filter(|one| one.result == Ok(true))
+        .count()
 }
 
 /// How many Pods were left unchanged, but for those that the machine had no time for: they took as long as something waits for
 /// tolerarch or in it, and so did one of those that it does not see, the longest of which took `without`.
 pub(crate) fn unchanged(creations: &[Creation], without: Duration, patience: Duration) -> usize {
     let is_excused = |took| took >= patience && without >= patience;
-    creations.iter().filter(|one| one.result == Ok(false) && !is_excused(one.took)).count()
+    creations
+        .iter()
+        .filter(|one| one.result == Ok(false) && !is_excused(one.took))
+        .count()
 }
 
 /// How long creations took, ascending.

@@ -18,9 +18,16 @@ fn agent(image: &str, labels: &Value) -> Value {
 }
 
 fn is_open(set: &DaemonSet) -> bool {
-    let spec = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    let tolerations = spec.and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
-    tolerations.iter().any(|toleration| toleration.key.as_deref() == Some(e2e::POOL))
+    let spec = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.template.spec.as_ref());
+    let tolerations = spec
+        .and_then(|spec| spec.tolerations.as_deref())
+        .unwrap_or_default();
+    tolerations
+        .iter()
+        .any(|toleration| toleration.key.as_deref() == Some(e2e::POOL))
 }
 
 async fn generation(namespace: &Namespace) -> (Option<i64>, bool) {
@@ -28,36 +35,63 @@ async fn generation(namespace: &Namespace) -> (Option<i64>, bool) {
     (set.metadata.generation, is_open(&set))
 }
 
-pub(crate) async fn daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themselves(cluster: &Cluster) {
+pub(crate) async fn daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themselves(
+    cluster: &Cluster,
+) {
     let tolerarch = cluster.local().tolerarch(json!({"daemonSets": true})).await;
     let namespace = cluster.namespace_with("daemonsets", &tolerarch.url).await;
     cluster.review_daemon_sets(&namespace, &tolerarch.url).await;
     let (multi, amd64) = (cluster.images.tag("multi"), cluster.images.tag("amd64"));
     until("the webhook is called", async || {
         let set: DaemonSet = serde_json::from_value(agent(&multi, &json!({}))).unwrap();
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        let stored = namespace.api::<DaemonSet>().create(&dry_run, &set).await.ok()?;
+        let dry_run = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let stored = namespace
+            .api::<DaemonSet>()
+            .create(&dry_run, &set)
+            .await
+            .ok()?;
         is_open(&stored).then_some(())
     })
     .await;
 
     namespace.apply(&agent(&multi, &json!({}))).await;
-    namespace.until_pods("agent", 2, PodExt::tolerates_pool).await;
+    namespace
+        .until_pods("agent", 2, PodExt::tolerates_pool)
+        .await;
     assert_eq!(generation(&namespace).await, (Some(1), true));
 
     // Who applies this owns the tolerations that came of its first request, and so takes them away.
-    namespace.apply(&agent(&multi, &json!({"team": "blue"}))).await;
-    assert_eq!(generation(&namespace).await, (Some(1), true), "nothing is rolled out");
-    let revisions = namespace.api::<ControllerRevision>().list(&ListParams::default()).await.unwrap();
+    namespace
+        .apply(&agent(&multi, &json!({"team": "blue"})))
+        .await;
+    assert_eq!(
+        generation(&namespace).await,
+        (Some(1), true),
+        "nothing is rolled out"
+    );
+    let revisions = namespace
+        .api::<ControllerRevision>()
+        .list(&ListParams::default())
+        .await
+        .unwrap();
     assert_eq!(revisions.items.len(), 1);
 
     let unknown = format!("{multi}-not-pushed-yet");
     namespace.apply(&agent(&unknown, &json!({}))).await;
-    assert_eq!(generation(&namespace).await, (Some(2), true), "kept, as the image is not known");
+    assert_eq!(
+        generation(&namespace).await,
+        (Some(2), true),
+        "kept, as the image is not known"
+    );
 
     namespace.apply(&agent(&amd64, &json!({}))).await;
     assert_eq!(generation(&namespace).await, (Some(3), false));
-    namespace.until_pods("agent", 1, |pod| namespace.is_on_plain_node(pod)).await;
+    namespace
+        .until_pods("agent", 1, |pod| namespace.is_on_plain_node(pod))
+        .await;
 }
 
 fn template(set: &DaemonSet) -> Value {
@@ -70,13 +104,16 @@ fn template(set: &DaemonSet) -> Value {
 }
 
 /// The pool has two tolerations, of which the user's own list has one.
-pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half_of_it(cluster: &Cluster) {
+pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half_of_it(
+    cluster: &Cluster,
+) {
     let own = json!([
         {"key": "team", "operator": "Exists", "effect": "NoSchedule"},
         {"key": e2e::POOL, "operator": "Exists", "effect": "NoSchedule"},
     ]);
     let pool = json!({"name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": own});
-    let settings = json!({"daemonSets": true, "pools": [pool], "placement": {"require": "affinity"}});
+    let settings =
+        json!({"daemonSets": true, "pools": [pool], "placement": {"require": "affinity"}});
     let tolerarch = cluster.local().tolerarch(settings).await;
     let namespace = cluster.namespace_with("daemonsets", &tolerarch.url).await;
     cluster.review_daemon_sets(&namespace, &tolerarch.url).await;
@@ -89,8 +126,15 @@ pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half
     };
     until("the webhook is called", async || {
         let set: DaemonSet = serde_json::from_value(with(&[&multi])).unwrap();
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        let stored = namespace.api::<DaemonSet>().create(&dry_run, &set).await.ok()?;
+        let dry_run = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let stored = namespace
+            .api::<DaemonSet>()
+            .create(&dry_run, &set)
+            .await
+            .ok()?;
         is_open(&stored).then_some(())
     })
     .await;
@@ -98,16 +142,33 @@ pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half
     let merge = async |template: Value| {
         let change = json!({"spec": {"template": template}});
         let sets = namespace.api::<DaemonSet>();
-        sets.patch("agent", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        sets.patch("agent", &PatchParams::default(), &Patch::Merge(change))
+            .await
+            .unwrap();
     };
 
     namespace.apply(&with(&[&multi])).await;
     let first = stored().await;
-    assert_eq!(template(&first)["tolerations"], json!([own[0], own[0], own[1]]));
+    assert_eq!(
+        template(&first)["tolerations"],
+        json!([own[0], own[0], own[1]])
+    );
     namespace.apply(&with(&[&multi])).await;
-    assert_eq!((stored().await.metadata.generation, template(&stored().await)), (Some(1), template(&first)));
+    assert_eq!(
+        (
+            stored().await.metadata.generation,
+            template(&stored().await)
+        ),
+        (Some(1), template(&first))
+    );
     merge(json!({"metadata": {"annotations": {"tolerarch.io/pools": null}}})).await;
-    assert_eq!((stored().await.metadata.generation, template(&stored().await)), (Some(1), template(&first)));
+    assert_eq!(
+        (
+            stored().await.metadata.generation,
+            template(&stored().await)
+        ),
+        (Some(1), template(&first))
+    );
 
     // In one change the annotation goes, and an image comes that is for one architecture.
     let container = |image: &str| json!([{"name": "c0", "image": image}]);
@@ -116,12 +177,21 @@ pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half
     }))
     .await;
     let placed = template(&stored().await);
-    assert_eq!(placed["tolerations"], json!([own[0]]), "the user's own stays");
-    assert_eq!(placed["annotations"], json!({"tolerarch.io/required": "amd64"}));
+    assert_eq!(
+        placed["tolerations"],
+        json!([own[0]]),
+        "the user's own stays"
+    );
+    assert_eq!(
+        placed["annotations"],
+        json!({"tolerarch.io/required": "amd64"})
+    );
     assert!(placed["affinity"].to_string().contains("amd64"), "{placed}");
 
     // One that is not known beside one that is known to lack an architecture.
-    namespace.apply(&with(&[&amd64, &format!("{multi}-not-pushed-yet")])).await;
+    namespace
+        .apply(&with(&[&amd64, &format!("{multi}-not-pushed-yet")]))
+        .await;
     assert_eq!(template(&stored().await), placed);
     namespace.apply(&with(&[&multi])).await;
     assert_eq!(template(&stored().await), template(&first));
@@ -146,43 +216,83 @@ pub(crate) async fn what_the_owner_of_a_daemon_set_applies_is_never_taken_away(c
     };
     let expressions = |set: &DaemonSet| {
         let terms = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
-        template(set).pointer(terms).map(|terms| terms[0]["matchExpressions"].clone()).unwrap_or_default()
+        template(set)
+            .pointer(terms)
+            .map(|terms| terms[0]["matchExpressions"].clone())
+            .unwrap_or_default()
     };
     let stored = async || namespace.api::<DaemonSet>().get("agent").await.unwrap();
     let marks = |set: &DaemonSet| template(set)["annotations"]["tolerarch.io/required"].clone();
     until("the webhook is called", async || {
         let set: DaemonSet = serde_json::from_value(agent(&amd64, &json!({}))).unwrap();
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        let set = namespace.api::<DaemonSet>().create(&dry_run, &set).await.ok()?;
+        let dry_run = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let set = namespace
+            .api::<DaemonSet>()
+            .create(&dry_run, &set)
+            .await
+            .ok()?;
         (marks(&set) == "amd64").then_some(())
     })
     .await;
 
     // The owner applies what was added: the template stays, and nobody is asked.
     namespace.apply(&agent(&amd64, &json!({}))).await;
-    assert_eq!((expressions(&stored().await), marks(&stored().await)), (json!([arch]), json!("amd64")));
+    assert_eq!(
+        (expressions(&stored().await), marks(&stored().await)),
+        (json!([arch]), json!("amd64"))
+    );
     namespace.apply(&requiring(&amd64, json!([arch]))).await;
-    assert_eq!((stored().await.metadata.generation, marks(&stored().await)), (Some(1), json!("amd64")));
+    assert_eq!(
+        (stored().await.metadata.generation, marks(&stored().await)),
+        (Some(1), json!("amd64"))
+    );
     // An image for both, by another one.
-    let change = json!({"spec": {"template": {"spec": {"containers": [{"name": "c0", "image": multi}]}}}});
+    let change =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "c0", "image": multi}]}}}});
     namespace
         .api::<DaemonSet>()
         .patch("agent", &PatchParams::default(), &Patch::Merge(change))
         .await
         .unwrap();
-    assert_eq!((expressions(&stored().await), marks(&stored().await)), (json!([arch]), Value::Null));
-    namespace.api::<DaemonSet>().delete("agent", &DeleteParams::default()).await.unwrap();
+    assert_eq!(
+        (expressions(&stored().await), marks(&stored().await)),
+        (json!([arch]), Value::Null)
+    );
+    namespace
+        .api::<DaemonSet>()
+        .delete("agent", &DeleteParams::default())
+        .await
+        .unwrap();
 
     // The owner has a list of terms, and completes it by what was added; an entry says to the second when it was applied.
-    let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let begun = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
     namespace.apply(&requiring(&amd64, json!([zone]))).await;
-    assert_eq!((expressions(&stored().await), marks(&stored().await)), (json!([zone, arch]), json!("amd64")));
+    assert_eq!(
+        (expressions(&stored().await), marks(&stored().await)),
+        (json!([zone, arch]), json!("amd64"))
+    );
     until("another second has begun", async || {
-        (SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() > begun + 1).then_some(())
+        (SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs()
+            > begun + 1)
+            .then_some(())
     })
     .await;
-    namespace.apply(&requiring(&multi, json!([zone, arch]))).await;
-    assert_eq!((expressions(&stored().await), marks(&stored().await)), (json!([zone, arch]), Value::Null));
+    namespace
+        .apply(&requiring(&multi, json!([zone, arch])))
+        .await;
+    assert_eq!(
+        (expressions(&stored().await), marks(&stored().await)),
+        (json!([zone, arch]), Value::Null)
+    );
 
     // An empty list is owned as well.
     let mut set = agent(&multi, &json!({}));
@@ -192,5 +302,8 @@ pub(crate) async fn what_the_owner_of_a_daemon_set_applies_is_never_taken_away(c
     let applied = namespace.apply(&set).await;
     let fields = serde_json::to_value(&applied.metadata.managed_fields).unwrap();
     let spec = &fields[0]["fieldsV1"]["f:spec"]["f:template"]["f:spec"];
-    assert!(!spec["f:tolerations"].is_null() && !spec["f:nodeSelector"].is_null(), "{fields}");
+    assert!(
+        !spec["f:tolerations"].is_null() && !spec["f:nodeSelector"].is_null(),
+        "{fields}"
+    );
 }

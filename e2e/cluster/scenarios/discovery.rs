@@ -33,14 +33,23 @@ pub(crate) async fn pools_follow_the_node_pools(cluster: &Cluster) {
         }],
     });
     let (tolerarch, namespace) = start(cluster, settings).await;
-    let create = async |tag: &str| namespace.dry_run(&pod(&[&cluster.images.tag(tag)])).await.unwrap();
+    let create = async |tag: &str| {
+        namespace
+            .dry_run(&pod(&[&cluster.images.tag(tag)]))
+            .await
+            .unwrap()
+    };
     let pools_of = async |tag: &str| create(tag).await.pools().unwrap_or_default().to_owned();
-    until("the webhook is called", async || (pools_of("multi").await == "wide").then_some(())).await;
+    until("the webhook is called", async || {
+        (pools_of("multi").await == "wide").then_some(())
+    })
+    .await;
     let follows = async |what: &str, tag: &str, pools: &str| {
         let begun = Instant::now();
-        until(&format!("{what}: Pods of {tag} get {pools:?}"), async || {
-            (pools_of(tag).await == pools).then_some(())
-        })
+        until(
+            &format!("{what}: Pods of {tag} get {pools:?}"),
+            async || (pools_of(tag).await == pools).then_some(()),
+        )
         .await;
         print!("{what}: after {:.1?}; ", begun.elapsed());
     };
@@ -49,7 +58,13 @@ pub(crate) async fn pools_follow_the_node_pools(cluster: &Cluster) {
     karpenter.apply(&wide(&ARCHITECTURES)).await;
     follows("widened", "arm64", "").await;
     assert_eq!(pools_of("multi").await, "wide");
-    let told = || tolerarch.process.log().matches("pool wide opens nodes with linux/amd64").count();
+    let told = || {
+        tolerarch
+            .process
+            .log()
+            .matches("pool wide opens nodes with linux/amd64")
+            .count()
+    };
     until("the reason is logged", async || (told() > 0).then_some(())).await;
     assert_eq!(told(), 1);
     karpenter.apply(&wide(&["arm64"])).await;
@@ -61,9 +76,13 @@ pub(crate) async fn pools_follow_the_node_pools(cluster: &Cluster) {
     found["metadata"]["labels"] = json!({"tolerarch.io/pool": "found"});
     karpenter.apply(&found).await;
     follows("labelled", "amd64", "found").await;
-    let tolerations = serde_json::to_value(create("amd64").await.spec.unwrap().tolerations).unwrap();
+    let tolerations =
+        serde_json::to_value(create("amd64").await.spec.unwrap().tolerations).unwrap();
     let exact = json!({"key": FOUND, "operator": "Equal", "value": "true", "effect": "NoSchedule"});
-    assert!(tolerations.as_array().unwrap().contains(&exact), "{tolerations}");
+    assert!(
+        tolerations.as_array().unwrap().contains(&exact),
+        "{tolerations}"
+    );
     found["metadata"]["labels"] = json!({});
     karpenter.apply(&found).await;
     follows("no longer labelled", "amd64", "").await;
@@ -92,7 +111,8 @@ struct Constellation {
 
 /// How much of a limit the next machine takes only Karpenter knows, so one is at zero from the beginning.
 fn constellations() -> Vec<Constellation> {
-    let own = |name: &str, weight| node_pool(name, &ARCHITECTURES, taint(POOL, "NoSchedule"), weight);
+    let own =
+        |name: &str, weight| node_pool(name, &ARCHITECTURES, taint(POOL, "NoSchedule"), weight);
     let open = |name: &str, weight| node_pool(name, &ARCHITECTURES, json!([]), weight);
     let other = |effect: &str| node_pool("zoo", &ARCHITECTURES, taint(OTHER, effect), 50);
     let with = |mut pool: Value, key: &str, value: Value| {
@@ -105,7 +125,9 @@ fn constellations() -> Vec<Constellation> {
     };
     // Two requirements of a label that no value meets.
     let requiring = |mut pool: Value, key: &str| {
-        let requirements = pool["spec"]["template"]["spec"]["requirements"].as_array_mut().unwrap();
+        let requirements = pool["spec"]["template"]["spec"]["requirements"]
+            .as_array_mut()
+            .unwrap();
         let one = |value: &str| json!({"key": key, "operator": "In", "values": [value]});
         requirements.extend(["amd64", "arm64"].map(one));
         pool
@@ -117,24 +139,79 @@ fn constellations() -> Vec<Constellation> {
     };
     let none = json!({"cpu": "0"});
     vec![
-        of("the later name is ours", &[open("default", 0), own("multi", 0)], "multi"),
-        of("the later name is not", &[open("spot", 0), own("multi", 0)], "spot"),
-        of("less weight", &[open("default", 10), own("multi", 1)], "default"),
-        of("more weight", &[open("spot", 10), own("multi", 11)], "multi"),
-        of("a rival's taint", &[other("NoSchedule"), own("multi", 0)], "multi"),
-        of("a rival's wish", &[other("PreferNoSchedule"), own("multi", 0)], "multi"),
-        of("only a wish", &[other("PreferNoSchedule"), not_ready(own("multi", 60))], "zoo"),
-        of("a rival that is not ready", &[not_ready(open("zoo", 50)), own("multi", 0)], "multi"),
-        of("ours is not ready", &[open("default", 0), not_ready(own("multi", 50))], "default"),
-        of("a rival at its limit", &[with(open("zoo", 50), "limits", none), own("multi", 0)], "multi"),
-        of("two of ours", &[open("spot", 2), own("multi-a", 0), own("multi-b", 3)], "multi-b"),
-        of("a rival of fixed size", &[with(open("zoo", 0), "replicas", json!(0)), own("multi", 0)], "multi"),
         of(
-            "a rival of no architecture",
-            &[requiring(open("zoo", 50), "kubernetes.io/arch"), own("multi", 0)],
+            "the later name is ours",
+            &[open("default", 0), own("multi", 0)],
             "multi",
         ),
-        of("a rival of no team", &[requiring(open("zoo", 50), "team"), own("multi", 0)], "zoo"),
+        of(
+            "the later name is not",
+            &[open("spot", 0), own("multi", 0)],
+            "spot",
+        ),
+        of(
+            "less weight",
+            &[open("default", 10), own("multi", 1)],
+            "default",
+        ),
+        of(
+            "more weight",
+            &[open("spot", 10), own("multi", 11)],
+            "multi",
+        ),
+        of(
+            "a rival's taint",
+            &[other("NoSchedule"), own("multi", 0)],
+            "multi",
+        ),
+        of(
+            "a rival's wish",
+            &[other("PreferNoSchedule"), own("multi", 0)],
+            "multi",
+        ),
+        of(
+            "only a wish",
+            &[other("PreferNoSchedule"), not_ready(own("multi", 60))],
+            "zoo",
+        ),
+        of(
+            "a rival that is not ready",
+            &[not_ready(open("zoo", 50)), own("multi", 0)],
+            "multi",
+        ),
+        of(
+            "ours is not ready",
+            &[open("default", 0), not_ready(own("multi", 50))],
+            "default",
+        ),
+        of(
+            "a rival at its limit",
+            &[with(open("zoo", 50), "limits", none), own("multi", 0)],
+            "multi",
+        ),
+        of(
+            "two of ours",
+            &[open("spot", 2), own("multi-a", 0), own("multi-b", 3)],
+            "multi-b",
+        ),
+        of(
+            "a rival of fixed size",
+            &[with(open("zoo", 0), "replicas", json!(0)), own("multi", 0)],
+            "multi",
+        ),
+        of(
+            "a rival of no architecture",
+            &[
+                requiring(open("zoo", 50), "kubernetes.io/arch"),
+                own("multi", 0),
+            ],
+            "multi",
+        ),
+        of(
+            "a rival of no team",
+            &[requiring(open("zoo", 50), "team"), own("multi", 0)],
+            "zoo",
+        ),
     ]
 }
 
@@ -143,20 +220,38 @@ pub(crate) async fn the_next_node_comes_from_where_it_was_predicted(cluster: &Cl
     let karpenter = Karpenter::start(cluster).await;
     let namespace = cluster.namespace("verdicts").await;
     cluster.until_called(&namespace).await;
-    for Constellation { what, node_pools, expected } in constellations() {
+    for Constellation {
+        what,
+        node_pools,
+        expected,
+    } in constellations()
+    {
         karpenter.remove_node_pools().await;
         for node_pool in &node_pools {
             karpenter.apply(node_pool).await;
         }
         until_ready(cluster, &node_pools).await;
-        let (status, printed) = cluster.local().run_tolerarch(&["pools", "-o", "json"]).await;
+        let (status, printed) = cluster
+            .local()
+            .run_tolerarch(&["pools", "-o", "json"])
+            .await;
         assert_eq!(status, 0, "{what}");
         let printed: Value = serde_json::from_str(&printed).unwrap();
         let verdict = printed["pools"][0]["verdict"].as_str().unwrap();
-        let (actual, _) = karpenter.node(machine(cluster, &namespace).await.node().unwrap()).await;
-        assert_eq!((predicted(verdict), actual.as_str()), (expected, expected), "{what}: {verdict}");
+        let (actual, _) = karpenter
+            .node(machine(cluster, &namespace).await.node().unwrap())
+            .await;
+        assert_eq!(
+            (predicted(verdict), actual.as_str()),
+            (expected, expected),
+            "{what}: {verdict}"
+        );
         let all = ListParams::default();
-        namespace.pods().delete_collection(&DeleteParams::default(), &all).await.unwrap();
+        namespace
+            .pods()
+            .delete_collection(&DeleteParams::default(), &all)
+            .await
+            .unwrap();
         namespace.until_gone("web").await;
     }
     karpenter.remove_node_pools().await;
@@ -174,7 +269,8 @@ async fn until_ready(cluster: &Cluster, node_pools: &[Value]) {
         let name = node_pool["metadata"]["name"].as_str().unwrap();
         until(&format!("the NodePool {name} is ready"), async || {
             let conditions = api.get(name).await.ok()?.data["status"]["conditions"].take();
-            let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+            let is_ready =
+                |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
             conditions.as_array()?.iter().any(is_ready).then_some(())
         })
         .await;
@@ -183,8 +279,12 @@ async fn until_ready(cluster: &Cluster, node_pools: &[Value]) {
 
 /// The NodePool that a verdict names.
 fn predicted(verdict: &str) -> &str {
-    let named = verdict.split_once("come from `").or_else(|| verdict.split_once('`'));
-    named.and_then(|(_, rest)| rest.split_once('`')).map_or("", |(name, _)| name)
+    let named = verdict
+        .split_once("come from `")
+        .or_else(|| verdict.split_once('`'));
+    named
+        .and_then(|(_, rest)| rest.split_once('`'))
+        .map_or("", |(name, _)| name)
 }
 
 /// A Pod with a machine of Karpenter's for itself.

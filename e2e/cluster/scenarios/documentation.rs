@@ -14,8 +14,12 @@ use testregistry::{Fault, Pki, Registry};
 /// By this name the pages call the registry.
 pub(crate) const NAME: &str = "registry.example.com";
 /// Whose commands come last: they change the installation, and take it away.
-const LAST: [&str; 4] =
-    ["docs/controller.md", "docs/upgrade.md", "manifests/helm/tolerarch/README.md", "docs/uninstall.md"];
+const LAST: [&str; 4] = [
+    "docs/controller.md",
+    "docs/upgrade.md",
+    "manifests/helm/tolerarch/README.md",
+    "docs/uninstall.md",
+];
 /// What is for developers, takes a container engine, runs in a Pod or asks one, as there is no kubelet, installs
 /// without Helm, as the scenarios on kind do, or takes a cluster-autoscaler, which this cluster lacks.
 const ELSEWHERE: [&str; 8] = [
@@ -33,7 +37,10 @@ const OUTPUTS: [(&str, &str); 5] = [
     ("kubectl run probe", "tolerarch.io/multi-arch"),
     ("grep web-7d4f9c", r#""reason":"tolerated""#),
     ("kubectl get pods -A", "web-7d4f9c-x2x9k"),
-    ("kubectl get --raw /metrics", "apiserver_admission_webhook_request_total"),
+    (
+        "kubectl get --raw /metrics",
+        "apiserver_admission_webhook_request_total",
+    ),
     ("openssl x509", "DNS:tolerarch.tolerarch.svc"),
 ];
 
@@ -57,7 +64,10 @@ pub(crate) async fn every_command_for_a_cluster_works(cluster: &Cluster) {
     prepare(&desk, &registry, &limited, &local.pki).await;
     go_wrong(&desk, &tolerarch, &limited, &local.pki).await;
     let mut count = 1;
-    for command in rest.iter().chain(pages.iter().flat_map(|page| &page.commands)) {
+    for command in rest
+        .iter()
+        .chain(pages.iter().flat_map(|page| &page.commands))
+    {
         run(&desk, command).await;
         if command.starts_with("helm upgrade") {
             desk.exchange_client_config(here()).await;
@@ -65,7 +75,11 @@ pub(crate) async fn every_command_for_a_cluster_works(cluster: &Cluster) {
         count += 1;
     }
     let _ = desk.exchange_client_config(service).await;
-    for command in last.iter().flat_map(|page| &page.commands).filter(|command| *command != install) {
+    for command in last
+        .iter()
+        .flat_map(|page| &page.commands)
+        .filter(|command| *command != install)
+    {
         if command.starts_with("helm test") {
             tokio::join!(run(&desk, command), succeed(&desk));
         } else {
@@ -99,18 +113,30 @@ pub(crate) fn all_commands_of(name: &str) -> Vec<String> {
 fn pages() -> Vec<Page> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = |folder: &str| {
-        let files = fs::read_dir(root.join(folder)).unwrap().map(|file| file.unwrap().path());
-        let mut files: Vec<PathBuf> =
-            files.filter(|file| file.extension().is_some_and(|extension| extension == "md")).collect();
+        let files = fs::read_dir(root.join(folder))
+            .unwrap()
+            .map(|file| file.unwrap().path());
+        let mut files: Vec<PathBuf> = files
+            .filter(|file| file.extension().is_some_and(|extension| extension == "md"))
+            .collect();
         files.sort();
         files
     };
     let chart = root.join("manifests/helm/tolerarch/README.md");
-    let files = [vec![root.join("README.md")], folder("docs"), folder("docs/runbooks"), vec![chart]].concat();
+    let files = [
+        vec![root.join("README.md")],
+        folder("docs"),
+        folder("docs/runbooks"),
+        vec![chart],
+    ]
+    .concat();
     let page = |file: PathBuf| {
         let mut commands = commands(&fs::read_to_string(&file).unwrap());
         commands.retain(|command| !ELSEWHERE.iter().any(|part| command.contains(part)));
-        Page { name: file.strip_prefix(&root).unwrap().display().to_string(), commands }
+        Page {
+            name: file.strip_prefix(&root).unwrap().display().to_string(),
+            commands,
+        }
     };
     files.into_iter().map(page).collect()
 }
@@ -140,7 +166,10 @@ fn take(pages: &mut Vec<Page>, name: &str) -> Page {
 async fn run(desk: &Desk, command: &str) {
     let output = desk.run(command).await;
     for (begin, expected) in OUTPUTS {
-        assert!(!command.contains(begin) || output.contains(expected), "{command}\n{output}");
+        assert!(
+            !command.contains(begin) || output.contains(expected),
+            "{command}\n{output}"
+        );
     }
     assert!(!output.is_empty() || command.contains(" >"), "{command}");
 }
@@ -211,7 +240,9 @@ async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki
     fs::write(desk.folder().join("agent.json"), agent.to_string()).unwrap();
     desk.run("kubectl apply -f agent.json").await;
     // As `tls.mode: files` has it.
-    pki.leaf(&["tolerarch.tolerarch.svc"]).write(&desk.folder()).unwrap();
+    pki.leaf(&["tolerarch.tolerarch.svc"])
+        .write(&desk.folder())
+        .unwrap();
     desk.run("kubectl --namespace tolerarch create secret tls tolerarch-tls --cert tls.crt --key tls.key")
         .await;
 }
@@ -223,26 +254,43 @@ async fn go_wrong(desk: &Desk, tolerarch: &Tolerarch, limited: &Registry, pki: &
     let create = async |name: &str, image: &str| {
         let mut pod = pod(&[image]);
         pod["metadata"] = json!({"name": name});
-        pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap()
+        pods.create(
+            &PostParams::default(),
+            &serde_json::from_value(pod).unwrap(),
+        )
+        .await
+        .unwrap()
     };
     until("the API server calls tolerarch", async || {
         let pod = create("web-7d4f9c-x2x9k", &format!("{NAME}/shop/web:1.4")).await;
         if pod.tolerates_pool() {
             return Some(());
         }
-        pods.delete("web-7d4f9c-x2x9k", &DeleteParams::default().grace_period(0)).await.unwrap();
+        pods.delete("web-7d4f9c-x2x9k", &DeleteParams::default().grace_period(0))
+            .await
+            .unwrap();
         None
     })
     .await;
     create("limited", &format!("{}/team/app:v1", limited.address())).await;
     for number in 0..3 {
         // Nothing listens there.
-        create(&format!("away-{number}"), &format!("127.0.0.1:1/team/app-{number}:v1")).await;
+        create(
+            &format!("away-{number}"),
+            &format!("127.0.0.1:1/team/app-{number}:v1"),
+        )
+        .await;
     }
     tolerarch.damage_certificate();
     until("everything is in the log", async || {
         let log = tolerarch.process.log();
-        let all = ["web-7d4f9c", "throttled", "lookup failed", "circuit opened", "cannot be used"];
+        let all = [
+            "web-7d4f9c",
+            "throttled",
+            "lookup failed",
+            "circuit opened",
+            "cannot be used",
+        ];
         all.iter().all(|text| log.contains(text)).then_some(())
     })
     .await;
@@ -260,5 +308,7 @@ async fn succeed(desk: &Desk) {
     })
     .await;
     let done = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
-    pods.patch_status(&name, &PatchParams::default(), &done).await.unwrap();
+    pods.patch_status(&name, &PatchParams::default(), &done)
+        .await
+        .unwrap();
 }

@@ -40,11 +40,16 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     let address = registry.address();
     let home = cluster.namespace_opted_out("learns").await;
     let controller = give_rights(cluster, &home).await;
-    home.apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": RELEASE}})).await;
+    home.apply(
+        &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": RELEASE}}),
+    )
+    .await;
     let account = kubeconfig_of(cluster, &home, RELEASE).await;
     let lease = format!("{RELEASE}-controller");
     let settings = json!({"server": {"failedImages": true}, "controller": {"lease": lease}});
-    let mut webhook = local.tolerarch_for_as(&address, &account, settings.clone()).await;
+    let mut webhook = local
+        .tolerarch_for_as(&address, &account, settings.clone())
+        .await;
     let team = cluster.namespace_with("learned", &webhook.url).await;
     let tenant = cluster.namespace_with("forging", &webhook.url).await;
     for namespace in [&team, &tenant] {
@@ -53,10 +58,16 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
         // They have opted out of the installed webhook.
         let opted_in = json!({"metadata": {"labels": {"tolerarch.io/mode": null}}});
         let namespaces = Api::<k8s_openapi::api::core::v1::Namespace>::all(cluster.client.clone());
-        namespaces.patch(&namespace.name, &PatchParams::default(), &Patch::Merge(opted_in)).await.unwrap();
+        namespaces
+            .patch(
+                &namespace.name,
+                &PatchParams::default(),
+                &Patch::Merge(opted_in),
+            )
+            .await
+            .unwrap();
     }
-    let settings =
-        json!({"controller": {"lease": lease, "repair": false, "census": "0", "evictFailed": true}});
+    let settings = json!({"controller": {"lease": lease, "repair": false, "census": "0", "evictFailed": true}});
     let leader = local.controller_as(&controller, &address, settings).await;
 
     let digest = |tag: &str| repo.digest_of(tag).unwrap();
@@ -66,7 +77,11 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
         pod
     };
     let is_tolerated = async |namespace: &Namespace, tag: &str| {
-        namespace.dry_run(&named(namespace, "next", tag)).await.unwrap().tolerates_pool()
+        namespace
+            .dry_run(&named(namespace, "next", tag))
+            .await
+            .unwrap()
+            .tolerates_pool()
     };
     for (name, key) in [("first-arm64", NODES[0]), ("second-arm64", NODES[1])] {
         cluster.add_node_of("arm64", name, key).await;
@@ -80,11 +95,13 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     };
     let runtime = json!({"exitCode": 128, "reason": "StartError", "message": OWN});
     let by_a_hook = json!({"exitCode": 128, "reason": "StartError", "message": HOOK});
-    let own = json!({"exitCode": 255, "reason": "Error", "message": "exec /app: exec format error"});
+    let own =
+        json!({"exitCode": 255, "reason": "Error", "message": "exec /app: exec format error"});
 
     // A tenant's own word, and a program of its own choice, with an image that others run, on both nodes.
     for (at, key) in NODES.into_iter().enumerate() {
-        for (name, command, ended) in [("written", None, &own), ("chosen", Some("/own"), &runtime)] {
+        for (name, command, ended) in [("written", None, &own), ("chosen", Some("/own"), &runtime)]
+        {
             let name = format!("{name}-{at}");
             let mut forged = on_node(&name, "victim", key);
             forged["spec"]["containers"][0]["command"] = command.map(|own| json!([own])).into();
@@ -104,7 +121,11 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
         fails(&team, name, &digest("other"), &by_a_hook).await;
     }
 
-    assert!(team.pod(&on_node("lies", "lies", NODES[0])).await.tolerates_pool());
+    assert!(
+        team.pod(&on_node("lies", "lies", NODES[0]))
+            .await
+            .tolerates_pool()
+    );
     fails(&team, "lies", &digest("lies"), &runtime).await;
     let failed = Instant::now();
     until("what failed is kept from where it did", async || {
@@ -112,26 +133,42 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     })
     .await;
     print!("failed images: learned in {:.1?}; ", failed.elapsed());
-    assert!(is_tolerated(&tenant, "lies").await, "one node may be broken");
+    assert!(
+        is_tolerated(&tenant, "lies").await,
+        "one node may be broken"
+    );
     team.pod(&on_node("lies-again", "lies", NODES[1])).await;
     fails(&team, "lies-again", &digest("lies"), &runtime).await;
-    until("what failed on two nodes is kept from all namespaces", async || {
-        (!is_tolerated(&tenant, "lies").await).then_some(())
-    })
+    until(
+        "what failed on two nodes is kept from all namespaces",
+        async || (!is_tolerated(&tenant, "lies").await).then_some(()),
+    )
     .await;
     until("both nodes show the hook", async || {
         let events = Api::<Event>::namespaced(cluster.client.clone(), "default");
         let told = events.list(&ListParams::default()).await.ok()?.items;
-        let on_nodes = told.iter().filter(|event| event.reason.as_deref() == Some("NodeProgramFailed"));
+        let on_nodes = told
+            .iter()
+            .filter(|event| event.reason.as_deref() == Some("NodeProgramFailed"));
         (on_nodes.count() == 2).then_some(())
     })
     .await;
     assert!(is_tolerated(&team, "other").await, "of another digest");
     assert!(is_tolerated(&team, "victim").await);
     assert_eq!(webhook.metric("tolerarch_failed_images").await, 2);
-    assert!(webhook.process.log().contains(r#""reason":"failed-there""#), "{}", webhook.process.log());
     assert!(
-        team.pods().get("lies").await.unwrap().metadata.deletion_timestamp.is_none(),
+        webhook.process.log().contains(r#""reason":"failed-there""#),
+        "{}",
+        webhook.process.log()
+    );
+    assert!(
+        team.pods()
+            .get("lies")
+            .await
+            .unwrap()
+            .metadata
+            .deletion_timestamp
+            .is_none(),
         "nobody replaces it"
     );
 
@@ -145,19 +182,33 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
         "spec": {"replicas": 1, "selector": selector, "template": template},
     }))
     .await;
-    let first = team.until_pods("heals", 1, Pod::tolerates_pool).await.remove(0);
+    let first = team
+        .until_pods("heals", 1, Pod::tolerates_pool)
+        .await
+        .remove(0);
     let first = first.metadata.name.unwrap();
     fails(&team, &first, &digest("heals"), &runtime).await;
     let replaced = until("a Pod is evicted and replaced", async || {
-        let pods = team.pods().list(&ListParams::default().labels("app=heals")).await.ok()?.items;
+        let pods = team
+            .pods()
+            .list(&ListParams::default().labels("app=heals"))
+            .await
+            .ok()?
+            .items;
         let is_gone = pods.iter().all(|pod| {
             pod.metadata.name.as_ref() != Some(&first) || pod.metadata.deletion_timestamp.is_some()
         });
-        pods.into_iter().find(|pod| is_gone && pod.metadata.name.as_ref() != Some(&first))
+        pods.into_iter()
+            .find(|pod| is_gone && pod.metadata.name.as_ref() != Some(&first))
     })
     .await;
     assert!(!replaced.tolerates_pool(), "{replaced:?}");
-    assert_eq!(leader.metric(r#"tolerarch_controller_evictions_total{result="evicted"}"#).await, 1);
+    assert_eq!(
+        leader
+            .metric(r#"tolerarch_controller_evictions_total{result="evicted"}"#)
+            .await,
+        1
+    );
 
     let owned = async |name: &str, scheduler: &str| {
         let mut own = named(&team, name, "other");
@@ -165,11 +216,22 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
         an_operator_settles(&team, own).await
     };
     brokers_are_known(cluster).await;
-    let created = tokio::join!(owned("without-a-node", "nobody"), owned("on-a-node", "default-scheduler"));
+    let created = tokio::join!(
+        owned("without-a-node", "nobody"),
+        owned("on-a-node", "default-scheduler")
+    );
     let created = <[usize; 2]>::from(created);
     print!("operators: settled after {created:?} Pods; ");
-    assert!(created.into_iter().all(|created| (6..=8).contains(&created)), "{created:?}");
-    assert!(is_tolerated(&team, "other").await, "of others nothing is learned");
+    assert!(
+        created
+            .into_iter()
+            .all(|created| (6..=8).contains(&created)),
+        "{created:?}"
+    );
+    assert!(
+        is_tolerated(&team, "other").await,
+        "of others nothing is learned"
+    );
     until("two owners are known", async || {
         (webhook.metric("tolerarch_recreating_owners").await == 2).then_some(())
     })
@@ -179,7 +241,10 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
         let told = events.list(&ListParams::default()).await.ok()?.items;
         let is_told = |event: &&Event| {
             event.reason.as_deref() == Some("OwnerRecreates")
-                && event.regarding.as_ref().is_some_and(|on| on.kind.as_deref() == Some("Broker"))
+                && event
+                    .regarding
+                    .as_ref()
+                    .is_some_and(|on| on.kind.as_deref() == Some("Broker"))
         };
         (told.iter().filter(is_told).count() == 2).then_some(())
     })
@@ -201,7 +266,9 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     let record = format!("{maps}/{lease}-failed-images");
     let ask = async |method: &str, path: &str| {
         let request = http::Request::builder().method(method).uri(path);
-        let request = request.header("content-type", "application/merge-patch+json").body(b"{}".to_vec());
+        let request = request
+            .header("content-type", "application/merge-patch+json")
+            .body(b"{}".to_vec());
         match client.request::<Value>(request.unwrap()).await {
             Ok(_) => 200,
             Err(kube::Error::Api(status)) => status.code,
@@ -215,7 +282,10 @@ pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant
     // Where people delete it, all is forgotten.
     let request = http::Request::delete(&record).body(Vec::new()).unwrap();
     cluster.client.request::<Value>(request).await.unwrap();
-    until("what was deleted is forgotten", async || is_tolerated(&team, "lies").await.then_some(())).await;
+    until("what was deleted is forgotten", async || {
+        is_tolerated(&team, "lies").await.then_some(())
+    })
+    .await;
 }
 
 /// Makes a kind whose objects own Pods.
@@ -232,10 +302,20 @@ pub(crate) async fn brokers_are_known(cluster: &Cluster) {
         },
     });
     let kinds = Api::<CustomResourceDefinition>::all(cluster.client.clone());
-    kinds.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(&kind)).await.unwrap();
+    kinds
+        .patch(
+            name,
+            &PatchParams::apply("e2e").force(),
+            &Patch::Apply(&kind),
+        )
+        .await
+        .unwrap();
     until("the kind is served", async || {
         let conditions = kinds.get(name).await.ok()?.status?.conditions?;
-        conditions.iter().any(|has| has.type_ == "Established" && has.status == "True").then_some(())
+        conditions
+            .iter()
+            .any(|has| has.type_ == "Established" && has.status == "True")
+            .then_some(())
     })
     .await;
 }
@@ -293,7 +373,10 @@ async fn evictions_are_allowed(team: &Namespace, home: &Namespace, controller: &
     held["metadata"] = json!({"name": "held", "labels": {"app": "held"}});
     team.pod(&held).await;
     let running = json!({"status": {"phase": "Running"}});
-    team.pods().patch_status("held", &PatchParams::default(), &Patch::Merge(running)).await.unwrap();
+    team.pods()
+        .patch_status("held", &PatchParams::default(), &Patch::Merge(running))
+        .await
+        .unwrap();
     let pods = Api::<Pod>::namespaced(client_of(controller).await, &team.name);
     match pods.evict("held", &EvictParams::default()).await {
         Err(kube::Error::Api(status)) => assert_eq!(status.code, 429, "{status:?}"),
@@ -304,7 +387,12 @@ async fn evictions_are_allowed(team: &Namespace, home: &Namespace, controller: &
 /// Plays the kubelet of a node on which the container of this Pod, with this image, ends like this.
 async fn fails(namespace: &Namespace, pod: &str, digest: &str, ended: &Value) {
     let on_a_node = until(&format!("{pod} is on a node"), async || {
-        namespace.pods().get(pod).await.ok().filter(|pod| pod.node().is_some())
+        namespace
+            .pods()
+            .get(pod)
+            .await
+            .ok()
+            .filter(|pod| pod.node().is_some())
     })
     .await;
     let container = &on_a_node.spec.as_ref().unwrap().containers[0].name;
@@ -316,5 +404,9 @@ async fn fails(namespace: &Namespace, pod: &str, digest: &str, ended: &Value) {
         "name": container, "image": "app", "imageID": format!("registry.test/app@{digest}"), "ready": false,
         "restartCount": 1, "state": {"terminated": ended},
     }]}});
-    namespace.pods().patch_status(pod, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    namespace
+        .pods()
+        .patch_status(pod, &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
 }

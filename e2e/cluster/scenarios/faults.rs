@@ -19,10 +19,14 @@ pub(crate) async fn a_webhook_that_was_killed_holds_up_no_pod(cluster: &Cluster)
 }
 
 /// How exactly an API server keeps to that is its own matter; that the shipped one is short, the check of the manifests says.
-pub(crate) async fn a_webhook_that_hangs_holds_up_pods_until_its_timeout_at_most(cluster: &Cluster) {
+pub(crate) async fn a_webhook_that_hangs_holds_up_pods_until_its_timeout_at_most(
+    cluster: &Cluster,
+) {
     let stub = Stub::start(&cluster.local().pki, |_| Reaction::Hang).await;
     let briefly = |webhook: &mut Value| webhook["timeoutSeconds"] = 2.into();
-    let namespace = cluster.namespace_with_changed("hangs", &stub.url, briefly).await;
+    let namespace = cluster
+        .namespace_with_changed("hangs", &stub.url, briefly)
+        .await;
     cluster.until_called_in_vain(&namespace).await;
     is_created_unchanged(cluster, &namespace).await;
 }
@@ -39,7 +43,9 @@ pub(crate) async fn a_webhook_that_answers_rubbish_holds_up_no_pod(cluster: &Clu
     let rubbish: [Box<dyn Fn() -> Reaction + Send + Sync>; 6] = [
         Box::new(bytes("")),
         Box::new(bytes("no JSON")),
-        Box::new(bytes(r#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}"#)),
+        Box::new(bytes(
+            r#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}"#,
+        )),
         Box::new(bytes(
             r#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"uid": "other"}}"#,
         )),
@@ -61,7 +67,8 @@ pub(crate) async fn a_white_list_of_tolerations_without_ours_rejects_the_pod_unl
     let listed = json!([{"key": "example.com/other", "operator": "Exists"},
         {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
         {"key": "node.kubernetes.io/unreachable", "operator": "Exists"}]);
-    let annotations = json!({"scheduler.alpha.kubernetes.io/tolerationsWhitelist": listed.to_string()});
+    let annotations =
+        json!({"scheduler.alpha.kubernetes.io/tolerationsWhitelist": listed.to_string()});
     annotate(cluster, &namespace, annotations).await;
     let mut pod = pod(&[&cluster.images.tag("multi")]);
     // It is the documented exception to "never rejected": the list is the administrator's word.
@@ -79,7 +86,8 @@ pub(crate) async fn a_white_list_of_tolerations_without_ours_rejects_the_pod_unl
         .as_array_mut()
         .unwrap()
         .push(json!({"key": e2e::POOL, "operator": "Exists", "effect": "NoSchedule"}));
-    let annotations = json!({"scheduler.alpha.kubernetes.io/tolerationsWhitelist": listed.to_string()});
+    let annotations =
+        json!({"scheduler.alpha.kubernetes.io/tolerationsWhitelist": listed.to_string()});
     annotate(cluster, &namespace, annotations).await;
     cluster.until_called(&namespace).await;
 }
@@ -87,7 +95,10 @@ pub(crate) async fn a_white_list_of_tolerations_without_ours_rejects_the_pod_unl
 async fn annotate(cluster: &Cluster, namespace: &Namespace, annotations: Value) {
     let namespaces = Api::<NamespaceObject>::all(cluster.client.clone());
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-    namespaces.patch(&namespace.name, &PatchParams::default(), &patch).await.unwrap();
+    namespaces
+        .patch(&namespace.name, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
 }
 
 /// A Pod is stored as it is, as the API server goes on without the webhook.

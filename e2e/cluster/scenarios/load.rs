@@ -23,15 +23,22 @@ const SECONDS: u32 = 60;
 
 pub(crate) async fn no_creation_fails_or_waits_while_everything_is_restarted(cluster: &Cluster) {
     let registry = start_registry(Registry::builder().pki(cluster.local().pki.clone())).await;
-    let settings =
-        json!({"lookup": {"budget": format!("{}ms", BUDGET.as_millis())}, "server": {"drain": "1s"}});
+    let settings = json!({"lookup": {"budget": format!("{}ms", BUDGET.as_millis())}, "server": {"drain": "1s"}});
     let replicas = [
-        cluster.local().tolerarch_for(&registry.address(), settings.clone()).await,
-        cluster.local().tolerarch_for(&registry.address(), settings).await,
+        cluster
+            .local()
+            .tolerarch_for(&registry.address(), settings.clone())
+            .await,
+        cluster
+            .local()
+            .tolerarch_for(&registry.address(), settings)
+            .await,
     ];
     let service = Forwarder::start(&replicas.each_ref().map(|replica| replica.port)).await;
     let namespace = cluster.namespace_with("load", &service.url).await;
-    let images = Images { registry: registry.socket_addr() };
+    let images = Images {
+        registry: registry.socket_addr(),
+    };
     images.until_tolerated(&namespace, "start").await;
 
     let opted_out = cluster.namespace_opted_out("unseen").await;
@@ -49,7 +56,9 @@ async fn start_registry(builder: Builder) -> Registry {
     let registry = builder.start().await;
     let seconds = (0..SECONDS).map(|second| second.to_string());
     for tag in seconds.chain(["start".into(), "end".into()]) {
-        registry.repo("app").index(Some(&tag), ["linux/amd64", "linux/arm64"]);
+        registry
+            .repo("app")
+            .index(Some(&tag), ["linux/amd64", "linux/arm64"]);
     }
     registry
 }
@@ -65,7 +74,12 @@ impl Images {
 
     async fn until_tolerated(&self, namespace: &Namespace, tag: &str) {
         e2e::until("the Pod is tolerated", async || {
-            namespace.dry_run(&self.pod(tag)).await.unwrap().tolerates_pool().then_some(())
+            namespace
+                .dry_run(&self.pod(tag))
+                .await
+                .unwrap()
+                .tolerates_pool()
+                .then_some(())
         })
         .await;
     }
@@ -78,10 +92,18 @@ async fn create_all_the_time(namespace: &Namespace, rate: u32, images: &Images) 
     let mut creations = Vec::new();
     for number in 0..rate * SECONDS {
         times.tick().await;
-        let tag = if number % 2 == 0 { "start".to_owned() } else { (number / rate).to_string() };
+        let tag = if number % 2 == 0 {
+            "start".to_owned()
+        } else {
+            (number / rate).to_string()
+        };
         creations.push(Creation::begin(namespace, images.pod(&tag)));
     }
-    join_all(creations).await.into_iter().map(Result::unwrap).collect()
+    join_all(creations)
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect()
 }
 
 /// What happens to tolerarch and its registry meanwhile; gives what runs in the end.
@@ -137,7 +159,10 @@ fn judge(creations: &[Creation], unseen: &[Creation]) {
         failures.len(),
     );
     assert!(failures.is_empty(), "{failures:?}");
-    assert!(times.percentile(99) < AT_MOST * (BUDGET + unseen.percentile(100)), "{times}");
+    assert!(
+        times.percentile(99) < AT_MOST * (BUDGET + unseen.percentile(100)),
+        "{times}"
+    );
     // Otherwise tolerarch was away all the time.
     assert!(tolerated > creations.len() / 5, "{tolerated}");
 }

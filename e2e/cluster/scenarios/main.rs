@@ -3,7 +3,12 @@
 //! The scenarios run one after the other, each in a namespace of its own: they measure, and two of them would share
 //! what the API server counts.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests and their support")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests and their support"
+)]
 
 mod architectures;
 mod at_scale;
@@ -104,7 +109,8 @@ fn main() -> ExitCode {
         if Kind::has_emulated_node() {
             all.extend(trials(on_two_architectures(), LONG));
         }
-        let chart = scenarios![chart::the_chart_is_installed_upgraded_and_taken_away_as_the_docs_print_it];
+        let chart =
+            scenarios![chart::the_chart_is_installed_upgraded_and_taken_away_as_the_docs_print_it];
         all.extend(trials(chart, LONG));
     }
     if !Cluster::is_elsewhere() {
@@ -122,7 +128,9 @@ fn main() -> ExitCode {
             eprintln!("those that measure are ignored: E2E_TOLERARCH names no release build");
             all.extend(ignored(measuring()));
         }
-        all.extend(ignored(scenarios![at_scale::ten_thousand_pods_are_repaired]));
+        all.extend(ignored(scenarios![
+            at_scale::ten_thousand_pods_are_repaired
+        ]));
     }
     match std::env::var(SCENARIOS).as_deref() {
         Ok("landing") => all = landing(all),
@@ -137,7 +145,10 @@ fn main() -> ExitCode {
 /// Those of the landing set.
 fn landing(mut all: Vec<Trial>) -> Vec<Trial> {
     all.retain(|one| LANDING.contains(&one.name()));
-    assert!(all.len() == LANDING.len() || Cluster::is_elsewhere(), "{SCENARIOS}: a name of no scenario");
+    assert!(
+        all.len() == LANDING.len() || Cluster::is_elsewhere(),
+        "{SCENARIOS}: a name of no scenario"
+    );
     all
 }
 

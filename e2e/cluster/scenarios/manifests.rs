@@ -13,15 +13,20 @@ use serde_json::json;
 pub(crate) async fn the_deployment_gets_its_pods(cluster: &Cluster) {
     // Its namespace enforces the restricted Pod security standard, and tolerarch is not called for itself.
     let pods = Api::<Pod>::namespaced(cluster.client.clone(), "tolerarch");
-    let its = ListParams::default()
-        .labels("app.kubernetes.io/name=tolerarch,app.kubernetes.io/component in (webhook, certificates)");
+    let its = ListParams::default().labels(
+        "app.kubernetes.io/name=tolerarch,app.kubernetes.io/component in (webhook, certificates)",
+    );
     // Two of the webhook, and the one that issues its certificates.
     let pods = until("three Pods of tolerarch", async || {
         let pods = pods.list(&its).await.unwrap().items;
         (pods.len() == 3).then_some(pods)
     })
     .await;
-    assert!(pods.iter().all(|pod| pod.pools().is_none() && !pod.tolerates_pool()), "{pods:?}");
+    assert!(
+        pods.iter()
+            .all(|pod| pod.pools().is_none() && !pod.tolerates_pool()),
+        "{pods:?}"
+    );
 }
 
 /// By the shipped Deployment, on nodes that have no zone, the emptier of which the scheduler would otherwise choose for both.
@@ -49,16 +54,26 @@ pub(crate) async fn replicas_run_on_different_nodes_where_there_are_no_zones(clu
     let its = ListParams::default().labels("app.kubernetes.io/name=tolerarch");
     let mut nodes = until("both replicas have a node", async || {
         let pods = namespace.pods().list(&its).await.ok()?.items;
-        let nodes: Vec<String> = pods.iter().filter_map(|pod| pod.node().map(str::to_owned)).collect();
+        let nodes: Vec<String> = pods
+            .iter()
+            .filter_map(|pod| pod.node().map(str::to_owned))
+            .collect();
         (nodes.len() == 2).then_some(nodes)
     })
     .await;
     nodes.sort_unstable();
     assert_eq!(nodes, ["spread-a", "spread-b"]);
 
-    namespace.api::<Deployment>().delete("spread", &DeleteParams::default()).await.unwrap();
+    namespace
+        .api::<Deployment>()
+        .delete("spread", &DeleteParams::default())
+        .await
+        .unwrap();
     for node in nodes {
-        Api::<Node>::all(cluster.client.clone()).delete(&node, &DeleteParams::default()).await.unwrap();
+        Api::<Node>::all(cluster.client.clone())
+            .delete(&node, &DeleteParams::default())
+            .await
+            .unwrap();
     }
 }
 
@@ -71,7 +86,14 @@ pub(crate) async fn the_api_server_accepts_what_every_value_file_renders(cluster
         local.kubectl(&["create", "namespace", namespace]).await;
     }
     // The chart's test is a Pod, which needs its account also in a dry run.
-    local.kubectl(&["create", "serviceaccount", "arm-tolerarch-test", "--namespace=platform"]).await;
+    local
+        .kubectl(&[
+            "create",
+            "serviceaccount",
+            "arm-tolerarch-test",
+            "--namespace=platform",
+        ])
+        .await;
     let renderings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/testdata/chart");
     let mut files = Vec::new();
     for file in std::fs::read_dir(&renderings).unwrap() {
@@ -83,9 +105,16 @@ pub(crate) async fn the_api_server_accepts_what_every_value_file_renders(cluster
         files.push(file.display().to_string());
     }
     assert!(files.len() > 10, "{files:?}");
-    let as_is = ["apply", "--server-side", "--dry-run=server", "--validate=strict"];
+    let as_is = [
+        "apply",
+        "--server-side",
+        "--dry-run=server",
+        "--validate=strict",
+    ];
     let named = files.iter().flat_map(|file| ["-f", file.as_str()]);
-    local.kubectl(&as_is.into_iter().chain(named).collect::<Vec<_>>()).await;
+    local
+        .kubectl(&as_is.into_iter().chain(named).collect::<Vec<_>>())
+        .await;
     // The components of the kustomization, in the namespace where it has been installed. The webhook configuration by another
     // name: what is installed has a URL in place of the Service, and the two cannot be merged.
     for overlay in ["cert-manager", "tls-secret", "pull-secrets"] {
@@ -95,10 +124,20 @@ pub(crate) async fn the_api_server_accepts_what_every_value_file_renders(cluster
         let file = local.directory().join(format!("{overlay}.yaml"));
         std::fs::write(&file, rendered.replace("zz-tolerarch", "zz-rendered")).unwrap();
         let file = file.display().to_string();
-        let as_is = ["--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f"];
-        local.kubectl(&[&["apply"], &as_is[..], &[&file]].concat()).await;
+        let as_is = [
+            "--server-side",
+            "--force-conflicts",
+            "--dry-run=server",
+            "--validate=strict",
+            "-f",
+        ];
+        local
+            .kubectl(&[&["apply"], &as_is[..], &[&file]].concat())
+            .await;
     }
     for namespace in ["platform", "shop", "team-a"] {
-        local.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await;
+        local
+            .kubectl(&["delete", "namespace", namespace, "--wait=false"])
+            .await;
     }
 }

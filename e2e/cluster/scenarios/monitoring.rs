@@ -23,7 +23,9 @@ pub(crate) async fn alerts_fire_while_the_api_server_goes_on_without_tolerarch(c
     let called = cluster.namespace_with("alerts", &tolerarch.url).await;
     cluster.until_called(&called).await;
     let elsewhere = cluster.namespace_opted_out("alerts-elsewhere").await;
-    let Some(prometheus) = Prometheus::start(local.scraped(&[&tolerarch])).await else { return };
+    let Some(prometheus) = Prometheus::start(local.scraped(&[&tolerarch])).await else {
+        return;
+    };
     let web = pod(&[&cluster.images.tag("multi")]);
     // While Pods are created there, some at a time.
     let until_it = async |alert: &str, fires: bool, (namespace, some): (&Namespace, usize)| {
@@ -57,15 +59,20 @@ pub(crate) async fn every_panel_of_the_dashboard_shows_something(cluster: &Clust
         "census": "1s", "repair": false,
         "webhookConfigurations": [cluster.configuration_of(&namespace)],
     }});
-    let controller = local.controller_as(local.kubeconfig(), &address, settings).await;
+    let controller = local
+        .controller_as(local.kubeconfig(), &address, settings)
+        .await;
     // Of a configuration that is not there: those of others stay as they are.
     let managed = json!({"tls": {"mode": "managed", "webhookConfigurations": ["nothing"]}});
     let issuer = local.issuer_as(local.kubeconfig(), managed).await;
     let jobs = local.scraped(&[&tolerarch, &controller, &issuer]);
-    let Some(prometheus) = Prometheus::start(jobs).await else { return };
+    let Some(prometheus) = Prometheus::start(jobs).await else {
+        return;
+    };
     for (turn, app) in ["web", "build", "old"].into_iter().enumerate() {
         let mut pod = pod(&[&image(&registry, turn + 5)]);
-        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "500m", "memory": "256Mi"}});
+        pod["spec"]["containers"][0]["resources"] =
+            json!({"requests": {"cpu": "500m", "memory": "256Mi"}});
         namespace.apply(&deployment(app, 4, &pod)).await;
     }
 
@@ -73,20 +80,30 @@ pub(crate) async fn every_panel_of_the_dashboard_shows_something(cluster: &Clust
         let mut times = interval(Duration::from_millis(50));
         for turn in 0.. {
             times.tick().await;
-            namespace.dry_run(&pod(&[&image(&registry, turn)])).await.unwrap();
+            namespace
+                .dry_run(&pod(&[&image(&registry, turn)]))
+                .await
+                .unwrap();
         }
     };
     let panels = async {
         fail_open(&prometheus, &mut tolerarch, &namespace).await;
         let dashboard = dashboard();
         for (_, query, _) in panels_of(&dashboard).flat_map(queries_of) {
-            until(&query, async || (!prometheus.query(&query).await.is_empty()).then_some(())).await;
+            until(&query, async || {
+                (!prometheus.query(&query).await.is_empty()).then_some(())
+            })
+            .await;
         }
         let file = std::env::var_os("E2E_DASHBOARD");
         if file.is_some() {
             go_through_a_story(&registry, &prometheus, &mut tolerarch, &namespace).await;
         }
-        let span = if file.is_some() { STORY } else { Duration::from_secs(10) };
+        let span = if file.is_some() {
+            STORY
+        } else {
+            Duration::from_secs(10)
+        };
         let picture = picture(&prometheus, &dashboard, span).await;
         assert!(picture.matches("<polyline").count() > 30, "{picture}");
         if let Some(file) = file {
@@ -102,13 +119,28 @@ pub(crate) async fn every_panel_of_the_dashboard_shows_something(cluster: &Clust
 /// Pods use some images again and again, and now and then one that is new, or for one architecture.
 fn image(registry: &Registry, turn: usize) -> String {
     let (repo, tag, platforms) = match turn % 10 {
-        5 => ("team/web", format!("v{turn}"), &["linux/amd64", "linux/arm64"][..]),
-        6 => ("team/build", format!("v{turn}"), &["linux/amd64", "linux/arm64"][..]),
+        5 => (
+            "team/web",
+            format!("v{turn}"),
+            &["linux/amd64", "linux/arm64"][..],
+        ),
+        6 => (
+            "team/build",
+            format!("v{turn}"),
+            &["linux/amd64", "linux/arm64"][..],
+        ),
         7 => ("team/old", "v1".to_owned(), &["linux/amd64"][..]),
-        other => ("team/web", format!("stable-{other}"), &["linux/amd64", "linux/arm64"][..]),
+        other => (
+            "team/web",
+            format!("stable-{other}"),
+            &["linux/amd64", "linux/arm64"][..],
+        ),
     };
     let repo = registry.repo(repo);
-    repo.header("ratelimit-remaining", Some(&format!("{};w=21600", 5000_usize.saturating_sub(turn / 5))));
+    repo.header(
+        "ratelimit-remaining",
+        Some(&format!("{};w=21600", 5000_usize.saturating_sub(turn / 5))),
+    );
     repo.index(Some(&tag), platforms.iter().copied());
     repo.reference(&tag)
 }
@@ -120,7 +152,10 @@ async fn fail_open(prometheus: &Prometheus, tolerarch: &mut Tolerarch, namespace
     let query = format!(
         "increase(apiserver_admission_webhook_fail_open_count{{name=\"pods.{name}.tolerarch.io\"}}[5s]) > 0"
     );
-    until(&query, async || (!prometheus.query(&query).await.is_empty()).then_some(())).await;
+    until(&query, async || {
+        (!prometheus.query(&query).await.is_empty()).then_some(())
+    })
+    .await;
     tolerarch.start_again().await;
 }
 
@@ -135,8 +170,12 @@ async fn go_through_a_story(
     parts.tick().await;
     for part in 0..6 {
         let fails = part == 2;
-        registry.repo("team/build").fault(fails.then(|| Fault::status(503)));
-        registry.repo("team/web").fault(fails.then(|| Fault::status(503)));
+        registry
+            .repo("team/build")
+            .fault(fails.then(|| Fault::status(503)));
+        registry
+            .repo("team/web")
+            .fault(fails.then(|| Fault::status(503)));
         if part == 4 {
             fail_open(prometheus, tolerarch, namespace).await;
         }
@@ -159,7 +198,10 @@ fn queries_of(panel: &Value) -> impl Iterator<Item = (&Value, String, &str)> {
 
 /// The dashboard over this last time.
 async fn picture(prometheus: &Prometheus, dashboard: &Value, span: Duration) -> String {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
     let (from, to) = (now - span.as_secs(), now);
     let mut panels = Vec::new();
     for panel in panels_of(dashboard) {

@@ -40,9 +40,10 @@ pub(crate) async fn write(cluster: &Cluster) {
         fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
         fs::write(path, content).expect("a file");
     };
-    for (host, mirror, authority) in
-        [(TRUSTED, MIRRORS[0], "ca = \"ca.crt\"\n"), (DISTRUSTED, MIRRORS[1], "")]
-    {
+    for (host, mirror, authority) in [
+        (TRUSTED, MIRRORS[0], "ca = \"ca.crt\"\n"),
+        (DISTRUSTED, MIRRORS[1], ""),
+    ] {
         // Both, as its own name leads nowhere, which takes a resolver a minute to find out.
         let hosts = format!(
             "server = \"https://{mirror}\"\n[host.\"https://{mirror}\"]\n\
@@ -51,9 +52,14 @@ pub(crate) async fn write(cluster: &Cluster) {
         file(&format!("containerd/certs.d/{host}/hosts.toml"), &hosts);
         file(&format!("containerd/certs.d/{host}/ca.crt"), &pki.ca_pem());
     }
-    file(&format!("containerd/certs.d/{WRONG}/hosts.toml"), &format!("server = \"http://{WRONG}\"\n"));
-    let providers =
-        [provider("right", &kind.private_registry, Kind::PASSWORD), provider("wrong", WRONG, "guessed")];
+    file(
+        &format!("containerd/certs.d/{WRONG}/hosts.toml"),
+        &format!("server = \"http://{WRONG}\"\n"),
+    );
+    let providers = [
+        provider("right", &kind.private_registry, Kind::PASSWORD),
+        provider("wrong", WRONG, "guessed"),
+    ];
     let providers = json!({
         "apiVersion": "kubelet.config.k8s.io/v1",
         "kind": "CredentialProviderConfig",
@@ -91,7 +97,12 @@ fn provider(name: &str, registry: &str, password: &str) -> Value {
 }
 
 async fn give(kind: &Kind, node: &str, etc: &Path) {
-    kind.docker(&["cp", &format!("{}/.", etc.display()), &format!("{node}:/etc")]).await;
+    kind.docker(&[
+        "cp",
+        &format!("{}/.", etc.display()),
+        &format!("{node}:/etc"),
+    ])
+    .await;
     set_flags(kind, node, &format!("s|^KUBELET_EXTRA_ARGS=|&{FLAGS} |")).await;
 }
 
@@ -125,12 +136,20 @@ pub(crate) async fn are_taken_over(cluster: &Cluster) {
         run(&format!("wrong-{number}"), &at(registry), "plain").await;
     }
     for (number, registry) in right.into_iter().enumerate() {
-        let pods = namespace.until_pods(&format!("right-{number}"), 1, runs).await;
-        assert!(pods.iter().all(|pod| pod.tolerates_pool() && namespace.is_in_pool(pod)), "{registry}");
+        let pods = namespace
+            .until_pods(&format!("right-{number}"), 1, runs)
+            .await;
+        assert!(
+            pods.iter()
+                .all(|pod| pod.tolerates_pool() && namespace.is_in_pool(pod)),
+            "{registry}"
+        );
     }
     for (number, registry) in wrong.into_iter().enumerate() {
         let fails = |pod: &_| container(pod).is_some_and(is_not_pulled);
-        let pods = namespace.until_pods(&format!("wrong-{number}"), 1, fails).await;
+        let pods = namespace
+            .until_pods(&format!("wrong-{number}"), 1, fails)
+            .await;
         assert!(pods.iter().all(|pod| !pod.tolerates_pool()), "{registry}");
     }
 }

@@ -28,8 +28,14 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const HELD_UP: usize = 50;
 /// Where it is installed.
 pub(crate) const TOLERARCH: &str = "tolerarch";
-pub(crate) const ROLLED_OUT: [&str; 6] =
-    ["--namespace", TOLERARCH, "rollout", "status", "deployment/tolerarch", "--timeout=240s"];
+pub(crate) const ROLLED_OUT: [&str; 6] = [
+    "--namespace",
+    TOLERARCH,
+    "rollout",
+    "status",
+    "deployment/tolerarch",
+    "--timeout=240s",
+];
 
 pub(crate) async fn pods_run_where_their_images_do(cluster: &Cluster) {
     let namespace = cluster.namespace("run").await;
@@ -42,10 +48,18 @@ pub(crate) async fn pods_run_where_their_images_do(cluster: &Cluster) {
     run("on-plain", "amd64", "plain").await;
     run("kept-out", "amd64", "multi-arch").await;
     let pods = namespace.until_pods("in-pool", 2, runs).await;
-    assert!(pods.iter().all(|pod| namespace.is_in_pool(pod) && pod.pools() == Some("multi-arch")));
+    assert!(
+        pods.iter()
+            .all(|pod| namespace.is_in_pool(pod) && pod.pools() == Some("multi-arch"))
+    );
     let pods = namespace.until_pods("on-plain", 2, runs).await;
-    assert!(pods.iter().all(|pod| namespace.is_on_plain_node(pod) && !pod.tolerates_pool()));
-    namespace.until_pods("kept-out", 2, PodExt::is_unschedulable).await;
+    assert!(
+        pods.iter()
+            .all(|pod| namespace.is_on_plain_node(pod) && !pod.tolerates_pool())
+    );
+    namespace
+        .until_pods("kept-out", 2, PodExt::is_unschedulable)
+        .await;
 }
 
 /// As containerd and runc tell it today: a program of another architecture, and an index without the node's.
@@ -63,26 +77,45 @@ pub(crate) async fn what_dies_on_a_wrong_node_is_told_by_events(cluster: &Cluste
         let note = event(&namespace, image, "WrongArchitecture").await;
         assert!(note.contains(&cluster.images.program(image)), "{note}");
     }
-    let lies = namespace.until_pods("lies", 1, |pod| container(pod).is_some_and(has_died)).await;
+    let lies = namespace
+        .until_pods("lies", 1, |pod| container(pod).is_some_and(has_died))
+        .await;
     let exit = container(&lies[0]).and_then(|status| {
-        let ended = status.last_state.as_ref().or(status.state.as_ref())?.terminated.as_ref()?;
+        let ended = status
+            .last_state
+            .as_ref()
+            .or(status.state.as_ref())?
+            .terminated
+            .as_ref()?;
         Some(ended.exit_code)
     });
     println!("nodes: a program of another architecture ends with {exit:?}");
 }
 
 /// The same secret opens the registry to both; without it, and with a wrong one, neither gets in.
-pub(crate) async fn pull_secrets_count_for_the_kubelet_and_for_the_webhook_alike(cluster: &Cluster) {
+pub(crate) async fn pull_secrets_count_for_the_kubelet_and_for_the_webhook_alike(
+    cluster: &Cluster,
+) {
     let kind = cluster.kind();
     let namespace = cluster.namespace("secrets").await;
-    let rights = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/pull-secrets/rights");
-    kind.kubectl(&["apply", "--namespace", &namespace.name, "--kustomize", rights]).await;
-    let mut account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "puller"}});
+    let rights = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../manifests/pull-secrets/rights"
+    );
+    kind.kubectl(&[
+        "apply",
+        "--namespace",
+        &namespace.name,
+        "--kustomize",
+        rights,
+    ])
+    .await;
+    let mut account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "puller"}});
     account["imagePullSecrets"] = json!([{"name": "right"}]);
     namespace.apply(&account).await;
     for (name, password) in [("right", Kind::PASSWORD), ("wrong", "guessed")] {
-        let auths =
-            json!({"auths": {&kind.private_registry: {"username": Kind::USER, "password": password}}});
+        let auths = json!({"auths": {&kind.private_registry: {"username": Kind::USER, "password": password}}});
         let secret = json!({
             "apiVersion": "v1",
             "kind": "Secret",
@@ -102,26 +135,48 @@ pub(crate) async fn pull_secrets_count_for_the_kubelet_and_for_the_webhook_alike
         pod
     };
     let secret = |name: &str| json!({"imagePullSecrets": [{"name": name}]});
-    namespace.apply(&deployment("secret", 1, &with(secret("right")))).await;
-    namespace.apply(&deployment("account", 1, &with(json!({"serviceAccountName": "puller"})))).await;
+    namespace
+        .apply(&deployment("secret", 1, &with(secret("right"))))
+        .await;
+    namespace
+        .apply(&deployment(
+            "account",
+            1,
+            &with(json!({"serviceAccountName": "puller"})),
+        ))
+        .await;
     for name in ["secret", "account"] {
         let pods = namespace.until_pods(name, 1, runs).await;
-        assert!(pods.iter().all(|pod| pod.tolerates_pool() && namespace.is_in_pool(pod)), "{name}");
+        assert!(
+            pods.iter()
+                .all(|pod| pod.tolerates_pool() && namespace.is_in_pool(pod)),
+            "{name}"
+        );
     }
     for (name, change) in [("wrong", secret("wrong")), ("none", json!({}))] {
         let mut pod = with(change);
         // Where the kubelet can try it, too.
         pod["spec"]["nodeSelector"] = json!({"e2e.tolerarch.io/node": "plain"});
         namespace.apply(&deployment(name, 1, &pod)).await;
-        let pods = namespace.until_pods(name, 1, |pod| container(pod).is_some_and(is_not_pulled)).await;
+        let pods = namespace
+            .until_pods(name, 1, |pod| container(pod).is_some_and(is_not_pulled))
+            .await;
         assert!(pods.iter().all(|pod| !pod.tolerates_pool()), "{name}");
     }
 }
 
 pub(crate) async fn doctor_is_content(cluster: &Cluster) {
-    let output = cluster.kind().tolerarch(&["doctor", "--output", "json"]).await;
+    let output = cluster
+        .kind()
+        .tolerarch(&["doctor", "--output", "json"])
+        .await;
     let report = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{report}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{report}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// Nodes here have no label of a zone, as with kind and on bare metal.
@@ -131,7 +186,10 @@ pub(crate) async fn a_rollout_spreads_the_replicas_and_leaves_no_warning(cluster
     for _ in 0..3 {
         roll_out(cluster).await;
         let replicas = replicas(cluster).await;
-        let nodes: HashSet<_> = replicas.iter().map(|pod| pod.node().expect("a node")).collect();
+        let nodes: HashSet<_> = replicas
+            .iter()
+            .map(|pod| pod.node().expect("a node"))
+            .collect();
         assert_eq!((replicas.len(), nodes.len()), (2, 2), "{nodes:?}");
         warnings = warnings_of(cluster, &replicas).await;
         if warnings.is_empty() {
@@ -144,9 +202,16 @@ pub(crate) async fn a_rollout_spreads_the_replicas_and_leaves_no_warning(cluster
 
 async fn warnings_of(cluster: &Cluster, pods: &[Pod]) -> Vec<Event> {
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), TOLERARCH);
-    let mut warnings = events.list(&ListParams::default().fields("type=Warning")).await.unwrap().items;
+    let mut warnings = events
+        .list(&ListParams::default().fields("type=Warning"))
+        .await
+        .unwrap()
+        .items;
     warnings.retain(|event| {
-        let uid = event.regarding.as_ref().and_then(|regarding| regarding.uid.as_ref());
+        let uid = event
+            .regarding
+            .as_ref()
+            .and_then(|regarding| regarding.uid.as_ref());
         pods.iter().any(|pod| pod.metadata.uid.as_ref() == uid)
     });
     warnings
@@ -162,7 +227,12 @@ pub(crate) async fn creations_go_on_while_replicas_and_nodes_are_replaced(cluste
 async fn replace(cluster: &Cluster) {
     let kubectl = async |arguments: &[&str]| drop(cluster.kind().kubectl(arguments).await);
     roll_out(cluster).await;
-    let ways = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=240s"];
+    let ways = [
+        "--ignore-daemonsets",
+        "--delete-emptydir-data",
+        "--force",
+        "--timeout=240s",
+    ];
     for node in cluster.node_names() {
         kubectl(&[&["drain", node], &ways[..]].concat()).await;
         kubectl(&ROLLED_OUT).await;
@@ -174,12 +244,20 @@ async fn replace(cluster: &Cluster) {
 pub(crate) async fn a_node_that_dies_holds_up_a_pod_or_two_and_fails_none(cluster: &Cluster) {
     roll_out(cluster).await;
     let [_, node] = cluster.node_names();
-    assert!(replicas(cluster).await.iter().any(|replica| replica.node() == Some(node)), "none on {node}");
+    assert!(
+        replicas(cluster)
+            .await
+            .iter()
+            .any(|replica| replica.node() == Some(node)),
+        "none on {node}"
+    );
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let ready = async |wanted: bool| {
         until(&format!("{node} is ready: {wanted}"), async || {
             let conditions = nodes.get(node).await.ok()?.status?.conditions?;
-            let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
+            let ready = conditions
+                .iter()
+                .find(|condition| condition.type_ == "Ready")?;
             ((ready.status == "True") == wanted).then_some(())
         })
         .await;
@@ -221,7 +299,11 @@ pub(crate) async fn create_during(
         }
     }
     let done = async |creations| -> Vec<Creation> {
-        join_all(creations).await.into_iter().map(Result::unwrap).collect()
+        join_all(creations)
+            .await
+            .into_iter()
+            .map(Result::unwrap)
+            .collect()
     };
     let (creations, unseen) = (done(creations).await, done(unseen).await);
     let (taken, without) = (Times::of(&creations), Times::of(&unseen));
@@ -236,7 +318,13 @@ pub(crate) async fn create_during(
 }
 
 pub(crate) async fn roll_out(cluster: &Cluster) {
-    let restart = ["--namespace", TOLERARCH, "rollout", "restart", "deployment/tolerarch"];
+    let restart = [
+        "--namespace",
+        TOLERARCH,
+        "rollout",
+        "restart",
+        "deployment/tolerarch",
+    ];
     for step in [&restart[..], &ROLLED_OUT] {
         cluster.kind().kubectl(step).await;
     }
@@ -249,9 +337,18 @@ pub(crate) async fn replicas(cluster: &Cluster) -> Vec<Pod> {
     // A Pod that a node has evicted stays behind until somebody deletes it.
     let ends = |pod: &Pod| {
         pod.metadata.deletion_timestamp.is_some()
-            || pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"))
+            || pod
+                .status
+                .as_ref()
+                .is_some_and(|status| status.phase.as_deref() == Some("Failed"))
     };
-    pods.list(&webhook).await.unwrap().items.into_iter().filter(|pod| !ends(pod)).collect()
+    pods.list(&webhook)
+        .await
+        .unwrap()
+        .items
+        .into_iter()
+        .filter(|pod| !ends(pod))
+        .collect()
 }
 
 /// Waits for an event of tolerarch about a Pod. Gives its text.
@@ -259,7 +356,11 @@ async fn event(namespace: &Namespace, pod: &str, reason: &str) -> String {
     let events: Api<Event> = namespace.api();
     let is_it = |event: &Event| {
         event.reason.as_deref() == Some(reason)
-            && event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref()) == Some(pod)
+            && event
+                .regarding
+                .as_ref()
+                .and_then(|regarding| regarding.name.as_deref())
+                == Some(pod)
     };
     until(&format!("{reason} of {pod}"), async || {
         let events = events.list(&ListParams::default()).await.ok()?;
@@ -280,11 +381,19 @@ fn has_died(status: &ContainerStatus) -> bool {
     [&status.state, &status.last_state]
         .into_iter()
         .flatten()
-        .any(|state| state.terminated.as_ref().is_some_and(|ended| ended.exit_code != 0))
+        .any(|state| {
+            state
+                .terminated
+                .as_ref()
+                .is_some_and(|ended| ended.exit_code != 0)
+        })
 }
 
 pub(crate) fn is_not_pulled(status: &ContainerStatus) -> bool {
-    let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+    let waiting = status
+        .state
+        .as_ref()
+        .and_then(|state| state.waiting.as_ref());
     let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
     matches!(reason, Some("ErrImagePull" | "ImagePullBackOff"))
 }

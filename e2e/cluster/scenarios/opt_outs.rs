@@ -14,9 +14,18 @@ fn skipped(cluster: &Cluster, namespace: &Namespace) -> Vec<(&'static str, Value
         pod
     };
     vec![
-        ("label", changed(&|pod| pod["metadata"]["labels"]["tolerarch.io/mode"] = "off".into())),
-        ("annotation", changed(&|pod| pod["metadata"]["annotations"] = json!({"tolerarch.io/mode": "off"}))),
-        ("node", changed(&|pod| pod["spec"]["nodeName"] = namespace.pool_node().into())),
+        (
+            "label",
+            changed(&|pod| pod["metadata"]["labels"]["tolerarch.io/mode"] = "off".into()),
+        ),
+        (
+            "annotation",
+            changed(&|pod| pod["metadata"]["annotations"] = json!({"tolerarch.io/mode": "off"})),
+        ),
+        (
+            "node",
+            changed(&|pod| pod["spec"]["nodeName"] = namespace.pool_node().into()),
+        ),
         (
             "mirror",
             changed(&|pod| {
@@ -31,21 +40,28 @@ fn skipped(cluster: &Cluster, namespace: &Namespace) -> Vec<(&'static str, Value
                     "name": "agent", "uid": "6c1ad6a3-6d31-4bd8-a2b5-d3dbdb0f23c5", "controller": true}]);
             }),
         ),
-        ("windows", changed(&|pod| pod["spec"]["os"] = json!({"name": "windows"}))),
+        (
+            "windows",
+            changed(&|pod| pod["spec"]["os"] = json!({"name": "windows"})),
+        ),
     ]
 }
 
 pub(crate) async fn pods_that_are_skipped_stay_as_they_are(cluster: &Cluster) {
     let namespace = cluster.namespace("left-alone").await;
     for (what, pod) in skipped(cluster, &namespace) {
-        assert!(is_untouched(&namespace.dry_run(&pod).await.unwrap()), "{what}");
+        assert!(
+            is_untouched(&namespace.dry_run(&pod).await.unwrap()),
+            "{what}"
+        );
     }
 }
 
 pub(crate) async fn pods_of_daemon_sets_stay_as_they_are(cluster: &Cluster) {
     let namespace = cluster.namespace("daemons").await;
     let pod = pod(&[&cluster.images.tag("multi")]);
-    let selector = json!({"matchExpressions": [{"key": "e2e.tolerarch.io/node", "operator": "Exists"}]});
+    let selector =
+        json!({"matchExpressions": [{"key": "e2e.tolerarch.io/node", "operator": "Exists"}]});
     let mut spec = pod["spec"].clone();
     if Cluster::is_elsewhere() {
         spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
@@ -61,7 +77,11 @@ pub(crate) async fn pods_of_daemon_sets_stay_as_they_are(cluster: &Cluster) {
         }))
         .await;
     // One on the plain node, none in the pool.
-    namespace.until_pods("agent", 1, |pod| is_untouched(pod) && namespace.is_on_plain_node(pod)).await;
+    namespace
+        .until_pods("agent", 1, |pod| {
+            is_untouched(pod) && namespace.is_on_plain_node(pod)
+        })
+        .await;
 }
 
 pub(crate) async fn pods_of_opted_out_namespaces_stay_as_they_are(cluster: &Cluster) {
@@ -85,7 +105,10 @@ pub(crate) async fn the_api_server_does_not_even_call_for_them(cluster: &Cluster
     .await;
     let before = calls().await;
     // The others take conditions.
-    for (what, pod) in skipped(cluster, &namespace).into_iter().filter(|(what, _)| *what == "label") {
+    for (what, pod) in skipped(cluster, &namespace)
+        .into_iter()
+        .filter(|(what, _)| *what == "label")
+    {
         namespace.dry_run(&pod).await.unwrap();
         assert_eq!(calls().await, before, "{what}");
     }
@@ -106,21 +129,29 @@ async fn called_as_shipped(cluster: &Cluster, namespaces: &[&str]) -> (String, S
     let api = Api::<NamespaceObject>::all(cluster.client.clone());
     for namespace in namespaces {
         let label = Patch::Merge(json!({"metadata": {"labels": {COUNTED: "true"}}}));
-        api.patch(namespace, &PatchParams::default(), &label).await.unwrap();
+        api.patch(namespace, &PatchParams::default(), &label)
+            .await
+            .unwrap();
     }
     let mut webhook = cluster.shipped_webhook().await;
     let name = "counted.tolerarch.io".to_owned();
     webhook["name"] = name.clone().into();
     webhook["namespaceSelector"]["matchLabels"][COUNTED] = "true".into();
-    cluster.add_configuration("zz-counted", webhook, &stub.url).await;
+    cluster
+        .add_configuration("zz-counted", webhook, &stub.url)
+        .await;
     (name, stub)
 }
 
-pub(crate) async fn with_conditions_the_api_server_does_not_call_for_any_of_them(cluster: &Cluster) {
+pub(crate) async fn with_conditions_the_api_server_does_not_call_for_any_of_them(
+    cluster: &Cluster,
+) {
     let own = cluster.local().tolerarch(json!({})).await;
     let conditions = cluster.local().conditions().await;
     let change = |webhook: &mut Value| webhook["matchConditions"] = conditions;
-    let namespace = cluster.namespace_with_changed("conditions", &own.url, change).await;
+    let namespace = cluster
+        .namespace_with_changed("conditions", &own.url, change)
+        .await;
     cluster.until_called(&namespace).await;
     let before = cluster.calls_of(&namespace).await;
     for (what, pod) in skipped(cluster, &namespace) {
@@ -135,8 +166,14 @@ async fn shown_in_kube_system(cluster: &Cluster, mut pod: Value) -> Pod {
     // There its service account may come later than we do.
     pod["spec"]["automountServiceAccountToken"] = false.into();
     let system = Api::<Pod>::namespaced(cluster.client.clone(), "kube-system");
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    system.create(&dry_run, &serde_json::from_value(pod).unwrap()).await.unwrap()
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    system
+        .create(&dry_run, &serde_json::from_value(pod).unwrap())
+        .await
+        .unwrap()
 }
 
 fn is_untouched(pod: &Pod) -> bool {

@@ -12,7 +12,8 @@ use tokio::time::Instant;
 
 use crate::creations::{PATIENCE, Times, unchanged};
 use crate::nodes::{
-    HELD_UP, LONGEST, ROLLED_OUT, TIMEOUT, TOLERARCH, container, create_during, replicas, roll_out, runs,
+    HELD_UP, LONGEST, ROLLED_OUT, TIMEOUT, TOLERARCH, container, create_during, replicas, roll_out,
+    runs,
 };
 
 /// What a webhook configuration may give a call; tolerarch then looks images up for a second at most.
@@ -43,30 +44,56 @@ pub(crate) async fn a_replica_that_hangs_holds_up_a_pod_or_two_for_the_timeout_a
 async fn set_timeout(cluster: &Cluster, timeout: Duration) {
     let patch = json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": timeout.as_secs()}]);
     let configuration = "mutatingwebhookconfiguration/zz-tolerarch";
-    cluster.kind().kubectl(&["patch", configuration, "--type=json", "--patch", &patch.to_string()]).await;
+    cluster
+        .kind()
+        .kubectl(&[
+            "patch",
+            configuration,
+            "--type=json",
+            "--patch",
+            &patch.to_string(),
+        ])
+        .await;
 }
 
 /// Until it takes no Pods any more; then it goes on.
 async fn hang(cluster: &Cluster, node: &str) {
     let signal = async |name: &str| {
-        cluster.kind().docker(&["exec", node, "pkill", name, "-f", "tolerarch serve"]).await;
+        cluster
+            .kind()
+            .docker(&["exec", node, "pkill", name, "-f", "tolerarch serve"])
+            .await;
     };
     let ready = async |wanted: usize| {
-        until(&format!("{wanted} replicas are ready with that of {node}"), async || {
-            (replicas(cluster).await.iter().filter(|pod| runs(pod)).count() == wanted).then_some(())
-        })
+        until(
+            &format!("{wanted} replicas are ready with that of {node}"),
+            async || {
+                (replicas(cluster)
+                    .await
+                    .iter()
+                    .filter(|pod| runs(pod))
+                    .count()
+                    == wanted)
+                    .then_some(())
+            },
+        )
         .await;
     };
     let begun = Instant::now();
     signal("-STOP").await;
     ready(1).await;
-    println!("outages: what hangs on {node} is not ready after {:.1?}", begun.elapsed());
+    println!(
+        "outages: what hangs on {node} is not ready after {:.1?}",
+        begun.elapsed()
+    );
     signal("-CONT").await;
     ready(2).await;
 }
 
 /// Something in the cgroups of both takes what is left, and the kernel kills them: first the replica, as it is told, and then the other.
-pub(crate) async fn creations_go_on_while_replicas_run_out_of_half_of_their_memory(cluster: &Cluster) {
+pub(crate) async fn creations_go_on_while_replicas_run_out_of_half_of_their_memory(
+    cluster: &Cluster,
+) {
     limit(cluster, HALF).await;
     let replicas_before = replicas(cluster).await;
     let killed = async {
@@ -85,7 +112,14 @@ pub(crate) async fn creations_go_on_while_replicas_run_out_of_half_of_their_memo
 
 async fn limit(cluster: &Cluster, memory: &str) {
     let limit = format!("--limits=memory={memory}");
-    let set = ["--namespace", TOLERARCH, "set", "resources", "deployment/tolerarch", &limit];
+    let set = [
+        "--namespace",
+        TOLERARCH,
+        "set",
+        "resources",
+        "deployment/tolerarch",
+        &limit,
+    ];
     for step in [&set[..], &ROLLED_OUT] {
         cluster.kind().kubectl(step).await;
     }
@@ -94,8 +128,13 @@ async fn limit(cluster: &Cluster, memory: &str) {
 /// Takes memory in the cgroup of a replica, until it is killed, too. Which of two the kernel kills first is otherwise a matter of their sizes, and of
 /// what a container runtime has said of them, which takes a capability that it may not have; everyone may be given up sooner.
 async fn exhaust(cluster: &Cluster, replica: &Pod) {
-    let status = replica.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
-    let id = status.and_then(|status| status.container_id.as_deref()).expect("a container");
+    let status = replica
+        .status
+        .as_ref()
+        .and_then(|status| status.container_statuses.as_ref()?.first());
+    let id = status
+        .and_then(|status| status.container_id.as_deref())
+        .expect("a container");
     let id = id.trim_start_matches("containerd://");
     let take = format!(
         "group=$(find /sys/fs/cgroup/memory /sys/fs/cgroup -type d -name '*{id}*' 2>/dev/null | head -n 1)
@@ -103,13 +142,25 @@ async fn exhaust(cluster: &Cluster, replica: &Pod) {
         for process in $(cat \"$group/cgroup.procs\"); do echo 1000 >\"/proc/$process/oom_score_adj\"; done
         (echo \"$BASHPID\" >\"$group/cgroup.procs\" && exec tail /dev/zero) || true"
     );
-    cluster.kind().docker(&["exec", replica.node().expect("a node"), "bash", "-euc", &take]).await;
+    cluster
+        .kind()
+        .docker(&[
+            "exec",
+            replica.node().expect("a node"),
+            "bash",
+            "-euc",
+            &take,
+        ])
+        .await;
 }
 
 /// Whether the container that ran before was killed; a runtime that learns of the end before the reason says no more.
 fn was_killed(replica: &Pod) -> bool {
-    let ended = container(replica).and_then(|status| status.last_state.as_ref()?.terminated.as_ref());
-    ended.is_some_and(|ended| ended.reason.as_deref() == Some("OOMKilled") || ended.exit_code == 128 + 9)
+    let ended =
+        container(replica).and_then(|status| status.last_state.as_ref()?.terminated.as_ref());
+    ended.is_some_and(|ended| {
+        ended.reason.as_deref() == Some("OOMKilled") || ended.exit_code == 128 + 9
+    })
 }
 
 /// What a kubelet does about a full disk: it evicts Pods and takes no more. Here it is told that a disk is full with anything on it.
@@ -125,11 +176,16 @@ pub(crate) async fn creations_go_on_while_the_disk_of_a_node_is_full(cluster: &C
                 -e 's/^evictionPressureTransitionPeriod: .*/evictionPressureTransitionPeriod: 1s/' /var/lib/kubelet/config.yaml
             systemctl restart kubelet"
         );
-        cluster.kind().docker(&["exec", node, "bash", "-euc", &edit]).await;
+        cluster
+            .kind()
+            .docker(&["exec", node, "bash", "-euc", &edit])
+            .await;
         let wanted = if available == "0%" { "False" } else { "True" };
         until(&format!("{node} has DiskPressure: {wanted}"), async || {
             let conditions = nodes.get(node).await.ok()?.status?.conditions?;
-            let pressure = conditions.iter().find(|condition| condition.type_ == "DiskPressure")?;
+            let pressure = conditions
+                .iter()
+                .find(|condition| condition.type_ == "DiskPressure")?;
             (pressure.status == wanted).then_some(())
         })
         .await;
@@ -138,13 +194,20 @@ pub(crate) async fn creations_go_on_while_the_disk_of_a_node_is_full(cluster: &C
         let begun = Instant::now();
         set("99%").await;
         println!("outages: {node} has no disk after {:.1?}", begun.elapsed());
-        until_in(SYNC, &format!("two replicas run, none on {node}"), async || {
-            let mut replicas = replicas(cluster).await;
-            replicas.retain(|pod| runs(pod) && pod.node() != Some(node));
-            (replicas.len() == 2).then_some(())
-        })
+        until_in(
+            SYNC,
+            &format!("two replicas run, none on {node}"),
+            async || {
+                let mut replicas = replicas(cluster).await;
+                replicas.retain(|pod| runs(pod) && pod.node() != Some(node));
+                (replicas.len() == 2).then_some(())
+            },
+        )
         .await;
-        println!("outages: its replica runs elsewhere after {:.1?}", begun.elapsed());
+        println!(
+            "outages: its replica runs elsewhere after {:.1?}",
+            begun.elapsed()
+        );
         set("0%").await;
     };
     let (creations, longest) = create_during(cluster, full).await;
@@ -157,10 +220,18 @@ pub(crate) async fn creations_go_on_while_the_disk_of_a_node_is_full(cluster: &C
 pub(crate) async fn a_changed_configuration_arrives_by_the_volume(cluster: &Cluster) {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), TOLERARCH);
     let (file, namespace) = ("config.yaml", cluster.namespace("configuration").await);
-    let before = maps.get(TOLERARCH).await.expect("the ConfigMap").data.expect("data")[file].clone();
+    let before = maps
+        .get(TOLERARCH)
+        .await
+        .expect("the ConfigMap")
+        .data
+        .expect("data")[file]
+        .clone();
     let set = async |text: &str| {
         let data = Patch::Merge(json!({"data": {file: text}}));
-        maps.patch(TOLERARCH, &PatchParams::default(), &data).await.expect("changed");
+        maps.patch(TOLERARCH, &PatchParams::default(), &data)
+            .await
+            .expect("changed");
     };
     let pod = e2e::pod(&[&cluster.images.tag("multi")]);
     cluster.until_called(&namespace).await;
@@ -175,7 +246,10 @@ pub(crate) async fn a_changed_configuration_arrives_by_the_volume(cluster: &Clus
         Some(())
     })
     .await;
-    println!("outages: a configuration arrived after {:.1?}", begun.elapsed());
+    println!(
+        "outages: a configuration arrived after {:.1?}",
+        begun.elapsed()
+    );
     set(&before).await;
     roll_out(cluster).await;
     cluster.until_called(&namespace).await;

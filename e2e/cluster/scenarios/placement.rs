@@ -4,12 +4,16 @@ use e2e::{Cluster, PodExt, add_container, deployment, pod};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-pub(crate) async fn a_multi_arch_deployment_runs_in_the_pool_when_the_plain_node_is_full(cluster: &Cluster) {
+pub(crate) async fn a_multi_arch_deployment_runs_in_the_pool_when_the_plain_node_is_full(
+    cluster: &Cluster,
+) {
     let namespace = cluster.namespace("multi-arch").await;
     namespace.offer(0, 10).await;
     let pod = namespace.takes_a_place(&pod(&[&cluster.images.tag("multi")]));
     namespace.apply(&deployment("web", 3, &pod)).await;
-    let pods = namespace.until_pods("web", 3, |pod| namespace.is_in_pool(pod)).await;
+    let pods = namespace
+        .until_pods("web", 3, |pod| namespace.is_in_pool(pod))
+        .await;
     for pod in pods {
         assert!(pod.tolerates_pool(), "{pod:?}");
         assert_eq!(pod.pools(), Some("multi-arch"));
@@ -22,10 +26,15 @@ pub(crate) async fn pods_that_do_not_run_everywhere_stay_out_of_the_pool(cluster
     for tag in ["amd64", "arm64", "single"] {
         let pod = namespace.takes_a_place(&pod(&[&cluster.images.tag(tag)]));
         namespace.apply(&deployment(tag, 2, &pod)).await;
-        let pods = namespace.until_pods(tag, 2, |pod| pod.is_unschedulable() || pod.node().is_some()).await;
+        let pods = namespace
+            .until_pods(tag, 2, |pod| pod.is_unschedulable() || pod.node().is_some())
+            .await;
         assert!(pods.iter().all(is_untouched), "{tag}: {pods:?}");
         // All have one place, on the plain node; the pool has room, and is closed to them.
-        assert!(pods.iter().all(|pod| !namespace.is_in_pool(pod)), "{tag}: {pods:?}");
+        assert!(
+            pods.iter().all(|pod| !namespace.is_in_pool(pod)),
+            "{tag}: {pods:?}"
+        );
         assert!(pods.iter().any(PodExt::is_unschedulable), "{tag}: {pods:?}");
     }
 }
@@ -43,7 +52,10 @@ pub(crate) async fn every_image_of_a_pod_counts(cluster: &Cluster) {
         for pod in [
             pod(&[&image("multi"), &other]),
             with("initContainers", json!({"name": "init", "image": other})),
-            with("initContainers", json!({"name": "native", "image": other, "restartPolicy": "Always"})),
+            with(
+                "initContainers",
+                json!({"name": "native", "image": other, "restartPolicy": "Always"}),
+            ),
         ] {
             assert!(is_untouched(&namespace.pod(&pod).await), "{pod}");
         }
@@ -52,7 +64,10 @@ pub(crate) async fn every_image_of_a_pod_counts(cluster: &Cluster) {
     for pod in [
         pod(&[&image("multi"), &other]),
         with("initContainers", json!({"name": "init", "image": other})),
-        with("initContainers", json!({"name": "native", "image": other, "restartPolicy": "Always"})),
+        with(
+            "initContainers",
+            json!({"name": "native", "image": other, "restartPolicy": "Always"}),
+        ),
     ] {
         assert!(namespace.pod(&pod).await.tolerates_pool(), "{pod}");
     }
@@ -63,17 +78,30 @@ pub(crate) async fn digests_are_as_good_as_tags(cluster: &Cluster) {
     let digest = cluster.images.digest();
     let both = digest.replace("@", ":whatever@");
     for image in [digest, both] {
-        assert!(namespace.pod(&pod(&[&image])).await.tolerates_pool(), "{image}");
+        assert!(
+            namespace.pod(&pod(&[&image])).await.tolerates_pool(),
+            "{image}"
+        );
     }
 }
 
 pub(crate) async fn image_volumes_count(cluster: &Cluster) {
     let namespace = cluster.namespace("volumes").await;
     // An index has to have the architecture; a single manifest can be mounted anywhere.
-    for (tag, tolerated) in [("sidecar", true), ("single", true), ("amd64", false), ("arm64", false)] {
+    for (tag, tolerated) in [
+        ("sidecar", true),
+        ("single", true),
+        ("amd64", false),
+        ("arm64", false),
+    ] {
         let mut pod = pod(&[&cluster.images.tag("multi")]);
-        pod["spec"]["volumes"] = json!([{"name": "data", "image": {"reference": cluster.images.tag(tag)}}]);
-        assert_eq!(namespace.pod(&pod).await.tolerates_pool(), tolerated, "{tag}");
+        pod["spec"]["volumes"] =
+            json!([{"name": "data", "image": {"reference": cluster.images.tag(tag)}}]);
+        assert_eq!(
+            namespace.pod(&pod).await.tolerates_pool(),
+            tolerated,
+            "{tag}"
+        );
     }
 }
 
@@ -147,8 +175,14 @@ pub(crate) async fn tolerations_of_users_stay(cluster: &Cluster) {
 }
 
 fn has_own(pod: &Pod) -> bool {
-    let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref()).unwrap();
-    tolerations.iter().any(|toleration| toleration.key.as_deref() == Some("example.com/own"))
+    let tolerations = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.tolerations.as_ref())
+        .unwrap();
+    tolerations
+        .iter()
+        .any(|toleration| toleration.key.as_deref() == Some("example.com/own"))
 }
 
 fn is_untouched(pod: &Pod) -> bool {

@@ -26,10 +26,19 @@ struct Setup<'a> {
 impl<'a> Setup<'a> {
     async fn start(cluster: &'a Cluster, name: &str) -> Self {
         let registry = start_registry(Registry::builder().pki(cluster.local().pki.clone())).await;
-        let tolerarch = cluster.local().tolerarch_for(&registry.address(), settings()).await;
+        let tolerarch = cluster
+            .local()
+            .tolerarch_for(&registry.address(), settings())
+            .await;
         let namespace = cluster.namespace_with(name, &tolerarch.url).await;
         let address = registry.socket_addr();
-        Self { cluster, address, registry: Some(registry), namespace, _tolerarch: tolerarch }
+        Self {
+            cluster,
+            address,
+            registry: Some(registry),
+            namespace,
+            _tolerarch: tolerarch,
+        }
     }
 
     fn pod(&self, tag: &str) -> Value {
@@ -44,19 +53,29 @@ impl<'a> Setup<'a> {
     async fn until_tolerated(&self, tag: &str) {
         let pod = self.pod(tag);
         until("the Pod is tolerated", async || {
-            self.namespace.dry_run(&pod).await.unwrap().tolerates_pool().then_some(())
+            self.namespace
+                .dry_run(&pod)
+                .await
+                .unwrap()
+                .tolerates_pool()
+                .then_some(())
         })
         .await;
     }
 
     /// Ends the registry; its address is kept.
     async fn stop_registry(&mut self) {
-        self.registry.take().expect("a registry that runs").stop().await;
+        self.registry
+            .take()
+            .expect("a registry that runs")
+            .stop()
+            .await;
     }
 
     /// Starts it again, with a certificate of this authority.
     async fn start_registry(&mut self, pki: Arc<Pki>) {
-        self.registry = Some(start_registry(Registry::builder().pki(pki).listen(self.address)).await);
+        self.registry =
+            Some(start_registry(Registry::builder().pki(pki).listen(self.address)).await);
     }
 
     /// The second image cannot be looked up: its Pod is created as it is, by an answer of tolerarch's. Gives how long that took.
@@ -66,9 +85,18 @@ impl<'a> Setup<'a> {
         let pod = self.namespace.pod(&self.pod("second")).await;
         let took = start.elapsed();
         assert!(!pod.tolerates_pool() && pod.pools().is_none(), "{pod:?}");
-        assert_eq!(self.cluster.failed_open_in(&self.namespace).await, failed_before, "{took:?}");
+        assert_eq!(
+            self.cluster.failed_open_in(&self.namespace).await,
+            failed_before,
+            "{took:?}"
+        );
         // What is known stays known.
-        assert!(self.namespace.pod(&self.pod("first")).await.tolerates_pool());
+        assert!(
+            self.namespace
+                .pod(&self.pod("first"))
+                .await
+                .tolerates_pool()
+        );
         took
     }
 }
@@ -86,12 +114,16 @@ fn settings() -> Value {
 async fn start_registry(builder: Builder) -> Registry {
     let registry = builder.start().await;
     for tag in ["first", "second"] {
-        registry.repo("app").index(Some(tag), ["linux/amd64", "linux/arm64"]);
+        registry
+            .repo("app")
+            .index(Some(tag), ["linux/amd64", "linux/arm64"]);
     }
     registry
 }
 
-pub(crate) async fn a_registry_that_is_gone_leaves_pods_unchanged_until_it_is_back(cluster: &Cluster) {
+pub(crate) async fn a_registry_that_is_gone_leaves_pods_unchanged_until_it_is_back(
+    cluster: &Cluster,
+) {
     let mut setup = Setup::start(cluster, "gone").await;
     setup.until_called().await;
     setup.stop_registry().await;
@@ -106,7 +138,9 @@ pub(crate) async fn a_registry_that_hangs_costs_no_more_than_the_budget(cluster:
     assert!(took < LOOKUP / 2, "{took:?}");
 }
 
-pub(crate) async fn a_registry_that_throttles_leaves_pods_unchanged_until_it_does_no_more(cluster: &Cluster) {
+pub(crate) async fn a_registry_that_throttles_leaves_pods_unchanged_until_it_does_no_more(
+    cluster: &Cluster,
+) {
     let reply = Reply::error(429, "TOOMANYREQUESTS").header("retry-after", "1");
     breaks_and_heals(cluster, "throttles", Fault::reply(reply)).await;
 }

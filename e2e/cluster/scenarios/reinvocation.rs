@@ -21,10 +21,12 @@ pub(crate) async fn tolerations_of_another_webhook_stay(cluster: &Cluster) {
             let own = json!({"key": "example.com/other", "operator": "Exists"});
             match pod.pointer("/spec/tolerations").and_then(Value::as_array) {
                 Some(list) if list.contains(&own) => Reaction::Patch(json!([])),
-                Some(_) => {
-                    Reaction::Patch(json!([{"op": "add", "path": "/spec/tolerations/-", "value": own}]))
-                }
-                None => Reaction::Patch(json!([{"op": "add", "path": "/spec/tolerations", "value": [own]}])),
+                Some(_) => Reaction::Patch(
+                    json!([{"op": "add", "path": "/spec/tolerations/-", "value": own}]),
+                ),
+                None => Reaction::Patch(
+                    json!([{"op": "add", "path": "/spec/tolerations", "value": [own]}]),
+                ),
             }
         })
         .await;
@@ -45,13 +47,17 @@ async fn with_sidecar(cluster: &Cluster, tag: &str) -> Pod {
         let containers = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
         let sidecar = json!({"name": "sidecar", "image": image});
         match containers {
-            1 => Reaction::Patch(json!([{"op": "add", "path": "/spec/containers/-", "value": sidecar}])),
+            1 => Reaction::Patch(
+                json!([{"op": "add", "path": "/spec/containers/-", "value": sidecar}]),
+            ),
             _ => Reaction::Patch(json!([])),
         }
     })
     .await;
     let namespace = cluster.namespace("sidecar").await;
-    cluster.intercept(&namespace, "zzz-injector", &injector.url).await;
+    cluster
+        .intercept(&namespace, "zzz-injector", &injector.url)
+        .await;
     let injected = |pod: &Pod| pod.spec.as_ref().unwrap().containers.len() == 2;
     created_when(&namespace, &pod(&[&cluster.images.tag("multi")]), injected).await
 }
@@ -67,5 +73,8 @@ async fn created_when(namespace: &Namespace, pod: &Value, seen: impl Fn(&Pod) ->
 
 fn has(pod: &Pod, key: &str) -> bool {
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref());
-    tolerations.into_iter().flatten().any(|toleration| toleration.key.as_deref() == Some(key))
+    tolerations
+        .into_iter()
+        .flatten()
+        .any(|toleration| toleration.key.as_deref() == Some(key))
 }

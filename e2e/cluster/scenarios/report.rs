@@ -17,7 +17,8 @@ pub(crate) async fn two_thousand_pods_are_added_up_and_explained(cluster: &Clust
     let namespace = cluster.namespace_opted_out("report").await;
     for (tag, replicas) in DEPLOYMENTS {
         let mut pod = pod(&[&cluster.images.tag(tag)]);
-        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m", "memory": "64Mi"}});
+        pod["spec"]["containers"][0]["resources"] =
+            json!({"requests": {"cpu": "100m", "memory": "64Mi"}});
         namespace.apply(&deployment(tag, replicas, &pod)).await;
     }
     let mut agent = pod(&[&cluster.images.tag("amd64")]);
@@ -39,7 +40,10 @@ pub(crate) async fn two_thousand_pods_are_added_up_and_explained(cluster: &Clust
 
     let namespaces = Api::<NamespaceObject>::all(cluster.client.clone());
     let labels = Patch::Merge(json!({"metadata": {"labels": {"tolerarch.io/mode": null}}}));
-    namespaces.patch(&namespace.name, &PatchParams::default(), &labels).await.unwrap();
+    namespaces
+        .patch(&namespace.name, &PatchParams::default(), &labels)
+        .await
+        .unwrap();
 
     let begun = Instant::now();
     let report = asked(cluster, &namespace, &["report"]).await;
@@ -47,26 +51,51 @@ pub(crate) async fn two_thousand_pods_are_added_up_and_explained(cluster: &Clust
     is_added_up(&report, cluster);
 
     let whole = asked_all(cluster).await;
-    assert!(whole["totals"]["all"]["pods"].as_u64() >= Some(1_000), "{:#}", whole["totals"]);
-    assert_eq!(whole["notes"].as_array().map(Vec::len), Some(0), "{:#}", whole["notes"]);
+    assert!(
+        whole["totals"]["all"]["pods"].as_u64() >= Some(1_000),
+        "{:#}",
+        whole["totals"]
+    );
+    assert_eq!(
+        whole["notes"].as_array().map(Vec::len),
+        Some(0),
+        "{:#}",
+        whole["notes"]
+    );
 
     let why = asked(cluster, &namespace, &["why", "deploy/amd64", "ds/agent"]).await;
-    let [legacy, agent] = why["objects"].as_array().unwrap().as_slice() else { panic!("{why:#}") };
+    let [legacy, agent] = why["objects"].as_array().unwrap().as_slice() else {
+        panic!("{why:#}")
+    };
     assert_eq!(
         (&legacy["reason"], &legacy["images"][0]["lacks"]),
         (&json!("platform-missing"), &json!(["linux/arm64"]))
     );
     assert_eq!(legacy["pods"].as_array().unwrap().len(), 700);
     assert_eq!(agent["reason"], "daemonset");
-    let misplaced = agent["pods"].as_array().unwrap().iter().filter(|pod| pod["misplaced"] != json!([]));
-    assert_eq!(misplaced.map(|pod| &pod["platform"]).collect::<Vec<_>>(), ["linux/arm64"]);
+    let misplaced = agent["pods"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|pod| pod["misplaced"] != json!([]));
+    assert_eq!(
+        misplaced.map(|pod| &pod["platform"]).collect::<Vec<_>>(),
+        ["linux/arm64"]
+    );
 }
 
 fn is_added_up(report: &Value, cluster: &Cluster) {
-    for (support, pods, cores) in [("all", 1_000_u64, 100.0), ("partial", 700, 70.0), ("unknown", 300, 30.0)]
-    {
+    for (support, pods, cores) in [
+        ("all", 1_000_u64, 100.0),
+        ("partial", 700, 70.0),
+        ("unknown", 300, 30.0),
+    ] {
         let total = &report["totals"][support];
-        assert_eq!((&total["pods"], &total["workloads"]), (&json!(pods), &json!(1)), "{support}: {total:#}");
+        assert_eq!(
+            (&total["pods"], &total["workloads"]),
+            (&json!(pods), &json!(1)),
+            "{support}: {total:#}"
+        );
         assert_eq!(
             (&total["cpuCores"], &total["memoryBytes"]),
             (&json!(cores), &json!(pods << 26)),
@@ -79,7 +108,11 @@ fn is_added_up(report: &Value, cluster: &Cluster) {
     assert_eq!(report["unknown"][0]["reason"], "not-found");
     let missed = report["missed"].as_array().unwrap();
     assert_eq!(missed.len(), 1_000);
-    assert!(missed.iter().all(|pod| pod["kind"] == "Deployment" && pod["name"] == "multi"));
+    assert!(
+        missed
+            .iter()
+            .all(|pod| pod["kind"] == "Deployment" && pod["name"] == "multi")
+    );
     let misplaced = report["misplaced"].as_array().unwrap();
     assert_eq!(misplaced.len(), 1, "{misplaced:#?}");
     assert_eq!(
@@ -101,9 +134,16 @@ async fn run(cluster: &Cluster, arguments: &[&str]) -> Value {
     let local = cluster.local();
     let image = cluster.images.tag("multi");
     let registry = image.split('/').next().unwrap();
-    let (ca, file) = (local.directory().join("report.ca.crt"), local.directory().join("report.yaml"));
+    let (ca, file) = (
+        local.directory().join("report.ca.crt"),
+        local.directory().join("report.yaml"),
+    );
     std::fs::write(&ca, local.pki.ca_pem()).unwrap();
-    std::fs::write(&file, json!({"registries": {"hosts": {registry: {"caFile": ca}}}}).to_string()).unwrap();
+    std::fs::write(
+        &file,
+        json!({"registries": {"hosts": {registry: {"caFile": ca}}}}).to_string(),
+    )
+    .unwrap();
     let file = file.display().to_string();
     let arguments = [arguments, &["--config", &file, "-o", "json"]].concat();
     let (status, output) = cluster.local().run_tolerarch(&arguments).await;

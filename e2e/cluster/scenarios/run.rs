@@ -20,7 +20,11 @@ pub(crate) const LONG: Duration = Duration::from_secs(1_800);
 const LINES: usize = 30;
 const WIDTH: usize = 300;
 /// Whose logs are shown: the programs under test, and what calls them.
-const SHOWN: [&str; 3] = ["tolerarch.log", "kube-apiserver.log", "cluster-autoscaler.log"];
+const SHOWN: [&str; 3] = [
+    "tolerarch.log",
+    "kube-apiserver.log",
+    "cluster-autoscaler.log",
+];
 /// How many of the slowest are told.
 const SLOWEST: usize = 10;
 
@@ -43,7 +47,9 @@ struct Ended {
 
 /// What libtest runs for these.
 pub(crate) fn trials(scenarios: Vec<Scenario>, limit: Duration) -> impl Iterator<Item = Trial> {
-    scenarios.into_iter().map(move |one| Trial::test(one.name, move || run(&one, limit)))
+    scenarios
+        .into_iter()
+        .map(move |one| Trial::test(one.name, move || run(&one, limit)))
 }
 
 fn run(scenario: &Scenario, limit: Duration) -> Result<(), Failed> {
@@ -59,9 +65,18 @@ fn run(scenario: &Scenario, limit: Duration) -> Result<(), Failed> {
         Ok(Err(_)) => Some(format!("it has not ended after {limit:?}")),
         Err(panic) => Some(message(&*panic)),
     };
-    let ended = Ended { name: scenario.name, took, failed: why.is_some() };
-    ENDED.lock().unwrap_or_else(PoisonError::into_inner).push(ended);
-    why.map_or(Ok(()), |why| Err(failure(scenario.name, &why, &cluster, since)))
+    let ended = Ended {
+        name: scenario.name,
+        took,
+        failed: why.is_some(),
+    };
+    ENDED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(ended);
+    why.map_or(Ok(()), |why| {
+        Err(failure(scenario.name, &why, &cluster, since))
+    })
 }
 
 fn cluster() -> Result<Arc<Cluster>, Failed> {
@@ -78,7 +93,10 @@ fn cluster() -> Result<Arc<Cluster>, Failed> {
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref().copied());
     text.unwrap_or("a panic without a text").to_owned()
 }
 
@@ -95,13 +113,17 @@ fn failure(name: &str, why: &str, cluster: &Cluster, since: SystemTime) -> Faile
         }
         where_from = format!("\nall logs are kept in {}", directory.display());
     }
-    Failed::from(format!("{text}--- {name} FAILED: {why}\nalone: cargo test -p e2e -- {name}{where_from}"))
+    Failed::from(format!(
+        "{text}--- {name} FAILED: {why}\nalone: cargo test -p e2e -- {name}{where_from}"
+    ))
 }
 
 /// Finds the logs that were written since then.
 fn collect(directory: &Path, since: SystemTime, logs: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let Ok(metadata) = entry.metadata() else { continue };
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
         let is_shown = SHOWN.iter().any(|name| entry.file_name() == *name);
         if metadata.is_dir() {
             collect(&entry.path(), since, logs);
@@ -115,12 +137,19 @@ fn end_of(log: &Path) -> String {
     let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
     let lines: Vec<&str> = text.lines().collect();
     let cut = |line: &&str| line.chars().take(WIDTH).collect::<String>();
-    lines[lines.len().saturating_sub(LINES)..].iter().map(cut).collect::<Vec<_>>().join("\n")
+    lines[lines.len().saturating_sub(LINES)..]
+        .iter()
+        .map(cut)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Ends the cluster, and says which took longest, and which failed.
 pub(crate) fn conclude(has_failed: bool) {
-    let cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let cluster = CLUSTER
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
     if let Some(Ok(cluster)) = cluster.map(|cluster| cluster.map(Arc::into_inner))
         && let Some(cluster) = cluster
     {

@@ -24,7 +24,11 @@ struct Side {
 
 impl Side {
     fn new(what: &'static str, namespace: Namespace) -> Self {
-        Self { what, namespace, took: Vec::new() }
+        Self {
+            what,
+            namespace,
+            took: Vec::new(),
+        }
     }
 
     fn fastest(&self) -> Duration {
@@ -36,7 +40,10 @@ impl Side {
         let ratio = |(own, other): (&Duration, &Duration)| own.as_secs_f64() / other.as_secs_f64();
         let mut rounds: Vec<f64> = self.took.iter().zip(&other.took).map(ratio).collect();
         rounds.sort_by(f64::total_cmp);
-        (rounds[rounds.len() / 2], ratio((&self.fastest(), &other.fastest())))
+        (
+            rounds[rounds.len() / 2],
+            ratio((&self.fastest(), &other.fastest())),
+        )
     }
 }
 
@@ -53,9 +60,18 @@ pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(
     let mut sides = [
         Side::new("no webhook", cluster.namespace_opted_out("without").await),
         Side::new("tolerarch in observe mode", observed),
-        Side::new("a stub that answers the same at once", called(cluster, &stub.url, json!([])).await),
-        Side::new("tolerarch", called(cluster, &enforcing.url, json!([])).await),
-        Side::new("tolerarch with matchConditions", called(cluster, &enforcing.url, conditions).await),
+        Side::new(
+            "a stub that answers the same at once",
+            called(cluster, &stub.url, json!([])).await,
+        ),
+        Side::new(
+            "tolerarch",
+            called(cluster, &enforcing.url, json!([])).await,
+        ),
+        Side::new(
+            "tolerarch with matchConditions",
+            called(cluster, &enforcing.url, conditions).await,
+        ),
     ];
     for side in &sides {
         let pod = pod(&[&cluster.images.tag("multi")]);
@@ -66,7 +82,11 @@ pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(
     for round in 0..=ROUNDS {
         for turn in 0..sides.len() {
             // Each side follows each other one in some round.
-            let place = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
+            let place = if round % 2 == 0 {
+                turn
+            } else {
+                sides.len() - 1 - turn
+            };
             let side = &mut sides[place];
             let before = (opened(&enforcing).await, stub.connections());
             let took = bound_after(&side.namespace).await;
@@ -80,7 +100,10 @@ pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(
         }
     }
     let [without, _, stub, tolerarch, conditioned] = &sides;
-    println!("scale-up: {PODS} Pods are bound after {:.2?} without webhooks", without.fastest());
+    println!(
+        "scale-up: {PODS} Pods are bound after {:.2?} without webhooks",
+        without.fastest()
+    );
     for side in &sides[1..] {
         let (median, fastest) = side.times(without);
         println!(
@@ -89,7 +112,8 @@ pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(
             side.fastest()
         );
     }
-    let ((median, fastest), (conditions, _)) = (tolerarch.times(stub), conditioned.times(tolerarch));
+    let ((median, fastest), (conditions, _)) =
+        (tolerarch.times(stub), conditioned.times(tolerarch));
     println!(
         "  tolerarch/stub {median:.3} (fastest {fastest:.3}); with matchConditions/without {conditions:.3}"
     );
@@ -117,7 +141,10 @@ async fn called(cluster: &Cluster, url: &str, conditions: Value) -> Namespace {
     let change = |webhook: &mut Value| webhook["matchConditions"] = conditions;
     let namespace = cluster.namespace_with_changed("called", url, change).await;
     cluster.until_called(&namespace).await;
-    let pod = namespace.dry_run(&pod(&[&cluster.images.tag("multi")])).await.unwrap();
+    let pod = namespace
+        .dry_run(&pod(&[&cluster.images.tag("multi")]))
+        .await
+        .unwrap();
     assert_eq!(pod.pools(), Some("multi-arch"));
     namespace
 }
@@ -140,5 +167,9 @@ async fn bound_after(namespace: &Namespace) -> Duration {
 
 async fn scale(namespace: &Namespace, replicas: usize) {
     let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-    namespace.api::<Deployment>().patch("web", &PatchParams::default(), &patch).await.unwrap();
+    namespace
+        .api::<Deployment>()
+        .patch("web", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
 }

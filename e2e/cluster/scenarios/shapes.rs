@@ -19,7 +19,10 @@ pub(crate) async fn a_dry_run_shows_what_would_be_stored(cluster: &Cluster) {
     let shown = namespace.dry_run(&pod).await.unwrap();
     let stored = namespace.pod(&pod).await;
     assert!(shown.tolerates_pool());
-    assert_eq!(shown.spec.unwrap().tolerations, stored.spec.unwrap().tolerations);
+    assert_eq!(
+        shown.spec.unwrap().tolerations,
+        stored.spec.unwrap().tolerations
+    );
 }
 
 pub(crate) async fn server_side_apply_settles(cluster: &Cluster) {
@@ -28,20 +31,28 @@ pub(crate) async fn server_side_apply_settles(cluster: &Cluster) {
     pod["metadata"] = json!({"name": "web", "labels": {"app": "web"}});
     let apply = async || {
         let patch = Patch::Apply(&pod);
-        namespace.pods().patch("web", &PatchParams::apply("user"), &patch).await.unwrap()
+        namespace
+            .pods()
+            .patch("web", &PatchParams::apply("user"), &patch)
+            .await
+            .unwrap()
     };
     let first = apply().await;
     assert!(first.tolerates_pool());
     // The second one neither conflicts with what tolerarch added nor takes it away.
     let second = apply().await;
-    assert_eq!(first.spec.unwrap().tolerations, second.spec.unwrap().tolerations);
+    assert_eq!(
+        first.spec.unwrap().tolerations,
+        second.spec.unwrap().tolerations
+    );
     assert_eq!(first.metadata.generation, second.metadata.generation);
 }
 
 pub(crate) async fn no_generated_pod_is_rejected_because_of_the_webhook(cluster: &Cluster) {
     let with = cluster.namespace("shapes").await;
     let without = cluster.namespace_opted_out("shapes").await;
-    let images = ["multi", "sidecar", "amd64", "arm64", "single"].map(|tag| cluster.images.tag(tag));
+    let images =
+        ["multi", "sidecar", "amd64", "arm64", "single"].map(|tag| cluster.images.tag(tag));
     // The same shapes in each run, so that a failure comes back.
     let mut runner = TestRunner::deterministic();
     let shapes = any_pod(images.to_vec());
@@ -65,20 +76,29 @@ pub(crate) async fn no_generated_pod_is_rejected_because_of_the_webhook(cluster:
         }
     }
     // Otherwise nothing was tried.
-    assert!(accepted > SHAPES / 2 && tolerated > SHAPES / 20, "{accepted} accepted, {tolerated} tolerated");
+    assert!(
+        accepted > SHAPES / 2 && tolerated > SHAPES / 20,
+        "{accepted} accepted, {tolerated} tolerated"
+    );
 }
 
 /// An annotation that large Pods lose before they are deleted.
 const BALLAST: &str = "e2e/ballast";
 
 /// Names of the namespaces are part of what is stored, so both have the same length.
-pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_webhook(cluster: &Cluster) {
+pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_webhook(
+    cluster: &Cluster,
+) {
     let with = cluster.namespace("size").await;
     let without = cluster.namespace_opted_out("size").await;
     let image = cluster.images.tag("multi");
     let tries = AtomicUsize::new(0);
     // Of more than 90,000 entries of one letter the request is too large, at 3 MiB, before etcd's limit is reached.
-    for (name, value, count) in [("A", "", 85_000), ("NAME", "some <text>", 40_000), ("A", "v", 1)] {
+    for (name, value, count) in [
+        ("A", "", 85_000),
+        ("NAME", "some <text>", 40_000),
+        ("A", "v", 1),
+    ] {
         let of_size = |filling: usize| {
             let mut pod = pod(&[&image]);
             let number = tries.fetch_add(1, Ordering::Relaxed);
@@ -96,7 +116,11 @@ pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_web
             if let Ok(pod) = &stored {
                 // A deletion is an update first, which is too large for the largest Pods as they are.
                 let lighter = Patch::Merge(json!({"metadata": {"annotations": {BALLAST: null}}}));
-                namespace.pods().patch(&pod.name_any(), &PatchParams::default(), &lighter).await.unwrap();
+                namespace
+                    .pods()
+                    .patch(&pod.name_any(), &PatchParams::default(), &lighter)
+                    .await
+                    .unwrap();
                 // The API server tries that with the Pod of its cache, which may still be the heavier one.
                 until("the lighter Pod is deleted", async || {
                     let now = DeleteParams::default().grace_period(0);
@@ -110,12 +134,19 @@ pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_web
         let (mut fits, mut exceeds) = (0, 3 << 19);
         while exceeds - fits > 8 {
             let middle = usize::midpoint(fits, exceeds);
-            if stores(&without, middle).await.is_ok() { fits = middle } else { exceeds = middle }
+            if stores(&without, middle).await.is_ok() {
+                fits = middle
+            } else {
+                exceeds = middle
+            }
         }
         assert!(fits > 0, "{count} entries are too large by themselves");
         for less in [0, 8, 50, 100, 150, 200, 250, 300] {
             let stored = stores(&with, fits - less).await;
-            assert!(stored.is_ok(), "{less} bytes below the limit, {count} entries: {stored:?}");
+            assert!(
+                stored.is_ok(),
+                "{less} bytes below the limit, {count} entries: {stored:?}"
+            );
         }
         let far_below = stores(&with, fits.saturating_sub(1 << 20)).await.unwrap();
         // Many small objects count with several times what they take.
@@ -126,10 +157,13 @@ pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_web
 /// What is in the spec, without what tolerarch may add.
 fn without_own(pod: &Pod) -> PodSpec {
     let mut spec = pod.spec.clone().unwrap();
-    let own: Toleration =
-        serde_json::from_value(json!({"key": e2e::POOL, "operator": "Exists", "effect": "NoSchedule"}))
-            .unwrap();
-    spec.tolerations.get_or_insert_default().retain(|toleration| *toleration != own);
+    let own: Toleration = serde_json::from_value(
+        json!({"key": e2e::POOL, "operator": "Exists", "effect": "NoSchedule"}),
+    )
+    .unwrap();
+    spec.tolerations
+        .get_or_insert_default()
+        .retain(|toleration| *toleration != own);
     spec
 }
 
@@ -142,37 +176,49 @@ fn any_pod(images: Vec<String>) -> impl Strategy<Value = Value> {
     let containers = prop::collection::vec(image.clone(), 1..4);
     let init = prop::collection::vec((image.clone(), any::<bool>()), 0..3);
     let volumes = prop::collection::vec(image, 0..2);
-    let tolerations = sometimes(prop::collection::vec(any_toleration(), 0..4).prop_map(Value::from));
-    (containers, init, volumes, tolerations, any_annotations(), any_rest()).prop_map(
-        |(containers, init, volumes, tolerations, annotations, rest)| {
-            let mut pod = pod(&containers.iter().map(String::as_str).collect::<Vec<_>>());
-            for (place, (image, native)) in init.into_iter().enumerate() {
-                let mut container = json!({"name": format!("i{place}"), "image": image});
-                if native {
-                    container["restartPolicy"] = "Always".into();
-                }
-                e2e::add_container(&mut pod, "initContainers", container);
-            }
-            for (place, image) in volumes.into_iter().enumerate() {
-                let volume = json!({"name": format!("v{place}"), "image": {"reference": image}});
-                e2e::add_container(&mut pod, "volumes", volume);
-            }
-            if let Some(tolerations) = tolerations {
-                pod["spec"]["tolerations"] = tolerations;
-            }
-            if let Some(annotations) = annotations {
-                pod["metadata"]["annotations"] = annotations;
-            }
-            for (key, value) in rest.as_object().unwrap() {
-                pod["spec"][key] = value.clone();
-            }
-            pod
-        },
+    let tolerations =
+        sometimes(prop::collection::vec(any_toleration(), 0..4).prop_map(Value::from));
+    (
+        containers,
+        init,
+        volumes,
+        tolerations,
+        any_annotations(),
+        any_rest(),
     )
+        .prop_map(
+            |(containers, init, volumes, tolerations, annotations, rest)| {
+                let mut pod = pod(&containers.iter().map(String::as_str).collect::<Vec<_>>());
+                for (place, (image, native)) in init.into_iter().enumerate() {
+                    let mut container = json!({"name": format!("i{place}"), "image": image});
+                    if native {
+                        container["restartPolicy"] = "Always".into();
+                    }
+                    e2e::add_container(&mut pod, "initContainers", container);
+                }
+                for (place, image) in volumes.into_iter().enumerate() {
+                    let volume =
+                        json!({"name": format!("v{place}"), "image": {"reference": image}});
+                    e2e::add_container(&mut pod, "volumes", volume);
+                }
+                if let Some(tolerations) = tolerations {
+                    pod["spec"]["tolerations"] = tolerations;
+                }
+                if let Some(annotations) = annotations {
+                    pod["metadata"]["annotations"] = annotations;
+                }
+                for (key, value) in rest.as_object().unwrap() {
+                    pod["spec"][key] = value.clone();
+                }
+                pod
+            },
+        )
 }
 
 /// Absent, null, or a value.
-fn sometimes(value: impl Strategy<Value = Value> + 'static) -> impl Strategy<Value = Option<Value>> {
+fn sometimes(
+    value: impl Strategy<Value = Value> + 'static,
+) -> impl Strategy<Value = Option<Value>> {
     prop_oneof![1 => Just(None), 1 => Just(Some(Value::Null)), 6 => value.prop_map(Some)]
 }
 
@@ -203,7 +249,15 @@ fn any_toleration() -> impl Strategy<Value = Value> {
 }
 
 fn any_annotations() -> impl Strategy<Value = Option<Value>> {
-    let value = prop::sample::select(&["", "multi-arch", "old, multi-arch", "a\"b\\c/d~e", "é\u{1f600}"][..]);
+    let value = prop::sample::select(
+        &[
+            "",
+            "multi-arch",
+            "old, multi-arch",
+            "a\"b\\c/d~e",
+            "é\u{1f600}",
+        ][..],
+    );
     let key = prop::sample::select(&["tolerarch.io/pools", "example.com/note", "a", "x~y/z"][..]);
     sometimes(prop::collection::hash_map(key, value, 0..3).prop_map(|map| json!(map)))
 }

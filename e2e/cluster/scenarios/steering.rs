@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 
 /// A tolerarch with this placement, for the Pods of a namespace.
 async fn start(cluster: &Cluster, placement: Value) -> (Tolerarch, Namespace) {
-    let tolerarch = cluster.local().tolerarch(json!({"placement": placement})).await;
+    let tolerarch = cluster
+        .local()
+        .tolerarch(json!({"placement": placement}))
+        .await;
     let namespace = cluster.namespace_with("steering", &tolerarch.url).await;
     cluster.until_called(&namespace).await;
     (tolerarch, namespace)
@@ -17,17 +20,30 @@ pub(crate) async fn pods_stay_off_the_architectures_that_their_images_lack(clust
     let (_tolerarch, namespace) = start(cluster, json!({"require": "affinity"})).await;
     // The users' own toleration opens the pool to them, and there is room nowhere else.
     namespace.offer(0, 10).await;
-    for (tag, fits) in [("multi", true), ("arm64", true), ("amd64", false), ("single", false)] {
+    for (tag, fits) in [
+        ("multi", true),
+        ("arm64", true),
+        ("amd64", false),
+        ("single", false),
+    ] {
         let mut pod = namespace.takes_a_place(&pod(&[&cluster.images.tag(tag)]));
         pod["spec"]["tolerations"] = json!([{"key": e2e::POOL, "operator": "Exists"}]);
         namespace.apply(&deployment(tag, 2, &pod)).await;
-        let settled = |pod: &Pod| if fits { namespace.is_in_pool(pod) } else { pod.is_unschedulable() };
+        let settled = |pod: &Pod| {
+            if fits {
+                namespace.is_in_pool(pod)
+            } else {
+                pod.is_unschedulable()
+            }
+        };
         namespace.until_pods(tag, 2, settled).await;
     }
     // Once the other node has room, they run there.
     namespace.offer(10, 10).await;
     for tag in ["amd64", "single"] {
-        namespace.until_pods(tag, 2, |pod| namespace.is_on_plain_node(pod)).await;
+        namespace
+            .until_pods(tag, 2, |pod| namespace.is_on_plain_node(pod))
+            .await;
     }
 }
 
@@ -37,7 +53,9 @@ pub(crate) async fn pods_prefer_an_architecture_where_both_have_room(cluster: &C
     namespace.offer(10, 10).await;
     let web = namespace.takes_a_place(&pod(&[&cluster.images.tag("multi")]));
     namespace.apply(&deployment("web", 3, &web)).await;
-    namespace.until_pods("web", 3, |pod| namespace.is_in_pool(pod)).await;
+    namespace
+        .until_pods("web", 3, |pod| namespace.is_in_pool(pod))
+        .await;
 }
 
 /// What the user requires stays, whatever it looks like, and the API server takes what comes of it.
@@ -73,7 +91,10 @@ pub(crate) async fn constraints_of_users_stay_valid(cluster: &Cluster) {
             given["metadata"]["labels"]["team"] = json!("blue");
             let members = given["spec"].as_object_mut().unwrap();
             members.extend(spec.as_object().unwrap().clone());
-            let stored = namespace.dry_run(&given).await.unwrap_or_else(|error| panic!("{error}: {given}"));
+            let stored = namespace
+                .dry_run(&given)
+                .await
+                .unwrap_or_else(|error| panic!("{error}: {given}"));
             let marks = stored.metadata.annotations.unwrap_or_default();
             assert_eq!(
                 marks.get("tolerarch.io/required").map(String::as_str),

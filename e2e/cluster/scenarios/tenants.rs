@@ -44,12 +44,20 @@ pub(crate) async fn pods_of_any_size_and_depth_stop_nothing_for_others(cluster: 
         "fieldsType": "FieldsV1", "fieldsV1": "FIELDS",
     }]);
     let stored = create(deep.to_string().replace(r#""FIELDS""#, &fields)).await;
-    assert!(stored.contains(&r#"{"f:a":"#.repeat(LEVELS)), "the API server keeps them");
+    assert!(
+        stored.contains(&r#"{"f:a":"#.repeat(LEVELS)),
+        "the API server keeps them"
+    );
     for at in 0..LARGE {
         let mut large = named(&format!("large-{at}"));
         large["spec"]["containers"][0]["env"] = "ENTRIES".into();
         let entries = vec![r#"{"name":"a"}"#; ENTRIES].join(",");
-        create(large.to_string().replace(r#""ENTRIES""#, &format!("[{entries}]"))).await;
+        create(
+            large
+                .to_string()
+                .replace(r#""ENTRIES""#, &format!("[{entries}]")),
+        )
+        .await;
     }
     let mut escaped = named("escaped");
     escaped["spec"]["containers"][0]["args"] = json!(["<".repeat(1_400_000)]);
@@ -59,8 +67,14 @@ pub(crate) async fn pods_of_any_size_and_depth_stop_nothing_for_others(cluster: 
     victim["metadata"]["labels"] = json!({"app": "victim", "tolerarch.io/mode": "off"});
     namespace.pod(&victim).await;
     let on = json!({"metadata": {"labels": {"tolerarch.io/mode": null}}});
-    namespace.pods().patch("victim", &PatchParams::default(), &Patch::Merge(on)).await.unwrap();
-    namespace.until_pods("victim", 1, PodExt::is_unschedulable).await;
+    namespace
+        .pods()
+        .patch("victim", &PatchParams::default(), &Patch::Merge(on))
+        .await
+        .unwrap();
+    namespace
+        .until_pods("victim", 1, PodExt::is_unschedulable)
+        .await;
 
     let account = give_rights(cluster, &namespace).await;
     let settings = json!({"controller": {
@@ -68,9 +82,13 @@ pub(crate) async fn pods_of_any_size_and_depth_stop_nothing_for_others(cluster: 
         "lease": format!("{RELEASE}-controller"),
     }});
     let controller = local.controller_as(&account, &address, settings).await;
-    namespace.until_pods("victim", 1, PodExt::tolerates_pool).await;
+    namespace
+        .until_pods("victim", 1, PodExt::tolerates_pool)
+        .await;
     until("the census has counted", async || {
-        let counted = controller.metric_if_any(r#"tolerarch_cluster_workloads{support="all"}"#).await?;
+        let counted = controller
+            .metric_if_any(r#"tolerarch_cluster_workloads{support="all"}"#)
+            .await?;
         (counted > LARGE).then_some(())
     })
     .await;
@@ -79,31 +97,56 @@ pub(crate) async fn pods_of_any_size_and_depth_stop_nothing_for_others(cluster: 
     for at in 0..LARGE {
         let label = json!({"metadata": {"labels": {"changed": "true"}}});
         let name = format!("large-{at}");
-        namespace.pods().patch(&name, &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+        namespace
+            .pods()
+            .patch(&name, &PatchParams::default(), &Patch::Merge(label))
+            .await
+            .unwrap();
     }
     let mut next = named("next");
     next["metadata"]["labels"] = json!({"app": "next", "tolerarch.io/mode": "off"});
     namespace.pod(&next).await;
     let on = json!({"metadata": {"labels": {"tolerarch.io/mode": null}}});
-    namespace.pods().patch("next", &PatchParams::default(), &Patch::Merge(on)).await.unwrap();
-    namespace.until_pods("next", 1, PodExt::tolerates_pool).await;
+    namespace
+        .pods()
+        .patch("next", &PatchParams::default(), &Patch::Merge(on))
+        .await
+        .unwrap();
+    namespace
+        .until_pods("next", 1, PodExt::tolerates_pool)
+        .await;
     let peak = controller.process.peak_memory();
     print!("controller: {at_start} MiB after its start, {peak} MiB after the watch; ");
     assert!(peak < MEMORY, "{peak} MiB");
-    assert_eq!(controller.metric(r#"tolerarch_cluster_unread_objects_total{resource="pods"}"#).await, 0);
+    assert_eq!(
+        controller
+            .metric(r#"tolerarch_cluster_unread_objects_total{resource="pods"}"#)
+            .await,
+        0
+    );
 
     // What the typed client cannot read back.
     let pods = format!("/api/v1/namespaces/{}/pods", namespace.name);
     for name in ["deep", "large-0", "escaped"] {
         let request = http::Request::patch(format!("{pods}/{name}/status"));
         let request = request.header("content-type", "application/merge-patch+json");
-        let running = json!({"status": {"phase": "Running"}}).to_string().into_bytes();
-        cluster.client.request_text(request.body(running).unwrap()).await.unwrap();
+        let running = json!({"status": {"phase": "Running"}})
+            .to_string()
+            .into_bytes();
+        cluster
+            .client
+            .request_text(request.body(running).unwrap())
+            .await
+            .unwrap();
     }
     let warm = json!({"cache": {"warm": {"fromPods": true}}});
     let warmed = local.tolerarch_as(local.kubeconfig(), warm).await;
     until("the images of running Pods are looked up", async || {
-        warmed.process.log().contains("looked up the images of running Pods").then_some(())
+        warmed
+            .process
+            .log()
+            .contains("looked up the images of running Pods")
+            .then_some(())
     })
     .await;
 
@@ -116,5 +159,9 @@ pub(crate) async fn pods_of_any_size_and_depth_stop_nothing_for_others(cluster: 
         .filter_map(|support| report["totals"][support]["pods"].as_u64())
         .sum();
     assert_eq!(counted, LARGE as u64 + 4, "{:#}", report["totals"]);
-    cluster.client.request_text(http::Request::delete(pods).body(Vec::new()).unwrap()).await.unwrap();
+    cluster
+        .client
+        .request_text(http::Request::delete(pods).body(Vec::new()).unwrap())
+        .await
+        .unwrap();
 }

@@ -24,8 +24,13 @@ pub(crate) async fn images_of_real_registries_are_tolerated(cluster: &Cluster) {
     let gitlab = Personality::named("GitLab, self-managed");
     let _private = gitlab.stage(&internet, true).await;
     let directory = tempfile::tempdir().unwrap();
-    let signs_itself = Registry::builder().leaf(certificate(directory.path()).await).start().await;
-    signs_itself.repo("team/app").index(Some("multi"), ["linux/amd64", "linux/arm64"]);
+    let signs_itself = Registry::builder()
+        .leaf(certificate(directory.path()).await)
+        .start()
+        .await;
+    signs_itself
+        .repo("team/app")
+        .index(Some("multi"), ["linux/amd64", "linux/arm64"]);
 
     let trusted = json!({"caFile": directory.path().join("domain.crt")});
     let settings = json!({"registries": {"hosts": {signs_itself.address(): trusted}}});
@@ -51,7 +56,12 @@ async fn is_tolerated(namespace: &Namespace, pod: &Value) {
     let image = pod["spec"]["containers"][0]["image"].to_string();
     // The API server takes up a configuration some time after it was created.
     until(&format!("{image} is tolerated"), async || {
-        namespace.dry_run(pod).await.unwrap().tolerates_pool().then_some(())
+        namespace
+            .dry_run(pod)
+            .await
+            .unwrap()
+            .tolerates_pool()
+            .then_some(())
     })
     .await;
     assert!(namespace.pod(pod).await.tolerates_pool(), "{image}");
@@ -71,11 +81,32 @@ fn pull_secret(host: &str) -> Value {
 /// A certificate that signs itself, as distribution's guide has it made.
 async fn certificate(directory: &Path) -> Leaf {
     let mut openssl = Command::new("openssl");
-    openssl.current_dir(directory).args(["req", "-newkey", "rsa:4096", "-nodes", "-sha256", "-x509"]);
-    openssl.args(["-addext", "subjectAltName = IP:127.0.0.1", "-subj", "/CN=myregistry.domain.com"]);
-    openssl.args(["-days", "365", "-keyout", "domain.key", "-out", "domain.crt"]);
+    openssl
+        .current_dir(directory)
+        .args(["req", "-newkey", "rsa:4096", "-nodes", "-sha256", "-x509"]);
+    openssl.args([
+        "-addext",
+        "subjectAltName = IP:127.0.0.1",
+        "-subj",
+        "/CN=myregistry.domain.com",
+    ]);
+    openssl.args([
+        "-days",
+        "365",
+        "-keyout",
+        "domain.key",
+        "-out",
+        "domain.crt",
+    ]);
     let made = openssl.output().await.unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
     let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
-    Leaf { cert_pem: read("domain.crt"), key_pem: read("domain.key") }
+    Leaf {
+        cert_pem: read("domain.crt"),
+        key_pem: read("domain.key"),
+    }
 }

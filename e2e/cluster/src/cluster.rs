@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, WebhookClientConfig};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, WebhookClientConfig,
+};
 use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Node};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -68,37 +70,68 @@ impl Cluster {
     pub async fn start() -> Self {
         // Another part of the process may have done it before.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let cluster = if Self::is_elsewhere() { Self::elsewhere().await } else { Self::here().await };
-        cluster.until_called(&cluster.namespace("start").await).await;
+        let cluster = if Self::is_elsewhere() {
+            Self::elsewhere().await
+        } else {
+            Self::here().await
+        };
+        cluster
+            .until_called(&cluster.namespace("start").await)
+            .await;
         cluster
     }
 
     async fn elsewhere() -> Self {
-        let client = Client::try_default().await.expect("a cluster in KUBECONFIG");
+        let client = Client::try_default()
+            .await
+            .expect("a cluster in KUBECONFIG");
         let push = Push::plain(&variable("E2E_PUSH"));
         let images = Images::push(&push, &variable("E2E_REGISTRY")).await;
         let node = async |role: &str| {
             let labelled = ListParams::default().labels(&format!("e2e.tolerarch.io/node={role}"));
-            let nodes = Api::<Node>::all(client.clone()).list(&labelled).await.unwrap();
+            let nodes = Api::<Node>::all(client.clone())
+                .list(&labelled)
+                .await
+                .unwrap();
             let node = nodes.items.into_iter().next();
-            node.and_then(|node| node.metadata.name).unwrap_or_else(|| panic!("no node is labelled {role}"))
+            node.and_then(|node| node.metadata.name)
+                .unwrap_or_else(|| panic!("no node is labelled {role}"))
         };
-        let nodes = Nodes { plain: node("plain").await, pool: node("multi-arch").await };
-        let kind = if Kind::is_named() { Some(Kind::find(&push, &images).await) } else { None };
-        Self { client, images, nodes, local: None, kind, own: None }
+        let nodes = Nodes {
+            plain: node("plain").await,
+            pool: node("multi-arch").await,
+        };
+        let kind = if Kind::is_named() {
+            Some(Kind::find(&push, &images).await)
+        } else {
+            None
+        };
+        Self {
+            client,
+            images,
+            nodes,
+            local: None,
+            kind,
+            own: None,
+        }
     }
 
     async fn here() -> Self {
         let program = programs::tolerarch().await;
-        let mut directory = tempfile::Builder::new().prefix("tolerarch-e2e-").tempdir().unwrap();
+        let mut directory = tempfile::Builder::new()
+            .prefix("tolerarch-e2e-")
+            .tempdir()
+            .unwrap();
         // Until it is known that nobody needs the logs.
         directory.disable_cleanup(true);
         eprintln!("logs are in {}", directory.path().display());
         let (path, pki) = (directory.path(), Arc::new(Pki::new()));
         let distribution = Distribution::start(path, &pki).await;
         let push = Push::secure(&distribution.address, &pki);
-        let (images, control_plane) =
-            tokio::join!(Images::push(&push, &distribution.address), ControlPlane::start(path, &pki));
+        let (images, control_plane) = tokio::join!(
+            Images::push(&push, &distribution.address),
+            ControlPlane::start(path, &pki)
+        );
         let mut cluster = Self::of(control_plane, path, program, pki, images).await;
         cluster.own = Some((directory, distribution));
         cluster
@@ -110,12 +143,17 @@ impl Cluster {
     /// In another cluster, where such scenarios are not run.
     pub async fn another(&self) -> Self {
         let local = self.local();
-        let path = local.directory.join(format!("cluster-{}", local.started.fetch_add(1, Ordering::Relaxed)));
+        let path = local.directory.join(format!(
+            "cluster-{}",
+            local.started.fetch_add(1, Ordering::Relaxed)
+        ));
         std::fs::create_dir(&path).unwrap();
         let control_plane = ControlPlane::start(&path, &local.pki).await;
         let (program, pki) = (local.program.clone(), local.pki.clone());
         let cluster = Self::of(control_plane, &path, program, pki, self.images.clone()).await;
-        cluster.until_called(&cluster.namespace("start").await).await;
+        cluster
+            .until_called(&cluster.namespace("start").await)
+            .await;
         cluster
     }
 
@@ -129,8 +167,14 @@ impl Cluster {
     ) -> Self {
         let (name, registry) = ("tolerarch", images.registry.clone());
         let client = control_plane.client.clone();
-        let nodes = Nodes { plain: "plain".into(), pool: "multi-arch".into() };
-        let (amd64, arm64) = (json!({"kubernetes.io/arch": "amd64"}), json!({"kubernetes.io/arch": "arm64"}));
+        let nodes = Nodes {
+            plain: "plain".into(),
+            pool: "multi-arch".into(),
+        };
+        let (amd64, arm64) = (
+            json!({"kubernetes.io/arch": "amd64"}),
+            json!({"kubernetes.io/arch": "arm64"}),
+        );
         let taint = json!({"key": POOL, "value": "true", "effect": "NoSchedule"});
         let (tolerarch, ..) = tokio::join!(
             Tolerarch::start(&program, path, name, &pki, &registry, json!({}), Vec::new()),
@@ -147,7 +191,14 @@ impl Cluster {
             started: AtomicUsize::new(0),
             directory: path.to_owned(),
         };
-        Self { client, images, nodes, local: Some(local), kind: None, own: None }
+        Self {
+            client,
+            images,
+            nodes,
+            local: Some(local),
+            kind: None,
+            own: None,
+        }
     }
 
     /// What there is only on this machine.
@@ -227,7 +278,8 @@ impl Cluster {
             "matchConditions": [{"name": "template-changes",
                 "expression": "oldObject == null || object.spec.template != oldObject.spec.template"}],
         });
-        self.add_webhook(namespace, "zz-daemonsets", webhook, url).await;
+        self.add_webhook(namespace, "zz-daemonsets", webhook, url)
+            .await;
     }
 
     /// Calls another webhook for all Pods of a namespace, before tolerarch if its name is lower than `zz-tolerarch`,
@@ -243,16 +295,26 @@ impl Cluster {
         self.add_webhook(namespace, name, webhook, url).await;
     }
 
-    async fn add_webhook(&self, namespace: &Namespace, prefix: &str, mut webhook: Value, url: &str) {
+    async fn add_webhook(
+        &self,
+        namespace: &Namespace,
+        prefix: &str,
+        mut webhook: Value,
+        url: &str,
+    ) {
         webhook["namespaceSelector"] =
             json!({"matchLabels": {"kubernetes.io/metadata.name": namespace.name}});
-        self.add_configuration(&format!("{prefix}-{}", namespace.name), webhook, url).await;
+        self.add_configuration(&format!("{prefix}-{}", namespace.name), webhook, url)
+            .await;
     }
 
     /// The webhook that is installed, as `manifests/` has it.
     pub async fn shipped_webhook(&self) -> Value {
         let webhooks = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
-        let shipped = webhooks.get(SHIPPED).await.expect("the shipped configuration");
+        let shipped = webhooks
+            .get(SHIPPED)
+            .await
+            .expect("the shipped configuration");
         serde_json::to_value(&shipped.webhooks.expect("webhooks")[0]).unwrap()
     }
 
@@ -260,9 +322,13 @@ impl Cluster {
     pub async fn add_configuration(&self, name: &str, mut webhook: Value, url: &str) {
         webhook["clientConfig"] = self.local().client_config(url);
         let configuration = json!({"metadata": {"name": name}, "webhooks": [webhook]});
-        let configuration: MutatingWebhookConfiguration = serde_json::from_value(configuration).unwrap();
+        let configuration: MutatingWebhookConfiguration =
+            serde_json::from_value(configuration).unwrap();
         let webhooks = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
-        webhooks.create(&PostParams::default(), &configuration).await.unwrap();
+        webhooks
+            .create(&PostParams::default(), &configuration)
+            .await
+            .unwrap();
     }
 
     /// Waits until Pods with a multi-arch image get their toleration in a namespace: the API server takes up a
@@ -308,7 +374,9 @@ impl Cluster {
 
     /// Ends what was started here. Logs stay if they are of use.
     pub async fn stop(self, failed: bool) {
-        let Some(mut local) = self.local else { return clean_up(&self.client, &self.nodes).await };
+        let Some(mut local) = self.local else {
+            return clean_up(&self.client, &self.nodes).await;
+        };
         local.control_plane.stop().await;
         if let Some((mut directory, _)) = self.own {
             directory.disable_cleanup(failed);
@@ -329,17 +397,33 @@ fn webhook_of(namespace: &Namespace) -> String {
 /// Leaves a cluster of others as it was.
 async fn clean_up(client: &Client, nodes: &Nodes) {
     let namespaces = Api::<NamespaceObject>::all(client.clone());
-    for namespace in namespaces.list(&ListParams::default().labels(SCENARIO)).await.unwrap() {
-        namespaces.delete(&namespace.name_any(), &DeleteParams::default()).await.unwrap();
+    for namespace in namespaces
+        .list(&ListParams::default().labels(SCENARIO))
+        .await
+        .unwrap()
+    {
+        namespaces
+            .delete(&namespace.name_any(), &DeleteParams::default())
+            .await
+            .unwrap();
     }
     let api = Api::<Node>::all(client.clone());
     for name in [&nodes.plain, &nodes.pool] {
-        let capacity = api.get(name).await.unwrap().status.and_then(|status| status.capacity);
-        let places = capacity.into_iter().flat_map(|capacity| capacity.into_keys());
+        let capacity = api
+            .get(name)
+            .await
+            .unwrap()
+            .status
+            .and_then(|status| status.capacity);
+        let places = capacity
+            .into_iter()
+            .flat_map(|capacity| capacity.into_keys());
         let places = places.filter(|key| key.starts_with("e2e.tolerarch.io/"));
         let none: Value = places.map(|key| (key, Value::Null)).collect();
         let status = json!({"status": {"capacity": none, "allocatable": none}});
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
     }
 }
 
@@ -349,24 +433,50 @@ pub(crate) fn client_config(url: &str, pki: &Pki) -> Value {
 
 /// Applies `manifests/` as a user does, and lets the API server call the tolerarch that runs here.
 async fn install(control_plane: &ControlPlane, url: &str, pki: &Pki) {
-    let manifests = programs::repository().join("manifests").display().to_string();
-    control_plane.kubectl(&["apply", "--server-side", "--validate=strict", "-k", &manifests]).await;
+    let manifests = programs::repository()
+        .join("manifests")
+        .display()
+        .to_string();
+    control_plane
+        .kubectl(&[
+            "apply",
+            "--server-side",
+            "--validate=strict",
+            "-k",
+            &manifests,
+        ])
+        .await;
     let here = serde_json::from_value(client_config(url, pki)).unwrap();
     exchange_client_config(&control_plane.client, here).await;
     // As shipped it is short, and a call that a busy machine holds up for so long would be one that failed.
     let webhooks = Api::<MutatingWebhookConfiguration>::all(control_plane.client.clone());
-    let mut installed = webhooks.get(SHIPPED).await.expect("the shipped configuration");
+    let mut installed = webhooks
+        .get(SHIPPED)
+        .await
+        .expect("the shipped configuration");
     installed.webhooks.as_mut().expect("webhooks")[0].timeout_seconds = Some(TIMEOUT);
-    webhooks.replace(SHIPPED, &PostParams::default(), &installed).await.unwrap();
+    webhooks
+        .replace(SHIPPED, &PostParams::default(), &installed)
+        .await
+        .unwrap();
 }
 
 /// Changes where the shipped configuration leads to. Gives where it led.
-pub(crate) async fn exchange_client_config(client: &Client, new: WebhookClientConfig) -> WebhookClientConfig {
+pub(crate) async fn exchange_client_config(
+    client: &Client,
+    new: WebhookClientConfig,
+) -> WebhookClientConfig {
     let webhooks = Api::<MutatingWebhookConfiguration>::all(client.clone());
-    let mut configuration = webhooks.get(SHIPPED).await.expect("the shipped configuration");
+    let mut configuration = webhooks
+        .get(SHIPPED)
+        .await
+        .expect("the shipped configuration");
     let webhook = &mut configuration.webhooks.as_mut().expect("webhooks")[0];
     let old = std::mem::replace(&mut webhook.client_config, new);
-    webhooks.replace(SHIPPED, &PostParams::default(), &configuration).await.unwrap();
+    webhooks
+        .replace(SHIPPED, &PostParams::default(), &configuration)
+        .await
+        .unwrap();
     old
 }
 
@@ -376,7 +486,13 @@ async fn add_node(client: &Client, name: &str, mut labels: Value, taints: Value)
     labels["kubernetes.io/hostname"] = name.into();
     labels["kubernetes.io/os"] = "linux".into();
     let node = json!({"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}});
-    nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    nodes
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(node).unwrap(),
+        )
+        .await
+        .unwrap();
     let room = json!({"cpu": "1000", "memory": "4000Gi", "pods": "20000"});
     let status = json!({"status": {
         "capacity": room,
@@ -384,10 +500,16 @@ async fn add_node(client: &Client, name: &str, mut labels: Value, taints: Value)
         "conditions": [{"type": "Ready", "status": "True", "reason": "E2e", "message": "it is fake",
             "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     }});
-    nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    nodes
+        .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
     until("the controller manager calls the node ready", async || {
         let taints = nodes.get(name).await.ok()?.spec?.taints.unwrap_or_default();
-        taints.iter().all(|taint| !taint.key.starts_with("node.kubernetes.io/")).then_some(())
+        taints
+            .iter()
+            .all(|taint| !taint.key.starts_with("node.kubernetes.io/"))
+            .then_some(())
     })
     .await;
 }

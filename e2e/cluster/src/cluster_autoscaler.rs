@@ -45,13 +45,22 @@ pub struct NodeGroup {
 impl NodeGroup {
     /// Nodes with four cores and no taint.
     pub fn untainted(name: &'static str, architecture: &'static str) -> Self {
-        Self { name, architecture, taints: json!([]), cores: 4, maximum: 100 }
+        Self {
+            name,
+            architecture,
+            taints: json!([]),
+            cores: 4,
+            maximum: 100,
+        }
     }
 
     /// Nodes with four cores and the taint of the pool.
     pub fn of_the_pool(name: &'static str, architecture: &'static str) -> Self {
         let taint = json!({"key": POOL, "value": "true", "effect": "NoSchedule"});
-        Self { taints: json!([taint]), ..Self::untainted(name, architecture) }
+        Self {
+            taints: json!([taint]),
+            ..Self::untainted(name, architecture)
+        }
     }
 
     /// What the provider copies.
@@ -105,7 +114,10 @@ impl Default for AutoscalerSettings {
     /// `plain`, of amd64 nodes without a taint, and `multi`, of arm64 nodes with that of the pool, which comes first by its priority.
     fn default() -> Self {
         Self {
-            groups: vec![NodeGroup::untainted("plain", "amd64"), NodeGroup::of_the_pool("multi", "arm64")],
+            groups: vec![
+                NodeGroup::untainted("plain", "amd64"),
+                NodeGroup::of_the_pool("multi", "arm64"),
+            ],
             arguments: vec!["--expander=priority"],
             priorities: Some(MULTI_FIRST),
         }
@@ -140,8 +152,20 @@ impl ClusterAutoscaler {
         let config_maps = Api::namespaced(cluster.client.clone(), NAMESPACE);
         let templates: Vec<Value> = settings.groups.iter().map(NodeGroup::template).collect();
         let templates = json!({"apiVersion": "v1", "kind": "List", "items": templates});
-        apply(&config_maps, "kwok-provider-templates", "templates", &templates.to_string()).await;
-        apply(&config_maps, "kwok-provider-config", "config", &provider().to_string()).await;
+        apply(
+            &config_maps,
+            "kwok-provider-templates",
+            "templates",
+            &templates.to_string(),
+        )
+        .await;
+        apply(
+            &config_maps,
+            "kwok-provider-config",
+            "config",
+            &provider().to_string(),
+        )
+        .await;
         if let Some(priorities) = settings.priorities {
             apply(&config_maps, PRIORITIES, "priorities", priorities).await;
         }
@@ -159,19 +183,41 @@ impl ClusterAutoscaler {
             // What it logs of the expanders' choices.
             "--v=2".to_owned(),
         ];
-        arguments.extend(settings.arguments.iter().map(|argument| (*argument).to_owned()));
+        arguments.extend(
+            settings
+                .arguments
+                .iter()
+                .map(|argument| (*argument).to_owned()),
+        );
         let environment = [
             ("KUBECONFIG", kubeconfig),
             ("POD_NAMESPACE", NAMESPACE.to_owned()),
             ("KWOK_PROVIDER_MODE", "local".to_owned()),
         ];
-        let mut process =
-            Process::start_with("cluster-autoscaler", &program, &arguments, &environment, local.directory())
-                .await;
-        let listens = async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop);
-        process.until("the cluster-autoscaler listens", listens).await;
+        let mut process = Process::start_with(
+            "cluster-autoscaler",
+            &program,
+            &arguments,
+            &environment,
+            local.directory(),
+        )
+        .await;
+        let listens = async || {
+            tokio::net::TcpStream::connect(("127.0.0.1", port))
+                .await
+                .ok()
+                .map(drop)
+        };
+        process
+            .until("the cluster-autoscaler listens", listens)
+            .await;
         let nodes = Api::all(cluster.client.clone());
-        Self { process, kubelets, nodes, config_maps }
+        Self {
+            process,
+            kubelets,
+            nodes,
+            config_maps,
+        }
     }
 
     /// Writes the priorities anew, or removes their ConfigMap.
@@ -179,18 +225,28 @@ impl ClusterAutoscaler {
         match priorities {
             Some(text) => apply(&self.config_maps, PRIORITIES, "priorities", text).await,
             None => {
-                self.config_maps.delete(PRIORITIES, &DeleteParams::default()).await.unwrap();
+                self.config_maps
+                    .delete(PRIORITIES, &DeleteParams::default())
+                    .await
+                    .unwrap();
             }
         }
     }
 
     /// Its nodes, with the name of the group of each.
     pub async fn nodes(&self) -> BTreeMap<String, String> {
-        let nodes = self.nodes.list(&ListParams::default().labels(AUTOSCALED)).await.unwrap();
+        let nodes = self
+            .nodes
+            .list(&ListParams::default().labels(AUTOSCALED))
+            .await
+            .unwrap();
         let mut groups = BTreeMap::new();
         for node in nodes.items {
             let labels = node.metadata.labels.unwrap_or_default();
-            groups.insert(node.metadata.name.expect("a name"), labels[NODE_GROUP].clone());
+            groups.insert(
+                node.metadata.name.expect("a name"),
+                labels[NODE_GROUP].clone(),
+            );
         }
         groups
     }
@@ -207,14 +263,25 @@ impl ClusterAutoscaler {
 
     /// Waits until the autoscaler's status calls the growth of a group this: `NoActivity`, `InProgress` or `Backoff`.
     pub async fn until_scale_up(&self, group: &str, wanted: &str) {
-        until_ok(&format!("the growth of {group} is called {wanted}"), async || {
-            let status = self.config_maps.get(STATUS).await.map_err(|error| error.to_string())?;
-            let text = status.data.unwrap_or_default().remove("status").unwrap_or_default();
-            match scale_up(&text, group) {
-                Some(word) if word == wanted => Ok(()),
-                _ => Err(text),
-            }
-        })
+        until_ok(
+            &format!("the growth of {group} is called {wanted}"),
+            async || {
+                let status = self
+                    .config_maps
+                    .get(STATUS)
+                    .await
+                    .map_err(|error| error.to_string())?;
+                let text = status
+                    .data
+                    .unwrap_or_default()
+                    .remove("status")
+                    .unwrap_or_default();
+                match scale_up(&text, group) {
+                    Some(word) if word == wanted => Ok(()),
+                    _ => Err(text),
+                }
+            },
+        )
         .await;
     }
 }
@@ -222,8 +289,10 @@ impl ClusterAutoscaler {
 /// What the status says of the growth of a group: the first `status` below its `scaleUp`.
 fn scale_up<'a>(status: &'a str, group: &str) -> Option<&'a str> {
     let name = format!("  name: {group}");
-    let mut lines =
-        status.lines().skip_while(|line| *line != name).skip_while(|line| line.trim() != "scaleUp:");
+    let mut lines = status
+        .lines()
+        .skip_while(|line| *line != name)
+        .skip_while(|line| line.trim() != "scaleUp:");
     lines.find_map(|line| line.trim().strip_prefix("status: "))
 }
 
@@ -244,5 +313,8 @@ async fn apply(config_maps: &Api<ConfigMap>, name: &str, key: &str, text: &str) 
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {key: text},
     });
     let how = PatchParams::apply("e2e").force();
-    config_maps.patch(name, &how, &Patch::Apply(&config_map)).await.unwrap();
+    config_maps
+        .patch(name, &how, &Patch::Apply(&config_map))
+        .await
+        .unwrap();
 }

@@ -33,7 +33,9 @@ impl ControlPlane {
         let (etcd, api) = (free_port(), free_port());
         let kubeconfig = credentials(directory, pki, api);
         let config = Kubeconfig::read_from(&kubeconfig).unwrap();
-        let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+        let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+            .await
+            .unwrap();
         // A create that hangs is a finding of its own.
         config.read_timeout = None;
         let client = Client::try_from(config).unwrap();
@@ -47,15 +49,27 @@ impl ControlPlane {
             parts.push(Process::start(name, &program, &arguments, directory).await);
         }
         let server = parts.last_mut().expect("two were started");
-        server.until("the API server is ready", async || ready(&client).await).await;
+        server
+            .until("the API server is ready", async || ready(&client).await)
+            .await;
         for (name, arguments) in [
-            ("kube-controller-manager", controller_arguments(directory, &kubeconfig)),
+            (
+                "kube-controller-manager",
+                controller_arguments(directory, &kubeconfig),
+            ),
             ("kube-scheduler", scheduler_arguments(&kubeconfig)),
         ] {
             let arguments: Vec<String> = [vec![name.to_owned()], arguments].concat();
             parts.push(Process::start(name, &program, &arguments, directory).await);
         }
-        Self { client, kubeconfig, port: api, program, directory: directory.to_owned(), parts }
+        Self {
+            client,
+            kubeconfig,
+            port: api,
+            program,
+            directory: directory.to_owned(),
+            parts,
+        }
     }
 
     /// etcd, the parts of the control plane, and kubectl, by the first argument.
@@ -108,20 +122,33 @@ impl ControlPlane {
 
 async fn ready(client: &Client) -> Option<()> {
     let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
-    client.request_text(request).await.ok().filter(|answer| answer == "ok").map(drop)
+    client
+        .request_text(request)
+        .await
+        .ok()
+        .filter(|answer| answer == "ok")
+        .map(drop)
 }
 
 /// Writes what all parts need, and returns the kubeconfig.
 fn credentials(directory: &Path, pki: &Pki, api: u16) -> PathBuf {
     let file = |name: &str| directory.join(name);
-    for (name, names) in
-        [("api", vec!["127.0.0.1", "localhost", "kubernetes.default.svc"]), ("accounts", vec!["accounts"])]
-    {
+    for (name, names) in [
+        (
+            "api",
+            vec!["127.0.0.1", "localhost", "kubernetes.default.svc"],
+        ),
+        ("accounts", vec!["accounts"]),
+    ] {
         fs::create_dir(file(name)).unwrap();
         pki.leaf(&names).write(&file(name)).unwrap();
     }
     fs::write(file("ca.crt"), pki.ca_pem()).unwrap();
-    fs::write(file("tokens.csv"), format!("{TOKEN},e2e,e2e,\"system:masters\"\n")).unwrap();
+    fs::write(
+        file("tokens.csv"),
+        format!("{TOKEN},e2e,e2e,\"system:masters\"\n"),
+    )
+    .unwrap();
     // JSON is YAML.
     let kubeconfig = json!({
         "apiVersion": "v1",
@@ -139,7 +166,10 @@ fn credentials(directory: &Path, pki: &Pki, api: u16) -> PathBuf {
 }
 
 fn etcd_arguments(directory: &Path, port: u16, peers: u16) -> Vec<String> {
-    let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
+    let (client, peer) = (
+        format!("http://127.0.0.1:{port}"),
+        format!("http://127.0.0.1:{peers}"),
+    );
     vec![
         format!("--data-dir={}", directory.join("etcd").display()),
         format!("--listen-client-urls={client}"),
@@ -167,7 +197,10 @@ fn api_arguments(directory: &Path, etcd: u16, port: u16) -> Vec<String> {
         "--authorization-mode=RBAC".into(),
         "--service-account-issuer=https://kubernetes.default.svc".into(),
         format!("--service-account-key-file={}", file("accounts/tls.crt")),
-        format!("--service-account-signing-key-file={}", file("accounts/tls.key")),
+        format!(
+            "--service-account-signing-key-file={}",
+            file("accounts/tls.key")
+        ),
         "--service-cluster-ip-range=10.0.0.0/24".into(),
         "--endpoint-reconciler-type=none".into(),
         "--allow-privileged=true".into(),
@@ -181,7 +214,10 @@ fn controller_arguments(directory: &Path, kubeconfig: &Path) -> Vec<String> {
     let mut arguments = common_arguments(kubeconfig);
     arguments.extend([
         "--use-service-account-credentials".into(),
-        format!("--service-account-private-key-file={}", file("accounts/tls.key")),
+        format!(
+            "--service-account-private-key-file={}",
+            file("accounts/tls.key")
+        ),
         format!("--root-ca-file={}", file("ca.crt")),
         // Nothing sends heartbeats for the nodes.
         "--node-monitor-grace-period=2h".into(),

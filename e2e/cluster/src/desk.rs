@@ -50,18 +50,38 @@ impl Desk {
             fs::write(bin.join(name), format!("#!/bin/sh\n{text}\n")).unwrap();
             fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
         };
-        script("kubectl", format!("exec '{}' kubectl \"$@\"", control_plane.program().display()));
-        script("helm", format!("exec '{}' \"$@\"", programs::helm().await.display()));
-        let (program, config) = (local.program.display(), tolerarch.config().display().to_string());
+        script(
+            "kubectl",
+            format!(
+                "exec '{}' kubectl \"$@\"",
+                control_plane.program().display()
+            ),
+        );
+        script(
+            "helm",
+            format!("exec '{}' \"$@\"", programs::helm().await.display()),
+        );
+        let (program, config) = (
+            local.program.display(),
+            tolerarch.config().display().to_string(),
+        );
         let configured = format!("*) exec '{program}' --config '{config}' \"$@\" ;;");
         script(
             "tolerarch",
-            format!("case \" $* \" in\n*' --config '*) exec '{program}' \"$@\" ;;\n{configured}\nesac"),
+            format!(
+                "case \" $* \" in\n*' --config '*) exec '{program}' \"$@\" ;;\n{configured}\nesac"
+            ),
         );
-        let desk = Self { client, control_plane, directory, _kwok: kwok };
+        let desk = Self {
+            client,
+            control_plane,
+            directory,
+            _kwok: kwok,
+        };
         fs::create_dir(desk.folder()).unwrap();
         let manifests = programs::repository().join("manifests");
-        desk.run(&format!("cp -r '{}' .", manifests.display())).await;
+        desk.run(&format!("cp -r '{}' .", manifests.display()))
+            .await;
         desk
     }
 
@@ -75,8 +95,15 @@ impl Desk {
     /// # Panics
     /// If it, or a part of a pipe, exits with another status than 0.
     pub async fn run(&self, command: &str) -> String {
-        let Output { status, stdout, stderr } = self.shell(command).output().await.unwrap();
-        let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = self.shell(command).output().await.unwrap();
+        let (stdout, stderr) = (
+            String::from_utf8_lossy(&stdout),
+            String::from_utf8_lossy(&stderr),
+        );
         assert!(status.success(), "{command}\n{status}\n{stdout}\n{stderr}");
         stdout.into_owned()
     }
@@ -87,7 +114,10 @@ impl Desk {
         shell
             .args(["-o", "pipefail", "-c", command])
             .current_dir(self.folder())
-            .env("PATH", format!("{}:{path}", self.directory.join("bin").display()))
+            .env(
+                "PATH",
+                format!("{}:{path}", self.directory.join("bin").display()),
+            )
             .env("KUBECONFIG", &self.control_plane.kubeconfig)
             // For caches.
             .env("HOME", &self.directory)
@@ -99,7 +129,10 @@ impl Desk {
     pub fn log(&self, text: &str) {
         let now = Timestamp::try_from(SystemTime::now()).expect("a time of this age");
         // The format of a container runtime's log files: timestamp, stream, tag, line.
-        let lines: String = text.lines().map(|line| format!("{now} stdout F {line}\n")).collect();
+        let lines: String = text
+            .lines()
+            .map(|line| format!("{now} stdout F {line}\n"))
+            .collect();
         fs::write(log(&self.directory), lines).unwrap();
     }
 
@@ -117,7 +150,11 @@ fn log(directory: &Path) -> PathBuf {
 async fn kubelets(local: &Local, kubeconfig: &Path, directory: &Path) -> Process {
     let file = |name: &str| directory.join("kubelet").join(name);
     fs::create_dir(directory.join("kubelet")).unwrap();
-    local.pki.leaf(&["127.0.0.1"]).write(&directory.join("kubelet")).unwrap();
+    local
+        .pki
+        .leaf(&["127.0.0.1"])
+        .write(&directory.join("kubelet"))
+        .unwrap();
     fs::write(log(directory), "").unwrap();
     let logs = json!({
         "apiVersion": "kwok.x-k8s.io/v1alpha1",
@@ -153,5 +190,11 @@ async fn node(client: &Client, name: &str, architecture: &str, taints: Value) {
         "spec": {"taints": taints},
     });
     let nodes = Api::<Node>::all(client.clone());
-    nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    nodes
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(node).unwrap(),
+        )
+        .await
+        .unwrap();
 }

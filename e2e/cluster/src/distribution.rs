@@ -24,7 +24,9 @@ impl Distribution {
         let address = format!("127.0.0.1:{}", free_port());
         let file = |name: &str| directory.join("registry").join(name);
         fs::create_dir(directory.join("registry")).unwrap();
-        pki.leaf(&["127.0.0.1"]).write(&directory.join("registry")).unwrap();
+        pki.leaf(&["127.0.0.1"])
+            .write(&directory.join("registry"))
+            .unwrap();
         // JSON is YAML.
         let config = json!({
             "version": "0.1",
@@ -34,11 +36,24 @@ impl Distribution {
         });
         fs::write(file("config.yml"), config.to_string()).unwrap();
         let arguments = ["serve".to_owned(), file("config.yml").display().to_string()];
-        let mut process =
-            Process::start("docker-registry", Path::new("docker-registry"), &arguments, directory).await;
-        let listens = async || tokio::net::TcpStream::connect(&address).await.ok().map(drop);
+        let mut process = Process::start(
+            "docker-registry",
+            Path::new("docker-registry"),
+            &arguments,
+            directory,
+        )
+        .await;
+        let listens = async || {
+            tokio::net::TcpStream::connect(&address)
+                .await
+                .ok()
+                .map(drop)
+        };
         process.until("docker-registry listens", listens).await;
-        Self { address, _process: process }
+        Self {
+            address,
+            _process: process,
+        }
     }
 }
 
@@ -52,39 +67,77 @@ pub(crate) struct Push {
 impl Push {
     /// To the registry here, over TLS.
     pub(crate) fn secure(address: &str, pki: &Pki) -> Self {
-        let authority = Certificate { encoding: CertificateEncoding::Pem, data: pki.ca_pem().into_bytes() };
-        let config = ClientConfig { extra_root_certificates: vec![authority], ..ClientConfig::default() };
+        let authority = Certificate {
+            encoding: CertificateEncoding::Pem,
+            data: pki.ca_pem().into_bytes(),
+        };
+        let config = ClientConfig {
+            extra_root_certificates: vec![authority],
+            ..ClientConfig::default()
+        };
         Self::with(address, config)
     }
 
     /// To a registry on a developer's machine, without TLS.
     pub(crate) fn plain(address: &str) -> Self {
-        Self::with(address, ClientConfig { protocol: ClientProtocol::Http, ..ClientConfig::default() })
+        Self::with(
+            address,
+            ClientConfig {
+                protocol: ClientProtocol::Http,
+                ..ClientConfig::default()
+            },
+        )
     }
 
     /// The same with a password.
     pub(crate) fn logged_in(self, user: &str, password: &str) -> Self {
-        Self { login: RegistryAuth::Basic(user.to_owned(), password.to_owned()), ..self }
+        Self {
+            login: RegistryAuth::Basic(user.to_owned(), password.to_owned()),
+            ..self
+        }
     }
 
     fn with(address: &str, config: ClientConfig) -> Self {
-        let config = ClientConfig { use_monolithic_push: true, ..config };
+        let config = ClientConfig {
+            use_monolithic_push: true,
+            ..config
+        };
         let client = Client::try_from(config).unwrap();
-        Self { client, address: address.to_owned(), login: RegistryAuth::Anonymous }
+        Self {
+            client,
+            address: address.to_owned(),
+            login: RegistryAuth::Anonymous,
+        }
     }
 
     fn reference(&self, repo: &str, tag_or_digest: &str) -> Reference {
-        let separator = if tag_or_digest.contains(':') { '@' } else { ':' };
-        format!("{}/{repo}{separator}{tag_or_digest}", self.address).parse().unwrap()
+        let separator = if tag_or_digest.contains(':') {
+            '@'
+        } else {
+            ':'
+        };
+        format!("{}/{repo}{separator}{tag_or_digest}", self.address)
+            .parse()
+            .unwrap()
     }
 
     /// Pushes a blob and returns its descriptor.
-    pub(crate) async fn blob(&self, repo: &str, content: impl Into<Vec<u8>>, media_type: &str) -> Value {
+    pub(crate) async fn blob(
+        &self,
+        repo: &str,
+        content: impl Into<Vec<u8>>,
+        media_type: &str,
+    ) -> Value {
         let content = content.into();
         let (digest, size) = (sha256(&content), content.len());
         let image = self.reference(repo, "any");
-        self.client.store_auth_if_needed(&self.address, &self.login).await;
-        self.client.push_blob(&image, content, &digest).await.unwrap();
+        self.client
+            .store_auth_if_needed(&self.address, &self.login)
+            .await;
+        self.client
+            .push_blob(&image, content, &digest)
+            .await
+            .unwrap();
         json!({"mediaType": media_type, "digest": digest, "size": size})
     }
 
@@ -95,7 +148,10 @@ impl Push {
         let digest = sha256(text.as_bytes());
         let image = self.reference(repo, tag.unwrap_or(&digest));
         let header = http::HeaderValue::from_str(media_type).unwrap();
-        self.client.push_manifest_raw(&image, text.clone(), header).await.unwrap();
+        self.client
+            .push_manifest_raw(&image, text.clone(), header)
+            .await
+            .unwrap();
         json!({"mediaType": media_type, "digest": digest, "size": text.len()})
     }
 }

@@ -32,10 +32,22 @@ const PROGRAMS: [Runnable; 5] = [
         is_index: true,
         platforms: &[("linux/amd64", "amd64"), ("linux/arm64", MARKED)],
     },
-    Runnable { tag: "amd64", is_index: true, platforms: &[("linux/amd64", "amd64")] },
-    Runnable { tag: "arm64", is_index: true, platforms: &[("linux/arm64", MARKED)] },
+    Runnable {
+        tag: "amd64",
+        is_index: true,
+        platforms: &[("linux/amd64", "amd64")],
+    },
+    Runnable {
+        tag: "arm64",
+        is_index: true,
+        platforms: &[("linux/arm64", MARKED)],
+    },
     // What `docker build` on a machine of the other architecture pushes.
-    Runnable { tag: "single-arm64", is_index: false, platforms: &[("linux/arm64", "arm64")] },
+    Runnable {
+        tag: "single-arm64",
+        is_index: false,
+        platforms: &[("linux/arm64", "arm64")],
+    },
     // Promises both, and has the program of one.
     Runnable {
         tag: "lies",
@@ -71,8 +83,14 @@ impl Images {
         }
         let (tag, name) = SINGLE;
         image(to, name, Some(tag)).await;
-        let digest = multi.expect("the first is multi")["digest"].as_str().expect("a digest").to_owned();
-        Self { registry: registry.to_owned(), digest }
+        let digest = multi.expect("the first is multi")["digest"]
+            .as_str()
+            .expect("a digest")
+            .to_owned();
+        Self {
+            registry: registry.to_owned(),
+            digest,
+        }
     }
 
     /// An image by its tag: `multi` and `sidecar` run on both architectures, `amd64` and `arm64` have an index for one,
@@ -83,7 +101,12 @@ impl Images {
 
     /// Pushes those that nodes run.
     pub(crate) async fn push_programs(to: &Push) {
-        for Runnable { tag, is_index, platforms } in PROGRAMS {
+        for Runnable {
+            tag,
+            is_index,
+            platforms,
+        } in PROGRAMS
+        {
             let mut entries = Vec::new();
             for (name, architecture) in platforms {
                 let layer = programs::layer(architecture).await;
@@ -93,7 +116,8 @@ impl Images {
                 entries.push(entry);
             }
             if is_index {
-                let index = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries});
+                let index =
+                    json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries});
                 to.manifest(RUNNABLE, &index, Some(tag)).await;
             }
         }
@@ -108,7 +132,10 @@ impl Images {
     /// The same images in another registry.
     #[must_use]
     pub fn in_registry(&self, registry: &str) -> Self {
-        Self { registry: registry.to_owned(), ..self.clone() }
+        Self {
+            registry: registry.to_owned(),
+            ..self.clone()
+        }
     }
 
     /// The image `multi` by its digest.
@@ -122,7 +149,9 @@ async fn program(to: &Push, name: &str, layer: Vec<u8>, tag: Option<&str>) -> Va
     config["config"] = json!({"Entrypoint": [format!("/{PROGRAM}")], "User": "65532"});
     config["rootfs"] = json!({"type": "layers", "diff_ids": [sha256(&layer)]});
     let config = to.blob(RUNNABLE, config.to_string(), OCI_CONFIG).await;
-    let layer = to.blob(RUNNABLE, layer, "application/vnd.oci.image.layer.v1.tar").await;
+    let layer = to
+        .blob(RUNNABLE, layer, "application/vnd.oci.image.layer.v1.tar")
+        .await;
     let manifest =
         json!({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": [layer]});
     to.manifest(RUNNABLE, &manifest, tag).await
@@ -132,7 +161,13 @@ async fn image(to: &Push, name: &str, tag: Option<&str>) -> Value {
     let mut config = platform(name);
     config["rootfs"] = json!({"type": "layers", "diff_ids": []});
     let config = to.blob(REPO, config.to_string(), OCI_CONFIG).await;
-    let layer = to.blob(REPO, "a layer", "application/vnd.oci.image.layer.v1.tar+gzip").await;
+    let layer = to
+        .blob(
+            REPO,
+            "a layer",
+            "application/vnd.oci.image.layer.v1.tar+gzip",
+        )
+        .await;
     let manifest =
         json!({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": [layer]});
     to.manifest(REPO, &manifest, tag).await

@@ -24,11 +24,17 @@ impl Forwarder {
         let replicas = ready.clone();
         let task = tokio::spawn(async move {
             for turn in 0.. {
-                let Ok((connection, _)) = listener.accept().await else { break };
+                let Ok((connection, _)) = listener.accept().await else {
+                    break;
+                };
                 let port = {
                     let ready = replicas.lock().unwrap();
                     // Without a replica connections are refused, or reset as here.
-                    if ready.is_empty() { continue } else { ready[turn % ready.len()] }
+                    if ready.is_empty() {
+                        continue;
+                    } else {
+                        ready[turn % ready.len()]
+                    }
                 };
                 tokio::spawn(forward(connection, port));
             }

@@ -36,7 +36,14 @@ impl Karpenter {
 
     /// Starts it where machines for this architecture are out of stock.
     pub async fn start_without(cluster: &Cluster, architecture: &str) -> Self {
-        Self::start_with(cluster, &[("FAILING_ARCHITECTURE", architecture), ("FAILING_BY", "capacity")]).await
+        Self::start_with(
+            cluster,
+            &[
+                ("FAILING_ARCHITECTURE", architecture),
+                ("FAILING_BY", "capacity"),
+            ],
+        )
+        .await
     }
 
     async fn start_with(cluster: &Cluster, fault: &[(&'static str, &str)]) -> Self {
@@ -45,12 +52,31 @@ impl Karpenter {
         let module = programs::go_module("controlplane", "sigs.k8s.io/karpenter").await;
         let definitions =
             ["pkg/apis/crds", "kwok/apis/crds"].map(|path| module.join(path).display().to_string());
-        local.kubectl(&["apply", "--server-side", "-f", &definitions[0], "-f", &definitions[1]]).await;
-        let kinds =
-            ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh"];
+        local
+            .kubectl(&[
+                "apply",
+                "--server-side",
+                "-f",
+                &definitions[0],
+                "-f",
+                &definitions[1],
+            ])
+            .await;
+        let kinds = [
+            "nodepools.karpenter.sh",
+            "nodeclaims.karpenter.sh",
+            "kwoknodeclasses.karpenter.kwok.sh",
+        ];
         let kinds = kinds.map(|kind| format!("crd/{kind}"));
         let wait = ["wait", "--for=condition=Established", "--timeout=240s"];
-        local.kubectl(&wait.into_iter().chain(kinds.iter().map(String::as_str)).collect::<Vec<_>>()).await;
+        local
+            .kubectl(
+                &wait
+                    .into_iter()
+                    .chain(kinds.iter().map(String::as_str))
+                    .collect::<Vec<_>>(),
+            )
+            .await;
 
         let kwok = kwok::start(local.kubeconfig(), local.directory(), free_port(), &[]).await;
         let kubeconfig = local.kubeconfig().display().to_string();
@@ -67,10 +93,25 @@ impl Karpenter {
             ("BATCH_IDLE_DURATION", "200ms".to_owned()),
             ("BATCH_MAX_DURATION", "1s".to_owned()),
         ];
-        environment.extend(fault.iter().map(|(name, value)| (*name, (*value).to_owned())));
-        let mut karpenter =
-            Process::start_with("karpenter", &karpenter, &[], &environment, local.directory()).await;
-        let listens = async || tokio::net::TcpStream::connect(("127.0.0.1", health)).await.ok().map(drop);
+        environment.extend(
+            fault
+                .iter()
+                .map(|(name, value)| (*name, (*value).to_owned())),
+        );
+        let mut karpenter = Process::start_with(
+            "karpenter",
+            &karpenter,
+            &[],
+            &environment,
+            local.directory(),
+        )
+        .await;
+        let listens = async || {
+            tokio::net::TcpStream::connect(("127.0.0.1", health))
+                .await
+                .ok()
+                .map(drop)
+        };
         karpenter.until("Karpenter listens", listens).await;
 
         apply(cluster, &json!({
@@ -79,10 +120,20 @@ impl Karpenter {
         .await;
         apply(cluster, &node_pool("plain", &["amd64"], json!([]), 1)).await;
         let taint = json!([{"key": POOL, "value": "true", "effect": "NoSchedule"}]);
-        apply(cluster, &node_pool("multi-arch", &["amd64", "arm64"], taint, 100)).await;
+        apply(
+            cluster,
+            &node_pool("multi-arch", &["amd64", "arm64"], taint, 100),
+        )
+        .await;
         // Until then it buys from the other one.
         local
-            .kubectl(&["wait", "--for=condition=Ready", "--timeout=240s", "nodepools.karpenter.sh", "--all"])
+            .kubectl(&[
+                "wait",
+                "--for=condition=Ready",
+                "--timeout=240s",
+                "nodepools.karpenter.sh",
+                "--all",
+            ])
             .await;
         let all = |kind: &str| {
             let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", kind));
@@ -90,22 +141,33 @@ impl Karpenter {
         };
         let (node_pools, node_claims) = (all("NodePool"), all("NodeClaim"));
         let nodes = Api::all(cluster.client.clone());
-        Self { nodes, node_pools, node_claims, _parts: [kwok, karpenter] }
+        Self {
+            nodes,
+            node_pools,
+            node_claims,
+            _parts: [kwok, karpenter],
+        }
     }
 
     /// Creates or changes a NodePool, and waits until Karpenter has judged it.
     pub async fn apply(&self, node_pool: &Value) {
         let name = node_pool["metadata"]["name"].as_str().expect("a name");
         let how = PatchParams::apply("e2e").force();
-        let applied = self.node_pools.patch(name, &how, &Patch::Apply(node_pool)).await;
+        let applied = self
+            .node_pools
+            .patch(name, &how, &Patch::Apply(node_pool))
+            .await;
         let applied = applied.unwrap_or_else(|error| panic!("{error}: {node_pool}"));
         let generation = applied.metadata.generation;
         until(&format!("NodePool {name} is judged"), async || {
             let found = self.node_pools.get(name).await.ok()?;
             let conditions = found.data["status"]["conditions"].as_array()?;
-            let mut ready = conditions.iter().filter(|condition| condition["type"] == "Ready");
+            let mut ready = conditions
+                .iter()
+                .filter(|condition| condition["type"] == "Ready");
             let is_judged = |condition: &Value| {
-                condition["status"] != "Unknown" && condition["observedGeneration"].as_i64() >= generation
+                condition["status"] != "Unknown"
+                    && condition["observedGeneration"].as_i64() >= generation
             };
             ready.any(is_judged).then_some(())
         })
@@ -115,24 +177,37 @@ impl Karpenter {
     /// Removes all NodePools, with their nodes. Each kind by itself and again until it is gone: nothing
     /// removes a node that comes when its NodeClaim has gone, and the API server's garbage collection may take its time.
     pub async fn remove_node_pools(&self) {
-        let (how, all, its) =
-            (DeleteParams::default(), ListParams::default(), ListParams::default().labels(NODE_POOL));
-        until("the NodePools, their NodeClaims and nodes are gone", async || {
-            for kind in [&self.node_pools, &self.node_claims] {
-                kind.delete_collection(&how, &all).await.ok()?;
-            }
-            self.nodes.delete_collection(&how, &its).await.ok()?;
-            let node_pools = self.node_pools.list(&all).await.ok()?.items;
-            let node_claims = self.node_claims.list(&all).await.ok()?.items;
-            let nodes = self.nodes.list(&its).await.ok()?.items;
-            (node_pools.is_empty() && node_claims.is_empty() && nodes.is_empty()).then_some(())
-        })
+        let (how, all, its) = (
+            DeleteParams::default(),
+            ListParams::default(),
+            ListParams::default().labels(NODE_POOL),
+        );
+        until(
+            "the NodePools, their NodeClaims and nodes are gone",
+            async || {
+                for kind in [&self.node_pools, &self.node_claims] {
+                    kind.delete_collection(&how, &all).await.ok()?;
+                }
+                self.nodes.delete_collection(&how, &its).await.ok()?;
+                let node_pools = self.node_pools.list(&all).await.ok()?.items;
+                let node_claims = self.node_claims.list(&all).await.ok()?.items;
+                let nodes = self.nodes.list(&its).await.ok()?.items;
+                (node_pools.is_empty() && node_claims.is_empty() && nodes.is_empty()).then_some(())
+            },
+        )
         .await;
     }
 
     /// The pool of Karpenter's that a node belongs to, and the node's architecture.
     pub async fn node(&self, name: &str) -> (String, String) {
-        let labels = self.nodes.get(name).await.unwrap().metadata.labels.unwrap_or_default();
+        let labels = self
+            .nodes
+            .get(name)
+            .await
+            .unwrap()
+            .metadata
+            .labels
+            .unwrap_or_default();
         let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
         (label(NODE_POOL), label("kubernetes.io/arch"))
     }
@@ -141,7 +216,11 @@ impl Karpenter {
     pub async fn until_node(&self, pool: &str, architecture: &str) {
         let wanted = format!("{NODE_POOL}={pool},kubernetes.io/arch={architecture}");
         until(&format!("a node with {wanted}"), async || {
-            let nodes = self.nodes.list(&ListParams::default().labels(&wanted)).await.ok()?;
+            let nodes = self
+                .nodes
+                .list(&ListParams::default().labels(&wanted))
+                .await
+                .ok()?;
             (!nodes.items.is_empty()).then_some(())
         })
         .await;
@@ -151,7 +230,13 @@ impl Karpenter {
     pub async fn until_no_nodes(&self) {
         let its = ListParams::default().labels(NODE_POOL);
         until("Karpenter's nodes are gone", async || {
-            self.nodes.list(&its).await.ok()?.items.is_empty().then_some(())
+            self.nodes
+                .list(&its)
+                .await
+                .ok()?
+                .items
+                .is_empty()
+                .then_some(())
         })
         .await;
     }
@@ -164,7 +249,13 @@ async fn apply(cluster: &Cluster, object: &Value) {
     let name = object["metadata"]["name"].as_str().expect("a name");
     // A kind is served a moment after its definition is established.
     until_ok(&format!("{object} is applied"), async || {
-        let applied = objects.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(object)).await;
+        let applied = objects
+            .patch(
+                name,
+                &PatchParams::apply("e2e").force(),
+                &Patch::Apply(object),
+            )
+            .await;
         applied.map(drop).map_err(|error| error.to_string())
     })
     .await;

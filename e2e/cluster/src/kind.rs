@@ -52,22 +52,48 @@ impl Kind {
     /// Pushes what its nodes run.
     pub(crate) async fn find(push: &Push, images: &Images) -> Self {
         Images::push_programs(push).await;
-        let private = Push::plain(&variable("E2E_PRIVATE_PUSH")).logged_in(Self::USER, Self::PASSWORD);
+        let private =
+            Push::plain(&variable("E2E_PRIVATE_PUSH")).logged_in(Self::USER, Self::PASSWORD);
         Images::push_programs(&private).await;
         let private_registry = variable("E2E_PRIVATE_REGISTRY");
-        Self { private: images.in_registry(&private_registry), private_registry }
+        Self {
+            private: images.in_registry(&private_registry),
+            private_registry,
+        }
     }
 
     /// Starts another registry with the runnable images, in a container of these two names, with a certificate of this
     /// authority for both.
     pub async fn start_registry(&self, [name, alias]: [&str; 2], pki: &Pki) {
         let tls = tempfile::tempdir().unwrap();
-        pki.leaf(&[name, alias, "127.0.0.1"]).write(tls.path()).unwrap();
-        let (certificate, key) = ("REGISTRY_HTTP_TLS_CERTIFICATE=/tls.crt", "REGISTRY_HTTP_TLS_KEY=/tls.key");
+        pki.leaf(&[name, alias, "127.0.0.1"])
+            .write(tls.path())
+            .unwrap();
+        let (certificate, key) = (
+            "REGISTRY_HTTP_TLS_CERTIFICATE=/tls.crt",
+            "REGISTRY_HTTP_TLS_KEY=/tls.key",
+        );
         // One may be left of a run whose cluster was kept.
-        self.shell(Self::repository(), &format!("docker rm --force '{name}' >/dev/null 2>&1 || true")).await;
-        let named = ["create", "--name", name, "--network", "kind", "--network-alias", alias];
-        let open = ["--publish", "127.0.0.1::443", "--env", "REGISTRY_HTTP_ADDR=:443"];
+        self.shell(
+            Self::repository(),
+            &format!("docker rm --force '{name}' >/dev/null 2>&1 || true"),
+        )
+        .await;
+        let named = [
+            "create",
+            "--name",
+            name,
+            "--network",
+            "kind",
+            "--network-alias",
+            alias,
+        ];
+        let open = [
+            "--publish",
+            "127.0.0.1::443",
+            "--env",
+            "REGISTRY_HTTP_ADDR=:443",
+        ];
         let tls_files = ["--env", certificate, "--env", key, "registry:2"];
         self.docker(&[&named[..], &open, &tls_files].concat()).await;
         for file in ["tls.crt", "tls.key"] {
@@ -77,7 +103,10 @@ impl Kind {
         self.docker(&["start", name]).await;
         let address = self.docker(&["port", name, "443/tcp"]).await;
         let address = address.lines().next().expect("an address");
-        until(&format!("{name} listens"), async || TcpStream::connect(address).await.ok().map(drop)).await;
+        until(&format!("{name} listens"), async || {
+            TcpStream::connect(address).await.ok().map(drop)
+        })
+        .await;
         Images::push_programs(&Push::secure(address, pki)).await;
     }
 
@@ -88,12 +117,20 @@ impl Kind {
 
     /// Runs kubectl to its good end. Gives its standard output.
     pub async fn kubectl(&self, arguments: &[&str]) -> String {
-        successful("kubectl", arguments, run(Command::new("kubectl").args(arguments)).await)
+        successful(
+            "kubectl",
+            arguments,
+            run(Command::new("kubectl").args(arguments)).await,
+        )
     }
 
     /// Runs docker to its good end: each node is a container of the node's name. Gives its standard output.
     pub async fn docker(&self, arguments: &[&str]) -> String {
-        successful("docker", arguments, run(Command::new("docker").args(arguments)).await)
+        successful(
+            "docker",
+            arguments,
+            run(Command::new("docker").args(arguments)).await,
+        )
     }
 
     /// Runs a command of the shell as an administrator types it, in a directory with `manifests/`. Gives what it wrote.
@@ -102,7 +139,10 @@ impl Kind {
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!("{}:{path}", helm.parent().expect("a directory").display());
         let mut shell = Command::new("bash");
-        shell.args(["-euo", "pipefail", "-c", command]).current_dir(directory).env("PATH", path);
+        shell
+            .args(["-euo", "pipefail", "-c", command])
+            .current_dir(directory)
+            .env("PATH", path);
         successful("bash", &[command], run(&mut shell).await)
     }
 
@@ -111,8 +151,9 @@ impl Kind {
     pub async fn push_tolerarch(&self, tag: &str) {
         let (image, pushed) = (variable("E2E_IMAGE"), variable("E2E_PUSH"));
         let pushed = format!("{pushed}/tolerarch/tolerarch:{tag}");
-        let label =
-            format!("echo 'FROM {image}' | docker build --quiet --label e2e={tag} --tag '{pushed}' -");
+        let label = format!(
+            "echo 'FROM {image}' | docker build --quiet --label e2e={tag} --tag '{pushed}' -"
+        );
         self.shell(Self::repository(), &label).await;
         self.docker(&["push", "--quiet", &pushed]).await;
     }
@@ -134,7 +175,11 @@ impl Kind {
 }
 
 async fn run(command: &mut Command) -> Output {
-    command.kill_on_drop(true).output().await.unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    command
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
 fn successful(program: &str, arguments: &[&str], output: Output) -> String {

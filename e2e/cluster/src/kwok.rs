@@ -15,10 +15,20 @@ const STAGES: [&str; 5] = [
 ];
 
 /// Starts it with a server at this port, and with these arguments as well.
-pub(crate) async fn start(kubeconfig: &Path, directory: &Path, port: u16, further: &[String]) -> Process {
+pub(crate) async fn start(
+    kubeconfig: &Path,
+    directory: &Path,
+    port: u16,
+    further: &[String],
+) -> Process {
     let program = programs::kwok().await;
     let module = programs::go_module("controlplane", "sigs.k8s.io/kwok").await;
-    let stage = |stage| format!("--config={}", module.join("kustomize/stage").join(stage).display());
+    let stage = |stage| {
+        format!(
+            "--config={}",
+            module.join("kustomize/stage").join(stage).display()
+        )
+    };
     let mut arguments = vec![
         format!("--kubeconfig={}", kubeconfig.display()),
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake".to_owned(),

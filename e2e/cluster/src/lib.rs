@@ -34,7 +34,9 @@ mod tolerarch;
 mod wait;
 
 pub use cluster::Cluster;
-pub use cluster_autoscaler::{AUTOSCALED, AutoscalerSettings, ClusterAutoscaler, NODE_GROUP, NodeGroup};
+pub use cluster_autoscaler::{
+    AUTOSCALED, AutoscalerSettings, ClusterAutoscaler, NODE_GROUP, NodeGroup,
+};
 pub use desk::Desk;
 pub use forwarder::Forwarder;
 pub use karpenter::{Karpenter, node_pool};

@@ -34,17 +34,31 @@ impl Local {
     /// Another tolerarch, that trusts the cluster's authority for this registry.
     pub async fn tolerarch_for(&self, registry: &str, settings: Value) -> Tolerarch {
         let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
-        Tolerarch::start(&self.program, &self.directory, &name, &self.pki, registry, settings, Vec::new())
-            .await
+        Tolerarch::start(
+            &self.program,
+            &self.directory,
+            &name,
+            &self.pki,
+            registry,
+            settings,
+            Vec::new(),
+        )
+        .await
     }
 
     /// A tolerarch that uses the Kubernetes API as this kubeconfig says.
     pub async fn tolerarch_as(&self, kubeconfig: &Path, settings: Value) -> Tolerarch {
-        self.tolerarch_for_as(&self.registry, kubeconfig, settings).await
+        self.tolerarch_for_as(&self.registry, kubeconfig, settings)
+            .await
     }
 
     /// The same, for this registry.
-    pub async fn tolerarch_for_as(&self, registry: &str, kubeconfig: &Path, settings: Value) -> Tolerarch {
+    pub async fn tolerarch_for_as(
+        &self,
+        registry: &str,
+        kubeconfig: &Path,
+        settings: Value,
+    ) -> Tolerarch {
         let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
         let start = Tolerarch::start(
@@ -72,24 +86,62 @@ impl Local {
             ("NO_PROXY", "127.0.0.1".to_owned()),
         ];
         let (program, directory, registry) = (&self.program, &self.directory, &self.registry);
-        Tolerarch::start(program, directory, &name, &self.pki, registry, settings, environment).await
+        Tolerarch::start(
+            program,
+            directory,
+            &name,
+            &self.pki,
+            registry,
+            settings,
+            environment,
+        )
+        .await
     }
 
     /// A controller that uses the Kubernetes API as this kubeconfig says, and trusts the cluster's authority for this registry.
-    pub async fn controller_as(&self, kubeconfig: &Path, registry: &str, settings: Value) -> Tolerarch {
-        let name = format!("controller-{}", self.started.fetch_add(1, Ordering::Relaxed));
+    pub async fn controller_as(
+        &self,
+        kubeconfig: &Path,
+        registry: &str,
+        settings: Value,
+    ) -> Tolerarch {
+        let name = format!(
+            "controller-{}",
+            self.started.fetch_add(1, Ordering::Relaxed)
+        );
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
         let (program, directory) = (&self.program, &self.directory);
-        Tolerarch::start(program, directory, &name, &self.pki, registry, settings, environment).await
+        Tolerarch::start(
+            program,
+            directory,
+            &name,
+            &self.pki,
+            registry,
+            settings,
+            environment,
+        )
+        .await
     }
 
     /// What issues certificates, using the Kubernetes API as this kubeconfig says.
     pub async fn issuer_as(&self, kubeconfig: &Path, settings: Value) -> Tolerarch {
-        let name = format!("certificates-{}", self.started.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "certificates-{}",
+            self.started.fetch_add(1, Ordering::Relaxed)
+        );
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
         let (program, directory) = (&self.program, &self.directory);
         let registry = &self.registry;
-        Tolerarch::start(program, directory, &name, &self.pki, registry, settings, environment).await
+        Tolerarch::start(
+            program,
+            directory,
+            &name,
+            &self.pki,
+            registry,
+            settings,
+            environment,
+        )
+        .await
     }
 
     /// Runs kubectl, of the control plane's version, to its good end. Gives its standard output.
@@ -105,10 +157,17 @@ impl Local {
         let program = self.control_plane.program().display().to_string();
         let line = format!("kubectl() {{ '{program}' kubectl \"$@\"; }}\n{line}");
         let mut command = Command::new("bash");
-        command.args(["-o", "pipefail", "-c", &line]).env("KUBECONFIG", self.kubeconfig()).kill_on_drop(true);
+        command
+            .args(["-o", "pipefail", "-c", &line])
+            .env("KUBECONFIG", self.kubeconfig())
+            .kill_on_drop(true);
         let output = command.output().await.unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{line}\n{}\n{errors}", output.status);
+        assert!(
+            output.status.success(),
+            "{line}\n{}\n{errors}",
+            output.status
+        );
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -116,7 +175,9 @@ impl Local {
     pub async fn conditions(&self) -> Value {
         let file = programs::repository().join("e2e/manifests/testdata/chart/webhook.yaml");
         let file = file.display().to_string();
-        let rendered = self.kubectl(&["create", "--dry-run=client", "-o", "json", "-f", &file]).await;
+        let rendered = self
+            .kubectl(&["create", "--dry-run=client", "-o", "json", "-f", &file])
+            .await;
         let mut objects = serde_json::Deserializer::from_str(&rendered).into_iter::<Value>();
         let webhooks = objects.find_map(|object| {
             let object = object.expect("kubectl prints JSON");
@@ -127,10 +188,15 @@ impl Local {
 
     /// Defines the kinds of cert-manager, for what names them.
     pub async fn define_cert_manager(&self) {
-        let cert_manager = programs::go_module("manifests", "github.com/cert-manager/cert-manager").await;
+        let cert_manager =
+            programs::go_module("manifests", "github.com/cert-manager/cert-manager").await;
         let definitions = cert_manager.join("deploy/crds").display().to_string();
-        self.kubectl(&["apply", "--server-side", "-f", &definitions]).await;
-        let kinds = ["crd/issuers.cert-manager.io", "crd/certificates.cert-manager.io"];
+        self.kubectl(&["apply", "--server-side", "-f", &definitions])
+            .await;
+        let kinds = [
+            "crd/issuers.cert-manager.io",
+            "crd/certificates.cert-manager.io",
+        ];
         let wait = ["wait", "--for=condition=Established", "--timeout=240s"];
         self.kubectl(&[&wait[..], &kinds].concat()).await;
     }
@@ -138,14 +204,23 @@ impl Local {
     /// Runs a command of tolerarch as the administrator. Gives its status and its standard output.
     pub async fn run_tolerarch(&self, arguments: &[&str]) -> (i32, String) {
         let mut command = Command::new(&self.program);
-        command.args(arguments).env("KUBECONFIG", self.kubeconfig()).kill_on_drop(true);
+        command
+            .args(arguments)
+            .env("KUBECONFIG", self.kubeconfig())
+            .kill_on_drop(true);
         let output = command.output().await.unwrap();
-        (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stdout).into_owned())
+        (
+            output.status.code().unwrap_or(-1),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
     }
 
     /// How Prometheus scrapes the API server, and these.
     pub fn scraped(&self, programs: &[&Tolerarch]) -> Value {
-        let targets: Vec<String> = programs.iter().map(|program| program.scraped_at()).collect();
+        let targets: Vec<String> = programs
+            .iter()
+            .map(|program| program.scraped_at())
+            .collect();
         let own = json!({"job_name": "tolerarch", "static_configs": [{"targets": targets}]});
         json!([self.control_plane.scraped(), own])
     }

@@ -5,7 +5,9 @@ use std::fmt::Debug;
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Node, Pod, ServiceAccount};
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use kube::core::{GroupVersionKind, Request, TypeMeta};
 use kube::discovery::ApiResource;
 use kube::{Api, Client, Resource};
@@ -30,11 +32,21 @@ impl Namespace {
         let namespace = json!({"metadata": {"generateName": format!("{name}-"), "labels": labels}});
         let namespace: NamespaceObject = serde_json::from_value(namespace).unwrap();
         let namespaces = Api::<NamespaceObject>::all(client.clone());
-        let created = namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        let created = namespaces
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
         let name = created.metadata.name.expect("a name");
         let accounts = Api::<ServiceAccount>::namespaced(client.clone(), &name);
-        until("the default service account", async || accounts.get("default").await.ok()).await;
-        Self { name, client: client.clone(), nodes: nodes.clone() }
+        until("the default service account", async || {
+            accounts.get("default").await.ok()
+        })
+        .await;
+        Self {
+            name,
+            client: client.clone(),
+            nodes: nodes.clone(),
+        }
     }
 
     /// Its Pods.
@@ -49,76 +61,125 @@ impl Namespace {
 
     /// Creates a Pod, and gives it as it is stored.
     pub async fn pod(&self, pod: &Value) -> Pod {
-        self.try_pod(pod).await.unwrap_or_else(|error| panic!("{error}: {pod}"))
+        self.try_pod(pod)
+            .await
+            .unwrap_or_else(|error| panic!("{error}: {pod}"))
     }
 
     /// Creates a Pod for show.
     pub async fn dry_run(&self, pod: &Value) -> kube::Result<Pod> {
-        self.create_pod(pod, &PostParams { dry_run: true, ..PostParams::default() }).await
+        self.create_pod(
+            pod,
+            &PostParams {
+                dry_run: true,
+                ..PostParams::default()
+            },
+        )
+        .await
     }
 
     /// Sends it as it is written, with what the types of a client would put right.
     async fn create_pod(&self, pod: &Value, how: &PostParams) -> kube::Result<Pod> {
         let request = Request::new(Pod::url_path(&(), Some(&self.name)));
-        let request = request.create(how, pod.to_string().into_bytes()).expect("a request");
+        let request = request
+            .create(how, pod.to_string().into_bytes())
+            .expect("a request");
         self.client.request(request).await
     }
 
     /// Creates or changes an object of any kind, as `kubectl apply --server-side` does.
     pub async fn apply(&self, object: &Value) -> DynamicObject {
-        let meta: TypeMeta = serde_json::from_value(object.clone()).expect("an object says what it is");
+        let meta: TypeMeta =
+            serde_json::from_value(object.clone()).expect("an object says what it is");
         let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(meta).expect("a kind"));
         let objects = Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.name, &kind);
         let name = object["metadata"]["name"].as_str().expect("a name");
-        let applied = objects.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(object)).await;
+        let applied = objects
+            .patch(
+                name,
+                &PatchParams::apply("e2e").force(),
+                &Patch::Apply(object),
+            )
+            .await;
         applied.unwrap_or_else(|error| panic!("{error}: {object}"))
     }
 
     /// Waits until the Pods of an app are this many, and all as wanted; gives them.
-    pub async fn until_pods(&self, app: &str, count: usize, wanted: impl Fn(&Pod) -> bool) -> Vec<Pod> {
+    pub async fn until_pods(
+        &self,
+        app: &str,
+        count: usize,
+        wanted: impl Fn(&Pod) -> bool,
+    ) -> Vec<Pod> {
         let selected = ListParams::default().labels(&format!("app={app}"));
-        until_ok(&format!("{count} Pods of {app} in {} as wanted", self.name), async || {
-            let pods = self.pods().list(&selected).await.map_err(|error| error.to_string())?.items;
-            let others: Vec<&Pod> = pods.iter().filter(|pod| !wanted(pod)).collect();
-            match others.first() {
-                None if pods.len() == count => Ok(pods),
-                first => Err(format!("{} Pods, {} of them otherwise: {first:?}", pods.len(), others.len())),
-            }
-        })
+        until_ok(
+            &format!("{count} Pods of {app} in {} as wanted", self.name),
+            async || {
+                let pods = self
+                    .pods()
+                    .list(&selected)
+                    .await
+                    .map_err(|error| error.to_string())?
+                    .items;
+                let others: Vec<&Pod> = pods.iter().filter(|pod| !wanted(pod)).collect();
+                match others.first() {
+                    None if pods.len() == count => Ok(pods),
+                    first => Err(format!(
+                        "{} Pods, {} of them otherwise: {first:?}",
+                        pods.len(),
+                        others.len()
+                    )),
+                }
+            },
+        )
         .await
     }
 
     /// Waits until so many Pods of an app have a node. Costs the machine little, for those who measure: it is told
     /// about these Pods only, and only that they are there.
     pub async fn until_bound(&self, app: &str, count: usize) {
-        let bound = WatchParams::default().labels(&format!("app={app}")).fields("spec.nodeName!=");
+        let bound = WatchParams::default()
+            .labels(&format!("app={app}"))
+            .fields("spec.nodeName!=");
         let pods = self.pods();
-        soon(&format!("{count} Pods of {app} in {} have a node", self.name), async {
-            loop {
-                // Begins with those that have one. The API server ends a watch that does not keep up.
-                let mut events = pods.watch_metadata(&bound, "0").await.unwrap().boxed();
-                let mut found = HashSet::new();
-                while let Some(Ok(event)) = events.next().await {
-                    match event {
-                        WatchEvent::Added(pod) => found.insert(pod.metadata.uid),
-                        WatchEvent::Deleted(pod) => found.remove(&pod.metadata.uid),
-                        _ => false,
-                    };
-                    if found.len() == count {
-                        return;
+        soon(
+            &format!("{count} Pods of {app} in {} have a node", self.name),
+            async {
+                loop {
+                    // Begins with those that have one. The API server ends a watch that does not keep up.
+                    let mut events = pods.watch_metadata(&bound, "0").await.unwrap().boxed();
+                    let mut found = HashSet::new();
+                    while let Some(Ok(event)) = events.next().await {
+                        match event {
+                            WatchEvent::Added(pod) => found.insert(pod.metadata.uid),
+                            WatchEvent::Deleted(pod) => found.remove(&pod.metadata.uid),
+                            _ => false,
+                        };
+                        if found.len() == count {
+                            return;
+                        }
                     }
                 }
-            }
-        })
+            },
+        )
         .await;
     }
 
     /// Waits until an app has no Pods.
     pub async fn until_gone(&self, app: &str) {
         let one = ListParams::default().labels(&format!("app={app}")).limit(1);
-        until(&format!("the Pods of {app} in {} are gone", self.name), async || {
-            self.pods().list_metadata(&one).await.ok()?.items.is_empty().then_some(())
-        })
+        until(
+            &format!("the Pods of {app} in {} are gone", self.name),
+            async || {
+                self.pods()
+                    .list_metadata(&one)
+                    .await
+                    .ok()?
+                    .items
+                    .is_empty()
+                    .then_some(())
+            },
+        )
         .await;
     }
 
@@ -128,7 +189,10 @@ impl Namespace {
             let places = json!({self.place(): places.to_string()});
             let status = json!({"status": {"capacity": places, "allocatable": places}});
             let nodes = Api::<Node>::all(self.client.clone());
-            nodes.patch_status(node, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+            nodes
+                .patch_status(node, &PatchParams::default(), &Patch::Merge(status))
+                .await
+                .unwrap();
         }
     }
 

@@ -24,7 +24,8 @@ pub fn pod(images: &[&str]) -> Value {
 /// A Deployment of such Pods, which are labelled `app: <name>`.
 pub fn deployment(name: &str, replicas: u32, pod: &Value) -> Value {
     let mut template = json!({"metadata": pod["metadata"], "spec": pod["spec"]});
-    template["metadata"] = json!({"labels": {"app": name}, "annotations": pod["metadata"]["annotations"]});
+    template["metadata"] =
+        json!({"labels": {"app": name}, "annotations": pod["metadata"]["annotations"]});
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -58,7 +59,10 @@ pub trait PodExt {
 
 impl PodExt for Pod {
     fn tolerates_pool(&self) -> bool {
-        let tolerations = self.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+        let tolerations = self
+            .spec
+            .iter()
+            .flat_map(|spec| spec.tolerations.iter().flatten());
         tolerations.into_iter().any(|toleration| {
             toleration.key.as_deref() == Some(POOL)
                 && toleration.operator.as_deref() == Some("Exists")
@@ -67,7 +71,12 @@ impl PodExt for Pod {
     }
 
     fn pools(&self) -> Option<&str> {
-        Some(self.metadata.annotations.as_ref()?.get("tolerarch.io/pools")?)
+        Some(
+            self.metadata
+                .annotations
+                .as_ref()?
+                .get("tolerarch.io/pools")?,
+        )
     }
 
     fn node(&self) -> Option<&str> {
@@ -75,7 +84,12 @@ impl PodExt for Pod {
     }
 
     fn is_unschedulable(&self) -> bool {
-        let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        conditions.into_iter().any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
+        let conditions = self
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten());
+        conditions
+            .into_iter()
+            .any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
     }
 }

@@ -33,7 +33,11 @@ impl Process {
         directory: &Path,
     ) -> Self {
         let log = directory.join(format!("{name}.log"));
-        let output = File::options().create(true).append(true).open(&log).unwrap();
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .unwrap();
         // PR_SET_PDEATHSIG, without the unsafe code that it takes to set it here.
         let mut command = Command::new("setpriv");
         command
@@ -49,7 +53,11 @@ impl Process {
         // The signal comes when the thread that started the program ends. Those of the runtime live as long as it.
         let child = tokio::spawn(async move { command.spawn() }).await.unwrap();
         let child = child.unwrap_or_else(|error| panic!("setpriv {}: {error}", program.display()));
-        Self { name: name.to_owned(), child, log }
+        Self {
+            name: name.to_owned(),
+            child,
+            log,
+        }
     }
 
     /// All that it and its predecessors of the same name have written.
@@ -62,7 +70,9 @@ impl Process {
         let id = self.child.id().expect("it runs");
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<usize>().ok()).unwrap() >> 10
+        peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<usize>().ok())
+            .unwrap()
+            >> 10
     }
 
     /// Asks until there is an answer.
@@ -85,18 +95,25 @@ impl Process {
     /// Sends a signal, by its name without SIG.
     pub async fn signal(&self, name: &str) {
         let process = self.child.id().expect("a process that runs").to_string();
-        let sent = Command::new("sh").args(["-c", r#"kill -s "$0" "$1""#, name, &process]).status().await;
+        let sent = Command::new("sh")
+            .args(["-c", r#"kill -s "$0" "$1""#, name, &process])
+            .status()
+            .await;
         assert!(sent.unwrap().success());
     }
 
     /// Waits for its end.
     pub async fn ended(&mut self) {
-        soon(&format!("the end of {}", self.name), self.child.wait()).await.unwrap();
+        soon(&format!("the end of {}", self.name), self.child.wait())
+            .await
+            .unwrap();
     }
 
     /// Kills it with -9, and waits until it is gone.
     pub async fn kill(&mut self) {
-        soon(&format!("the end of {}", self.name), self.child.kill()).await.unwrap();
+        soon(&format!("the end of {}", self.name), self.child.kill())
+            .await
+            .unwrap();
     }
 }
 

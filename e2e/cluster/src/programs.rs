@@ -26,7 +26,10 @@ pub(crate) const MARKED: &str = "arm64-marked";
 
 /// The repository.
 pub(crate) fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).expect("e2e/cluster is two deep")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .and_then(Path::parent)
+        .expect("e2e/cluster is two deep")
 }
 
 /// etcd, the parts of the control plane, and kubectl, by the first argument.
@@ -58,7 +61,9 @@ pub(crate) async fn cluster_autoscaler() -> PathBuf {
 /// helm, at the version of `manifests/go.mod`.
 pub(crate) async fn helm() -> PathBuf {
     let mut command = Command::new("go");
-    command.current_dir(repository().join("e2e/manifests")).args(["tool", "-n", "helm"]);
+    command
+        .current_dir(repository().join("e2e/manifests"))
+        .args(["tool", "-n", "helm"]);
     PathBuf::from(output(command).await.trim())
 }
 
@@ -66,8 +71,11 @@ pub(crate) async fn helm() -> PathBuf {
 pub(crate) async fn go_module(within: &str, module: &str) -> PathBuf {
     let within = repository().join("e2e").join(within);
     let mut command = Command::new("go");
-    command.current_dir(within).args(["mod", "download", "-json", module]);
-    let module: serde_json::Value = serde_json::from_str(&output(command).await).expect("go answers in JSON");
+    command
+        .current_dir(within)
+        .args(["mod", "download", "-json", module]);
+    let module: serde_json::Value =
+        serde_json::from_str(&output(command).await).expect("go answers in JSON");
     PathBuf::from(module["Dir"].as_str().expect("go names the directory"))
 }
 
@@ -98,13 +106,18 @@ pub(crate) async fn tolerarch() -> PathBuf {
 /// Whether numbers of the program to test mean something.
 pub fn is_optimized() -> bool {
     let program = std::env::var_os(TOLERARCH).map_or_else(tolerarch_of_cargo, PathBuf::from);
-    program.parent().is_none_or(|directory| !directory.ends_with("debug"))
+    program
+        .parent()
+        .is_none_or(|directory| !directory.ends_with("debug"))
 }
 
 /// Where cargo puts it: beside the directory of this program.
 fn tolerarch_of_cargo() -> PathBuf {
     let own = std::env::current_exe().expect("a program");
-    own.parent().and_then(Path::parent).expect("target/debug/deps").join("tolerarch")
+    own.parent()
+        .and_then(Path::parent)
+        .expect("target/debug/deps")
+        .join("tolerarch")
 }
 
 /// Something if it is newer than all its sources, which cargo lists beside it, and all packages are those that were locked.
@@ -114,22 +127,39 @@ fn is_current(program: &Path) -> Option<()> {
     let listed = fs::read_to_string(program.with_extension("d")).ok()?;
     let (_, sources) = listed.split_once(": ")?;
     let lock = repository().join("Cargo.lock");
-    let mut files = sources.split_whitespace().map(Path::new).chain([lock.as_path()]);
-    files.all(|file| changed(file).is_some_and(|changed| changed <= built)).then_some(())
+    let mut files = sources
+        .split_whitespace()
+        .map(Path::new)
+        .chain([lock.as_path()]);
+    files
+        .all(|file| changed(file).is_some_and(|changed| changed <= built))
+        .then_some(())
 }
 
 /// The program of `program.go` for this machine.
 pub(crate) async fn program() -> PathBuf {
-    build_program(if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }).await.join(PROGRAM)
+    build_program(if cfg!(target_arch = "aarch64") {
+        "arm64"
+    } else {
+        "amd64"
+    })
+    .await
+    .join(PROGRAM)
 }
 
 /// A layer with a build of `program.go`: a tar of one file.
 pub(crate) async fn layer(build: &str) -> Vec<u8> {
     let directory = build_program(build).await;
     let mut tar = Command::new("tar");
-    tar.args(["--owner=0", "--group=0", "--mtime=@0", "-C"]).arg(directory).args(["-c", PROGRAM]);
+    tar.args(["--owner=0", "--group=0", "--mtime=@0", "-C"])
+        .arg(directory)
+        .args(["-c", PROGRAM]);
     let packed = tar.output().await.expect("tar");
-    assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
+    assert!(
+        packed.status.success(),
+        "{}",
+        String::from_utf8_lossy(&packed.stderr)
+    );
     packed.stdout
 }
 
@@ -139,11 +169,18 @@ async fn build_program(build: &str) -> PathBuf {
     let program = directory.join(PROGRAM);
     let architecture = if build == MARKED { "arm64" } else { build };
     let mut go = Command::new("go");
-    go.current_dir(repository().join("e2e/cluster")).env("CGO_ENABLED", "0").env("GOARCH", architecture);
-    go.args(["build", "-trimpath", "-ldflags", "-s -w", "-o"]).arg(&program).arg("program.go");
+    go.current_dir(repository().join("e2e/cluster"))
+        .env("CGO_ENABLED", "0")
+        .env("GOARCH", architecture);
+    go.args(["build", "-trimpath", "-ldflags", "-s -w", "-o"])
+        .arg(&program)
+        .arg("program.go");
     output(go).await;
     if build == MARKED {
-        let file = fs::OpenOptions::new().write(true).open(program).expect("what was built");
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(program)
+            .expect("what was built");
         // The last byte of e_ident, which nothing reads.
         file.write_all_at(b"T", 15).expect("a mark");
     }
@@ -160,6 +197,10 @@ async fn go(name: &str) -> PathBuf {
 async fn output(mut command: Command) -> String {
     let output = command.kill_on_drop(true).output().await;
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).expect("text")
 }

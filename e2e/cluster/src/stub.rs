@@ -38,7 +38,10 @@ pub struct Stub {
 
 impl Stub {
     /// Starts one with a certificate of this authority, which reacts on what `object` of a request is.
-    pub async fn start(pki: &Pki, react: impl Fn(&Value) -> Reaction + Send + Sync + 'static) -> Self {
+    pub async fn start(
+        pki: &Pki,
+        react: impl Fn(&Value) -> Reaction + Send + Sync + 'static,
+    ) -> Self {
         let react = Arc::new(react);
         Self::serving(pki, move |stream| {
             let react = react.clone();
@@ -50,7 +53,8 @@ impl Stub {
     /// Starts one that answers every review at once with this patch, and keeps its connections. It does not even decode the
     /// review: no webhook costs an API server less.
     pub async fn at_once(pki: &Pki, patch: &Value) -> Self {
-        let body = String::from_utf8(answer(&json!({"request": {"uid": UID}}), patch)).expect("JSON");
+        let body =
+            String::from_utf8(answer(&json!({"request": {"uid": UID}}), patch)).expect("JSON");
         let (before, after) = body.split_once(UID).expect("the uid");
         let around = Arc::new((before.to_owned(), after.to_owned()));
         Self::serving(pki, move |stream| serve_at_once(stream, around.clone())).await
@@ -81,7 +85,11 @@ impl Stub {
                 });
             }
         });
-        Self { url, connections, task }
+        Self {
+            url,
+            connections,
+            task,
+        }
     }
 }
 
@@ -117,7 +125,10 @@ async fn request(stream: &mut Stream) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-async fn serve(mut stream: Stream, react: &(dyn Fn(&Value) -> Reaction + Send + Sync)) -> io::Result<()> {
+async fn serve(
+    mut stream: Stream,
+    react: &(dyn Fn(&Value) -> Reaction + Send + Sync),
+) -> io::Result<()> {
     let review: Value = serde_json::from_slice(&request(&mut stream).await?)?;
     let (status, body) = match react(&review["request"]["object"]) {
         Reaction::Patch(patch) => (200, answer(&review, &patch)),
@@ -140,8 +151,12 @@ async fn serve_at_once(mut stream: Stream, around: Arc<(String, String)>) -> io:
     loop {
         let review = request(&mut stream).await?;
         // The first one in a review is that of the request.
-        let uid = std::str::from_utf8(&review).ok().and_then(|review| review.split("\"uid\":\"").nth(1));
-        let uid = uid.and_then(|uid| uid.split('"').next()).ok_or(io::ErrorKind::InvalidData)?;
+        let uid = std::str::from_utf8(&review)
+            .ok()
+            .and_then(|review| review.split("\"uid\":\"").nth(1));
+        let uid = uid
+            .and_then(|uid| uid.split('"').next())
+            .ok_or(io::ErrorKind::InvalidData)?;
         let length = before.len() + uid.len() + after.len();
         let answer = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{before}{uid}{after}"
@@ -153,7 +168,10 @@ async fn serve_at_once(mut stream: Stream, around: Arc<(String, String)>) -> io:
 
 fn answer(review: &Value, patch: &Value) -> Vec<u8> {
     let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
-    if patch.as_array().is_some_and(|operations| !operations.is_empty()) {
+    if patch
+        .as_array()
+        .is_some_and(|operations| !operations.is_empty())
+    {
         response["patchType"] = "JSONPatch".into();
         response["patch"] = base64(patch.to_string().as_bytes());
     }

@@ -61,12 +61,26 @@ impl Tolerarch {
         fs::write(file("config.yaml"), config.to_string()).unwrap();
         let process = run(program, &directory, admin, &environment).await;
         let url = format!("https://127.0.0.1:{port}/mutate");
-        Self { url, port, process, program: program.to_owned(), directory, admin, environment }
+        Self {
+            url,
+            port,
+            process,
+            program: program.to_owned(),
+            directory,
+            admin,
+            environment,
+        }
     }
 
     /// Starts it again, after its end.
     pub async fn start_again(&mut self) {
-        self.process = run(&self.program, &self.directory, self.admin, &self.environment).await;
+        self.process = run(
+            &self.program,
+            &self.directory,
+            self.admin,
+            &self.environment,
+        )
+        .await;
     }
 
     /// Where its metrics are.
@@ -76,17 +90,26 @@ impl Tolerarch {
 
     /// The value of a metric without labels, a count.
     pub async fn metric(&self, name: &str) -> usize {
-        self.metric_if_any(name).await.unwrap_or_else(|| panic!("no {name}"))
+        self.metric_if_any(name)
+            .await
+            .unwrap_or_else(|| panic!("no {name}"))
     }
 
     /// The same of one that may not be there yet.
     pub async fn metric_if_any(&self, name: &str) -> Option<usize> {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.admin)).await.unwrap();
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.admin))
+            .await
+            .unwrap();
         let mut stream = BufReader::new(stream);
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+            .await
+            .unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).await.unwrap();
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         Some(value?.trim().parse().expect("a count"))
     }
 
@@ -110,14 +133,34 @@ impl Tolerarch {
     }
 }
 
-async fn run(program: &Path, directory: &Path, admin: u16, environment: &[(&str, String)]) -> Process {
-    let name = directory.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+async fn run(
+    program: &Path,
+    directory: &Path,
+    admin: u16,
+    environment: &[(&str, String)],
+) -> Process {
+    let name = directory
+        .file_name()
+        .map(|name| name.to_string_lossy())
+        .unwrap_or_default();
     let others = ["controller", "certificates"];
-    let command = others.into_iter().find(|command| name.starts_with(command)).unwrap_or("serve");
-    let arguments =
-        [command.to_owned(), "--config".to_owned(), directory.join("config.yaml").display().to_string()];
-    let mut process = Process::start_with("tolerarch", program, &arguments, environment, directory).await;
-    let listens = async || TcpStream::connect(("127.0.0.1", admin)).await.ok().map(drop);
+    let command = others
+        .into_iter()
+        .find(|command| name.starts_with(command))
+        .unwrap_or("serve");
+    let arguments = [
+        command.to_owned(),
+        "--config".to_owned(),
+        directory.join("config.yaml").display().to_string(),
+    ];
+    let mut process =
+        Process::start_with("tolerarch", program, &arguments, environment, directory).await;
+    let listens = async || {
+        TcpStream::connect(("127.0.0.1", admin))
+            .await
+            .ok()
+            .map(drop)
+    };
     process.until("tolerarch listens", listens).await;
     process
 }

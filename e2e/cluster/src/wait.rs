@@ -14,7 +14,9 @@ const ASK: Duration = Duration::from_millis(50);
 /// # Panics
 /// With `what`, if it does not come.
 pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, event).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+    timeout(PATIENCE, event)
+        .await
+        .unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
 /// Asks until there is an answer.
@@ -30,7 +32,9 @@ pub async fn until<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
 /// # Panics
 /// With `what`, if there is none in time.
 pub async fn until_in<T>(patience: Duration, what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
-    timeout(patience, answer(ask)).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+    timeout(patience, answer(ask))
+        .await
+        .unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
 /// Asks until there is an answer, or else what is there instead.

@@ -21,7 +21,11 @@ const DEBIANS: &str = "docker-registry";
 pub(crate) async fn inspect(server: &Server, names: &[String]) -> Vec<Value> {
     let file = |name: &str| server.directory.path().join(name);
     fs::write(file("docker.json"), server.docker_config().to_string()).unwrap();
-    let known: Vec<_> = server.private.then(|| file("docker.json")).into_iter().collect();
+    let known: Vec<_> = server
+        .private
+        .then(|| file("docker.json"))
+        .into_iter()
+        .collect();
     let config = json!({
         "network": {"allow": ["127.0.0.0/8"]},
         "registries": {"hosts": server.hosts},
@@ -31,11 +35,16 @@ pub(crate) async fn inspect(server: &Server, names: &[String]) -> Vec<Value> {
     // JSON is YAML.
     fs::write(file("tolerarch.yaml"), config.to_string()).unwrap();
     let mut tolerarch = Command::new(env!("CARGO_BIN_EXE_tolerarch"));
-    tolerarch.args(["inspect", "-o", "json", "--config"]).arg(file("tolerarch.yaml")).args(names);
+    tolerarch
+        .args(["inspect", "-o", "json", "--config"])
+        .arg(file("tolerarch.yaml"))
+        .args(names);
     let output = tolerarch.output().await.unwrap();
     let mut said: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-    let Value::Array(images) = said["images"].take() else { panic!("{said}") };
+    let Value::Array(images) = said["images"].take() else {
+        panic!("{said}")
+    };
     images
 }
 
@@ -50,12 +59,21 @@ pub(crate) async fn judge(depot: &Depot, server: &Server, repo: &str) {
         // Two tools may make the same of something.
         let names: BTreeSet<String> = depot.images.iter().map(name).collect();
         let names: Vec<String> = names.into_iter().collect();
-        let said: BTreeMap<&String, Value> = names.iter().zip(inspect(server, &names).await).collect();
+        let said: BTreeMap<&String, Value> =
+            names.iter().zip(inspect(server, &names).await).collect();
         for image in &depot.images {
-            let Image { digest, crane, containerd, .. } = image;
+            let Image {
+                digest,
+                crane,
+                containerd,
+                ..
+            } = image;
             let said = &said[&name(image)];
             let platforms = said["platforms"].as_array().into_iter().flatten();
-            let ours: BTreeSet<String> = platforms.filter_map(Value::as_str).map(str::to_owned).collect();
+            let ours: BTreeSet<String> = platforms
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect();
             if said["digest"] != digest.as_str() || ours != *crane || ours != *containerd {
                 faults += &format!(
                     "{}: crane: {crane:?}, containerd: {containerd:?}, ours: {ours:?}, {}, {}, {}\n",
@@ -80,7 +98,9 @@ async fn depot(servers: &[&str]) -> Option<&'static Depot> {
 
 #[tokio::test]
 async fn the_tools_of_the_zoo_make_images_of_every_kind() {
-    let Some(depot) = depot(&[]).await else { return };
+    let Some(depot) = depot(&[]).await else {
+        return;
+    };
     let both: BTreeSet<String> = ["linux/amd64", "linux/arm64"].map(str::to_owned).into();
     let runs_on_both = depot.images.iter().filter(|image| image.crane == both);
     let tags: Vec<&str> = runs_on_both.map(|image| image.tag.as_str()).collect();
@@ -100,14 +120,27 @@ async fn the_tools_of_the_zoo_make_images_of_every_kind() {
     for image in &depot.images {
         assert_eq!(image.crane, image.containerd, "{}", image.tag);
     }
-    assert!(depot.images.iter().any(|image| image.tag.starts_with("sha256-")), "oras leaves a fallback tag");
+    assert!(
+        depot
+            .images
+            .iter()
+            .any(|image| image.tag.starts_with("sha256-")),
+        "oras leaves a fallback tag"
+    );
 }
 
 #[tokio::test]
 async fn distribution_for_everybody() {
     for program in [TODAYS, DEBIANS] {
-        let Some(depot) = depot(&[program]).await else { return };
-        judge(depot, &Server::open(program, &depot.content, &depot.home).await, REPO).await;
+        let Some(depot) = depot(&[program]).await else {
+            return;
+        };
+        judge(
+            depot,
+            &Server::open(program, &depot.content, &depot.home).await,
+            REPO,
+        )
+        .await;
         judge(depot, &Server::trusted(program, depot).await, REPO).await;
     }
 }
@@ -115,7 +148,9 @@ async fn distribution_for_everybody() {
 #[tokio::test]
 async fn distribution_with_a_certificate_that_signs_itself() {
     for program in [TODAYS, DEBIANS] {
-        let Some(depot) = depot(&[program]).await else { return };
+        let Some(depot) = depot(&[program]).await else {
+            return;
+        };
         judge(depot, &Server::self_signed(program, depot).await, REPO).await;
     }
 }
@@ -123,7 +158,9 @@ async fn distribution_with_a_certificate_that_signs_itself() {
 #[tokio::test]
 async fn distribution_with_a_password() {
     for program in [TODAYS, DEBIANS] {
-        let Some(depot) = depot(&[program]).await else { return };
+        let Some(depot) = depot(&[program]).await else {
+            return;
+        };
         judge(depot, &Server::with_password(program, depot).await, REPO).await;
     }
 }
@@ -131,42 +168,72 @@ async fn distribution_with_a_password() {
 #[tokio::test]
 async fn distribution_with_tokens_from_another_port() {
     for program in [TODAYS, DEBIANS] {
-        let Some(depot) = depot(&[program]).await else { return };
+        let Some(depot) = depot(&[program]).await else {
+            return;
+        };
         for by_post in [true, false] {
             let tokens = TokenServer::start(by_post).await;
-            judge(depot, &Server::with_tokens(program, depot, &tokens).await, REPO).await;
+            judge(
+                depot,
+                &Server::with_tokens(program, depot, &tokens).await,
+                REPO,
+            )
+            .await;
         }
-        let anyones = TokenServer::start_with(Arc::new(Pki::new()), testregistry::Auth::or_anonymous).await;
+        let anyones =
+            TokenServer::start_with(Arc::new(Pki::new()), testregistry::Auth::or_anonymous).await;
         let server = Server::with_tokens(program, depot, &anyones).await;
-        judge(depot, &Server { private: false, ..server }, REPO).await;
+        judge(
+            depot,
+            &Server {
+                private: false,
+                ..server
+            },
+            REPO,
+        )
+        .await;
     }
 }
 
 #[tokio::test]
 async fn distribution_as_a_cache() {
     for program in [TODAYS, DEBIANS] {
-        let Some(depot) = depot(&[program]).await else { return };
+        let Some(depot) = depot(&[program]).await else {
+            return;
+        };
         let upstream = Server::open(TODAYS, &depot.content, &depot.home).await;
-        judge(depot, &Server::cache_of(program, depot, &upstream).await, REPO).await;
+        judge(
+            depot,
+            &Server::cache_of(program, depot, &upstream).await,
+            REPO,
+        )
+        .await;
     }
 }
 
 #[tokio::test]
 async fn go_containerregistry() {
-    let Some(depot) = depot(&[]).await else { return };
+    let Some(depot) = depot(&[]).await else {
+        return;
+    };
     let from = Server::open(TODAYS, &depot.content, &depot.home).await;
     judge(depot, &Server::crane(depot, &from).await, REPO).await;
 }
 
 #[tokio::test]
 async fn distribution_in_front_of_an_s3_with_and_without_tls() {
-    let Some(depot) = depot(&["moto_server", "nginx"]).await else { return };
+    let Some(depot) = depot(&["moto_server", "nginx"]).await else {
+        return;
+    };
     let from = Server::open(TODAYS, &depot.content, &depot.home).await;
     for tls in [true, false] {
         let server = Server::with_s3(TODAYS, depot, &from, tls).await;
         judge(depot, &server, REPO).await;
         let single = format!("{}/{REPO}:single-amd64", server.address);
         let requests = inspect(&server, &[single]).await.remove(0)["requests"].to_string();
-        assert!(requests.contains("X-Amz-") || requests.contains("307"), "the S3 was asked: {requests}");
+        assert!(
+            requests.contains("X-Amz-") || requests.contains("307"),
+            "the S3 was asked: {requests}"
+        );
     }
 }

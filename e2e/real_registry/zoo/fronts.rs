@@ -24,14 +24,23 @@ async fn depot() -> Option<&'static Depot> {
 /// An nginx on another host than this server, which it needs not know of.
 async fn in_front(depot: &Depot, of: Server, pki: &Pki, locations: &str) -> Server {
     let directory = tempfile::tempdir().unwrap();
-    let front = Nginx::start(&depot.home, pki, "127.0.0.2", directory.path(), |_| locations.to_owned()).await;
+    let front = Nginx::start(&depot.home, pki, "127.0.0.2", directory.path(), |_| {
+        locations.to_owned()
+    })
+    .await;
     let mut hosts = of.hosts;
     hosts[&front.address] = json!({"caFile": directory.path().join("ca.crt")});
     let mut processes = of.processes;
     processes.push(front.process);
     // The server's own directory is needed for as long as it runs.
     let _ = of.directory.keep();
-    Server { address: front.address, hosts, processes, directory, ..of }
+    Server {
+        address: front.address,
+        hosts,
+        processes,
+        directory,
+        ..of
+    }
 }
 
 #[tokio::test]
@@ -39,7 +48,10 @@ async fn a_domain_that_moved() {
     let Some(depot) = depot().await else { return };
     for status in [301, 302, 307, 308] {
         let server = Server::trusted("registry", depot).await;
-        let location = format!("location / {{ return {status} https://{}$request_uri; }}", server.address);
+        let location = format!(
+            "location / {{ return {status} https://{}$request_uri; }}",
+            server.address
+        );
         let front = in_front(depot, server, &Pki::new(), &location).await;
         judge(depot, &front, REPO).await;
     }
@@ -50,8 +62,20 @@ async fn a_domain_that_moved_to_where_a_token_is_wanted() {
     let Some(depot) = depot().await else { return };
     let tokens = TokenServer::start_with(Arc::new(Pki::new()), Auth::or_anonymous).await;
     let server = Server::with_tokens("registry", depot, &tokens).await;
-    let location = format!("location / {{ return 301 https://{}$request_uri; }}", server.address);
-    let front = in_front(depot, Server { private: false, ..server }, &Pki::new(), &location).await;
+    let location = format!(
+        "location / {{ return 301 https://{}$request_uri; }}",
+        server.address
+    );
+    let front = in_front(
+        depot,
+        Server {
+            private: false,
+            ..server
+        },
+        &Pki::new(),
+        &location,
+    )
+    .await;
     judge(depot, &front, REPO).await;
 }
 
@@ -61,7 +85,10 @@ async fn a_front_like_that_of_registry_k8s_io() {
     let Some(depot) = depot().await else { return };
     let tokens = TokenServer::start_with(Arc::new(Pki::new()), Auth::or_anonymous).await;
     let plain = Server::trusted("registry", depot).await;
-    let with_tokens = Server { private: false, ..Server::with_tokens("registry", depot, &tokens).await };
+    let with_tokens = Server {
+        private: false,
+        ..Server::with_tokens("registry", depot, &tokens).await
+    };
     for server in [plain, with_tokens] {
         let prefix = REPO.strip_suffix("zoo").unwrap();
         let locations = format!(
@@ -107,6 +134,13 @@ async fn tls_of_which_the_registry_does_not_know() {
     let hosts = json!({&front.address: {"caFile": directory.path().join("ca.crt")}});
     let processes = vec![process, front.process];
     let (address, password) = (front.address, PASSWORD);
-    let server = Server { address, hosts, private: true, password, processes, directory };
+    let server = Server {
+        address,
+        hosts,
+        private: true,
+        password,
+        processes,
+        directory,
+    };
     judge(depot, &server, REPO).await;
 }

@@ -31,16 +31,35 @@ pub(crate) struct Keycloak {
 
 impl Keycloak {
     async fn start(depot: &Depot, pki: &Pki, directory: &Path) -> Self {
-        pki.leaf(&["127.0.0.1", https::NAME]).write(directory).unwrap();
+        pki.leaf(&["127.0.0.1", https::NAME])
+            .write(directory)
+            .unwrap();
         let (address, plain) = (free_address("127.0.0.1"), free_address("127.0.0.1"));
         let port = |address: &str| address.rsplit(':').next().unwrap().to_owned();
         let mut program = command("kc.sh", &depot.home);
-        program.args(["start-dev", "--features=docker", "--db=dev-mem", "--import-realm"]);
-        program.args(["--http-host=127.0.0.1", &format!("--http-port={}", port(&plain))]);
+        program.args([
+            "start-dev",
+            "--features=docker",
+            "--db=dev-mem",
+            "--import-realm",
+        ]);
+        program.args([
+            "--http-host=127.0.0.1",
+            &format!("--http-port={}", port(&plain)),
+        ]);
         program.arg(format!("--https-port={}", port(&address)));
-        program.arg(format!("--https-certificate-file={}", directory.join("tls.crt").display()));
-        program.arg(format!("--https-certificate-key-file={}", directory.join("tls.key").display()));
-        let quiet = program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        program.arg(format!(
+            "--https-certificate-file={}",
+            directory.join("tls.crt").display()
+        ));
+        program.arg(format!(
+            "--https-certificate-key-file={}",
+            directory.join("tls.key").display()
+        ));
+        let quiet = program
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut process = quiet.spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let listens = async {
@@ -65,7 +84,9 @@ impl Keycloak {
     /// The certificate that its tokens are signed with.
     async fn signer(&self, pki: &Pki) -> String {
         let client = https::Client::secure(self.address.parse().unwrap(), pki);
-        let answer = client.get("/realms/zoo/protocol/openid-connect/certs").await;
+        let answer = client
+            .get("/realms/zoo/protocol/openid-connect/certs")
+            .await;
         let said: Value = serde_json::from_slice(&answer.body).unwrap();
         let mut keys = said["keys"].as_array().unwrap().iter();
         let key = keys.find(|key| key["use"] == "sig").unwrap();
@@ -77,7 +98,10 @@ impl Keycloak {
 #[tokio::test]
 #[ignore = "needs e2e/zoo/install-heavy"]
 async fn keycloak_in_front_of_distribution() {
-    assert!(are_there(&["docker-registry", "kc.sh"]), "run e2e/zoo/install-heavy");
+    assert!(
+        are_there(&["docker-registry", "kc.sh"]),
+        "run e2e/zoo/install-heavy"
+    );
     let depot = Depot::get().await.expect("what e2e/zoo/install makes");
     let (pki, directory) = (Pki::new(), tempfile::tempdir().unwrap());
     let keycloak = Keycloak::start(depot, &pki, directory.path()).await;
@@ -96,16 +120,30 @@ async fn keycloak_in_front_of_distribution() {
     server.hosts[&keycloak.address] = server.hosts[&server.address].clone();
     server.hosts[&server.address]["tokenHosts"] = json!([keycloak.address]);
     server.processes.push(keycloak.process);
-    let server = Server { private: true, ..server };
+    let server = Server {
+        private: true,
+        ..server
+    };
     judge(depot, &server, REPO).await;
 
     let name = [format!("{}/{REPO}:crane", server.address)];
-    let wrong = Server { password: "wrong", ..server };
+    let wrong = Server {
+        password: "wrong",
+        ..server
+    };
     let said = inspect(&wrong, &name).await.remove(0);
     assert_eq!(said["reason"], "denied", "{said}");
     // Without a user its answer is 400, not the 401 of other token servers.
-    let anybody = Server { private: false, ..wrong };
+    let anybody = Server {
+        private: false,
+        ..wrong
+    };
     let said = inspect(&anybody, &name).await.remove(0);
     assert_eq!(said["reason"], "denied", "{said}");
-    assert!(said["error"].to_string().contains("token server answered 400"), "{said}");
+    assert!(
+        said["error"]
+            .to_string()
+            .contains("token server answered 400"),
+        "{said}"
+    );
 }

@@ -45,7 +45,10 @@ impl Nginx {
         );
         fs::write(directory.join("nginx.conf"), config).unwrap();
         let mut program = command("nginx", home);
-        program.arg("-p").arg(directory).args(["-c", "nginx.conf", "-e", "stderr"]);
+        program
+            .arg("-p")
+            .arg(directory)
+            .args(["-c", "nginx.conf", "-e", "stderr"]);
         let process = serve(&mut program, &address).await;
         Self { address, process }
     }

@@ -35,7 +35,9 @@ pub(crate) struct Server {
 
 /// The certificate of a server in this directory, beside its authority.
 pub(crate) fn certificate(pki: &Pki, directory: &Path) -> Value {
-    pki.leaf(&["127.0.0.1", "127.0.0.2"]).write(directory).unwrap();
+    pki.leaf(&["127.0.0.1", "127.0.0.2"])
+        .write(directory)
+        .unwrap();
     fs::write(directory.join("ca.crt"), pki.ca_pem()).unwrap();
     json!({"certificate": directory.join("tls.crt"), "key": directory.join("tls.key")})
 }
@@ -46,13 +48,19 @@ pub(crate) fn filesystem(content: &Path) -> Value {
 }
 
 /// Starts distribution, of this name, with these parts over its configuration.
-pub(crate) async fn distribution(program: &mut Command, directory: &Path, parts: Value) -> (Child, String) {
+pub(crate) async fn distribution(
+    program: &mut Command,
+    directory: &Path,
+    parts: Value,
+) -> (Child, String) {
     let mut config = json!({
         "version": "0.1",
         "log": {"level": "info", "accesslog": {"disabled": true}},
         "http": {"addr": "127.0.0.1:0"},
     });
-    let Value::Object(parts) = parts else { panic!("parts of a configuration") };
+    let Value::Object(parts) = parts else {
+        panic!("parts of a configuration")
+    };
     for (key, part) in parts {
         config[key] = part;
     }
@@ -60,8 +68,14 @@ pub(crate) async fn distribution(program: &mut Command, directory: &Path, parts:
     // JSON is YAML.
     fs::write(&file, config.to_string()).unwrap();
     // What is meant for podman it would take for a part of its configuration.
-    program.arg("serve").arg(file).env_remove("REGISTRY_AUTH_FILE");
-    let quiet = program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    program
+        .arg("serve")
+        .arg(file)
+        .env_remove("REGISTRY_AUTH_FILE");
+    let quiet = program
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     let mut process = quiet.spawn().unwrap();
     let address = listening(&mut process).await;
     (process, address)
@@ -72,13 +86,21 @@ impl Server {
     pub(crate) async fn open(program: &str, content: &Path, home: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let parts = json!({"storage": filesystem(content)});
-        let (process, address) = distribution(&mut command(program, home), directory.path(), parts).await;
+        let (process, address) =
+            distribution(&mut command(program, home), directory.path(), parts).await;
         Self::plain(address, process, directory)
     }
 
     fn plain(address: String, process: Child, directory: TempDir) -> Self {
         let hosts = json!({&address: {"plainHttp": true}});
-        Self { address, hosts, private: false, password: PASSWORD, processes: vec![process], directory }
+        Self {
+            address,
+            hosts,
+            private: false,
+            password: PASSWORD,
+            processes: vec![process],
+            directory,
+        }
     }
 
     /// One with TLS, and these parts over its configuration.
@@ -102,7 +124,14 @@ impl Server {
         let program = program.env("SSL_CERT_FILE", &ca);
         let (process, address) = distribution(program, directory.path(), parts).await;
         let hosts = json!({&address: {"caFile": ca}});
-        Self { address, hosts, private: false, password: PASSWORD, processes: vec![process], directory }
+        Self {
+            address,
+            hosts,
+            private: false,
+            password: PASSWORD,
+            processes: vec![process],
+            directory,
+        }
     }
 
     /// With a certificate of an authority.
@@ -140,7 +169,10 @@ impl Server {
         let server = Self::secure(program, depot, &Pki::new(), |_| json!({"http": http})).await;
         let kept = server.directory.path().join("domain.crt");
         fs::copy(&certificate, &kept).unwrap();
-        Self { hosts: json!({&server.address: {"caFile": kept}}), ..server }
+        Self {
+            hosts: json!({&server.address: {"caFile": kept}}),
+            ..server
+        }
     }
 
     /// For those who know the password.
@@ -150,7 +182,10 @@ impl Server {
             fs::write(&file, HTPASSWD).unwrap();
             json!({"auth": {"htpasswd": {"realm": "zoo", "path": file}}})
         };
-        Self { private: true, ..Self::secure(program, depot, &Pki::new(), auth).await }
+        Self {
+            private: true,
+            ..Self::secure(program, depot, &Pki::new(), auth).await
+        }
     }
 
     /// For those who have a token of this server, at another port of the same host.
@@ -167,7 +202,10 @@ impl Server {
         server.hosts[tokens.address()] = server.hosts[&server.address].clone();
         // Ports of an address may be anybody's, unlike those of a name.
         server.hosts[&server.address]["tokenHosts"] = json!([tokens.address()]);
-        Self { private: true, ..server }
+        Self {
+            private: true,
+            ..server
+        }
     }
 
     /// A pull-through cache of another one.
@@ -184,10 +222,19 @@ impl Server {
     /// go-containerregistry's, filled by crane.
     pub(crate) async fn crane(depot: &Depot, from: &Self) -> Self {
         let mut crane = command("crane", &depot.home);
-        crane.args(["registry", "serve", "--address", "127.0.0.1:0"]).stdin(Stdio::null());
-        let mut process = crane.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        crane
+            .args(["registry", "serve", "--address", "127.0.0.1:0"])
+            .stdin(Stdio::null());
+        let mut process = crane
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let line = soon("crane serves", lines.next_line()).await.unwrap().unwrap();
+        let line = soon("crane serves", lines.next_line())
+            .await
+            .unwrap()
+            .unwrap();
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let address = format!("127.0.0.1:{}", line.rsplit(' ').next().unwrap());
         let server = Self::plain(address, process, tempfile::tempdir().unwrap());
@@ -209,7 +256,11 @@ impl Server {
             "redirect": {"disable": false},
         });
         let mut server = Self::secure(program, depot, &pki, |_| json!({"storage": storage})).await;
-        let settings = if tls { server.hosts[&server.address].clone() } else { json!({"plainHttp": true}) };
+        let settings = if tls {
+            server.hosts[&server.address].clone()
+        } else {
+            json!({"plainHttp": true})
+        };
         server.hosts[&s3.address] = settings;
         server.processes.extend(s3.processes);
         server.fill(depot, from).await;
@@ -248,19 +299,28 @@ impl S3 {
         let process = serve(program.args(["-H", host, "-p", port]), &address).await;
         // Without a word about who asks, which it does not look at.
         let mut bucket = TcpStream::connect(&address).await.unwrap();
-        let request = format!("PUT /registry HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n");
+        let request =
+            format!("PUT /registry HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n");
         bucket.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         bucket.read_to_string(&mut answer).await.unwrap();
         assert!(answer.contains(" 200 "), "{answer}");
         let Some(pki) = pki else {
-            return Self { url: format!("http://{address}"), address, processes: vec![process] };
+            return Self {
+                url: format!("http://{address}"),
+                address,
+                processes: vec![process],
+            };
         };
         let front = super::nginx::Nginx::start(&depot.home, pki, "127.0.0.1", &directory, |_| {
             format!("location / {{ proxy_pass http://{address}; }}")
         });
         let front = front.await;
         let processes = vec![process, front.process];
-        Self { url: format!("https://{}", front.address), address: front.address, processes }
+        Self {
+            url: format!("https://{}", front.address),
+            address: front.address,
+            processes,
+        }
     }
 }

@@ -27,11 +27,12 @@ impl Front {
             std::fs::create_dir(&directory).unwrap();
             directory
         };
-        let failing =
-            "location /busy { add_header Retry-After 3600 always; return 429; } location / { return 503; }";
+        let failing = "location /busy { add_header Retry-After 3600 always; return 429; } location / { return 503; }";
         let files = directory("elsewhere");
-        let elsewhere =
-            Nginx::start(home, &distribution.pki, "127.0.0.2", &files, |_| failing.to_owned()).await;
+        let elsewhere = Nginx::start(home, &distribution.pki, "127.0.0.2", &files, |_| {
+            failing.to_owned()
+        })
+        .await;
         let backend = format!(
             "rewrite ^/v2/[^/]+/[^/]+/(.*)$ /v2/{REPO}/$1 break; proxy_pass https://{};",
             distribution.address
@@ -49,7 +50,11 @@ impl Front {
         let addresses = [&*nginx.address, &*elsewhere.address];
         let webhook = Webhook::start_before(&distribution, &addresses).await;
         let address = nginx.address.clone();
-        Some(Self { webhook, address, _running: (distribution, [nginx, elsewhere]) })
+        Some(Self {
+            webhook,
+            address,
+            _running: (distribution, [nginx, elsewhere]),
+        })
     }
 
     /// The reason for a Pod of this namespace with an image of this repository.
@@ -61,38 +66,61 @@ impl Front {
 
 #[tokio::test]
 async fn one_throttled_repository_pauses_no_other_one() {
-    let Some(front) = Front::start().await else { return };
+    let Some(front) = Front::start().await else {
+        return;
+    };
     // nginx lets the first request pass, for the index, and throttles those for its manifests.
     assert_eq!(front.reason("a", "limited/app").await, "throttled");
     assert_eq!(front.reason("a", "sent/app").await, "throttled");
     for number in 0..20 {
-        assert_eq!(front.reason("c", &format!("good/new{number}")).await, "tolerated", "{number}");
+        assert_eq!(
+            front.reason("c", &format!("good/new{number}")).await,
+            "tolerated",
+            "{number}"
+        );
     }
 }
 
 #[tokio::test]
-async fn however_many_repositories_of_two_namespaces_are_throttled_those_of_a_third_one_are_answered() {
-    let Some(front) = Front::start().await else { return };
+async fn however_many_repositories_of_two_namespaces_are_throttled_those_of_a_third_one_are_answered()
+ {
+    let Some(front) = Front::start().await else {
+        return;
+    };
     assert_eq!(front.reason("a", "busy/first").await, "throttled");
     assert_eq!(front.reason("c", "good/first").await, "tolerated");
     for number in 0..20 {
         for namespace in ["a", "b"] {
-            assert_eq!(front.reason(namespace, &format!("busy/{namespace}{number}")).await, "throttled");
+            assert_eq!(
+                front
+                    .reason(namespace, &format!("busy/{namespace}{number}"))
+                    .await,
+                "throttled"
+            );
         }
-        assert_eq!(front.reason("c", &format!("good/new{number}")).await, "tolerated", "{number}");
+        assert_eq!(
+            front.reason("c", &format!("good/new{number}")).await,
+            "tolerated",
+            "{number}"
+        );
     }
 }
 
 #[tokio::test]
 async fn however_often_repositories_of_two_namespaces_fail_a_third_one_is_answered() {
     for project in ["fails", "moved"] {
-        let Some(front) = Front::start().await else { return };
+        let Some(front) = Front::start().await else {
+            return;
+        };
         for number in 0..40 {
             for namespace in ["a", "b"] {
                 for part in 0..3 {
                     let repository = format!("{project}/{namespace}{number}-{part}");
                     let reason = front.reason(namespace, &repository).await;
-                    assert!(["unreachable", "circuit-open"].contains(&&*reason), "{repository}: {reason}");
+                    assert!(
+                        ["unreachable", "circuit-open"].contains(&&*reason),
+                        "{repository}: {reason}"
+                    );
                 }
             }
             assert_eq!(

@@ -23,20 +23,35 @@ fn zoo() -> PathBuf {
 fn find(name: &str) -> Option<PathBuf> {
     let environment = Environment::of_process();
     let path = environment.get("PATH").unwrap_or_default();
-    let own = ["bin", "venv/bin", "keycloak/bin", "pulp/bin"].map(|directory| zoo().join(directory));
+    let own =
+        ["bin", "venv/bin", "keycloak/bin", "pulp/bin"].map(|directory| zoo().join(directory));
     // Where nginx is, and not in everybody's PATH.
-    let all = own.into_iter().chain(std::env::split_paths(&path)).chain(["/usr/sbin".into()]);
-    all.map(|directory| directory.join(name)).find(|file| file.is_file())
+    let all = own
+        .into_iter()
+        .chain(std::env::split_paths(&path))
+        .chain(["/usr/sbin".into()]);
+    all.map(|directory| directory.join(name))
+        .find(|file| file.is_file())
 }
 
 /// Whether these programs are there. If not, says so; in CI that is a failure.
 pub(crate) fn are_there(names: &[&str]) -> bool {
-    let missing: BTreeSet<&str> = names.iter().copied().filter(|name| find(name).is_none()).collect();
+    let missing: BTreeSet<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| find(name).is_none())
+        .collect();
     if missing.is_empty() {
         return true;
     }
-    let text = format!("SKIPPED: there is no {missing:?} here; run e2e/zoo/install, see e2e/README.md\n");
-    assert!(Environment::of_process().get("CI").is_none_or(|ci| ci != "true"), "{text}");
+    let text =
+        format!("SKIPPED: there is no {missing:?} here; run e2e/zoo/install, see e2e/README.md\n");
+    assert!(
+        Environment::of_process()
+            .get("CI")
+            .is_none_or(|ci| ci != "true"),
+        "{text}"
+    );
     // Not by a macro, whose output the test harness keeps to itself.
     std::io::stderr().write_all(text.as_bytes()).unwrap();
     false
@@ -45,7 +60,10 @@ pub(crate) fn are_there(names: &[&str]) -> bool {
 /// A command that sees no login and no proxy of whoever runs the tests, with `home` for what it keeps.
 pub(crate) fn command(name: &str, home: &Path) -> Command {
     let mut command = Command::new(find(name).unwrap_or_else(|| panic!("no {name}")));
-    command.env("DOCKER_CONFIG", home).env("REGISTRY_AUTH_FILE", home.join("auth.json")).kill_on_drop(true);
+    command
+        .env("DOCKER_CONFIG", home)
+        .env("REGISTRY_AUTH_FILE", home.join("auth.json"))
+        .kill_on_drop(true);
     command
 }
 
@@ -53,7 +71,12 @@ pub(crate) fn command(name: &str, home: &Path) -> Command {
 pub(crate) async fn run(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{command:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     text(&output.stdout)
 }
 
@@ -64,7 +87,10 @@ pub(crate) async fn tool<A: AsRef<OsStr>>(home: &Path, name: &str, arguments: &[
 
 /// Starts a server whose output nobody reads, and waits until its port takes connections.
 pub(crate) async fn serve(command: &mut Command, address: &str) -> Child {
-    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let quiet = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let process = quiet.spawn().unwrap();
     until(address, async || TcpStream::connect(address).await.is_ok()).await;
     process
@@ -76,7 +102,10 @@ pub(crate) fn free_address(host: &str) -> String {
     loop {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         // Other runs on the same machine start elsewhere.
-        let address = format!("{host}:{}", 10_000 + (std::process::id() * 41 + next) % 20_000);
+        let address = format!(
+            "{host}:{}",
+            10_000 + (std::process::id() * 41 + next) % 20_000
+        );
         if TcpListener::bind(&address).is_ok() {
             return address;
         }

@@ -84,18 +84,24 @@ impl Auth {
             issued: 0,
             tokens: HashMap::new(),
         };
-        Self { state: Arc::new(Mutex::new(state)) }
+        Self {
+            state: Arc::new(Mutex::new(state)),
+        }
     }
 
     /// User and password with each request. [`Auth::credentials`] adds further ones.
     pub fn basic(user: &str, password: &str) -> Self {
-        Self::bearer().with(|state| state.basic = true).credentials(user, password)
+        Self::bearer()
+            .with(|state| state.basic = true)
+            .credentials(user, password)
     }
 
     /// Gives tokens only to this user. Further calls add users. Wrong credentials are always refused.
     pub fn credentials(self, user: &str, password: &str) -> Self {
         self.with(|state| {
-            state.accounts.push(STANDARD.encode(format!("{user}:{password}")));
+            state
+                .accounts
+                .push(STANDARD.encode(format!("{user}:{password}")));
             state.anonymous = false;
         })
     }
@@ -223,8 +229,9 @@ impl Auth {
         }
         let project = |scope: &str| scope.split('/').next().map(str::to_owned);
         let wanted = scope(repo);
-        let opens =
-            |scope: &String| *scope == wanted || state.by_project && project(scope) == project(&wanted);
+        let opens = |scope: &String| {
+            *scope == wanted || state.by_project && project(scope) == project(&wanted)
+        };
         let good = |token: &Token| {
             token.until.is_none_or(|until| Instant::now() < until) && token.scopes.iter().any(opens)
         };
@@ -234,17 +241,23 @@ impl Auth {
     pub(crate) fn challenge(&self, url: &str, repo: &str) -> Reply {
         let state = lock(&self.state);
         let address = url.split_once("://").map_or(url, |(_, address)| address);
-        let realm = state.realm.clone().unwrap_or_else(|| format!("{url}/token"));
+        let realm = state
+            .realm
+            .clone()
+            .unwrap_or_else(|| format!("{url}/token"));
         let service = state.service.as_deref().unwrap_or(address);
         let usual = match state.basic {
             true => r#"Basic realm="{service}""#,
             false => r#"Bearer realm="{realm}",service="{service}",scope="{scope}""#,
         };
-        let challenges = state.challenges.clone().unwrap_or_else(|| vec![usual.to_owned()]);
+        let challenges = state
+            .challenges
+            .clone()
+            .unwrap_or_else(|| vec![usual.to_owned()]);
         let refusal = match &state.refusal {
-            Some((content_type, body)) => {
-                Reply::new(401).header("Content-Type", content_type).body(body.clone())
-            }
+            Some((content_type, body)) => Reply::new(401)
+                .header("Content-Type", content_type)
+                .body(body.clone()),
             None => Reply::error(401, "UNAUTHORIZED"),
         };
         challenges.iter().fold(refusal, |reply, value| {
@@ -266,7 +279,11 @@ impl Auth {
         if !state.welcomes(request) {
             return Reply::error(401, "UNAUTHORIZED");
         }
-        let form = if post { &request.body } else { request.query.as_bytes() };
+        let form = if post {
+            &request.body
+        } else {
+            request.query.as_bytes()
+        };
         let scopes: Vec<String> = form_urlencoded::parse(form)
             .filter(|(name, _)| name == "scope")
             .flat_map(|(_, value)| value.split(' ').map(str::to_owned).collect::<Vec<_>>())
@@ -278,12 +295,20 @@ impl Auth {
         };
         let text = text + &"x".repeat(state.padding);
         let until = state.lifetime.map(|lifetime| Instant::now() + lifetime);
-        let token = state.tokens.entry(text.clone()).or_insert(Token { scopes: Vec::new(), until });
+        let token = state.tokens.entry(text.clone()).or_insert(Token {
+            scopes: Vec::new(),
+            until,
+        });
         token.until = until;
         token.scopes.extend(scopes);
         state.issued += 1;
         let mut answer = state.extra.clone();
-        answer.extend(state.fields.iter().map(|name| (name.clone(), text.clone().into())));
+        answer.extend(
+            state
+                .fields
+                .iter()
+                .map(|name| (name.clone(), text.clone().into())),
+        );
         Reply::new(200).json(&answer.into())
     }
 }
@@ -293,16 +318,25 @@ impl State {
         if request.method == "POST" {
             let form = |key| request.form_value(key);
             return match form("grant_type").as_deref() {
-                Some("password") => form("username").zip(form("password")).is_some_and(|(user, password)| {
-                    self.accounts.contains(&STANDARD.encode(format!("{user}:{password}")))
-                }),
-                Some("refresh_token") => self.identity.is_some() && form("refresh_token") == self.identity,
+                Some("password") => {
+                    form("username")
+                        .zip(form("password"))
+                        .is_some_and(|(user, password)| {
+                            self.accounts
+                                .contains(&STANDARD.encode(format!("{user}:{password}")))
+                        })
+                }
+                Some("refresh_token") => {
+                    self.identity.is_some() && form("refresh_token") == self.identity
+                }
                 _ => false,
             };
         }
         match credentials(request) {
             ("", _) => self.anonymous,
-            (scheme, value) => scheme == "basic" && self.accounts.iter().any(|account| account == value),
+            (scheme, value) => {
+                scheme == "basic" && self.accounts.iter().any(|account| account == value)
+            }
         }
     }
 }
@@ -314,8 +348,11 @@ fn scope(repo: &str) -> String {
 
 /// Scheme and credentials of a request, empty if there are none.
 fn credentials(request: &Request) -> (&'static str, &str) {
-    let (scheme, value) =
-        request.authorization.as_deref().and_then(|it| it.split_once(' ')).unwrap_or_default();
+    let (scheme, value) = request
+        .authorization
+        .as_deref()
+        .and_then(|it| it.split_once(' '))
+        .unwrap_or_default();
     match scheme {
         "" if request.authorization.is_none() => ("", ""),
         _ if scheme.eq_ignore_ascii_case("basic") => ("basic", value),
@@ -327,5 +364,11 @@ fn credentials(request: &Request) -> (&'static str, &str) {
 fn random() -> String {
     let mut bytes = [0; 16];
     rand::fill(&mut bytes).expect("random bytes");
-    format!("token-{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    format!(
+        "token-{}",
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    )
 }

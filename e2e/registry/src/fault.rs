@@ -85,7 +85,11 @@ impl Fault {
 
     /// Answers 200 with this body.
     pub fn body(body: impl Into<Bytes>, content_type: &str) -> Self {
-        Self::reply(Reply::new(200).header("Content-Type", content_type).body(body))
+        Self::reply(
+            Reply::new(200)
+                .header("Content-Type", content_type)
+                .body(body),
+        )
     }
 
     /// Redirects to `location`, which may be relative or invalid.
@@ -111,37 +115,60 @@ impl Fault {
 
     /// Strikes manifests only.
     pub fn only_manifests(self) -> Self {
-        Self { kind: Some(Kind::Manifest), ..self }
+        Self {
+            kind: Some(Kind::Manifest),
+            ..self
+        }
     }
 
     /// Strikes blobs only.
     pub fn only_blobs(self) -> Self {
-        Self { kind: Some(Kind::Blob), ..self }
+        Self {
+            kind: Some(Kind::Blob),
+            ..self
+        }
     }
 
     /// Strikes HEAD only.
     pub fn only_head(self) -> Self {
-        Self { method: Some(Method::HEAD), ..self }
+        Self {
+            method: Some(Method::HEAD),
+            ..self
+        }
     }
 
     /// Strikes GET only.
     pub fn only_get(self) -> Self {
-        Self { method: Some(Method::GET), ..self }
+        Self {
+            method: Some(Method::GET),
+            ..self
+        }
     }
 
     /// Strikes the first `times` requests that it would strike, and no more.
     pub fn first(self, times: usize) -> Self {
-        Self { times: Some(Arc::new(AtomicUsize::new(times))), ..self }
+        Self {
+            times: Some(Arc::new(AtomicUsize::new(times))),
+            ..self
+        }
     }
 
     fn new(act: Act) -> Self {
-        Self { act, kind: None, method: None, times: None }
+        Self {
+            act,
+            kind: None,
+            method: None,
+            times: None,
+        }
     }
 
     /// Itself, or what it chooses, if it strikes this request.
     fn strike(&self, request: &Request) -> Option<Self> {
         let meant = self.kind.is_none_or(|kind| kind == request.kind)
-            && self.method.as_ref().is_none_or(|method| *method == request.method);
+            && self
+                .method
+                .as_ref()
+                .is_none_or(|method| *method == request.method);
         let chosen = match &self.act {
             _ if !meant => return None,
             Act::Custom(choose) => choose(request)?.strike(request)?,
@@ -149,8 +176,11 @@ impl Fault {
         };
         let decrease = |left: usize| left.checked_sub(1);
         let left = self.times.as_ref();
-        left.is_none_or(|left| left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrease).is_ok())
-            .then_some(chosen)
+        left.is_none_or(|left| {
+            left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrease)
+                .is_ok()
+        })
+        .then_some(chosen)
     }
 }
 
@@ -187,7 +217,9 @@ impl Wire<'_> {
         fault: Option<Fault>,
     ) -> io::Result<Response<Flow>> {
         let body = reply.body.clone();
-        let act = fault.and_then(|fault| fault.strike(request)).map(|fault| fault.act);
+        let act = fault
+            .and_then(|fault| fault.strike(request))
+            .map(|fault| fault.act);
         let (reply, flow) = match act {
             // A custom fault has become another one, or none, by now.
             None | Some(Act::Custom(_)) => (reply, Flow::whole(body)),
@@ -203,15 +235,20 @@ impl Wire<'_> {
                 let claimed = (body.len() + 100).to_string();
                 (reply.header("Content-Length", &claimed), Flow::short(body))
             }
-            Some(Act::Huge(bytes)) => {
-                (reply.without_header("Content-Length"), Flow::huge(bytes, self.bytes_sent))
-            }
+            Some(Act::Huge(bytes)) => (
+                reply.without_header("Content-Length"),
+                Flow::huge(bytes, self.bytes_sent),
+            ),
             Some(Act::Reply(other)) => {
                 let body = other.body.clone();
                 (other, Flow::whole(body))
             }
         };
         // HEAD has the headers of all that, and no body.
-        Ok(reply.send(if request.method == Method::HEAD { Flow::empty() } else { flow }))
+        Ok(reply.send(if request.method == Method::HEAD {
+            Flow::empty()
+        } else {
+            flow
+        }))
     }
 }

@@ -29,11 +29,18 @@ pub struct Internet {
 impl Internet {
     /// One without hosts. Certificates are of this authority.
     pub async fn start(pki: Arc<Pki>) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("listen");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("listen");
         let address = listener.local_addr().expect("the address of a listener");
         let names = Names::default();
         let task = tokio::spawn(run(listener, names.clone()));
-        Self { pki, address, names, task }
+        Self {
+            pki,
+            address,
+            names,
+            task,
+        }
     }
 
     /// For `HTTPS_PROXY`.
@@ -48,8 +55,16 @@ impl Internet {
 
     /// Starts a registry, CDN or token server that is called `host` or `host:port`.
     pub async fn host(&self, host: &str) -> Registry {
-        let registry = Registry::builder().pki(self.pki()).called(host).start().await;
-        let name = if host.contains(':') { host.to_owned() } else { format!("{host}:443") };
+        let registry = Registry::builder()
+            .pki(self.pki())
+            .called(host)
+            .start()
+            .await;
+        let name = if host.contains(':') {
+            host.to_owned()
+        } else {
+            format!("{host}:443")
+        };
         lock(&self.names).insert(name, registry.socket_addr());
         registry
     }
@@ -82,12 +97,20 @@ async fn tunnel(stream: TcpStream, names: Names) -> io::Result<()> {
         }
     }
     let head = String::from_utf8_lossy(&lines).into_owned();
-    let wanted = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next());
+    let wanted = head
+        .strip_prefix("CONNECT ")
+        .and_then(|rest| rest.split(' ').next());
     let known = wanted.and_then(|name| lock(&names).get(name).copied());
     let Some(address) = known else {
-        return client.write_all(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n").await;
+        return client
+            .write_all(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+            .await;
     };
     let mut registry = TcpStream::connect(address).await?;
-    client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
-    io::copy_bidirectional(&mut client, &mut registry).await.map(drop)
+    client
+        .write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        .await?;
+    io::copy_bidirectional(&mut client, &mut registry)
+        .await
+        .map(drop)
 }

@@ -77,7 +77,11 @@ pub fn sha512(bytes: &[u8]) -> String {
 }
 
 fn hex(algorithm: &'static Algorithm, bytes: &[u8]) -> String {
-    digest(algorithm, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest(algorithm, bytes)
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// A test that panicked while it held a lock must not hide its own message behind those of others.

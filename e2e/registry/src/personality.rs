@@ -81,8 +81,14 @@ struct Storage {
 #[derive(Clone, Copy)]
 enum Login {
     Nothing,
-    Password { challenge: &'static str },
-    Token { realm: &'static str, service: &'static str, challenges: &'static [&'static str] },
+    Password {
+        challenge: &'static str,
+    },
+    Token {
+        realm: &'static str,
+        service: &'static str,
+        challenges: &'static [&'static str],
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -105,7 +111,10 @@ enum DigestHeader {
 impl Personality {
     /// The one of this name.
     pub fn named(name: &str) -> &'static Self {
-        PERSONALITIES.iter().find(|personality| personality.name == name).expect("a name of the table")
+        PERSONALITIES
+            .iter()
+            .find(|personality| personality.name == name)
+            .expect("a name of the table")
     }
 
     /// The host that images name.
@@ -119,8 +128,14 @@ impl Personality {
             Login::Token { realm, .. } => Some(host_of(realm)),
             _ => None,
         };
-        let moved = self.moves.iter().map(|hop| hop.to.split('/').next().unwrap_or_default());
-        let all = moved.chain(realm).chain(self.storage.map(|storage| storage.host)).chain(self.blobs);
+        let moved = self
+            .moves
+            .iter()
+            .map(|hop| hop.to.split('/').next().unwrap_or_default());
+        let all = moved
+            .chain(realm)
+            .chain(self.storage.map(|storage| storage.host))
+            .chain(self.blobs);
         let mut others: Vec<&str> = self.dialled.into_iter().chain(all).collect();
         others.retain(|host| *host != self.host());
         let mut seen = Vec::new();

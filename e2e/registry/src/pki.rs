@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
@@ -48,7 +48,9 @@ impl Pki {
 
     fn with(name: String, key: KeyPair, not_before: SystemTime) -> Self {
         let mut params = params(&[], not_before, not_before + 366 * DAY);
-        params.distinguished_name.push(DnType::CommonName, name.as_str());
+        params
+            .distinguished_name
+            .push(DnType::CommonName, name.as_str());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let ca = CertifiedIssuer::self_signed(params, key).expect("sign the CA certificate");
@@ -72,12 +74,22 @@ impl Pki {
 
     /// A serving certificate that is valid until `not_after`, which may be in the past.
     pub fn leaf_until(&self, names: &[&str], not_after: SystemTime) -> Leaf {
-        self.signed(names, begin(not_after), not_after, ExtendedKeyUsagePurpose::ServerAuth)
+        self.signed(
+            names,
+            begin(not_after),
+            not_after,
+            ExtendedKeyUsagePurpose::ServerAuth,
+        )
     }
 
     /// A serving certificate that is valid for a month from `not_before`, which may be in the future.
     pub fn leaf_from(&self, names: &[&str], not_before: SystemTime) -> Leaf {
-        self.signed(names, not_before, not_before + 30 * DAY, ExtendedKeyUsagePurpose::ServerAuth)
+        self.signed(
+            names,
+            not_before,
+            not_before + 30 * DAY,
+            ExtendedKeyUsagePurpose::ServerAuth,
+        )
     }
 
     /// A certificate for a client, valid for a month.
@@ -88,7 +100,12 @@ impl Pki {
     /// The same, with these names.
     pub fn client_leaf_for(&self, names: &[&str]) -> Leaf {
         let not_after = SystemTime::now() + 30 * DAY;
-        self.signed(names, begin(not_after), not_after, ExtendedKeyUsagePurpose::ClientAuth)
+        self.signed(
+            names,
+            begin(not_after),
+            not_after,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        )
     }
 
     fn signed(
@@ -99,14 +116,21 @@ impl Pki {
         usage: ExtendedKeyUsagePurpose,
     ) -> Leaf {
         let mut params = params(names, not_before, not_after);
-        params.distinguished_name.push(DnType::CommonName, "testregistry leaf");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "testregistry leaf");
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![usage];
         params.use_authority_key_identifier_extension = true;
         let key = key();
-        let cert = params.signed_by(&key, &self.ca).expect("sign a certificate");
-        Leaf { cert_pem: cert.pem(), key_pem: key.serialize_pem() }
+        let cert = params
+            .signed_by(&key, &self.ca)
+            .expect("sign a certificate");
+        Leaf {
+            cert_pem: cert.pem(),
+            key_pem: key.serialize_pem(),
+        }
     }
 
     /// TLS for a client that trusts this authority and no other.
@@ -153,13 +177,15 @@ impl Leaf {
         let chain = CertificateDer::pem_slice_iter(self.cert_pem.as_bytes())
             .collect::<Result<Vec<_>, _>>()
             .expect("certificates in PEM");
-        let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).expect("a private key in PEM");
-        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("protocol versions of the provider")
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .expect("certificate and key belong together");
+        let key =
+            PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).expect("a private key in PEM");
+        let mut config =
+            ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .expect("protocol versions of the provider")
+                .with_no_client_auth()
+                .with_single_cert(chain, key)
+                .expect("certificate and key belong together");
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config
     }
@@ -178,7 +204,8 @@ fn params(names: &[&str], not_before: SystemTime, not_after: SystemTime) -> Cert
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     let mut params = CertificateParams::new(names).expect("names of a certificate");
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    let since_epoch = |time: SystemTime| time.duration_since(UNIX_EPOCH).expect("a time after 1970");
+    let since_epoch =
+        |time: SystemTime| time.duration_since(UNIX_EPOCH).expect("a time after 1970");
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.not_before = epoch + since_epoch(not_before);
     params.not_after = epoch + since_epoch(not_after);

@@ -16,7 +16,11 @@ use crate::lock;
 /// Somebody listens there.
 pub fn reserve(address: SocketAddr) -> io::Result<SocketAddr> {
     static HELD: Mutex<Vec<TcpSocket>> = Mutex::new(Vec::new());
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     let address = socket.local_addr()?;

@@ -63,7 +63,9 @@ impl Request {
         let (kind, repo, reference) = route(&path);
         let text = |name| {
             let values = parts.headers.get_all(name).iter();
-            let values: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+            let values: Vec<_> = values
+                .map(|value| String::from_utf8_lossy(value.as_bytes()))
+                .collect();
             (!values.is_empty()).then(|| values.join(","))
         };
         Self {
@@ -83,7 +85,16 @@ impl Request {
 
     /// The same request, if it is one for a token.
     pub(crate) fn for_token(self, is_token: bool) -> Self {
-        if is_token { Self { kind: Kind::Token, repo: None, reference: None, ..self } } else { self }
+        if is_token {
+            Self {
+                kind: Kind::Token,
+                repo: None,
+                reference: None,
+                ..self
+            }
+        } else {
+            self
+        }
     }
 
     /// The first value of a key in the query, decoded.
@@ -98,7 +109,9 @@ impl Request {
 }
 
 fn value_in(form: &[u8], key: &str) -> Option<String> {
-    form_urlencoded::parse(form).find(|(name, _)| name == key).map(|(_, value)| value.into_owned())
+    form_urlencoded::parse(form)
+        .find(|(name, _)| name == key)
+        .map(|(_, value)| value.into_owned())
 }
 
 /// A mirror may live below a path, so what comes before the first `/v2/` is ignored.
@@ -140,11 +153,18 @@ impl Log {
     }
 
     pub(crate) fn filtered(&self, wanted: impl Fn(&Request) -> bool) -> Vec<Request> {
-        lock(&self.requests).iter().filter(|request| wanted(request)).cloned().collect()
+        lock(&self.requests)
+            .iter()
+            .filter(|request| wanted(request))
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn count(&self, wanted: impl Fn(&Request) -> bool) -> usize {
-        lock(&self.requests).iter().filter(|request| wanted(request)).count()
+        lock(&self.requests)
+            .iter()
+            .filter(|request| wanted(request))
+            .count()
     }
 
     pub(crate) async fn wait_until(&self, seen: impl Fn(&[Request]) -> bool) {

@@ -18,7 +18,8 @@ use crate::repo::Repo;
 use crate::{lock, server, sha256, sha512};
 
 /// What object storage puts into URLs that it signs for GET.
-const SIGNATURE: &str = "X-Amz-Expires=1200&X-Amz-SignedHeaders=host&X-Amz-Signature=0123456789abcdef";
+const SIGNATURE: &str =
+    "X-Amz-Expires=1200&X-Amz-SignedHeaders=host&X-Amz-Signature=0123456789abcdef";
 
 /// How a registry listens.
 pub struct Builder {
@@ -33,7 +34,10 @@ pub struct Builder {
 impl Builder {
     /// Serves HTTP without TLS.
     pub fn plain_http(self) -> Self {
-        Self { plain: true, ..self }
+        Self {
+            plain: true,
+            ..self
+        }
     }
 
     /// Further names of its certificate, besides the address it listens on, 127.0.0.1 and localhost.
@@ -46,22 +50,34 @@ impl Builder {
     /// references of its images, and in its certificate. See [`Internet`](crate::Internet).
     pub fn called(self, host: &str) -> Self {
         let name = host.split(':').next().unwrap_or(host);
-        Self { host: Some(host.to_owned()), ..self.names(&[name]) }
+        Self {
+            host: Some(host.to_owned()),
+            ..self.names(&[name])
+        }
     }
 
     /// The authority that signs its certificate; otherwise it has its own.
     pub fn pki(self, pki: Arc<Pki>) -> Self {
-        Self { pki: Some(pki), ..self }
+        Self {
+            pki: Some(pki),
+            ..self
+        }
     }
 
     /// Its certificate, instead of a good one.
     pub fn leaf(self, leaf: Leaf) -> Self {
-        Self { leaf: Some(leaf), ..self }
+        Self {
+            leaf: Some(leaf),
+            ..self
+        }
     }
 
     /// Where it listens; on a free port of 127.0.0.1 by default.
     pub fn listen(self, address: SocketAddr) -> Self {
-        Self { listen: address, ..self }
+        Self {
+            listen: address,
+            ..self
+        }
     }
 
     /// Starts the registry; it takes connections from now on.
@@ -127,7 +143,14 @@ impl Registry {
     /// A registry to be started in another way.
     pub fn builder() -> Builder {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        Builder { listen, names: Vec::new(), host: None, pki: None, leaf: None, plain: false }
+        Builder {
+            listen,
+            names: Vec::new(),
+            host: None,
+            pki: None,
+            leaf: None,
+            plain: false,
+        }
     }
 
     /// Stops it and waits until its port is closed; nobody else gets the port, see [`reserve`]. Dropping it stops it as
@@ -172,7 +195,10 @@ impl Registry {
     /// The repository of this name, which is made by asking for it.
     pub fn repo(&self, name: &str) -> Repo {
         let new = || Repo::new(name, &self.state.host, self.state.log.clone());
-        lock(&self.state.repos).entry(name.to_owned()).or_insert_with(new).clone()
+        lock(&self.state.repos)
+            .entry(name.to_owned())
+            .or_insert_with(new)
+            .clone()
     }
 
     /// Serves bytes at `/cdn/{digest}`, to everybody, and returns the digest.
@@ -252,7 +278,10 @@ impl State {
     }
 
     pub(crate) fn find_stored(&self, digest: &str, query: &str) -> Option<(Bytes, String)> {
-        lock(&self.stored).get(digest).filter(|_| query == SIGNATURE).cloned()
+        lock(&self.stored)
+            .get(digest)
+            .filter(|_| query == SIGNATURE)
+            .cloned()
     }
 
     pub(crate) fn serves_tokens_at(&self, path: &str) -> bool {
@@ -261,7 +290,9 @@ impl State {
 
     /// A token request whose scope names a repository is answered by the guard of that repository, others by the common one.
     pub(crate) fn token_service(&self, request: &Request) -> Option<Auth> {
-        let scope = request.query_value("scope").or_else(|| request.form_value("scope"));
+        let scope = request
+            .query_value("scope")
+            .or_else(|| request.form_value("scope"));
         let name = scope.as_deref().and_then(|scope| scope.split(':').nth(1));
         let guard = name.and_then(|name| self.find_repo(name)?.current_auth());
         guard.or_else(|| lock(&self.token_service).clone())

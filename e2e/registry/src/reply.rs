@@ -32,7 +32,12 @@ impl Reply {
     /// An answer with an empty body.
     pub fn new(status: u16) -> Self {
         let status = StatusCode::from_u16(status).expect("an HTTP status");
-        Self { status, headers: HeaderMap::new(), body: Bytes::new() }.body(Bytes::new())
+        Self {
+            status,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+        }
+        .body(Bytes::new())
     }
 
     /// A failure with the body that the distribution specification wants, like `error(404, "MANIFEST_UNKNOWN")`.
@@ -68,7 +73,8 @@ impl Reply {
 
     /// Sets a JSON body and its content type.
     pub fn json(mut self, body: &Value) -> Self {
-        self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.headers
+            .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         self.body(body.to_string())
     }
 
@@ -114,7 +120,15 @@ enum End {
 impl Flow {
     pub(crate) fn whole(data: Bytes) -> Self {
         let left = data.len() as u64;
-        Self { data, sent: 0, left, piece: PIECE, pace: None, counter: None, end: End::Done }
+        Self {
+            data,
+            sent: 0,
+            left,
+            piece: PIECE,
+            pace: None,
+            counter: None,
+            end: End::Done,
+        }
     }
 
     pub(crate) fn empty() -> Self {
@@ -124,22 +138,36 @@ impl Flow {
     /// The first half, and nothing after it.
     pub(crate) fn half(data: Bytes) -> Self {
         let half = data.len() / 2;
-        Self { end: End::Hang, ..Self::whole(data.slice(..half)) }
+        Self {
+            end: End::Hang,
+            ..Self::whole(data.slice(..half))
+        }
     }
 
     pub(crate) fn short(data: Bytes) -> Self {
-        Self { end: End::Short { yielded: false }, ..Self::whole(data) }
+        Self {
+            end: End::Short { yielded: false },
+            ..Self::whole(data)
+        }
     }
 
     pub(crate) fn drip(data: Bytes, every: Duration) -> Self {
         let mut pace = interval(every);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { piece: 1, pace: Some(pace), ..Self::whole(data) }
+        Self {
+            piece: 1,
+            pace: Some(pace),
+            ..Self::whole(data)
+        }
     }
 
     pub(crate) fn huge(bytes: u64, counter: Arc<AtomicU64>) -> Self {
         let data = Bytes::from_static(&[b' '; PIECE]);
-        Self { left: bytes, counter: Some(counter), ..Self::whole(data) }
+        Self {
+            left: bytes,
+            counter: Some(counter),
+            ..Self::whole(data)
+        }
     }
 }
 
@@ -147,7 +175,10 @@ impl Body for Flow {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         if self.left == 0 {
             return match &mut self.end {
                 End::Done | End::Short { yielded: true } => Poll::Ready(None),
@@ -163,7 +194,10 @@ impl Body for Flow {
             ready!(pace.poll_tick(cx));
         }
         let start = (self.sent % self.data.len() as u64) as usize;
-        let size = self.piece.min(self.data.len() - start).min(usize::try_from(self.left).unwrap_or(PIECE));
+        let size = self
+            .piece
+            .min(self.data.len() - start)
+            .min(usize::try_from(self.left).unwrap_or(PIECE));
         self.sent += size as u64;
         self.left -= size as u64;
         if let Some(counter) = &self.counter {

@@ -17,7 +17,8 @@ use crate::fault::Fault;
 use crate::record::{Kind, Log, Request};
 use crate::reply::{Reply, header_name, header_value};
 use crate::{
-    DOCKER_CONFIG, DOCKER_LIST, DOCKER_MANIFEST, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, lock, sha256, sha512,
+    DOCKER_CONFIG, DOCKER_LIST, DOCKER_MANIFEST, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, lock, sha256,
+    sha512,
 };
 
 /// An entry of an index: the name of a platform, for which a child image is made, or a descriptor as it is.
@@ -82,7 +83,9 @@ impl Repo {
             state: Mutex::default(),
             bytes_sent: Arc::default(),
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// Its name, like `team/app`.
@@ -92,8 +95,15 @@ impl Repo {
 
     /// The reference of an image here, by tag or by digest.
     pub fn reference(&self, tag_or_digest: &str) -> String {
-        let separator = if tag_or_digest.contains(':') { '@' } else { ':' };
-        format!("{}/{}{separator}{tag_or_digest}", self.inner.address, self.inner.name)
+        let separator = if tag_or_digest.contains(':') {
+            '@'
+        } else {
+            ':'
+        };
+        format!(
+            "{}/{}{separator}{tag_or_digest}",
+            self.inner.address, self.inner.name
+        )
     }
 
     /// Pushes a blob and returns its descriptor.
@@ -111,8 +121,12 @@ impl Repo {
         let bytes = bytes.into();
         let (digest, size) = (sha256(&bytes), bytes.len());
         let mut state = lock(&self.inner.state);
-        state.manifests.insert(sha512(&bytes), (bytes.clone(), media_type.to_owned()));
-        state.manifests.insert(digest.clone(), (bytes, media_type.to_owned()));
+        state
+            .manifests
+            .insert(sha512(&bytes), (bytes.clone(), media_type.to_owned()));
+        state
+            .manifests
+            .insert(digest.clone(), (bytes, media_type.to_owned()));
         if let Some(tag) = tag {
             state.tags.insert(tag.to_owned(), digest.clone());
         }
@@ -138,8 +152,7 @@ impl Repo {
             _ => "application/vnd.oci.image.layer.v1.tar+gzip",
         };
         let layer = json!({ "mediaType": layer, "digest": sha256(b"a layer"), "size": 7 });
-        let image =
-            json!({ "schemaVersion": 2, "mediaType": media_type, "config": config, "layers": [layer] });
+        let image = json!({ "schemaVersion": 2, "mediaType": media_type, "config": config, "layers": [layer] });
         self.manifest(image.to_string(), media_type, tag)
     }
 
@@ -150,11 +163,11 @@ impl Repo {
 
     /// Pushes what BuildKit adds for an image: an attestation, for the platform `unknown/unknown`.
     pub fn attestation(&self, of_digest: &str) -> Value {
-        let statement = json!({ "_type": "https://in-toto.io/Statement/v0.1", "subject": [of_digest] });
+        let statement =
+            json!({ "_type": "https://in-toto.io/Statement/v0.1", "subject": [of_digest] });
         let layer = self.blob(statement.to_string(), "application/vnd.in-toto+json");
         let config = self.blob(config("unknown/unknown").to_string(), OCI_CONFIG);
-        let manifest =
-            json!({ "schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": [layer] });
+        let manifest = json!({ "schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": [layer] });
         let pushed = self.manifest(manifest.to_string(), OCI_MANIFEST, None);
         let mut entry = with_platform(pushed, "unknown/unknown");
         entry["annotations"] = json!({
@@ -165,7 +178,11 @@ impl Repo {
     }
 
     /// Pushes an OCI index and returns its descriptor.
-    pub fn index(&self, tag: Option<&str>, entries: impl IntoIterator<Item = impl Into<Entry>>) -> Value {
+    pub fn index(
+        &self,
+        tag: Option<&str>,
+        entries: impl IntoIterator<Item = impl Into<Entry>>,
+    ) -> Value {
         let entries = self.entries(entries, Self::entry);
         self.list(OCI_INDEX, entries, tag)
     }
@@ -176,8 +193,9 @@ impl Repo {
         tag: Option<&str>,
         entries: impl IntoIterator<Item = impl Into<Entry>>,
     ) -> Value {
-        let entries = self
-            .entries(entries, |repo, platform| with_platform(repo.docker_image(platform, None), platform));
+        let entries = self.entries(entries, |repo, platform| {
+            with_platform(repo.docker_image(platform, None), platform)
+        });
         self.list(DOCKER_LIST, entries, tag)
     }
 
@@ -190,7 +208,10 @@ impl Repo {
             Entry::Platform(platform) => image(self, &platform),
             Entry::Descriptor(descriptor) => descriptor,
         };
-        entries.into_iter().map(|entry| descriptor(entry.into())).collect()
+        entries
+            .into_iter()
+            .map(|entry| descriptor(entry.into()))
+            .collect()
     }
 
     fn list(&self, media_type: &str, entries: Vec<Value>, tag: Option<&str>) -> Value {
@@ -200,7 +221,9 @@ impl Repo {
 
     /// Makes a tag point at a digest, which need not exist.
     pub fn tag(&self, tag: &str, digest: &str) {
-        lock(&self.inner.state).tags.insert(tag.to_owned(), digest.to_owned());
+        lock(&self.inner.state)
+            .tags
+            .insert(tag.to_owned(), digest.to_owned());
     }
 
     /// The digest that a tag points at.
@@ -258,12 +281,16 @@ impl Repo {
 
     /// The requests for manifests and blobs of this repository so far.
     pub fn requests(&self) -> Vec<Request> {
-        self.inner.log.filtered(|request| request.repo.as_deref() == Some(self.name()))
+        self.inner
+            .log
+            .filtered(|request| request.repo.as_deref() == Some(self.name()))
     }
 
     /// How many requests for manifests and blobs of this repository are like this.
     pub fn count(&self, wanted: impl Fn(&Request) -> bool) -> usize {
-        self.inner.log.count(|request| request.repo.as_deref() == Some(self.name()) && wanted(request))
+        self.inner
+            .log
+            .count(|request| request.repo.as_deref() == Some(self.name()) && wanted(request))
     }
 
     pub(crate) fn current_auth(&self) -> Option<Auth> {
@@ -308,7 +335,11 @@ impl Repo {
 
     fn manifest_reply(&self, reference: &str, accept: &str) -> Reply {
         let state = lock(&self.inner.state);
-        let mut digest = state.tags.get(reference).map_or(reference, String::as_str).to_owned();
+        let mut digest = state
+            .tags
+            .get(reference)
+            .map_or(reference, String::as_str)
+            .to_owned();
         let Some((mut bytes, mut media_type)) = state.manifests.get(&digest).cloned() else {
             return Reply::error(404, "MANIFEST_UNKNOWN");
         };
@@ -341,7 +372,9 @@ impl Repo {
     fn blob_reply(&self, digest: &str) -> Reply {
         let state = lock(&self.inner.state);
         match (state.blobs.get(digest), &state.blobs_at) {
-            (Some(_), Some(base)) => Reply::new(307).header("Location", &format!("{base}/cdn/{digest}")),
+            (Some(_), Some(base)) => {
+                Reply::new(307).header("Location", &format!("{base}/cdn/{digest}"))
+            }
             (Some(bytes), None) => Reply::new(200)
                 .header("Content-Type", "application/octet-stream")
                 .header("Docker-Content-Digest", digest)

@@ -45,7 +45,10 @@ pub(crate) async fn run(listener: TcpListener, tls: Option<TlsAcceptor>, state: 
 async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, state: Arc<State>) {
     stream.set_nodelay(true).expect("TCP_NODELAY");
     let reset = Arc::new(AtomicBool::new(false));
-    let socket = Socket { stream, reset: reset.clone() };
+    let socket = Socket {
+        stream,
+        reset: reset.clone(),
+    };
     match tls {
         None => serve(socket, &reset, &state).await,
         Some(tls) => {
@@ -58,7 +61,9 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, state: Arc<Stat
 
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, reset: &AtomicBool, state: &State) {
     let service = service_fn(|request| answer(request, reset, state));
-    _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    _ = http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }
 
 async fn answer(
@@ -67,12 +72,22 @@ async fn answer(
     state: &State,
 ) -> io::Result<Response<Flow>> {
     let (parts, body) = request.into_parts();
-    let body = Limited::new(body, MAX_BODY).collect().await.map_err(io::Error::other)?.to_bytes();
+    let body = Limited::new(body, MAX_BODY)
+        .collect()
+        .await
+        .map_err(io::Error::other)?
+        .to_bytes();
     let is_token = state.serves_tokens_at(parts.uri.path());
     let request = Request::new(parts, body).for_token(is_token);
     state.log.add(request.clone());
-    let Answer { reply, fault, bytes_sent } = route(&request, state);
-    Wire { reset, bytes_sent }.send(&request, reply, fault).await
+    let Answer {
+        reply,
+        fault,
+        bytes_sent,
+    } = route(&request, state);
+    Wire { reset, bytes_sent }
+        .send(&request, reply, fault)
+        .await
 }
 
 /// The right answer, and what is to go wrong with it.
@@ -84,7 +99,11 @@ struct Answer {
 
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
-        Self { reply, fault: None, bytes_sent: Arc::default() }
+        Self {
+            reply,
+            fault: None,
+            bytes_sent: Arc::default(),
+        }
     }
 }
 
@@ -92,13 +111,17 @@ fn route(request: &Request, state: &State) -> Answer {
     match request.kind {
         Kind::Manifest | Kind::Blob => content(request, state),
         Kind::Token => match state.token_service(request) {
-            Some(auth) => Answer { fault: auth.current_fault(), ..auth.issue(request).into() },
+            Some(auth) => Answer {
+                fault: auth.current_fault(),
+                ..auth.issue(request).into()
+            },
             None => Reply::error(404, "NOT_FOUND").into(),
         },
         Kind::Cdn => match state.find_cdn(request.reference.as_deref().unwrap_or_default()) {
-            Some(bytes) => {
-                Reply::new(200).header("Content-Type", "application/octet-stream").body(bytes).into()
-            }
+            Some(bytes) => Reply::new(200)
+                .header("Content-Type", "application/octet-stream")
+                .body(bytes)
+                .into(),
             None => Reply::error(404, "BLOB_UNKNOWN").into(),
         },
         Kind::Storage => stored(request, state).into(),
@@ -114,9 +137,9 @@ fn route(request: &Request, state: &State) -> Answer {
 fn stored(request: &Request, state: &State) -> Reply {
     let digest = request.reference.as_deref().unwrap_or_default();
     match state.find_stored(digest, &request.query) {
-        Some((bytes, content_type)) if request.method == "GET" => {
-            Reply::new(200).header("Content-Type", &content_type).body(bytes)
-        }
+        Some((bytes, content_type)) if request.method == "GET" => Reply::new(200)
+            .header("Content-Type", &content_type)
+            .body(bytes),
         _ => Reply::new(403)
             .header("Content-Type", "application/xml")
             .body("<Error><Code>SignatureDoesNotMatch</Code></Error>"),
@@ -163,7 +186,11 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 

@@ -10,15 +10,19 @@ use tolerarch_kubernetes::cluster::testing::{FakeApi, Reply};
 const ALL: &str = "/api/v1/configmaps";
 const USUAL_STATUS: &str = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/kube-system/deployments";
-const PRIORITIES: &str = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-priority-expander";
+const PRIORITIES: &str =
+    "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-priority-expander";
 const MULTI_FIRST: &str = "100:\n  - multi\n10:\n  - .*\n";
 
 /// A status of this age, with the groups `multi` and `plain`.
 fn status(namespace: &str, age: SignedDuration) -> Value {
     let written = Timestamp::now().checked_sub(age).unwrap();
-    let written = written.strftime("%Y-%m-%d %H:%M:%S%.f +0000 UTC").to_string();
+    let written = written
+        .strftime("%Y-%m-%d %H:%M:%S%.f +0000 UTC")
+        .to_string();
     let groups = ["multi", "plain"].map(|name| json!({"name": name, "health": {"maxSize": 9}}));
-    let text = json!({"autoscalerStatus": "Running", "time": written, "nodeGroups": groups}).to_string();
+    let text =
+        json!({"autoscalerStatus": "Running", "time": written, "nodeGroups": groups}).to_string();
     json!({
         "metadata": {"name": Status::CONFIG_MAP, "namespace": namespace, "annotations": {WRITTEN: written}},
         "data": {"status": text},
@@ -38,8 +42,10 @@ fn priorities(text: &str) -> Value {
 
 /// Reads from an API server with these objects; nothing else exists.
 async fn seen(objects: &[(&str, Result<Value, u16>)], nodes: &[Node]) -> Seen {
-    let objects: BTreeMap<String, Result<Value, u16>> =
-        objects.iter().map(|(path, object)| ((*path).to_owned(), object.clone())).collect();
+    let objects: BTreeMap<String, Result<Value, u16>> = objects
+        .iter()
+        .map(|(path, object)| ((*path).to_owned(), object.clone()))
+        .collect();
     let api = FakeApi::start(move |asked| match objects.get(&asked.path) {
         Some(Ok(object)) => Reply::of(200, object.clone()),
         Some(Err(refusal)) => Reply::refused(*refusal, "refused"),
@@ -59,16 +65,28 @@ fn node(labels: Value) -> Node {
 
 #[tokio::test]
 async fn one_is_known_by_its_deployment_with_its_flags() {
-    let running =
-        json!([deployment(2, &["sh"]), deployment(1, &["./cluster-autoscaler", "--expander=priority"])]);
-    let objects = [(ALL, Ok(fresh())), (DEPLOYMENTS, Ok(running)), (PRIORITIES, Ok(priorities(MULTI_FIRST)))];
+    let running = json!([
+        deployment(2, &["sh"]),
+        deployment(1, &["./cluster-autoscaler", "--expander=priority"])
+    ]);
+    let objects = [
+        (ALL, Ok(fresh())),
+        (DEPLOYMENTS, Ok(running)),
+        (PRIORITIES, Ok(priorities(MULTI_FIRST))),
+    ];
     let Seen { autoscaler, notes } = seen(&objects, &[]).await;
     let autoscaler = autoscaler.unwrap();
     assert_eq!(notes, [""; 0]);
-    assert_eq!(autoscaler.expanders, Expanders::Named(vec!["priority".to_owned()]));
+    assert_eq!(
+        autoscaler.expanders,
+        Expanders::Named(vec!["priority".to_owned()])
+    );
     let groups = autoscaler.groups.as_ref().unwrap();
     assert_eq!(
-        groups.iter().map(|group| autoscaler.priority(group)).collect::<Vec<_>>(),
+        groups
+            .iter()
+            .map(|group| autoscaler.priority(group))
+            .collect::<Vec<_>>(),
         [Some(100), Some(10)]
     );
 }
@@ -76,7 +94,11 @@ async fn one_is_known_by_its_deployment_with_its_flags() {
 /// Its namespace is that of its ConfigMaps, which is another one than the usual one here, as is the name of its status.
 #[tokio::test]
 async fn its_flags_say_where_its_config_maps_are() {
-    let words = ["cluster-autoscaler", "--namespace=own", "--status-config-map-name=mine"];
+    let words = [
+        "cluster-autoscaler",
+        "--namespace=own",
+        "--status-config-map-name=mine",
+    ];
     let mut mine = status("own", SignedDuration::ZERO);
     mine["metadata"]["name"] = "mine".into();
     let objects = [
@@ -86,7 +108,10 @@ async fn its_flags_say_where_its_config_maps_are() {
     ];
     let autoscaler = seen(&objects, &[]).await.autoscaler.unwrap();
     assert_eq!(
-        (autoscaler.namespace.as_str(), autoscaler.groups.map(|groups| groups.len())),
+        (
+            autoscaler.namespace.as_str(),
+            autoscaler.groups.map(|groups| groups.len())
+        ),
         ("own", Some(2))
     );
     assert!(matches!(autoscaler.priorities, KnownPriorities::Missing));
@@ -96,7 +121,10 @@ async fn its_flags_say_where_its_config_maps_are() {
 async fn one_without_a_deployment_is_known_by_its_status() {
     let autoscaler = seen(&[(ALL, Ok(fresh()))], &[]).await.autoscaler.unwrap();
     assert_eq!(autoscaler.expanders, Expanders::Unseen);
-    assert!(autoscaler.grouped(&[]).outlook(&[]).choice.is_wrong(), "it has no priorities");
+    assert!(
+        autoscaler.grouped(&[]).outlook(&[]).choice.is_wrong(),
+        "it has no priorities"
+    );
     let other = json!([status("autoscaling", SignedDuration::ZERO)]);
     let autoscaler = seen(&[(ALL, Ok(other))], &[]).await.autoscaler.unwrap();
     assert_eq!(autoscaler.namespace, "autoscaling");
@@ -109,12 +137,20 @@ async fn one_without_a_deployment_is_known_by_its_status() {
 async fn what_an_old_one_has_left_behind_is_none() {
     let old = json!([status("kube-system", SignedDuration::from_hours(3))]);
     let stopped = json!([deployment(0, &["cluster-autoscaler"])]);
-    let Seen { autoscaler, notes } = seen(&[(ALL, Ok(old.clone())), (DEPLOYMENTS, Ok(stopped))], &[]).await;
+    let Seen { autoscaler, notes } =
+        seen(&[(ALL, Ok(old.clone())), (DEPLOYMENTS, Ok(stopped))], &[]).await;
     assert!(autoscaler.is_none());
     assert!(notes[0].contains("last 180 min ago"), "{notes:?}");
     // One that is written elsewhere counts.
     let both = json!([old[0], status("own", SignedDuration::ZERO)]);
-    assert_eq!(seen(&[(ALL, Ok(both))], &[]).await.autoscaler.unwrap().namespace, "own");
+    assert_eq!(
+        seen(&[(ALL, Ok(both))], &[])
+            .await
+            .autoscaler
+            .unwrap()
+            .namespace,
+        "own"
+    );
     // Where its Deployment is there, what it has left behind says nothing of groups.
     let running = json!([deployment(1, &["cluster-autoscaler"])]);
     let Seen { autoscaler, notes } = seen(&[(ALL, Ok(old)), (DEPLOYMENTS, Ok(running))], &[]).await;
@@ -125,28 +161,68 @@ async fn what_an_old_one_has_left_behind_is_none() {
 /// Anyone who may create a ConfigMap can write what looks like a status.
 #[tokio::test]
 async fn what_a_tenant_writes_beats_nothing_in_the_usual_namespace() {
-    let all = json!([status("a-team", SignedDuration::ZERO), status("kube-system", SignedDuration::ZERO)]);
-    let forged = json!([deployment(1, &["cluster-autoscaler", "--expander=price", "--namespace=a-team"])]);
-    let objects = [(ALL, Ok(all)), ("/apis/apps/v1/namespaces/a-team/deployments", Ok(forged))];
-    assert_eq!(seen(&objects, &[]).await.autoscaler.unwrap().namespace, "kube-system");
-    let tenants = json!([status("a", SignedDuration::ZERO), status("b", SignedDuration::ZERO)]);
+    let all = json!([
+        status("a-team", SignedDuration::ZERO),
+        status("kube-system", SignedDuration::ZERO)
+    ]);
+    let forged = json!([deployment(
+        1,
+        &[
+            "cluster-autoscaler",
+            "--expander=price",
+            "--namespace=a-team"
+        ]
+    )]);
+    let objects = [
+        (ALL, Ok(all)),
+        ("/apis/apps/v1/namespaces/a-team/deployments", Ok(forged)),
+    ];
+    assert_eq!(
+        seen(&objects, &[]).await.autoscaler.unwrap().namespace,
+        "kube-system"
+    );
+    let tenants = json!([
+        status("a", SignedDuration::ZERO),
+        status("b", SignedDuration::ZERO)
+    ]);
     let Seen { autoscaler, notes } = seen(&[(ALL, Ok(tenants))], &[]).await;
-    assert!(autoscaler.is_none() && notes.iter().any(|note| note.contains("of a, b")), "{notes:?}");
+    assert!(
+        autoscaler.is_none() && notes.iter().any(|note| note.contains("of a, b")),
+        "{notes:?}"
+    );
 }
 
 #[tokio::test]
 async fn one_that_is_starting_has_no_groups_yet() {
     let mut starting = fresh();
     starting[0]["data"]["status"] = "autoscalerStatus: Initializing\n".into();
-    assert_eq!(seen(&[(ALL, Ok(starting))], &[]).await.autoscaler.unwrap().groups, None);
+    assert_eq!(
+        seen(&[(ALL, Ok(starting))], &[])
+            .await
+            .autoscaler
+            .unwrap()
+            .groups,
+        None
+    );
 }
 
 #[tokio::test]
 async fn without_rights_nothing_is_claimed() {
     let none = seen(&[], &[]).await;
-    assert!(none.autoscaler.is_none() && none.notes.is_empty(), "{:?}", none.notes);
-    let Seen { autoscaler, notes } =
-        seen(&[(ALL, Err(403)), (USUAL_STATUS, Err(403)), (DEPLOYMENTS, Err(403))], &[]).await;
+    assert!(
+        none.autoscaler.is_none() && none.notes.is_empty(),
+        "{:?}",
+        none.notes
+    );
+    let Seen { autoscaler, notes } = seen(
+        &[
+            (ALL, Err(403)),
+            (USUAL_STATUS, Err(403)),
+            (DEPLOYMENTS, Err(403)),
+        ],
+        &[],
+    )
+    .await;
     assert!(autoscaler.is_none());
     assert!(
         notes.len() == 1 && notes[0].contains("whether a cluster-autoscaler runs cannot be seen"),
@@ -164,15 +240,26 @@ async fn without_rights_nothing_is_claimed() {
     let own = json!({"metadata": {"name": "multi-x7k2p"}, "spec": {"taints": taints}});
     let own: Node = serde_json::from_value(own).unwrap();
     let tolerations: Vec<Toleration<'_>> =
-        serde_json::from_str(r#"[{"key": "t", "operator": "Exists", "effect": "NoSchedule"}]"#).unwrap();
+        serde_json::from_str(r#"[{"key": "t", "operator": "Exists", "effect": "NoSchedule"}]"#)
+            .unwrap();
     let Seen { autoscaler, notes } = seen(&objects, &[]).await;
-    let choice = autoscaler.unwrap().grouped(&[own]).outlook(&tolerations).choice;
+    let choice = autoscaler
+        .unwrap()
+        .grouped(&[own])
+        .outlook(&tolerations)
+        .choice;
     assert!(
         matches!(&choice, Choice::Unseen { why } if why.contains("its flags cannot be read")),
         "{choice}"
     );
-    assert!(notes[0].contains("runs outside of kube-system cannot be seen"), "{notes:?}");
-    assert!(notes[1].contains("the Deployments of kube-system cannot be read"), "{notes:?}");
+    assert!(
+        notes[0].contains("runs outside of kube-system cannot be seen"),
+        "{notes:?}"
+    );
+    assert!(
+        notes[1].contains("the Deployments of kube-system cannot be read"),
+        "{notes:?}"
+    );
     // Without the nodes no group is known, and no group is judged.
     let api = FakeApi::start(|_asked| panic!("nothing is asked for")).await;
     let Seen { autoscaler, notes } = Seen::read(&api.client(), None).await;
@@ -186,15 +273,24 @@ async fn priorities_that_cannot_be_read_are_told_from_those_that_are_refused() {
         seen(&objects, &[]).await.autoscaler.unwrap().priorities
     };
     assert!(matches!(known(Err(403)).await, KnownPriorities::Unknown(_)));
-    assert!(matches!(known(Ok(json!({"data": {"priority": "x"}}))).await, KnownPriorities::Ignored(_)));
-    assert!(matches!(known(Ok(priorities("multi first"))).await, KnownPriorities::Ignored(_)));
+    assert!(matches!(
+        known(Ok(json!({"data": {"priority": "x"}}))).await,
+        KnownPriorities::Ignored(_)
+    ));
+    assert!(matches!(
+        known(Ok(priorities("multi first"))).await,
+        KnownPriorities::Ignored(_)
+    ));
 }
 
 /// Its ConfigMap is right, and its account may not read it. One that may not list nodes either is not its account.
 #[tokio::test]
 async fn priorities_that_its_account_may_not_read_do_not_count() {
     for (allowed, is_read) in [
-        (&["list nodes", "list configmaps", "watch configmaps"][..], true),
+        (
+            &["list nodes", "list configmaps", "watch configmaps"][..],
+            true,
+        ),
         (&["list nodes", "list configmaps"], false),
         (&["list nodes"], false),
         (&[], true),
@@ -209,9 +305,17 @@ async fn priorities_that_its_account_may_not_read_do_not_count() {
             if asked.path.ends_with("/subjectaccessreviews") {
                 let spec = &asked.body["spec"];
                 assert_eq!(spec["user"], "system:serviceaccount:kube-system:default");
-                let field = |name: &str| spec["resourceAttributes"][name].as_str().unwrap().to_owned();
+                let field = |name: &str| {
+                    spec["resourceAttributes"][name]
+                        .as_str()
+                        .unwrap()
+                        .to_owned()
+                };
                 let right = format!("{} {}", field("verb"), field("resource"));
-                return Reply::of(201, json!({"status": {"allowed": allowed.contains(&right.as_str())}}));
+                return Reply::of(
+                    201,
+                    json!({"status": {"allowed": allowed.contains(&right.as_str())}}),
+                );
             }
             match objects.get(asked.path.as_str()) {
                 Some(object) => Reply::of(200, object.clone()),
@@ -219,8 +323,19 @@ async fn priorities_that_its_account_may_not_read_do_not_count() {
             }
         })
         .await;
-        let found = Seen::read(&api.client(), Some(&[])).await.autoscaler.unwrap();
-        assert_eq!(matches!(found.priorities, KnownPriorities::Read(_)), is_read, "{allowed:?}");
-        assert_eq!(matches!(found.priorities, KnownPriorities::Ignored(_)), !is_read, "{allowed:?}");
+        let found = Seen::read(&api.client(), Some(&[]))
+            .await
+            .autoscaler
+            .unwrap();
+        assert_eq!(
+            matches!(found.priorities, KnownPriorities::Read(_)),
+            is_read,
+            "{allowed:?}"
+        );
+        assert_eq!(
+            matches!(found.priorities, KnownPriorities::Ignored(_)),
+            !is_read,
+            "{allowed:?}"
+        );
     }
 }

@@ -17,10 +17,16 @@ const DEPTH: usize = 128;
 pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] = bytes {
-        return vec![Err(Fault { line: 1, message: "it is UTF-16; what is read is UTF-8".to_owned() })];
+        return vec![Err(Fault {
+            line: 1,
+            message: "it is UTF-16; what is read is UTF-8".to_owned(),
+        })];
     }
     if bytes.iter().take(1024).any(|&byte| byte == 0) {
-        return vec![Err(Fault { line: 1, message: "it is binary, neither YAML nor JSON".to_owned() })];
+        return vec![Err(Fault {
+            line: 1,
+            message: "it is binary, neither YAML nor JSON".to_owned(),
+        })];
     }
     let (mut all, mut reader) = (Vec::new(), Reader::new(Dialect::Kubernetes));
     for (before, chunk) in chunks(bytes) {
@@ -29,7 +35,10 @@ pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
             Err(error) => {
                 let valid = chunk[..error.valid_up_to()].iter();
                 let line = before + 1 + valid.filter(|&&byte| byte == b'\n').count();
-                all.push(Err(Fault { line, message: "it is not UTF-8".to_owned() }));
+                all.push(Err(Fault {
+                    line,
+                    message: "it is not UTF-8".to_owned(),
+                }));
                 continue;
             }
         };
@@ -39,7 +48,9 @@ pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
         }
         match reader.read(before, text) {
             Ok(nodes) => {
-                let nodes = nodes.into_iter().filter(|node| !matches!(node.data, Data::Null));
+                let nodes = nodes
+                    .into_iter()
+                    .filter(|node| !matches!(node.data, Data::Null));
                 all.extend(nodes.map(Ok));
             }
             Err(error) => all.push(Err(error)),
@@ -72,7 +83,9 @@ fn chunks(bytes: &[u8]) -> Vec<(usize, &[u8])> {
 
 /// Returns whether a text has nothing but blank lines, comments, directives and document ends (`...`).
 fn is_empty(text: &str) -> bool {
-    text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with(['#', '%']) || line == "...")
+    text.lines()
+        .map(str::trim)
+        .all(|line| line.is_empty() || line.starts_with(['#', '%']) || line == "...")
 }
 
 /// Reads JSON documents into `all`; returns `false` if the first is not JSON, but the text as a whole is YAML.
@@ -92,8 +105,13 @@ fn json(text: &str, before: usize, all: &mut Vec<Result<Node, Fault>>) -> bool {
             Some(Err(error)) => {
                 // A broken document ends before the next line that begins with a brace.
                 let begin = rest.len() - rest.trim_start().len();
-                let length = rest[begin..].find("\n{").map_or(rest.len(), |at| begin + at + 1);
-                (Err(not_json(line(rest) + error.line().max(1) - 1, &error)), length)
+                let length = rest[begin..]
+                    .find("\n{")
+                    .map_or(rest.len(), |at| begin + at + 1);
+                (
+                    Err(not_json(line(rest) + error.line().max(1) - 1, &error)),
+                    length,
+                )
             }
         };
         let is_yaml = || yaml::read(text, Dialect::Kubernetes).is_ok();
@@ -111,15 +129,27 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
     let fault = |error: serde_json::Error| not_json(line, &error);
     let data = match text.as_bytes().first() {
         Some(b'{' | b'[') if depth == 0 => {
-            return Err(Fault { line, message: "nested deeper than is read".to_owned() });
+            return Err(Fault {
+                line,
+                message: "nested deeper than is read".to_owned(),
+            });
         }
         Some(b'{') => {
             let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(fault)?;
             // Managed fields are nested as deep as the API server allows, and decide nothing.
-            let members = members.into_iter().filter(|(text, _)| text != "managedFields");
+            let members = members
+                .into_iter()
+                .filter(|(text, _)| text != "managedFields");
             let members = members.map(|(text, raw)| {
                 let member = node(raw, line_of, depth - 1)?;
-                Ok((Key { line: member.line, text, kind: KeyKind::Text }, member))
+                Ok((
+                    Key {
+                        line: member.line,
+                        text,
+                        kind: KeyKind::Text,
+                    },
+                    member,
+                ))
             });
             Data::Map(members.collect::<Result<_, Fault>>()?)
         }
@@ -139,7 +169,13 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
 /// Returns a fault at `line` with the error's message, but without the error's place, which is relative to a part.
 fn not_json(line: usize, error: &serde_json::Error) -> Fault {
     let text = error.to_string();
-    Fault { line, message: format!("not JSON: {}", text.split(" at line ").next().unwrap_or_default()) }
+    Fault {
+        line,
+        message: format!(
+            "not JSON: {}",
+            text.split(" at line ").next().unwrap_or_default()
+        ),
+    }
 }
 
 #[cfg(test)]

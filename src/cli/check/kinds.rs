@@ -21,34 +21,61 @@ const OF_KUBERNETES: &[(&str, &str)] = &[
         "admissionregistration.k8s.io",
         "MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration",
     ),
-    ("apiextensions.k8s.io", "ConversionReview CustomResourceDefinition"),
+    (
+        "apiextensions.k8s.io",
+        "ConversionReview CustomResourceDefinition",
+    ),
     ("apiregistration.k8s.io", "APIService"),
-    ("apps", "ControllerRevision DaemonSet Deployment DeploymentRollback ReplicaSet Scale StatefulSet"),
-    ("authentication.k8s.io", "SelfSubjectReview TokenRequest TokenReview"),
+    (
+        "apps",
+        "ControllerRevision DaemonSet Deployment DeploymentRollback ReplicaSet Scale StatefulSet",
+    ),
+    (
+        "authentication.k8s.io",
+        "SelfSubjectReview TokenRequest TokenReview",
+    ),
     (
         "authorization.k8s.io",
         "LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview",
     ),
     ("autoscaling", "HorizontalPodAutoscaler Scale"),
     ("batch", "CronJob Job"),
-    ("certificates.k8s.io", "CertificateSigningRequest ClusterTrustBundle PodCertificateRequest"),
+    (
+        "certificates.k8s.io",
+        "CertificateSigningRequest ClusterTrustBundle PodCertificateRequest",
+    ),
     ("coordination.k8s.io", "Lease LeaseCandidate"),
     ("discovery.k8s.io", "EndpointSlice"),
     ("events.k8s.io", "Event"),
-    ("extensions", "DaemonSet Deployment DeploymentRollback Ingress NetworkPolicy ReplicaSet Scale"),
-    ("flowcontrol.apiserver.k8s.io", "FlowSchema PriorityLevelConfiguration"),
+    (
+        "extensions",
+        "DaemonSet Deployment DeploymentRollback Ingress NetworkPolicy ReplicaSet Scale",
+    ),
+    (
+        "flowcontrol.apiserver.k8s.io",
+        "FlowSchema PriorityLevelConfiguration",
+    ),
     ("imagepolicy.k8s.io", "ImageReview"),
     ("internal.apiserver.k8s.io", "StorageVersion"),
     ("lifecycle.k8s.io", "Eviction EvictionRequest"),
-    ("networking.k8s.io", "IPAddress Ingress IngressClass NetworkPolicy ServiceCIDR"),
+    (
+        "networking.k8s.io",
+        "IPAddress Ingress IngressClass NetworkPolicy ServiceCIDR",
+    ),
     ("node.k8s.io", "RuntimeClass"),
     ("policy", "Eviction PodDisruptionBudget PodSecurityPolicy"),
-    ("rbac.authorization.k8s.io", "ClusterRole ClusterRoleBinding Role RoleBinding"),
+    (
+        "rbac.authorization.k8s.io",
+        "ClusterRole ClusterRoleBinding Role RoleBinding",
+    ),
     (
         "resource.k8s.io",
         "DeviceClass DeviceTaintRule ResourceClaim ResourceClaimTemplate ResourcePoolStatusRequest ResourceSlice",
     ),
-    ("scheduling.k8s.io", "CompositePodGroup PodGroup PriorityClass Workload"),
+    (
+        "scheduling.k8s.io",
+        "CompositePodGroup PodGroup PriorityClass Workload",
+    ),
     (
         "storage.k8s.io",
         "CSIDriver CSINode CSIStorageCapacity StorageClass VolumeAttachment VolumeAttributesClass",
@@ -75,7 +102,8 @@ pub struct CustomKind {
 }
 
 const FORM: &str = "write KIND.GROUP=.path.to.template, such as Rollout.argoproj.io=.spec.template";
-const PATH: &str = "a path is .name.name, with [] after a list and * for each member: .spec.tasks[].template";
+const PATH: &str =
+    "a path is .name.name, with [] after a list and * for each member: .spec.tasks[].template";
 
 impl FromStr for CustomKind {
     type Err = &'static str;
@@ -92,10 +120,18 @@ impl FromStr for CustomKind {
             "" => Vec::new(),
             steps => steps.split('.').map(ToOwned::to_owned).collect(),
         };
-        if path.iter().any(|step| step.is_empty() || step != "[]" && step.contains(['[', ']'])) {
+        if path
+            .iter()
+            .any(|step| step.is_empty() || step != "[]" && step.contains(['[', ']']))
+        {
             return Err(PATH);
         }
-        Ok(Self { group: group.to_owned(), kind: kind.to_owned(), text: text.to_owned(), path })
+        Ok(Self {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            text: text.to_owned(),
+            path,
+        })
     }
 }
 
@@ -110,22 +146,37 @@ impl CustomKind {
 }
 
 /// Finds the Pod templates of an object: by the command line's paths for the object's kind, else by their shape.
-pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[CustomKind]) -> Pods<'n> {
+pub(super) fn pods<'n>(
+    object: &'n Node,
+    group: &str,
+    kind: &str,
+    custom: &[CustomKind],
+) -> Pods<'n> {
     let whole = Part::whole(object);
-    let custom: Vec<&CustomKind> =
-        custom.iter().filter(|custom| custom.group == group && custom.kind == kind).collect();
+    let custom: Vec<&CustomKind> = custom
+        .iter()
+        .filter(|custom| custom.group == group && custom.kind == kind)
+        .collect();
     if !custom.is_empty() {
         let sought: Vec<&str> = custom.iter().map(|custom| &*custom.text).collect();
         let templates = whole.within(&|node, way| {
-            matches!(node.data, Data::Map(_)) && custom.iter().any(|custom| custom.is_led_to_by(way))
+            matches!(node.data, Data::Map(_))
+                && custom.iter().any(|custom| custom.is_led_to_by(way))
         });
-        return Pods { sought: Some(sought.join(" and no ")), templates, images: Vec::new() };
+        return Pods {
+            sought: Some(sought.join(" and no ")),
+            templates,
+            images: Vec::new(),
+        };
     }
     let is_whole = matches!(
         (group, kind),
         ("", "Pod") | ("admission.k8s.io", "AdmissionReview") | ("serving.knative.dev", "Revision")
     );
-    let (is_foreign, has_controller) = (!is_of_kubernetes(group, kind), controller(group, kind).is_some());
+    let (is_foreign, has_controller) = (
+        !is_of_kubernetes(group, kind),
+        controller(group, kind).is_some(),
+    );
     let templates = whole.clone().within(&|node, way| match way {
         [] if is_whole => true,
         // An object with `spec.containers` is no template as a whole: its metadata is not that of its Pods.
@@ -134,11 +185,16 @@ pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[Cust
         _ if has_controller => node.at(&["spec", "containers"]).is_some(),
         _ => is_foreign && (is_spec(node) || node.get("spec").is_some_and(is_spec)),
     });
-    let mut images = whole.within(&|node, way| is_foreign && says_what_runs(way) && is_image(node, way));
+    let mut images =
+        whole.within(&|node, way| is_foreign && says_what_runs(way) && is_image(node, way));
     images.retain(|image| !templates.iter().any(|template| image.is_run_by(template)));
     let sought = (has_controller && !is_foreign)
         .then(|| "Pod template with containers, such as spec.template".to_owned());
-    Pods { sought, templates, images }
+    Pods {
+        sought,
+        templates,
+        images,
+    }
 }
 
 /// Returns the kind that controls the Pods of objects of this kind, empty if none does; `None` for a kind that is not
@@ -164,29 +220,45 @@ fn says_what_runs(way: &[Step<'_>]) -> bool {
 
 /// Returns whether the spec has containers, each of which names an image.
 fn names_images(spec: &Node) -> bool {
-    let Some(Data::List(containers)) = spec.get("containers").map(|list| &list.data) else { return false };
-    !containers.is_empty() && containers.iter().all(|container| !container.text("image").is_empty())
+    let Some(Data::List(containers)) = spec.get("containers").map(|list| &list.data) else {
+        return false;
+    };
+    !containers.is_empty()
+        && containers
+            .iter()
+            .all(|container| !container.text("image").is_empty())
 }
 
 /// Returns whether a YAML node is the spec of a Pod: each of its containers names a valid image.
 fn is_spec(node: &Node) -> bool {
-    let has_references =
-        |pod: Pod<'_>| pod.images().iter().all(|usage| usage.image != Err(LookupError::Invalid));
+    let has_references = |pod: Pod<'_>| {
+        pod.images()
+            .iter()
+            .all(|usage| usage.image != Err(LookupError::Invalid))
+    };
     names_images(node) && Pod::of_value(&json!({"spec": node.value()})).is_ok_and(has_references)
 }
 
 /// Returns whether a YAML node names a container image, not a picture: as a text, or as a map with a `repository`.
 fn is_image(node: &Node, way: &[Step<'_>]) -> bool {
-    let Some(Step::Member(name)) = way.last() else { return false };
+    let Some(Step::Member(name)) = way.last() else {
+        return false;
+    };
     let text = image(node);
     (matches!(*name, "image" | "imageName") || name.ends_with("Image"))
         && !text.is_empty()
-        && !["http://", "https://"].iter().any(|scheme| text.starts_with(scheme))
+        && !["http://", "https://"]
+            .iter()
+            .any(|scheme| text.starts_with(scheme))
 }
 
 /// Returns the image that a YAML node names, or the `repository` of a map alone; empty if there is none.
 pub(super) fn image(node: &Node) -> &str {
-    if let Data::Text(text) = &node.data { text } else { node.text("repository") }
+    if let Data::Text(text) = &node.data {
+        text
+    } else {
+        node.text("repository")
+    }
 }
 
 /// Returns whether the kind is one of Kubernetes itself, of which [`controller`] knows those that bring Pods.
@@ -199,9 +271,10 @@ pub(super) fn is_of_kubernetes(group: &str, kind: &str) -> bool {
 pub(super) fn is_templateless(object: &Node, group: &str, kind: &str) -> bool {
     match (group, kind) {
         ("argoproj.io", "Rollout") => object.at(&["spec", "workloadRef"]).is_some(),
-        ("kafka.strimzi.io", _) => {
-            !matches!(kind, "KafkaTopic" | "KafkaUser" | "KafkaRebalance" | "KafkaConnector")
-        }
+        ("kafka.strimzi.io", _) => !matches!(
+            kind,
+            "KafkaTopic" | "KafkaUser" | "KafkaRebalance" | "KafkaConnector"
+        ),
         _ => false,
     }
 }
@@ -243,8 +316,13 @@ mod tests {
         ];
         for (group, kinds) in OF_KUBERNETES {
             for kind in kinds.split(' ') {
-                let is_upstream = upstream.iter().any(|own| (&*own.group, &*own.kind) == (*group, kind));
-                assert!(is_upstream || elsewhere.contains(&(*group, kind)), "{kind}.{group}");
+                let is_upstream = upstream
+                    .iter()
+                    .any(|own| (&*own.group, &*own.kind) == (*group, kind));
+                assert!(
+                    is_upstream || elsewhere.contains(&(*group, kind)),
+                    "{kind}.{group}"
+                );
             }
         }
     }
@@ -275,7 +353,10 @@ mod tests {
             let pods = pods(document, group, kind, &custom);
             pods.templates.iter().map(Part::path).collect::<Vec<_>>()
         };
-        assert_eq!(paths("argoproj.io", "Rollout"), [".spec.a[0].b", ".spec.a[1].b", ".spec.c.x"]);
+        assert_eq!(
+            paths("argoproj.io", "Rollout"),
+            [".spec.a[0].b", ".spec.a[1].b", ".spec.c.x"]
+        );
         assert_eq!(paths("", "Thing"), [".template"]);
         assert_eq!(paths("", "Whole"), [""]);
         assert_eq!(paths("apps", "Deployment"), [".spec.template"]);

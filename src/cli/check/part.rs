@@ -18,7 +18,10 @@ pub(super) enum Step<'n> {
 
 impl<'n> Part<'n> {
     pub(super) fn whole(node: &'n Node) -> Self {
-        Self { node, way: Vec::new() }
+        Self {
+            node,
+            way: Vec::new(),
+        }
     }
 
     pub(super) fn pointer(&self) -> String {
@@ -41,9 +44,17 @@ impl<'n> Part<'n> {
 
     /// Returns whether the part is inside one of the containers of this template.
     pub(super) fn is_run_by(&self, template: &Self) -> bool {
-        let Some(rest) = self.way.strip_prefix(&*template.way) else { return false };
+        let Some(rest) = self.way.strip_prefix(&*template.way) else {
+            return false;
+        };
         let rest = rest.strip_prefix(&[Step::Member("spec")]).unwrap_or(rest);
-        matches!(rest, [Step::Member("containers" | "initContainers" | "ephemeralContainers"), ..])
+        matches!(
+            rest,
+            [
+                Step::Member("containers" | "initContainers" | "ephemeralContainers"),
+                ..
+            ]
+        )
     }
 
     /// Returns the outermost parts that `is_it` accepts by their nodes and paths.
@@ -51,19 +62,32 @@ impl<'n> Part<'n> {
         if is_it(self.node, &self.way) {
             return vec![self];
         }
-        let step = |step, node| Part { node, way: [&*self.way, &[step]].concat() }.within(is_it);
+        let step = |step, node| {
+            Part {
+                node,
+                way: [&*self.way, &[step]].concat(),
+            }
+            .within(is_it)
+        };
         match &self.node.data {
             Data::Map(members) => {
                 // The last of equal keys counts.
-                let last: HashMap<&str, usize> =
-                    members.iter().enumerate().map(|(at, (key, _))| (&*key.text, at)).collect();
+                let last: HashMap<&str, usize> = members
+                    .iter()
+                    .enumerate()
+                    .map(|(at, (key, _))| (&*key.text, at))
+                    .collect();
                 let members = members.iter().enumerate();
                 let members = members.filter(|(at, (key, _))| last.get(&*key.text) == Some(at));
-                members.flat_map(|(_, (key, member))| step(Step::Member(&key.text), member)).collect()
+                members
+                    .flat_map(|(_, (key, member))| step(Step::Member(&key.text), member))
+                    .collect()
             }
-            Data::List(items) => {
-                items.iter().enumerate().flat_map(|(at, item)| step(Step::Item(at), item)).collect()
-            }
+            Data::List(items) => items
+                .iter()
+                .enumerate()
+                .flat_map(|(at, item)| step(Step::Item(at), item))
+                .collect(),
             _ => Vec::new(),
         }
     }

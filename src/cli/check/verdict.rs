@@ -56,13 +56,19 @@ impl Verdict {
     /// Decides as the webhook, but waits for every image. An error says why the API server would refuse the Pod.
     pub(super) async fn of(object: &Object, session: &Session) -> Result<Self, String> {
         let (subject, namespace) = (object.subject()?, &object.place.namespace);
-        let Session { snapshot, limits, .. } = session;
+        let Session {
+            snapshot, limits, ..
+        } = session;
         let (policy, wait) = (&snapshot.policy, Wait::ForAll(limits));
         let verdict = |decision: Decision<'_>| Self::new(object, &subject, decision, session);
         let decided = async {
             verdict(match &subject {
                 Subject::Pod(pod) => snapshot.decide(policy, namespace, pod, wait).await,
-                Subject::DaemonSet(set) => snapshot.decide_daemon_set(policy, namespace, set, wait).await,
+                Subject::DaemonSet(set) => {
+                    snapshot
+                        .decide_daemon_set(policy, namespace, set, wait)
+                        .await
+                }
                 Subject::Skipped(reason) => Decision::unchanged(*reason),
             })
         };
@@ -74,19 +80,38 @@ impl Verdict {
         }
     }
 
-    fn new(object: &Object, subject: &Subject<'_>, decision: Decision<'_>, session: &Session) -> Self {
+    fn new(
+        object: &Object,
+        subject: &Subject<'_>,
+        decision: Decision<'_>,
+        session: &Session,
+    ) -> Self {
         let done = decision.done();
-        let Decision { reason, image, blockers, opened, edits, warnings, unused_secrets } = decision;
+        let Decision {
+            reason,
+            image,
+            blockers,
+            opened,
+            edits,
+            warnings,
+            unused_secrets,
+        } = decision;
         let pod = subject.pod().map(|(_, pod)| pod);
         let root = match subject {
             Subject::DaemonSet(_) => Some(TEMPLATE),
             _ => object.template.as_deref(),
         };
-        let patch = pod.zip(root).map(|(pod, root)| patch::build(root, pod, &edits));
+        let patch = pod
+            .zip(root)
+            .map(|(pod, root)| patch::build(root, pod, &edits));
         let patch = patch.filter(|patch| !patch.is_empty());
         let blocking = |&Blocker { image, cause }: &Blocker<'_>| {
             let image = shortened(image).to_owned();
-            BlockingImage { image, reason: cause.into(), lacks: cause.lacks().unwrap_or_default() }
+            BlockingImage {
+                image,
+                reason: cause.into(),
+                lacks: cause.lacks().unwrap_or_default(),
+            }
         };
         let unknown = image.filter(|_| FailOn::of(reason).contains(&FailOn::Unknown));
         let placeholder = unknown.and_then(placeholder);

@@ -46,7 +46,10 @@ impl Object {
     pub(in crate::cli) fn images(&self) -> Vec<ImageRef> {
         let subject = self.subject().ok();
         let pod = subject.as_ref().and_then(Subject::pod);
-        pod.into_iter().flat_map(|(_, pod)| pod.images()).filter_map(|usage| usage.image.ok()).collect()
+        pod.into_iter()
+            .flat_map(|(_, pod)| pod.images())
+            .filter_map(|usage| usage.image.ok())
+            .collect()
     }
 
     /// Returns what the webhook would decide on, or why the API server would refuse the Pod.
@@ -55,9 +58,15 @@ impl Object {
         if !matches!(self.given, Given::Review) {
             return Ok(Subject::Pod(self.pod().map_err(unread)?.into()));
         }
-        match review::of_value(&self.value).map_err(|error| error.to_string())?.subject {
+        match review::of_value(&self.value)
+            .map_err(|error| error.to_string())?
+            .subject
+        {
             Subject::Skipped(Reason::Malformed) => {
-                let object = self.value.pointer("/request/object").filter(|object| !object.is_null());
+                let object = self
+                    .value
+                    .pointer("/request/object")
+                    .filter(|object| !object.is_null());
                 let object = object.ok_or_else(|| self.malformed("request.object is missing"))?;
                 Ok(Subject::Pod(Pod::of_value(object).map_err(unread)?.into()))
             }
@@ -73,9 +82,8 @@ impl Object {
     /// Returns the Pod as it would be created.
     pub(in crate::cli) fn pod(&self) -> Result<Pod<'_>, PodError> {
         match &self.given {
-            Given::Template { owner } => {
-                Pod::of_value(&self.value).map(|pod| pod.created_by(owner.as_str(), &*self.place.name))
-            }
+            Given::Template { owner } => Pod::of_value(&self.value)
+                .map(|pod| pod.created_by(owner.as_str(), &*self.place.name)),
             // A Pod that was read from a cluster had no node when it was created.
             Given::Pod if self.value["metadata"]["uid"].is_string() => {
                 Pod::of_value(&self.value).map(Pod::as_created)
@@ -115,7 +123,12 @@ pub struct InputError {
 
 impl Place {
     pub(super) fn fault(&self, Fault { line, message }: Fault) -> InputError {
-        InputError { file: self.file.clone(), document: self.document, line, message }
+        InputError {
+            file: self.file.clone(),
+            document: self.document,
+            line,
+            message,
+        }
     }
 }
 
@@ -139,14 +152,31 @@ pub struct Contents {
 impl Contents {
     /// Adds what a document at this place has, with each item of a list by itself. `given` are version and kind from a
     /// typed list, whose items have none of their own.
-    pub fn add(&mut self, node: &Node, at: &Place, given: Option<(&str, &str)>, custom: &[CustomKind]) {
-        let fault = |message: &str| Err(at.fault(Fault { line: node.line, message: message.to_owned() }));
+    pub fn add(
+        &mut self,
+        node: &Node,
+        at: &Place,
+        given: Option<(&str, &str)>,
+        custom: &[CustomKind],
+    ) {
+        let fault = |message: &str| {
+            Err(at.fault(Fault {
+                line: node.line,
+                message: message.to_owned(),
+            }))
+        };
         if !matches!(node.data, Data::Map(_)) {
-            return self.objects.push(fault("it is no object with apiVersion and kind"));
+            return self
+                .objects
+                .push(fault("it is no object with apiVersion and kind"));
         }
         let (version, kind) = (node.text("apiVersion"), node.text("kind"));
         let (given_version, given_kind) = given.unwrap_or_default();
-        let version = if version.is_empty() { given_version } else { version };
+        let version = if version.is_empty() {
+            given_version
+        } else {
+            version
+        };
         let kind = if kind.is_empty() { given_kind } else { kind };
         if version.is_empty() || kind.is_empty() {
             return self.objects.push(fault("it has no apiVersion or no kind"));
@@ -157,7 +187,12 @@ impl Contents {
                 return self.objects.push(fault("its items are no list"));
             };
             for node in items {
-                self.add(node, at, (!item.is_empty()).then_some((version, item)), custom);
+                self.add(
+                    node,
+                    at,
+                    (!item.is_empty()).then_some((version, item)),
+                    custom,
+                );
             }
             return;
         }
@@ -166,20 +201,39 @@ impl Contents {
         } else {
             format!("{kind}.{group}")
         };
-        let Pods { sought, templates, images } = kinds::pods(node, group, kind, custom);
+        let Pods {
+            sought,
+            templates,
+            images,
+        } = kinds::pods(node, group, kind, custom);
         let given = match (group, kind) {
             ("", "Pod") => Given::Pod,
             // By a path of the command line it is an object like others.
             ("admission.k8s.io", "AdmissionReview") if sought.is_none() => Given::Review,
-            _ => Given::Template { owner: kinds::controller(group, kind).unwrap_or(kind).to_owned() },
+            _ => Given::Template {
+                owner: kinds::controller(group, kind).unwrap_or(kind).to_owned(),
+            },
         };
         let (namespace, name) = identity(node, &given);
-        let own = Place { kind: kind.to_owned(), namespace, name, ..at.clone() };
-        let place = |line, part: &Part<'_>| Place { line, path: part.path(), ..own.clone() };
+        let own = Place {
+            kind: kind.to_owned(),
+            namespace,
+            name,
+            ..at.clone()
+        };
+        let place = |line, part: &Part<'_>| Place {
+            line,
+            path: part.path(),
+            ..own.clone()
+        };
         let counts = match &sought {
             _ if !images.is_empty() => Some(&mut self.not_looked_at),
             _ if !templates.is_empty() => None,
-            Some(sought) => return self.objects.push(fault(&format!("the {kind} has no {sought}"))),
+            Some(sought) => {
+                return self
+                    .objects
+                    .push(fault(&format!("the {kind} has no {sought}")));
+            }
             None if kind == "List" => None,
             None if is_templateless(node, group, kind) => Some(&mut self.without_template),
             None => Some(&mut self.skipped),
@@ -187,10 +241,11 @@ impl Contents {
         if let Some(counts) = counts {
             *counts.entry(full_kind).or_default() += 1;
         }
-        self.unseen_images.extend(images.iter().map(|part| UnseenImage {
-            place: place(part.node.line, part),
-            image: kinds::image(part.node).to_owned(),
-        }));
+        self.unseen_images
+            .extend(images.iter().map(|part| UnseenImage {
+                place: place(part.node.line, part),
+                image: kinds::image(part.node).to_owned(),
+            }));
         let is_one_of_several = templates.len() > 1;
         for found in templates {
             // Only objects of known types are checked: others may have numbers there.
@@ -203,10 +258,21 @@ impl Contents {
             if is_spec && !matches!(given, Given::Pod) {
                 value = json!({"spec": value});
             }
-            let (mut place, template) = (place(node.line, &found), (!is_spec).then(|| found.pointer()));
-            place.label =
-                format!("{kind}/{}{}", place.name, if is_one_of_several { &place.path } else { "" });
-            self.objects.push(Ok(Object { place, template, given: given.clone(), value }));
+            let (mut place, template) = (
+                place(node.line, &found),
+                (!is_spec).then(|| found.pointer()),
+            );
+            place.label = format!(
+                "{kind}/{}{}",
+                place.name,
+                if is_one_of_several { &place.path } else { "" }
+            );
+            self.objects.push(Ok(Object {
+                place,
+                template,
+                given: given.clone(),
+                value,
+            }));
         }
     }
 }
@@ -218,10 +284,17 @@ fn identity(node: &Node, given: &Given) -> (String, String) {
         Given::Pod | Given::Template { .. } => &[&["metadata"]],
     };
     let text = |name: &str| {
-        let mut texts = parts.iter().filter_map(|part| Some(node.at(part)?.text(name)));
-        texts.find(|text| !text.is_empty()).unwrap_or_default().to_owned()
+        let mut texts = parts
+            .iter()
+            .filter_map(|part| Some(node.at(part)?.text(name)));
+        texts
+            .find(|text| !text.is_empty())
+            .unwrap_or_default()
+            .to_owned()
     };
-    let name = Some(text("name")).filter(|name| !name.is_empty()).unwrap_or_else(|| text("generateName"));
+    let name = Some(text("name"))
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| text("generateName"));
     (text("namespace"), name)
 }
 
@@ -240,15 +313,22 @@ fn no_text(object: &Node, kind: &str, template: &Part<'_>) -> Option<Fault> {
         is_text && matches!(node.data, Data::Bool(_) | Data::Number(_))
     };
     let own = Part::whole(object).within(&|_, way| matches!(way, [Step::Member("metadata")]));
-    let part = own.into_iter().chain([template.clone()]).flat_map(|part| part.within(&is_bare)).next()?;
+    let part = own
+        .into_iter()
+        .chain([template.clone()])
+        .flat_map(|part| part.within(&is_bare))
+        .next()?;
     let shown = match &part.node.data {
-        Data::Bool(flag) => format!("the boolean {flag}; YAML takes on, off, yes and no for booleans"),
+        Data::Bool(flag) => {
+            format!("the boolean {flag}; YAML takes on, off, yes and no for booleans")
+        }
         _ => format!("the number {}", part.node.value()),
     };
     let (line, path) = (part.node.line, part.path());
     let place = path.trim_start_matches('.');
-    let message =
-        format!("the {kind} would be refused: {place} has to be a text, and is {shown}; put it in quotes");
+    let message = format!(
+        "the {kind} would be refused: {place} has to be a text, and is {shown}; put it in quotes"
+    );
     Some(Fault { line, message })
 }
 

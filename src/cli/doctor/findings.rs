@@ -25,7 +25,11 @@ pub(super) enum Status {
 
 impl Status {
     pub(super) const fn failed_if(is_fault: bool) -> Self {
-        if is_fault { Self::Failed } else { Self::Unknown }
+        if is_fault {
+            Self::Failed
+        } else {
+            Self::Unknown
+        }
     }
 }
 
@@ -66,7 +70,12 @@ impl Findings {
         self.add(Status::Ok, check, message, "");
     }
 
-    pub(super) fn failed(&mut self, check: &'static str, message: impl Into<String>, fix: impl Into<String>) {
+    pub(super) fn failed(
+        &mut self,
+        check: &'static str,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
         self.add(Status::Failed, check, message, fix);
     }
 
@@ -81,7 +90,8 @@ impl Findings {
         what: &str,
         read: Result<T, E>,
     ) -> Option<T> {
-        read.map_err(|error| self.unknown(check, format!("{what} cannot be read: {error}"))).ok()
+        read.map_err(|error| self.unknown(check, format!("{what} cannot be read: {error}")))
+            .ok()
     }
 
     pub(super) fn add(
@@ -91,7 +101,12 @@ impl Findings {
         message: impl Into<String>,
         fix: impl Into<String>,
     ) {
-        self.0.push(Finding { check, status, message: message.into(), fix: fix.into() });
+        self.0.push(Finding {
+            check,
+            status,
+            message: message.into(),
+            fix: fix.into(),
+        });
     }
 
     /// Adds findings on several objects, each with its name; those that differ in nothing but the name become one.
@@ -99,26 +114,40 @@ impl Findings {
         let mut merged: Vec<((Status, String), Finding, Vec<String>)> = Vec::new();
         for (name, own) in all {
             for finding in own.0 {
-                let key = (finding.status, finding.message.replace(&name, "") + &finding.fix);
+                let key = (
+                    finding.status,
+                    finding.message.replace(&name, "") + &finding.fix,
+                );
                 match merged.iter_mut().find(|(known, ..)| *known == key) {
                     Some((.., others)) => others.push(name.clone()),
                     None => merged.push((key, finding, Vec::new())),
                 }
             }
         }
-        self.0.extend(merged.into_iter().map(|(_, mut finding, others)| {
-            if !others.is_empty() {
-                finding.message += &format!("; so for {}", some_of(others.iter().map(String::as_str)));
-            }
-            finding
-        }));
+        self.0
+            .extend(merged.into_iter().map(|(_, mut finding, others)| {
+                if !others.is_empty() {
+                    finding.message +=
+                        &format!("; so for {}", some_of(others.iter().map(String::as_str)));
+                }
+                finding
+            }));
     }
 
     pub(super) fn verdict(&self) -> Verdict {
-        let mut dry_runs = self.0.iter().filter(|finding| finding.check == "dry-run").peekable();
-        if self.0.iter().any(|finding| finding.status == Status::Failed) {
+        let mut dry_runs = self
+            .0
+            .iter()
+            .filter(|finding| finding.check == "dry-run")
+            .peekable();
+        if self
+            .0
+            .iter()
+            .any(|finding| finding.status == Status::Failed)
+        {
             Verdict::Failed
-        } else if dry_runs.peek().is_some() && dry_runs.all(|finding| finding.status == Status::Ok) {
+        } else if dry_runs.peek().is_some() && dry_runs.all(|finding| finding.status == Status::Ok)
+        {
             Verdict::Healthy
         } else {
             Verdict::Unproven
@@ -138,7 +167,11 @@ impl Findings {
                 Status::Failed => Colour::Red.paint("✗"),
                 Status::Unknown => Colour::Faint.paint("–"),
             };
-            let mut text = format!("{mark} {:WIDTH$}  {}\n", finding.check, shown(&finding.message));
+            let mut text = format!(
+                "{mark} {:WIDTH$}  {}\n",
+                finding.check,
+                shown(&finding.message)
+            );
             if !finding.fix.is_empty() {
                 text += &format!("  {:WIDTH$}  → {}\n", "", shown(&finding.fix));
             }
@@ -153,6 +186,15 @@ impl Findings {
 /// Lists the first of these names, and the number of the others.
 pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.into_iter().collect();
-    let first = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    if all.len() > NAMED { format!("{first} and {} more", all.len() - NAMED) } else { first }
+    let first = all
+        .iter()
+        .take(NAMED)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if all.len() > NAMED {
+        format!("{first} and {} more", all.len() - NAMED)
+    } else {
+        first
+    }
 }

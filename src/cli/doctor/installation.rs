@@ -13,13 +13,27 @@ use crate::cli::kubernetes::{get, list, name_of};
 use crate::cli::output::count;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
 
-const ROOM: &str = "make room, or let it on more nodes: nodeSelector, affinity and tolerations of the chart";
+const ROOM: &str =
+    "make room, or let it on more nodes: nodeSelector, affinity and tolerations of the chart";
 
 /// Reads the namespaces: the user's own first, where rights are most likely.
-pub(super) async fn namespaces(Exam { client, only, findings, .. }: &mut Exam<'_>) -> Vec<Namespace> {
+pub(super) async fn namespaces(
+    Exam {
+        client,
+        only,
+        findings,
+        ..
+    }: &mut Exam<'_>,
+) -> Vec<Namespace> {
     let (what, read) = match only {
-        Some(name) => ("the namespace", get(client, None, name).await.map(|one| vec![one])),
-        None => ("the namespaces (name one with -n)", list(client, None, "").await),
+        Some(name) => (
+            "the namespace",
+            get(client, None, name).await.map(|one| vec![one]),
+        ),
+        None => (
+            "the namespaces (name one with -n)",
+            list(client, None, "").await,
+        ),
     };
     let mut namespaces: Vec<Namespace> = findings.read("scope", what, read).unwrap_or_default();
     namespaces.sort_by_key(|namespace| {
@@ -49,8 +63,12 @@ impl Workload {
         if !labels.is_empty() {
             found.pods = list(client, Some(namespace), &labels).await?;
             found.pods.retain(|pod| {
-                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-                pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
+                let phase = pod
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.phase.as_deref());
+                pod.metadata.deletion_timestamp.is_none()
+                    && !matches!(phase, Some("Succeeded" | "Failed"))
             });
             if found.pods.is_empty() {
                 match list(client, Some(namespace), &labels).await {
@@ -64,9 +82,14 @@ impl Workload {
 
     /// Returns the specs of the Pods, or of those that the Deployments will make.
     pub(super) fn specs(&self) -> impl Iterator<Item = &PodSpec> {
-        let templates =
-            self.deployments.iter().filter_map(|known| known.spec.as_ref()?.template.spec.as_ref());
-        self.pods.iter().filter_map(|pod| pod.spec.as_ref()).chain(templates)
+        let templates = self
+            .deployments
+            .iter()
+            .filter_map(|known| known.spec.as_ref()?.template.spec.as_ref());
+        self.pods
+            .iter()
+            .filter_map(|pod| pod.spec.as_ref())
+            .chain(templates)
     }
 
     /// Returns a message on a Deployment without a Pod, and advice; `None` if no Deployment can be read.
@@ -90,36 +113,70 @@ pub(super) struct Backend<'n> {
 
 impl<'n> Backend<'n> {
     /// Checks the Service of a webhook, and finds the Pods behind it.
-    pub(super) async fn of(exam: &mut Exam<'_>, entry: &Webhook, namespaces: &'n [Namespace]) -> Self {
-        let Exam { client, findings, .. } = exam;
-        let selected = namespaces.iter().filter(|namespace| entry.selects(namespace)).collect();
-        let unknown = Self { selected, ..Self::default() };
-        let Some((namespace, name, port)) = entry.service() else { return unknown };
+    pub(super) async fn of(
+        exam: &mut Exam<'_>,
+        entry: &Webhook,
+        namespaces: &'n [Namespace],
+    ) -> Self {
+        let Exam {
+            client, findings, ..
+        } = exam;
+        let selected = namespaces
+            .iter()
+            .filter(|namespace| entry.selects(namespace))
+            .collect();
+        let unknown = Self {
+            selected,
+            ..Self::default()
+        };
+        let Some((namespace, name, port)) = entry.service() else {
+            return unknown;
+        };
         let (service, entry) = (format!("Service {namespace}/{name}"), entry.name());
         let found = get::<Service>(client, Some(namespace), name).await;
         if found.as_ref().is_err_and(RequestError::is_missing) {
-            let fix = format!("name the Service of tolerarch in the clientConfig of {entry}, or install it");
-            findings.failed("service", format!("{entry} calls {service}, which does not exist"), fix);
-            return Self { leads_nowhere: true, ..unknown };
+            let fix = format!(
+                "name the Service of tolerarch in the clientConfig of {entry}, or install it"
+            );
+            findings.failed(
+                "service",
+                format!("{entry} calls {service}, which does not exist"),
+                fix,
+            );
+            return Self {
+                leads_nowhere: true,
+                ..unknown
+            };
         }
-        let Some(found) = findings.read("service", &service, found) else { return unknown };
+        let Some(found) = findings.read("service", &service, found) else {
+            return unknown;
+        };
         let spec = found.spec.unwrap_or_default();
-        let ports: BTreeSet<i32> = spec.ports.iter().flatten().map(|known| known.port).collect();
+        let ports: BTreeSet<i32> = spec
+            .ports
+            .iter()
+            .flatten()
+            .map(|known| known.port)
+            .collect();
         let has_port = ports.contains(&port);
         if has_port {
             findings.ok("service", format!("{service} has port {port}"));
         } else {
             let ports = joined(&ports);
-            let message =
-                format!("{entry} calls port {port} of {service}, which has no such port, only {ports}");
+            let message = format!(
+                "{entry} calls port {port} of {service}, which has no such port, only {ports}"
+            );
             let fix = "where the Service was changed by hand, delete it and run helm upgrade: its port is 443; otherwise correct \
                 clientConfig.service.port";
             findings.failed("service", message, fix);
         }
         let labels: Selector = spec.selector.unwrap_or_default().into_iter().collect();
         let read = Workload::read(client, namespace, &labels).await;
-        let is_empty = read.as_ref().is_ok_and(|found| found.pods.is_empty()) && !labels.selects_all();
-        let workload = findings.read("pods", &format!("the Pods of {service}"), read).unwrap_or_default();
+        let is_empty =
+            read.as_ref().is_ok_and(|found| found.pods.is_empty()) && !labels.selects_all();
+        let workload = findings
+            .read("pods", &format!("the Pods of {service}"), read)
+            .unwrap_or_default();
         if is_empty {
             let (message, fix) = workload.without_pods(namespace, 2).unwrap_or_else(|| {
                 let fix = format!(
@@ -133,17 +190,30 @@ impl<'n> Backend<'n> {
         check_start(&workload.pods, findings);
         let is_ready = check_endpoints(exam, (namespace, name), &labels, &workload.pods).await;
         let (namespace, leads_nowhere) = (namespace.to_owned(), !is_ready || !has_port);
-        Self { namespace, workload, leads_nowhere, ..unknown }
+        Self {
+            namespace,
+            workload,
+            leads_nowhere,
+            ..unknown
+        }
     }
 
     /// Finds another process of this installation, and reports its Pods that do not start. But for the component, its
     /// labels are those of the webhook's Pods.
     pub(super) async fn process(&self, exam: &mut Exam<'_>, component: &str) -> Option<Workload> {
         let mut labels = self.workload.pods.first()?.labels().clone();
-        labels.retain(|key, _| ["app.kubernetes.io/name", "app.kubernetes.io/instance"].contains(&&**key));
-        labels.insert("app.kubernetes.io/component".to_owned(), component.to_owned());
-        let found = Workload::read(exam.client, &self.namespace, &labels.into_iter().collect()).await;
-        let found = exam.findings.read("pods", &format!("the Pods of tolerarch {component}"), found)?;
+        labels.retain(|key, _| {
+            ["app.kubernetes.io/name", "app.kubernetes.io/instance"].contains(&&**key)
+        });
+        labels.insert(
+            "app.kubernetes.io/component".to_owned(),
+            component.to_owned(),
+        );
+        let found =
+            Workload::read(exam.client, &self.namespace, &labels.into_iter().collect()).await;
+        let found =
+            exam.findings
+                .read("pods", &format!("the Pods of tolerarch {component}"), found)?;
         check_start(&found.pods, &mut exam.findings);
         Some(found)
     }
@@ -153,22 +223,29 @@ impl<'n> Backend<'n> {
 pub(super) fn port_of(pod: &Pod, name: &str) -> Option<i32> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
-    ports.find(|port| port.name.as_deref() == Some(name)).map(|port| port.container_port)
+    ports
+        .find(|port| port.name.as_deref() == Some(name))
+        .map(|port| port.container_port)
 }
 
 /// Checks the endpoints of a Service. Returns whether it leads to a Pod that is ready, as far as that can be read.
 async fn check_endpoints(
-    Exam { client, findings, .. }: &mut Exam<'_>,
+    Exam {
+        client, findings, ..
+    }: &mut Exam<'_>,
     (namespace, name): (&str, &str),
     labels: &Selector,
     pods: &[Pod],
 ) -> bool {
     let slices = format!("kubernetes.io/service-name={name}");
     let slices = list::<EndpointSlice>(client, Some(namespace), &slices).await;
-    let Some(slices) = findings.read("endpoints", "the EndpointSlices", slices) else { return true };
+    let Some(slices) = findings.read("endpoints", "the EndpointSlices", slices) else {
+        return true;
+    };
     let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
     // An unknown readiness counts as ready, as in Kubernetes.
-    let is_ready = |one: &&Endpoint| one.conditions.as_ref().and_then(|known| known.ready) != Some(false);
+    let is_ready =
+        |one: &&Endpoint| one.conditions.as_ref().and_then(|known| known.ready) != Some(false);
     let ready = endpoints.filter(is_ready).count();
     if ready == 0 {
         findings.failed(
@@ -178,13 +255,21 @@ async fn check_endpoints(
         );
     } else {
         let verb = if ready == 1 { "is" } else { "are" };
-        findings.ok("endpoints", format!("{} {verb} ready", count(ready as u64, "endpoint")));
+        findings.ok(
+            "endpoints",
+            format!("{} {verb} ready", count(ready as u64, "endpoint")),
+        );
     }
     // Only a port that the Pods name is known to be the one.
-    let wanted: BTreeSet<i32> = pods.iter().filter_map(|pod| port_of(pod, "webhook")).collect();
+    let wanted: BTreeSet<i32> = pods
+        .iter()
+        .filter_map(|pod| port_of(pod, "webhook"))
+        .collect();
     let targets = slices.iter().flat_map(|slice| slice.ports.iter().flatten());
     let targets: BTreeSet<i32> = targets.filter_map(|port| port.port).collect();
-    let wanted = wanted.first().filter(|_| !targets.is_empty() && wanted.is_disjoint(&targets));
+    let wanted = wanted
+        .first()
+        .filter(|_| !targets.is_empty() && wanted.is_disjoint(&targets));
     if let Some(wanted) = wanted {
         let targets = joined(&targets);
         let message = format!(
@@ -197,7 +282,11 @@ async fn check_endpoints(
 }
 
 fn joined(ports: &BTreeSet<i32>) -> String {
-    ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    ports
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Returns why a Pod does not start, and advice.
@@ -205,11 +294,14 @@ fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let status = pod.status.as_ref()?;
     let mut conditions = status.conditions.iter().flatten();
-    if let Some(found) = conditions.find(|one| one.type_ == "PodScheduled" && one.status == "False") {
+    if let Some(found) = conditions.find(|one| one.type_ == "PodScheduled" && one.status == "False")
+    {
         return Some((format!("no node has room: {}", text(&found.message)), ROOM));
     }
-    let mut containers =
-        [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
+    let mut containers = [&status.init_container_statuses, &status.container_statuses]
+        .into_iter()
+        .flatten()
+        .flatten();
     containers.find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.as_deref()?;
@@ -233,13 +325,19 @@ fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
 
 /// Returns whether a Pod waits for nothing: a node, an image or a volume, such as its first certificate.
 pub(super) fn has_started(pod: &Pod) -> bool {
-    let waits = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Pending"));
+    let waits = pod
+        .status
+        .as_ref()
+        .is_some_and(|status| status.phase.as_deref() == Some("Pending"));
     !waits && trouble(pod).is_none()
 }
 
 /// Reports the Pods that do not start. As long as one serves, another one without room on the nodes does no harm.
 fn check_start(pods: &[Pod], findings: &mut Findings) {
-    let mut conditions = pods.iter().filter_map(|pod| pod.status.as_ref()?.conditions.as_ref()).flatten();
+    let mut conditions = pods
+        .iter()
+        .filter_map(|pod| pod.status.as_ref()?.conditions.as_ref())
+        .flatten();
     let one_serves = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
     findings.merge(pods.iter().filter_map(|pod| {
         let (name, (why, fix), mut own) = (name_of(pod), trouble(pod)?, Findings::default());

@@ -13,21 +13,44 @@ use tolerarch_kubernetes::discovery::{Discovery, KnownPool, Source, Verdict, lac
 /// Checks the pools of this configuration, and discovered ones if discovery is on.
 pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
     let findings = &mut exam.findings;
-    let shown = Shown::read(exam.client, Discover { node_pools: true, nodes: true }).await;
-    let Some(shown) = findings.read("pools", "the nodes and NodePools", shown) else { return };
+    let shown = Shown::read(
+        exam.client,
+        Discover {
+            node_pools: true,
+            nodes: true,
+        },
+    )
+    .await;
+    let Some(shown) = findings.read("pools", "the nodes and NodePools", shown) else {
+        return;
+    };
     let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
     let finds = config.discover.node_pools;
     let nodes = shown.nodes.as_deref();
     let seen = Seen::read(exam.client, nodes).await;
-    for note in shown.notes.iter().chain(&seen.notes).chain(discovery.warnings.iter().filter(|_| finds)) {
+    for note in shown
+        .notes
+        .iter()
+        .chain(&seen.notes)
+        .chain(discovery.warnings.iter().filter(|_| finds))
+    {
         findings.unknown("pools", note);
     }
     if let Some(autoscaler) = &seen.autoscaler {
         check_platforms(config, autoscaler, findings);
     }
-    let grouped = seen.autoscaler.as_ref().map(|found| found.grouped(nodes.unwrap_or_default()));
-    for known in discovery.pools.iter().filter(|known| finds || known.source == Source::Configured) {
-        let outlook = grouped.as_ref().map(|grouped| grouped.outlook(&known.pool.tolerations));
+    let grouped = seen
+        .autoscaler
+        .as_ref()
+        .map(|found| found.grouped(nodes.unwrap_or_default()));
+    for known in discovery
+        .pools
+        .iter()
+        .filter(|known| finds || known.source == Source::Configured)
+    {
+        let outlook = grouped
+            .as_ref()
+            .map(|grouped| grouped.outlook(&known.pool.tolerations));
         check_pool(known, &shown, config.discover, outlook.as_ref(), findings);
         if let (Some(autoscaler), Some(outlook)) = (&seen.autoscaler, outlook)
             && outlook.concerns(known)
@@ -55,13 +78,22 @@ fn check_platforms(config: &Config, autoscaler: &Autoscaler, findings: &mut Find
 }
 
 /// Checks whether the cluster-autoscaler takes the node groups of a pool first.
-fn check_autoscaler(name: &str, autoscaler: &Autoscaler, outlook: &Outlook<'_>, findings: &mut Findings) {
+fn check_autoscaler(
+    name: &str,
+    autoscaler: &Autoscaler,
+    outlook: &Outlook<'_>,
+    findings: &mut Findings,
+) {
     let choice = &outlook.choice;
     let message = format!("pool {name}: {choice}");
     if choice.is_right() {
         findings.ok("pools", message);
     } else if choice.is_wrong() {
-        let map = format!("the ConfigMap {}/{}", autoscaler.namespace, Priorities::CONFIG_MAP);
+        let map = format!(
+            "the ConfigMap {}/{}",
+            autoscaler.namespace,
+            Priorities::CONFIG_MAP
+        );
         let fix = match choice {
             Choice::Chance { .. } | Choice::NoPriorities { .. } => format!(
                 "run it with --expander=priority,least-waste, and give the node groups of {name} the highest priority in {map}: docs/autoscalers.md"
@@ -87,10 +119,17 @@ fn check_pool(
     outlook: Option<&Outlook<'_>>,
     findings: &mut Findings,
 ) {
-    let KnownPool { pool, node_pools, nodes, verdict, .. } = known;
+    let KnownPool {
+        pool,
+        node_pools,
+        nodes,
+        verdict,
+        ..
+    } = known;
     let Pool { name, share, .. } = pool;
     if *share < Pool::ALL {
-        let message = format!("pool {name} is open to {share} % of the workloads that could use it (share)");
+        let message =
+            format!("pool {name} is open to {share} % of the workloads that could use it (share)");
         findings.unknown("pools", message);
     }
     if *nodes == 0 && node_pools.is_empty() {
@@ -125,7 +164,11 @@ fn check_pool(
         Verdict::Unusable { .. } => findings.unknown("pools", format!("pool {name}: {verdict}")),
         Verdict::NoNodePool | Verdict::Own(_) => {}
     }
-    for stuck in node_pools.iter().filter(|known| known.is_stuck).map(|known| known.name()) {
+    for stuck in node_pools
+        .iter()
+        .filter(|known| known.is_stuck)
+        .map(|known| known.name())
+    {
         findings.failed(
             "pools",
             format!("pool {name}: Karpenter gets no nodes of NodePool {stuck}, and Pods that fit there wait for them"),
@@ -134,8 +177,15 @@ fn check_pool(
     }
     if findings.0.len() == before {
         let names = some_of(node_pools.iter().map(|known| known.name()));
-        let and = if names.is_empty() { String::new() } else { format!(", and NodePool {names}") };
-        findings.ok("pools", format!("pool {name} opens {}{and}", count(*nodes as u64, "node")));
+        let and = if names.is_empty() {
+            String::new()
+        } else {
+            format!(", and NodePool {names}")
+        };
+        findings.ok(
+            "pools",
+            format!("pool {name} opens {}{and}", count(*nodes as u64, "node")),
+        );
     }
 }
 
@@ -143,10 +193,21 @@ fn check_pool(
 fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findings: &mut Findings) {
     let name = &pool.name;
     if !shown.notes.is_empty() {
-        return findings.unknown("pools", format!("no node that can be read has a taint of pool {name}"));
+        return findings.unknown(
+            "pools",
+            format!("no node that can be read has a taint of pool {name}"),
+        );
     }
-    let nodes = shown.nodes.iter().flatten().map(|node| (node.name(), &node.taints));
-    let node_pools = shown.inventory.node_pools.iter().map(|known| (known.name(), &known.taints));
+    let nodes = shown
+        .nodes
+        .iter()
+        .flatten()
+        .map(|node| (node.name(), &node.taints));
+    let node_pools = shown
+        .inventory
+        .node_pools
+        .iter()
+        .map(|known| (known.name(), &known.taints));
     let lacking = nodes
         .chain(node_pools)
         .find_map(|(name, taints)| Some((name, &lacking(&pool.tolerations, taints)?.key)));
@@ -162,12 +223,18 @@ fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findin
             return findings.unknown("pools", message);
         }
         None => {
-            let key = pool.tolerations.first().map_or("", |toleration| toleration.key.as_str());
+            let key = pool
+                .tolerations
+                .first()
+                .map_or("", |toleration| toleration.key.as_str());
             let fix = format!(
                 "taint the nodes of the pool ({key}), or correct pools in the configuration; nothing to do if the pool is at \
                  zero and has no NodePool"
             );
-            ("no node and no NodePool has a taint that it tolerates".to_owned(), fix)
+            (
+                "no node and no NodePool has a taint that it tolerates".to_owned(),
+                fix,
+            )
         }
     };
     findings.failed("pools", format!("pool {name} opens nothing: {why}"), fix);
@@ -184,14 +251,27 @@ mod tests {
     #[test]
     fn one_node_is_told_as_one() {
         let labels = json!({"kubernetes.io/arch": "arm64"});
-        let taint = json!({"key": "tolerarch.io/multi-arch", "value": "true", "effect": "NoSchedule"});
-        let node = json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": [taint]}});
+        let taint =
+            json!({"key": "tolerarch.io/multi-arch", "value": "true", "effect": "NoSchedule"});
+        let node =
+            json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": [taint]}});
         let node: Node = serde_json::from_value(node).unwrap();
         let inventory = Inventory::of(Vec::new(), &[NodeKind::of(&node)]);
-        let shown = Shown { inventory, knows_node_pools: true, nodes: Some(vec![node]), notes: Vec::new() };
+        let shown = Shown {
+            inventory,
+            knows_node_pools: true,
+            nodes: Some(vec![node]),
+            notes: Vec::new(),
+        };
         let (config, mut findings) = (Config::default(), Findings::default());
         let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
-        check_pool(&discovery.pools[0], &shown, config.discover, None, &mut findings);
+        check_pool(
+            &discovery.pools[0],
+            &shown,
+            config.discover,
+            None,
+            &mut findings,
+        );
         assert_eq!(findings.0[0].message, "pool multi-arch opens 1 node");
     }
 
@@ -206,29 +286,59 @@ mod tests {
         };
         let mut findings = Findings::default();
         let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
-        check_pool(&discovery.pools[0], &shown, config.discover, None, &mut findings);
-        assert!(findings.0[0].message.contains("is open to 10 % of the workloads"), "{:?}", findings.0);
+        check_pool(
+            &discovery.pools[0],
+            &shown,
+            config.discover,
+            None,
+            &mut findings,
+        );
+        assert!(
+            findings.0[0]
+                .message
+                .contains("is open to 10 % of the workloads"),
+            "{:?}",
+            findings.0
+        );
     }
 
     #[test]
     fn a_node_pool_that_gets_no_nodes_is_named() {
-        let taint = json!({"key": "tolerarch.io/multi-arch", "value": "true", "effect": "NoSchedule"});
+        let taint =
+            json!({"key": "tolerarch.io/multi-arch", "value": "true", "effect": "NoSchedule"});
         let messages = |healthy: &str| {
             let pool = json!({
                 "metadata": {"name": "arm"}, "spec": {"template": {"spec": {"taints": [taint]}}},
                 "status": {"conditions": [{"type": "NodeRegistrationHealthy", "status": healthy}]},
             });
             let inventory = Inventory::of(vec![serde_json::from_value(pool).unwrap()], &[]);
-            let shown =
-                Shown { inventory, knows_node_pools: true, nodes: Some(Vec::new()), notes: Vec::new() };
+            let shown = Shown {
+                inventory,
+                knows_node_pools: true,
+                nodes: Some(Vec::new()),
+                notes: Vec::new(),
+            };
             let (config, mut findings) = (Config::default(), Findings::default());
             let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
-            check_pool(&discovery.pools[0], &shown, config.discover, None, &mut findings);
-            findings.0.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
+            check_pool(
+                &discovery.pools[0],
+                &shown,
+                config.discover,
+                None,
+                &mut findings,
+            );
+            findings
+                .0
+                .into_iter()
+                .map(|finding| finding.message)
+                .collect::<Vec<_>>()
         };
-        let stuck =
-            "pool multi-arch: Karpenter gets no nodes of NodePool arm, and Pods that fit there wait for them";
-        assert!(messages("False").contains(&stuck.to_owned()), "{:?}", messages("False"));
+        let stuck = "pool multi-arch: Karpenter gets no nodes of NodePool arm, and Pods that fit there wait for them";
+        assert!(
+            messages("False").contains(&stuck.to_owned()),
+            "{:?}",
+            messages("False")
+        );
         for healthy in ["True", "Unknown"] {
             assert!(!messages(healthy).contains(&stuck.to_owned()));
         }

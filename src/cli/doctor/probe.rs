@@ -26,8 +26,14 @@ const TRIES: usize = 3;
 /// Reads how often the API server has called a webhook, and how often it has gone on without an answer.
 async fn count_calls(client: &UserClient, webhook: &str) -> Result<[f64; 2], RequestError> {
     let metrics = client.text("/metrics").await?;
-    Ok(["request_total", "fail_open_count"]
-        .map(|metric| sum(&metrics, &format!("apiserver_admission_webhook_{metric}"), "name", webhook)))
+    Ok(["request_total", "fail_open_count"].map(|metric| {
+        sum(
+            &metrics,
+            &format!("apiserver_admission_webhook_{metric}"),
+            "name",
+            webhook,
+        )
+    }))
 }
 
 /// Returns a Pod that no policy should refuse, with these labels, and otherwise as a Deployment makes it, so that both
@@ -59,7 +65,10 @@ fn pod(labels: &Value, annotations: &Value, tolerations: &Value) -> Value {
 }
 
 fn dry_run(namespace: &str) -> String {
-    format!("{}?dryRun=All&fieldManager=tolerarch", Pod::url_path(&(), Some(namespace)))
+    format!(
+        "{}?dryRun=All&fieldManager=tolerarch",
+        Pod::url_path(&(), Some(namespace))
+    )
 }
 
 /// Creates the Pod. Returns whether a webhook of tolerarch has answered, and the time that the creation took.
@@ -79,12 +88,22 @@ async fn attempt(
 }
 
 /// Tries a dry run in one namespace if webhooks or namespaces cannot be read: an answer is proof all the same.
-pub(super) async fn check_unseen(Exam { client, only, findings, .. }: &mut Exam<'_>) {
+pub(super) async fn check_unseen(
+    Exam {
+        client,
+        only,
+        findings,
+        ..
+    }: &mut Exam<'_>,
+) {
     let namespace = only.unwrap_or(&client.namespace);
     let pod = format!("a dry-run Pod in {namespace}");
     match attempt(client, namespace, &ordinary()).await {
         Ok((true, took)) => {
-            findings.ok("dry-run", format!("tolerarch answered for {pod}, in {} ms", took.as_millis()));
+            findings.ok(
+                "dry-run",
+                format!("tolerarch answered for {pod}, in {} ms", took.as_millis()),
+            );
         }
         Ok((false, _)) => {
             let message = format!("{pod} came back without an answer of tolerarch");
@@ -103,14 +122,30 @@ pub(super) async fn check(
     leads: bool,
 ) -> Status {
     let (client, name, webhook) = (exam.client, entry.name(), &entry.spec.name);
-    let mut selected = namespaces.iter().filter(|namespace| entry.selects(namespace)).map(name_of).peekable();
-    let Some((needed, _)) = entry.example().zip(selected.peek()) else { return Status::Unknown };
+    let mut selected = namespaces
+        .iter()
+        .filter(|namespace| entry.selects(namespace))
+        .map(name_of)
+        .peekable();
+    let Some((needed, _)) = entry.example().zip(selected.peek()) else {
+        return Status::Unknown;
+    };
     let own: Selector = needed.clone().into_iter().collect();
-    let with = if own.selects_all() { String::new() } else { format!(" with {own}") };
+    let with = if own.selects_all() {
+        String::new()
+    } else {
+        format!(" with {own}")
+    };
     let labels: Labels = ordinary().into_iter().chain(needed.clone()).collect();
-    let labels = if entry.objects.matches(&labels) { labels } else { needed };
+    let labels = if entry.objects.matches(&labels) {
+        labels
+    } else {
+        needed
+    };
     let before = count_calls(client, webhook).await;
-    let before = exam.findings.read("fail-open", "the API server's metrics", before);
+    let before = exam
+        .findings
+        .read("fail-open", "the API server's metrics", before);
     let mut refused = String::new();
     for namespace in selected.take(TRIES) {
         let pod = format!("a dry-run Pod{with} in {namespace}");
@@ -129,8 +164,11 @@ pub(super) async fn check(
             return Status::Failed;
         }
         // Where the Service leads nowhere, API servers keep connections to where it led before.
-        let (shown, by) =
-            if leads { (Status::Ok, "") } else { (Status::Unknown, ", by a connection from before") };
+        let (shown, by) = if leads {
+            (Status::Ok, "")
+        } else {
+            (Status::Unknown, ", by a connection from before")
+        };
         let message = format!("{name} answered for {pod}, in {} ms{by}", took.as_millis());
         exam.findings.add(shown, "dry-run", message, "");
         if let Some(([_, before], now)) = calls {
@@ -165,7 +203,12 @@ async fn diagnose(
         ),
         Some(false) => {
             let own = webhook.match_conditions.iter().flatten();
-            let own = own.map(|own| format!("; its matchCondition {} wants `{}`", own.name, own.expression));
+            let own = own.map(|own| {
+                format!(
+                    "; its matchCondition {} wants `{}`",
+                    own.name, own.expression
+                )
+            });
             (
                 format!("the API server did not call it{}", own.collect::<String>()),
                 "correct its rules, selectors or matchConditions (webhook.matchConditions in the chart); \
@@ -178,21 +221,41 @@ async fn diagnose(
 
 /// Returns why a call of the API server failed, and advice. Calls a Service through the API server as a proxy, too, which
 /// does not verify the certificate.
-async fn failed_call(client: &UserClient, service: Option<&ServiceReference>) -> (String, &'static str) {
+async fn failed_call(
+    client: &UserClient,
+    service: Option<&ServiceReference>,
+) -> (String, &'static str) {
     let unseen = (
         "the call failed".to_owned(),
         "compare the Service or clientConfig.url, and the caBundle, with what is served there: a certificate that has expired, is \
          not valid yet, is for another name, or of another CA is refused; the API server's log names the error",
     );
-    let Some(ServiceReference { name, namespace, port, path }) = service else { return unseen };
+    let Some(ServiceReference {
+        name,
+        namespace,
+        port,
+        path,
+    }) = service
+    else {
+        return unseen;
+    };
     let (port, path) = (port.unwrap_or(443), path.as_deref().unwrap_or_default());
     let path = format!("/api/v1/namespaces/{namespace}/services/https:{name}:{port}/proxy{path}");
     match client.text(&path).await {
-        Err(RequestError::Refused { status: 500..=599, message, .. }) => (
+        Err(RequestError::Refused {
+            status: 500..=599,
+            message,
+            ..
+        }) => (
             format!("the API server cannot reach the Service: {message}"),
             "see that the Pods listen on the Service's targetPort, and that no NetworkPolicy is in the way",
         ),
-        Err(RequestError::Refused { status: 401 | 403, .. } | RequestError::Timeout(..)) => unseen,
+        Err(
+            RequestError::Refused {
+                status: 401 | 403, ..
+            }
+            | RequestError::Timeout(..),
+        ) => unseen,
         Err(RequestError::Refused { status: 404, .. }) => (
             "the Pods answer no reviews at its path".to_owned(),
             "set the path to /mutate, or to /mutate/PROFILE (helm upgrade with the values of the release)",
@@ -210,26 +273,38 @@ fn check_fail_open(webhook: &str, before: f64, [made, failed]: [f64; 2], finding
     let since = "since this API server started";
     if failed > before {
         let message = format!("calls of {webhook} fail right now, {failed} {since}");
-        let fix = "see the log of the API server for the error, and whether each replica is reachable";
+        let fix =
+            "see the log of the API server for the error, and whether each replica is reachable";
         findings.failed("fail-open", message, fix);
     } else if failed > 0.0 {
-        let message = format!("{failed} of {made} calls of {webhook} have failed {since}; none does now");
+        let message =
+            format!("{failed} of {made} calls of {webhook} have failed {since}; none does now");
         findings.unknown("fail-open", message);
     } else {
-        findings.ok("fail-open", format!("no call of {webhook} has failed {since}"));
+        findings.ok(
+            "fail-open",
+            format!("no call of {webhook} has failed {since}"),
+        );
     }
 }
 
 /// Checks by dry runs whether a namespace's white list refuses the pools' tolerations: the plugin may be off.
 pub(super) async fn check_restrictions(exam: &mut Exam<'_>, backend: &Backend<'_>, pools: &[Pool]) {
-    let Exam { client, findings, .. } = exam;
-    let tolerations: Vec<&Toleration<'_>> = pools.iter().flat_map(|pool| &pool.tolerations).collect();
+    let Exam {
+        client, findings, ..
+    } = exam;
+    let tolerations: Vec<&Toleration<'_>> =
+        pools.iter().flat_map(|pool| &pool.tolerations).collect();
     // Opted out by a label, so that the webhook is not called for it.
     let pod = pod(&json!({MODE_KEY: "off"}), &json!({}), &json!(tolerations));
     let mut refusing = Vec::new();
-    let listing = backend.selected.iter().filter(|known| known.annotations().contains_key(WHITE_LIST));
+    let listing = backend
+        .selected
+        .iter()
+        .filter(|known| known.annotations().contains_key(WHITE_LIST));
     for name in listing.map(|namespace| name_of(*namespace)) {
-        if let Err(RequestError::Refused { message, .. }) = client.post::<Value>(&dry_run(name), &pod).await.0
+        if let Err(RequestError::Refused { message, .. }) =
+            client.post::<Value>(&dry_run(name), &pod).await.0
             && message.contains("whitelist")
         {
             refusing.push(name);
@@ -237,7 +312,10 @@ pub(super) async fn check_restrictions(exam: &mut Exam<'_>, backend: &Backend<'_
     }
     let (check, refusing) = ("toleration-restriction", some_of(refusing));
     if refusing.is_empty() {
-        findings.ok(check, "no namespace that was read refuses the tolerations of the pools");
+        findings.ok(
+            check,
+            "no namespace that was read refuses the tolerations of the pools",
+        );
     } else {
         findings.failed(
             check,

@@ -12,14 +12,20 @@ use super::findings::{Exam, Findings, Status, some_of};
 use crate::cli::kubernetes::{list, name_of};
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 // Of Pods, too, nothing but the name and labels is read.
-use tolerarch_kubernetes::cluster::{Namespace as Labelled, RequestError, Scope, UserClient, Webhook};
+use tolerarch_kubernetes::cluster::{
+    Namespace as Labelled, RequestError, Scope, UserClient, Webhook,
+};
 use tolerarch_support::logging::date;
 
 pub(super) type Labels = BTreeMap<String, String>;
 
 /// Lists the webhooks of the cluster.
 pub(super) async fn all(client: &UserClient) -> Result<Vec<Webhook>, RequestError> {
-    Ok(list(client, None, "").await?.into_iter().flat_map(Webhook::all_of).collect())
+    Ok(list(client, None, "")
+        .await?
+        .into_iter()
+        .flat_map(Webhook::all_of)
+        .collect())
 }
 
 /// Checks that Pods are reviewed, and that no failure of tolerarch keeps them from starting.
@@ -34,7 +40,10 @@ pub(super) fn check_calls(entry: &Webhook) -> Findings {
     }
     if entry.path != "/mutate" && entry.profile().is_none() {
         fault(
-            &format!("calls the path {:?}, where tolerarch does not answer", entry.path),
+            &format!(
+                "calls the path {:?}, where tolerarch does not answer",
+                entry.path
+            ),
             "set the path in its clientConfig to /mutate, or /mutate/<profile>",
         );
     }
@@ -53,7 +62,10 @@ pub(super) fn check_calls(entry: &Webhook) -> Findings {
     let mut conditions = webhook.match_conditions.iter().flatten();
     if let Some(condition) = conditions.find(|known| known.expression.contains("namespaceObject")) {
         fault(
-            &format!("is never called: its matchCondition {} uses namespaceObject", condition.name),
+            &format!(
+                "is never called: its matchCondition {} uses namespaceObject",
+                condition.name
+            ),
             "use a namespaceSelector instead: API servers have no namespaceObject for the conditions of webhooks",
         );
     }
@@ -71,30 +83,49 @@ pub(super) fn check_calls(entry: &Webhook) -> Findings {
 pub(super) fn check_order(entry: &Webhook, all: &[Webhook], namespaces: &[Namespace]) -> Findings {
     // If no namespace can be read, any may be selected by both.
     let meets = |other: &Webhook| {
-        namespaces.is_empty() || namespaces.iter().any(|known| entry.selects(known) && other.selects(known))
+        namespaces.is_empty()
+            || namespaces
+                .iter()
+                .any(|known| entry.selects(known) && other.selects(known))
     };
     let later = all.iter().filter(|other| {
-        other.configuration > entry.configuration && !other.is_ours() && other.has_pods() && meets(other)
+        other.configuration > entry.configuration
+            && !other.is_ours()
+            && other.has_pods()
+            && meets(other)
     });
     let later: BTreeSet<&str> = later.map(|other| &*other.configuration).collect();
     let (later, name, mut findings) = (some_of(later), entry.name(), Findings::default());
     if later.is_empty() {
-        findings.ok("order", format!("{name} is called after all other webhooks for Pods"));
+        findings.ok(
+            "order",
+            format!("{name} is called after all other webhooks for Pods"),
+        );
     } else if entry.spec.reinvocation_policy.as_deref() == Some("IfNeeded") {
         findings.ok("order", format!("{name} is called again after {later}"));
     } else {
         let fix = "set reinvocationPolicy to IfNeeded, and let the name of the configuration begin with zz-";
-        findings.failed("order", format!("{later} may add containers after {name} has decided"), fix);
+        findings.failed(
+            "order",
+            format!("{later} may add containers after {name} has decided"),
+            fix,
+        );
     }
     findings
 }
 
 /// Checks whether two webhooks of tolerarch are called for the same Pods.
-pub(super) fn check_overlaps(entries: &[&Webhook], namespaces: &[Namespace], findings: &mut Findings) {
+pub(super) fn check_overlaps(
+    entries: &[&Webhook],
+    namespaces: &[Namespace],
+    findings: &mut Findings,
+) {
     let before = findings.0.len();
     for (at, one) in entries.iter().enumerate() {
         for other in &entries[at + 1..] {
-            let both = namespaces.iter().filter(|known| one.selects(known) && other.selects(known));
+            let both = namespaces
+                .iter()
+                .filter(|known| one.selects(known) && other.selects(known));
             let both = some_of(both.map(name_of));
             if both.is_empty() {
                 continue;
@@ -104,19 +135,31 @@ pub(super) fn check_overlaps(entries: &[&Webhook], namespaces: &[Namespace], fin
             } else {
                 "uninstall one of them, or make their namespaceSelectors exclude each other"
             };
-            let message = format!("{} and {} are both called for Pods in {both}", one.name(), other.name());
+            let message = format!(
+                "{} and {} are both called for Pods in {both}",
+                one.name(),
+                other.name()
+            );
             findings.failed("installations", message, fix);
         }
     }
     if findings.0.len() == before {
-        findings.ok("installations", "no namespace that was read has two webhooks of tolerarch");
+        findings.ok(
+            "installations",
+            "no namespace that was read has two webhooks of tolerarch",
+        );
     }
 }
 
 /// Checks that the webhooks of an installation call the profiles of its configuration, and no others.
-pub(super) fn check_profiles(called: &BTreeSet<&str>, known: &BTreeSet<&str>, findings: &mut Findings) {
+pub(super) fn check_profiles(
+    called: &BTreeSet<&str>,
+    known: &BTreeSet<&str>,
+    findings: &mut Findings,
+) {
     for profile in known.difference(called) {
-        let message = format!("profile {profile} is never used: no webhook calls /mutate/{profile}");
+        let message =
+            format!("profile {profile} is never used: no webhook calls /mutate/{profile}");
         let fix = format!(
             "add an entry with this path and a namespaceSelector for tolerarch.io/profile={profile} (the chart renders one for each profile)"
         );
@@ -142,27 +185,37 @@ pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> Findin
     let (name, pem, mut findings) = (entry.name(), entry.bundle(), Findings::default());
     let blocks = Pem::iter_from_buffer(pem).filter_map(Result::ok);
     let certificates = blocks.filter(|block| block.label == "CERTIFICATE");
-    let ends =
-        certificates.filter_map(|block| Some(block.parse_x509().ok()?.validity().not_after.timestamp()));
+    let ends = certificates
+        .filter_map(|block| Some(block.parse_x509().ok()?.validity().not_after.timestamp()));
     let fix = "with tls.mode managed `tolerarch certificates` writes it within half a minute of its start: after that look at the \
         log of its Pod for missing rights; with \
         cert-manager its cainjector does, from the annotation cert-manager.io/inject-ca-from; otherwise write it yourself";
-    let mut fault = |what: &str| findings.failed("ca-bundle", format!("the caBundle of {name} {what}"), fix);
+    let mut fault =
+        |what: &str| findings.failed("ca-bundle", format!("the caBundle of {name} {what}"), fix);
     match ends.max() {
         None if pem.is_empty() && entry.service().is_none() => {
-            findings.unknown("ca-bundle", format!("{name} has none: the API server's own roots count"));
+            findings.unknown(
+                "ca-bundle",
+                format!("{name} has none: the API server's own roots count"),
+            );
         }
         None if pem.is_empty() => fault("is empty: the API server trusts no certificate"),
         None => fault("holds no certificate"),
         Some(last) if last <= ASN1Time::now().timestamp() => {
-            fault(&format!("holds only certificates that have expired, the last one at {}", date(last)));
+            fault(&format!(
+                "holds only certificates that have expired, the last one at {}",
+                date(last)
+            ));
         }
         Some(last) => {
             let trusts = format!("{name} trusts a CA until {}", date(last));
             if tried.contains(&(pem, Status::Ok)) && !tried.contains(&(pem, Status::Failed)) {
                 findings.ok("ca-bundle", trusts);
             } else {
-                findings.unknown("ca-bundle", trusts + "; no dry run shows that it is the right one");
+                findings.unknown(
+                    "ca-bundle",
+                    trusts + "; no dry run shows that it is the right one",
+                );
             }
         }
     }
@@ -172,20 +225,28 @@ pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> Findin
 /// Checks whether a webhook is called in any namespace.
 pub(super) fn check_namespaces(entry: &Webhook, namespaces: &[Namespace], findings: &mut Findings) {
     let (name, all) = (entry.name(), namespaces.len());
-    let selected = namespaces.iter().filter(|namespace| entry.selects(namespace)).count();
+    let selected = namespaces
+        .iter()
+        .filter(|namespace| entry.selects(namespace))
+        .count();
     match (selected, entry.profile()) {
         _ if all == 0 => {}
         (0, Some(profile)) => {
-            let message = format!("no namespace is labelled tolerarch.io/profile={profile} for {name}");
+            let message =
+                format!("no namespace is labelled tolerarch.io/profile={profile} for {name}");
             findings.unknown("scope", message);
         }
         (0, None) => {
-            let message = format!("the namespaceSelector of {name} excludes every namespace, all {all}");
+            let message =
+                format!("the namespaceSelector of {name} excludes every namespace, all {all}");
             let fix = "correct it (webhook.namespaceSelector in the chart), or label a namespace for it; docs/runbooks/TolerarchNotCalled.md \
                 takes out what your values do not have";
             findings.failed("scope", message, fix);
         }
-        _ => findings.ok("scope", format!("{name} selects {selected} of {all} namespaces that were read")),
+        _ => findings.ok(
+            "scope",
+            format!("{name} selects {selected} of {all} namespaces that were read"),
+        ),
     }
 }
 
@@ -197,7 +258,8 @@ pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Webhook], namespaces
     exam.findings.merge(namespaces.iter().map(|namespace| {
         let (name, mut own) = (name_of(namespace), Findings::default());
         for (key, value) in ignored_labels(&called, namespace.labels()) {
-            let message = format!("{key}={value} means nothing as a label of {name}: it is ignored");
+            let message =
+                format!("{key}={value} means nothing as a label of {name}: it is ignored");
             own.add(status, "scope", message, fix);
         }
         (name.to_owned(), own)
@@ -205,38 +267,58 @@ pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Webhook], namespaces
 }
 
 /// Returns the labels of a namespace that look like settings, and make no difference to the calls for its Pods.
-pub(in crate::cli) fn ignored_labels<'a>(called: &Scope, labels: &'a Labels) -> Vec<(&'static str, &'a str)> {
-    let ignored = [MODE_KEY, PROFILE_KEY].into_iter().filter(|key| called.ignores(labels, key));
+pub(in crate::cli) fn ignored_labels<'a>(
+    called: &Scope,
+    labels: &'a Labels,
+) -> Vec<(&'static str, &'a str)> {
+    let ignored = [MODE_KEY, PROFILE_KEY]
+        .into_iter()
+        .filter(|key| called.ignores(labels, key));
     let ignored = ignored.filter_map(|key| Some((key, labels.get(key)?.as_str())));
     // A custom selector may ignore `off`; that the namespace is selected shows that already.
-    ignored.filter(|label| *label != (MODE_KEY, "off")).collect()
+    ignored
+        .filter(|label| *label != (MODE_KEY, "off"))
+        .collect()
 }
 
 /// Checks whether a webhook is called for any existing Pod, or, without any, for one as a Deployment makes it.
 pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces: &[Namespace]) {
     let (name, selector) = (entry.name(), &entry.objects);
     if entry.example().is_none() {
-        let message = format!("the objectSelector of {name} contradicts itself: it selects no Pod at all");
+        let message =
+            format!("the objectSelector of {name} contradicts itself: it selects no Pod at all");
         let fix = "correct the objectSelector (webhook.objectSelector in the chart)";
         return exam.findings.failed("scope", message, fix);
     }
     // The shipped selector does nothing but let Pods opt out.
     let mut expressions = selector.clone().into_iter();
-    if expressions.all(|expression| matches!(expression, Expression::NotIn(key, _) if key == MODE_KEY)) {
+    if expressions
+        .all(|expression| matches!(expression, Expression::NotIn(key, _) if key == MODE_KEY))
+    {
         return;
     }
     // Selector in kubectl's syntax.
     let needed = selector.to_string();
-    let (what, path) = (format!("whether any Pod has {needed}: the Pods"), Pod::url_path(&(), exam.only));
+    let (what, path) = (
+        format!("whether any Pod has {needed}: the Pods"),
+        Pod::url_path(&(), exam.only),
+    );
     let pods = exam.client.list::<Labelled>(&path).await;
-    let Some(pods) = exam.findings.read("scope", &what, pods) else { return };
+    let Some(pods) = exam.findings.read("scope", &what, pods) else {
+        return;
+    };
     let in_scope = |pod: &&Labelled| {
-        let is_its = |known: &Namespace| name_of(known) == pod.metadata.namespace && entry.selects(known);
+        let is_its =
+            |known: &Namespace| name_of(known) == pod.metadata.namespace && entry.selects(known);
         let mode = pod.metadata.labels.get(MODE_KEY);
-        mode.is_none_or(|mode| mode != "off") && (namespaces.is_empty() || namespaces.iter().any(is_its))
+        mode.is_none_or(|mode| mode != "off")
+            && (namespaces.is_empty() || namespaces.iter().any(is_its))
     };
     let pods: Vec<&Labelled> = pods.iter().filter(in_scope).collect();
-    let called = pods.iter().filter(|pod| selector.matches(&pod.metadata.labels)).count();
+    let called = pods
+        .iter()
+        .filter(|pod| selector.matches(&pod.metadata.labels))
+        .count();
     match (called, pods.len()) {
         (0, all) if all > 0 || !selector.matches(&ordinary()) => exam.findings.failed(
             "scope",
@@ -254,5 +336,7 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
 /// Returns labels of a Pod as a Deployment makes it.
 pub(super) fn ordinary() -> Labels {
     let label = |key: &str| (key.to_owned(), "tolerarch-doctor".to_owned());
-    ["app", "app.kubernetes.io/name", "pod-template-hash"].map(label).into()
+    ["app", "app.kubernetes.io/name", "pod-template-hash"]
+        .map(label)
+        .into()
 }

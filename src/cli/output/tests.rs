@@ -6,7 +6,10 @@ pub(in crate::cli) fn plain(text: &str) -> String {
 }
 
 fn rows() -> Vec<Row> {
-    let row = |colour, cells: [&str; 2]| Row { colour, cells: cells.map(str::to_owned).to_vec() };
+    let row = |colour, cells: [&str; 2]| Row {
+        colour,
+        cells: cells.map(str::to_owned).to_vec(),
+    };
     vec![
         row(Colour::Green, ["web", "registry.example.com/team/app:1"]),
         row(Colour::Plain, ["a-longer-name", ""]),
@@ -15,7 +18,8 @@ fn rows() -> Vec<Row> {
 
 #[test]
 fn columns_are_aligned() {
-    let expected = "NAME           IMAGE\nweb            registry.example.com/team/app:1\na-longer-name\n";
+    let expected =
+        "NAME           IMAGE\nweb            registry.example.com/team/app:1\na-longer-name\n";
     let coloured = table(&["NAME", "IMAGE"], rows(), "", None);
     assert_eq!(plain(&coloured), expected);
     assert_eq!(coloured.matches("\x1b[32mweb").count(), 1);
@@ -25,7 +29,10 @@ fn columns_are_aligned() {
 #[test]
 fn a_narrow_terminal_gets_the_ends_of_long_texts() {
     let table = plain(&table(&["NAME", "IMAGE"], rows(), "", Some(30)));
-    assert!(table.lines().all(|line| line.chars().count() <= 30), "{table}");
+    assert!(
+        table.lines().all(|line| line.chars().count() <= 30),
+        "{table}"
+    );
     assert!(table.contains("…com/team/app:1"), "{table}");
     let tiny = super::table(&["NAME", "IMAGE"], rows(), "", Some(3));
     assert_eq!(tiny.lines().count(), 3);
@@ -33,23 +40,63 @@ fn a_narrow_terminal_gets_the_ends_of_long_texts() {
 
 #[test]
 fn words_of_short_lists_are_cut_last() {
-    let cells = ["Deployment/a-long-name", "platform-missing", "registry.example.com/team/app:1"];
-    let rows = || [Row { colour: Colour::Plain, cells: cells.map(str::to_owned).to_vec() }];
+    let cells = [
+        "Deployment/a-long-name",
+        "platform-missing",
+        "registry.example.com/team/app:1",
+    ];
+    let rows = || {
+        [Row {
+            colour: Colour::Plain,
+            cells: cells.map(str::to_owned).to_vec(),
+        }]
+    };
     let narrow = table(&["OBJECT", "REASON", "IMAGE"], rows(), "", Some(44));
-    assert!(narrow.contains(" platform-missing ") && narrow.contains("…/team/app:1"), "{narrow}");
-    assert!(narrow.lines().all(|line| line.chars().count() <= 44), "{narrow}");
+    assert!(
+        narrow.contains(" platform-missing ") && narrow.contains("…/team/app:1"),
+        "{narrow}"
+    );
+    assert!(
+        narrow.lines().all(|line| line.chars().count() <= 44),
+        "{narrow}"
+    );
     let tiny = table(&["OBJECT", "REASON", "IMAGE"], rows(), "", Some(40));
-    assert!(tiny.lines().all(|line| line.chars().count() <= 40), "{tiny}");
+    assert!(
+        tiny.lines().all(|line| line.chars().count() <= 40),
+        "{tiny}"
+    );
 }
 
 #[test]
 fn the_reason_is_whole_in_80_columns() {
-    let header = ["FILE", "NAMESPACE", "OBJECT", "DECISION", "POOLS", "REASON", "IMAGE"];
+    let header = [
+        "FILE",
+        "NAMESPACE",
+        "OBJECT",
+        "DECISION",
+        "POOLS",
+        "REASON",
+        "IMAGE",
+    ];
     let mut cells = vec!["x".repeat(63); header.len()];
     (cells[3], cells[5]) = ("tolerated".into(), "registry-not-allowed".into());
-    let table = table(&header, [Row { colour: Colour::Plain, cells }], "", Some(80));
-    assert!(table.contains(" tolerated ") && table.contains(" registry-not-allowed "), "{table}");
-    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    let table = table(
+        &header,
+        [Row {
+            colour: Colour::Plain,
+            cells,
+        }],
+        "",
+        Some(80),
+    );
+    assert!(
+        table.contains(" tolerated ") && table.contains(" registry-not-allowed "),
+        "{table}"
+    );
+    assert!(
+        table.lines().all(|line| line.chars().count() <= 80),
+        "{table}"
+    );
 }
 
 #[test]
@@ -57,16 +104,28 @@ fn nothing_steers_a_terminal() {
     let (text, escaped) = ("a\x1b[31m\n\u{202e}ü", "a\\u{1b}[31m\\n\\u{202e}ü");
     assert_eq!(shown(text), escaped);
     assert_eq!(wrapped(text, "", None), format!("{escaped}\n"));
-    let row = Row { colour: Colour::Plain, cells: vec![text.to_owned()] };
+    let row = Row {
+        colour: Colour::Plain,
+        cells: vec![text.to_owned()],
+    };
     assert_eq!(table(&["A"], [row], "", None), format!("A\n{escaped}\n"));
 }
 
 #[test]
 fn sentences_break_between_words() {
     assert_eq!(wrapped("one two three", "  ", None), "one two three\n");
-    assert_eq!(wrapped("one two three", "  ", Some(8)), "one two\n  three\n");
-    assert_eq!(wrapped("one two three", "  ", Some(7)), "one two\n  three\n");
-    assert_eq!(wrapped("much-too-long for", "  ", Some(4)), "much-too-long\n  for\n");
+    assert_eq!(
+        wrapped("one two three", "  ", Some(8)),
+        "one two\n  three\n"
+    );
+    assert_eq!(
+        wrapped("one two three", "  ", Some(7)),
+        "one two\n  three\n"
+    );
+    assert_eq!(
+        wrapped("much-too-long for", "  ", Some(4)),
+        "much-too-long\n  for\n"
+    );
 }
 
 #[test]
@@ -76,9 +135,13 @@ fn a_document_controls_no_terminal_and_reads_back() {
     let text = document(&format!("{value:#}"));
     assert!(!text.chars().any(|c| c != '\n' && is_unsafe(c)), "{text}");
     assert!(
-        text.contains("ü漢") && text.contains(r"\u009b31m\u202e\u200b\u061c\u2028\udb40\udc41\u007f"),
+        text.contains("ü漢")
+            && text.contains(r"\u009b31m\u202e\u200b\u061c\u2028\udb40\udc41\u007f"),
         "{text}"
     );
-    assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&text).unwrap(),
+        value
+    );
     assert_eq!(shown("\u{61c}\u{200b}\u{feff}"), r"\u{61c}\u{200b}\u{feff}");
 }

@@ -10,7 +10,8 @@ use tolerarch_kubernetes::cluster::{Node, NodePool, RequestError};
 const WIDTH: Option<usize> = Some(80);
 
 fn node_pool(name: &str, weight: Option<u32>, labels: Value, taints: Value) -> Value {
-    let requirements = json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]}]);
+    let requirements =
+        json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]}]);
     let template = json!({"spec": {"requirements": requirements, "taints": taints}});
     json!({"metadata": {"name": name, "labels": labels}, "spec": {"weight": weight, "template": template}})
 }
@@ -40,7 +41,14 @@ async fn read(node_pools: Reply, nodes: Reply) -> Result<(Shown, Vec<String>), R
     })
     .await;
     let client = api.client();
-    let shown = Shown::read(&client, Discover { node_pools: true, nodes: true }).await?;
+    let shown = Shown::read(
+        &client,
+        Discover {
+            node_pools: true,
+            nodes: true,
+        },
+    )
+    .await?;
     Ok((shown, client.take_left_out()))
 }
 
@@ -58,17 +66,36 @@ async fn shop() -> Shown {
     let node_pools = json!([
         node_pool("spot", None, json!({}), json!([])),
         node_pool("multi-arch", None, json!({}), json!([taint("multi")])),
-        node_pool("found", Some(7), json!({"tolerarch.io/pool": "found"}), json!([taint("found")])),
+        node_pool(
+            "found",
+            Some(7),
+            json!({"tolerarch.io/pool": "found"}),
+            json!([taint("found")])
+        ),
         node_pool("gpu", None, json!({}), json!([taint("nvidia.com/gpu")])),
-        node_pool("bad", None, json!({"tolerarch.io/pool": "Bad"}), json!([taint("gpu")])),
+        node_pool(
+            "bad",
+            None,
+            json!({"tolerarch.io/pool": "Bad"}),
+            json!([taint("gpu")])
+        ),
     ]);
-    let nodes = json!([node("arm64", "multi"), node("amd64", "multi"), node("amd64", "found")]);
+    let nodes = json!([
+        node("arm64", "multi"),
+        node("amd64", "multi"),
+        node("amd64", "found")
+    ]);
     cluster(Reply::of(200, node_pools), Reply::of(200, nodes)).await
 }
 
 #[tokio::test]
 async fn a_table_fits_80_columns() {
-    let text = plain(&shop().await.written(&configured(), None, Output::Table, WIDTH).unwrap());
+    let text = plain(
+        &shop()
+            .await
+            .written(&configured(), None, Output::Table, WIDTH)
+            .unwrap(),
+    );
     assert_eq!(
         text,
         "\
@@ -94,7 +121,10 @@ bad       amd64, arm64  gpu
 
 #[tokio::test]
 async fn json_has_what_scripts_rely_on() {
-    let text = shop().await.written(&configured(), None, Output::Json, WIDTH).unwrap();
+    let text = shop()
+        .await
+        .written(&configured(), None, Output::Json, WIDTH)
+        .unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
     let verdict = "new nodes come from `spot` (untainted, weight 0, later name) before `multi-arch`; give it a weight of 1 or more";
     assert_eq!(
@@ -111,11 +141,21 @@ async fn json_has_what_scripts_rely_on() {
 
 #[tokio::test]
 async fn yaml_is_configuration() {
-    let text = shop().await.written(&configured(), None, Output::Yaml, WIDTH).unwrap();
-    let pools = Config::parse(&text).unwrap_or_else(|faults| panic!("{faults:?}\n{text}")).policy.pools;
+    let text = shop()
+        .await
+        .written(&configured(), None, Output::Yaml, WIDTH)
+        .unwrap();
+    let pools = Config::parse(&text)
+        .unwrap_or_else(|faults| panic!("{faults:?}\n{text}"))
+        .policy
+        .pools;
     let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
     assert_eq!(names, ["multi-arch", "found"]);
-    assert_eq!(pools[0].platforms, tolerarch_core::image::PlatformSet::AMD64_AND_ARM64, "the larger set");
+    assert_eq!(
+        pools[0].platforms,
+        tolerarch_core::image::PlatformSet::AMD64_AND_ARM64,
+        "the larger set"
+    );
     let own = &configured()[0];
     assert_eq!(
         (&pools[0].tolerations, pools[0].share, &pools[0].prefer),
@@ -131,21 +171,53 @@ async fn what_cannot_be_read_is_left_out() {
     assert_eq!(without.notes, [""; 0], "there is no Karpenter");
     let forbidden = cluster(Reply::refused(403, "forbidden to you"), nodes()).await;
     assert_eq!(forbidden.notes.len(), 1);
-    let text = plain(&forbidden.written(&configured(), None, Output::Table, WIDTH).unwrap());
-    assert!(text.contains("NodePools cannot be read") && !text.contains("it opens no NodePool"), "{text}");
-    assert!(text.lines().nth(1).unwrap().ends_with("  ?          1"), "{text}");
-    let text = forbidden.written(&configured(), None, Output::Json, WIDTH).unwrap();
+    let text = plain(
+        &forbidden
+            .written(&configured(), None, Output::Table, WIDTH)
+            .unwrap(),
+    );
+    assert!(
+        text.contains("NodePools cannot be read") && !text.contains("it opens no NodePool"),
+        "{text}"
+    );
+    assert!(
+        text.lines().nth(1).unwrap().ends_with("  ?          1"),
+        "{text}"
+    );
+    let text = forbidden
+        .written(&configured(), None, Output::Json, WIDTH)
+        .unwrap();
     let pool = &serde_json::from_str::<Value>(&text).unwrap()["pools"][0];
-    assert_eq!((&pool["nodePools"], &pool["verdict"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        (&pool["nodePools"], &pool["verdict"]),
+        (&Value::Null, &Value::Null)
+    );
     let forbidden = cluster(nodes(), Reply::refused(403, "forbidden to you")).await;
-    let text = plain(&forbidden.written(&configured(), None, Output::Table, WIDTH).unwrap());
+    let text = plain(
+        &forbidden
+            .written(&configured(), None, Output::Table, WIDTH)
+            .unwrap(),
+    );
     assert!(text.lines().nth(1).unwrap().ends_with("  ?"), "{text}");
-    let text = forbidden.written(&configured(), None, Output::Json, WIDTH).unwrap();
-    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["pools"][0]["nodes"], Value::Null);
+    let text = forbidden
+        .written(&configured(), None, Output::Json, WIDTH)
+        .unwrap();
+    assert_eq!(
+        serde_json::from_str::<Value>(&text).unwrap()["pools"][0]["nodes"],
+        Value::Null
+    );
     let odd = json!([{"metadata": {"name": "odd", "labels": 7}}, node("arm64", "multi")]);
-    let (partly, left_out) = read(Reply::of(200, json!([])), Reply::of(200, odd)).await.unwrap();
-    assert_eq!(left_out, ["1 of the nodes cannot be read, and are left out: odd"]);
-    assert!(partly.noted(&configured()).0.is_complete, "as for the webhook");
+    let (partly, left_out) = read(Reply::of(200, json!([])), Reply::of(200, odd))
+        .await
+        .unwrap();
+    assert_eq!(
+        left_out,
+        ["1 of the nodes cannot be read, and are left out: odd"]
+    );
+    assert!(
+        partly.noted(&configured()).0.is_complete,
+        "as for the webhook"
+    );
     assert!(read(nodes(), Reply::refused(500, "broken")).await.is_err());
 }
 
@@ -171,14 +243,32 @@ async fn node_groups_are_shown_with_what_the_cluster_autoscaler_makes_of_them() 
     }
     let shown = cluster(Reply::refused(404, "no such kind"), Reply::of(200, nodes)).await;
     let first = autoscaler(&["priority"], "{100: [multi], 10: ['.*']}");
-    let text = plain(&shown.written(&configured(), Some(&first), Output::Table, None).unwrap());
+    let text = plain(
+        &shown
+            .written(&configured(), Some(&first), Output::Table, None)
+            .unwrap(),
+    );
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0], "POOL        SOURCE      PLATFORMS     NODEPOOLS  NODES  NODE GROUPS");
-    assert_eq!(lines[1], "multi-arch  configured  amd64, arm64             2      multi (100)");
-    assert_eq!(lines[2], "multi-arch: the cluster-autoscaler takes `multi` first (priority 100)");
-    assert_eq!(lines[3], "multi-arch: the node group `multi` has reached its maximum of 2");
+    assert_eq!(
+        lines[0],
+        "POOL        SOURCE      PLATFORMS     NODEPOOLS  NODES  NODE GROUPS"
+    );
+    assert_eq!(
+        lines[1],
+        "multi-arch  configured  amd64, arm64             2      multi (100)"
+    );
+    assert_eq!(
+        lines[2],
+        "multi-arch: the cluster-autoscaler takes `multi` first (priority 100)"
+    );
+    assert_eq!(
+        lines[3],
+        "multi-arch: the node group `multi` has reached its maximum of 2"
+    );
 
-    let text = shown.written(&configured(), Some(&first), Output::Json, None).unwrap();
+    let text = shown
+        .written(&configured(), Some(&first), Output::Json, None)
+        .unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         json["clusterAutoscaler"],
@@ -199,8 +289,13 @@ async fn node_groups_are_shown_with_what_the_cluster_autoscaler_makes_of_them() 
     );
 
     let chance = autoscaler(&["random"], "{100: [multi]}");
-    let text = shown.written(&configured(), Some(&chance), Output::Json, None).unwrap();
+    let text = shown
+        .written(&configured(), Some(&chance), Output::Json, None)
+        .unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
     let own = &json["pools"][0]["clusterAutoscaler"];
-    assert_eq!((&own["isFirst"], &own["nodeGroups"][0]["priority"]), (&json!(false), &Value::Null));
+    assert_eq!(
+        (&own["isFirst"], &own["nodeGroups"][0]["priority"]),
+        (&json!(false), &Value::Null)
+    );
 }

@@ -18,7 +18,11 @@ impl Report<'_> {
     pub(super) fn html(&self) -> String {
         let sections = self.sections(&[By::Image, By::Workload, By::Namespace]);
         let sections: String = sections.into_iter().map(table).collect();
-        let notes: String = self.notes.iter().map(|note| format!("<li>{}</li>\n", escaped(note))).collect();
+        let notes: String = self
+            .notes
+            .iter()
+            .map(|note| format!("<li>{}</li>\n", escaped(note)))
+            .collect();
         let list = format!("<h2>Notes</h2>\n<ul class=\"notes\">\n{notes}</ul>\n");
         format!(
             include_str!("html/page.html"),
@@ -40,12 +44,19 @@ impl Report<'_> {
             let parts = totals.iter().filter(|(_, part, _)| of(*part) > 0);
             let parts = parts.map(|(coverage, part, _)| {
                 let share = of(*part) as f64 / of(all).max(1) as f64;
-                format!("<i class=\"{}\" style=\"flex-grow:{share:.5}\"></i>", coverage.as_str())
+                format!(
+                    "<i class=\"{}\" style=\"flex-grow:{share:.5}\"></i>",
+                    coverage.as_str()
+                )
             });
             let parts: String = parts.collect();
-            format!("<h3>{title} <span>{whole} requested</span></h3>\n<div class=\"bar\">{parts}</div>\n")
+            format!(
+                "<h3>{title} <span>{whole} requested</span></h3>\n<div class=\"bar\">{parts}</div>\n"
+            )
         };
-        let cpu = bar("CPU", format!("{} cores", all.cpu_cores()), |amount| amount.cpu_millis);
+        let cpu = bar("CPU", format!("{} cores", all.cpu_cores()), |amount| {
+            amount.cpu_millis
+        });
         let memory = bar("Memory", memory(all), |amount| amount.memory_bytes);
         let meaning = |(coverage, part, _): &(Coverage, Amount, u64)| {
             let (name, share) = (coverage.as_str(), percent(part.cpu_millis, all.cpu_millis));
@@ -57,13 +68,29 @@ impl Report<'_> {
 }
 
 fn table(section: Section) -> String {
-    let Section { title, intro, columns, rows } = section;
-    let is_number = |at: usize| rows.first().is_some_and(|row| matches!(row.get(at), Some(Cell::Number(..))));
-    let class = |at| if is_number(at) { " class=\"number\"" } else { "" };
+    let Section {
+        title,
+        intro,
+        columns,
+        rows,
+    } = section;
+    let is_number = |at: usize| {
+        rows.first()
+            .is_some_and(|row| matches!(row.get(at), Some(Cell::Number(..))))
+    };
+    let class = |at| {
+        if is_number(at) {
+            " class=\"number\""
+        } else {
+            ""
+        }
+    };
     let head = |(at, name): (usize, &&str)| format!("<th{}>{name}</th>", class(at));
     let header: String = columns.iter().enumerate().map(head).collect();
-    let rows: String =
-        rows.iter().map(|row| format!("<tr>{}</tr>\n", row.iter().map(cell).collect::<String>())).collect();
+    let rows: String = rows
+        .iter()
+        .map(|row| format!("<tr>{}</tr>\n", row.iter().map(cell).collect::<String>()))
+        .collect();
     format!(
         "<h2>{title}</h2>\n<p>{intro}</p>\n<div class=\"scroll\"><table>\n<thead><tr>{header}</tr></thead>\n\
          <tbody>\n{rows}</tbody>\n</table></div>\n"
@@ -85,6 +112,14 @@ fn cell(cell: &Cell) -> String {
 /// Escapes untrusted text for HTML, and makes control characters visible.
 fn escaped(text: &str) -> String {
     // The ampersand comes first, as the entities have one.
-    let entities = [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&#39;")];
-    entities.iter().fold(shown(text), |text, (c, entity)| text.replace(*c, entity))
+    let entities = [
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&#39;"),
+    ];
+    entities
+        .iter()
+        .fold(shown(text), |text, (c, entity)| text.replace(*c, entity))
 }

@@ -9,10 +9,21 @@ use tolerarch_engine::census::{Amount, Coverage, IndexedPod, ReasonTotal, Summar
 
 impl Report<'_> {
     pub(super) fn json(&self) -> Value {
-        let Summary { totals, workloads, images, namespaces, unknown, skipped, missed, misplaced } =
-            &self.summary;
+        let Summary {
+            totals,
+            workloads,
+            images,
+            namespaces,
+            unknown,
+            skipped,
+            missed,
+            misplaced,
+        } = &self.summary;
         let totals = totals.iter().map(|(coverage, part, workloads)| {
-            (coverage.as_str(), with(amount(*part), json!({"workloads": workloads})))
+            (
+                coverage.as_str(),
+                with(amount(*part), json!({"workloads": workloads})),
+            )
         });
         let workloads = workloads.iter().map(|(of, one)| {
             let more = json!({
@@ -35,17 +46,25 @@ impl Report<'_> {
             with(own, amounts.into_iter().collect())
         });
         let of_reason = |(reason, one): &(Reason, ReasonTotal<'_>)| {
-            with(json!({"reason": reason, "workloads": one.workloads.len()}), amount(one.amount))
+            with(
+                json!({"reason": reason, "workloads": one.workloads.len()}),
+                amount(one.amount),
+            )
         };
         let unknown = unknown.iter().map(|known| {
             let (reason, one) = known;
             let more = json!({"images": one.images, "fix": fix(*reason).unwrap_or_default()});
             with(of_reason(known), more)
         });
-        let missed = missed.iter().map(|(own, pools)| with(pod(own), json!({"pools": pools})));
+        let missed = missed
+            .iter()
+            .map(|(own, pools)| with(pod(own), json!({"pools": pools})));
         let misplaced = misplaced.iter().map(|(own, platform, images)| {
             let (node, platform) = (own.node.as_deref(), platform.to_string());
-            with(pod(own), json!({"node": node, "platform": platform, "images": images}))
+            with(
+                pod(own),
+                json!({"node": node, "platform": platform, "images": images}),
+            )
         });
         json!({
             "complete": true,
@@ -67,7 +86,13 @@ fn amount(amount: Amount) -> Value {
     json!({"cpuCores": amount.cpu_cores(), "memoryBytes": amount.memory_bytes, "pods": amount.pods})
 }
 
-fn workload(Workload { namespace, kind, name }: &Workload) -> Value {
+fn workload(
+    Workload {
+        namespace,
+        kind,
+        name,
+    }: &Workload,
+) -> Value {
     json!({"namespace": &**namespace, "kind": &**kind, "name": &**name})
 }
 

@@ -59,7 +59,12 @@ fn section(
     columns: &[&'static str],
     rows: impl Iterator<Item = Vec<Cell>>,
 ) -> Section {
-    Section { title, intro: intro.into(), columns: columns.to_vec(), rows: rows.collect() }
+    Section {
+        title,
+        intro: intro.into(),
+        columns: columns.to_vec(),
+        rows: rows.collect(),
+    }
 }
 
 impl Report<'_> {
@@ -71,19 +76,35 @@ impl Report<'_> {
             By::Workload => self.by_workload(),
             By::Namespace => self.by_namespace(),
         }));
-        sections.extend([self.unknown(), self.causes(), self.missed(), self.misplaced()]);
+        sections.extend([
+            self.unknown(),
+            self.causes(),
+            self.missed(),
+            self.misplaced(),
+        ]);
         sections.retain(|section| !section.rows.is_empty());
         sections
     }
 
     fn totals(&self) -> Section {
         let all = self.summary.all();
-        let rows = self.summary.totals.iter().map(|(coverage, part, workloads)| {
-            let mut cells = row(vec![Cell::Coverage(*coverage)], *part, vec![Cell::number(*workloads)]);
-            cells.insert(2, Cell::number(percent(part.cpu_millis, all.cpu_millis)));
-            cells.insert(4, Cell::number(percent(part.memory_bytes, all.memory_bytes)));
-            cells
-        });
+        let rows = self
+            .summary
+            .totals
+            .iter()
+            .map(|(coverage, part, workloads)| {
+                let mut cells = row(
+                    vec![Cell::Coverage(*coverage)],
+                    *part,
+                    vec![Cell::number(*workloads)],
+                );
+                cells.insert(2, Cell::number(percent(part.cpu_millis, all.cpu_millis)));
+                cells.insert(
+                    4,
+                    Cell::number(percent(part.memory_bytes, all.memory_bytes)),
+                );
+                cells
+            });
         let intro = format!(
             "all: every image runs on every platform of a pool; partial: an image lacks one; unknown: the platforms of \
              an image could not be determined; skipped: Pods that are not decided on. {} request {} cores and {} of \
@@ -99,7 +120,11 @@ impl Report<'_> {
     fn by_image(&self) -> Section {
         let rows = self.summary.images.iter().map(|((image, cause), one)| {
             let workloads = Cell::number(one.workloads.len() as u64);
-            row(vec![], one.keeps, vec![workloads, Cell::Text(cause.to_string()), Cell::name(image)])
+            row(
+                vec![],
+                one.keeps,
+                vec![workloads, Cell::Text(cause.to_string()), Cell::name(image)],
+            )
         });
         section(
             "Images that keep Pods from the pools",
@@ -111,16 +136,31 @@ impl Report<'_> {
 
     fn by_workload(&self) -> Section {
         let workloads = self.summary.workloads.iter();
-        let kept = workloads.filter(|(_, one)| matches!(one.coverage, Coverage::Partial | Coverage::Unknown));
+        let kept = workloads
+            .filter(|(_, one)| matches!(one.coverage, Coverage::Partial | Coverage::Unknown));
         let rows = kept.map(|(workload, one)| {
-            let (support, reason) = (Cell::Coverage(one.coverage), Cell::Text(one.reason.to_string()));
-            let (namespace, name) = (Cell::name(&workload.namespace), Cell::Name(workload.label()));
+            let (support, reason) = (
+                Cell::Coverage(one.coverage),
+                Cell::Text(one.reason.to_string()),
+            );
+            let (namespace, name) = (
+                Cell::name(&workload.namespace),
+                Cell::Name(workload.label()),
+            );
             row(vec![], one.amount, vec![support, reason, namespace, name])
         });
         section(
             "Workloads that images keep from the pools",
             "The largest comes first.",
-            &["CPU", "Memory", "Pods", "Support", "Reason", "Namespace", "Object"],
+            &[
+                "CPU",
+                "Memory",
+                "Pods",
+                "Support",
+                "Reason",
+                "Namespace",
+                "Object",
+            ],
             rows,
         )
     }
@@ -138,16 +178,32 @@ impl Report<'_> {
         section(
             "Namespaces",
             "Shares of the requested CPU; where images keep most comes first.",
-            &["Namespace", "CPU", "Memory", "Pods", "All", "Partial", "Unknown", "Skipped"],
+            &[
+                "Namespace",
+                "CPU",
+                "Memory",
+                "Pods",
+                "All",
+                "Partial",
+                "Unknown",
+                "Skipped",
+            ],
             rows,
         )
     }
 
     fn unknown(&self) -> Section {
         let rows = self.summary.unknown.iter().map(|(reason, one)| {
-            let (images, fix) = (Cell::number(one.images.len() as u64), fix(*reason).unwrap_or_default());
+            let (images, fix) = (
+                Cell::number(one.images.len() as u64),
+                fix(*reason).unwrap_or_default(),
+            );
             let reason = Cell::Text(reason.as_str().to_owned());
-            row(vec![reason], one.amount, vec![images, Cell::Text(fix.to_owned())])
+            row(
+                vec![reason],
+                one.amount,
+                vec![images, Cell::Text(fix.to_owned())],
+            )
         });
         section(
             "Unknown, and what to do",
@@ -169,13 +225,20 @@ impl Report<'_> {
         let alike = self
             .summary
             .missed
-            .chunk_by(|(one, pools), (other, others)| one.workload == other.workload && pools == others);
+            .chunk_by(|(one, pools), (other, others)| {
+                one.workload == other.workload && pools == others
+            });
         let mut alike: Vec<_> = alike.collect();
         alike.sort_by_key(|pods| Reverse(pods.len()));
         let rows = alike.into_iter().filter_map(|pods| {
             let (IndexedPod { workload, .. }, pools) = pods.first()?;
             let (number, pools) = (Cell::number(pods.len() as u64), Cell::Name(pools.join(",")));
-            Some(vec![number, pools, Cell::name(&workload.namespace), Cell::Name(workload.label())])
+            Some(vec![
+                number,
+                pools,
+                Cell::name(&workload.namespace),
+                Cell::Name(workload.label()),
+            ])
         });
         section(
             "Missed: Pods that could use a pool, and were created without",
@@ -186,14 +249,31 @@ impl Report<'_> {
     }
 
     fn misplaced(&self) -> Section {
-        let rows = self.summary.misplaced.iter().flat_map(|(pod, platform, images)| {
-            let IndexedPod { name, workload, node, .. } = pod;
-            let row = move |image: &&str| {
-                let names = [node.as_deref().unwrap_or_default(), &workload.namespace, name, image];
-                [Cell::Text(platform.to_string())].into_iter().chain(names.map(Cell::name)).collect()
-            };
-            images.iter().map(row)
-        });
+        let rows = self
+            .summary
+            .misplaced
+            .iter()
+            .flat_map(|(pod, platform, images)| {
+                let IndexedPod {
+                    name,
+                    workload,
+                    node,
+                    ..
+                } = pod;
+                let row = move |image: &&str| {
+                    let names = [
+                        node.as_deref().unwrap_or_default(),
+                        &workload.namespace,
+                        name,
+                        image,
+                    ];
+                    [Cell::Text(platform.to_string())]
+                        .into_iter()
+                        .chain(names.map(Cell::name))
+                        .collect()
+                };
+                images.iter().map(row)
+            });
         section(
             "Misplaced: Pods on nodes that their images do not support",
             "They fail there, unless the node emulates: keep them off, by placement.require or their own affinity.",
@@ -210,8 +290,11 @@ pub(super) fn memory(amount: Amount) -> String {
     while tenths >= 10_240 && unit + 1 < UNITS.len() {
         (tenths, unit) = ((tenths + 512) / 1024, unit + 1);
     }
-    let decimal =
-        if tenths % 10 == 0 || tenths >= 1000 { String::new() } else { format!(".{}", tenths % 10) };
+    let decimal = if tenths % 10 == 0 || tenths >= 1000 {
+        String::new()
+    } else {
+        format!(".{}", tenths % 10)
+    };
     format!("{}{decimal}{}", tenths / 10, UNITS[unit])
 }
 
@@ -227,10 +310,19 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let of = |cpu_millis, memory_bytes| Amount { cpu_millis, memory_bytes, pods: 1 };
-        for (millis, text) in
-            [(0, "0"), (1, "0.001"), (250, "0.25"), (1000, "1"), (12_500, "12.5"), (100_000, "100")]
-        {
+        let of = |cpu_millis, memory_bytes| Amount {
+            cpu_millis,
+            memory_bytes,
+            pods: 1,
+        };
+        for (millis, text) in [
+            (0, "0"),
+            (1, "0.001"),
+            (250, "0.25"),
+            (1000, "1"),
+            (12_500, "12.5"),
+            (100_000, "100"),
+        ] {
             assert_eq!(of(millis, 0).cpu_cores().to_string(), text);
         }
         for (bytes, text) in [
@@ -246,9 +338,13 @@ mod tests {
         ] {
             assert_eq!(memory(of(0, bytes)), text, "{bytes}");
         }
-        for (part, whole, expected) in
-            [(0, 0, 0), (1, 3, 33), (2, 3, 67), (3, 3, 100), (u64::MAX, u64::MAX, 100)]
-        {
+        for (part, whole, expected) in [
+            (0, 0, 0),
+            (1, 3, 33),
+            (2, 3, 67),
+            (3, 3, 100),
+            (u64::MAX, u64::MAX, 100),
+        ] {
             assert_eq!(percent(part, whole), expected);
         }
     }

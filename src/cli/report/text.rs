@@ -8,17 +8,34 @@ use tolerarch_engine::census::Coverage;
 impl Report<'_> {
     pub(super) fn text(&self, by: By, width: Option<usize>) -> String {
         let sections = self.sections(&[by]);
-        let notes = self.notes.iter().map(|note| wrapped(&format!("note: {note}"), "  ", width));
-        paragraphs(sections.iter().map(|section| lines(section, width)).chain([notes.collect()]))
+        let notes = self
+            .notes
+            .iter()
+            .map(|note| wrapped(&format!("note: {note}"), "  ", width));
+        paragraphs(
+            sections
+                .iter()
+                .map(|section| lines(section, width))
+                .chain([notes.collect()]),
+        )
     }
 }
 
 fn lines(section: &Section, width: Option<usize>) -> String {
-    let Section { title, columns, rows, .. } = section;
+    let Section {
+        title,
+        columns,
+        rows,
+        ..
+    } = section;
     let row = |cells: &[Cell]| {
-        let coverage = cells
-            .iter()
-            .find_map(|cell| if let Cell::Coverage(coverage) = cell { Some(*coverage) } else { None });
+        let coverage = cells.iter().find_map(|cell| {
+            if let Cell::Coverage(coverage) = cell {
+                Some(*coverage)
+            } else {
+                None
+            }
+        });
         let colour = match coverage {
             Some(Coverage::All) => Colour::Green,
             Some(Coverage::Partial) => Colour::Red,
@@ -26,21 +43,40 @@ fn lines(section: &Section, width: Option<usize>) -> String {
             Some(Coverage::Skipped) => Colour::Faint,
             None => Colour::Plain,
         };
-        Row { colour, cells: cells.iter().map(|cell| cell.text().to_owned()).collect() }
+        Row {
+            colour,
+            cells: cells.iter().map(|cell| cell.text().to_owned()).collect(),
+        }
     };
     // Sentences are below their table, as they would make it too wide.
-    let sentences = columns.iter().position(|name| matches!(*name, "Do" | "Cause"));
+    let sentences = columns
+        .iter()
+        .position(|name| matches!(*name, "Do" | "Cause"));
     let kept = sentences.unwrap_or(columns.len());
-    let header: Vec<String> = columns[..kept].iter().map(|name| name.to_uppercase()).collect();
+    let header: Vec<String> = columns[..kept]
+        .iter()
+        .map(|name| name.to_uppercase())
+        .collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let most = || rows.iter().take(MOST);
-    let table = table(&header, most().filter(|_| kept > 1).map(|cells| row(&cells[..kept])), "  ", width);
+    let table = table(
+        &header,
+        most().filter(|_| kept > 1).map(|cells| row(&cells[..kept])),
+        "  ",
+        width,
+    );
     let sentence = |cells: &Vec<Cell>| {
         let sentence = format!("  {}: {}", cells[0].text(), cells[sentences?].text());
         Some(wrapped(&sentence, "    ", width))
     };
-    let rest = rest(rows.len(), MOST).map(|rest| format!("  {rest}")).unwrap_or_default();
-    paragraphs([format!("{title}\n"), table, most().filter_map(sentence).collect()]) + &rest
+    let rest = rest(rows.len(), MOST)
+        .map(|rest| format!("  {rest}"))
+        .unwrap_or_default();
+    paragraphs([
+        format!("{title}\n"),
+        table,
+        most().filter_map(sentence).collect(),
+    ]) + &rest
 }
 
 #[cfg(test)]
@@ -58,12 +94,17 @@ mod tests {
         let long = |name: &str| format!("{}-{name}", "very-long".repeat(6));
         let image = format!("registry.example.com/{}:v1", long("image"));
         let mut pods = Vec::new();
-        for (number, error) in
-            [LookupError::AddressNotAllowed, LookupError::NotAllowed].into_iter().enumerate()
+        for (number, error) in [LookupError::AddressNotAllowed, LookupError::NotAllowed]
+            .into_iter()
+            .enumerate()
         {
             let blockers = vec![(image.clone(), Cause::Unknown(error))];
             let amd64 = Some("linux/amd64".parse().unwrap());
-            let state = ImageState { image: image.clone(), platforms: amd64, ..ImageState::default() };
+            let state = ImageState {
+                image: image.clone(),
+                platforms: amd64,
+                ..ImageState::default()
+            };
             let pool = PoolState {
                 name: "multi-arch".into(),
                 platforms: PlatformSet::AMD64_AND_ARM64,
@@ -72,26 +113,52 @@ mod tests {
                 lacks: None,
             };
             let (pools, images) = (vec![pool], vec![state]);
-            let examined =
-                Examined { pools, images, blockers, skipped: None, ..Examined::skipped(Reason::Tolerated) };
+            let examined = Examined {
+                pools,
+                images,
+                blockers,
+                skipped: None,
+                ..Examined::skipped(Reason::Tolerated)
+            };
             let name = long(&number.to_string());
             let workload = Workload {
                 namespace: long("namespace").into(),
                 kind: "Deployment".into(),
                 name: name.as_str().into(),
             };
-            let requests = Amount { cpu_millis: 1234, memory_bytes: 5 << 30, pods: 1 };
-            let (name, node, workload) = (name.as_str().into(), Some(name.as_str().into()), workload.into());
+            let requests = Amount {
+                cpu_millis: 1234,
+                memory_bytes: 5 << 30,
+                pods: 1,
+            };
+            let (name, node, workload) = (
+                name.as_str().into(),
+                Some(name.as_str().into()),
+                workload.into(),
+            );
             let (between, shape) = (None, None);
-            let pod = IndexedPod { name, between, workload, shape, requests, node };
+            let pod = IndexedPod {
+                name,
+                between,
+                workload,
+                shape,
+                requests,
+                node,
+            };
             pods.push((pod, examined));
         }
         let platform = Some("linux/arm64".parse().unwrap());
         let summary = Summary::of(pods.iter().map(|(pod, examined)| (pod, platform, examined)));
-        let report = Report { summary, ..Report::default() };
+        let report = Report {
+            summary,
+            ..Report::default()
+        };
         for by in [By::Image, By::Workload, By::Namespace] {
             let text = plain(&report.text(by, Some(80)));
-            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+            assert!(
+                text.lines().all(|line| line.chars().count() <= 80),
+                "{text}"
+            );
             for reason in ["address-not-allowed", "registry-not-allowed"] {
                 assert!(text.contains(&format!(" {reason} ")), "{reason} in\n{text}");
             }

@@ -57,16 +57,35 @@ impl Marks {
         let text = |key| pod.map_or("", |pod| pod.annotation(key)).to_owned();
         let [pools, required, preferred, reason] =
             [POOLS_KEY, REQUIRED_KEY, PREFERRED_KEY, REASON_KEY].map(text);
-        Self { pools, required, preferred, reason }
+        Self {
+            pools,
+            required,
+            preferred,
+            reason,
+        }
     }
 
     /// Renders the annotations: `opened multi-arch, required amd64`.
     fn text(&self) -> String {
-        let Self { pools, required, preferred, reason } = self;
-        let all = [("opened", pools), ("required", required), ("preferred", preferred), ("closed:", reason)];
+        let Self {
+            pools,
+            required,
+            preferred,
+            reason,
+        } = self;
+        let all = [
+            ("opened", pools),
+            ("required", required),
+            ("preferred", preferred),
+            ("closed:", reason),
+        ];
         let said = all.iter().filter(|(_, text)| !text.is_empty());
         let said: Vec<String> = said.map(|(what, text)| format!("{what} {text}")).collect();
-        if said.is_empty() { "-".to_owned() } else { said.join(", ") }
+        if said.is_empty() {
+            "-".to_owned()
+        } else {
+            said.join(", ")
+        }
     }
 }
 
@@ -81,9 +100,17 @@ impl Explained {
         object: &Object,
         notes: &mut Vec<String>,
     ) -> Self {
-        let Place { kind, name, path, label, .. } = object.place.clone();
+        let Place {
+            kind,
+            name,
+            path,
+            label,
+            ..
+        } = object.place.clone();
         let own = BTreeMap::deserialize(&object.value["metadata"]["labels"]).unwrap_or_default();
-        let called = scope.map_or(Called::For(None), |(scope, labels)| scope.called(labels, &own));
+        let called = scope.map_or(Called::For(None), |(scope, labels)| {
+            scope.called(labels, &own)
+        });
         match called {
             Called::For(_) => {}
             Called::No => notes.push(format!(
@@ -95,24 +122,48 @@ impl Explained {
         }
         let pod = object.pod().ok();
         let terms = survey.terms(namespace);
-        let policy = session.snapshot.policy_for(terms.profile).unwrap_or(&session.snapshot.policy);
+        let policy = session
+            .snapshot
+            .policy_for(terms.profile)
+            .unwrap_or(&session.snapshot.policy);
         let mut today = match &pod {
             Some(pod) => session.examine(policy, namespace, pod).await,
             None => Examined::skipped(Reason::Malformed),
         };
         if terms.is_opted_out || called == Called::No {
-            let reason = if terms.is_opted_out { Reason::OptedOut } else { Reason::NotApplicable };
+            let reason = if terms.is_opted_out {
+                Reason::OptedOut
+            } else {
+                Reason::NotApplicable
+            };
             (today.decision, today.reason) = ("unchanged", reason);
         }
         let is_of_object = |pod: &&IndexedPod| {
-            let owners = [Some(&pod.workload), pod.between.as_ref()].into_iter().flatten();
+            let owners = [Some(&pod.workload), pod.between.as_ref()]
+                .into_iter()
+                .flatten();
             let owners = owners.map(|owner| (&*owner.kind, &*owner.name));
-            owners.chain([("Pod", &*pod.name)]).any(|one| one == (&*kind, &*name))
+            owners
+                .chain([("Pod", &*pod.name)])
+                .any(|one| one == (&*kind, &*name))
         };
         let pods = survey.pods.iter().filter(is_of_object);
-        let pods = pods.map(|pod| PodState::of(survey, &today.images, pod)).collect();
-        let decided = pod.filter(|_| kind == "Pod").map(|pod| Marks::of(Some(&pod)));
-        Self { label, kind, name, path, namespace: namespace.to_owned(), today, decided, pods }
+        let pods = pods
+            .map(|pod| PodState::of(survey, &today.images, pod))
+            .collect();
+        let decided = pod
+            .filter(|_| kind == "Pod")
+            .map(|pod| Marks::of(Some(&pod)));
+        Self {
+            label,
+            kind,
+            name,
+            path,
+            namespace: namespace.to_owned(),
+            today,
+            decided,
+            pods,
+        }
     }
 
     pub(super) fn table(&self, width: Option<usize>) -> String {
@@ -124,8 +175,19 @@ impl Explained {
         if let Some(marks) = &self.decided {
             line("decided", &marks.text());
         }
-        let Examined { decision, reason, warnings, pools, images, .. } = &self.today;
-        let why = if reason.as_str() == *decision { String::new() } else { format!(": {reason}") };
+        let Examined {
+            decision,
+            reason,
+            warnings,
+            pools,
+            images,
+            ..
+        } = &self.today;
+        let why = if reason.as_str() == *decision {
+            String::new()
+        } else {
+            format!(": {reason}")
+        };
         line("today", &format!("{decision}{why}"));
         for pool in pools {
             line("pool", &state(pool));
@@ -133,13 +195,21 @@ impl Explained {
         for warning in warnings {
             line("warning", warning);
         }
-        let image_table = table(&["PLATFORMS", "REASON", "IMAGE"], images.iter().map(row), "  ", width);
-        let unknown = images.iter().filter_map(|image| Some((image, image.unknown?)));
+        let image_table = table(
+            &["PLATFORMS", "REASON", "IMAGE"],
+            images.iter().map(row),
+            "  ",
+            width,
+        );
+        let unknown = images
+            .iter()
+            .filter_map(|image| Some((image, image.unknown?)));
         let advice = unknown.map(|(image, reason)| {
             let cause = image.cause.as_deref().unwrap_or(reason.as_str());
             // The cause of a failed connection includes advice already.
-            let fix = fix(reason)
-                .filter(|_| reason != Reason::Unknown(LookupError::Unreachable) || image.cause.is_none());
+            let fix = fix(reason).filter(|_| {
+                reason != Reason::Unknown(LookupError::Unreachable) || image.cause.is_none()
+            });
             let fix = fix.map(|fix| format!("; {fix}")).unwrap_or_default();
             wrapped(&format!("  {}: {cause}{fix}", image.image), "    ", width)
         });
@@ -151,11 +221,19 @@ impl Explained {
 }
 
 fn state(pool: &PoolState) -> String {
-    let PoolState { name, platforms, is_open, is_tolerated, lacks } = pool;
+    let PoolState {
+        name,
+        platforms,
+        is_open,
+        is_tolerated,
+        lacks,
+    } = pool;
     let state = match (is_open, lacks) {
         (true, _) => "every image runs there".to_owned(),
         (false, None) => "closed, as an image is unknown".to_owned(),
-        (false, Some(lacks)) if lacks.is_empty() => "not open to this workload yet (share)".to_owned(),
+        (false, Some(lacks)) if lacks.is_empty() => {
+            "not open to this workload yet (share)".to_owned()
+        }
         (false, Some(lacks)) => format!("closed, as not every image runs on {lacks}"),
     };
     let tolerated = if *is_tolerated { ", tolerated" } else { "" };
@@ -166,37 +244,72 @@ fn row(image: &ImageState) -> Row {
     let (reason, colour) = match image.unknown {
         Some(reason) => (reason.as_str().to_owned(), Colour::Yellow),
         None if image.lacks.is_empty() => (String::new(), Colour::Plain),
-        None if let Some(failure) = image.failed => (Cause::Failed(failure).to_string(), Colour::Red),
+        None if let Some(failure) = image.failed => {
+            (Cause::Failed(failure).to_string(), Colour::Red)
+        }
         None => (format!("lacks {}", image.lacks), Colour::Red),
     };
-    let platforms = image.platforms.map_or_else(|| "unknown".to_owned(), |set| set.to_string());
-    Row { colour, cells: vec![platforms, reason, image.image.clone()] }
+    let platforms = image
+        .platforms
+        .map_or_else(|| "unknown".to_owned(), |set| set.to_string());
+    Row {
+        colour,
+        cells: vec![platforms, reason, image.image.clone()],
+    }
 }
 
 impl PodState {
     /// Returns the node of a Pod, its annotations, and its images that do not run on the node.
     fn of(survey: &Survey, images: &[ImageState], pod: &IndexedPod) -> Self {
-        let facts = pod.shape.and_then(|shape| survey.shapes.get_index(shape)).map(|shape| &shape.pod);
+        let facts = pod
+            .shape
+            .and_then(|shape| survey.shapes.get_index(shape))
+            .map(|shape| &shape.pod);
         let own: Vec<Usage<'_>> = facts.map(Pod::images).unwrap_or_default();
         let platform = pod.node.as_deref().and_then(|node| survey.platform(node));
         let does_not_run = |image: &&ImageState| {
-            let runs = platform.zip(image.platforms).is_none_or(|(node, runs_on)| runs_on.contains(node));
-            !runs && own.iter().any(|usage| shortened(usage.given) == image.image)
+            let runs = platform
+                .zip(image.platforms)
+                .is_none_or(|(node, runs_on)| runs_on.contains(node));
+            !runs
+                && own
+                    .iter()
+                    .any(|usage| shortened(usage.given) == image.image)
         };
         Self {
             name: pod.name.to_string(),
             node: pod.node.as_deref().map(ToOwned::to_owned),
             platform: platform.map(|platform| platform.to_string()),
             marks: Marks::of(facts),
-            misplaced: images.iter().filter(does_not_run).map(|image| image.image.clone()).collect(),
+            misplaced: images
+                .iter()
+                .filter(does_not_run)
+                .map(|image| image.image.clone())
+                .collect(),
         }
     }
 
     fn row(&self) -> Row {
         let platform = self.platform.as_deref().unwrap_or("-");
-        let wrong = if self.misplaced.is_empty() { "" } else { " (misplaced)" };
-        let colour = if self.misplaced.is_empty() { Colour::Plain } else { Colour::Red };
+        let wrong = if self.misplaced.is_empty() {
+            ""
+        } else {
+            " (misplaced)"
+        };
+        let colour = if self.misplaced.is_empty() {
+            Colour::Plain
+        } else {
+            Colour::Red
+        };
         let node = self.node.as_deref().unwrap_or("-").to_owned();
-        Row { colour, cells: vec![self.name.clone(), node, format!("{platform}{wrong}"), self.marks.text()] }
+        Row {
+            colour,
+            cells: vec![
+                self.name.clone(),
+                node,
+                format!("{platform}{wrong}"),
+                self.marks.text(),
+            ],
+        }
     }
 }

@@ -21,7 +21,11 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, &'static str> {
         let (kind, own) = text.split_once('/').ok_or(FORM)?;
         let kind = kind.parse().map_err(|()| FORM)?;
-        Ok(Self { text: text.to_owned(), kind, name: name(own)? })
+        Ok(Self {
+            text: text.to_owned(),
+            kind,
+            name: name(own)?,
+        })
     }
 }
 
@@ -30,7 +34,10 @@ impl Target {
     pub(super) fn path(&self, kinds: &ServedKinds, namespace: &str) -> Result<String, String> {
         let found = kinds.find(&self.kind).map_err(|error| error.to_string())?;
         if !found.is_namespaced {
-            return Err(format!("a {} is in no namespace, and brings no Pods", found.kind));
+            return Err(format!(
+                "a {} is in no namespace, and brings no Pods",
+                found.kind
+            ));
         }
         Ok(found.path(namespace, &self.name))
     }

@@ -15,17 +15,31 @@ fn reads_numbers_with_units() {
     ] {
         assert_eq!(parse(text), Some(Duration::from_millis(millis)), "{text}");
     }
-    for text in
-        ["", "5", "5M", "5 min", "5 m", "5S", " 5s", "1h 30m", "s", "-5s", "+5s", ".5s", "5.s", "1.2.3s"]
-    {
+    for text in [
+        "", "5", "5M", "5 min", "5 m", "5S", " 5s", "1h 30m", "s", "-5s", "+5s", ".5s", "5.s",
+        "1.2.3s",
+    ] {
         assert_eq!(parse(text), None, "{text:?}");
     }
-    for text in
-        ["0s", "0.0h", "1us", "1ns", "1w", "1y", "1e3s", "1.2345s", "123456789012s", "5 bananas", "٣s"]
-    {
+    for text in [
+        "0s",
+        "0.0h",
+        "1us",
+        "1ns",
+        "1w",
+        "1y",
+        "1e3s",
+        "1.2345s",
+        "123456789012s",
+        "5 bananas",
+        "٣s",
+    ] {
         assert_eq!(parse(text), None, "{text:?}");
     }
-    assert_eq!((parse("365d"), parse("31536000000ms")), (Some(MAX), Some(MAX)));
+    assert_eq!(
+        (parse("365d"), parse("31536000000ms")),
+        (Some(MAX), Some(MAX))
+    );
     for text in ["365d1ms", "366d", "99999999999d", &"99999999999d".repeat(9)] {
         assert_eq!(parse(text), None, "{text:?}");
     }
@@ -45,16 +59,34 @@ fn a_fault_names_the_unit_meant() {
     ] {
         assert_eq!(meant(text).as_deref(), Some(hint), "{text}");
     }
-    for text in ["", "0", "bananas", "5 bananas", "-5", "m", "5 m m", "5ns", "2 years"] {
+    for text in [
+        "",
+        "0",
+        "bananas",
+        "5 bananas",
+        "-5",
+        "m",
+        "5 m m",
+        "5ns",
+        "2 years",
+    ] {
         assert_eq!(meant(text), None, "{text:?}");
     }
 }
 
 #[test]
 fn what_is_written_is_read_again() {
-    for text in
-        ["300ms", "90s", "90m", "36h", "1.5ms", "0.001ms", "1.25s", "1h30m1ms", "364d23h59m59s999.999ms"]
-    {
+    for text in [
+        "300ms",
+        "90s",
+        "90m",
+        "36h",
+        "1.5ms",
+        "0.001ms",
+        "1.25s",
+        "1h30m1ms",
+        "364d23h59m59s999.999ms",
+    ] {
         let duration = parse(text).unwrap();
         let written = written(duration);
         assert_eq!(parse(&written), Some(duration), "{text}: {written}");

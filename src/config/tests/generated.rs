@@ -17,10 +17,20 @@ fn is_up_to_date(file: &str, marks: Option<(&str, &str)>, generated: &str) {
         let begin = whole.find(begin).map(|at| at + begin.len()).unwrap();
         (begin, begin + whole[begin..].find(end).unwrap())
     });
-    if tolerarch_support::environment::Environment::of_process().get("UPDATE").is_some() {
-        std::fs::write(&path, format!("{}{generated}{}", &whole[..begin], &whole[end..])).unwrap();
+    if tolerarch_support::environment::Environment::of_process()
+        .get("UPDATE")
+        .is_some()
+    {
+        std::fs::write(
+            &path,
+            format!("{}{generated}{}", &whole[..begin], &whole[end..]),
+        )
+        .unwrap();
     } else {
-        assert!(whole[begin..end] == *generated, "{file} is out of date; run: UPDATE=1 cargo test config");
+        assert!(
+            whole[begin..end] == *generated,
+            "{file} is out of date; run: UPDATE=1 cargo test config"
+        );
     }
 }
 
@@ -51,19 +61,53 @@ static VALIDATOR: LazyLock<jsonschema::Validator> =
 /// Generates texts from parts of durations, right or wrong; never above the maximum, as a schema cannot add: numbers in
 /// a row without a unit between them become one, and three digits are at most 333.
 fn like_a_duration() -> impl Strategy<Value = String> {
-    const NUMBERS: [&str; 14] =
-        ["0", "2", "3", "1.5", ".5", "1.", "0.0", "1.2345", "123456789012", "-1", "+1", "1e3", "1_0", ""];
-    const UNITS: [&str; 16] =
-        ["ms", "s", "m", "h", "d", "M", "S", "min", "us", "ns", "w", "y", " m", "s ", " bananas", ""];
-    let right = (prop::sample::select(&NUMBERS[..4]), prop::sample::select(&UNITS[..5]));
-    let any = (prop::sample::select(&NUMBERS[..]), prop::sample::select(&UNITS[..]));
+    const NUMBERS: [&str; 14] = [
+        "0",
+        "2",
+        "3",
+        "1.5",
+        ".5",
+        "1.",
+        "0.0",
+        "1.2345",
+        "123456789012",
+        "-1",
+        "+1",
+        "1e3",
+        "1_0",
+        "",
+    ];
+    const UNITS: [&str; 16] = [
+        "ms", "s", "m", "h", "d", "M", "S", "min", "us", "ns", "w", "y", " m", "s ", " bananas", "",
+    ];
+    let right = (
+        prop::sample::select(&NUMBERS[..4]),
+        prop::sample::select(&UNITS[..5]),
+    );
+    let any = (
+        prop::sample::select(&NUMBERS[..]),
+        prop::sample::select(&UNITS[..]),
+    );
     let terms = prop::collection::vec(prop_oneof![3 => right, 1 => any], 0..4);
-    terms.prop_map(|terms| terms.into_iter().map(|(number, unit)| format!("{number}{unit}")).collect())
+    terms.prop_map(|terms| {
+        terms
+            .into_iter()
+            .map(|(number, unit)| format!("{number}{unit}"))
+            .collect()
+    })
 }
 
 /// Generates values behind a key, right or wrong.
 fn some_value() -> impl Strategy<Value = Json> {
-    let others = [json!({}), json!([]), json!([null]), json!({"x": 1}), json!([{}]), json!("1s"), json!("x")];
+    let others = [
+        json!({}),
+        json!([]),
+        json!([null]),
+        json!({"x": 1}),
+        json!([{}]),
+        json!("1s"),
+        json!("x"),
+    ];
     prop_oneof![
         2 => Just(Json::Null),
         1 => prop::sample::select(others.to_vec()),
@@ -72,10 +116,20 @@ fn some_value() -> impl Strategy<Value = Json> {
 }
 
 fn some_document() -> impl Strategy<Value = Json> {
-    const SECTIONS: [&str; 9] =
-        ["mode", "server", "admin", "lookup", "cache", "registries", "network", "log", "zzz"];
-    const KEYS: [&str; 9] =
-        ["budget", "timeout", "tagTtl", "drain", "negative", "allow", "hosts", "level", "zzz"];
+    const SECTIONS: [&str; 9] = [
+        "mode",
+        "server",
+        "admin",
+        "lookup",
+        "cache",
+        "registries",
+        "network",
+        "log",
+        "zzz",
+    ];
+    const KEYS: [&str; 9] = [
+        "budget", "timeout", "tagTtl", "drain", "negative", "allow", "hosts", "level", "zzz",
+    ];
     let section = prop::collection::btree_map(prop::sample::select(&KEYS[..]), some_value(), 0..3);
     let value = prop_oneof![1 => some_value(), 3 => section.prop_map(|keys| json!(keys))];
     prop::collection::btree_map(prop::sample::select(&SECTIONS[..]), value, 0..4)
@@ -109,23 +163,41 @@ fn the_schema_says_what_the_reader_says() {
         (value(r#"{"mode": "observe"}"#), true),
         (value(r#"{"mode": "enforced"}"#), false),
         (value(r#"{"mdoe": "observe"}"#), false),
-        (value(r#"{"cache": {"tagTtl": "1h30m", "capacity": 1}}"#), true),
+        (
+            value(r#"{"cache": {"tagTtl": "1h30m", "capacity": 1}}"#),
+            true,
+        ),
         (value(r#"{"cache": {"tagTtl": "soon"}}"#), false),
         (value(r#"{"cache": {"tagTtl": 5}}"#), false),
         (value(r#"{"cache": {"tagTtl": "5 bananas"}}"#), false),
         (value(r#"{"cache": {"tagTtl": "5M"}}"#), false),
         (value(r#"{"cache": {"tagTtl": "1.5h"}}"#), true),
-        (value(r#"{"cache": null, "mode": null, "pools": null, "log": {"level": null}}"#), true),
+        (
+            value(r#"{"cache": null, "mode": null, "pools": null, "log": {"level": null}}"#),
+            true,
+        ),
         (value(r#"{"registries": {"hosts": {"a.b": null}}}"#), true),
         (value(r#"{"cache": {"capacity": 0}}"#), false),
-        (value(r#"{"cache": {"negative": {"notFound": "1s", "oops": "1s"}}}"#), false),
+        (
+            value(r#"{"cache": {"negative": {"notFound": "1s", "oops": "1s"}}}"#),
+            false,
+        ),
         (value(r#"{"server": {"listen": "[::1]:80"}}"#), true),
         (value(r#"{"server": {"listen": "80"}}"#), false),
-        (value(r#"{"network": {"allow": ["10.0.0.0/8", "::1"]}}"#), true),
+        (
+            value(r#"{"network": {"allow": ["10.0.0.0/8", "::1"]}}"#),
+            true,
+        ),
         (value(r#"{"network": {"allow": "10.0.0.0/8"}}"#), false),
         (value(r#"{"network": {"allow": ["all"]}}"#), false),
-        (value(r#"{"registries": {"hosts": {"a.b": {"caFile": "", "plainHttp": true}}}}"#), true),
-        (value(r#"{"registries": {"hosts": {"a.b": {"plainHttp": "yes"}}}}"#), false),
+        (
+            value(r#"{"registries": {"hosts": {"a.b": {"caFile": "", "plainHttp": true}}}}"#),
+            true,
+        ),
+        (
+            value(r#"{"registries": {"hosts": {"a.b": {"plainHttp": "yes"}}}}"#),
+            false,
+        ),
         (hosts("a.b/c"), false),
         (hosts("https://a.b/v1/"), false),
         (hosts("docker.io"), true),
@@ -134,8 +206,14 @@ fn the_schema_says_what_the_reader_says() {
         (hosts("https://registry-1.docker.io/v2"), true),
         (hosts("https://docker.io:443"), true),
         (value(r#"{"pools": [{"preset": "eks"}]}"#), false),
-        (value(r#"{"pools": [{"preset": "gke", "platforms": ["linux/s390x"]}]}"#), true),
-        (value(r#"{"pools": [{"preset": "gke", "platforms": ["linux/arm46"]}]}"#), false),
+        (
+            value(r#"{"pools": [{"preset": "gke", "platforms": ["linux/s390x"]}]}"#),
+            true,
+        ),
+        (
+            value(r#"{"pools": [{"preset": "gke", "platforms": ["linux/arm46"]}]}"#),
+            false,
+        ),
         (pool("example.com/pool"), true),
         (pool("a_b.C"), true),
         (pool("a b"), false),
@@ -145,26 +223,44 @@ fn the_schema_says_what_the_reader_says() {
         (pool(&format!("x.y/{}", &long[1..])), true),
     ] {
         assert_eq!(VALIDATOR.is_valid(&document), valid, "schema: {document}");
-        assert_eq!(Config::parse(&document.to_string()).is_ok(), valid, "reader: {document}");
+        assert_eq!(
+            Config::parse(&document.to_string()).is_ok(),
+            valid,
+            "reader: {document}"
+        );
     }
 }
 
 #[test]
 fn the_shipped_file_names_the_schema() {
     let text = include_str!("../../../manifests/config.yaml");
-    assert!(text.starts_with("# yaml-language-server: $schema="), "{text}");
+    assert!(
+        text.starts_with("# yaml-language-server: $schema="),
+        "{text}"
+    );
 }
 
 /// The documentation's examples of pools are valid unchanged.
 #[test]
 fn the_documentation_shows_valid_pools() {
-    let pages = [include_str!("../../../docs/configuration.md"), include_str!("../../../docs/clouds.md")];
+    let pages = [
+        include_str!("../../../docs/configuration.md"),
+        include_str!("../../../docs/clouds.md"),
+    ];
     let pages = pages.concat();
-    let blocks = pages.split("```yaml\n").skip(1).filter_map(|text| text.split("```").next());
+    let blocks = pages
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|text| text.split("```").next());
     let inline = pages.split('`').filter(|text| text.starts_with("pools: ["));
-    let shown: Vec<&str> = blocks.filter(|text| text.starts_with("pools:")).chain(inline).collect();
+    let shown: Vec<&str> = blocks
+        .filter(|text| text.starts_with("pools:"))
+        .chain(inline)
+        .collect();
     assert!(shown.len() >= 2, "{shown:?}");
     for text in shown {
-        Config::parse(text).map_err(|faults| format!("{text}: {faults:?}")).unwrap();
+        Config::parse(text)
+            .map_err(|faults| format!("{text}: {faults:?}"))
+            .unwrap();
     }
 }

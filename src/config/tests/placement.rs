@@ -11,11 +11,21 @@ fn faults(placement: &str) -> Vec<String> {
 fn reads_placement() {
     let text = "placement: {require: nodeSelector, platforms: [linux/s390x, linux/amd64], whenUnknown: [linux/amd64]}";
     let placement = Config::parse(text).unwrap().policy.placement;
-    let PlacementRules { require, platforms: all, when_unknown, .. } = placement;
+    let PlacementRules {
+        require,
+        platforms: all,
+        when_unknown,
+        ..
+    } = placement;
     assert_eq!(require, Require::NodeSelector);
     assert_eq!(all, platforms(&["linux/amd64", "linux/s390x"]));
     assert_eq!(when_unknown, platforms(&["linux/amd64"]));
-    for off in ["{}", "{require: off}", "{require: false}", "{require: 'off', platforms: }"] {
+    for off in [
+        "{}",
+        "{require: off}",
+        "{require: false}",
+        "{require: 'off', platforms: }",
+    ] {
         let config = Config::parse(&format!("placement: {off}")).unwrap();
         assert_eq!(config.policy.placement, PlacementRules::default(), "{off}");
     }
@@ -23,42 +33,66 @@ fn reads_placement() {
 
 #[test]
 fn refuses_what_cannot_be_placed() {
-    let message = "placement.require (line 1): found \"affinty\", expected off, affinity or nodeSelector";
-    assert_eq!(faults("{require: affinty}"), [message]);
     let message =
-        "placement (line 1): the cluster has no platforms; write for example [linux/amd64, linux/arm64]";
+        "placement.require (line 1): found \"affinty\", expected off, affinity or nodeSelector";
+    assert_eq!(faults("{require: affinty}"), [message]);
+    let message = "placement (line 1): the cluster has no platforms; write for example [linux/amd64, linux/arm64]";
     assert_eq!(faults("{platforms: []}"), [message]);
     for discovered in ["discovered", "[discovered]"] {
         let seen = faults(&format!("{{platforms: {discovered}}}"));
-        assert!(seen.len() == 1 && seen[0].contains("discovered needs `discover`"), "{seen:?}");
+        assert!(
+            seen.len() == 1 && seen[0].contains("discovered needs `discover`"),
+            "{seen:?}"
+        );
     }
 }
 
 #[test]
 fn reads_that_the_cluster_says_its_platforms() {
-    let read = |text: &str| Sources::default().read(text).map_err(|faults| faults[0].to_string());
-    for discovered in ["discovered", "[discovered]", "[linux/s390x, discovered]", "[discovered, linux/s390x]"]
-    {
+    let read = |text: &str| {
+        Sources::default()
+            .read(text)
+            .map_err(|faults| faults[0].to_string())
+    };
+    for discovered in [
+        "discovered",
+        "[discovered]",
+        "[linux/s390x, discovered]",
+        "[discovered, linux/s390x]",
+    ] {
         let text = format!(
             "{{discover: {{nodes: true}}, placement: {{platforms: {discovered}, prefer: [{{platform: linux/s390x, weight: 1}}]}}}}"
         );
         let loaded = read(&text).unwrap();
-        let PlacementRules { platforms, discovered: is_discovered, .. } = loaded.config.policy.placement;
-        assert!(is_discovered && platforms == PlacementRules::default().platforms, "{discovered}");
-        assert_eq!(loaded.warnings(), [], "what the cluster has is not known yet");
+        let PlacementRules {
+            platforms,
+            discovered: is_discovered,
+            ..
+        } = loaded.config.policy.placement;
+        assert!(
+            is_discovered && platforms == PlacementRules::default().platforms,
+            "{discovered}"
+        );
+        assert_eq!(
+            loaded.warnings(),
+            [],
+            "what the cluster has is not known yet"
+        );
         assert_eq!(Config::parse(&loaded.to_yaml()).unwrap(), loaded.config);
     }
     let strange =
-        read("{discover: {nodes: true}, placement: {platforms: [discovered, linux/sparc]}}").unwrap_err();
+        read("{discover: {nodes: true}, placement: {platforms: [discovered, linux/sparc]}}")
+            .unwrap_err();
     assert!(strange.contains("linux/sparc"), "{strange}");
     let profile = read("profiles: {batch: {placement: {platforms: discovered}}}").unwrap_err();
     assert!(
         profile.starts_with("profiles[\"batch\"].placement.platforms (line 1): discovered needs"),
         "{profile}"
     );
-    let inherited =
-        read("{discover: {nodePools: true}, placement: {platforms: discovered}, profiles: {batch: {}}}")
-            .unwrap();
+    let inherited = read(
+        "{discover: {nodePools: true}, placement: {platforms: discovered}, profiles: {batch: {}}}",
+    )
+    .unwrap();
     assert!(inherited.config.profiles["batch"].placement.discovered);
 }
 
@@ -66,7 +100,8 @@ fn reads_that_the_cluster_says_its_platforms() {
 fn profiles_may_name_pools_that_are_found() {
     let read = |text: &str| Sources::default().read(text);
     assert!(read("profiles: {batch: {pools: [spot]}}").is_err());
-    let loaded = read("{discover: {nodePools: true}, profiles: {batch: {pools: [spot]}, all: {}}}").unwrap();
+    let loaded =
+        read("{discover: {nodePools: true}, profiles: {batch: {pools: [spot]}, all: {}}}").unwrap();
     let profiles = &loaded.config.profiles;
     assert!(!profiles["batch"].opens_discovered && profiles["all"].opens_discovered);
 }
@@ -74,11 +109,23 @@ fn profiles_may_name_pools_that_are_found() {
 #[test]
 fn warns_of_what_does_nothing() {
     let warnings = |placement: &str| -> Vec<String> {
-        let loaded = Sources::default().read(&format!("placement: {placement}")).unwrap();
-        loaded.warnings().iter().map(|warning| warning.message.clone()).collect()
+        let loaded = Sources::default()
+            .read(&format!("placement: {placement}"))
+            .unwrap();
+        loaded
+            .warnings()
+            .iter()
+            .map(|warning| warning.message.clone())
+            .collect()
     };
-    assert_eq!(warnings("{require: affinity, whenUnknown: [linux/amd64]}"), [""; 0]);
-    assert_eq!(warnings("{whenUnknown: [linux/amd64]}"), ["whenUnknown does nothing while require is off"]);
+    assert_eq!(
+        warnings("{require: affinity, whenUnknown: [linux/amd64]}"),
+        [""; 0]
+    );
+    assert_eq!(
+        warnings("{whenUnknown: [linux/amd64]}"),
+        ["whenUnknown does nothing while require is off"]
+    );
     assert_eq!(
         warnings("{require: affinity, whenUnknown: [linux/s390x]}"),
         ["whenUnknown has linux/s390x, which the cluster's nodes do not have by platforms"]
@@ -88,17 +135,28 @@ fn warns_of_what_does_nothing() {
 #[test]
 fn reads_preferences_and_labels() {
     let text = "{prefer: [{platform: linux/arm64, weight: 80}], podLabels: [team, example.com/x]}";
-    let loaded = Sources::default().read(&format!("placement: {text}")).unwrap();
+    let loaded = Sources::default()
+        .read(&format!("placement: {text}"))
+        .unwrap();
     let placement = &loaded.config.policy.placement;
-    let expected = tolerarch_core::policy::Preference { platform: platforms(&["linux/arm64"]), weight: 80 };
+    let expected = tolerarch_core::policy::Preference {
+        platform: platforms(&["linux/arm64"]),
+        weight: 80,
+    };
     assert_eq!(placement.prefer, [expected]);
     assert_eq!(placement.pod_labels, ["team", "example.com/x"]);
     assert_eq!(Config::parse(&loaded.to_yaml()).unwrap(), loaded.config);
 
     for (text, message) in [
-        ("{prefer: [{platform: linux/arm64}]}", "the preference has no weight; write 1 to 100"),
+        (
+            "{prefer: [{platform: linux/arm64}]}",
+            "the preference has no weight; write 1 to 100",
+        ),
         ("{prefer: [{weight: 1}]}", "the preference has no platform"),
-        ("{prefer: [{platform: linux/arm64, weight: 0}]}", "a number from 1 to 100"),
+        (
+            "{prefer: [{platform: linux/arm64, weight: 0}]}",
+            "a number from 1 to 100",
+        ),
         (
             "{prefer: [{platform: linux/arm64, weight: 1}, {platform: linux/arm64, weight: 2}]}",
             "is preferred twice",
@@ -107,7 +165,10 @@ fn reads_preferences_and_labels() {
         ("{podLabels: [kubernetes.io/arch]}", "expected a label key"),
     ] {
         let seen = faults(text);
-        assert!(seen.len() == 1 && seen[0].contains(message), "{text}: {seen:?}");
+        assert!(
+            seen.len() == 1 && seen[0].contains(message),
+            "{text}: {seen:?}"
+        );
     }
 }
 
@@ -115,9 +176,12 @@ fn reads_preferences_and_labels() {
 fn reads_how_a_pool_is_preferred() {
     let pool = |prefer: &str| {
         let text = format!("pools: [{{preset: karpenter, prefer: {prefer}}}]");
-        Sources::default().read(&text).map_err(|faults| faults[0].message.clone())
+        Sources::default()
+            .read(&text)
+            .map_err(|faults| faults[0].message.clone())
     };
-    let loaded = pool("{weight: 50, labels: {karpenter.sh/nodepool: multi-arch, plain: }}").unwrap();
+    let loaded =
+        pool("{weight: 50, labels: {karpenter.sh/nodepool: multi-arch, plain: }}").unwrap();
     let prefer = loaded.config.policy.pools[0].prefer.as_ref().unwrap();
     assert_eq!((prefer.weight, prefer.labels.len()), (50, 2));
     assert_eq!(Config::parse(&loaded.to_yaml()).unwrap(), loaded.config);

@@ -13,11 +13,21 @@ fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
 fn load(text: &str, environment: &[(&str, &str)], flags: &[Flag]) -> Result<Loaded, ConfigError> {
     let (_directory, file) = file(text);
     let environment = environment.iter().copied().collect();
-    Sources { file: Some(file), environment, flags: flags.to_vec(), tolerant: false }.load()
+    Sources {
+        file: Some(file),
+        environment,
+        flags: flags.to_vec(),
+        tolerant: false,
+    }
+    .load()
 }
 
 fn listen(value: &str) -> Flag {
-    Flag { name: "--listen", path: "server.listen", value: value.into() }
+    Flag {
+        name: "--listen",
+        path: "server.listen",
+        value: value.into(),
+    }
 }
 
 #[test]
@@ -41,8 +51,14 @@ fn the_environment_beats_the_file_and_flags_beat_both() {
     assert_eq!(config.cache.stale_if_error, Duration::from_secs(7200));
     assert_eq!(config.cache.not_found, Duration::from_secs(7));
     assert_eq!(config.policy.mode, Mode::Observe);
-    assert_eq!((config.server.listen.port(), config.server.drain), (3, Duration::from_secs(1)));
-    assert_eq!(config.network.allow, ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+    assert_eq!(
+        (config.server.listen.port(), config.server.drain),
+        (3, Duration::from_secs(1))
+    );
+    assert_eq!(
+        config.network.allow,
+        ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]
+    );
     assert_eq!(config.log.level, Level::Debug);
 }
 
@@ -60,8 +76,14 @@ fn variables_that_kubernetes_adds_are_no_faults() {
         "TOLERARCH_WEBHOOK_SERVICE_HOST",
         "TOLERARCH_METRICS_PORT_8080_TCP_ADDR",
     ];
-    let environment: Vec<_> = links.iter().map(|name| (*name, "tcp://10.0.0.1:443")).collect();
-    assert_eq!(load("", &environment, &[]).unwrap().config, Config::default());
+    let environment: Vec<_> = links
+        .iter()
+        .map(|name| (*name, "tcp://10.0.0.1:443"))
+        .collect();
+    assert_eq!(
+        load("", &environment, &[]).unwrap().config,
+        Config::default()
+    );
 }
 
 #[test]
@@ -105,9 +127,19 @@ lookup: {budget: 1500ms, timeout: 1m1.005ms}
 registries: {hosts: {"Registry.example.com:5000": {caFile: "/with space/ca: #.crt", plainHttp: true}, docker.io: }}
 network: {allow: [10.0.0.0/8, "::1"]}
 "#;
-    let loaded = load(file, &[("TOLERARCH_CACHE__TAG_TTL", "90s")], &[listen("127.0.0.1:5")]).unwrap();
+    let loaded = load(
+        file,
+        &[("TOLERARCH_CACHE__TAG_TTL", "90s")],
+        &[listen("127.0.0.1:5")],
+    )
+    .unwrap();
     let yaml = loaded.to_yaml();
-    assert_eq!(Config::parse(&yaml).map_err(|faults| format!("{faults:?}\n{yaml}")).unwrap(), loaded.config);
+    assert_eq!(
+        Config::parse(&yaml)
+            .map_err(|faults| format!("{faults:?}\n{yaml}"))
+            .unwrap(),
+        loaded.config
+    );
     for (key, place) in [
         ("mode: observe", "config.yaml:2"),
         ("listen: \"127.0.0.1:5\"", "--listen"),
@@ -119,32 +151,56 @@ network: {allow: [10.0.0.0/8, "::1"]}
         ("plainHttp: true", "config.yaml:7"),
         ("allow: [10.0.0.0/8, \"::1/128\"]", "config.yaml:8"),
     ] {
-        let line = yaml.lines().find(|line| line.contains(key)).unwrap_or_else(|| panic!("{key} in\n{yaml}"));
+        let line = yaml
+            .lines()
+            .find(|line| line.contains(key))
+            .unwrap_or_else(|| panic!("{key} in\n{yaml}"));
         assert!(line.ends_with(place), "{line}");
     }
     let default = Sources::default().load().unwrap();
-    assert_eq!(Config::parse(&default.to_yaml()).unwrap(), Config::default());
+    assert_eq!(
+        Config::parse(&default.to_yaml()).unwrap(),
+        Config::default()
+    );
 }
 
 #[test]
 fn presets_give_what_a_pool_does_not_say() {
-    let pools = |text: &str| Config::parse(&format!("pools: [{text}]")).unwrap().policy.pools;
+    let pools = |text: &str| {
+        Config::parse(&format!("pools: [{text}]"))
+            .unwrap()
+            .policy
+            .pools
+    };
     let [gke] = pools("{preset: gke}").try_into().unwrap();
-    assert_eq!((gke.name.as_str(), gke.platforms), ("gke", platforms(&["linux/arm64"])));
+    assert_eq!(
+        (gke.name.as_str(), gke.platforms),
+        ("gke", platforms(&["linux/arm64"]))
+    );
     assert_eq!(
         gke.tolerations,
         [toleration(
             &json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"})
         )]
     );
-    let [both] =
-        pools("{platforms: [linux/amd64, linux/arm64], name: both, preset: gke}").try_into().unwrap();
-    assert_eq!((both.name.as_str(), both.platforms), ("both", PlatformSet::AMD64_AND_ARM64));
+    let [both] = pools("{platforms: [linux/amd64, linux/arm64], name: both, preset: gke}")
+        .try_into()
+        .unwrap();
+    assert_eq!(
+        (both.name.as_str(), both.platforms),
+        ("both", PlatformSet::AMD64_AND_ARM64)
+    );
     assert_eq!(both.tolerations, gke.tolerations);
     let [karpenter] = pools("{preset: karpenter}").try_into().unwrap();
-    assert_eq!(karpenter.tolerations, Config::default().policy.pools[0].tolerations);
+    assert_eq!(
+        karpenter.tolerations,
+        Config::default().policy.pools[0].tolerations
+    );
     let wrong = faults("pools: [{preset: eks}, {preset: gke}, {preset: gke}]").join("; ");
-    assert!(wrong.contains("expected gke or karpenter") && wrong.contains("two pools are named"), "{wrong}");
+    assert!(
+        wrong.contains("expected gke or karpenter") && wrong.contains("two pools are named"),
+        "{wrong}"
+    );
 }
 
 #[test]
@@ -152,12 +208,29 @@ fn what_needs_a_restart_stays_and_is_named() {
     let old = Config::parse("cache: {capacity: 5, tagTtl: 1h}").unwrap();
     let text = "cache: {capacity: 6, tagTtl: 2h}\nserver: {listen: '[::]:1', certFile: /x}\nmode: observe\nlog: {format: text, level: debug}";
     let mut new = Config::parse(text).unwrap();
-    assert_eq!(new.keep(&old), ["server.listen", "server.certFile", "cache.capacity", "log.format"]);
-    assert_eq!((&new.server, new.cache.capacity, new.log.format), (&old.server, 5, Format::Json));
-    assert_eq!((new.policy.mode, new.cache.tag), (Mode::Observe, Duration::from_secs(7200)));
+    assert_eq!(
+        new.keep(&old),
+        [
+            "server.listen",
+            "server.certFile",
+            "cache.capacity",
+            "log.format"
+        ]
+    );
+    assert_eq!(
+        (&new.server, new.cache.capacity, new.log.format),
+        (&old.server, 5, Format::Json)
+    );
+    assert_eq!(
+        (new.policy.mode, new.cache.tag),
+        (Mode::Observe, Duration::from_secs(7200))
+    );
     assert_eq!(new.log.level, Level::Debug);
     let mut new = Config::parse("tls: {webhookConfigurations: [a, b], mode: managed}").unwrap();
-    assert_eq!(new.keep(&old), ["tls.mode", "tls.webhookConfigurations", "cache.capacity"]);
+    assert_eq!(
+        new.keep(&old),
+        ["tls.mode", "tls.webhookConfigurations", "cache.capacity"]
+    );
     assert_eq!(new.tls, old.tls);
 }
 
@@ -166,10 +239,22 @@ fn managed_certificates_live_long_enough_to_be_replaced() {
     let wrong = |text: &str| faults(&format!("tls: {{{text}}}")).join("; ");
     for (text, expected) in [
         ("leafLifetime: 599s", "leafLifetime must be at least 600s"),
-        ("leafLifetime: 1h, caLifetime: 2h", "caLifetime must be at least three times leafLifetime"),
-        ("mode: managed, webhookConfigurations: []", "mode managed needs a name in webhookConfigurations"),
-        ("secret: ../other", "expected the name of a Kubernetes object"),
-        ("webhookConfigurations: [Zz]", "expected the name of a Kubernetes object"),
+        (
+            "leafLifetime: 1h, caLifetime: 2h",
+            "caLifetime must be at least three times leafLifetime",
+        ),
+        (
+            "mode: managed, webhookConfigurations: []",
+            "mode managed needs a name in webhookConfigurations",
+        ),
+        (
+            "secret: ../other",
+            "expected the name of a Kubernetes object",
+        ),
+        (
+            "webhookConfigurations: [Zz]",
+            "expected the name of a Kubernetes object",
+        ),
         ("mode: file", "expected files or managed"),
     ] {
         assert!(wrong(text).contains(expected), "{text}: {}", wrong(text));
@@ -181,16 +266,24 @@ fn managed_certificates_live_long_enough_to_be_replaced() {
 #[test]
 fn only_scalars_and_their_lists_need_a_restart() {
     Config::default().shape().walk("", &mut |path, shape| {
-        assert!(!shape.at_start || matches!(shape.content, Content::Value(_)), "{path}");
+        assert!(
+            !shape.at_start || matches!(shape.content, Content::Value(_)),
+            "{path}"
+        );
     });
 }
 
 #[test]
 fn names_the_files_whose_content_counts() {
-    let text =
-        "registries: {hosts: {a.b: {caFile: /b}, c.d: {caFile: /a}, e.f: {caFile: /b}, g.h: {caFile: ''}}}";
-    assert_eq!(Config::parse(text).unwrap().files(), [PathBuf::from("/b"), "/a".into(), "/b".into()]);
-    assert!(Config::default().files().is_empty(), "the certificate is followed by itself");
+    let text = "registries: {hosts: {a.b: {caFile: /b}, c.d: {caFile: /a}, e.f: {caFile: /b}, g.h: {caFile: ''}}}";
+    assert_eq!(
+        Config::parse(text).unwrap().files(),
+        [PathBuf::from("/b"), "/a".into(), "/b".into()]
+    );
+    assert!(
+        Config::default().files().is_empty(),
+        "the certificate is followed by itself"
+    );
 }
 
 #[test]
@@ -206,10 +299,15 @@ registries:
     https://user:canary@d: {}
 "#;
     let environment = [
-        ("TOLERARCH_REGISTRIES__PRIVATE", "https://user:canary,canary@g"),
+        (
+            "TOLERARCH_REGISTRIES__PRIVATE",
+            "https://user:canary,canary@g",
+        ),
         ("TOLERARCH_SERVER__LISTEN", "canary@h"),
     ];
-    let error = load(file, &environment, &[listen("canary@i")]).unwrap_err().to_string();
+    let error = load(file, &environment, &[listen("canary@i")])
+        .unwrap_err()
+        .to_string();
     assert!(!error.contains("canary"), "{error}");
     assert!(error.lines().count() >= 10, "{error}");
 }
@@ -217,14 +315,25 @@ registries:
 #[test]
 fn a_variable_of_no_key_ends_serve_and_warns_commands() {
     let environment = Environment::from_iter([("TOLERARCH_CACHE__TAG_TLT", "1h")]);
-    let mut sources = Sources { environment, ..Sources::default() };
+    let mut sources = Sources {
+        environment,
+        ..Sources::default()
+    };
     let faults = sources.read("").unwrap_err();
     sources.tolerant = true;
     let loaded = sources.read("").unwrap();
     assert_eq!(loaded.warnings(), faults);
-    assert!(faults[0].to_string().contains("did you mean TOLERARCH_CACHE__TAG_TTL"), "{faults:?}");
+    assert!(
+        faults[0]
+            .to_string()
+            .contains("did you mean TOLERARCH_CACHE__TAG_TTL"),
+        "{faults:?}"
+    );
     // An invalid value is a fault to both.
     sources.environment = Environment::from_iter([("TOLERARCH_CACHE__TAG_TTL", "1M")]);
     let faults = sources.read("").unwrap_err();
-    assert!(faults[0].message.ends_with("; did you mean 1m?"), "{faults:?}");
+    assert!(
+        faults[0].message.ends_with("; did you mean 1m?"),
+        "{faults:?}"
+    );
 }

@@ -42,7 +42,13 @@ impl Webhook {
         let mut discoverer = Discoverer::new(discover, api.watcher(), live.clone());
         let readiness = Box::new(discoverer.readiness());
         let task = tokio::spawn(async move { discoverer.run().await });
-        Self { api, live, metrics, readiness, task }
+        Self {
+            api,
+            live,
+            metrics,
+            readiness,
+            task,
+        }
     }
 
     fn policy(&self) -> Policy {
@@ -69,13 +75,16 @@ impl Webhook {
     fn mismatch(&self, pool: &str) -> Option<String> {
         let series = format!("tolerarch_pool_platforms_mismatch{{pool=\"{pool}\"}} ");
         let text = self.metrics.render().unwrap();
-        text.lines().find_map(|line| line.strip_prefix(&series)).map(str::to_owned)
+        text.lines()
+            .find_map(|line| line.strip_prefix(&series))
+            .map(str::to_owned)
     }
 }
 
 /// A NodePool of these architectures with the taint of the configured pool.
 fn node_pool(name: &str, architectures: &[&str], labels: Value) -> Value {
-    let requirement = json!({"key": "kubernetes.io/arch", "operator": "In", "values": architectures});
+    let requirement =
+        json!({"key": "kubernetes.io/arch", "operator": "In", "values": architectures});
     let taint = json!({"key": name, "value": "true", "effect": "NoSchedule"});
     json!({
         "metadata": {"name": name, "labels": labels},
@@ -112,10 +121,18 @@ async fn a_pool_has_the_platforms_that_the_cluster_shows() {
     api.put(NodePool::PATH, node_pool("own", &["amd64"], json!({})));
     let webhook = Webhook::start(api, &config(&json!({}))).await;
     webhook.until_state(|state| state == State::Healthy).await;
-    assert_eq!((own(&webhook.policy()), webhook.mismatch("own")), (platforms(&BOTH[..1]), Some("0".into())));
+    assert_eq!(
+        (own(&webhook.policy()), webhook.mismatch("own")),
+        (platforms(&BOTH[..1]), Some("0".into()))
+    );
 
-    webhook.api.put(NodePool::PATH, node_pool("own", &["amd64", "arm64"], json!({})));
-    webhook.until("widened", |policy| own(policy) == platforms(BOTH)).await;
+    webhook.api.put(
+        NodePool::PATH,
+        node_pool("own", &["amd64", "arm64"], json!({})),
+    );
+    webhook
+        .until("widened", |policy| own(policy) == platforms(BOTH))
+        .await;
     assert_eq!(webhook.mismatch("own"), Some("1".into()));
     webhook.api.put(Node::PATH, node("big", "s390x", "own"));
     let all = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
@@ -125,17 +142,24 @@ async fn a_pool_has_the_platforms_that_the_cluster_shows() {
     for list in [NodePool::PATH, Node::PATH] {
         webhook.api.refuse(list, Some(403));
     }
-    webhook.until_state(|state| state == State::Degraded(STALE)).await;
+    webhook
+        .until_state(|state| state == State::Degraded(STALE))
+        .await;
     assert_eq!(own(&webhook.policy()), all);
     let observing = Config::parse(&config(&json!({"mode": "observe"}))).unwrap();
     webhook.live.take(observing).unwrap();
-    assert_eq!((own(&webhook.policy()), webhook.policy().mode), (all, tolerarch_core::policy::Mode::Observe));
+    assert_eq!(
+        (own(&webhook.policy()), webhook.policy().mode),
+        (all, tolerarch_core::policy::Mode::Observe)
+    );
 
     webhook.api.delete(Node::PATH, "big");
     for list in [NodePool::PATH, Node::PATH] {
         webhook.api.refuse(list, None);
     }
-    webhook.until("the node is gone", |policy| own(policy) == platforms(BOTH)).await;
+    webhook
+        .until("the node is gone", |policy| own(policy) == platforms(BOTH))
+        .await;
     assert_eq!(
         webhook.policy().mode,
         tolerarch_core::policy::Mode::Observe,
@@ -146,27 +170,50 @@ async fn a_pool_has_the_platforms_that_the_cluster_shows() {
 
 #[tokio::test]
 async fn a_labelled_node_pool_is_opened_while_it_is_there() {
-    let profiles =
-        json!({"all": {"mode": "enforce"}, "one": {"pools": ["own"]}, "named": {"pools": ["found"]}});
-    let webhook = Webhook::start(Lists::start().await, &config(&json!({"profiles": profiles}))).await;
+    let profiles = json!({"all": {"mode": "enforce"}, "one": {"pools": ["own"]}, "named": {"pools": ["found"]}});
+    let webhook = Webhook::start(
+        Lists::start().await,
+        &config(&json!({"profiles": profiles})),
+    )
+    .await;
     webhook.until_state(|state| state == State::Healthy).await;
-    webhook.api.put(NodePool::PATH, node_pool("spot", EITHER, json!({})));
-    webhook.api.put(NodePool::PATH, node_pool("spot", &["arm64"], json!({"tolerarch.io/pool": "found"})));
-    webhook.until("found", |policy| policy.pools.len() == 2).await;
+    webhook
+        .api
+        .put(NodePool::PATH, node_pool("spot", EITHER, json!({})));
+    webhook.api.put(
+        NodePool::PATH,
+        node_pool("spot", &["arm64"], json!({"tolerarch.io/pool": "found"})),
+    );
+    webhook
+        .until("found", |policy| policy.pools.len() == 2)
+        .await;
     let found = &webhook.policy().pools[1];
-    assert_eq!((found.name.as_str(), found.platforms), ("found", platforms(&["linux/arm64"])));
+    assert_eq!(
+        (found.name.as_str(), found.platforms),
+        ("found", platforms(&["linux/arm64"]))
+    );
     assert_eq!(found.tolerations[0].key.as_str(), "spot");
     assert_eq!(webhook.mismatch("found"), Some("0".into()));
     let names = |profile: &str| -> Vec<String> {
         let snapshot = webhook.live.current.load_full();
-        snapshot.profiles[profile].pools.iter().map(|pool| pool.name.clone()).collect()
+        snapshot.profiles[profile]
+            .pools
+            .iter()
+            .map(|pool| pool.name.clone())
+            .collect()
     };
     assert_eq!(names("all"), ["own", "found"]);
-    assert_eq!(names("one"), ["own"], "a profile that names its pools gets no others");
+    assert_eq!(
+        names("one"),
+        ["own"],
+        "a profile that names its pools gets no others"
+    );
     assert_eq!(names("named"), ["found"]);
 
     webhook.api.delete(NodePool::PATH, "spot");
-    webhook.until("gone", |policy| policy.pools.len() == 1).await;
+    webhook
+        .until("gone", |policy| policy.pools.len() == 1)
+        .await;
     assert_eq!(webhook.mismatch("found"), None);
 }
 
@@ -180,15 +227,26 @@ async fn placement_follows_the_cluster() {
     let webhook = Webhook::start(api, &config(&more)).await;
     // While the NodePools are not known they may have what is assumed. The pool's platforms count without any node.
     let all = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
-    webhook.until("nodes only", |policy| policy.placement.platforms == all).await;
+    webhook
+        .until("nodes only", |policy| policy.placement.platforms == all)
+        .await;
     webhook.api.refuse(NodePool::PATH, None);
     let shown = platforms(&["linux/amd64", "linux/s390x"]);
-    webhook.until("both", |policy| policy.placement.platforms == shown).await;
+    webhook
+        .until("both", |policy| policy.placement.platforms == shown)
+        .await;
     let snapshot = webhook.live.current.load_full();
     assert_eq!(snapshot.profiles["p"].placement.platforms, shown);
-    assert_eq!(snapshot.profiles["q"].placement.platforms, platforms(&["linux/amd64"]));
+    assert_eq!(
+        snapshot.profiles["q"].placement.platforms,
+        platforms(&["linux/amd64"])
+    );
     webhook.api.delete(Node::PATH, "a");
-    webhook.until("none at all", |policy| policy.placement.platforms == platforms(BOTH)).await;
+    webhook
+        .until("none at all", |policy| {
+            policy.placement.platforms == platforms(BOTH)
+        })
+        .await;
 }
 
 /// The cluster-autoscaler makes nodes of a group that has none, which only the pool's platforms show.
@@ -199,8 +257,7 @@ async fn a_group_without_nodes_counts_by_the_platforms_of_its_pool() {
     repo.index(Some("amd64"), BOTH[..1].iter().copied());
     let pod = json!({"spec": {"containers": [{"image": repo.reference("amd64")}]}});
     let hosts = json!({remote.address(): {"plainHttp": true}});
-    let own_pool =
-        json!({"name": "own", "platforms": BOTH, "tolerations": [{"key": "own", "operator": "Exists"}]});
+    let own_pool = json!({"name": "own", "platforms": BOTH, "tolerations": [{"key": "own", "operator": "Exists"}]});
     let more = json!({
         "registries": {"hosts": hosts},
         "network": {"allow": ["127.0.0.0/8"]},
@@ -218,7 +275,11 @@ async fn a_group_without_nodes_counts_by_the_platforms_of_its_pool() {
         assert_eq!(own(&webhook.policy()), platforms(BOTH), "{architectures:?}");
         let snapshot = webhook.live.current.load_full();
         for policy in [&snapshot.policy, &snapshot.profiles["closed"]] {
-            assert_eq!(policy.placement.platforms, platforms(BOTH), "{architectures:?}");
+            assert_eq!(
+                policy.placement.platforms,
+                platforms(BOTH),
+                "{architectures:?}"
+            );
         }
         let pod = Pod::of_value(&pod).unwrap();
         let deadline = Wait::Until(Instant::now() + Duration::from_secs(120));
@@ -252,8 +313,12 @@ async fn a_cluster_without_karpenter_has_no_node_pools() {
     let webhook = Webhook::start(api, &config(&json!({}))).await;
     webhook.until_state(|state| state == State::Healthy).await;
     webhook.api.refuse(NodePool::PATH, None);
-    webhook.api.put(NodePool::PATH, node_pool("own", EITHER, json!({})));
-    webhook.until("installed later", |policy| own(policy) == platforms(BOTH)).await;
+    webhook
+        .api
+        .put(NodePool::PATH, node_pool("own", EITHER, json!({})));
+    webhook
+        .until("installed later", |policy| own(policy) == platforms(BOTH))
+        .await;
 }
 
 /// What was looked up before does not have to be looked up again.
@@ -271,12 +336,18 @@ async fn what_is_known_of_images_stays_known() {
         let snapshot = webhook.live.current.load_full();
         let pod = Pod::of_value(&pod).unwrap();
         let deadline = Wait::Until(Instant::now() + Duration::from_secs(120));
-        snapshot.decide(&snapshot.policy, "", &pod, deadline).await.reason.as_str()
+        snapshot
+            .decide(&snapshot.policy, "", &pod, deadline)
+            .await
+            .reason
+            .as_str()
     };
     assert_eq!(decide().await, "tolerated");
     let asked = remote.requests().len();
     webhook.api.put(Node::PATH, node("big", "s390x", "own"));
-    webhook.until("a node", |policy| own(policy) != platforms(&BOTH[..1])).await;
+    webhook
+        .until("a node", |policy| own(policy) != platforms(&BOTH[..1]))
+        .await;
     assert_eq!(decide().await, "platform-missing");
     assert_eq!(remote.requests().len(), asked);
 }
@@ -289,7 +360,9 @@ async fn many_changes_are_one() {
     // Each of them makes another difference.
     for round in 0..500 {
         let label = json!({"tolerarch.io/pool": format!("p{round}")});
-        webhook.api.put(NodePool::PATH, node_pool("spot", EITHER, label));
+        webhook
+            .api
+            .put(NodePool::PATH, node_pool("spot", EITHER, label));
     }
     let (mut last, mut snapshots) = (webhook.live.current.load_full(), 0);
     while last.policy.pools.last().unwrap().name != "p499" {
@@ -299,7 +372,11 @@ async fn many_changes_are_one() {
         last = now;
     }
     let most = 2 + begun.elapsed().as_millis() / 400;
-    assert!(u128::from(snapshots) <= most, "{snapshots} in {:?}", begun.elapsed());
+    assert!(
+        u128::from(snapshots) <= most,
+        "{snapshots} in {:?}",
+        begun.elapsed()
+    );
 }
 
 #[tokio::test]

@@ -112,7 +112,10 @@ async fn no_review_fails_while_it_changes() {
     let change = async {
         for round in 0..50 {
             let (live, next) = (live.clone(), config(if round % 2 == 0 { "b" } else { "a" }));
-            spawn_blocking(move || live.take(next)).await.unwrap().unwrap();
+            spawn_blocking(move || live.take(next))
+                .await
+                .unwrap()
+                .unwrap();
         }
     };
     tokio::pin!(change);
@@ -130,8 +133,12 @@ async fn no_review_fails_while_it_changes() {
             let request = Request::post("/mutate").header("content-type", "application/json");
             let request = request.body(Body::from(body.to_string())).unwrap();
             let answer = webhook.clone().call(request).await.unwrap().into_body();
-            let answer: Value = serde_json::from_slice(&answer.collect().await.unwrap().to_bytes()).unwrap();
-            assert_eq!(answer["response"]["auditAnnotations"]["reason"], "tolerated", "{answer}");
+            let answer: Value =
+                serde_json::from_slice(&answer.collect().await.unwrap().to_bytes()).unwrap();
+            assert_eq!(
+                answer["response"]["auditAnnotations"]["reason"], "tolerated",
+                "{answer}"
+            );
         };
         tokio::pin!(answer);
         tokio::select! {
@@ -161,8 +168,14 @@ async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
     };
     let decide = async |snapshot: &Snapshot, pod: &Value| {
         let pod = Pod::of_value(pod).unwrap();
-        let decision =
-            snapshot.decide(&snapshot.policy, "", &pod, Wait::Until(Instant::now() + 10 * POLL)).await;
+        let decision = snapshot
+            .decide(
+                &snapshot.policy,
+                "",
+                &pod,
+                Wait::Until(Instant::now() + 10 * POLL),
+            )
+            .await;
         (decision.reason.as_str(), decision.pools().into_owned())
     };
     let metrics = Metrics::new([]).unwrap();
@@ -174,10 +187,21 @@ async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
     let (one, other) = (pod("one"), pod("other"));
     assert_eq!(decide(&begun, &one).await, ("tolerated", "a".to_owned()));
     live.take(config("b", false)).unwrap();
-    assert_eq!(decide(&begun, &pod("late")).await, ("tolerated", "a".to_owned()));
+    assert_eq!(
+        decide(&begun, &pod("late")).await,
+        ("tolerated", "a".to_owned())
+    );
     let now = current.load_full();
-    assert_eq!(decide(&now, &other).await, ("unreachable", String::new()), "it is asked by TLS");
-    assert_eq!(decide(&now, &one).await, ("tolerated", "b".to_owned()), "what is known stays known");
+    assert_eq!(
+        decide(&now, &other).await,
+        ("unreachable", String::new()),
+        "it is asked by TLS"
+    );
+    assert_eq!(
+        decide(&now, &one).await,
+        ("tolerated", "b".to_owned()),
+        "what is known stays known"
+    );
 }
 
 #[test]
@@ -196,7 +220,10 @@ async fn what_a_hosts_toml_names_counts() {
     fs::write(&toml, format!("ca = '{}'", ca.display())).unwrap();
     let config = json!({"registries": {"hostsDir": root.path()}});
     let config = Config::parse(&config.to_string()).unwrap();
-    let sources = Sources { file: None, ..Sources::default() };
+    let sources = Sources {
+        file: None,
+        ..Sources::default()
+    };
     let absent = FileVersions::now(&sources, &config).await;
     fs::write(&ca, "1").unwrap();
     let one = FileVersions::now(&sources, &config).await;
@@ -206,7 +233,10 @@ async fn what_a_hosts_toml_names_counts() {
     fs::write(&toml, "").unwrap();
     let without = FileVersions::now(&sources, &config).await;
     fs::write(&ca, "1").unwrap();
-    assert!(FileVersions::now(&sources, &config).await == without, "it is not read any more");
+    assert!(
+        FileVersions::now(&sources, &config).await == without,
+        "it is not read any more"
+    );
 }
 
 /// A configuration on disk that names a certificate authority, and what follows both.
@@ -220,7 +250,11 @@ struct Followed {
 impl Followed {
     async fn start() -> Self {
         let root = tempfile::tempdir().unwrap();
-        fs::write(root.path().join("ca.crt"), testregistry::Pki::new().ca_pem()).unwrap();
+        fs::write(
+            root.path().join("ca.crt"),
+            testregistry::Pki::new().ca_pem(),
+        )
+        .unwrap();
         let config = Self::config(root.path(), "enforce");
         Self::with(root, &config).await
     }
@@ -230,14 +264,23 @@ impl Followed {
         let file = root.path().join("config.yaml");
         fs::write(&file, config).unwrap();
         let environment = Environment::from_iter([("PATH", root.path().join("bin"))]);
-        let sources = Sources { file: Some(file), environment, ..Sources::default() };
+        let sources = Sources {
+            file: Some(file),
+            environment,
+            ..Sources::default()
+        };
         let config = sources.load_again().unwrap().config;
         let seen = FileVersions::now(&sources, &config).await;
         let metrics = Metrics::new([]).unwrap();
         let families = Families::register(&metrics, &metrics).unwrap();
         let live = Live::begin(config, None, families, sources.environment.clone(), None).unwrap();
         let follower = Follower::new(live, sources, detached_levels(), seen).unwrap();
-        Self { root, metrics, follower, state: State::Healthy }
+        Self {
+            root,
+            metrics,
+            follower,
+            state: State::Healthy,
+        }
     }
 
     /// Of another length for each mode: what is written twice at once may have one time.
@@ -261,7 +304,11 @@ impl Followed {
     fn metric(&self, name: &str) -> u64 {
         let text = self.metrics.render().unwrap();
         let name = format!("tolerarch_{name} ");
-        text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+        text.lines()
+            .find_map(|line| line.strip_prefix(&name))
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 }
 
@@ -270,21 +317,40 @@ type Make = fn(&Path);
 /// What is no file that can be read, and how it comes about. To open a FIFO waits for a writer.
 const NO_FILES: [(&str, Make); 5] = [
     ("nothing", |_| {}),
-    ("a FIFO", |path| assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success())),
+    ("a FIFO", |path| {
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(path)
+                .status()
+                .unwrap()
+                .success()
+        )
+    }),
     ("a directory", |path| fs::create_dir(path).unwrap()),
-    ("a huge file", |path| fs::File::create(path).unwrap().set_len(1 << 40).unwrap()),
-    ("a device without an end", |path| symlink("/dev/zero", path).unwrap()),
+    ("a huge file", |path| {
+        fs::File::create(path).unwrap().set_len(1 << 40).unwrap()
+    }),
+    ("a device without an end", |path| {
+        symlink("/dev/zero", path).unwrap()
+    }),
 ];
 
 fn remove(path: &Path) {
-    if path.is_dir() { fs::remove_dir(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    if path.is_dir() {
+        fs::remove_dir(path).unwrap()
+    } else {
+        fs::remove_file(path).unwrap()
+    }
 }
 
 #[tokio::test]
 async fn what_is_no_file_does_not_end_reloading() {
     let mut followed = Followed::start().await;
     followed.look();
-    assert_eq!((followed.metric(FAILED), followed.state), (0, State::Healthy));
+    assert_eq!(
+        (followed.metric(FAILED), followed.state),
+        (0, State::Healthy)
+    );
     let config = followed.root.path().join("config.yaml");
     let mut mode = Mode::Enforce;
     for (what, make) in NO_FILES {
@@ -297,14 +363,21 @@ async fn what_is_no_file_does_not_end_reloading() {
         assert_eq!(followed.metric(IN_USE), 0, "{what}");
         assert!(matches!(followed.state, State::Degraded(_)), "{what}");
         followed.look();
-        assert_eq!((followed.metric(FAILED), followed.metric(IN_USE)), (failures + 1, 0), "{what}");
+        assert_eq!(
+            (followed.metric(FAILED), followed.metric(IN_USE)),
+            (failures + 1, 0),
+            "{what}"
+        );
 
         if what != "nothing" {
             remove(&config);
         }
         fs::write(&config, good).unwrap();
-        let (next, text) =
-            if mode == Mode::Enforce { (Mode::Observe, "observe") } else { (Mode::Enforce, "enforce") };
+        let (next, text) = if mode == Mode::Enforce {
+            (Mode::Observe, "observe")
+        } else {
+            (Mode::Enforce, "enforce")
+        };
         fs::write(&config, Followed::config(followed.root.path(), text)).unwrap();
         followed.look();
         assert_eq!(followed.mode(), next, "{what}: a good file is taken");
@@ -319,21 +392,38 @@ async fn what_is_no_file_does_not_end_reloading() {
 async fn a_ca_file_that_cannot_be_read_is_the_fault_of_its_host_until_it_is_mended() {
     let mut followed = Followed::start().await;
     followed.look();
-    let (root, ca) = (followed.root.path().to_owned(), followed.root.path().join("ca.crt"));
+    let (root, ca) = (
+        followed.root.path().to_owned(),
+        followed.root.path().join("ca.crt"),
+    );
     let live = followed.follower.live.clone();
     let good = fs::read(&ca).unwrap();
     for (what, make) in NO_FILES {
-        assert_eq!(live.current.load_full().resolver.tls_faults(), [""; 0], "{what}: before");
+        assert_eq!(
+            live.current.load_full().resolver.tls_faults(),
+            [""; 0],
+            "{what}: before"
+        );
         remove(&ca);
         make(&ca);
         fs::write(root.join("config.yaml"), Followed::config(&root, "observe")).unwrap();
         followed.look();
         let now = live.current.load_full();
-        let [fault] = now.resolver.tls_faults() else { panic!("{what}: {:?}", now.resolver.tls_faults()) };
+        let [fault] = now.resolver.tls_faults() else {
+            panic!("{what}: {:?}", now.resolver.tls_faults())
+        };
         let begin = format!("a.test: {}: cannot be read: ", ca.display());
         assert!(fault.starts_with(&begin), "{what}: {fault}");
-        assert_eq!((followed.mode(), followed.metric(IN_USE)), (Mode::Observe, 1), "{what}");
-        assert_eq!(followed.state, State::Healthy, "{what}: the configuration itself");
+        assert_eq!(
+            (followed.mode(), followed.metric(IN_USE)),
+            (Mode::Observe, 1),
+            "{what}"
+        );
+        assert_eq!(
+            followed.state,
+            State::Healthy,
+            "{what}: the configuration itself"
+        );
 
         if what != "nothing" {
             remove(&ca);
@@ -344,7 +434,10 @@ async fn a_ca_file_that_cannot_be_read_is_the_fault_of_its_host_until_it_is_mend
     }
     fs::write(&ca, "no PEM").unwrap();
     followed.look();
-    assert!(live.current.load_full().resolver.tls_faults()[0].contains("holds no certificate authority"));
+    assert!(
+        live.current.load_full().resolver.tls_faults()[0]
+            .contains("holds no certificate authority")
+    );
     fs::write(&ca, &good).unwrap();
     followed.look();
     assert_eq!(live.current.load_full().resolver.tls_faults(), [""; 0]);
@@ -378,12 +471,20 @@ async fn a_change_between_the_first_reading_and_the_first_look_is_taken() {
     let mut followed = Followed::start().await;
     let file = followed.root.path().join("config.yaml");
     fs::write(file, Followed::config(followed.root.path(), "observe")).unwrap();
-    let Follower { live, sources, levels, .. } = followed.follower;
+    let Follower {
+        live,
+        sources,
+        levels,
+        ..
+    } = followed.follower;
     let seen = FileVersions::now(&sources, &live.config()).await;
     followed.follower = Follower::new(live, sources, levels, seen).unwrap();
     assert_eq!(followed.mode(), Mode::Enforce);
     followed.look();
-    assert_eq!((followed.mode(), followed.metric(IN_USE)), (Mode::Observe, 1));
+    assert_eq!(
+        (followed.mode(), followed.metric(IN_USE)),
+        (Mode::Observe, 1)
+    );
 }
 
 #[tokio::test]
@@ -392,8 +493,11 @@ async fn images_that_failed_are_known_after_a_reload() {
     let live = followed.follower.live.clone();
     live.learned(Lessons::default());
     let before = live.current.load_full();
-    fs::write(followed.root.path().join("config.yaml"), Followed::config(followed.root.path(), "observe"))
-        .unwrap();
+    fs::write(
+        followed.root.path().join("config.yaml"),
+        Followed::config(followed.root.path(), "observe"),
+    )
+    .unwrap();
     followed.look();
     let now = live.current.load_full();
     assert!(!Arc::ptr_eq(&before, &now), "it is reloaded");
@@ -410,16 +514,27 @@ async fn a_helper_that_is_installed_later_is_taken() {
     let config = json!({"credentials": {"dockerConfigs": [docker]}}).to_string();
     let mut followed = Followed::with(root, &config).await;
     let live = followed.follower.live.clone();
-    live.metrics.credentials.show(live.current.load_full().credentials.faults());
+    live.metrics
+        .credentials
+        .show(live.current.load_full().credentials.faults());
     followed.look();
     assert_eq!(followed.metric(FAULTS), 1);
     let before = live.current.load_full();
     followed.look();
-    assert!(Arc::ptr_eq(&before, &live.current.load_full()), "nothing has changed");
+    assert!(
+        Arc::ptr_eq(&before, &live.current.load_full()),
+        "nothing has changed"
+    );
 
     let helper = bin.join("docker-credential-late");
     fs::write(&helper, "").unwrap();
     fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
     followed.look();
-    assert_eq!((followed.metric(FAULTS), live.current.load_full().credentials.faults().len()), (0, 0));
+    assert_eq!(
+        (
+            followed.metric(FAULTS),
+            live.current.load_full().credentials.faults().len()
+        ),
+        (0, 0)
+    );
 }

@@ -47,11 +47,21 @@ async fn until(
     });
     objects.put(CONFIGURATION, json!({"webhooks": [webhook]}));
     let counts = ControllerMetrics::register(&metrics).unwrap();
-    let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
+    let lease = OwnedName {
+        namespace: "team".into(),
+        name: ObjectName::new("controller").unwrap(),
+    };
     let mut elector = Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &counts);
-    let settings = watch::Sender::new(ControllerSettings { census, ..ControllerSettings::default() });
+    let settings = watch::Sender::new(ControllerSettings {
+        census,
+        ..ControllerSettings::default()
+    });
     let context = context(bench, lists, &objects, &settings);
-    let context = Context { leadership: elector.leadership(), metrics: counts, ..context };
+    let context = Context {
+        leadership: elector.leadership(),
+        metrics: counts,
+        ..context
+    };
     let reached = async {
         while !what(&metrics.render().unwrap(), &settings) {
             sleep(StdDuration::from_millis(20)).await;
@@ -68,10 +78,16 @@ async fn until(
 #[tokio::test]
 async fn the_cluster_is_counted_by_what_images_support() {
     let (bench, lists) = (Bench::new().await, Lists::start().await);
-    let (multi, single) = (bench.image("multi", &BOTH), bench.image("single", &BOTH[..1]));
+    let (multi, single) = (
+        bench.image("multi", &BOTH),
+        bench.image("single", &BOTH[..1]),
+    );
     for (name, mode) in [("team", "on"), ("out", "off")] {
         let labels = json!({"tolerarch.io/mode": mode, "tolerarch.io/profile": "nosuch"});
-        lists.put(NAMESPACES, json!({"metadata": {"name": name, "labels": labels}}));
+        lists.put(
+            NAMESPACES,
+            json!({"metadata": {"name": name, "labels": labels}}),
+        );
     }
     for at in 0..3 {
         lists.put(StoredPod::PATH, pod("team", &format!("multi-{at}"), &multi));
@@ -99,11 +115,18 @@ async fn the_cluster_is_counted_by_what_images_support() {
         r#"tolerarch_cluster_workloads{support="unknown"} 0"#,
     ];
     until(&bench, &lists, Duration::from_secs(600), |text, _| {
-        expected.iter().all(|line| text.lines().any(|own| own == *line))
+        expected
+            .iter()
+            .all(|line| text.lines().any(|own| own == *line))
     })
     .await;
     // Ever so many Pods of an image are one lookup.
-    assert_eq!(bench.remote.count(|asked| asked.path.contains("/multi/manifests/")), 1);
+    assert_eq!(
+        bench
+            .remote
+            .count(|asked| asked.path.contains("/multi/manifests/")),
+        1
+    );
 }
 
 /// Also what is added later, and what could not be read at first.
@@ -132,13 +155,18 @@ async fn the_cluster_is_counted_after_a_reload() {
     let multi = bench.image("multi", &BOTH);
     lists.put(NAMESPACES, json!({"metadata": {"name": "team"}}));
     let is_there = std::cell::Cell::new(false);
-    until(&bench, &lists, Duration::from_secs(3600), |text, settings| {
-        if text.contains("tolerarch_cluster_") && !is_there.replace(true) {
-            lists.put(StoredPod::PATH, pod("team", "multi", &multi));
-            settings.send_modify(|_| {});
-        }
-        text.contains(r#"tolerarch_cluster_requested_cpu_cores{support="all"} 0.5"#)
-    })
+    until(
+        &bench,
+        &lists,
+        Duration::from_secs(3600),
+        |text, settings| {
+            if text.contains("tolerarch_cluster_") && !is_there.replace(true) {
+                lists.put(StoredPod::PATH, pod("team", "multi", &multi));
+                settings.send_modify(|_| {});
+            }
+            text.contains(r#"tolerarch_cluster_requested_cpu_cores{support="all"} 0.5"#)
+        },
+    )
     .await;
 }
 
@@ -147,7 +175,12 @@ async fn a_replica_that_does_not_count_shows_nothing() {
     let metrics = Metrics::new([]).unwrap();
     let shown = ControllerMetrics::register(&metrics).unwrap();
     shown.show_census(&Count::default().totals(&[]), [("mode", 0), ("profile", 0)]);
-    assert!(metrics.render().unwrap().contains(r#"tolerarch_cluster_workloads{support="all"} 0"#));
+    assert!(
+        metrics
+            .render()
+            .unwrap()
+            .contains(r#"tolerarch_cluster_workloads{support="all"} 0"#)
+    );
     shown.clear_census();
     assert!(!metrics.render().unwrap().contains("tolerarch_cluster_"));
 }

@@ -48,14 +48,26 @@ fn owner(kind: &str, uid: &str, controller: bool) -> Value {
 fn only_pods_that_others_replace_are_evicted() {
     for (why, pod) in [
         ("nobody creates another one", pod(POOLS_KEY, &json!([]))),
-        ("its owner does not control it", pod(POOLS_KEY, &owner("Thing", "b", false))),
-        ("it would come back to the node", pod(POOLS_KEY, &owner("DaemonSet", "c", true))),
-        ("tolerarch has not let it there", pod("other", &owner("ReplicaSet", "d", true))),
+        (
+            "its owner does not control it",
+            pod(POOLS_KEY, &owner("Thing", "b", false)),
+        ),
+        (
+            "it would come back to the node",
+            pod(POOLS_KEY, &owner("DaemonSet", "c", true)),
+        ),
+        (
+            "tolerarch has not let it there",
+            pod("other", &owner("ReplicaSet", "d", true)),
+        ),
     ] {
         assert_eq!(replacing_owner(&pod), None, "{why}");
     }
     for key in [POOLS_KEY, REQUIRED_KEY] {
-        assert_eq!(replacing_owner(&pod(key, &owner("ReplicaSet", "a", true))), Some("a"));
+        assert_eq!(
+            replacing_owner(&pod(key, &owner("ReplicaSet", "a", true))),
+            Some("a")
+        );
     }
 }
 
@@ -68,7 +80,11 @@ async fn few_pods_of_a_workload_and_of_a_namespace_are_evicted_in_an_hour() {
     }
     assert!(!takes("a"));
     let more = (0..100).filter(|owner| takes(&owner.to_string())).count();
-    assert_eq!(more + OF_WORKLOAD, OF_NAMESPACE, "a namespace does not take the turns of all");
+    assert_eq!(
+        more + OF_WORKLOAD,
+        OF_NAMESPACE,
+        "a namespace does not take the turns of all"
+    );
     tokio::time::advance(HOUR).await;
     assert!(takes("a"));
     assert_eq!(turns.0["team"].len(), 1, "nothing is kept longer");
@@ -103,8 +119,10 @@ async fn pods_elsewhere_take_no_turns_of_an_owner() {
 #[tokio::test(start_paused = true)]
 async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
     let (bench, objects) = (Bench::new().await, Objects::start().await);
-    let settings =
-        watch::Sender::new(ControllerSettings { evict_failed: true, ..ControllerSettings::default() });
+    let settings = watch::Sender::new(ControllerSettings {
+        evict_failed: true,
+        ..ControllerSettings::default()
+    });
     let context = context(&bench, &Lists::start().await, &objects, &settings);
     let mut evictor = Evictor::new(&context);
     let image = failed().digest;
@@ -122,7 +140,8 @@ async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
     for at in 1..=10 {
         assert_eq!(begin("team", &at.to_string()), at);
     }
-    let ended = |metrics: &ControllerMetrics| metrics.evictions.with_label_values(&["failed"]).get();
+    let ended =
+        |metrics: &ControllerMetrics| metrics.evictions.with_label_values(&["failed"]).get();
     let running = evictor.running.len();
     assert!(running > AT_ONCE);
     while ended(&context.metrics) < u64::try_from(running - AT_ONCE).unwrap() {
@@ -130,16 +149,26 @@ async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
     }
     assert_eq!(evictor.running.len(), AT_ONCE, "the others have given way");
     // All have their share, however many come.
-    let shares: Vec<usize> =
-        (0..20).map(|namespace| evictor.places.count(&format!("hostile-{namespace}"))).collect();
-    assert!(shares.iter().all(|share| (AT_ONCE / 21..=AT_ONCE / 19).contains(share)), "{shares:?}");
+    let shares: Vec<usize> = (0..20)
+        .map(|namespace| evictor.places.count(&format!("hostile-{namespace}")))
+        .collect();
+    assert!(
+        shares
+            .iter()
+            .all(|share| (AT_ONCE / 21..=AT_ONCE / 19).contains(share)),
+        "{shares:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_eviction_without_a_place_takes_no_turn() {
     let (bench, objects) = (Bench::new().await, Objects::start().await);
-    let context =
-        context(&bench, &Lists::start().await, &objects, &watch::Sender::new(ControllerSettings::default()));
+    let context = context(
+        &bench,
+        &Lists::start().await,
+        &objects,
+        &watch::Sender::new(ControllerSettings::default()),
+    );
     let mut evictor = Evictor::new(&context);
     let pod = |namespace: &str| pod_of(namespace, POOLS_KEY, &owner("ReplicaSet", "a", true));
     for namespace in 0..AT_ONCE {
@@ -148,7 +177,10 @@ async fn an_eviction_without_a_place_takes_no_turn() {
     for _ in 0..OF_WORKLOAD {
         evictor.begin(pod("late"), failed().digest);
     }
-    assert_eq!((evictor.running.len(), evictor.places.count("late")), (AT_ONCE, 0));
+    assert_eq!(
+        (evictor.running.len(), evictor.places.count("late")),
+        (AT_ONCE, 0)
+    );
     for _ in 0..OF_WORKLOAD {
         assert!(evictor.turns.take("late", "a"));
     }
@@ -157,8 +189,10 @@ async fn an_eviction_without_a_place_takes_no_turn() {
 #[tokio::test(start_paused = true)]
 async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
     let (bench, objects) = (Bench::new().await, Objects::start().await);
-    let settings =
-        watch::Sender::new(ControllerSettings { evict_failed: true, ..ControllerSettings::default() });
+    let settings = watch::Sender::new(ControllerSettings {
+        evict_failed: true,
+        ..ControllerSettings::default()
+    });
     let context = context(&bench, &Lists::start().await, &objects, &settings);
     let own = pod(POOLS_KEY, &owner("ReplicaSet", "a", true));
     let image = failed().digest;
@@ -168,7 +202,10 @@ async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
     let mut record = Lessons::default();
     record.record(Lesson::Image(failed()), Timestamp::now());
     let before = Snapshot::clone(&bench.current.load_full());
-    bench.current.store(Arc::new(Snapshot { lessons: Arc::new(record), ..before }));
+    bench.current.store(Arc::new(Snapshot {
+        lessons: Arc::new(record),
+        ..before
+    }));
     objects.refuse(Some((Method::POST, "/eviction", 429)));
     let budget = async {
         while objects.requests() < 3 {
@@ -179,7 +216,10 @@ async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
     };
     assert_eq!(tokio::join!(evict(), budget).0, Some(Ok(())));
     let evictions = objects.all(EVICTION);
-    assert_eq!(evictions[0]["deleteOptions"]["preconditions"]["uid"], "uid-1", "{evictions:?}");
+    assert_eq!(
+        evictions[0]["deleteOptions"]["preconditions"]["uid"], "uid-1",
+        "{evictions:?}"
+    );
 
     objects.refuse(Some((Method::POST, "/eviction", 403)));
     let before = objects.requests();

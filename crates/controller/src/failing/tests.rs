@@ -36,10 +36,17 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let (bench, lists, objects) = (Bench::new().await, Lists::start().await, Objects::start().await);
+        let (bench, lists, objects) = (
+            Bench::new().await,
+            Lists::start().await,
+            Objects::start().await,
+        );
         for (name, mode) in [("team", "on"), ("out", "off")] {
             let path = format!("/api/v1/namespaces/{name}");
-            objects.put(&path, json!({"metadata": {"name": name, "labels": {"tolerarch.io/mode": mode}}}));
+            objects.put(
+                &path,
+                json!({"metadata": {"name": name, "labels": {"tolerarch.io/mode": mode}}}),
+            );
         }
         for (name, architecture) in [("amd64", "amd64"), ("arm64", "arm64"), ("second", "arm64")] {
             let info = json!({"architecture": architecture, "operatingSystem": "linux"});
@@ -47,7 +54,11 @@ impl World {
             let node = json!({"metadata": metadata, "status": {"nodeInfo": info}});
             objects.put(&format!("/api/v1/nodes/{name}"), node);
         }
-        Self { bench, lists, objects }
+        Self {
+            bench,
+            lists,
+            objects,
+        }
     }
 
     /// The reference of an image that has no index, for amd64.
@@ -69,7 +80,10 @@ impl World {
 
     /// What the container of a Pod has written.
     fn log(&self, pod: &str, line: &str) {
-        self.objects.put(&format!("/api/v1/namespaces/team/pods/{pod}/log"), json!({"line": line}));
+        self.objects.put(
+            &format!("/api/v1/namespaces/team/pods/{pod}/log"),
+            json!({"line": line}),
+        );
     }
 
     /// The Pods that were told, and what.
@@ -81,11 +95,15 @@ impl World {
     fn told_by(&self, reason: &str) -> Vec<[String; 2]> {
         let of = |event: &Value| {
             assert_eq!(event["type"], json!("Warning"));
-            ["/regarding/name", "/note"].map(|key| event.pointer(key).unwrap().as_str().unwrap().to_owned())
+            ["/regarding/name", "/note"]
+                .map(|key| event.pointer(key).unwrap().as_str().unwrap().to_owned())
         };
         let events = self.objects.all("/apis/events");
-        let mut told: Vec<[String; 2]> =
-            events.iter().filter(|event| event["reason"] == reason).map(of).collect();
+        let mut told: Vec<[String; 2]> = events
+            .iter()
+            .filter(|event| event["reason"] == reason)
+            .map(of)
+            .collect();
         told.sort_unstable();
         told
     }
@@ -119,12 +137,21 @@ impl World {
 
     async fn run(&self, pod_logs: bool, reached: impl Future<Output = ()>) {
         let cluster = Arc::new(self.objects.cluster());
-        let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
+        let lease = OwnedName {
+            namespace: "team".into(),
+            name: ObjectName::new("controller").unwrap(),
+        };
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
         let mut elector = Elector::new(cluster, lease, "a".into(), &metrics);
-        let settings = watch::Sender::new(ControllerSettings { pod_logs, ..ControllerSettings::default() });
+        let settings = watch::Sender::new(ControllerSettings {
+            pod_logs,
+            ..ControllerSettings::default()
+        });
         let context = context(&self.bench, &self.lists, &self.objects, &settings);
-        let context = Context { leadership: elector.leadership(), ..context };
+        let context = Context {
+            leadership: elector.leadership(),
+            ..context
+        };
         let of_events = Reported::default();
         tokio::select! {
             () = run("failing-pods", &context) => {}
@@ -149,7 +176,10 @@ const HOOK: &str = "failed to create containerd task: failed to create shim task
 #[tokio::test]
 async fn what_dies_of_another_architecture_is_told_whatever_its_image_claims() {
     let world = World::new().await;
-    let (both, one) = (world.bench.image("both", &BOTH), world.bench.image("one", &["linux/amd64"]));
+    let (both, one) = (
+        world.bench.image("both", &BOTH),
+        world.bench.image("one", &["linux/amd64"]),
+    );
     let pull = json!({"waiting": {"reason": "ErrImagePull", "message": "no match for platform in manifest: not found"}});
     world.pod("team", "lies", &both, &ended(EXEC));
     world.pod("team", "moved", &both, &pull);
@@ -166,9 +196,27 @@ async fn what_dies_of_another_architecture_is_told_whatever_its_image_claims() {
     let names: Vec<&str> = told.iter().map(|[name, _]| &**name).collect();
     assert_eq!(names, ["lacks", "lies", "moved", "single", "zz-last"]);
     for (at, parts) in [
-        (0, ["cannot start on the node arm64 (arm64)", "runs on linux/amd64 only"]),
-        (1, ["container app ended by an exec format error on the node arm64 (arm64)", &both]),
-        (2, ["cannot start on the node arm64 (arm64)", "which the registry says runs there"]),
+        (
+            0,
+            [
+                "cannot start on the node arm64 (arm64)",
+                "runs on linux/amd64 only",
+            ],
+        ),
+        (
+            1,
+            [
+                "container app ended by an exec format error on the node arm64 (arm64)",
+                &both,
+            ],
+        ),
+        (
+            2,
+            [
+                "cannot start on the node arm64 (arm64)",
+                "which the registry says runs there",
+            ],
+        ),
         (
             3,
             [
@@ -177,7 +225,11 @@ async fn what_dies_of_another_architecture_is_told_whatever_its_image_claims() {
             ],
         ),
     ] {
-        assert!(parts.iter().all(|part| told[at][1].contains(part)), "{:?}", told[at]);
+        assert!(
+            parts.iter().all(|part| told[at][1].contains(part)),
+            "{:?}",
+            told[at]
+        );
     }
 }
 
@@ -185,9 +237,11 @@ async fn what_dies_of_another_architecture_is_told_whatever_its_image_claims() {
 async fn the_last_line_of_a_log_tells_where_that_is_allowed() {
     let world = World::new().await;
     let (both, single) = (world.bench.image("both", &BOTH), world.single());
-    for (pod, image, line) in
-        [("silent", &both, EXEC), ("single", &single, EXEC), ("other", &both, "panic: exec failed")]
-    {
+    for (pod, image, line) in [
+        ("silent", &both, EXEC),
+        ("single", &single, EXEC),
+        ("other", &both, "panic: exec failed"),
+    ] {
         world.pod("team", pod, image, &ended(""));
         world.log(pod, line);
     }
@@ -229,7 +283,10 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
     let both = world.bench.image("both", &BOTH);
     world.pod("team", "silent", &both, &ended(""));
     world.log("silent", EXEC);
-    let settings = ControllerSettings { pod_logs: true, ..ControllerSettings::default() };
+    let settings = ControllerSettings {
+        pod_logs: true,
+        ..ControllerSettings::default()
+    };
     let settings = watch::Sender::new(settings);
     let context = context(&world.bench, &world.lists, &world.objects, &settings);
     let until = async |what: &str, is_so: &dyn Fn() -> bool| {
@@ -240,7 +297,11 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         }
     };
     let checked = async {
-        for (what, path) in [(NO_LOGS, "/log"), (NO_NODES, "/nodes/"), (NO_NAMESPACES, "/v1/namespaces/")] {
+        for (what, path) in [
+            (NO_LOGS, "/log"),
+            (NO_NODES, "/nodes/"),
+            (NO_NAMESPACES, "/v1/namespaces/"),
+        ] {
             world.objects.refuse(Some((http::Method::GET, path, 403)));
             world.pod("team", &format!("silent-{}", path.len()), &both, &ended(""));
             until(what, &|| context.state.has(what)).await;
@@ -268,7 +329,9 @@ const RECORD: &str = "/api/v1/namespaces/team/configmaps/tolerarch-controller-fa
 
 /// What is recorded, by now.
 fn recorded(objects: &Objects) -> Lessons {
-    let text = objects.get(RECORD).and_then(|map| Some(map["data"]["record.json"].as_str()?.to_owned()));
+    let text = objects
+        .get(RECORD)
+        .and_then(|map| Some(map["data"]["record.json"].as_str()?.to_owned()));
     Lessons::of_text(&text.unwrap_or_default(), Timestamp::now())
 }
 
@@ -279,13 +342,24 @@ impl World {
     }
 
     /// The same on this node, in these words.
-    fn fails_on(&self, node: &str, message: &str, name: &str, image: &str, digest: &str, more: &Value) {
+    fn fails_on(
+        &self,
+        node: &str,
+        message: &str,
+        name: &str,
+        image: &str,
+        digest: &str,
+        more: &Value,
+    ) {
         let now = tolerarch_kubernetes::cluster::micro_time();
         let state = json!({"terminated": {
             "exitCode": 128, "reason": "StartError", "message": message, "startedAt": now, "finishedAt": now,
         }});
         let mut container = json!({"name": "app", "image": image});
-        container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        container
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         let pod = json!({
             "metadata": {"name": name, "namespace": "team", "uid": format!("uid-{name}")},
             "spec": {"nodeName": node, "containers": [container]},
@@ -303,7 +377,11 @@ impl World {
     /// Where the image of this name is kept from in a namespace.
     fn kept(&self, name: &str, namespace: &str) -> String {
         let record = recorded(&self.objects);
-        let failure = record.failure(&Digest::of_text(&self.digest(name)), namespace, Timestamp::now());
+        let failure = record.failure(
+            &Digest::of_text(&self.digest(name)),
+            namespace,
+            Timestamp::now(),
+        );
         failure.map_or_else(String::new, |failure| failure.platforms.to_string())
     }
 }
@@ -312,18 +390,38 @@ impl World {
 async fn what_fails_is_recorded_for_those_whom_its_evidence_is_of_concern() {
     let world = World::new().await;
     let names = ["lies", "forged", "single"];
-    let (lies, forged) = (world.bench.image("lies", &BOTH), world.bench.image("forged", &THREE));
+    let (lies, forged) = (
+        world.bench.image("lies", &BOTH),
+        world.bench.image("forged", &THREE),
+    );
     let single = world.single();
     world.fails("lies", &lies, &world.digest("lies"), &json!({}));
-    world.fails("forged", &forged, &world.digest("forged"), &json!({"command": ["/own"]}));
+    world.fails(
+        "forged",
+        &forged,
+        &world.digest("forged"),
+        &json!({"command": ["/own"]}),
+    );
     // It lacks the platform anyway.
     world.fails("single", &single, &world.digest("single"), &json!({}));
     let is_kept = |name: &str| !world.kept(name, "team").is_empty();
-    world.until(false, || world.told().len() == 3 && is_kept("lies") && is_kept("forged")).await;
-    assert_eq!(names.map(|name| world.kept(name, "team")), ["linux/arm64", "linux/arm64", ""]);
-    assert_eq!(names.map(|name| world.kept(name, "other")), ["", "", ""], "one node may be broken");
+    world
+        .until(false, || {
+            world.told().len() == 3 && is_kept("lies") && is_kept("forged")
+        })
+        .await;
+    assert_eq!(
+        names.map(|name| world.kept(name, "team")),
+        ["linux/arm64", "linux/arm64", ""]
+    );
+    assert_eq!(
+        names.map(|name| world.kept(name, "other")),
+        ["", "", ""],
+        "one node may be broken"
+    );
     let told = world.told();
-    let own = "for a day or longer no more Pods of this namespace with it get tolerations for arm64";
+    let own =
+        "for a day or longer no more Pods of this namespace with it get tolerations for arm64";
     assert!(told[0][1].ends_with(own), "{told:?}");
     let and_others = format!("{own}, nor any others once it fails so on a second node");
     assert!(told[1][1].ends_with(&and_others), "{told:?}");
@@ -332,21 +430,40 @@ async fn what_fails_is_recorded_for_those_whom_its_evidence_is_of_concern() {
     world.fails("lies-again", &lies, &world.digest("lies"), &json!({}));
     world.until(false, || world.told().len() == 4).await;
     assert_eq!(world.kept("lies", "other"), "");
-    for (name, image, more) in [("lies", &lies, json!({})), ("forged", &forged, json!({"command": ["/own"]}))]
-    {
+    for (name, image, more) in [
+        ("lies", &lies, json!({})),
+        ("forged", &forged, json!({"command": ["/own"]})),
+    ] {
         let second = format!("{name}-second");
         world.fails_on("second", GVISOR, &second, image, &world.digest(name), &more);
     }
-    world.until(false, || world.told().len() == 6 && !world.kept("lies", "other").is_empty()).await;
-    assert_eq!(names.map(|name| world.kept(name, "other")), ["linux/arm64", "", ""]);
+    world
+        .until(false, || {
+            world.told().len() == 6 && !world.kept("lies", "other").is_empty()
+        })
+        .await;
+    assert_eq!(
+        names.map(|name| world.kept(name, "other")),
+        ["linux/arm64", "", ""]
+    );
 }
 
 #[tokio::test]
 async fn a_program_of_the_node_that_fails_is_told_of_the_node_and_not_recorded_of_the_image() {
     let world = World::new().await;
-    let (hooked, lies) = (world.bench.image("hooked", &BOTH), world.bench.image("lies", &THREE));
+    let (hooked, lies) = (
+        world.bench.image("hooked", &BOTH),
+        world.bench.image("lies", &THREE),
+    );
     for (node, name) in [("arm64", "first"), ("second", "second")] {
-        world.fails_on(node, HOOK, name, &hooked, &world.digest("hooked"), &json!({}));
+        world.fails_on(
+            node,
+            HOOK,
+            name,
+            &hooked,
+            &world.digest("hooked"),
+            &json!({}),
+        );
     }
     world.pod(
         "out",
@@ -360,20 +477,38 @@ async fn a_program_of_the_node_that_fails_is_told_of_the_node_and_not_recorded_o
     world.log("in-log", in_log);
     world.pod("team", "in-message", &hooked, &ended(in_log));
     world.fails("zz-last", &lies, &world.digest("lies"), &json!({}));
-    world.until(true, || world.told().len() == 1 && world.told_by("NodeProgramFailed").len() == 4).await;
+    world
+        .until(true, || {
+            world.told().len() == 1 && world.told_by("NodeProgramFailed").len() == 4
+        })
+        .await;
     assert_eq!(world.told()[0][0], "zz-last");
     assert_eq!(world.kept("hooked", "team"), "");
     let told = world.told_by("NodeProgramFailed");
     let names: Vec<&str> = told.iter().map(|[name, _]| &**name).collect();
-    assert_eq!(names, ["arm64", "first", "second", "second"], "each Pod and its node");
+    assert_eq!(
+        names,
+        ["arm64", "first", "second", "second"],
+        "each Pod and its node"
+    );
     for (at, node) in [(0, "arm64"), (1, "arm64"), (2, "second")] {
         let begin = format!("the node {node} (arm64) has a program for another architecture");
-        assert!(told[at][1].starts_with(&begin) && told[at][1].contains("/usr/bin/nvidia-ctk"), "{told:?}");
+        assert!(
+            told[at][1].starts_with(&begin) && told[at][1].contains("/usr/bin/nvidia-ctk"),
+            "{told:?}"
+        );
     }
     let events = world.objects.all("/apis/events");
-    let of_node = events.iter().find(|event| event["regarding"]["kind"] == "Node").unwrap();
+    let of_node = events
+        .iter()
+        .find(|event| event["regarding"]["kind"] == "Node")
+        .unwrap();
     assert_eq!(of_node["metadata"]["namespace"], "default");
-    assert_eq!(of_node["regarding"]["namespace"], Value::Null, "as the API server wants it");
+    assert_eq!(
+        of_node["regarding"]["namespace"],
+        Value::Null,
+        "as the API server wants it"
+    );
 }
 
 #[tokio::test]
@@ -382,9 +517,13 @@ async fn the_record_outlives_leaders_and_whatever_is_done_to_it() {
     let names = ["a", "b", "c", "d"];
     let others = ["linux/386", "linux/ppc64le", "linux/riscv64", "linux/s390x"];
     let platforms = others.map(|other| [BOTH[0], BOTH[1], other]);
-    let images: Vec<String> =
-        names.iter().zip(&platforms).map(|(name, own)| world.bench.image(name, own)).collect();
-    let fails = |at: usize| world.fails(names[at], &images[at], &world.digest(names[at]), &json!({}));
+    let images: Vec<String> = names
+        .iter()
+        .zip(&platforms)
+        .map(|(name, own)| world.bench.image(name, own))
+        .collect();
+    let fails =
+        |at: usize| world.fails(names[at], &images[at], &world.digest(names[at]), &json!({}));
     let kept = || names.map(|name| !world.kept(name, "team").is_empty());
     fails(0);
     world.until(false, || kept()[0]).await;
@@ -401,7 +540,10 @@ async fn the_record_outlives_leaders_and_whatever_is_done_to_it() {
     world.until(false, || kept()[2]).await;
     assert_eq!(kept(), [true, true, true, false]);
     // Garbage counts as nothing.
-    world.objects.put(RECORD, json!({"metadata": {}, "data": {"record.json": "[{]"}}));
+    world.objects.put(
+        RECORD,
+        json!({"metadata": {}, "data": {"record.json": "[{]"}}),
+    );
     fails(3);
     world.until(false, || kept()[3]).await;
     // What people delete is forgotten, unless it fails still.
@@ -417,8 +559,11 @@ async fn the_record_outlives_leaders_and_whatever_is_done_to_it() {
 #[tokio::test(start_paused = true)]
 async fn what_is_learned_as_the_lease_ends_is_written_when_it_is_won_back() {
     let objects = Objects::start().await;
-    let (learner, state, (hold, leadership)) =
-        (learner(&objects), Reported::default(), Leadership::lacking());
+    let (learner, state, (hold, leadership)) = (
+        learner(&objects),
+        Reported::default(),
+        Leadership::lacking(),
+    );
     learner.learn(failed_image("a"));
     let steps = async {
         let until = async |what: &dyn Fn() -> bool| {
@@ -459,7 +604,8 @@ async fn what_could_not_be_written_is_written_later() {
             );
             objects.refuse(None);
             until(&|| recorded(&objects).count(Timestamp::now()) == [at + 1, 0]).await;
-            until(&|| !state.has("the ConfigMap of images that failed cannot be read or written")).await;
+            until(&|| !state.has("the ConfigMap of images that failed cannot be read or written"))
+                .await;
         }
         // Many that come one by one are written once a second at most.
         let (before, begun) = (objects.requests(), tokio::time::Instant::now());
@@ -489,7 +635,10 @@ async fn a_pod_that_is_only_observed_is_not_to_be_evicted() {
     let settings = watch::Sender::new(ControllerSettings::default());
     let context = context(&world.bench, &world.lists, &world.objects, &settings);
     for mode in [Mode::Enforce, Mode::Observe] {
-        world.bench.decide_by(Policy { mode, ..Policy::default() });
+        world.bench.decide_by(Policy {
+            mode,
+            ..Policy::default()
+        });
         let pod = StoredPod::of_value(&world.lists.get(StoredPod::PATH, "lies")).unwrap();
         let (pod, failures) = failing(&context, pod).unwrap();
         let look = look(&context, &pod, &failures).await.unwrap();
@@ -502,15 +651,32 @@ async fn a_pod_that_is_only_observed_is_not_to_be_evicted() {
 async fn a_pod_that_a_program_of_the_node_fails_is_not_to_be_evicted() {
     let world = World::new().await;
     let image = world.bench.image("hooked", &BOTH);
-    world.fails_on("arm64", HOOK, "hooked", &image, &world.digest("hooked"), &json!({}));
-    let settings = watch::Sender::new(ControllerSettings { events: false, ..ControllerSettings::default() });
+    world.fails_on(
+        "arm64",
+        HOOK,
+        "hooked",
+        &image,
+        &world.digest("hooked"),
+        &json!({}),
+    );
+    let settings = watch::Sender::new(ControllerSettings {
+        events: false,
+        ..ControllerSettings::default()
+    });
     let context = context(&world.bench, &world.lists, &world.objects, &settings);
     let pod = StoredPod::of_value(&world.lists.get(StoredPod::PATH, "hooked")).unwrap();
     let (pod, failures) = failing(&context, pod).unwrap();
     let look = look(&context, &pod, &failures).await.unwrap();
     assert!(look.is_settled && look.failed.is_none());
-    assert_eq!(context.metrics.node_program_failures.get(), 1, "also without events");
-    assert!(world.bench.remote.requests().is_empty(), "its image is not looked up");
+    assert_eq!(
+        context.metrics.node_program_failures.get(),
+        1,
+        "also without events"
+    );
+    assert!(
+        world.bench.remote.requests().is_empty(),
+        "its image is not looked up"
+    );
 }
 
 /// Each of them has more Pods than are examined of a namespace at a time.
@@ -520,17 +686,30 @@ async fn tenants_whose_registries_hang_hold_up_no_other() {
     for tenant in 0..8 {
         let namespace = format!("hanging-{tenant}");
         let path = format!("/api/v1/namespaces/{namespace}");
-        world.objects.put(&path, json!({"metadata": {"name": namespace}}));
+        world
+            .objects
+            .put(&path, json!({"metadata": {"name": namespace}}));
         let image = world.bench.image(&namespace, &BOTH);
-        world.bench.remote.repo(&namespace).fault(Some(Fault::hang()));
+        world
+            .bench
+            .remote
+            .repo(&namespace)
+            .fault(Some(Fault::hang()));
         for at in 0..8 {
-            world.pod(&namespace, &format!("hanging-{tenant}-{at}"), &image, &ended(EXEC));
+            world.pod(
+                &namespace,
+                &format!("hanging-{tenant}-{at}"),
+                &image,
+                &ended(EXEC),
+            );
         }
     }
     let lies = world.bench.image("lies", &BOTH);
     world.pod("team", "lies", &lies, &ended(EXEC));
     let is_hanging = || world.bench.remote.requests().len() > 8;
-    world.at_once(|| is_hanging() && !world.told().is_empty()).await;
+    world
+        .at_once(|| is_hanging() && !world.told().is_empty())
+        .await;
     assert_eq!(world.told()[0][0], "lies");
 }
 
@@ -550,8 +729,7 @@ fn times_of_containers_of_any_year_are_compared() {
     for clock in [SystemTime::UNIX_EPOCH, now, now + 7000 * year] {
         for started in &times {
             for finished in &times {
-                let state =
-                    json!({"terminated": {"exitCode": 255, "startedAt": started, "finishedAt": finished}});
+                let state = json!({"terminated": {"exitCode": 255, "startedAt": started, "finishedAt": finished}});
                 let pod = json!({
                     "metadata": {"name": "a", "namespace": "team"},
                     "spec": {"nodeName": "arm64", "containers": [{"name": "app", "image": "app"}]},
@@ -561,7 +739,10 @@ fn times_of_containers_of_any_year_are_compared() {
                 // Only that it ended at once, and not long ago, is of interest.
                 let is_evidence = started == finished && !started.is_null();
                 seen += failures.len();
-                assert!(failures.is_empty() || is_evidence, "{started} {finished} {failures:?}");
+                assert!(
+                    failures.is_empty() || is_evidence,
+                    "{started} {finished} {failures:?}"
+                );
             }
         }
     }

@@ -83,37 +83,61 @@ impl Service<Request<Body>> for Route {
             let is_cut = {
                 let cut = route.api.cut.lock().unwrap();
                 let of_lease = head.uri.path() != ACTION;
-                cut.iter().any(|(who, only_lease)| *who == route.replica && (of_lease || !only_lease))
+                cut.iter()
+                    .any(|(who, only_lease)| *who == route.replica && (of_lease || !only_lease))
             };
             if is_cut {
                 std::future::pending::<()>().await;
             }
             let (status, answer) = route.answer(&head, &body);
-            Ok(Response::builder().status(status).body(answer.to_string().into()).unwrap())
+            Ok(Response::builder()
+                .status(status)
+                .body(answer.to_string().into())
+                .unwrap())
         })
     }
 }
 
 impl Route {
     fn answer(&self, head: &http::request::Parts, body: &[u8]) -> (StatusCode, Value) {
-        let Api { lease, version, actions, clock, .. } = &*self.api;
+        let Api {
+            lease,
+            version,
+            actions,
+            clock,
+            ..
+        } = &*self.api;
         let mut lease = lease.lock().unwrap();
         if head.uri.path() == ACTION {
-            let holder = lease.as_ref().map_or(&Value::Null, |lease| &lease["spec"]["holderIdentity"]);
+            let holder = lease
+                .as_ref()
+                .map_or(&Value::Null, |lease| &lease["spec"]["holderIdentity"]);
             let holder = holder.as_str().unwrap_or_default().to_owned();
-            actions.lock().unwrap().push((Instant::now(), self.replica.clone(), holder));
+            actions
+                .lock()
+                .unwrap()
+                .push((Instant::now(), self.replica.clone(), holder));
             return (StatusCode::OK, json!({}));
         }
         if head.method == Method::GET {
-            return lease.clone().map_or((StatusCode::NOT_FOUND, json!({})), |lease| (StatusCode::OK, lease));
+            return lease
+                .clone()
+                .map_or((StatusCode::NOT_FOUND, json!({})), |lease| {
+                    (StatusCode::OK, lease)
+                });
         }
         let patch: Value = serde_json::from_slice(body).unwrap();
-        let is_apply = head.headers["content-type"].to_str().unwrap().contains("apply");
+        let is_apply = head.headers["content-type"]
+            .to_str()
+            .unwrap()
+            .contains("apply");
         let mut new = match &*lease {
             None if is_apply => patch,
             None => return (StatusCode::NOT_FOUND, json!({})),
             Some(old) if is_apply => return (StatusCode::OK, old.clone()),
-            Some(old) if old["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"] => {
+            Some(old)
+                if old["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"] =>
+            {
                 return (StatusCode::CONFLICT, json!({}));
             }
             Some(old) => {
@@ -145,10 +169,15 @@ struct Replica {
 
 impl Replica {
     fn start(api: &Arc<Api>, name: &str) -> Self {
-        let route = Route { api: Arc::clone(api), replica: name.to_owned() };
+        let route = Route {
+            api: Arc::clone(api),
+            replica: name.to_owned(),
+        };
         let cluster = Arc::new(Cluster::of_client(Client::new(route, "team"), 3 * SECOND));
-        let lease =
-            OwnedName { namespace: "team".into(), name: ObjectName::new("tolerarch-controller").unwrap() };
+        let lease = OwnedName {
+            namespace: "team".into(),
+            name: ObjectName::new("tolerarch-controller").unwrap(),
+        };
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
         let mut elector = Elector::new(Arc::clone(&cluster), lease, name.to_owned(), &metrics);
         let (leadership, resignation) = (elector.leadership(), Box::pin(elector.resignation()));
@@ -183,7 +212,12 @@ impl Replica {
             })
             .await;
         });
-        Self { name: name.to_owned(), task, suspended, resignation }
+        Self {
+            name: name.to_owned(),
+            task,
+            suspended,
+            resignation,
+        }
     }
 
     /// As `kill -STOP` and `kill -CONT` do.
@@ -199,7 +233,9 @@ impl Replica {
     }
 
     async fn end(self) {
-        let Self { task, resignation, .. } = self;
+        let Self {
+            task, resignation, ..
+        } = self;
         task.abort();
         let _ = task.await;
         resignation.await;
@@ -213,8 +249,11 @@ impl Api {
         for (at, actor, holder) in &*actions {
             assert_eq!(actor, holder, "acted after {:?}", at.duration_since(since));
         }
-        let mut actors: Vec<String> =
-            actions.iter().filter(|(at, ..)| *at > since).map(|(_, actor, _)| actor.clone()).collect();
+        let mut actors: Vec<String> = actions
+            .iter()
+            .filter(|(at, ..)| *at > since)
+            .map(|(_, actor, _)| actor.clone())
+            .collect();
         actors.dedup();
         actors
     }
@@ -241,7 +280,9 @@ async fn two(api: &Arc<Api>) -> (Replica, Replica) {
 #[tokio::test(start_paused = true)]
 async fn one_of_many_leads_and_goes_on() {
     let api = Arc::new(Api::default());
-    let _replicas: Vec<Replica> = ["a", "b", "c", "d"].map(|name| Replica::start(&api, name)).into();
+    let _replicas: Vec<Replica> = ["a", "b", "c", "d"]
+        .map(|name| Replica::start(&api, name))
+        .into();
     let begun = Instant::now();
     sleep(120 * SECOND).await;
     assert_eq!(api.actors(begun).len(), 1);
@@ -309,14 +350,21 @@ async fn a_leader_that_cannot_renew_its_lease_stops_in_time() {
 async fn no_one_leads_while_the_api_server_is_away() {
     let api = Arc::new(Api::default());
     let (_a, _b) = two(&api).await;
-    api.cut.lock().unwrap().extend([("a".into(), false), ("b".into(), false)]);
+    api.cut
+        .lock()
+        .unwrap()
+        .extend([("a".into(), false), ("b".into(), false)]);
     sleep(100 * SECOND).await;
     let back = Instant::now();
     assert_eq!(api.actors(back - 80 * SECOND), [""; 0]);
     api.cut.lock().unwrap().clear();
     api.first_actor().await;
     // The former leader knows its Lease; others have to see for themselves that it has ended.
-    assert!(back.elapsed() < LEASE + LONGEST + 5 * SECOND, "{:?}", back.elapsed());
+    assert!(
+        back.elapsed() < LEASE + LONGEST + 5 * SECOND,
+        "{:?}",
+        back.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]

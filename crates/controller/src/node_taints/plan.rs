@@ -25,7 +25,8 @@ pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
         return Plan::default();
     }
     let was_ours: Vec<&str> = node.own_taints.split(',').collect();
-    let is_ours = |taint: &Taint| !is_reserved_taint(&taint.key) && was_ours.contains(&&*taint.to_string());
+    let is_ours =
+        |taint: &Taint| !is_reserved_taint(&taint.key) && was_ours.contains(&&*taint.to_string());
     let (mut wanted, mut is_in_the_way) = (wanted(node, entries), false);
     wanted.retain(|wanted| {
         let mut others = node.taints.iter().filter(|taint| !is_ours(taint));
@@ -33,28 +34,52 @@ pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
         is_in_the_way |= other.is_some_and(|other| other != *wanted);
         other.is_none()
     });
-    let kept = node.taints.iter().zip(&node.raw_taints).filter_map(|(taint, raw)| {
-        match wanted.iter().find(|wanted| wanted.is_at_the_place_of(taint)) {
-            Some(wanted) if *wanted != taint => Some(json!(wanted)),
-            None if is_ours(taint) => None,
-            _ => Some(raw.clone()),
-        }
-    });
-    let is_missing = |wanted: &&&Taint| !node.taints.iter().any(|taint| taint.is_at_the_place_of(wanted));
-    let taints: Vec<Value> =
-        kept.chain(wanted.iter().filter(is_missing).map(|wanted| json!(wanted))).collect();
+    let kept = node
+        .taints
+        .iter()
+        .zip(&node.raw_taints)
+        .filter_map(|(taint, raw)| {
+            match wanted
+                .iter()
+                .find(|wanted| wanted.is_at_the_place_of(taint))
+            {
+                Some(wanted) if *wanted != taint => Some(json!(wanted)),
+                None if is_ours(taint) => None,
+                _ => Some(raw.clone()),
+            }
+        });
+    let is_missing = |wanted: &&&Taint| {
+        !node
+            .taints
+            .iter()
+            .any(|taint| taint.is_at_the_place_of(wanted))
+    };
+    let taints: Vec<Value> = kept
+        .chain(wanted.iter().filter(is_missing).map(|wanted| json!(wanted)))
+        .collect();
     let mut ours: Vec<String> = wanted.iter().map(ToString::to_string).collect();
     ours.sort_unstable();
     let own = ours.join(",");
     if taints == node.raw_taints && own == node.own_taints {
-        return Plan { patch: None, is_in_the_way };
+        return Plan {
+            patch: None,
+            is_in_the_way,
+        };
     }
-    let own = if own.is_empty() { Value::Null } else { own.into() };
-    let mut patch = json!({"metadata": {"resourceVersion": version, "annotations": {TAINTS_KEY: own}}});
+    let own = if own.is_empty() {
+        Value::Null
+    } else {
+        own.into()
+    };
+    let mut patch =
+        json!({"metadata": {"resourceVersion": version, "annotations": {TAINTS_KEY: own}}});
     if taints != node.raw_taints {
         patch["spec"] = json!({"taints": taints});
     }
-    Plan { patch: Some(patch), is_in_the_way }
+    Plan {
+        patch: Some(patch),
+        is_in_the_way,
+    }
 }
 
 /// Returns the taints that the node should have, one for each key and effect.

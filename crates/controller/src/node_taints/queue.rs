@@ -42,7 +42,9 @@ struct Tries {
 impl Tries {
     fn pause(&self) -> Duration {
         match self.changes + self.failures {
-            tries @ 1.. if !self.is_late => FIRST.saturating_mul(1 << (tries - 1).min(16)).min(LONGEST),
+            tries @ 1.. if !self.is_late => {
+                FIRST.saturating_mul(1 << (tries - 1).min(16)).min(LONGEST)
+            }
             _ => CONFLICT,
         }
     }
@@ -54,20 +56,25 @@ impl Queue {
         let (mut planned, mut occupied) = (Plan::default(), None);
         if let Change::Listed(node) | Change::Applied(node) = &change {
             planned = plan(node, entries);
-            let was_in_the_way =
-                self.nodes.objects().get(node.name()).is_some_and(|known| known.is_in_the_way);
+            let was_in_the_way = self
+                .nodes
+                .objects()
+                .get(node.name())
+                .is_some_and(|known| known.is_in_the_way);
             occupied = (planned.is_in_the_way && !was_in_the_way).then(|| node.name().to_owned());
         }
         // A long list may take its time, or fail.
         if let Change::Listed(node) = &change
             && planned.patch.is_some()
         {
-            self.nodes.take(Change::Applied(node.clone()), |_| planned.clone());
+            self.nodes
+                .take(Change::Applied(node.clone()), |_| planned.clone());
         }
         let may_be_gone = matches!(change, Change::Complete | Change::Deleted(_));
         self.nodes.take(change, |_| planned);
         if may_be_gone {
-            self.tries.retain(|name, tries| tries.is_busy || self.nodes.objects().contains_key(name));
+            self.tries
+                .retain(|name, tries| tries.is_busy || self.nodes.objects().contains_key(name));
         }
         occupied
     }
@@ -78,7 +85,13 @@ impl Queue {
         self.nodes.objects().iter().filter_map(move |(name, plan)| {
             let (patch, tries) = (plan.patch.as_ref()?, self.tries.get(name).unwrap_or(&none));
             let is_waiting = !tries.is_busy && tries.done.as_ref() != Some(patch);
-            is_waiting.then(|| (tries.last.map_or(now, |last| last + tries.pause()), name, patch))
+            is_waiting.then(|| {
+                (
+                    tries.last.map_or(now, |last| last + tries.pause()),
+                    name,
+                    patch,
+                )
+            })
         })
     }
 
@@ -88,8 +101,13 @@ impl Queue {
 
     /// Returns at most `free` due nodes with their patches, and marks them as busy.
     pub(super) fn begin(&mut self, free: usize) -> Vec<(String, Value)> {
-        let due = self.waiting().filter(|(due, ..)| *due <= Instant::now()).take(free);
-        let begun: Vec<(String, Value)> = due.map(|(_, name, patch)| (name.clone(), patch.clone())).collect();
+        let due = self
+            .waiting()
+            .filter(|(due, ..)| *due <= Instant::now())
+            .take(free);
+        let begun: Vec<(String, Value)> = due
+            .map(|(_, name, patch)| (name.clone(), patch.clone()))
+            .collect();
         for (name, _) in &begun {
             self.tries.entry(name.clone()).or_default().is_busy = true;
         }
@@ -98,9 +116,14 @@ impl Queue {
 
     /// Takes over the end of a change. Returns whether it shows that the node is contested.
     pub(super) fn end(&mut self, name: &str, patch: Value, written: Written) -> bool {
-        let Some(tries) = self.tries.get_mut(name) else { return false };
+        let Some(tries) = self.tries.get_mut(name) else {
+            return false;
+        };
         let now = Instant::now();
-        if tries.last.is_some_and(|last| now.duration_since(last) >= CALM) {
+        if tries
+            .last
+            .is_some_and(|last| now.duration_since(last) >= CALM)
+        {
             *tries = Tries::default();
         }
         (tries.is_busy, tries.last) = (false, Some(now));
@@ -112,7 +135,12 @@ impl Queue {
             }
             // The watch has delivered the node's new version, or will.
             Some(Err(ClusterError::Conflict)) => (tries.failures, tries.done) = (0, Some(patch)),
-            Some(Err(ClusterError::NotFound)) => *tries = Tries { done: Some(patch), ..Tries::default() },
+            Some(Err(ClusterError::NotFound)) => {
+                *tries = Tries {
+                    done: Some(patch),
+                    ..Tries::default()
+                }
+            }
             _ => tries.failures += 1,
         }
         false
@@ -122,9 +150,12 @@ impl Queue {
     pub(super) fn is_settled(&self) -> bool {
         let is_open = |(name, tries): (&String, &Tries)| {
             let has_to_change = |plan: &Plan| plan.patch.is_some();
-            tries.is_busy || tries.is_late && self.nodes.objects().get(name).is_some_and(has_to_change)
+            tries.is_busy
+                || tries.is_late && self.nodes.objects().get(name).is_some_and(has_to_change)
         };
-        self.nodes.is_complete() && !self.tries.iter().any(is_open) && self.waiting().next().is_none()
+        self.nodes.is_complete()
+            && !self.tries.iter().any(is_open)
+            && self.waiting().next().is_none()
     }
 }
 

@@ -24,20 +24,36 @@ struct World {
 }
 
 fn arm(value: &str) -> NodeTaint {
-    let taint = Taint { key: "arch".into(), value: value.into(), effect: "NoSchedule".into() };
-    NodeTaint { selector: BTreeMap::from([("kubernetes.io/arch".into(), "arm64".into())]), taint }
+    let taint = Taint {
+        key: "arch".into(),
+        value: value.into(),
+        effect: "NoSchedule".into(),
+    };
+    NodeTaint {
+        selector: BTreeMap::from([("kubernetes.io/arch".into(), "arm64".into())]),
+        taint,
+    }
 }
 
 impl World {
     async fn new(entries: Vec<NodeTaint>) -> Self {
-        let settings = ControllerSettings { node_taints: entries, ..ControllerSettings::default() };
+        let settings = ControllerSettings {
+            node_taints: entries,
+            ..ControllerSettings::default()
+        };
         let metrics = Metrics::new([]).unwrap();
         let counts = ControllerMetrics::register(&metrics).unwrap();
-        Self { nodes: Lists::start().await, settings: watch::Sender::new(settings), metrics, counts }
+        Self {
+            nodes: Lists::start().await,
+            settings: watch::Sender::new(settings),
+            metrics,
+            counts,
+        }
     }
 
     fn configure(&self, entries: Vec<NodeTaint>) {
-        self.settings.send_modify(|settings| settings.node_taints = entries);
+        self.settings
+            .send_modify(|settings| settings.node_taints = entries);
     }
 
     fn node(&self, name: &str, architecture: &str, taints: Value) {
@@ -58,14 +74,22 @@ impl World {
     fn counted(&self, result: &str) -> u64 {
         let line = format!("tolerarch_controller_node_taints_total{{result=\"{result}\"}} ");
         let text = self.metrics.render().unwrap();
-        text.lines().find_map(|own| own.strip_prefix(&line)).unwrap().parse().unwrap()
+        text.lines()
+            .find_map(|own| own.strip_prefix(&line))
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 
     /// Runs the controller until this is so.
     async fn until(&self, mut what: impl FnMut() -> bool) {
         let objects = Objects::start().await;
-        let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
-        let mut elector = Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &self.counts);
+        let lease = OwnedName {
+            namespace: "team".into(),
+            name: ObjectName::new("controller").unwrap(),
+        };
+        let mut elector =
+            Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &self.counts);
         let context = Context {
             leadership: elector.leadership(),
             cluster: Arc::new(self.nodes.cluster()),
@@ -89,9 +113,15 @@ impl World {
 #[tokio::test]
 async fn nodes_are_tainted_as_they_register_and_as_the_configuration_changes() {
     let world = World::new(vec![arm("arm64")]).await;
-    world.node("old", "arm64", json!([{"key": "team", "value": "a", "effect": "NoSchedule"}]));
+    world.node(
+        "old",
+        "arm64",
+        json!([{"key": "team", "value": "a", "effect": "NoSchedule"}]),
+    );
     world.node("other", "amd64", json!([]));
-    world.until(|| world.taints("old") == "team=a:NoSchedule arch=arm64:NoSchedule").await;
+    world
+        .until(|| world.taints("old") == "team=a:NoSchedule arch=arm64:NoSchedule")
+        .await;
     let mut step = 0;
     world
         .until(|| match step {
@@ -114,7 +144,9 @@ async fn nodes_are_tainted_as_they_register_and_as_the_configuration_changes() {
     assert_eq!(world.taints("other"), "");
     // The entry is deleted; also by the time another replica leads, which never saw it.
     world.configure(Vec::new());
-    world.until(|| world.taints("new").is_empty() && world.taints("old") == "team=a:NoSchedule").await;
+    world
+        .until(|| world.taints("new").is_empty() && world.taints("old") == "team=a:NoSchedule")
+        .await;
     let annotations = &world.nodes.get(Node::PATH, "new")["metadata"]["annotations"];
     assert_eq!(annotations["tolerarch.io/node-taints"], Value::Null);
 }
@@ -141,13 +173,25 @@ async fn another_controller_is_not_fought_in_a_hot_loop() {
         })
         .await;
     // 1 s, 2 s and 4 s later: what came too late does not make it more.
-    assert!(world.nodes.queries().iter().filter(|query| query.contains("/nodes/contested")).count() < 12);
+    assert!(
+        world
+            .nodes
+            .queries()
+            .iter()
+            .filter(|query| query.contains("/nodes/contested"))
+            .count()
+            < 12
+    );
 }
 
 #[tokio::test]
 async fn what_cannot_be_done_is_counted_and_tried_again() {
     let world = World::new(vec![arm("arm64")]).await;
-    world.node("taken", "arm64", json!([{"key": "arch", "value": "mine", "effect": "NoSchedule"}]));
+    world.node(
+        "taken",
+        "arm64",
+        json!([{"key": "arch", "value": "mine", "effect": "NoSchedule"}]),
+    );
     world.node("refused", "arm64", json!([]));
     world.nodes.refuse("/api/v1/nodes/refused", Some(403));
     world
@@ -159,20 +203,40 @@ async fn what_cannot_be_done_is_counted_and_tried_again() {
             world.taints("refused") == "arch=arm64:NoSchedule" && world.counted("changed") == 1
         })
         .await;
-    assert_eq!((world.taints("taken").as_str(), world.counted("in-the-way")), ("arch=mine:NoSchedule", 1));
+    assert_eq!(
+        (world.taints("taken").as_str(), world.counted("in-the-way")),
+        ("arch=mine:NoSchedule", 1)
+    );
 }
 
 #[tokio::test]
 async fn without_entries_nodes_are_listed_once_and_not_at_all_without_the_right() {
     let world = World::new(Vec::new()).await;
-    world.node("a", "arm64", json!([{"key": "arch", "value": "mine", "effect": "NoSchedule"}]));
-    let lists = || world.nodes.queries().iter().filter(|query| query.contains("limit")).count();
+    world.node(
+        "a",
+        "arm64",
+        json!([{"key": "arch", "value": "mine", "effect": "NoSchedule"}]),
+    );
+    let lists = || {
+        world
+            .nodes
+            .queries()
+            .iter()
+            .filter(|query| query.contains("limit"))
+            .count()
+    };
     world.nodes.refuse(Node::PATH, Some(403));
     world.until(|| lists() == 1).await;
     world.nodes.refuse(Node::PATH, None);
     world.until(|| lists() == 2).await;
     assert_eq!(world.taints("a"), "arch=mine:NoSchedule");
-    assert!(!world.nodes.queries().iter().any(|query| query.contains("/nodes/")));
+    assert!(
+        !world
+            .nodes
+            .queries()
+            .iter()
+            .any(|query| query.contains("/nodes/"))
+    );
 }
 
 #[tokio::test]

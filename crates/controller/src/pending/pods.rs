@@ -52,7 +52,16 @@ impl Waiting {
     fn new(pod: StoredPod) -> Self {
         let now = Instant::now();
         let (is_forbidden, is_busy, is_listed) = (false, false, true);
-        Self { pod, since: now, due: now, refusals: 0, failures: 0, is_forbidden, is_busy, is_listed }
+        Self {
+            pod,
+            since: now,
+            due: now,
+            refusals: 0,
+            failures: 0,
+            is_forbidden,
+            is_busy,
+            is_listed,
+        }
     }
 }
 
@@ -68,7 +77,9 @@ impl Pods {
     pub(super) fn take(&mut self, change: Change<StoredPod>) {
         match change {
             Change::Begins => {
-                self.known.values_mut().for_each(|known| known.is_listed = false);
+                self.known
+                    .values_mut()
+                    .for_each(|known| known.is_listed = false);
                 self.has_dropped = false;
             }
             Change::Listed(pod) | Change::Applied(pod) => self.put(pod),
@@ -95,7 +106,10 @@ impl Pods {
     }
 
     fn put(&mut self, mut pod: StoredPod) {
-        let skipped = pod.facts.as_ref().is_none_or(|facts| facts.skipped().is_some());
+        let skipped = pod
+            .facts
+            .as_ref()
+            .is_none_or(|facts| facts.skipped().is_some());
         let before = self.detach(pod.uid());
         if !pod.is_waiting_for_a_node || skipped {
             return;
@@ -106,7 +120,11 @@ impl Pods {
         self.bytes += size(&pod);
         let uid = pod.uid().to_owned();
         let waiting = match before {
-            Some(before) => Waiting { pod, is_listed: true, ..before },
+            Some(before) => Waiting {
+                pod,
+                is_listed: true,
+                ..before
+            },
             None => Waiting::new(pod),
         };
         self.known.insert(uid, waiting);
@@ -119,7 +137,8 @@ impl Pods {
     /// that are decided on go last, as they count for their namespace until then.
     fn make_room(&mut self) {
         let mut shares = HashMap::<&str, usize>::new();
-        let (busy, idle): (Vec<_>, Vec<_>) = self.known.iter().partition(|(_, known)| known.is_busy);
+        let (busy, idle): (Vec<_>, Vec<_>) =
+            self.known.iter().partition(|(_, known)| known.is_busy);
         let ranked = busy.into_iter().chain(idle).map(|(uid, known)| {
             let share = shares.entry(known.pod.namespace()).or_default();
             *share += size(&known.pod);
@@ -147,7 +166,8 @@ impl Pods {
         for known in self.known.values().filter(|known| known.is_busy) {
             *busy.entry(known.pod.namespace().to_owned()).or_default() += 1;
         }
-        let waits = |known: &&mut Waiting| !known.is_busy && known.refusals < TRIES && known.due <= now;
+        let waits =
+            |known: &&mut Waiting| !known.is_busy && known.refusals < TRIES && known.due <= now;
         let mut due: Vec<&mut Waiting> = self.known.values_mut().filter(waits).collect();
         due.sort_unstable_by_key(|known| known.due);
         let mut ranks = BTreeMap::<usize, Vec<&mut Waiting>>::new();
@@ -162,7 +182,12 @@ impl Pods {
             known.is_busy = true;
             (known.pod.clone(), known.since)
         };
-        ranks.into_values().flatten().take(free).map(begin).collect()
+        ranks
+            .into_values()
+            .flatten()
+            .take(free)
+            .map(begin)
+            .collect()
     }
 
     /// Returns whether a Pod waits for the right to repair it.
@@ -172,7 +197,9 @@ impl Pods {
 
     pub(super) fn looked(&mut self, uid: &str, look: Look) {
         use ClusterError::{Conflict, Forbidden, Invalid, NotFound, Unauthorized};
-        let Some(known) = self.known.get_mut(uid) else { return };
+        let Some(known) = self.known.get_mut(uid) else {
+            return;
+        };
         known.is_busy = false;
         known.is_forbidden = matches!(look, Look::Tried(Some(Err(Forbidden | Unauthorized))));
         let (namespace, pod) = (known.pod.namespace(), known.pod.name());
@@ -184,7 +211,10 @@ impl Pods {
                 let (tries, what) = match error {
                     // The Pod has been replaced, or the API server refuses the change.
                     Invalid | Conflict => (&mut known.refusals, "a Pod cannot be repaired"),
-                    _ => (&mut known.failures, "a Pod cannot be repaired yet; it is tried again"),
+                    _ => (
+                        &mut known.failures,
+                        "a Pod cannot be repaired yet; it is tried again",
+                    ),
                 };
                 *tries += 1;
                 if *tries == TRIES {
@@ -199,7 +229,9 @@ impl Pods {
 
 fn size(pod: &StoredPod) -> usize {
     let labels = pod.metadata.labels.iter();
-    let labels: usize = labels.map(|(key, value)| LABEL + key.len() + value.len()).sum();
+    let labels: usize = labels
+        .map(|(key, value)| LABEL + key.len() + value.len())
+        .sum();
     POD + labels + pod.facts.as_ref().map_or(0, |facts| facts.held())
 }
 

@@ -31,7 +31,11 @@ struct World {
 impl World {
     async fn new() -> Self {
         let second = Duration::from_secs(1);
-        let cache = CacheSettings { unreachable: second, timeout: second, ..CacheSettings::default() };
+        let cache = CacheSettings {
+            unreachable: second,
+            timeout: second,
+            ..CacheSettings::default()
+        };
         let bench = Bench::with_cache(Credentials::default(), cache).await;
         let (lists, objects) = (Lists::start().await, Objects::start().await);
         let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "resources": ["pods"]});
@@ -49,7 +53,13 @@ impl World {
         }
         let metrics = Metrics::new([]).unwrap();
         let counts = ControllerMetrics::register(&metrics).unwrap();
-        Self { bench, lists, objects, metrics, counts }
+        Self {
+            bench,
+            lists,
+            objects,
+            metrics,
+            counts,
+        }
     }
 
     /// A Pod that the scheduler found no place for.
@@ -85,7 +95,9 @@ impl World {
 
     /// The events in a namespace, as the Pod, the reason and what they say.
     fn events(&self, namespace: &str) -> Vec<[String; 3]> {
-        let events = self.objects.all(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events/"));
+        let events = self.objects.all(&format!(
+            "/apis/events.k8s.io/v1/namespaces/{namespace}/events/"
+        ));
         let mut told: Vec<[String; 3]> = events
             .iter()
             .map(|event| {
@@ -112,7 +124,12 @@ impl World {
         let context = context(&self.bench, &self.lists, &self.objects, &settings);
         let recorder = Recorder::new(cluster, "a".into(), self.counts.clone());
         let (leadership, metrics) = (elector.leadership(), self.counts.clone());
-        let context = Context { leadership, metrics, recorder, ..context };
+        let context = Context {
+            leadership,
+            metrics,
+            recorder,
+            ..context
+        };
         let of_events = Reported::default();
         let reached = async {
             while !what() {
@@ -144,7 +161,9 @@ async fn pods_are_repaired_when_their_registry_is_back_and_nothing_else_of_them_
     let image = world.bench.image("multi", &BOTH);
     let repo = world.bench.remote.repo("multi");
     repo.fault(Some(Fault::status(503)));
-    let pods: Vec<Value> = (0..100).map(|at| world.pod("team", &format!("web-{at}"), &image)).collect();
+    let pods: Vec<Value> = (0..100)
+        .map(|at| world.pod("team", &format!("web-{at}"), &image))
+        .collect();
     let back = std::cell::Cell::new(false);
     world
         .until(|| {
@@ -153,16 +172,31 @@ async fn pods_are_repaired_when_their_registry_is_back_and_nothing_else_of_them_
                 repo.fault(None);
                 back.set(true);
             }
-            world.metrics.render().unwrap().contains(r#"repairs_total{result="repaired"} 100"#)
+            world
+                .metrics
+                .render()
+                .unwrap()
+                .contains(r#"repairs_total{result="repaired"} 100"#)
         })
         .await;
     for pod in &pods {
         let mut stored = world.stored(pod);
-        let added = stored["spec"]["tolerations"].as_array_mut().unwrap().pop().unwrap();
-        let pool = json!({"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"});
+        let added = stored["spec"]["tolerations"]
+            .as_array_mut()
+            .unwrap()
+            .pop()
+            .unwrap();
+        let pool =
+            json!({"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"});
         assert_eq!(added, pool);
-        stored["metadata"]["annotations"].as_object_mut().unwrap().remove("tolerarch.io/pools");
-        stored["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+        stored["metadata"]["annotations"]
+            .as_object_mut()
+            .unwrap()
+            .remove("tolerarch.io/pools");
+        stored["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .remove("resourceVersion");
         assert_eq!(stored, *pod);
     }
 }
@@ -170,7 +204,10 @@ async fn pods_are_repaired_when_their_registry_is_back_and_nothing_else_of_them_
 #[tokio::test]
 async fn pods_that_are_not_its_concern_stay_as_they_are() {
     let world = World::new().await;
-    let (both, one) = (world.bench.image("both", &BOTH), world.bench.image("one", &["linux/amd64"]));
+    let (both, one) = (
+        world.bench.image("both", &BOTH),
+        world.bench.image("one", &["linux/amd64"]),
+    );
     let changed = |name: &str, change: &dyn Fn(&mut Value)| {
         let mut pod = world.pod("team", name, &both);
         change(&mut pod);
@@ -182,11 +219,19 @@ async fn pods_that_are_not_its_concern_stay_as_they_are() {
         world.pod("team", "one-platform", &one),
         world.pod("out", "out-of-scope", &both),
         changed("bound", &|pod| pod["spec"]["nodeName"] = "node".into()),
-        changed("nominated", &|pod| pod["status"]["nominatedNodeName"] = "node".into()),
-        changed("going", &|pod| pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into()),
+        changed("nominated", &|pod| {
+            pod["status"]["nominatedNodeName"] = "node".into()
+        }),
+        changed("going", &|pod| {
+            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into()
+        }),
         changed("new", &|pod| pod["status"] = json!({"phase": "Pending"})),
-        changed("daemon", &|pod| pod["metadata"]["ownerReferences"] = owner.clone()),
-        changed("off", &|pod| pod["metadata"]["labels"]["tolerarch.io/mode"] = "off".into()),
+        changed("daemon", &|pod| {
+            pod["metadata"]["ownerReferences"] = owner.clone()
+        }),
+        changed("off", &|pod| {
+            pod["metadata"]["labels"]["tolerarch.io/mode"] = "off".into()
+        }),
     ];
     // Another Pod by the same name since.
     let replaced = world.pod("team", "replaced", &both);
@@ -195,7 +240,9 @@ async fn pods_that_are_not_its_concern_stay_as_they_are() {
     world.objects.put(&path(&replaced), other);
     let last = world.pod("team", "zz-last", &both);
     let refused = r#"repairs_total{result="refused"} 1"#;
-    world.until(|| world.is_repaired(&last) && world.metrics.render().unwrap().contains(refused)).await;
+    world
+        .until(|| world.is_repaired(&last) && world.metrics.render().unwrap().contains(refused))
+        .await;
     for pod in pods.iter().chain([&replaced]) {
         assert!(!world.is_repaired(pod), "{pod}");
     }
@@ -204,7 +251,10 @@ async fn pods_that_are_not_its_concern_stay_as_they_are() {
 #[tokio::test]
 async fn pods_show_why_they_stay_closed_and_what_was_opened() {
     let world = World::new().await;
-    let (both, one) = (world.bench.image("both", &BOTH), world.bench.image("one", &["linux/amd64"]));
+    let (both, one) = (
+        world.bench.image("both", &BOTH),
+        world.bench.image("one", &["linux/amd64"]),
+    );
     world.pod("team", "closed", &one);
     world.pod("team", "opened", &both);
     world.pod("out", "out-of-scope", &one);
@@ -212,11 +262,22 @@ async fn pods_show_why_they_stay_closed_and_what_was_opened() {
     observed["metadata"]["labels"]["tolerarch.io/mode"] = "observe".into();
     world.put(&observed);
     let expected = [
-        ["closed", "PoolClosed", &format!("multi-arch stays closed: {one} lacks linux/arm64")],
-        ["opened", "PoolOpened", "opened multi-arch to this Pod after its creation"],
+        [
+            "closed",
+            "PoolClosed",
+            &format!("multi-arch stays closed: {one} lacks linux/arm64"),
+        ],
+        [
+            "opened",
+            "PoolOpened",
+            "opened multi-arch to this Pod after its creation",
+        ],
     ];
-    let counted = ["PoolClosed", "PoolOpened"].map(|reason| format!("events_total{{reason=\"{reason}\"}} 1"));
-    world.until(|| counted.iter().all(|line| world.counts(line))).await;
+    let counted =
+        ["PoolClosed", "PoolOpened"].map(|reason| format!("events_total{{reason=\"{reason}\"}} 1"));
+    world
+        .until(|| counted.iter().all(|line| world.counts(line)))
+        .await;
     assert_eq!(world.events("team"), expected);
     let event = world.objects.all("/apis/events").remove(0);
     for (pointer, value) in [
@@ -228,7 +289,13 @@ async fn pods_show_why_they_stay_closed_and_what_was_opened() {
     ] {
         assert_eq!(event.pointer(pointer).unwrap(), value, "{event}");
     }
-    assert!(event["regarding"]["uid"].as_str().unwrap().starts_with("uid-"), "{event}");
+    assert!(
+        event["regarding"]["uid"]
+            .as_str()
+            .unwrap()
+            .starts_with("uid-"),
+        "{event}"
+    );
     // The next leader finds the event of the one before it, and Pods that are changed are not told again.
     let last = world.pod("team", "zz-last", &both);
     world
@@ -237,38 +304,65 @@ async fn pods_show_why_they_stay_closed_and_what_was_opened() {
             world.is_repaired(&last) && world.counts(r#"events_total{reason="PoolOpened"} 2"#)
         })
         .await;
-    assert!(world.events("team").len() == 3 && world.counts(r#"events_total{reason="PoolClosed"} 1"#));
+    assert!(
+        world.events("team").len() == 3 && world.counts(r#"events_total{reason="PoolClosed"} 1"#)
+    );
     assert!(world.events("out").is_empty());
 }
 
 #[tokio::test]
 async fn what_is_off_does_nothing() {
     let world = World::new().await;
-    let (both, one) = (world.bench.image("both", &BOTH), world.bench.image("one", &["linux/amd64"]));
-    let (opened, closed) = (world.pod("team", "opened", &both), world.pod("team", "closed", &one));
-    let only =
-        |repair, events| ControllerSettings { repair, events, learn: false, ..ControllerSettings::default() };
-    world.until_with(only(true, false), || world.is_repaired(&opened)).await;
+    let (both, one) = (
+        world.bench.image("both", &BOTH),
+        world.bench.image("one", &["linux/amd64"]),
+    );
+    let (opened, closed) = (
+        world.pod("team", "opened", &both),
+        world.pod("team", "closed", &one),
+    );
+    let only = |repair, events| ControllerSettings {
+        repair,
+        events,
+        learn: false,
+        ..ControllerSettings::default()
+    };
+    world
+        .until_with(only(true, false), || world.is_repaired(&opened))
+        .await;
     assert_eq!(world.objects.creations(), 0);
     let other = world.pod("team", "zz-other", &both);
-    world.until_with(only(false, true), || !world.events("team").is_empty()).await;
+    world
+        .until_with(only(false, true), || !world.events("team").is_empty())
+        .await;
     assert_eq!(world.events("team").len(), 1);
     assert!(!world.is_repaired(&other) && !world.is_repaired(&closed));
     let asked = world.lists.queries().len();
     let begun = Instant::now();
-    world.until_with(only(false, false), || begun.elapsed() > Duration::from_millis(500)).await;
+    world
+        .until_with(only(false, false), || {
+            begun.elapsed() > Duration::from_millis(500)
+        })
+        .await;
     assert_eq!(world.lists.queries().len(), asked, "nothing is followed");
     // What is only learned from is followed, and not decided on.
     let [pods, requests] = [asked, world.bench.remote.requests().len()];
     let unknown = world.bench.image("unknown", &BOTH);
     world.pod("team", "unknown", &unknown);
-    let learns = ControllerSettings { learn: true, ..only(false, false) };
+    let learns = ControllerSettings {
+        learn: true,
+        ..only(false, false)
+    };
     let begun = Instant::now();
-    let is_over = || world.lists.queries().len() > pods && begun.elapsed() > Duration::from_millis(1000);
+    let is_over =
+        || world.lists.queries().len() > pods && begun.elapsed() > Duration::from_millis(1000);
     world.until_with(learns, is_over).await;
     assert_eq!(world.bench.remote.requests().len(), requests);
     let lists = world.lists.queries().split_off(pods);
-    assert!(lists.iter().all(|query| query.contains("spec.nodeName")), "Pods alone: {lists:?}");
+    assert!(
+        lists.iter().all(|query| query.contains("spec.nodeName")),
+        "Pods alone: {lists:?}"
+    );
 }
 
 /// Each right by itself: that the others are there hides nothing, however long it takes.
@@ -279,8 +373,10 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
     world.pod("team", "web", &both);
     let settings = watch::Sender::new(ControllerSettings::default());
     let context = context(&world.bench, &world.lists, &world.objects, &settings);
-    let component = tolerarch_support::health::Component::reported("pending-pods", context.state.clone());
-    let health = tolerarch_support::health::Health::register(&world.metrics, vec![component]).unwrap();
+    let component =
+        tolerarch_support::health::Component::reported("pending-pods", context.state.clone());
+    let health =
+        tolerarch_support::health::Health::register(&world.metrics, vec![component]).unwrap();
     let is_healthy = || {
         health.check();
         world.counts(r#"component_healthy{component="pending-pods"} 1"#)
@@ -299,8 +395,16 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         let patch = (http::Method::PATCH, "/pods/", 403);
         type Step<'a> = Box<dyn Fn() + 'a>;
         let rights: [(&str, Step<'_>, Step<'_>); 4] = [
-            (FORBIDDEN, Box::new(|| objects(Some(patch.clone()))), Box::new(|| objects(None))),
-            (SCOPE_UNREAD, Box::new(|| objects(Some(get.clone()))), Box::new(|| objects(None))),
+            (
+                FORBIDDEN,
+                Box::new(|| objects(Some(patch.clone()))),
+                Box::new(|| objects(None)),
+            ),
+            (
+                SCOPE_UNREAD,
+                Box::new(|| objects(Some(get.clone()))),
+                Box::new(|| objects(None)),
+            ),
             (
                 PODS_UNREAD,
                 Box::new(|| lists(StoredPod::PATH, Some(403))),

@@ -10,8 +10,12 @@ use tolerarch_kubernetes::cluster::{ObjectName, OwnedName, StoredPod};
 use tolerarch_support::metrics::Metrics;
 
 fn pod(namespace: &str, name: &str) -> StoredPod {
-    let metadata = json!({"name": name, "namespace": namespace, "uid": format!("uid-{namespace}-{name}")});
-    StoredPod::of_value(&json!({"metadata": metadata, "spec": {"containers": [{"image": "nginx"}]}})).unwrap()
+    let metadata =
+        json!({"name": name, "namespace": namespace, "uid": format!("uid-{namespace}-{name}")});
+    StoredPod::of_value(
+        &json!({"metadata": metadata, "spec": {"containers": [{"image": "nginx"}]}}),
+    )
+    .unwrap()
 }
 
 struct World {
@@ -27,25 +31,43 @@ impl World {
         let objects = Objects::start().await;
         let counts = ControllerMetrics::register(&metrics).unwrap();
         let recorder = Recorder::new(Arc::new(objects.cluster()), "a".into(), counts);
-        Self { objects, metrics, recorder, state: Reported::default() }
+        Self {
+            objects,
+            metrics,
+            recorder,
+            state: Reported::default(),
+        }
     }
 
     fn record(&self, namespace: &str, name: &str) {
-        self.recorder.record(ObjectEvent::on(&pod(namespace, name), POOL_CLOSED), || "closed".to_owned());
+        self.recorder
+            .record(ObjectEvent::on(&pod(namespace, name), POOL_CLOSED), || {
+                "closed".to_owned()
+            });
     }
 
     fn written(&self, namespace: &str) -> usize {
-        self.objects.all(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events/")).len()
+        self.objects
+            .all(&format!(
+                "/apis/events.k8s.io/v1/namespaces/{namespace}/events/"
+            ))
+            .len()
     }
 
     fn dropped(&self, number: usize) -> bool {
-        self.metrics.render().unwrap().contains(&format!("events_dropped_total {number}\n"))
+        self.metrics
+            .render()
+            .unwrap()
+            .contains(&format!("events_dropped_total {number}\n"))
     }
 
     /// Writes until this is so.
     async fn until(&self, what: impl Fn() -> bool) {
         let cluster = Arc::new(self.objects.cluster());
-        let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
+        let lease = OwnedName {
+            namespace: "team".into(),
+            name: ObjectName::new("controller").unwrap(),
+        };
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
         let mut elector = Elector::new(cluster, lease, "a".into(), &metrics);
         let leadership = elector.leadership();
@@ -80,12 +102,17 @@ async fn a_namespace_that_floods_keeps_none_waiting() {
 #[tokio::test]
 async fn no_namespace_tells_what_is_to_be_told_of_another() {
     let world = World::new().await;
-    let owner = tolerarch_kubernetes::cluster::OwnerReference { uid: "victim".into(), ..Default::default() };
+    let owner = tolerarch_kubernetes::cluster::OwnerReference {
+        uid: "victim".into(),
+        ..Default::default()
+    };
     for namespace in ["hostile", "team"] {
         let event = ObjectEvent::on_owner(&pod(namespace, "web"), owner.clone(), POOL_CLOSED);
         world.recorder.record(event, || "told".to_owned());
     }
-    world.until(|| world.written("hostile") == 1 && world.written("team") == 1).await;
+    world
+        .until(|| world.written("hostile") == 1 && world.written("team") == 1)
+        .await;
 }
 
 #[tokio::test]
@@ -105,14 +132,22 @@ async fn an_event_is_told_once_and_one_that_was_dropped_again() {
     world.record("team", "web-0");
     world.record("team", "last");
     let is_told = |event: &serde_json::Value| event["regarding"]["name"] == "last";
-    world.until(|| world.objects.all("/apis/events").iter().any(is_told)).await;
-    assert_eq!(world.state.get(), State::Healthy, "that there is one already is no failure");
+    world
+        .until(|| world.objects.all("/apis/events").iter().any(is_told))
+        .await;
+    assert_eq!(
+        world.state.get(),
+        State::Healthy,
+        "that there is one already is no failure"
+    );
 }
 
 #[tokio::test]
 async fn a_namespace_that_refuses_events_rests_and_others_go_on() {
     let world = World::new().await;
-    world.objects.refuse(Some((Method::POST, "/namespaces/refuses/", 403)));
+    world
+        .objects
+        .refuse(Some((Method::POST, "/namespaces/refuses/", 403)));
     for at in 0..100 {
         world.record("refuses", &format!("web-{at}"));
     }
@@ -120,6 +155,12 @@ async fn a_namespace_that_refuses_events_rests_and_others_go_on() {
         world.record("takes", &format!("web-{at}"));
     }
     let all = r#"events_total{reason="PoolClosed"} 20"#;
-    world.until(|| world.metrics.render().unwrap().contains(all)).await;
-    assert_eq!((world.written("takes"), world.objects.creations()), (20, 21), "one was tried");
+    world
+        .until(|| world.metrics.render().unwrap().contains(all))
+        .await;
+    assert_eq!(
+        (world.written("takes"), world.objects.creations()),
+        (20, 21),
+        "one was tried"
+    );
 }

@@ -26,7 +26,9 @@ fn pod(uid: usize, deleted: i64, age: i64) -> Value {
 }
 
 fn take(recreations: &mut Recreations, pod: &Value) -> Option<String> {
-    recreations.take(&StoredPod::of_value(pod).unwrap()).map(|owner| format!("{} {}", owner.kind, owner.name))
+    recreations
+        .take(&StoredPod::of_value(pod).unwrap())
+        .map(|owner| format!("{} {}", owner.kind, owner.name))
 }
 
 /// How many Pods it takes until the owner is known, each of them changed so.
@@ -44,11 +46,20 @@ fn an_owner_that_deletes_five_changed_pods_in_a_row_is_known() {
     assert_eq!(known_after(10, |_, _| {}), Some(5));
     // A toleration, a requirement or a preference: whatever was added.
     let required = json!({"tolerarch.io/required": "amd64"});
-    assert_eq!(known_after(10, |_, pod| pod["metadata"]["annotations"] = required.clone()), Some(5));
+    assert_eq!(
+        known_after(10, |_, pod| pod["metadata"]["annotations"] =
+            required.clone()),
+        Some(5)
+    );
     let mut recreations = Recreations::default();
-    let seen: Vec<bool> =
-        (1..=10).map(|of| take(&mut recreations, &pod(1, 100 + 2 * of, 1)).is_some()).collect();
-    assert_eq!(seen.iter().filter(|seen| **seen).count(), 2, "and again when it goes on: {seen:?}");
+    let seen: Vec<bool> = (1..=10)
+        .map(|of| take(&mut recreations, &pod(1, 100 + 2 * of, 1)).is_some())
+        .collect();
+    assert_eq!(
+        seen.iter().filter(|seen| **seen).count(),
+        2,
+        "and again when it goes on: {seen:?}"
+    );
 }
 
 #[test]
@@ -61,23 +72,37 @@ fn other_ends_of_pods_show_nothing() {
             pod["metadata"]["ownerReferences"][0]["apiVersion"] = kind.into();
         });
     }
-    none("no owner", &|_, pod| pod["metadata"]["ownerReferences"] = json!([]));
+    none("no owner", &|_, pod| {
+        pod["metadata"]["ownerReferences"] = json!([])
+    });
     none("another owner controls it", &|_, pod| {
         pod["metadata"]["ownerReferences"][0]["controller"] = false.into();
     });
-    none("nothing was changed", &|_, pod| pod["metadata"]["annotations"] = json!({"own": "x"}));
-    none("it is not deleted", &|_, pod| pod["metadata"]["deletionTimestamp"] = Value::Null);
-    none("it has run", &|_, pod| pod["status"]["phase"] = "Running".into());
+    none("nothing was changed", &|_, pod| {
+        pod["metadata"]["annotations"] = json!({"own": "x"})
+    });
+    none("it is not deleted", &|_, pod| {
+        pod["metadata"]["deletionTimestamp"] = Value::Null
+    });
+    none("it has run", &|_, pod| {
+        pod["status"]["phase"] = "Running".into()
+    });
     none("it was evicted, or had to make room", &|_, pod| {
         pod["status"]["conditions"] = json!([{"type": "DisruptionTarget", "status": "True"}]);
     });
     none("it was pending for long", &|of, own| {
         *own = pod(of, 1000 * i64::try_from(of).unwrap(), YOUNG + 1);
     });
-    none("it happens now and then", &|of, own| *own = pod(of, 200 * i64::try_from(of).unwrap(), 1));
+    none("it happens now and then", &|of, own| {
+        *own = pod(of, 200 * i64::try_from(of).unwrap(), 1)
+    });
     // As when the owner is deleted itself, or scaled down.
-    none("all at once", &|of, own| *own = pod(of, 100 + i64::try_from(of % 50).unwrap(), 55));
-    none("one that changes often while it ends", &|_, own| *own = pod(1, 100, 0));
+    none("all at once", &|of, own| {
+        *own = pod(of, 100 + i64::try_from(of % 50).unwrap(), 55)
+    });
+    none("one that changes often while it ends", &|_, own| {
+        *own = pod(1, 100, 0)
+    });
     none("names that no object has", &|_, pod| {
         pod["metadata"]["ownerReferences"][0]["kind"] = "\u{1b}".into();
     });
@@ -105,21 +130,33 @@ async fn no_namespace_takes_the_room_of_others() {
     }
     assert_eq!(recreations.0.len(), OF_NAMESPACE);
     for turn in 0..PODS {
-        let known = take(&mut recreations, &of("team", 7, 100 + 2 * i64::try_from(turn).unwrap()));
+        let known = take(
+            &mut recreations,
+            &of("team", 7, 100 + 2 * i64::try_from(turn).unwrap()),
+        );
         assert_eq!(known.is_some(), turn == PODS - 1);
     }
     // A tenant with many namespaces leaves the others their share.
     take(&mut recreations, &of("early", 6, 100));
     for namespace in 0..66 {
         for name in 0..OF_NAMESPACE {
-            take(&mut recreations, &of(&format!("hostile-{namespace}"), name, 100));
+            take(
+                &mut recreations,
+                &of(&format!("hostile-{namespace}"), name, 100),
+            );
         }
     }
     assert_eq!(recreations.0.len(), OWNERS);
     for turn in 0..PODS {
         let deleted = 102 + 2 * i64::try_from(turn).unwrap();
-        assert_eq!(take(&mut recreations, &of("team", 8, deleted)).is_some(), turn == PODS - 1);
-        assert_eq!(take(&mut recreations, &of("early", 6, deleted)).is_some(), turn == PODS - 2);
+        assert_eq!(
+            take(&mut recreations, &of("team", 8, deleted)).is_some(),
+            turn == PODS - 1
+        );
+        assert_eq!(
+            take(&mut recreations, &of("early", 6, deleted)).is_some(),
+            turn == PODS - 2
+        );
     }
     assert!(recreations.0.len() <= OWNERS);
     // What is long ago makes room, by a clock that no Pod sets.
@@ -131,8 +168,20 @@ async fn no_namespace_takes_the_room_of_others() {
 /// As `kubectl delete --grace-period` with a number of seconds that the API server's own sum cannot hold.
 #[tokio::test(start_paused = true)]
 async fn times_that_a_tenant_makes_up_forget_nothing_of_others() {
-    let extremes = [i64::MIN, i64::MIN + 1, -1, 86_401, 1_800_000_000, i64::MAX - 1, i64::MAX];
-    let times = ["-009999-01-02T01:59:59Z", "1970-01-01T00:00:00Z", "9999-12-30T22:00:00Z"];
+    let extremes = [
+        i64::MIN,
+        i64::MIN + 1,
+        -1,
+        86_401,
+        1_800_000_000,
+        i64::MAX - 1,
+        i64::MAX,
+    ];
+    let times = [
+        "-009999-01-02T01:59:59Z",
+        "1970-01-01T00:00:00Z",
+        "9999-12-30T22:00:00Z",
+    ];
     let mut forged = Vec::new();
     for grace in extremes {
         let mut pod = of("hostile", 1, 100);
@@ -150,7 +199,11 @@ async fn times_that_a_tenant_makes_up_forget_nothing_of_others() {
         let mut recreations = Recreations::default();
         for turn in 0..PODS {
             let victim = of("team", 7, 100 + 2 * i64::try_from(turn).unwrap());
-            assert_eq!(take(&mut recreations, &victim).is_some(), turn == PODS - 1, "{forged}");
+            assert_eq!(
+                take(&mut recreations, &victim).is_some(),
+                turn == PODS - 1,
+                "{forged}"
+            );
             take(&mut recreations, &forged);
         }
         // Rows of that kind do not stay either.

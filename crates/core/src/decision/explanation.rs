@@ -9,7 +9,10 @@ const LENGTH: usize = 256;
 
 /// Explains by a pool that is not open to the Pod's workload yet.
 pub(super) fn by_share(Pool { name, share, .. }: &Pool) -> String {
-    format!("{}: the pool {name} is open to {share} % of the workloads", Reason::NotInShare)
+    format!(
+        "{}: the pool {name} is open to {share} % of the workloads",
+        Reason::NotInShare
+    )
 }
 
 /// Explains by the image that decides: `platform-missing: app lacks linux/arm64 (and 2 more images)`. A long image is
@@ -17,7 +20,11 @@ pub(super) fn by_share(Pool { name, share, .. }: &Pool) -> String {
 pub(super) fn by_image(is_nowhere: bool, decisive: Blocker<'_>, all: &[Blocker<'_>]) -> String {
     let whole = all.iter().find(|blocker| blocker.image == decisive.image);
     let Blocker { image, cause } = *whole.unwrap_or(&decisive);
-    let reason = if is_nowhere { Reason::NoCommonPlatform } else { cause.into() };
+    let reason = if is_nowhere {
+        Reason::NoCommonPlatform
+    } else {
+        cause.into()
+    };
     let before = format!("{reason}: ");
     let mut after = match cause {
         Cause::Unknown(_) => String::new(),
@@ -31,9 +38,21 @@ pub(super) fn by_image(is_nowhere: bool, decisive: Blocker<'_>, all: &[Blocker<'
     // All platforms together have some 150 characters, so that some are left for the image.
     let room = LENGTH.saturating_sub(before.len() + after.len());
     let length = image.chars().count();
-    let (mark, skipped) = if length > room { ("…", length + 1 - room) } else { ("", 0) };
-    let kept = image.chars().skip(skipped).map(|c| if is_unsafe(c) { '\u{fffd}' } else { c });
-    [before.as_str(), mark].into_iter().flat_map(str::chars).chain(kept).chain(after.chars()).collect()
+    let (mark, skipped) = if length > room {
+        ("…", length + 1 - room)
+    } else {
+        ("", 0)
+    };
+    let kept = image
+        .chars()
+        .skip(skipped)
+        .map(|c| if is_unsafe(c) { '\u{fffd}' } else { c });
+    [before.as_str(), mark]
+        .into_iter()
+        .flat_map(str::chars)
+        .chain(kept)
+        .chain(after.chars())
+        .collect()
 }
 
 #[cfg(test)]
@@ -45,20 +64,32 @@ mod tests {
     fn the_annotation_is_short_whatever_the_image_is_called() {
         let (long, wide) = ("x".repeat(300_000), "é\u{1b}\u{202e}\u{200b}".repeat(200));
         for image in ["", "nginx", &long, &wide] {
-            for cause in [Cause::Lacks(PlatformSet::ALL), Cause::Unknown(LookupError::NotAllowed)] {
+            for cause in [
+                Cause::Lacks(PlatformSet::ALL),
+                Cause::Unknown(LookupError::NotAllowed),
+            ] {
                 let blocker = Blocker { image, cause };
                 for others in [0, 1, 4095] {
                     let text = by_image(true, blocker, &vec![blocker; 1 + others]);
                     assert!(text.chars().count() <= LENGTH, "{text}");
                     assert!(!text.chars().any(is_unsafe), "{text}");
-                    assert!(text.contains(": ") && (image.len() < 9 || text.contains('…')), "{text}");
+                    assert!(
+                        text.contains(": ") && (image.len() < 9 || text.contains('…')),
+                        "{text}"
+                    );
                 }
             }
         }
         let cause = Cause::Lacks(crate::testing::platforms(&["linux/arm64"]));
-        let blocker = Blocker { image: "nginx", cause };
+        let blocker = Blocker {
+            image: "nginx",
+            cause,
+        };
         let told = |others: usize| by_image(false, blocker, &vec![blocker; 1 + others]);
         assert_eq!(told(0), "platform-missing: nginx lacks linux/arm64");
-        assert_eq!(told(2), "platform-missing: nginx lacks linux/arm64 (and 2 more images)");
+        assert_eq!(
+            told(2),
+            "platform-missing: nginx lacks linux/arm64 (and 2 more images)"
+        );
     }
 }

@@ -49,8 +49,19 @@ pub fn policy() -> Policy {
 }
 
 fn pool(name: &str, platforms: PlatformSet, tolerations: Value) -> Pool {
-    let tolerations = tolerations.as_array().into_iter().flatten().map(toleration).collect();
-    Pool { name: name.into(), platforms, tolerations, share: Pool::ALL, prefer: None }
+    let tolerations = tolerations
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(toleration)
+        .collect();
+    Pool {
+        name: name.into(),
+        platforms,
+        tolerations,
+        share: Pool::ALL,
+        prefer: None,
+    }
 }
 
 /// The first of these pools, and Pods that are kept off the platforms that their images lack.
@@ -60,47 +71,78 @@ fn steering(require: Require) -> Policy {
         require,
         platforms: platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]),
         when_unknown: platforms(&["linux/amd64"]),
-        prefer: vec![Preference { platform: arm64, weight: 80 }],
+        prefer: vec![Preference {
+            platform: arm64,
+            weight: 80,
+        }],
         pod_labels: vec!["team".into()],
         ..PlacementRules::default()
     };
     let Policy { mut pools, .. } = policy();
     pools.truncate(1);
-    Policy { pools, placement, ..policy() }
+    Policy {
+        pools,
+        placement,
+        ..policy()
+    }
 }
 
 /// The law holds for the Pod of every review; and what the API server decodes as a Pod, it still does when patched.
 pub fn review(data: &[u8]) -> bool {
-    let Ok(review) = review::decode(data) else { return false };
-    let Subject::Pod(_) = review.subject else { return false };
+    let Ok(review) = review::decode(data) else {
+        return false;
+    };
+    let Subject::Pod(_) = review.subject else {
+        return false;
+    };
     // The API server writes each member once.
-    let Ok(mut body) = serde_json::from_slice::<Value>(data) else { return false };
+    let Ok(mut body) = serde_json::from_slice::<Value>(data) else {
+        return false;
+    };
     let pod = body["request"]["object"].take();
     holds(&policy(), &pod);
     for policy in [Require::Affinity, Require::NodeSelector].map(steering) {
         holds_steered(&policy, &pod);
-        holds_steered(&Policy { explain: true, ..policy }, &pod);
+        holds_steered(
+            &Policy {
+                explain: true,
+                ..policy
+            },
+            &pod,
+        );
     }
     true
 }
 
 /// Panics unless the law holds for this Pod, whatever its images support.
 pub fn holds(policy: &Policy, pod: &Value) {
-    let explaining = Policy { explain: true, ..policy.clone() };
-    [policy, &explaining].into_iter().for_each(|policy| holds_under(policy, pod));
+    let explaining = Policy {
+        explain: true,
+        ..policy.clone()
+    };
+    [policy, &explaining]
+        .into_iter()
+        .for_each(|policy| holds_under(policy, pod));
 }
 
 /// Panics unless the patch applies, a Pod stays one, and a second pass changes nothing, whatever was found before.
 fn holds_steered(policy: &Policy, pod: &Value) {
     let is_typed = TypedPod::deserialize(pod).is_ok();
     for first in OUTCOMES {
-        let Some((once, _)) = pass(policy, pod, &[first]) else { return };
+        let Some((once, _)) = pass(policy, pod, &[first]) else {
+            return;
+        };
         for then in OUTCOMES {
-            let Some((again, _)) = pass(policy, &once, &[then]) else { panic!("no Pod: {once}") };
+            let Some((again, _)) = pass(policy, &once, &[then]) else {
+                panic!("no Pod: {once}")
+            };
             let Some((settled, operations)) = pass(policy, &again, &[then]) else {
                 panic!("no Pod: {again}")
             };
-            assert_eq!(operations, 0, "a second pass changed {again} into {settled}");
+            assert_eq!(
+                operations, 0,
+                "a second pass changed {again} into {settled}"
+            );
             if is_typed {
                 TypedPod::deserialize(&again).unwrap_or_else(|error| panic!("{error}: {again}"));
             }
@@ -111,13 +153,17 @@ fn holds_steered(policy: &Policy, pod: &Value) {
 fn holds_under(policy: &Policy, pod: &Value) {
     let is_typed = TypedPod::deserialize(pod).is_ok();
     for first in OUTCOMES {
-        let Some((once, _)) = pass(policy, pod, &[first]) else { return };
+        let Some((once, _)) = pass(policy, pod, &[first]) else {
+            return;
+        };
         assert_eq!(without_own(policy, &once), without_own(policy, pod));
         if is_typed {
             TypedPod::deserialize(&once).unwrap_or_else(|error| panic!("{error}: {once}"));
         }
         for then in OUTCOMES {
-            let Some((again, operations)) = pass(policy, &once, &[then]) else { panic!("no Pod: {once}") };
+            let Some((again, operations)) = pass(policy, &once, &[then]) else {
+                panic!("no Pod: {once}")
+            };
             assert_eq!(without_own(policy, &again), without_own(policy, pod));
             if then == first {
                 assert_eq!(operations, 0, "a second pass changed {once} into {again}");
@@ -165,18 +211,29 @@ pub fn applied(patch: &str, pod: &Value) -> (Value, usize) {
 /// The Pod without what tolerarch may add: its tolerations and its annotations; empty and absent are the same.
 pub fn without_own(policy: &Policy, pod: &Value) -> Value {
     let mut pod = pod.clone();
-    if let Some(annotations) = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+    if let Some(annotations) = pod
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+    {
         annotations.remove("tolerarch.io/pools");
         annotations.remove("tolerarch.io/reason");
     }
     let is_own = |given: &Value| {
         let own = policy.pools.iter().flat_map(|pool| &pool.tolerations);
-        Toleration::deserialize(given).is_ok_and(|given| own.into_iter().any(|own| own.same(&given)))
+        Toleration::deserialize(given)
+            .is_ok_and(|given| own.into_iter().any(|own| own.same(&given)))
     };
-    if let Some(tolerations) = pod.pointer_mut("/spec/tolerations").and_then(Value::as_array_mut) {
+    if let Some(tolerations) = pod
+        .pointer_mut("/spec/tolerations")
+        .and_then(Value::as_array_mut)
+    {
         tolerations.retain(|toleration| !is_own(toleration));
     }
-    for (parent, member) in [("/spec", "tolerations"), ("/metadata", "annotations"), ("", "metadata")] {
+    for (parent, member) in [
+        ("/spec", "tolerations"),
+        ("/metadata", "annotations"),
+        ("", "metadata"),
+    ] {
         let Some(object) = pod.pointer_mut(parent).and_then(Value::as_object_mut) else {
             continue;
         };

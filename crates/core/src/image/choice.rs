@@ -30,10 +30,17 @@ impl Preference {
 
     /// Returns for each entry the nodes among `within` that choose the entry.
     pub fn choose(entries: &[Self], within: PlatformSet) -> Vec<PlatformSet> {
-        let best = |node: usize| entries.iter().enumerate().min_by_key(|(_, entry)| entry.0[node]);
+        let best = |node: usize| {
+            entries
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, entry)| entry.0[node])
+        };
         let mut chosen = vec![PlatformSet::EMPTY; entries.len()];
         for node in 0..KNOWN {
-            let Some((place, entry)) = best(node) else { break };
+            let Some((place, entry)) = best(node) else {
+                break;
+            };
             let taker = within.filter(|other| other == node && entry.0[node] != u8::MAX);
             chosen[place] = chosen[place].union(taker);
         }
@@ -57,23 +64,57 @@ mod tests {
             }
         };
         let entries: Vec<Preference> = entries.iter().map(preference).collect();
-        let some = ["linux/amd64", "linux/arm64", "linux/arm/v6", "linux/arm/v7", "linux/s390x"];
-        let some = some.iter().fold(PlatformSet::EMPTY, |set, text| set.union(text.parse().unwrap()));
-        Preference::choose(&entries, some).into_iter().map(|set| set.to_string()).collect()
+        let some = [
+            "linux/amd64",
+            "linux/arm64",
+            "linux/arm/v6",
+            "linux/arm/v7",
+            "linux/s390x",
+        ];
+        let some = some.iter().fold(PlatformSet::EMPTY, |set, text| {
+            set.union(text.parse().unwrap())
+        });
+        Preference::choose(&entries, some)
+            .into_iter()
+            .map(|set| set.to_string())
+            .collect()
     }
 
     #[test]
     fn a_node_takes_the_first_of_its_best_entries() {
         let all = "linux/amd64, linux/arm64, linux/arm/v6, linux/arm/v7, linux/s390x";
         for (entries, expected) in [
-            (&["linux/amd64", "linux/amd64"][..], &["linux/amd64", "none"][..]),
-            (&["", "linux/amd64"], &["linux/arm64, linux/arm/v6, linux/arm/v7, linux/s390x", "linux/amd64"]),
+            (
+                &["linux/amd64", "linux/amd64"][..],
+                &["linux/amd64", "none"][..],
+            ),
+            (
+                &["", "linux/amd64"],
+                &[
+                    "linux/arm64, linux/arm/v6, linux/arm/v7, linux/s390x",
+                    "linux/amd64",
+                ],
+            ),
             (&["", ""], &[all, "none"]),
             (&["linux/386", "linux/amd64"], &["none", "linux/amd64"]),
             (&["linux/386"], &["linux/amd64"]),
-            (&["linux/arm/v6", "linux/arm/v7"], &["linux/arm/v6", "linux/arm64, linux/arm/v7"]),
-            (&["linux/arm/v8", "linux/arm/v5"], &["linux/arm64", "linux/arm/v6, linux/arm/v7"]),
-            (&["linux/arm64/v9", "linux/amd64/v2", "windows/amd64", "unknown/unknown"], &["none"; 4]),
+            (
+                &["linux/arm/v6", "linux/arm/v7"],
+                &["linux/arm/v6", "linux/arm64, linux/arm/v7"],
+            ),
+            (
+                &["linux/arm/v8", "linux/arm/v5"],
+                &["linux/arm64", "linux/arm/v6, linux/arm/v7"],
+            ),
+            (
+                &[
+                    "linux/arm64/v9",
+                    "linux/amd64/v2",
+                    "windows/amd64",
+                    "unknown/unknown",
+                ],
+                &["none"; 4],
+            ),
             (&[], &[]),
         ] {
             assert_eq!(choose(entries), expected, "{entries:?}");

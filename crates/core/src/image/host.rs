@@ -11,10 +11,18 @@ pub const DOCKER_HUB_INDEX: &str = "index.docker.io";
 
 /// Returns whether `text` is a name of Docker Hub in any case, alone or as the URL that `docker login` writes.
 pub fn is_docker_hub(text: &str) -> bool {
-    let host = text.strip_prefix("https://").unwrap_or(text).trim_end_matches('/');
-    let host = host.strip_suffix("/v1").or_else(|| host.strip_suffix("/v2")).unwrap_or(host);
+    let host = text
+        .strip_prefix("https://")
+        .unwrap_or(text)
+        .trim_end_matches('/');
+    let host = host
+        .strip_suffix("/v1")
+        .or_else(|| host.strip_suffix("/v2"))
+        .unwrap_or(host);
     let host = host.strip_suffix(":443").unwrap_or(host);
-    [DOCKER_HUB, DOCKER_HUB_INDEX, DOCKER_HUB_ENDPOINT].iter().any(|name| host.eq_ignore_ascii_case(name))
+    [DOCKER_HUB, DOCKER_HUB_INDEX, DOCKER_HUB_ENDPOINT]
+        .iter()
+        .any(|name| host.eq_ignore_ascii_case(name))
 }
 
 /// Returns the form for comparison: lower-case, without the default port of HTTPS, Docker Hub as [`DOCKER_HUB`].
@@ -22,7 +30,9 @@ pub fn canonical_host(host: &str) -> String {
     if is_docker_hub(host) {
         return DOCKER_HUB.to_owned();
     }
-    host.strip_suffix(":443").unwrap_or(host).to_ascii_lowercase()
+    host.strip_suffix(":443")
+        .unwrap_or(host)
+        .to_ascii_lowercase()
 }
 
 /// Replaces Docker Hub's host by [`DOCKER_HUB`] in a host, a host with a path, or a pattern of one.
@@ -53,9 +63,14 @@ mod tests {
             assert!(is_docker_hub(text), "{text}");
             assert_eq!(canonical_host(text), "docker.io", "{text}");
         }
-        for text in
-            ["docker.io:5000", "http://docker.io", "hub.docker.io", "docker.io.evil.net", "docker.io/x", ""]
-        {
+        for text in [
+            "docker.io:5000",
+            "http://docker.io",
+            "hub.docker.io",
+            "docker.io.evil.net",
+            "docker.io/x",
+            "",
+        ] {
             assert!(!is_docker_hub(text), "{text}");
         }
         for (text, expected) in [

@@ -34,13 +34,18 @@ impl FromStr for NamePattern {
         }
         parts[0] = host;
         let usable = |place: usize, part: &String| {
-            let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-*".contains(&b);
+            let known =
+                |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-*".contains(&b);
             let of_host = |b: u8| place == 0 && b":[]".contains(&b);
             !part.is_empty()
                 && part.bytes().all(|b| known(b) || of_host(b))
                 && (part == "**" || !part.contains("**"))
         };
-        if !parts.iter().enumerate().all(|(place, part)| usable(place, part)) {
+        if !parts
+            .iter()
+            .enumerate()
+            .all(|(place, part)| usable(place, part))
+        {
             return Err(ParsePatternError::Part);
         }
         if parts.last().is_some_and(|last| last != "**") {
@@ -62,14 +67,23 @@ impl NamePattern {
     pub fn covers(&self, image: &ImageRef) -> bool {
         let host = image.host();
         let host = host.strip_suffix(":443").unwrap_or(host);
-        let host = if is_docker_hub(host) { DOCKER_HUB } else { host };
+        let host = if is_docker_hub(host) {
+            DOCKER_HUB
+        } else {
+            host
+        };
         let name = std::iter::once(host).chain(image.repository().split('/'));
         glob_matches(
             self.parts.iter().map(String::as_str),
             name,
             |part| part == "**",
             |part, text| {
-                glob_matches(part.bytes(), text.bytes(), |b| b == b'*', |b, c| b == c.to_ascii_lowercase())
+                glob_matches(
+                    part.bytes(),
+                    text.bytes(),
+                    |b| b == b'*',
+                    |b, c| b == c.to_ascii_lowercase(),
+                )
             },
         )
     }
@@ -95,7 +109,9 @@ pub fn glob_matches<P: Copy, T: Copy>(
             (None, None) => return true,
             (_, None) => return false,
             (_, Some(_)) => {
-                let Some((after, from)) = &mut retry else { return false };
+                let Some((after, from)) = &mut retry else {
+                    return false;
+                };
                 from.next();
                 (pattern, text) = (after.clone(), from.clone());
             }

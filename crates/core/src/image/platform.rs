@@ -75,7 +75,11 @@ impl<'a> Platform<'a> {
             ("arm", "5" | "6" | "8") => ("arm".into(), format!("v{variant}").into()),
             _ => (architecture, variant),
         };
-        Self { os, architecture, variant }
+        Self {
+            os,
+            architecture,
+            variant,
+        }
     }
 
     /// Returns the place of `other` in the preferences of this node, with the 32-bit fallbacks of 64-bit nodes.
@@ -107,13 +111,21 @@ impl<'a> Platform<'a> {
 }
 
 fn lower(text: &str) -> Text<'_> {
-    if text.bytes().any(|b| b.is_ascii_uppercase()) { text.to_ascii_lowercase().into() } else { text.into() }
+    if text.bytes().any(|b| b.is_ascii_uppercase()) {
+        text.to_ascii_lowercase().into()
+    } else {
+        text.into()
+    }
 }
 
 impl fmt::Display for Platform<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.os, self.architecture)?;
-        if self.variant.is_empty() { Ok(()) } else { write!(f, "/{}", self.variant) }
+        if self.variant.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "/{}", self.variant)
+        }
     }
 }
 
@@ -132,7 +144,9 @@ impl PlatformSet {
 
     /// Returns the nodes that take an image for `platform`: arm nodes also of an older variant, others exactly theirs.
     pub fn serving(platform: &Platform<'_>) -> Self {
-        Self::of(|node| node.architecture == platform.architecture && node.rank_of(platform).is_some())
+        Self::of(|node| {
+            node.architecture == platform.architecture && node.rank_of(platform).is_some()
+        })
     }
 
     fn of(is_like: impl Fn(&Platform<'_>) -> bool) -> Self {
@@ -140,7 +154,11 @@ impl PlatformSet {
     }
 
     fn platforms(self) -> impl Iterator<Item = &'static Platform<'static>> {
-        NODES.iter().enumerate().filter(move |(bit, _)| self.bits() & (1 << bit) != 0).map(|(_, node)| node)
+        NODES
+            .iter()
+            .enumerate()
+            .filter(move |(bit, _)| self.bits() & (1 << bit) != 0)
+            .map(|(_, node)| node)
     }
 
     /// Returns the platforms of the set for whose place in [`NODES`] `kept` holds.
@@ -156,7 +174,10 @@ impl PlatformSet {
 
     /// Returns the architectures of the set by the names in the labels of nodes, sorted, each once.
     pub fn architectures(self) -> Vec<&'static str> {
-        let mut names: Vec<&str> = self.platforms().map(|platform| &*platform.architecture).collect();
+        let mut names: Vec<&str> = self
+            .platforms()
+            .map(|platform| &*platform.architecture)
+            .collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -168,7 +189,11 @@ impl PlatformSet {
     }
 
     pub fn of_architecture_of(platform: &Platform<'_>) -> Self {
-        if platform.os == "linux" { Self::of_architecture(&platform.architecture) } else { Self::EMPTY }
+        if platform.os == "linux" {
+            Self::of_architecture(&platform.architecture)
+        } else {
+            Self::EMPTY
+        }
     }
 
     pub fn names(self) -> impl Iterator<Item = String> {
@@ -189,7 +214,11 @@ impl FromStr for PlatformSet {
             _ => return Err(ParsePlatformError::Form),
         };
         let known = Self::of(|node| *node == platform);
-        if known.is_empty() { Err(ParsePlatformError::Unknown) } else { Ok(known) }
+        if known.is_empty() {
+            Err(ParsePlatformError::Unknown)
+        } else {
+            Ok(known)
+        }
     }
 }
 
@@ -219,7 +248,11 @@ pub enum Support {
     /// A single manifest whose config is no image config (a Helm chart, a signature): its platforms are unknown.
     Artifact,
     /// An index for which the lookup of the entries for `unknown` failed.
-    Partial { runs: PlatformSet, unknown: PlatformSet, why: LookupError },
+    Partial {
+        runs: PlatformSet,
+        unknown: PlatformSet,
+        why: LookupError,
+    },
 }
 
 impl Support {

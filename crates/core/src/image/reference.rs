@@ -35,11 +35,15 @@ pub enum ReferenceError {
     Empty,
     #[error("64 hexadecimal digits are an image ID, not a name")]
     ImageId,
-    #[error("the registry host is malformed; an image begins with host or host:port, without https://")]
+    #[error(
+        "the registry host is malformed; an image begins with host or host:port, without https://"
+    )]
     Host,
     /// A number where DNS has no names, or an address in an unusual spelling. Nodes mostly resolve neither, but URLs
     /// take `127.1` for `127.0.0.1`, so that the operator's rule for that address would miss it.
-    #[error("the registry host is no name, nor an address as it is usually written: 127.0.0.1, [::1]")]
+    #[error(
+        "the registry host is no name, nor an address as it is usually written: 127.0.0.1, [::1]"
+    )]
     Address,
     #[error("the registry port is not within 1 to 65535, or begins with a zero")]
     Port,
@@ -106,7 +110,11 @@ impl FromStr for ImageRef {
         if digest.is_some_and(|digest| !is_digest(digest)) {
             return Err(ReferenceError::Digest);
         }
-        let library = if host == DOCKER_HUB && !repository.contains('/') { "library/" } else { "" };
+        let library = if host == DOCKER_HUB && !repository.contains('/') {
+            "library/"
+        } else {
+            ""
+        };
         let host_end = host.len();
         let repository_end = host_end + 1 + library.len() + repository.len();
         let is_long = library.len() + repository.len() > MAX_REPOSITORY || host_end > MAX_HOST;
@@ -123,7 +131,11 @@ impl FromStr for ImageRef {
         if has_dot_or_colon(host) {
             text[..host_end].make_ascii_lowercase();
         }
-        Ok(Self { text: text.into(), host_end, repository_end })
+        Ok(Self {
+            text: text.into(),
+            host_end,
+            repository_end,
+        })
     }
 }
 
@@ -136,7 +148,9 @@ fn split_host(named: &str) -> (&str, &str) {
         _ if first.eq_ignore_ascii_case(DOCKER_HUB_INDEX) => (DOCKER_HUB, rest),
         _ if first.eq_ignore_ascii_case(DOCKER_HUB) => (DOCKER_HUB, rest),
         _ if first.eq_ignore_ascii_case(LOCALHOST) => (LOCALHOST, rest),
-        _ if has_dot_or_colon(first) || first.bytes().any(|b| b.is_ascii_uppercase()) => (first, rest),
+        _ if has_dot_or_colon(first) || first.bytes().any(|b| b.is_ascii_uppercase()) => {
+            (first, rest)
+        }
         _ => (DOCKER_HUB, named),
     }
 }
@@ -144,7 +158,9 @@ fn split_host(named: &str) -> (&str, &str) {
 /// Splits `text` at the first `at`. (`str::split_once` is slow over texts as short as these.)
 fn cut(text: &str, at: u8) -> (&str, Option<&str>) {
     let place = memchr(at, text.as_bytes());
-    place.map_or((text, None), |place| (&text[..place], Some(&text[place + 1..])))
+    place.map_or((text, None), |place| {
+        (&text[..place], Some(&text[place + 1..]))
+    })
 }
 
 const LOCALHOST: &str = "localhost";
@@ -158,7 +174,11 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
     let (name, port) = if let Some(inner) = host.strip_prefix('[') {
         let (address, after) = inner.split_once(']').ok_or(ReferenceError::Host)?;
         let digits = address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':');
-        let parsed: Ipv6Addr = address.parse().ok().filter(|_| digits).ok_or(ReferenceError::Host)?;
+        let parsed: Ipv6Addr = address
+            .parse()
+            .ok()
+            .filter(|_| digits)
+            .ok_or(ReferenceError::Host)?;
         let usual = Host::<&str>::Ipv6(parsed).to_string();
         let is_usual = usual.trim_matches(['[', ']']).eq_ignore_ascii_case(address);
         if !is_usual || parsed.to_ipv4_mapped().is_some() {
@@ -203,7 +223,9 @@ fn is_host_name(name: &str) -> bool {
     name.as_bytes().split(|b| *b == b'.').all(|component| {
         component.first().is_some_and(u8::is_ascii_alphanumeric)
             && component.last().is_some_and(u8::is_ascii_alphanumeric)
-            && component.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-')
+            && component
+                .iter()
+                .all(|b| b.is_ascii_alphanumeric() || *b == b'-')
     })
 }
 
@@ -217,8 +239,10 @@ fn is_host_with_underscore(host: &str) -> bool {
 fn is_repository(repository: &str) -> bool {
     let mut left = repository.as_bytes();
     loop {
-        let (word, rest) = left.split_at(left.iter().position(|&b| !is_path(b)).unwrap_or(left.len()));
-        let (separator, next) = rest.split_at(rest.iter().position(|&b| is_path(b)).unwrap_or(rest.len()));
+        let (word, rest) =
+            left.split_at(left.iter().position(|&b| !is_path(b)).unwrap_or(left.len()));
+        let (separator, next) =
+            rest.split_at(rest.iter().position(|&b| is_path(b)).unwrap_or(rest.len()));
         match separator {
             _ if word.is_empty() => return false,
             b"" => return true,
@@ -232,7 +256,9 @@ fn is_repository(repository: &str) -> bool {
 fn is_tag(tag: &str) -> bool {
     (1..=MAX_TAG).contains(&tag.len())
         && !tag.starts_with(['.', '-'])
-        && tag.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+        && tag
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
 
 /// Returns whether a component of a repository may have this byte beside separators.

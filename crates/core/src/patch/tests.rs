@@ -40,14 +40,25 @@ fn any_json() -> impl Strategy<Value = Value> {
 fn any_toleration() -> impl Strategy<Value = Value> {
     let part = |values: &'static [&'static str]| prop::option::of(prop::sample::select(values));
     let built = (
-        part(&["", "a", "arm", "kubernetes.io/arch", "tolerarch.io/multi-arch"]),
+        part(&[
+            "",
+            "a",
+            "arm",
+            "kubernetes.io/arch",
+            "tolerarch.io/multi-arch",
+        ]),
         part(&["", "Exists", "Equal", "Lt"]),
         part(&["", "arm64", "x"]),
         part(&["", "NoSchedule", "NoExecute", "Future"]),
         prop::option::of(0i64..100),
     );
     let built = built.prop_map(|(key, operator, value, effect, seconds)| {
-        let members = [("key", key), ("operator", operator), ("value", value), ("effect", effect)];
+        let members = [
+            ("key", key),
+            ("operator", operator),
+            ("value", value),
+            ("effect", effect),
+        ];
         let mut toleration: Value = members
             .into_iter()
             .filter_map(|(name, text)| Some((name.to_owned(), Value::from(text?))))
@@ -60,12 +71,17 @@ fn any_toleration() -> impl Strategy<Value = Value> {
     prop_oneof![3 => built, 2 => prop::sample::select(own().to_vec()), 1 => Just(json!({"key": "x", "future": {"a": [1]}}))]
 }
 
-fn sometimes(value: impl Strategy<Value = Value> + 'static) -> impl Strategy<Value = Option<Value>> {
+fn sometimes(
+    value: impl Strategy<Value = Value> + 'static,
+) -> impl Strategy<Value = Option<Value>> {
     prop_oneof![1 => Just(None), 1 => Just(Some(Value::Null)), 6 => value.prop_map(Some)]
 }
 
 fn object(members: Vec<(&str, Option<Value>)>) -> Value {
-    members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    members
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
 }
 
 fn any_pod() -> impl Strategy<Value = Value> {
@@ -76,15 +92,24 @@ fn any_pod() -> impl Strategy<Value = Value> {
         prop::collection::hash_map("[a-z/~\"\\\\é]{0,6}", "\\PC{0,6}", 0..3),
     );
     let annotations = annotations.prop_map(|(pools, others)| {
-        let mut map = Value::from_iter(others.into_iter().map(|(key, value)| (key, Value::from(value))));
+        let mut map = Value::from_iter(
+            others
+                .into_iter()
+                .map(|(key, value)| (key, Value::from(value))),
+        );
         if let Some(pools) = pools {
             map["tolerarch.io/pools"] = pools.into();
         }
         map
     });
-    let metadata = (sometimes(annotations), sometimes(any_json())).prop_map(|(annotations, other)| {
-        object(vec![("annotations", annotations), ("managedFields", other), ("name", Some("web".into()))])
-    });
+    let metadata =
+        (sometimes(annotations), sometimes(any_json())).prop_map(|(annotations, other)| {
+            object(vec![
+                ("annotations", annotations),
+                ("managedFields", other),
+                ("name", Some("web".into())),
+            ])
+        });
     let tolerations = prop::collection::vec(any_toleration(), 0..5).prop_map(Value::from);
     let spec = (sometimes(tolerations), sometimes(any_json())).prop_map(|(tolerations, other)| {
         object(vec![
@@ -94,7 +119,11 @@ fn any_pod() -> impl Strategy<Value = Value> {
         ])
     });
     (sometimes(metadata), spec, sometimes(any_json())).prop_map(|(metadata, spec, status)| {
-        object(vec![("metadata", metadata), ("spec", Some(spec)), ("status", status)])
+        object(vec![
+            ("metadata", metadata),
+            ("spec", Some(spec)),
+            ("status", status),
+        ])
     })
 }
 
@@ -149,7 +178,11 @@ fn normal(toleration: &Value) -> Value {
 /// The tolerations as a bag.
 fn tolerations(pod: &Value) -> Vec<String> {
     let list = pod.pointer("/spec/tolerations").and_then(Value::as_array);
-    let mut list: Vec<String> = list.into_iter().flatten().map(|t| normal(t).to_string()).collect();
+    let mut list: Vec<String> = list
+        .into_iter()
+        .flatten()
+        .map(|t| normal(t).to_string())
+        .collect();
     list.sort();
     list
 }
@@ -159,8 +192,12 @@ fn patch_of(pod: Value, support: Support) -> Value {
     let decoded: Pod<'_> = serde_json::from_str(&text).unwrap();
     let mut policy = policy();
     policy.pools.truncate(1);
-    let images =
-        [ImageSupport { given: "image", purpose: Purpose::Run, support: Ok(support), failure: None }];
+    let images = [ImageSupport {
+        given: "image",
+        purpose: Purpose::Run,
+        support: Ok(support),
+        failure: None,
+    }];
     let decision = Decision::of(&policy, &decoded, Rank::FIRST, &images);
     serde_json::from_str(&super::build("", &decoded, &decision.edits)).unwrap()
 }
@@ -176,23 +213,45 @@ fn creates_parents_and_appends_where_there_is_a_list() {
         json!({"containers": containers, "tolerations": null}),
         json!({"containers": containers, "tolerations": []}),
     ] {
-        assert_eq!(patch_of(json!({"metadata": {}, "spec": spec}), both)[0], whole);
+        assert_eq!(
+            patch_of(json!({"metadata": {}, "spec": spec}), both)[0],
+            whole
+        );
     }
-    let spec = json!({"containers": containers, "tolerations": [{"key": "a", "operator": "Exists"}]});
+    let spec =
+        json!({"containers": containers, "tolerations": [{"key": "a", "operator": "Exists"}]});
     let append = json!({"op": "add", "path": "/spec/tolerations/-", "value": own});
-    assert_eq!(patch_of(json!({"metadata": {}, "spec": spec}), both)[0], append);
+    assert_eq!(
+        patch_of(json!({"metadata": {}, "spec": spec}), both)[0],
+        append
+    );
 
     let add = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
     let pools = json!({"tolerarch.io/pools": "multi-arch"});
     for (pod, operation) in [
         (json!({}), add("/metadata", json!({"annotations": pools}))),
-        (json!({"metadata": null}), add("/metadata", json!({"annotations": pools}))),
-        (json!({"metadata": {}}), add("/metadata/annotations", pools.clone())),
-        (json!({"metadata": {"annotations": null}}), add("/metadata/annotations", pools.clone())),
-        (json!({"metadata": {"annotations": {}}}), add("/metadata/annotations", pools.clone())),
+        (
+            json!({"metadata": null}),
+            add("/metadata", json!({"annotations": pools})),
+        ),
+        (
+            json!({"metadata": {}}),
+            add("/metadata/annotations", pools.clone()),
+        ),
+        (
+            json!({"metadata": {"annotations": null}}),
+            add("/metadata/annotations", pools.clone()),
+        ),
+        (
+            json!({"metadata": {"annotations": {}}}),
+            add("/metadata/annotations", pools.clone()),
+        ),
         (
             json!({"metadata": {"annotations": {"a": "b"}}}),
-            add("/metadata/annotations/tolerarch.io~1pools", json!("multi-arch")),
+            add(
+                "/metadata/annotations/tolerarch.io~1pools",
+                json!("multi-arch"),
+            ),
         ),
     ] {
         let mut pod = pod;
@@ -229,7 +288,11 @@ fn writes_only_what_is_set_and_any_text() {
     ] {
         let own = toleration(&written);
         let annotations = BTreeMap::from([(POOLS_KEY, "\"\n".to_owned())]);
-        let edits = Edits { add: vec![&own, &own], annotations, ..Edits::default() };
+        let edits = Edits {
+            add: vec![&own, &own],
+            annotations,
+            ..Edits::default()
+        };
         let patch: Value = serde_json::from_str(&super::build("", &pod, &edits)).unwrap();
         let annotations = json!({"annotations": {"tolerarch.io/pools": "\"\n"}});
         assert_eq!(

@@ -40,14 +40,23 @@ pub struct Edits<'a> {
 
 impl Edits<'_> {
     pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.add.is_empty() && self.spec.is_empty() && self.annotations.is_empty()
+        self.remove.is_empty()
+            && self.add.is_empty()
+            && self.spec.is_empty()
+            && self.annotations.is_empty()
     }
 
     /// Returns whether the API server still stores the Pod with the additions, for certain. Removals always fit. A Pod
     /// that is too large by itself gets nothing either: only etcd knows for certain that it is.
     pub fn fit(&self, pod: &Pod<'_>) -> bool {
-        let annotations = self.annotations.iter().filter(|(_, value)| !value.is_empty());
-        let written: usize = annotations.clone().map(|(key, value)| key.len() + value.len()).sum();
+        let annotations = self
+            .annotations
+            .iter()
+            .filter(|(_, value)| !value.is_empty());
+        let written: usize = annotations
+            .clone()
+            .map(|(key, value)| key.len() + value.len())
+            .sum();
         if written > 0 && pod.annotation_bytes() + written > ANNOTATION_BYTES {
             return false;
         }
@@ -58,8 +67,17 @@ impl Edits<'_> {
         }
         let count = self.add.len() + annotations.count();
         // JSON is longer than the stored form.
-        let steering: usize = if self.steers { self.spec.values().map(String::len).sum() } else { 0 };
-        let added = self.add.iter().map(|toleration| toleration.held()).sum::<usize>() + steering;
+        let steering: usize = if self.steers {
+            self.spec.values().map(String::len).sum()
+        } else {
+            0
+        };
+        let added = self
+            .add
+            .iter()
+            .map(|toleration| toleration.held())
+            .sum::<usize>()
+            + steering;
         let after = pod.bytes.saturating_add(added + written + count * AROUND);
         count == 0 && steering == 0 || after <= OBJECT
     }

@@ -23,23 +23,41 @@ impl Managed {
         let (selected, several) = match architectures {
             [] => (None, None),
             [one] if selects => (Some(*one), None),
-            several => (None, Some(Expression::is_in(ARCH_KEY, several.iter().copied()))),
+            several => (
+                None,
+                Some(Expression::is_in(ARCH_KEY, several.iter().copied())),
+            ),
         };
-        let labels = labels.into_iter().map(|(key, value)| Expression::is_in(key, [value]));
-        Self { selected, required: several.into_iter().chain(labels).collect(), preferred: Vec::new() }
+        let labels = labels
+            .into_iter()
+            .map(|(key, value)| Expression::is_in(key, [value]));
+        Self {
+            selected,
+            required: several.into_iter().chain(labels).collect(),
+            preferred: Vec::new(),
+        }
     }
 
     /// Drops what contradicts the user's own constraints: everything, and returns false, if these constrain the
     /// architecture or match no node.
     pub(super) fn restrict(&mut self, users: &Scheduling<'_>) -> bool {
-        let matches_nothing = users.required().is_some_and(|terms| terms.iter().all(Term::is_empty));
+        let matches_nothing = users
+            .required()
+            .is_some_and(|terms| terms.iter().all(Term::is_empty));
         if matches_nothing || users.keys().any(names_architecture) {
             *self = Self::default();
             return false;
         }
-        self.required.retain(|own| users.keys().all(|key| key != own.key()));
-        let preferred =
-            || users.affinity.nodes.preferred.iter().flat_map(|own| &own.preference.match_expressions);
+        self.required
+            .retain(|own| users.keys().all(|key| key != own.key()));
+        let preferred = || {
+            users
+                .affinity
+                .nodes
+                .preferred
+                .iter()
+                .flat_map(|own| &own.preference.match_expressions)
+        };
         self.preferred.retain(|own| {
             let own = &own.term.preference.match_expressions;
             !preferred().any(|users| own.iter().any(|own| own.is_about_the_same(users)))
@@ -51,12 +69,17 @@ impl Managed {
     pub(super) fn is_added(&self, before: &Scheduling<'_>, after: &Scheduling<'_>) -> bool {
         let (was, is) = (before.terms(), after.terms());
         let with = |terms: &[Term<'_>], own: &Expression<'_>| {
-            terms.iter().filter(|term| term.match_expressions.contains(own)).count()
+            terms
+                .iter()
+                .filter(|term| term.match_expressions.contains(own))
+                .count()
         };
         // If a managed term gives way to others, these get its requirements.
-        let requires = |own: &Expression<'_>| with(is, own) > with(was, own) || is.len() < was.len();
+        let requires =
+            |own: &Expression<'_>| with(is, own) > with(was, own) || is.len() < was.len();
         let prefers = |own: &Preferred| !before.affinity.nodes.preferred.contains(&own.term);
-        self.selected.is_some_and(|architecture| before.architecture() != Some(architecture))
+        self.selected
+            .is_some_and(|architecture| before.architecture() != Some(architecture))
             || self.required.iter().any(requires)
             || self.preferred.iter().any(prefers)
     }
@@ -72,7 +95,11 @@ impl Managed {
     }
 
     pub(super) fn preferred_text(&self) -> String {
-        self.preferred.iter().map(|own| own.name.as_str()).collect::<Vec<_>>().join(",")
+        self.preferred
+            .iter()
+            .map(|own| own.name.as_str())
+            .collect::<Vec<_>>()
+            .join(",")
     }
 
     /// Returns the user's own constraints. A list or term that is empty without the managed parts is removed as well.
@@ -94,8 +121,11 @@ impl Managed {
     pub(super) fn users_terms<'p>(&self, terms: &[Term<'p>]) -> Option<Vec<Term<'p>>> {
         let users_term = |term: &Term<'p>| {
             let mut users = term.clone();
-            let ours =
-                self.required.iter().filter(|own| remove_last(&mut users.match_expressions, own)).count();
+            let ours = self
+                .required
+                .iter()
+                .filter(|own| remove_last(&mut users.match_expressions, own))
+                .count();
             Some(users).filter(|users| ours == 0 || !users.is_empty())
         };
         let users: Vec<Term<'p>> = terms.iter().filter_map(users_term).collect();
@@ -110,13 +140,19 @@ impl Managed {
         let nodes = &mut users.affinity.nodes;
         match &mut nodes.required {
             _ if self.required.is_empty() => {}
-            None => nodes.required = Some(NodeSelector { terms: vec![self.required.clone().into()] }),
+            None => {
+                nodes.required = Some(NodeSelector {
+                    terms: vec![self.required.clone().into()],
+                })
+            }
             Some(NodeSelector { terms }) => {
                 let terms = terms.iter_mut().filter(|term| !term.is_empty());
                 terms.for_each(|term| term.match_expressions.extend_from_slice(&self.required));
             }
         }
-        nodes.preferred.extend(self.preferred.iter().map(|own| own.term.clone()));
+        nodes
+            .preferred
+            .extend(self.preferred.iter().map(|own| own.term.clone()));
         users
     }
 }

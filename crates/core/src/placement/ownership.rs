@@ -24,28 +24,43 @@ impl<'p> Ownership<'p> {
         let pools_before = before.map_or("", |before| before.annotation(POOLS_KEY));
         let opened_before = before.map_or_else(Vec::new, |before| Self::opened(before, pools));
         let count = |pod: &Pod<'_>, own: &Toleration<'_>| {
-            pod.tolerations().iter().filter(|there| there.same(own)).count()
+            pod.tolerations()
+                .iter()
+                .filter(|there| there.same(own))
+                .count()
         };
         // Of equal tolerations the last is managed: it was appended.
         let place = |own: &&Toleration<'_>| {
-            let place = pod.tolerations().iter().rposition(|there| there.same(own))?;
+            let place = pod
+                .tolerations()
+                .iter()
+                .rposition(|there| there.same(own))?;
             // A template whose annotation names no pool counts as new: none of its tolerations is the user's.
             let mut managed_before = opened_before.iter().flat_map(|pool| &pool.tolerations);
             let before = before.filter(|_| managed_before.any(|other| other.same(own)));
             let users = before.map_or(0, |before| count(before, own).saturating_sub(1));
             (count(pod, own) > users).then_some(place)
         };
-        let opened = Self::opened(pod, pools).into_iter().chain(opened_before.iter().copied());
+        let opened = Self::opened(pod, pools)
+            .into_iter()
+            .chain(opened_before.iter().copied());
         let own = distinct(opened.filter(|_| !pod.applied.tolerations));
         let mut tolerations: Vec<usize> = own.iter().filter_map(place).collect();
         tolerations.sort_unstable();
-        Self { pools: written, pools_before, tolerations }
+        Self {
+            pools: written,
+            pools_before,
+            tolerations,
+        }
     }
 
     /// Returns the pools that the Pod's annotation names as opened.
     pub fn opened<'a>(pod: &Pod<'_>, pools: &'a [Pool]) -> Vec<&'a Pool> {
         let written = pod.annotation(POOLS_KEY);
-        pools.iter().filter(|pool| names(written).any(|name| name == pool.name)).collect()
+        pools
+            .iter()
+            .filter(|pool| names(written).any(|name| name == pool.name))
+            .collect()
     }
 
     /// Returns whether the Pod's annotation names any pool as opened.
@@ -72,7 +87,10 @@ impl<'p> Ownership<'p> {
 
 /// Returns the parts of a managed annotation.
 pub(super) fn names(written: &str) -> impl Iterator<Item = &str> {
-    written.split(',').map(str::trim).filter(|name| !name.is_empty())
+    written
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
 }
 
 pub fn distinct<'a>(pools: impl Iterator<Item = &'a Pool>) -> Vec<&'a Toleration<'static>> {

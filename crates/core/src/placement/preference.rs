@@ -15,15 +15,29 @@ pub(super) struct Preferred {
 impl Preferred {
     fn of_architecture(name: &'static str, weight: u8) -> Self {
         let preference = vec![Expression::is_in(ARCH_KEY, [name])].into();
-        let term = WeightedTerm { weight: weight.into(), preference };
-        Self { term, name: format!("{name}={weight}") }
+        let term = WeightedTerm {
+            weight: weight.into(),
+            preference,
+        };
+        Self {
+            term,
+            name: format!("{name}={weight}"),
+        }
     }
 
     fn of_pool(pool: &Pool, weight: u8) -> Option<Self> {
         let labels = pool.prefer.as_ref()?.labels.clone().into_iter();
-        let expressions: Vec<_> = labels.map(|(key, value)| Expression::is_in(key, [value])).collect();
-        let term = WeightedTerm { weight: weight.into(), preference: expressions.into() };
-        Some(Self { term, name: format!("pool/{}={weight}", pool.name) })
+        let expressions: Vec<_> = labels
+            .map(|(key, value)| Expression::is_in(key, [value]))
+            .collect();
+        let term = WeightedTerm {
+            weight: weight.into(),
+            preference: expressions.into(),
+        };
+        Some(Self {
+            term,
+            name: format!("pool/{}={weight}", pool.name),
+        })
     }
 
     /// Parses a name of the annotation; `None` if it is no managed preference.
@@ -44,7 +58,9 @@ pub(super) fn possible(
     verdicts: &Verdicts<'_, '_>,
     opened: &[&Pool],
 ) -> Vec<Preferred> {
-    let Some(shared) = verdicts.shared() else { return Vec::new() };
+    let Some(shared) = verdicts.shared() else {
+        return Vec::new();
+    };
     let rules = &verdicts.policy.placement;
     let runs_on = |platforms: PlatformSet| {
         let there = platforms.intersection(rules.platforms);
@@ -59,8 +75,13 @@ pub(super) fn possible(
         PodPreference::Architecture(platforms) if !runs_on(platforms) => Vec::new(),
         PodPreference::Architecture(platforms) => by_architecture(platforms, 100).collect(),
         PodPreference::Unset | PodPreference::Unknown(_) => {
-            let fitting = rules.prefer.iter().filter(|own| shared.contains(own.platform));
-            fitting.flat_map(|own| by_architecture(own.platform, own.weight)).collect()
+            let fitting = rules
+                .prefer
+                .iter()
+                .filter(|own| shared.contains(own.platform));
+            fitting
+                .flat_map(|own| by_architecture(own.platform, own.weight))
+                .collect()
         }
     };
     let of_pool = |pool: &&Pool| Preferred::of_pool(pool, pool.prefer.as_ref()?.weight);

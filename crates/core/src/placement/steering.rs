@@ -24,8 +24,15 @@ pub(super) fn steer(
 ) {
     let (rules, preference) = (&verdicts.policy.placement, pod.preference());
     let prefers = !rules.prefer.is_empty()
-        || verdicts.policy.pools.iter().any(|pool| pool.prefer.is_some())
-        || matches!(preference, PodPreference::None | PodPreference::Architecture(_));
+        || verdicts
+            .policy
+            .pools
+            .iter()
+            .any(|pool| pool.prefer.is_some())
+        || matches!(
+            preference,
+            PodPreference::None | PodPreference::Architecture(_)
+        );
     // The controller of a DaemonSet chooses the nodes, and heeds no preference.
     let prefers = prefers && !pod.is_of_daemon_set();
     if !rules.requires() && !prefers {
@@ -42,8 +49,16 @@ pub(super) fn steer(
         wanted.preferred = preference::possible(preference, verdicts, &placement.opened);
     }
     // Additions of a feature that is off are not looked for, either.
-    let written = if rules.requires() { pod.annotation(REQUIRED_KEY) } else { "" };
-    let preferred = if prefers { pod.annotation(PREFERRED_KEY) } else { "" };
+    let written = if rules.requires() {
+        pod.annotation(REQUIRED_KEY)
+    } else {
+        ""
+    };
+    let preferred = if prefers {
+        pod.annotation(PREFERRED_KEY)
+    } else {
+        ""
+    };
     let marked = match before.filter(|_| rules.requires() && names(written).next().is_none()) {
         Some(before) => before.annotation(REQUIRED_KEY),
         None => written,
@@ -52,24 +67,39 @@ pub(super) fn steer(
     if wanted == Managed::default() && !is_marked && !is_nowhere {
         return;
     }
-    let Some(there) = Scheduling::of(pod) else { return };
+    let Some(there) = Scheduling::of(pod) else {
+        return;
+    };
     let was_selected = before.and_then(|before| {
         let there = Scheduling::of(before)?;
-        let own = required_before(&there, rules, before.annotation(REQUIRED_KEY), before.applied, None);
+        let own = required_before(
+            &there,
+            rules,
+            before.annotation(REQUIRED_KEY),
+            before.applied,
+            None,
+        );
         (own.taken_out(&there) != there).then_some(own.selected.is_some())
     });
     let mut own = required_before(&there, rules, marked, pod.applied, was_selected);
-    let preferences = names(preferred).filter_map(|name| Preferred::named(name, &verdicts.policy.pools));
+    let preferences =
+        names(preferred).filter_map(|name| Preferred::named(name, &verdicts.policy.pools));
     own.preferred = preferences.take(MARKED).collect();
     let users = own.taken_out(&there);
     let is_free = wanted.restrict(&users);
 
     let after = wanted.put_in(users);
-    let Ok(spec) = changes(&there, &after) else { return };
+    let Ok(spec) = changes(&there, &after) else {
+        return;
+    };
     let edits = &mut placement.edits;
     (edits.spec, edits.steers) = (spec, wanted.is_added(&there, &after));
-    edits.annotations.extend(record(REQUIRED_KEY, written, wanted.required_text()));
-    edits.annotations.extend(record(PREFERRED_KEY, preferred, wanted.preferred_text()));
+    edits
+        .annotations
+        .extend(record(REQUIRED_KEY, written, wanted.required_text()));
+    edits
+        .annotations
+        .extend(record(PREFERRED_KEY, preferred, wanted.preferred_text()));
     placement.is_steered = wanted != Managed::default();
     placement.is_nowhere = is_free && is_nowhere;
 }
@@ -101,7 +131,10 @@ fn allowed(verdicts: &Verdicts<'_, '_>) -> (Option<PlatformSet>, bool) {
         return (None, verdicts.shared().is_some());
     }
     let nodes = verdicts.nodes();
-    (nodes.filter(|nodes| *nodes != rules.platforms), nodes.is_some_and(|nodes| !nodes.is_empty()))
+    (
+        nodes.filter(|nodes| *nodes != rules.platforms),
+        nodes.is_some_and(|nodes| !nodes.is_empty()),
+    )
 }
 
 /// Returns what was required before an update, if the known images run there and not every image is known.
@@ -113,19 +146,45 @@ fn kept(before: &Pod<'_>, verdicts: &Verdicts<'_, '_>) -> Option<(Option<Platfor
     if marked.is_empty() {
         return Some((None, labels));
     }
-    let lacking = verdicts.policy.placement.platforms.intersection(marked).difference(possible);
+    let lacking = verdicts
+        .policy
+        .placement
+        .platforms
+        .intersection(marked)
+        .difference(possible);
     let kept = marked.without_architectures_of(lacking);
     (!kept.is_empty()).then_some((Some(kept), labels))
 }
 
 /// Returns what the images allow to require, whatever the Pod says of its nodes.
-fn required(pod: &Pod<'_>, rules: &PlacementRules, nodes: Option<PlatformSet>, labels: bool) -> Managed {
-    let nodes = nodes.filter(|_| rules.require != Require::Off).unwrap_or_default();
+fn required(
+    pod: &Pod<'_>,
+    rules: &PlacementRules,
+    nodes: Option<PlatformSet>,
+    labels: bool,
+) -> Managed {
+    let nodes = nodes
+        .filter(|_| rules.require != Require::Off)
+        .unwrap_or_default();
     // A Pod with a label that is no valid value is no valid Pod, either.
-    let label = |key: &String| Some((key.clone(), pod.label(key).filter(|value| is_label_value(value))?));
-    let mut labels: Vec<_> = rules.pod_labels.iter().filter(|_| labels).filter_map(label).collect();
+    let label = |key: &String| {
+        Some((
+            key.clone(),
+            pod.label(key).filter(|value| is_label_value(value))?,
+        ))
+    };
+    let mut labels: Vec<_> = rules
+        .pod_labels
+        .iter()
+        .filter(|_| labels)
+        .filter_map(label)
+        .collect();
     labels.sort_unstable();
-    Managed::requiring(&nodes.architectures(), rules.require == Require::NodeSelector, labels)
+    Managed::requiring(
+        &nodes.architectures(),
+        rules.require == Require::NodeSelector,
+        labels,
+    )
 }
 
 /// Returns what an earlier pass required: `written` is the annotation that says so, and `was_selected` whether the node
@@ -140,10 +199,18 @@ fn required_before(
     let architectures = platforms(written).architectures();
     let labels = rules.pod_labels.iter().filter_map(|key| {
         let mut labels = names(written).filter_map(|name| name.split_once('='));
-        Some((key.clone(), labels.find(|(own, _)| own == key)?.1.to_owned()))
+        Some((
+            key.clone(),
+            labels.find(|(own, _)| own == key)?.1.to_owned(),
+        ))
     });
     let expression = Expression::is_in(ARCH_KEY, architectures.iter().copied());
-    let is_required = || there.terms().iter().any(|term| term.match_expressions.contains(&expression));
+    let is_required = || {
+        there
+            .terms()
+            .iter()
+            .any(|term| term.match_expressions.contains(&expression))
+    };
     let is_selected = !applied.node_selector
         && matches!(&*architectures, [one] if there.architecture() == Some(one))
         // A constraint that an update has in another place than before is the user's. Otherwise the node selector may
@@ -153,7 +220,11 @@ fn required_before(
     let sought: &[&'static str] = if is_moved { &[] } else { &architectures };
     let mut own = Managed::requiring(sought, is_selected, labels);
     // An owner who applies a required affinity applies a term: if all terms look managed, that one is among them.
-    let is_alone = || there.required().is_some_and(|terms| own.users_terms(terms).is_none());
+    let is_alone = || {
+        there
+            .required()
+            .is_some_and(|terms| own.users_terms(terms).is_none())
+    };
     if applied.required || applied.required_before && is_alone() {
         own.required.clear();
     }

@@ -20,8 +20,15 @@ fn annotated(value: &str) -> BTreeMap<&'static str, String> {
 #[test]
 fn nothing_is_added_to_a_pod_that_would_become_too_large() {
     let own = toleration(&json!({"key": "a", "operator": "Exists"}));
-    let adds = || Edits { add: vec![&own], annotations: annotated("multi-arch"), ..Edits::default() };
-    let around = Pod::of_value(&json!({"x": "v".repeat(OBJECT)})).unwrap().bytes - OBJECT;
+    let adds = || Edits {
+        add: vec![&own],
+        annotations: annotated("multi-arch"),
+        ..Edits::default()
+    };
+    let around = Pod::of_value(&json!({"x": "v".repeat(OBJECT)}))
+        .unwrap()
+        .bytes
+        - OBJECT;
     let of_bytes = |bytes: usize| json!({"x": "v".repeat(bytes - around)});
     assert!(adds().fit(&Pod::of_value(&of_bytes(OBJECT - 1024)).unwrap()));
     // With what is around it in a request to etcd, and with what is added: see `pod/stored/tests.rs`.
@@ -31,17 +38,42 @@ fn nothing_is_added_to_a_pod_that_would_become_too_large() {
         let pod = of_bytes(bytes);
         let pod = Pod::of_value(&pod).unwrap();
         assert!(!adds().fit(&pod), "{bytes}");
-        assert!(!Edits { annotations: annotated("arm"), ..Edits::default() }.fit(&pod), "{bytes}");
+        assert!(
+            !Edits {
+                annotations: annotated("arm"),
+                ..Edits::default()
+            }
+            .fit(&pod),
+            "{bytes}"
+        );
         // What is taken back makes room.
         for left in ["", "arm"] {
-            let less = Edits { remove: vec![0], annotations: annotated(left), ..Edits::default() };
+            let less = Edits {
+                remove: vec![0],
+                annotations: annotated(left),
+                ..Edits::default()
+            };
             assert!(less.fit(&pod), "{bytes}");
             // An explanation may be longer than that.
             let explained = (REASON_KEY, "x".repeat(200));
             let annotations = annotated(left).into_iter().chain([explained]).collect();
-            assert!(!Edits { annotations, ..less }.fit(&pod), "{bytes}");
+            assert!(
+                !Edits {
+                    annotations,
+                    ..less
+                }
+                .fit(&pod),
+                "{bytes}"
+            );
         }
-        assert!(Edits { annotations: annotated(""), ..Edits::default() }.fit(&pod), "{bytes}");
+        assert!(
+            Edits {
+                annotations: annotated(""),
+                ..Edits::default()
+            }
+            .fit(&pod),
+            "{bytes}"
+        );
         assert!(Edits::default().fit(&pod), "{bytes}");
     }
 }
@@ -51,7 +83,10 @@ fn annotations_stay_within_their_own_limit() {
     let room = ANNOTATION_BYTES - POOLS_KEY.len() - "multi-arch".len();
     for (size, fits) in [(room, true), (room + 1, false)] {
         let pod = json!({"metadata": {"annotations": {"k": "v".repeat(size - 1)}}});
-        let edits = Edits { annotations: annotated("multi-arch"), ..Edits::default() };
+        let edits = Edits {
+            annotations: annotated("multi-arch"),
+            ..Edits::default()
+        };
         assert_eq!(edits.fit(&Pod::of_value(&pod).unwrap()), fits);
     }
 }
@@ -75,7 +110,11 @@ fn knows_its_own_earlier_work() {
     assert!(Ownership::is_claimed(&pod));
     let ownership = Ownership::of(&pod, None, &pools);
     assert_eq!(ownership.tolerations, [0, 2]);
-    assert_eq!(ownership.record(&pools, &[&pools[1], &pools[0]]), None, "it stands there");
+    assert_eq!(
+        ownership.record(&pools, &[&pools[1], &pools[0]]),
+        None,
+        "it stands there"
+    );
     let fewer = ownership.record(&pools, &[&pools[1]]).unwrap();
     assert_eq!(fewer, ("tolerarch.io/pools", "gpu".to_owned()));
     // A pool of another configuration stays named, and its tolerations are not touched.

@@ -36,16 +36,22 @@ impl AppliedLists {
     pub(crate) fn of<'a>(after: &'a RawValue, before: &'a RawValue) -> Self {
         let (after, before) = (applies(after), applies(before));
         // An apply that changes something sets the time of its manager's entry; every other entry keeps its time.
-        let times: HashMap<_, _> = before.iter().map(|entry| (&entry.manager, &entry.time)).collect();
+        let times: HashMap<_, _> = before
+            .iter()
+            .map(|entry| (&entry.manager, &entry.time))
+            .collect();
         let spec = |entry: &Entry<'a>| {
             let is_new = times.get(&entry.manager) != Some(&&entry.time);
             Some((is_new, member(entry.fields?, "/f:spec/f:template/f:spec")?))
         };
         let specs: Vec<_> = after.iter().filter_map(spec).collect();
         let has = |applied: bool, pointer: &str| {
-            specs.iter().any(|(is_new, spec)| *is_new == applied && member(spec, pointer).is_some())
+            specs
+                .iter()
+                .any(|(is_new, spec)| *is_new == applied && member(spec, pointer).is_some())
         };
-        let required = "/f:affinity/f:nodeAffinity/f:requiredDuringSchedulingIgnoredDuringExecution";
+        let required =
+            "/f:affinity/f:nodeAffinity/f:requiredDuringSchedulingIgnoredDuringExecution";
         Self {
             tolerations: has(true, "/f:tolerations"),
             node_selector: has(true, "/f:nodeSelector"),
@@ -57,7 +63,8 @@ impl AppliedLists {
 
 fn applies(object: &RawValue) -> Vec<Entry<'_>> {
     let entries = member(object, "/metadata/managedFields");
-    let entries = entries.and_then(|entries| serde_json::from_str::<Vec<Entry<'_>>>(entries.get()).ok());
+    let entries =
+        entries.and_then(|entries| serde_json::from_str::<Vec<Entry<'_>>>(entries.get()).ok());
     let is_apply = |entry: &Entry<'_>| entry.operation == *"Apply" && entry.subresource.is_empty();
     entries.into_iter().flatten().filter(is_apply).collect()
 }
@@ -67,11 +74,14 @@ fn applies(object: &RawValue) -> Vec<Entry<'_>> {
 pub(crate) fn member<'a>(json: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
     pointer.split('/').skip(1).try_fold(json, |object, wanted| {
         let mut found = None;
-        json::members(&mut serde_json::Deserializer::from_str(object.get()), |name: Text<'a>, value| {
-            if name == *wanted {
-                found = Some(value);
-            }
-        })
+        json::members(
+            &mut serde_json::Deserializer::from_str(object.get()),
+            |name: Text<'a>, value| {
+                if name == *wanted {
+                    found = Some(value);
+                }
+            },
+        )
         .ok()?;
         found
     })
@@ -92,15 +102,18 @@ mod tests {
 
     fn of(after: &Value, before: &Value) -> AppliedLists {
         let of_object = |fields: &Value| {
-            serde_json::value::to_raw_value(&json!({"metadata": {"managedFields": fields}})).unwrap()
+            serde_json::value::to_raw_value(&json!({"metadata": {"managedFields": fields}}))
+                .unwrap()
         };
         AppliedLists::of(&of_object(after), &of_object(before))
     }
 
     #[test]
     fn who_applies_owns_lists_and_the_time_says_whether_it_was_now() {
-        let (containers, tolerations) =
-            (json!({"f:containers": {"k:{\"name\":\"c0\"}": {".": {}}}}), json!({"f:tolerations": {}}));
+        let (containers, tolerations) = (
+            json!({"f:containers": {"k:{\"name\":\"c0\"}": {".": {}}}}),
+            json!({"f:tolerations": {}}),
+        );
         let required = json!({"f:affinity": {"f:nodeAffinity": {"f:requiredDuringSchedulingIgnoredDuringExecution": {}}}});
         let flux = |time: &str, spec: &Value| entry("flux", "Apply", time, spec);
         let mut both = tolerations.clone();
@@ -111,27 +124,53 @@ mod tests {
             (before.clone(), &["required before"][..]),
             (json!([]), none),
             (json!("none"), none),
-            (json!([flux("2026-01-01T00:00:01Z", &tolerations)]), &["tolerations"]),
+            (
+                json!([flux("2026-01-01T00:00:01Z", &tolerations)]),
+                &["tolerations"],
+            ),
             (json!([flux("2026-01-01T00:00:01Z", &containers)]), none),
-            (json!([flux("2026-01-01T00:00:01Z", &required)]), &["required"]),
-            (json!([flux("2026-01-01T00:00:01Z", &json!({"f:affinity": {}}))]), none),
-            (json!([entry("edit", "Update", "2026-01-01T00:00:01Z", &both)]), none),
+            (
+                json!([flux("2026-01-01T00:00:01Z", &required)]),
+                &["required"],
+            ),
+            (
+                json!([flux("2026-01-01T00:00:01Z", &json!({"f:affinity": {}}))]),
+                none,
+            ),
+            (
+                json!([entry("edit", "Update", "2026-01-01T00:00:01Z", &both)]),
+                none,
+            ),
             (
                 json!([
                     before[0],
-                    entry("argo", "Apply", "2026-01-01T00:00:01Z", &json!({"f:nodeSelector": {}}))
+                    entry(
+                        "argo",
+                        "Apply",
+                        "2026-01-01T00:00:01Z",
+                        &json!({"f:nodeSelector": {}})
+                    )
                 ]),
                 &["selector", "required before"],
             ),
         ] {
-            let AppliedLists { tolerations, node_selector, required, required_before } = of(&after, &before);
+            let AppliedLists {
+                tolerations,
+                node_selector,
+                required,
+                required_before,
+            } = of(&after, &before);
             let all = [
                 ("tolerations", tolerations),
                 ("selector", node_selector),
                 ("required", required),
                 ("required before", required_before),
             ];
-            let seen: Vec<&str> = all.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| *name).collect();
+            let seen: Vec<&str> = all
+                .iter()
+                .filter(|(_, is_set)| *is_set)
+                .map(|(name, _)| *name)
+                .collect();
             assert_eq!(seen, expected, "{after}");
         }
         let mut status = flux("2026-01-01T00:00:01Z", &tolerations);
@@ -142,18 +181,30 @@ mod tests {
     /// Untrusted: `managedFields` can be nested as deep as the body is long, and have as many entries.
     #[test]
     fn deep_or_many_fields_cost_little() {
-        let deep = format!("{}{{}}{}", r#"{"f:spec":"#.repeat(50_000), "}".repeat(50_000));
-        let deep =
-            format!(r#"{{"metadata":{{"managedFields":[{{"operation":"Apply","fieldsV1":{deep}}}]}}}}"#);
+        let deep = format!(
+            "{}{{}}{}",
+            r#"{"f:spec":"#.repeat(50_000),
+            "}".repeat(50_000)
+        );
+        let deep = format!(
+            r#"{{"metadata":{{"managedFields":[{{"operation":"Apply","fieldsV1":{deep}}}]}}}}"#
+        );
         let deep = RawValue::from_string(deep).unwrap();
-        assert_eq!(AppliedLists::of(&deep, RawValue::NULL), AppliedLists::default());
+        assert_eq!(
+            AppliedLists::of(&deep, RawValue::NULL),
+            AppliedLists::default()
+        );
         let required = json!({"f:affinity": {"f:nodeAffinity": {"f:requiredDuringSchedulingIgnoredDuringExecution": {}}}});
-        let many: Vec<Value> =
-            (0..20_000).map(|at| entry(&at.to_string(), "Apply", "t", &required)).collect();
+        let many: Vec<Value> = (0..20_000)
+            .map(|at| entry(&at.to_string(), "Apply", "t", &required))
+            .collect();
         let required_before = true;
         assert_eq!(
             of(&json!(many), &json!(many)),
-            AppliedLists { required_before, ..AppliedLists::default() }
+            AppliedLists {
+                required_before,
+                ..AppliedLists::default()
+            }
         );
     }
 }

@@ -38,7 +38,9 @@ impl Text<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        Ok(Option::<Name<'a>>::deserialize(json)?.map(|Name(text)| Self(text)).unwrap_or_default())
+        Ok(Option::<Name<'a>>::deserialize(json)?
+            .map(|Name(text)| Self(text))
+            .unwrap_or_default())
     }
 }
 
@@ -77,14 +79,27 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> serde_json::Result
     json::read(json).or_else(|_| serde_json::from_slice(json))
 }
 
-pub(super) fn read_small<'p, T: Deserialize<'p> + Default>(json: Option<&'p Unread<'_>>) -> Option<T> {
-    json.map_or_else(|| Some(T::default()), |json| if json.0.len() > SMALL { None } else { json.read() })
+pub(super) fn read_small<'p, T: Deserialize<'p> + Default>(
+    json: Option<&'p Unread<'_>>,
+) -> Option<T> {
+    json.map_or_else(
+        || Some(T::default()),
+        |json| {
+            if json.0.len() > SMALL {
+                None
+            } else {
+                json.read()
+            }
+        },
+    )
 }
 
 pub(super) fn object_or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     json: D,
 ) -> Result<T, D::Error> {
-    Ok(Option::deserialize(json)?.map(|Object(members)| members).unwrap_or_default())
+    Ok(Option::deserialize(json)?
+        .map(|Object(members)| members)
+        .unwrap_or_default())
 }
 
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
@@ -97,11 +112,17 @@ pub(super) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usiz
     json: D,
 ) -> Result<Vec<T>, D::Error> {
     let items = first::<D, T, N>(json)?;
-    if items.len() > N { Err(D::Error::custom("too many items")) } else { Ok(items) }
+    if items.len() > N {
+        Err(D::Error::custom("too many items"))
+    } else {
+        Ok(items)
+    }
 }
 
 pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(
     json: D,
 ) -> Result<Vec<T>, D::Error> {
-    Ok(Option::deserialize(json)?.map(|First::<T, N>(items)| items).unwrap_or_default())
+    Ok(Option::deserialize(json)?
+        .map(|First::<T, N>(items)| items)
+        .unwrap_or_default())
 }

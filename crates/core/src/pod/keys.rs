@@ -26,8 +26,15 @@ pub(crate) const PREFER_KEY: &str = "tolerarch.io/prefer";
 pub(super) const MIRROR_KEY: &str = "kubernetes.io/config.mirror";
 
 /// All keys of a Pod that a decision reads.
-const KEYS: [&str; 7] =
-    [MODE_KEY, POOLS_KEY, REQUIRED_KEY, PREFERRED_KEY, REASON_KEY, PREFER_KEY, MIRROR_KEY];
+const KEYS: [&str; 7] = [
+    MODE_KEY,
+    POOLS_KEY,
+    REQUIRED_KEY,
+    PREFERRED_KEY,
+    REASON_KEY,
+    PREFER_KEY,
+    MIRROR_KEY,
+];
 /// Prefix of all labels that concern tolerarch.
 const PREFIX: &str = "tolerarch.io/";
 
@@ -49,7 +56,10 @@ pub(super) struct Member<'a> {
 
 impl Picked<'_> {
     pub(super) fn get(&self, key: &str) -> Option<&str> {
-        self.members.iter().find(|member| member.key == key).map(|member| member.text.as_str())
+        self.members
+            .iter()
+            .find(|member| member.key == key)
+            .map(|member| member.text.as_str())
     }
 }
 
@@ -87,9 +97,15 @@ impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let all = Unread::deserialize(deserializer)?;
         if !all.may_have(PREFIX) {
-            return Ok(Self { own: Picked::default(), all });
+            return Ok(Self {
+                own: Picked::default(),
+                all,
+            });
         }
         let own = all.read().map(Picked::into_owned);
-        Ok(Self { own: own.ok_or_else(|| D::Error::custom("labels are texts"))?, all })
+        Ok(Self {
+            own: own.ok_or_else(|| D::Error::custom("labels are texts"))?,
+            all,
+        })
     }
 }

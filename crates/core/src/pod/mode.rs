@@ -34,7 +34,9 @@ impl<'p> PodMode<'p> {
     }
 
     pub fn warning(self) -> Option<String> {
-        let Self::Unknown(value) = self else { return None };
+        let Self::Unknown(value) = self else {
+            return None;
+        };
         let effect = "is none of off, observe, enforce; tolerarch left the Pod unchanged";
         Some(warning(MODE_KEY, value, effect))
     }
@@ -43,7 +45,11 @@ impl<'p> PodMode<'p> {
 /// Returns a warning about an invalid value. The value is untrusted input, and a warning is a header: it has to be
 /// short and free of control characters (k8s.io/apiserver `warning.AddWarning`).
 pub(super) fn warning(key: &str, value: &str, effect: &str) -> String {
-    let mut shown: String = value.chars().take(SHOWN).flat_map(char::escape_default).collect();
+    let mut shown: String = value
+        .chars()
+        .take(SHOWN)
+        .flat_map(char::escape_default)
+        .collect();
     if shown.len() > SHOWN || value.chars().nth(SHOWN).is_some() {
         shown.truncate(SHOWN - 3);
         shown.push_str("...");
@@ -73,13 +79,20 @@ mod tests {
     #[test]
     fn a_warning_is_short_and_plain_whatever_the_value_is() {
         let told = |value: &str| PodMode::Unknown(value).warning().unwrap();
-        let expected =
-            "tolerarch.io/mode: \"of\" is none of off, observe, enforce; tolerarch left the Pod unchanged";
+        let expected = "tolerarch.io/mode: \"of\" is none of off, observe, enforce; tolerarch left the Pod unchanged";
         assert_eq!(told("of"), expected);
         assert!(told("a\"\n\u{1b}[31m").contains(r#""a\"\n\u{1b}[31m""#));
-        for long in ["x".repeat(300_000), "\u{10ffff}".repeat(99), "\0".repeat(24), "é".repeat(24)] {
+        for long in [
+            "x".repeat(300_000),
+            "\u{10ffff}".repeat(99),
+            "\0".repeat(24),
+            "é".repeat(24),
+        ] {
             let text = told(&long);
-            assert!(text.len() <= 120 && text.bytes().all(|b| (b' '..=b'~').contains(&b)), "{text}");
+            assert!(
+                text.len() <= 120 && text.bytes().all(|b| (b' '..=b'~').contains(&b)),
+                "{text}"
+            );
             assert!(text.contains("...\""), "{text}");
         }
         assert_eq!(PodMode::Off.warning(), None);

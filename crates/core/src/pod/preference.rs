@@ -27,8 +27,14 @@ impl<'p> PodPreference<'p> {
     }
 
     pub fn warning(self) -> Option<String> {
-        let Self::Unknown(value) = self else { return None };
-        Some(warning(PREFER_KEY, value, "is neither an architecture nor none; tolerarch ignored it"))
+        let Self::Unknown(value) = self else {
+            return None;
+        };
+        Some(warning(
+            PREFER_KEY,
+            value,
+            "is neither an architecture nor none; tolerarch ignored it",
+        ))
     }
 }
 
@@ -42,11 +48,16 @@ mod tests {
     #[test]
     fn a_label_beats_an_annotation_and_garbage_counts_for_nothing() {
         let of = |labels: &[&str], annotation: Option<&str>| {
-            let label = labels.first().map(|value| json!({"tolerarch.io/prefer": value}));
+            let label = labels
+                .first()
+                .map(|value| json!({"tolerarch.io/prefer": value}));
             let annotation = annotation.map(|value| json!({"tolerarch.io/prefer": value}));
             let pod = json!({"metadata": {"labels": label, "annotations": annotation}});
             let pod = Pod::of_value(&pod).unwrap();
-            (format!("{:?}", pod.preference()), pod.preference().warning())
+            (
+                format!("{:?}", pod.preference()),
+                pod.preference().warning(),
+            )
         };
         let arm64 = PodPreference::Architecture("linux/arm64".parse().unwrap());
         assert_eq!(of(&[], None), ("Unset".into(), None));
@@ -54,8 +65,7 @@ mod tests {
         assert_eq!(of(&[], Some("none")), ("None".into(), None));
         let (seen, warning) = of(&[], Some("arm46"));
         assert_eq!(seen, "Unknown(\"arm46\")");
-        let expected =
-            "tolerarch.io/prefer: \"arm46\" is neither an architecture nor none; tolerarch ignored it";
+        let expected = "tolerarch.io/prefer: \"arm46\" is neither an architecture nor none; tolerarch ignored it";
         assert_eq!(warning.as_deref(), Some(expected));
         let (_, warning) = of(&[], Some(&"\u{10ffff}".repeat(99)));
         assert!(warning.is_some_and(|text| text.len() <= 120 && text.is_ascii()));

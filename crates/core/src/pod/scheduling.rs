@@ -21,9 +21,18 @@ pub(crate) struct Scheduling<'p> {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields, bound(deserialize = "'de: 'p"))]
+#[serde(
+    rename_all = "camelCase",
+    default,
+    deny_unknown_fields,
+    bound(deserialize = "'de: 'p")
+)]
 pub(crate) struct Affinity<'p> {
-    #[serde(rename = "nodeAffinity", deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    #[serde(
+        rename = "nodeAffinity",
+        deserialize_with = "or_default",
+        skip_serializing_if = "is_default"
+    )]
     pub(crate) nodes: NodeAffinity<'p>,
     #[serde(skip_serializing_if = "is_default")]
     pod_affinity: Option<Unread<'p>>,
@@ -34,7 +43,10 @@ pub(crate) struct Affinity<'p> {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub(crate) struct NodeAffinity<'p> {
-    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution", skip_serializing_if = "is_default")]
+    #[serde(
+        rename = "requiredDuringSchedulingIgnoredDuringExecution",
+        skip_serializing_if = "is_default"
+    )]
     pub(crate) required: Option<NodeSelector<'p>>,
     #[serde(
         rename = "preferredDuringSchedulingIgnoredDuringExecution",
@@ -63,11 +75,22 @@ pub(crate) struct WeightedTerm<'p> {
 
 /// Type `v1.NodeSelectorTerm`: a node has to match all expressions and fields; an empty term matches no node.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields, bound(deserialize = "'de: 'p"))]
+#[serde(
+    rename_all = "camelCase",
+    default,
+    deny_unknown_fields,
+    bound(deserialize = "'de: 'p")
+)]
 pub(crate) struct Term<'p> {
-    #[serde(deserialize_with = "list::<_, _, ITEMS>", skip_serializing_if = "is_default")]
+    #[serde(
+        deserialize_with = "list::<_, _, ITEMS>",
+        skip_serializing_if = "is_default"
+    )]
     pub(crate) match_expressions: Vec<Expression<'p>>,
-    #[serde(deserialize_with = "list::<_, _, ITEMS>", skip_serializing_if = "is_default")]
+    #[serde(
+        deserialize_with = "list::<_, _, ITEMS>",
+        skip_serializing_if = "is_default"
+    )]
     match_fields: Vec<Unread<'p>>,
 }
 
@@ -84,13 +107,24 @@ pub(crate) struct Expression<'p> {
 impl<'p> Scheduling<'p> {
     /// Returns the Pod's constraints on nodes; `None` if they cannot be parsed.
     pub(crate) fn of(pod: &'p Pod<'_>) -> Option<Self> {
-        let Spec { node_selector, affinity, .. } = &pod.spec;
-        Some(Self { selector: read_small(node_selector.as_ref())?, affinity: read_small(affinity.as_ref())? })
+        let Spec {
+            node_selector,
+            affinity,
+            ..
+        } = &pod.spec;
+        Some(Self {
+            selector: read_small(node_selector.as_ref())?,
+            affinity: read_small(affinity.as_ref())?,
+        })
     }
 
     /// Returns the required terms, one of which a node has to match; `None` if there is no requirement.
     pub(crate) fn required(&self) -> Option<&[Term<'p>]> {
-        self.affinity.nodes.required.as_ref().map(|required| &*required.terms)
+        self.affinity
+            .nodes
+            .required
+            .as_ref()
+            .map(|required| &*required.terms)
     }
 
     pub(crate) fn terms(&self) -> &[Term<'p>] {
@@ -104,13 +138,19 @@ impl<'p> Scheduling<'p> {
     /// Returns the keys of the node labels that the selector and the required terms constrain.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> + Clone {
         let expressions = self.terms().iter().flat_map(|term| &term.match_expressions);
-        self.selector.keys().map(Text::as_str).chain(expressions.map(Expression::key))
+        self.selector
+            .keys()
+            .map(Text::as_str)
+            .chain(expressions.map(Expression::key))
     }
 }
 
 impl<'p> From<Vec<Expression<'p>>> for Term<'p> {
     fn from(match_expressions: Vec<Expression<'p>>) -> Self {
-        Self { match_expressions, match_fields: Vec::new() }
+        Self {
+            match_expressions,
+            match_fields: Vec::new(),
+        }
     }
 }
 
@@ -137,7 +177,11 @@ impl<'p> Expression<'p> {
         values: impl IntoIterator<Item = impl Into<Text<'p>>>,
     ) -> Self {
         let values = values.into_iter().map(Into::into).collect();
-        Self { key: key.into(), operator: "In".into(), values: Some(values) }
+        Self {
+            key: key.into(),
+            operator: "In".into(),
+            values: Some(values),
+        }
     }
 
     pub(crate) fn key(&self) -> &str {
@@ -146,8 +190,15 @@ impl<'p> Expression<'p> {
 
     /// Renders the values for an annotation: `arm64` for an architecture, `key=value` for any other label.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
-        let before = if self.key == *ARCH_KEY { String::new() } else { [self.key(), "="].concat() };
-        self.values.iter().flatten().map(move |value| [before.as_str(), value.as_str()].concat())
+        let before = if self.key == *ARCH_KEY {
+            String::new()
+        } else {
+            [self.key(), "="].concat()
+        };
+        self.values
+            .iter()
+            .flatten()
+            .map(move |value| [before.as_str(), value.as_str()].concat())
     }
 
     /// Returns whether both expressions constrain the same node label; the two labels for architectures count as one.

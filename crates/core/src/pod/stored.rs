@@ -9,7 +9,11 @@ const SMALL: usize = 128 << 10;
 const MESSAGE: usize = 64;
 
 pub(crate) fn size_of_json(json: &[u8]) -> usize {
-    if json.len() < SMALL { json.len() } else { bound(json) }
+    if json.len() < SMALL {
+        json.len()
+    } else {
+        bound(json)
+    }
 }
 
 fn bound(json: &[u8]) -> usize {

@@ -48,17 +48,56 @@ fn leaves_alone_what_gains_nothing() {
         (pod(Value::Null, Value::Null), None),
         (json!({}), None),
         (
-            pod(json!({"annotations": {"kubernetes.io/config.mirror": "x"}}), json!({})),
+            pod(
+                json!({"annotations": {"kubernetes.io/config.mirror": "x"}}),
+                json!({}),
+            ),
             Some(Reason::MirrorPod),
         ),
-        (pod(json!({"annotations": {"tolerarch.io/mode": "off"}}), json!({})), Some(Reason::OptedOut)),
-        (pod(json!({"labels": {"tolerarch.io/mode": "off"}}), json!({})), Some(Reason::OptedOut)),
-        (pod(json!({"labels": {"tolerarch.io/mode": "on"}}), json!({})), Some(Reason::OptedOut)),
-        (pod(json!({"labels": {"tolerarch.io/mode": null}}), json!({})), Some(Reason::OptedOut)),
-        (pod(json!({"annotations": {"tolerarch.io/mode": null}}), json!({})), Some(Reason::OptedOut)),
-        (pod(json!({"annotations": {"tolerarch.io/mode": ""}}), json!({})), Some(Reason::OptedOut)),
-        (pod(json!({"labels": {"tolerarch.io/mode": "enforce"}}), json!({})), None),
-        (pod(json!({"annotations": {"tolerarch.io/mode": "observe"}}), json!({})), None),
+        (
+            pod(
+                json!({"annotations": {"tolerarch.io/mode": "off"}}),
+                json!({}),
+            ),
+            Some(Reason::OptedOut),
+        ),
+        (
+            pod(json!({"labels": {"tolerarch.io/mode": "off"}}), json!({})),
+            Some(Reason::OptedOut),
+        ),
+        (
+            pod(json!({"labels": {"tolerarch.io/mode": "on"}}), json!({})),
+            Some(Reason::OptedOut),
+        ),
+        (
+            pod(json!({"labels": {"tolerarch.io/mode": null}}), json!({})),
+            Some(Reason::OptedOut),
+        ),
+        (
+            pod(
+                json!({"annotations": {"tolerarch.io/mode": null}}),
+                json!({}),
+            ),
+            Some(Reason::OptedOut),
+        ),
+        (
+            pod(json!({"annotations": {"tolerarch.io/mode": ""}}), json!({})),
+            Some(Reason::OptedOut),
+        ),
+        (
+            pod(
+                json!({"labels": {"tolerarch.io/mode": "enforce"}}),
+                json!({}),
+            ),
+            None,
+        ),
+        (
+            pod(
+                json!({"annotations": {"tolerarch.io/mode": "observe"}}),
+                json!({}),
+            ),
+            None,
+        ),
         (
             pod(
                 json!({"labels": {"tolerarch.io/mode": "enforce"}, "annotations": {"tolerarch.io/mode": "off"}}),
@@ -66,17 +105,41 @@ fn leaves_alone_what_gains_nothing() {
             ),
             Some(Reason::OptedOut),
         ),
-        (pod(json!({"labels": null, "annotations": null}), json!({})), None),
-        (pod(json!({}), json!({"nodeName": "node-1"})), Some(Reason::NodeAssigned)),
+        (
+            pod(json!({"labels": null, "annotations": null}), json!({})),
+            None,
+        ),
+        (
+            pod(json!({}), json!({"nodeName": "node-1"})),
+            Some(Reason::NodeAssigned),
+        ),
         (pod(json!({}), json!({"nodeName": ""})), None),
-        (pod(owner("DaemonSet", json!(true)), json!({})), Some(Reason::DaemonSet)),
+        (
+            pod(owner("DaemonSet", json!(true)), json!({})),
+            Some(Reason::DaemonSet),
+        ),
         (pod(owner("DaemonSet", json!(false)), json!({})), None),
         (pod(owner("DaemonSet", Value::Null), json!({})), None),
         (pod(owner("ReplicaSet", json!(true)), json!({})), None),
-        (pod(json!({}), json!({"os": {"name": "windows"}})), Some(Reason::Windows)),
+        (
+            pod(json!({}), json!({"os": {"name": "windows"}})),
+            Some(Reason::Windows),
+        ),
         (pod(json!({}), json!({"os": {"name": "linux"}})), None),
-        (pod(json!({}), json!({"nodeSelector": {"kubernetes.io/os": "windows"}})), Some(Reason::Windows)),
-        (pod(json!({}), json!({"nodeSelector": {"kubernetes.io/os": "linux"}})), None),
+        (
+            pod(
+                json!({}),
+                json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
+            ),
+            Some(Reason::Windows),
+        ),
+        (
+            pod(
+                json!({}),
+                json!({"nodeSelector": {"kubernetes.io/os": "linux"}}),
+            ),
+            None,
+        ),
     ] {
         assert_eq!(with_pod(&pod, |pod| pod.skipped()), expected, "{pod}");
     }
@@ -90,8 +153,13 @@ fn names_its_pull_secrets() {
         })
     };
     assert_eq!(names(Value::Null), [""; 0]);
-    assert_eq!(names(json!([{"name": "b"}, {"name": "a.x-1"}, {}, {"name": null}])), ["b", "a.x-1"]);
-    let many: Vec<Value> = (0..10_000).map(|i| json!({"name": format!("s{i}")})).collect();
+    assert_eq!(
+        names(json!([{"name": "b"}, {"name": "a.x-1"}, {}, {"name": null}])),
+        ["b", "a.x-1"]
+    );
+    let many: Vec<Value> = (0..10_000)
+        .map(|i| json!({"name": format!("s{i}")}))
+        .collect();
     assert_eq!(names(Value::from(many)).len(), PULL_SECRETS);
 }
 
@@ -100,8 +168,14 @@ fn says_how_people_find_the_pod() {
     let owned = json!({"metadata": {"generateName": "web-", "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "controller": true}]}});
     for (pod, expected) in [
         (owned, "ReplicaSet/web"),
-        (json!({"metadata": {"name": "web", "generateName": "x-"}}), "web"),
-        (json!({"metadata": {"name": "", "generateName": "web-"}}), "web-"),
+        (
+            json!({"metadata": {"name": "web", "generateName": "x-"}}),
+            "web",
+        ),
+        (
+            json!({"metadata": {"name": "", "generateName": "web-"}}),
+            "web-",
+        ),
         (json!({}), ""),
     ] {
         assert_eq!(with_pod(&pod, |pod| pod.described()), expected, "{pod}");
@@ -115,7 +189,11 @@ fn borrows_what_needs_no_unescaping() {
     let images: Vec<bool> = pod
         .images()
         .iter()
-        .map(|usage| text.as_bytes().as_ptr_range().contains(&usage.given.as_ptr()))
+        .map(|usage| {
+            text.as_bytes()
+                .as_ptr_range()
+                .contains(&usage.given.as_ptr())
+        })
         .collect();
     assert_eq!(images, [true, false]);
     assert!(pod.images().iter().all(|usage| usage.given == "nginx"));
@@ -135,7 +213,10 @@ fn refuses_what_is_no_pod() {
         json!({"spec": {"tolerations": vec![json!({}); ITEMS + 1]}}),
         json!({"metadata": {"annotations": []}}),
     ] {
-        assert!(serde_json::from_str::<Object<Pod<'_>>>(&pod.to_string()).is_err(), "{pod}");
+        assert!(
+            serde_json::from_str::<Object<Pod<'_>>>(&pod.to_string()).is_err(),
+            "{pod}"
+        );
     }
 }
 
@@ -164,11 +245,22 @@ fn does_without_its_json() {
 
     for (field, members, each) in [
         ("tolerations", "{}", size_of::<Toleration<'_>>()),
-        ("containers", "{}", size_of::<Container<'_>>() + size_of::<Usage<'_>>()),
+        (
+            "containers",
+            "{}",
+            size_of::<Container<'_>>() + size_of::<Usage<'_>>(),
+        ),
         ("volumes", "{}", size_of::<Volume<'_>>()),
-        ("tolerations", r#"{"key": "0123456789012345678901234567890123456789012345678901234567890"}"#, 60),
+        (
+            "tolerations",
+            r#"{"key": "0123456789012345678901234567890123456789012345678901234567890"}"#,
+            60,
+        ),
     ] {
-        let text = format!(r#"{{"spec": {{"{field}": [{}]}}}}"#, [members; 1000].join(","));
+        let text = format!(
+            r#"{{"spec": {{"{field}": [{}]}}}}"#,
+            [members; 1000].join(",")
+        );
         let held = serde_json::from_str::<Pod<'_>>(&text).unwrap().held();
         assert!(held >= 1000 * each, "{field}: {held}");
     }

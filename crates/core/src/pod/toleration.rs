@@ -48,7 +48,13 @@ impl Toleration<'_> {
     pub fn tolerates(&self, key: &str, value: &str, effect: &str) -> bool {
         let (operator, toleration_seconds) = ("Equal".into(), self.toleration_seconds);
         let (key, value, effect) = (key.into(), value.into(), effect.into());
-        self.covers(&Toleration { key, operator, value, effect, toleration_seconds })
+        self.covers(&Toleration {
+            key,
+            operator,
+            value,
+            effect,
+            toleration_seconds,
+        })
     }
 
     /// Returns whether both mean the same, by which managed tolerations are recognised.
@@ -57,7 +63,11 @@ impl Toleration<'_> {
     }
 
     fn operator(&self) -> &str {
-        if self.operator.is_empty() { "Equal" } else { self.operator.as_str() }
+        if self.operator.is_empty() {
+            "Equal"
+        } else {
+            self.operator.as_str()
+        }
     }
 }
 
@@ -73,30 +83,67 @@ mod tests {
     fn covers_what_the_scheduler_would_let_pass() {
         let pool = r#"{"key":"a/b","operator":"Exists","effect":"NoSchedule"}"#;
         let equal = r#"{"key":"arch","value":"arm64","effect":"NoSchedule"}"#;
-        let brief = r#"{"key":"k","operator":"Exists","effect":"NoExecute","tolerationSeconds":60}"#;
+        let brief =
+            r#"{"key":"k","operator":"Exists","effect":"NoExecute","tolerationSeconds":60}"#;
         let any_effect = r#"{"key":"a/b","operator":"Exists"}"#;
         for (mine, other, expected) in [
             (pool, pool, true),
             (r#"{"operator":"Exists"}"#, pool, true),
-            (r#"{"key":"","operator":"Exists","effect":null}"#, pool, true),
+            (
+                r#"{"key":"","operator":"Exists","effect":null}"#,
+                pool,
+                true,
+            ),
             (r#"{"operator":"Exists","effect":"NoSchedule"}"#, pool, true),
             (r#"{"operator":"Exists","effect":"NoExecute"}"#, pool, false),
             (any_effect, pool, true),
             (pool, any_effect, false),
-            (r#"{"key":"a/b","operator":"Exists","effect":"NoExecute"}"#, pool, false),
-            (r#"{"key":"a/b","operator":"Equal","value":"x","effect":"NoSchedule"}"#, pool, false),
+            (
+                r#"{"key":"a/b","operator":"Exists","effect":"NoExecute"}"#,
+                pool,
+                false,
+            ),
+            (
+                r#"{"key":"a/b","operator":"Equal","value":"x","effect":"NoSchedule"}"#,
+                pool,
+                false,
+            ),
             (r#"{"key":"a/b","effect":"NoSchedule"}"#, pool, false),
             (r#"{"key":"other","operator":"Exists"}"#, pool, false),
-            (r#"{"key":"a/b","operator":"Lt","value":"5","effect":"NoSchedule"}"#, pool, false),
+            (
+                r#"{"key":"a/b","operator":"Lt","value":"5","effect":"NoSchedule"}"#,
+                pool,
+                false,
+            ),
             (r#"{"value":"","effect":"NoSchedule"}"#, pool, false),
             (equal, equal, true),
-            (r#"{"key":"arch","operator":"Equal","value":"arm64"}"#, equal, true),
+            (
+                r#"{"key":"arch","operator":"Equal","value":"arm64"}"#,
+                equal,
+                true,
+            ),
             (r#"{"key":"arch","operator":"Exists"}"#, equal, true),
-            (r#"{"key":"arch","value":"amd64","effect":"NoSchedule"}"#, equal, false),
+            (
+                r#"{"key":"arch","value":"amd64","effect":"NoSchedule"}"#,
+                equal,
+                false,
+            ),
             (r#"{"key":"k","operator":"Exists"}"#, brief, true),
-            (r#"{"key":"k","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}"#, brief, true),
-            (r#"{"key":"k","operator":"Exists","effect":"NoExecute","tolerationSeconds":10}"#, brief, false),
-            (brief, r#"{"key":"k","operator":"Exists","effect":"NoExecute"}"#, false),
+            (
+                r#"{"key":"k","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}"#,
+                brief,
+                true,
+            ),
+            (
+                r#"{"key":"k","operator":"Exists","effect":"NoExecute","tolerationSeconds":10}"#,
+                brief,
+                false,
+            ),
+            (
+                brief,
+                r#"{"key":"k","operator":"Exists","effect":"NoExecute"}"#,
+                false,
+            ),
         ] {
             assert_eq!(t(mine).covers(&t(other)), expected, "{mine} over {other}");
         }
@@ -106,24 +153,41 @@ mod tests {
     fn tolerates_taints_as_the_scheduler_does() {
         let taint = ("arch", "arm64", "NoExecute");
         for (toleration, expected) in [
-            (r#"{"key":"arch","value":"arm64","effect":"NoExecute"}"#, true),
-            (r#"{"key":"arch","value":"arm64","effect":"NoExecute","tolerationSeconds":1}"#, true),
+            (
+                r#"{"key":"arch","value":"arm64","effect":"NoExecute"}"#,
+                true,
+            ),
+            (
+                r#"{"key":"arch","value":"arm64","effect":"NoExecute","tolerationSeconds":1}"#,
+                true,
+            ),
             (r#"{"key":"arch","operator":"Exists"}"#, true),
             (r#"{"operator":"Exists"}"#, true),
             (r#"{"key":"arch","value":"amd64"}"#, false),
-            (r#"{"key":"arch","operator":"Exists","effect":"NoSchedule"}"#, false),
+            (
+                r#"{"key":"arch","operator":"Exists","effect":"NoSchedule"}"#,
+                false,
+            ),
             (r#"{"key":"team","operator":"Exists"}"#, false),
             (r#"{"key":"arch","operator":"Gt","value":"arm64"}"#, false),
         ] {
-            assert_eq!(t(toleration).tolerates(taint.0, taint.1, taint.2), expected, "{toleration}");
+            assert_eq!(
+                t(toleration).tolerates(taint.0, taint.1, taint.2),
+                expected,
+                "{toleration}"
+            );
         }
     }
 
     #[test]
     fn finds_its_own_again_however_it_is_written() {
         let own = t(r#"{"key":"arch","operator":"Equal","value":"arm64","effect":"NoSchedule"}"#);
-        assert!(own.same(&t(r#"{"key":"arch","value":"arm64","effect":"NoSchedule","future":1}"#)));
+        assert!(own.same(&t(
+            r#"{"key":"arch","value":"arm64","effect":"NoSchedule","future":1}"#
+        )));
         assert!(!own.same(&t(r#"{"key":"arch","value":"arm64"}"#)));
-        assert!(!own.same(&t(r#"{"key":"arch","operator":"Exists","effect":"NoSchedule"}"#)));
+        assert!(!own.same(&t(
+            r#"{"key":"arch","operator":"Exists","effect":"NoSchedule"}"#
+        )));
     }
 }

@@ -5,8 +5,10 @@ use super::{Pod, Text};
 /// Digits that end the name of a CronJob's Job: minutes since 1970, or seconds (`pkg/controller/cronjob/utils.go`).
 const TIME: std::ops::RangeInclusive<usize> = 8..=10;
 /// Labels with the hash of a template, which ends the name of a ReplicaSet, and the kind of the ReplicaSet's owner.
-const HASHES: [(&str, &str); 2] =
-    [("pod-template-hash", "Deployment"), ("rollouts-pod-template-hash", "Rollout")];
+const HASHES: [(&str, &str); 2] = [
+    ("pod-template-hash", "Deployment"),
+    ("rollouts-pod-template-hash", "Rollout"),
+];
 
 impl Pod<'_> {
     /// Returns the Pod as at its creation: on no node, not stored, and without its own name if it has a controller.
@@ -39,7 +41,8 @@ impl Pod<'_> {
             }),
             ("Job", name) => {
                 let (name, time) = name.rsplit_once('-')?;
-                let is_time = TIME.contains(&time.len()) && time.bytes().all(|b| b.is_ascii_digit());
+                let is_time =
+                    TIME.contains(&time.len()) && time.bytes().all(|b| b.is_ascii_digit());
                 is_time.then_some(("CronJob", name))
             }
             _ => None,
@@ -63,21 +66,64 @@ mod tests {
         };
         let none = json!({});
         for (pod, expected) in [
-            (pod("ReplicaSet", "web-5d5c", json!({"pod-template-hash": "5d5c"})), ("ReplicaSet", "web")),
-            (pod("ReplicaSet", "web-9x2f", json!({"pod-template-hash": "9x2f"})), ("ReplicaSet", "web")),
-            (pod("ReplicaSet", "web-7b", json!({"rollouts-pod-template-hash": "7b"})), ("ReplicaSet", "web")),
-            (pod("ReplicaSet", "web-5d5c", none.clone()), ("ReplicaSet", "web-5d5c")),
-            (pod("ReplicaSet", "web-5d5c", json!({"pod-template-hash": ""})), ("ReplicaSet", "web-5d5c")),
             (
-                pod("ReplicaSet", "web-5d5c", json!({"pod-template-hash": "web-5d5c"})),
+                pod(
+                    "ReplicaSet",
+                    "web-5d5c",
+                    json!({"pod-template-hash": "5d5c"}),
+                ),
+                ("ReplicaSet", "web"),
+            ),
+            (
+                pod(
+                    "ReplicaSet",
+                    "web-9x2f",
+                    json!({"pod-template-hash": "9x2f"}),
+                ),
+                ("ReplicaSet", "web"),
+            ),
+            (
+                pod(
+                    "ReplicaSet",
+                    "web-7b",
+                    json!({"rollouts-pod-template-hash": "7b"}),
+                ),
+                ("ReplicaSet", "web"),
+            ),
+            (
+                pod("ReplicaSet", "web-5d5c", none.clone()),
+                ("ReplicaSet", "web-5d5c"),
+            ),
+            (
+                pod("ReplicaSet", "web-5d5c", json!({"pod-template-hash": ""})),
+                ("ReplicaSet", "web-5d5c"),
+            ),
+            (
+                pod(
+                    "ReplicaSet",
+                    "web-5d5c",
+                    json!({"pod-template-hash": "web-5d5c"}),
+                ),
                 ("ReplicaSet", "web-5d5c"),
             ),
             (pod("Job", "bills-29388480", none.clone()), ("Job", "bills")),
-            (pod("Job", "bills-1763270400", none.clone()), ("Job", "bills")),
-            (pod("Job", "bills-2026", none.clone()), ("Job", "bills-2026")),
-            (pod("StatefulSet", "db-0", none.clone()), ("StatefulSet", "db-0")),
+            (
+                pod("Job", "bills-1763270400", none.clone()),
+                ("Job", "bills"),
+            ),
+            (
+                pod("Job", "bills-2026", none.clone()),
+                ("Job", "bills-2026"),
+            ),
+            (
+                pod("StatefulSet", "db-0", none.clone()),
+                ("StatefulSet", "db-0"),
+            ),
             (json!({"metadata": {"generateName": "x-"}}), ("Pod", "x-")),
-            (json!({"metadata": {"generateName": "x-", "name": "x-1"}}), ("Pod", "x-1")),
+            (
+                json!({"metadata": {"generateName": "x-", "name": "x-1"}}),
+                ("Pod", "x-1"),
+            ),
             (json!({}), ("Pod", "")),
         ] {
             assert_eq!(Pod::of_value(&pod).unwrap().workload(), expected, "{pod}");
@@ -90,9 +136,14 @@ mod tests {
             assert_eq!(facts.skipped(), None);
             format!("{facts:?}")
         };
-        assert_eq!(running("web-5d5c-x", "one"), running("web-5d5c-longer", "two"));
+        assert_eq!(
+            running("web-5d5c-x", "one"),
+            running("web-5d5c-longer", "two")
+        );
         let template = json!({"spec": {}});
-        let of_file = Pod::of_value(&template).unwrap().created_by("ReplicaSet", "web");
+        let of_file = Pod::of_value(&template)
+            .unwrap()
+            .created_by("ReplicaSet", "web");
         assert_eq!(of_file.workload(), ("ReplicaSet", "web"));
     }
 }

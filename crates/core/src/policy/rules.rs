@@ -63,6 +63,7 @@ impl PlacementRules {
 
     /// Returns the cluster's platforms within `nodes`, by whole architectures: nodes are told apart by nothing else.
     pub(super) fn within(&self, nodes: PlatformSet) -> PlatformSet {
-        self.platforms.without_architectures_of(self.platforms.difference(nodes))
+        self.platforms
+            .without_architectures_of(self.platforms.difference(nodes))
     }
 }

@@ -13,9 +13,16 @@ impl Rank {
 
     pub(super) fn of(namespace: &str, kind: &str, name: &str) -> Self {
         // A file may leave out the namespace that kubectl would fill in.
-        let namespace = if namespace.is_empty() { "default" } else { namespace };
+        let namespace = if namespace.is_empty() {
+            "default"
+        } else {
+            namespace
+        };
         let hash = Sha256::digest([namespace, kind, name].join("\0"));
-        let number = hash.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte));
+        let number = hash
+            .iter()
+            .take(8)
+            .fold(0, |number, &byte| number << 8 | u64::from(byte));
         Self((number % 100) as u8)
     }
 
@@ -31,16 +38,28 @@ mod tests {
 
     #[test]
     fn a_higher_share_only_adds_and_takes_what_it_says() {
-        let ranks: Vec<Rank> =
-            (0..10_000).map(|at| Rank::of("shop", "ReplicaSet", &format!("web-{at}"))).collect();
-        let taken = |share| ranks.iter().map(|rank| rank.is_within(share)).collect::<Vec<bool>>();
+        let ranks: Vec<Rank> = (0..10_000)
+            .map(|at| Rank::of("shop", "ReplicaSet", &format!("web-{at}")))
+            .collect();
+        let taken = |share| {
+            ranks
+                .iter()
+                .map(|rank| rank.is_within(share))
+                .collect::<Vec<bool>>()
+        };
         let mut before = taken(0);
         assert!(before.iter().all(|taken| !taken));
         for share in 1..=100 {
             let now = taken(share);
-            assert!(before.iter().zip(&now).all(|(before, now)| before <= now), "{share}");
+            assert!(
+                before.iter().zip(&now).all(|(before, now)| before <= now),
+                "{share}"
+            );
             let count = now.iter().filter(|taken| **taken).count();
-            assert!(count.abs_diff(usize::from(share) * 100) < 250, "{count} of {share} percent");
+            assert!(
+                count.abs_diff(usize::from(share) * 100) < 250,
+                "{count} of {share} percent"
+            );
             before = now;
         }
         assert!(before.iter().all(|taken| *taken));

@@ -29,7 +29,11 @@ impl Template<'_> {
     /// Parses the template's JSON; `None` if it is too large or nested too deep.
     pub fn value(&self) -> Option<Value> {
         let json = self.json.as_str();
-        if json.len() <= VALUE { serde_json::from_str(json).ok() } else { None }
+        if json.len() <= VALUE {
+            serde_json::from_str(json).ok()
+        } else {
+            None
+        }
     }
 }
 
@@ -40,7 +44,10 @@ fn template(set: &RawValue, bytes: usize, applied: AppliedLists) -> Option<Templ
     let Object(pod) = pod::read::<Object<Pod<'_>>>(json.as_bytes()).ok()?;
     let mut pod = pod.created_by(DAEMON_SET, serde_json::from_str::<Text<'_>>(name).ok()?);
     (pod.bytes, pod.applied) = (bytes, applied);
-    Some(Template { pod, json: json.into() })
+    Some(Template {
+        pod,
+        json: json.into(),
+    })
 }
 
 /// Reads the object of a review, and the object before the update; `None` if they are no DaemonSets. The body is read
@@ -57,5 +64,8 @@ pub(super) fn read(body: &[u8]) -> Option<DaemonSet<'_>> {
     let applied = old.map_or_else(AppliedLists::default, |old| AppliedLists::of(new, old));
     // An earlier review cannot have added anything to a template that does not decode.
     let before = old.and_then(|old| template(old, bytes, AppliedLists::of(old, old)));
-    Some(DaemonSet { template: template(new, bytes, applied)?, before })
+    Some(DaemonSet {
+        template: template(new, bytes, applied)?,
+        before,
+    })
 }

@@ -21,7 +21,9 @@ pub fn json(data: &[u8]) -> bool {
 
 /// Asserts that, and says whether it is JSON that the fast reader reads. It may read more: of what it skips it finds the end.
 pub fn agrees<'a, T: Deserialize<'a> + Debug>(json: &'a [u8]) -> bool {
-    let Ok(read) = json::read::<T>(json) else { return false };
+    let Ok(read) = json::read::<T>(json) else {
+        return false;
+    };
     if serde_json::from_slice::<IgnoredAny>(json).is_err() {
         return false;
     }

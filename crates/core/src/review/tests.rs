@@ -37,8 +37,13 @@ fn subject(body: &str) -> &'static str {
 fn reads_the_creation_of_a_pod() {
     let body = review(|_| {});
     let review = decode(body.as_bytes()).unwrap();
-    assert_eq!((review.uid.as_str(), review.namespace.as_str()), ("u-1", "shop"));
-    let Subject::Pod(pod) = review.subject else { panic!("a Pod") };
+    assert_eq!(
+        (review.uid.as_str(), review.namespace.as_str()),
+        ("u-1", "shop")
+    );
+    let Subject::Pod(pod) = review.subject else {
+        panic!("a Pod")
+    };
     assert_eq!(pod.images()[0].given, "nginx");
 }
 
@@ -59,22 +64,43 @@ fn everything_else_is_not_applicable() {
         let body = review(|review| *review.pointer_mut(place).unwrap() = value.clone());
         assert_eq!(subject(&body), "other", "{place} {value}");
     }
-    assert_eq!(subject(&review(|r| r["request"]["subResource"] = "binding".into())), "other");
-    assert_eq!(subject(&review(|r| r["request"]["subResource"] = "".into())), "pod");
+    assert_eq!(
+        subject(&review(|r| r["request"]["subResource"] = "binding".into())),
+        "other"
+    );
+    assert_eq!(
+        subject(&review(|r| r["request"]["subResource"] = "".into())),
+        "pod"
+    );
 }
 
 #[test]
 fn an_odd_pod_never_costs_the_answer() {
-    for object in [Value::Null, json!([]), json!(1), json!({"spec": {"containers": [{"image": 7}]}})] {
-        assert_eq!(subject(&review(|r| r["request"]["object"] = object.clone())), "malformed", "{object}");
+    for object in [
+        Value::Null,
+        json!([]),
+        json!(1),
+        json!({"spec": {"containers": [{"image": 7}]}}),
+    ] {
+        assert_eq!(
+            subject(&review(|r| r["request"]["object"] = object.clone())),
+            "malformed",
+            "{object}"
+        );
     }
     let odd_deployment = review(|r| {
         r["request"]["kind"]["kind"] = "Deployment".into();
         r["request"]["object"] = json!({"spec": 3});
     });
     assert_eq!(subject(&odd_deployment), "other");
-    assert_eq!(subject(&review(|r| r["request"]["object"] = json!({}))), "pod");
-    assert_eq!(subject(&review(|r| r["request"]["oldObject"] = json!([{"spec": 7}]))), "pod");
+    assert_eq!(
+        subject(&review(|r| r["request"]["object"] = json!({}))),
+        "pod"
+    );
+    assert_eq!(
+        subject(&review(|r| r["request"]["oldObject"] = json!([{"spec": 7}]))),
+        "pod"
+    );
 }
 
 #[test]
@@ -94,7 +120,10 @@ fn refuses_what_cannot_be_answered_and_quotes_nothing() {
         review(|r| r["apiVersion"] = "admission.k8s.io/v1beta1".into()),
     ] {
         let text = error(&body);
-        assert!(text.contains("AdmissionReview") && !text.contains("anary"), "{text}");
+        assert!(
+            text.contains("AdmissionReview") && !text.contains("anary"),
+            "{text}"
+        );
     }
     assert!(decode(b"{\"kind\":\"Admission\xff\xfeReview\"}").is_err());
 }
@@ -111,7 +140,9 @@ fn answers_with_patch_and_type_together_or_not_at_all() {
         }})
     );
     let answer: Value = serde_json::from_slice(&encode("u-1", "", &decision)).unwrap();
-    assert!(answer["response"].get("patch").is_none() && answer["response"].get("patchType").is_none());
+    assert!(
+        answer["response"].get("patch").is_none() && answer["response"].get("patchType").is_none()
+    );
 }
 
 proptest! {
@@ -156,7 +187,9 @@ fn reads_creations_and_updates_of_daemonsets() {
         (request["object"], request["oldObject"]) = (set.clone(), set.clone());
     };
     let body = review(change);
-    let Subject::DaemonSet(set) = decode(body.as_bytes()).unwrap().subject else { panic!("{body}") };
+    let Subject::DaemonSet(set) = decode(body.as_bytes()).unwrap().subject else {
+        panic!("{body}")
+    };
     assert_eq!(set.template.pod.described(), "DaemonSet/agent");
     assert_eq!(set.before.unwrap().value(), Some(template));
 
@@ -166,13 +199,33 @@ fn reads_creations_and_updates_of_daemonsets() {
             *review.pointer_mut(place).unwrap() = value;
         })
     };
-    assert_eq!(subject(&with("/request/operation", json!("CREATE"))), "daemonset");
-    assert_eq!(subject(&with("/request/oldObject/spec", json!(null))), "malformed");
-    for odd in
-        [json!(null), json!([]), json!({}), json!({"template": null}), json!({"template": {"spec": []}})]
-    {
-        assert_eq!(subject(&with("/request/object/spec", odd.clone())), "malformed", "{odd}");
+    assert_eq!(
+        subject(&with("/request/operation", json!("CREATE"))),
+        "daemonset"
+    );
+    assert_eq!(
+        subject(&with("/request/oldObject/spec", json!(null))),
+        "malformed"
+    );
+    for odd in [
+        json!(null),
+        json!([]),
+        json!({}),
+        json!({"template": null}),
+        json!({"template": {"spec": []}}),
+    ] {
+        assert_eq!(
+            subject(&with("/request/object/spec", odd.clone())),
+            "malformed",
+            "{odd}"
+        );
     }
-    assert_eq!(subject(&with("/request/operation", json!("DELETE"))), "other");
-    assert_eq!(subject(&with("/request/resource/resource", json!("deployments"))), "other");
+    assert_eq!(
+        subject(&with("/request/operation", json!("DELETE"))),
+        "other"
+    );
+    assert_eq!(
+        subject(&with("/request/resource/resource", json!("deployments"))),
+        "other"
+    );
 }

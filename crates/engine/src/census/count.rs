@@ -46,7 +46,11 @@ impl Count {
         // There is no right to list ReplicaSets and Jobs: their names suffice to count workloads.
         let workload = self.hashes.hash_one((pod.namespace(), by_name(&pod)));
         let (amount, namespace) = (Amount::of(&pod), pod.namespace().into());
-        let profile = if let Called::For(profile) = called { profile } else { None };
+        let profile = if let Called::For(profile) = called {
+            profile
+        } else {
+            None
+        };
         let judged = match Shape::of(&mut pod, &namespace, profile) {
             _ if called == Called::No => Err(Coverage::Skipped),
             None => Err(Coverage::Unknown),
@@ -77,10 +81,12 @@ impl Count {
 
     /// Returns the sums by the coverage of each shape's images, in the order of the shapes.
     pub fn totals(&self, coverages: &[Coverage]) -> Totals {
-        let mut of = BTreeMap::from(Coverage::ALL.map(|coverage| (coverage, (Amount::default(), 0))));
+        let mut of =
+            BTreeMap::from(Coverage::ALL.map(|coverage| (coverage, (Amount::default(), 0))));
         let mut workloads: HashMap<u64, Coverage> = HashMap::new();
         for ((judged, workload), amount) in &self.sums {
-            let of_shape = |place: usize| coverages.get(place).copied().unwrap_or(Coverage::Unknown);
+            let of_shape =
+                |place: usize| coverages.get(place).copied().unwrap_or(Coverage::Unknown);
             let coverage = judged.map_or_else(|coverage| coverage, of_shape);
             of.entry(coverage).or_default().0.add(*amount);
             let least = workloads.entry(*workload).or_insert(coverage);
@@ -89,7 +95,10 @@ impl Count {
         for coverage in workloads.into_values() {
             of.entry(coverage).or_default().1 += 1;
         }
-        Totals { of, other: self.other }
+        Totals {
+            of,
+            other: self.other,
+        }
     }
 }
 

@@ -27,16 +27,32 @@ pub struct NamespaceSettings<'a> {
 impl<'a> NamespaceSettings<'a> {
     /// Reads the namespace's labels, by which the webhook configuration selects.
     pub fn of(labels: Option<&'a BTreeMap<String, String>>, with_nodes: bool) -> Self {
-        let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
-        Self { profile: label(PROFILE_KEY), is_opted_out: label(MODE_KEY) == Some("off"), with_nodes }
+        let label = |key: &str| {
+            labels
+                .and_then(|labels| labels.get(key))
+                .map(String::as_str)
+        };
+        Self {
+            profile: label(PROFILE_KEY),
+            is_opted_out: label(MODE_KEY) == Some("off"),
+            with_nodes,
+        }
     }
 }
 
 impl Shape {
     /// Makes the shape; `None` if the Pod cannot be read within the limits on untrusted input.
-    pub(super) fn of(pod: &mut StoredPod, namespace: &Arc<str>, profile: Option<&str>) -> Option<Self> {
+    pub(super) fn of(
+        pod: &mut StoredPod,
+        namespace: &Arc<str>,
+        profile: Option<&str>,
+    ) -> Option<Self> {
         let pod = Arc::into_inner(pod.facts.take()?)?.as_created();
-        Some(Self { namespace: Arc::clone(namespace), profile: profile.map(Into::into), pod })
+        Some(Self {
+            namespace: Arc::clone(namespace),
+            profile: profile.map(Into::into),
+            pod,
+        })
     }
 
     /// Decides as the webhook would, but waits for every image.
@@ -47,13 +63,22 @@ impl Shape {
         terms: NamespaceSettings<'_>,
     ) -> Examined {
         let Self { namespace, pod, .. } = self;
-        let skipped = pod.skipped().or(terms.is_opted_out.then_some(Reason::OptedOut));
+        let skipped = pod
+            .skipped()
+            .or(terms.is_opted_out.then_some(Reason::OptedOut));
         // Platforms of Windows are not known.
-        if let Some(reason) = skipped.filter(|reason| *reason == Reason::Windows || !terms.with_nodes) {
+        if let Some(reason) =
+            skipped.filter(|reason| *reason == Reason::Windows || !terms.with_nodes)
+        {
             return Examined::skipped(reason);
         }
-        let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
+        let policy = snapshot
+            .policy_for(terms.profile)
+            .unwrap_or(&snapshot.policy);
         let examined = snapshot.examine(policy, namespace, pod, limits).await;
-        Examined { skipped: skipped.or(examined.skipped), ..examined }
+        Examined {
+            skipped: skipped.or(examined.skipped),
+            ..examined
+        }
     }
 }

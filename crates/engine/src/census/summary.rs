@@ -22,7 +22,11 @@ pub struct Amount {
 impl Amount {
     pub(super) fn of(pod: &StoredPod) -> Self {
         let requests = pod.requests;
-        Self { cpu_millis: requests.cpu.millis(), memory_bytes: requests.memory.units(), pods: 1 }
+        Self {
+            cpu_millis: requests.cpu.millis(),
+            memory_bytes: requests.memory.units(),
+            pods: 1,
+        }
     }
 
     pub fn add(&mut self, other: Self) {
@@ -64,7 +68,14 @@ impl Coverage {
     pub const ALL: [Self; 4] = [Self::All, Self::Partial, Self::Unknown, Self::Skipped];
 
     /// Returns the coverage of a Pod's images, and its reason: the outcome today, for an unknown image why it is unknown.
-    pub fn of(Examined { reason, skipped, blockers, .. }: &Examined) -> (Self, Reason) {
+    pub fn of(
+        Examined {
+            reason,
+            skipped,
+            blockers,
+            ..
+        }: &Examined,
+    ) -> (Self, Reason) {
         let lacking = blockers.iter().find(|(_, cause)| cause.lacks().is_some());
         match (skipped, lacking, blockers.first()) {
             (Some(reason), ..) => (Self::Skipped, *reason),

@@ -24,7 +24,12 @@ fn judge(policy: &Policy, pod: &Value, images: &[(&str, Known)]) -> Examined {
     let purpose = Purpose::Run;
     let images: Vec<ImageSupport<'_>> = images
         .iter()
-        .map(|&(given, support)| ImageSupport { given, purpose, support, failure: None })
+        .map(|&(given, support)| ImageSupport {
+            given,
+            purpose,
+            support,
+            failure: None,
+        })
         .collect();
     let decision = Decision::without_images(policy, &pod);
     let rank = policy.rank("shop", &pod);
@@ -35,11 +40,22 @@ fn judge(policy: &Policy, pod: &Value, images: &[(&str, Known)]) -> Examined {
 /// A Pod on a node, whose platform the caller of [`Summary::of`] knows.
 fn indexed(name: &str, workload: Workload, requests: Amount) -> IndexedPod {
     let (workload, node) = (Arc::new(workload), Some("n".into()));
-    IndexedPod { name: name.into(), between: None, workload, shape: None, requests, node }
+    IndexedPod {
+        name: name.into(),
+        between: None,
+        workload,
+        shape: None,
+        requests,
+        node,
+    }
 }
 
 fn workload(name: &str) -> Workload {
-    Workload { namespace: "ops".into(), kind: "DaemonSet".into(), name: name.into() }
+    Workload {
+        namespace: "ops".into(),
+        kind: "DaemonSet".into(),
+        name: name.into(),
+    }
 }
 
 fn pod(spec: &Value) -> Value {
@@ -63,8 +79,22 @@ fn support_is_judged_by_the_images_alone() {
         &json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "name": "x", "controller": true}]}}),
     );
     for (pod, images, coverage, reason, blockers, missed) in [
-        (&plain, &[("a", runs(BOTH))][..], Coverage::All, Reason::Tolerated, 0, true),
-        (&plain, &[("a", runs(&["linux/amd64"]))], Coverage::Partial, Reason::PlatformMissing, 1, false),
+        (
+            &plain,
+            &[("a", runs(BOTH))][..],
+            Coverage::All,
+            Reason::Tolerated,
+            0,
+            true,
+        ),
+        (
+            &plain,
+            &[("a", runs(&["linux/amd64"]))],
+            Coverage::Partial,
+            Reason::PlatformMissing,
+            1,
+            false,
+        ),
         (
             &plain,
             &[("a", denied), ("b", runs(BOTH))],
@@ -82,13 +112,45 @@ fn support_is_judged_by_the_images_alone() {
             false,
         ),
         // Its images count although the decision does not depend on them.
-        (&tolerating, &[("a", runs(BOTH))], Coverage::All, Reason::AlreadyTolerated, 0, false),
-        (&tolerating, &[("a", runs(&["linux/amd64"]))], Coverage::Partial, Reason::PlatformMissing, 1, false),
-        (&opened, &[("a", runs(BOTH))], Coverage::All, Reason::AlreadyTolerated, 0, false),
-        (&agent, &[("a", runs(&["linux/amd64"]))], Coverage::Skipped, Reason::DaemonSet, 0, false),
+        (
+            &tolerating,
+            &[("a", runs(BOTH))],
+            Coverage::All,
+            Reason::AlreadyTolerated,
+            0,
+            false,
+        ),
+        (
+            &tolerating,
+            &[("a", runs(&["linux/amd64"]))],
+            Coverage::Partial,
+            Reason::PlatformMissing,
+            1,
+            false,
+        ),
+        (
+            &opened,
+            &[("a", runs(BOTH))],
+            Coverage::All,
+            Reason::AlreadyTolerated,
+            0,
+            false,
+        ),
+        (
+            &agent,
+            &[("a", runs(&["linux/amd64"]))],
+            Coverage::Skipped,
+            Reason::DaemonSet,
+            0,
+            false,
+        ),
     ] {
         let judged = judge(&policy, pod, images);
-        assert_eq!(Coverage::of(&judged), (coverage, reason), "{pod} {images:?}");
+        assert_eq!(
+            Coverage::of(&judged),
+            (coverage, reason),
+            "{pod} {images:?}"
+        );
         let summary = Summary::of([(&on_node, None, &judged)]);
         assert_eq!(summary.images.len(), blockers, "{pod} {images:?}");
         assert_eq!(!summary.missed.is_empty(), missed, "{pod} {images:?}");
@@ -102,10 +164,16 @@ fn what_is_only_observed_is_missed_and_what_no_share_takes_is_not() {
     let observed = judge(&policy(&json!({"mode": "observe"})), &plain, &images);
     let on_node = indexed("web-1", workload("web"), Amount::default());
     let missed = |examined| Summary::of([(&on_node, None, examined)]).missed.len();
-    assert_eq!((Coverage::of(&observed).0, missed(&observed)), (Coverage::All, 1));
+    assert_eq!(
+        (Coverage::of(&observed).0, missed(&observed)),
+        (Coverage::All, 1)
+    );
     let pool = json!({"name": "p", "platforms": BOTH, "tolerations": [{"key": "k", "operator": "Exists"}], "share": 0});
     let closed = judge(&policy(&json!({"pools": [pool]})), &plain, &images);
-    assert_eq!((Coverage::of(&closed), missed(&closed)), ((Coverage::All, Reason::NotInShare), 0));
+    assert_eq!(
+        (Coverage::of(&closed), missed(&closed)),
+        ((Coverage::All, Reason::NotInShare), 0)
+    );
 }
 
 #[test]
@@ -114,18 +182,40 @@ fn pods_on_nodes_that_their_images_do_not_support_are_misplaced() {
     let agent = pod(
         &json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "name": "x", "controller": true}]}}),
     );
-    let on_node = indexed("x-1", workload("x"), Amount { pods: 1, ..Amount::default() });
+    let on_node = indexed(
+        "x-1",
+        workload("x"),
+        Amount {
+            pods: 1,
+            ..Amount::default()
+        },
+    );
     for (images, platform, expected) in [
-        (&[("a", runs(&["linux/amd64"]))][..], Some("linux/arm64"), &["a"][..]),
-        (&[("a", runs(&["linux/amd64"])), ("b", runs(BOTH))], Some("linux/arm64"), &["a"]),
+        (
+            &[("a", runs(&["linux/amd64"]))][..],
+            Some("linux/arm64"),
+            &["a"][..],
+        ),
+        (
+            &[("a", runs(&["linux/amd64"])), ("b", runs(BOTH))],
+            Some("linux/arm64"),
+            &["a"],
+        ),
         (&[("a", runs(&["linux/amd64"]))], Some("linux/amd64"), &[]),
         (&[("a", runs(&["linux/amd64"]))], None, &[]),
-        (&[("a", Err(LookupError::Timeout))], Some("linux/arm64"), &[]),
+        (
+            &[("a", Err(LookupError::Timeout))],
+            Some("linux/arm64"),
+            &[],
+        ),
     ] {
         let examined = judge(&policy, &agent, images);
         let Summary { misplaced, .. } =
             Summary::of([(&on_node, platform.map(|name| platforms(&[name])), &examined)]);
-        let images: Vec<&str> = misplaced.into_iter().flat_map(|(_, _, images)| images).collect();
+        let images: Vec<&str> = misplaced
+            .into_iter()
+            .flat_map(|(_, _, images)| images)
+            .collect();
         assert_eq!(images, expected);
     }
 }
@@ -154,15 +244,24 @@ fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
     let image = (prop::sample::select(vec!["a", "b", "c"]), known());
     let images = prop::collection::vec(image, 1..4);
     let node = prop::sample::select(vec![None, Some("linux/amd64"), Some("linux/arm64")]);
-    let one = (0..4_u8, 0..9_000_u64, 0..1_u64 << 40, images, any::<bool>(), node);
-    let one = one.prop_map(|(workload, cpu_millis, memory_bytes, images, is_skipped, node)| Drawn {
-        workload,
-        cpu_millis,
-        memory_bytes,
+    let one = (
+        0..4_u8,
+        0..9_000_u64,
+        0..1_u64 << 40,
         images,
-        is_skipped,
+        any::<bool>(),
         node,
-    });
+    );
+    let one = one.prop_map(
+        |(workload, cpu_millis, memory_bytes, images, is_skipped, node)| Drawn {
+            workload,
+            cpu_millis,
+            memory_bytes,
+            images,
+            is_skipped,
+            node,
+        },
+    );
     prop::collection::vec(one, 0..24)
 }
 
@@ -172,9 +271,16 @@ fn judged(policy: &Policy, pods: &[Drawn]) -> Vec<(IndexedPod, Option<PlatformSe
         let pod = pod(&json!({"metadata": {"labels": {"tolerarch.io/mode": mode}}}));
         let examined = judge(policy, &pod, &one.images);
         let name: Arc<str> = format!("w{}", one.workload).into();
-        let workload =
-            Workload { namespace: format!("n{}", one.workload % 2).into(), kind: "Deployment".into(), name };
-        let requests = Amount { cpu_millis: one.cpu_millis, memory_bytes: one.memory_bytes, pods: 1 };
+        let workload = Workload {
+            namespace: format!("n{}", one.workload % 2).into(),
+            kind: "Deployment".into(),
+            name,
+        };
+        let requests = Amount {
+            cpu_millis: one.cpu_millis,
+            memory_bytes: one.memory_bytes,
+            pods: 1,
+        };
         let pod = indexed(&format!("pod-{number}"), workload, requests);
         (pod, one.node.map(|name| platforms(&[name])), examined)
     };
@@ -182,7 +288,11 @@ fn judged(policy: &Policy, pods: &[Drawn]) -> Vec<(IndexedPod, Option<PlatformSe
 }
 
 fn summary(judged: &[(IndexedPod, Option<PlatformSet>, Examined)]) -> Summary<'_> {
-    Summary::of(judged.iter().map(|(pod, platform, examined)| (pod, *platform, examined)))
+    Summary::of(
+        judged
+            .iter()
+            .map(|(pod, platform, examined)| (pod, *platform, examined)),
+    )
 }
 
 proptest! {

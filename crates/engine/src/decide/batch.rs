@@ -27,15 +27,30 @@ pub struct BatchLimits {
 
 impl BatchLimits {
     pub fn new(lookup: &LookupSettings) -> Self {
-        let (all, per_host, waiting) = (lookup.concurrency, lookup.per_registry, Semaphore::MAX_PERMITS);
-        let limit = ConcurrencyLimit::new(Capacity { all, per_host, waiting });
-        Self { time: lookup.timeout + LONGER, limit, end: None }
+        let (all, per_host, waiting) = (
+            lookup.concurrency,
+            lookup.per_registry,
+            Semaphore::MAX_PERMITS,
+        );
+        let limit = ConcurrencyLimit::new(Capacity {
+            all,
+            per_host,
+            waiting,
+        });
+        Self {
+            time: lookup.timeout + LONGER,
+            limit,
+            end: None,
+        }
     }
 
     /// Lets no lookup begin from that time on.
     #[must_use]
     pub fn until(self, end: Instant) -> Self {
-        Self { end: Some(end), ..self }
+        Self {
+            end: Some(end),
+            ..self
+        }
     }
 
     pub(super) async fn resolve(
@@ -47,14 +62,21 @@ impl BatchLimits {
         let candidates = &candidates;
         let one = async |image: &ImageRef| {
             let is_cached = resolver.is_settled(image, &candidates(image));
-            let permit = if is_cached { Ok(None) } else { self.permit(image).await.map(Some) };
+            let permit = if is_cached {
+                Ok(None)
+            } else {
+                self.permit(image).await.map(Some)
+            };
             let _permit = match permit {
                 Ok(permit) => permit,
                 Err(error) => return Some(Err(error)),
             };
             let deadline = Instant::now() + self.time;
             let images = [image];
-            let answers = resolver.resolve(Tenant::Operator, &images, candidates, deadline, |_, _| false);
+            let answers =
+                resolver.resolve(Tenant::Operator, &images, candidates, deadline, |_, _| {
+                    false
+                });
             answers.await.into_iter().next().flatten()
         };
         join_all(images.iter().map(|image| one(image))).await
@@ -62,12 +84,19 @@ impl BatchLimits {
 
     /// Waits for the permit to look up an image.
     async fn permit(&self, image: &ImageRef) -> Result<Permit, LookupError> {
-        let queued = self.limit.queue(&Tenant::Operator, image.host()).ok_or(LookupError::Overloaded)?;
-        let Some(end) = self.end else { return Ok(queued.await) };
+        let queued = self
+            .limit
+            .queue(&Tenant::Operator, image.host())
+            .ok_or(LookupError::Overloaded)?;
+        let Some(end) = self.end else {
+            return Ok(queued.await);
+        };
         if Instant::now() >= end {
             return Err(LookupError::BudgetExceeded);
         }
-        timeout_at(end, queued).await.map_err(|_| LookupError::BudgetExceeded)
+        timeout_at(end, queued)
+            .await
+            .map_err(|_| LookupError::BudgetExceeded)
     }
 }
 
@@ -89,18 +118,28 @@ mod tests {
     #[tokio::test]
     async fn what_is_cached_waits_for_no_lookup_and_counts_when_none_begins_any_more() {
         let bench = Bench::new().await;
-        let (cached, hanging, late) =
-            (bench.image("cached", &BOTH), bench.image("hanging", &BOTH), bench.image("late", &BOTH));
+        let (cached, hanging, late) = (
+            bench.image("cached", &BOTH),
+            bench.image("hanging", &BOTH),
+            bench.image("late", &BOTH),
+        );
         bench.remote.repo("hanging").fault(Some(Fault::hang()));
         let snapshot = bench.current.load_full();
         let one_at_a_time = || {
-            let settings = LookupSettings { concurrency: 1, per_registry: 1, ..LookupSettings::default() };
+            let settings = LookupSettings {
+                concurrency: 1,
+                per_registry: 1,
+                ..LookupSettings::default()
+            };
             BatchLimits::new(&settings)
         };
         let examine = async |image: &str, limits: &BatchLimits| {
             let pod = pod(&[image]);
             let pod = Pod::of_value(&pod).unwrap();
-            snapshot.examine(&snapshot.policy, "shop", &pod, limits).await.reason
+            snapshot
+                .examine(&snapshot.policy, "shop", &pod, limits)
+                .await
+                .reason
         };
         let limits = one_at_a_time();
         assert_eq!(examine(&cached, &limits).await, Reason::Tolerated);
@@ -109,10 +148,16 @@ mod tests {
             assert!(poll!(hangs.as_mut()).is_pending());
             yield_now().await;
         }
-        assert_eq!(examine(&cached, &limits).now_or_never(), Some(Reason::Tolerated));
+        assert_eq!(
+            examine(&cached, &limits).now_or_never(),
+            Some(Reason::Tolerated)
+        );
         let ended = one_at_a_time().until(Instant::now());
         assert_eq!(examine(&cached, &ended).await, Reason::Tolerated);
-        assert_eq!(examine(&late, &ended).await, Reason::Unknown(LookupError::BudgetExceeded));
+        assert_eq!(
+            examine(&late, &ended).await,
+            Reason::Unknown(LookupError::BudgetExceeded)
+        );
         assert_eq!(bench.remote.requests().len(), 2);
     }
 
@@ -129,7 +174,11 @@ mod tests {
         usages.retain(|usage| usage.given == wanted);
         let wait = Wait::ForAll(&limits);
         let supports = snapshot.look_up(&snapshot.policy, "shop", &pod, &usages, wait, |_| false);
-        assert_eq!(supports.await.len(), 2, "as an init container and as a container");
+        assert_eq!(
+            supports.await.len(),
+            2,
+            "as an init container and as a container"
+        );
         assert_eq!(bench.remote.requests().len(), 1);
     }
 }

@@ -31,7 +31,9 @@ impl Snapshot {
         }
         let DaemonSet { template, before } = set;
         let pod = &template.pod;
-        let Some(before) = before else { return self.decide(policy, namespace, pod, wait).await };
+        let Some(before) = before else {
+            return self.decide(policy, namespace, pod, wait).await;
+        };
         // Managed tolerations look like the user's if their annotation is gone.
         let is_decided = |decision: &Decision<'_>| {
             decision.reason != Reason::AlreadyTolerated || !Ownership::is_claimed(&before.pod)
@@ -43,8 +45,16 @@ impl Snapshot {
             return decision;
         }
         // An unknown image counts whatever the other images lack, so that none may be left out.
-        let images = self.look_up(policy, namespace, pod, &pod.images(), wait, |_| false).await;
-        Decision::after(Some(&before.pod), policy, pod, policy.rank(namespace, pod), &images)
+        let images = self
+            .look_up(policy, namespace, pod, &pod.images(), wait, |_| false)
+            .await;
+        Decision::after(
+            Some(&before.pod),
+            policy,
+            pod,
+            policy.rank(namespace, pod),
+            &images,
+        )
     }
 }
 
@@ -56,9 +66,13 @@ fn without_change<'a>(
 ) -> Option<Decision<'a>> {
     // Templates that are too large, or nested too deep, cannot be compared: they may be equal.
     let unknown = || Some(Decision::unchanged(Reason::NotApplicable));
-    let (Some(there), Some(was)) = (after.value(), before.value()) else { return unknown() };
+    let (Some(there), Some(was)) = (after.value(), before.value()) else {
+        return unknown();
+    };
     let users = stripped(policy, &after.pod, Some(&before.pod), there.clone());
-    let (Some(users), Some(users_before)) = (users, stripped(policy, &before.pod, None, was.clone())) else {
+    let (Some(users), Some(users_before)) =
+        (users, stripped(policy, &before.pod, None, was.clone()))
+    else {
         return unknown();
     };
     if users != users_before {
@@ -92,24 +106,40 @@ fn kept<'a>(policy: &'a Policy, before: &Pod<'_>, edits: Edits<'a>) -> Decision<
     }
     let opened = Ownership::opened(before, &policy.pools);
     let reason = if !opened.is_empty() {
-        if edits.is_empty() { Reason::AlreadyTolerated } else { Reason::Tolerated }
+        if edits.is_empty() {
+            Reason::AlreadyTolerated
+        } else {
+            Reason::Tolerated
+        }
     } else if !before.annotation(REQUIRED_KEY).is_empty() {
         Reason::Placed
     } else {
         Reason::NotApplicable
     };
-    Decision { opened, edits, ..Decision::unchanged(reason) }
+    Decision {
+        opened,
+        edits,
+        ..Decision::unchanged(reason)
+    }
 }
 
 /// Returns the template of this Pod without managed additions.
-fn stripped(policy: &Policy, pod: &Pod<'_>, before: Option<&Pod<'_>>, mut template: Value) -> Option<Value> {
+fn stripped(
+    policy: &Policy,
+    pod: &Pod<'_>,
+    before: Option<&Pod<'_>>,
+    mut template: Value,
+) -> Option<Value> {
     let edits = placement::place(pod, before, policy.verdicts(Rank::FIRST, &[])).edits;
     let patch = patch::build("", pod, &edits);
     if !patch.is_empty() {
         let patch: json_patch::Patch = serde_json::from_str(&patch).ok()?;
         json_patch::patch(&mut template, &patch).ok()?;
     }
-    if let Some(annotations) = template.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+    if let Some(annotations) = template
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+    {
         annotations.retain(|key, _| !ANNOTATIONS.contains(&&**key));
     }
     // Members that were created for managed additions may be left, empty.

@@ -64,7 +64,15 @@ impl Examined {
     /// Returns that a Pod is not decided on, for this reason.
     pub fn skipped(reason: Reason) -> Self {
         let (warnings, pools, images, blockers) = Default::default();
-        Self { decision: "unchanged", reason, warnings, pools, images, skipped: Some(reason), blockers }
+        Self {
+            decision: "unchanged",
+            reason,
+            warnings,
+            pools,
+            images,
+            skipped: Some(reason),
+            blockers,
+        }
     }
 
     pub(crate) fn of(
@@ -80,7 +88,9 @@ impl Examined {
             platforms: pool.platforms,
             is_open: verdicts.is_open(pool),
             is_tolerated: is_tolerated(pod, pool),
-            lacks: verdicts.shared().map(|shared| pool.platforms.difference(shared)),
+            lacks: verdicts
+                .shared()
+                .map(|shared| pool.platforms.difference(shared)),
         };
         let wanted: PlatformSet = policy.pools.iter().map(|pool| pool.platforms).collect();
         let mut states: Vec<ImageState> = Vec::new();
@@ -89,14 +99,24 @@ impl Examined {
             if states.iter().any(|known| known.image == image) {
                 continue;
             }
-            let (platforms, unknown) = (known.nodes().ok(), known.nodes().err().map(Reason::Unknown));
+            let (platforms, unknown) =
+                (known.nodes().ok(), known.nodes().err().map(Reason::Unknown));
             let lacks = platforms.map_or(PlatformSet::EMPTY, |nodes| wanted.difference(nodes));
-            let failed = known
-                .failure
-                .map(|failure| Failure { platforms: failure.platforms.intersection(wanted), ..failure });
+            let failed = known.failure.map(|failure| Failure {
+                platforms: failure.platforms.intersection(wanted),
+                ..failure
+            });
             let failed = failed.filter(|failure| !failure.platforms.is_empty());
             let unused_secrets = Vec::new();
-            states.push(ImageState { image, platforms, failed, lacks, unknown, unused_secrets, cause: None });
+            states.push(ImageState {
+                image,
+                platforms,
+                failed,
+                lacks,
+                unknown,
+                unused_secrets,
+                cause: None,
+            });
         }
         // A report keeps the states of all different Pods.
         states.shrink_to_fit();
@@ -107,12 +127,20 @@ impl Examined {
             warnings: decision.warnings,
             pools: policy.pools.iter().map(state).collect(),
             images: states,
-            skipped: pod.skipped().or((!pod.has_containers()).then_some(Reason::Malformed)),
-            blockers: blockers.map(|own| (shortened(own.image).to_owned(), own.cause)).collect(),
+            skipped: pod
+                .skipped()
+                .or((!pod.has_containers()).then_some(Reason::Malformed)),
+            blockers: blockers
+                .map(|own| (shortened(own.image).to_owned(), own.cause))
+                .collect(),
         }
     }
 
     pub fn open_pools(&self) -> Vec<&str> {
-        self.pools.iter().filter(|pool| pool.is_open).map(|pool| pool.name.as_str()).collect()
+        self.pools
+            .iter()
+            .filter(|pool| pool.is_open)
+            .map(|pool| pool.name.as_str())
+            .collect()
     }
 }

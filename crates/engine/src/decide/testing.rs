@@ -1,6 +1,11 @@
 //! What decides, in front of a registry in this process.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails at once"
+)]
 
 use serde_json::{Value, json};
 use testregistry::Registry as Remote;
@@ -33,12 +38,19 @@ impl Bench {
         let remote = Remote::builder().plain_http().start().await;
         let metrics = Metrics::new([]).unwrap();
         let current = in_front_of(&remote, credentials, cache, &metrics);
-        Self { remote, current, metrics }
+        Self {
+            remote,
+            current,
+            metrics,
+        }
     }
 
     /// Decides by another policy from now on.
     pub fn decide_by(&self, policy: Policy) {
-        let (budget, resolver) = (self.current.load_full().budget, self.current.load_full().resolver.clone());
+        let (budget, resolver) = (
+            self.current.load_full().budget,
+            self.current.load_full().resolver.clone(),
+        );
         self.current.store(Arc::new(Snapshot {
             policy,
             profiles: BTreeMap::new(),
@@ -52,7 +64,10 @@ impl Bench {
     /// Decides by these lessons from now on.
     pub fn learn(&self, lessons: Lessons) {
         let before = Snapshot::clone(&self.current.load_full());
-        self.current.store(Arc::new(Snapshot { lessons: Arc::new(lessons), ..before }));
+        self.current.store(Arc::new(Snapshot {
+            lessons: Arc::new(lessons),
+            ..before
+        }));
     }
 
     /// The reference of an image with these platforms.
@@ -65,7 +80,16 @@ impl Bench {
     pub async fn decide(&self, pod: &Value) -> &'static str {
         let snapshot = self.current.load_full();
         let until = Wait::Until(Instant::now() + snapshot.budget);
-        snapshot.decide(&snapshot.policy, "shop", &Pod::of_value(pod).unwrap(), until).await.reason.as_str()
+        snapshot
+            .decide(
+                &snapshot.policy,
+                "shop",
+                &Pod::of_value(pod).unwrap(),
+                until,
+            )
+            .await
+            .reason
+            .as_str()
     }
 
     pub async fn reason(&self, images: &[&str]) -> &'static str {
@@ -85,12 +109,22 @@ pub fn in_front_of(
     cache: CacheSettings,
     metrics: &Metrics,
 ) -> Current {
-    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-    let plain = HostSettings { plain_http: true, ..HostSettings::default() };
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        deny: vec![],
+    };
+    let plain = HostSettings {
+        plain_http: true,
+        ..HostSettings::default()
+    };
     let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
     // A machine under load is no registry that hangs.
     let budget = Duration::from_secs(60);
-    let lookup = LookupSettings { budget, timeout: 2 * budget, ..LookupSettings::default() };
+    let lookup = LookupSettings {
+        budget,
+        timeout: 2 * budget,
+        ..LookupSettings::default()
+    };
     let counts = ResolverMetrics::register(metrics).unwrap();
     let resolver = Resolver::new(registry, lookup, cache, counts, None);
     Arc::new(ArcSwap::from_pointee(Snapshot {

@@ -51,13 +51,20 @@ async fn a_pull_secret_that_gives_nothing_is_named_where_the_registry_refuses() 
     let decision = snapshot.decide(&snapshot.policy, "shop", &pod, until).await;
     let expected = [
         "pull secret \"empty\" gives no credential: it has no entry for any registry".to_owned(),
-        format!("pull secret \"other\" has no entry for {}", bench.remote.address()),
+        format!(
+            "pull secret \"other\" has no entry for {}",
+            bench.remote.address()
+        ),
     ];
     assert_eq!(decision.reason.as_str(), "denied");
     assert_eq!(decision.unused_secrets, expected);
-    let limits =
-        BatchLimits::new(&LookupSettings { timeout: Duration::from_secs(60), ..LookupSettings::default() });
-    let examined = snapshot.examine(&snapshot.policy, "shop", &pod, &limits).await;
+    let limits = BatchLimits::new(&LookupSettings {
+        timeout: Duration::from_secs(60),
+        ..LookupSettings::default()
+    });
+    let examined = snapshot
+        .examine(&snapshot.policy, "shop", &pod, &limits)
+        .await;
     assert_eq!(examined.images[0].unused_secrets, expected);
 }
 
@@ -70,7 +77,10 @@ async fn a_pull_secret_is_waited_for_no_longer_than_the_pod_waits() {
     created["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
     let (pod, snapshot) = (Pod::of_value(&created).unwrap(), bench.current.load_full());
     let _clock = StoppedClock::stop();
-    let (image, second) = (pod.images().remove(0).image.unwrap(), Duration::from_secs(1));
+    let (image, second) = (
+        pod.images().remove(0).image.unwrap(),
+        Duration::from_secs(1),
+    );
     let images = [&image];
     let reading = snapshot.keyring("shop", &pod, &images, Instant::now() + second);
     tokio::pin!(reading);
@@ -106,7 +116,9 @@ async fn different_images_are_looked_up_at_once() {
 #[tokio::test]
 async fn too_many_images_are_not_looked_up() {
     let bench = Bench::new().await;
-    let images: Vec<String> = (0..=IMAGES).map(|i| format!("{}/app:{i}", bench.remote.address())).collect();
+    let images: Vec<String> = (0..=IMAGES)
+        .map(|i| format!("{}/app:{i}", bench.remote.address()))
+        .collect();
     let images: Vec<&str> = images.iter().map(String::as_str).collect();
     assert_eq!(bench.reason(&images).await, "too-many-images");
     assert_eq!(bench.remote.requests().len(), 0);
@@ -115,12 +127,18 @@ async fn too_many_images_are_not_looked_up() {
 #[tokio::test]
 async fn what_is_lost_anyway_is_not_waited_for() {
     let bench = Bench::new().await;
-    let (hanging, amd) = (bench.image("hanging", &BOTH), bench.image("amd", &["linux/amd64"]));
+    let (hanging, amd) = (
+        bench.image("hanging", &BOTH),
+        bench.image("amd", &["linux/amd64"]),
+    );
     bench.remote.repo("hanging").fault(Some(Fault::hang()));
     // Not even the budget passes.
     let _clock = StoppedClock::stop();
     assert_eq!(bench.reason(&[&hanging, &amd]).await, "platform-missing");
-    assert_eq!(bench.reason(&[&hanging, "Bad Image"]).await, "image-invalid");
+    assert_eq!(
+        bench.reason(&[&hanging, "Bad Image"]).await,
+        "image-invalid"
+    );
 }
 
 #[tokio::test]
@@ -133,9 +151,18 @@ async fn an_override_is_believed_and_nobody_is_asked() {
         images: format!("{host}/{images}").parse().unwrap(),
         platforms: tolerarch_core::testing::platforms(platforms),
     };
-    let overrides = vec![known("team/legacy*", &["linux/amd64"]), known("team", &BOTH)];
-    let policy = Policy { overrides, ..snapshot.policy.clone() };
-    bench.current.store(Arc::new(Snapshot { policy, ..Snapshot::clone(&snapshot) }));
+    let overrides = vec![
+        known("team/legacy*", &["linux/amd64"]),
+        known("team", &BOTH),
+    ];
+    let policy = Policy {
+        overrides,
+        ..snapshot.policy.clone()
+    };
+    bench.current.store(Arc::new(Snapshot {
+        policy,
+        ..Snapshot::clone(&snapshot)
+    }));
     let image = |name: &str| format!("{host}/team/{name}");
     let (app, legacy) = (image("app:1"), image("legacy-app"));
     assert_eq!(bench.reason(&[&app]).await, "tolerated");
@@ -150,7 +177,10 @@ async fn an_override_is_believed_and_nobody_is_asked() {
     assert_eq!((bench.remote.requests().len(), api.requests()), (0, 0));
     // One that closes every pool is enough, without the others.
     bench.remote.repo("hanging").fault(Some(Fault::hang()));
-    assert_eq!(bench.reason(&[&format!("{host}/hanging"), &legacy]).await, "platform-missing");
+    assert_eq!(
+        bench.reason(&[&format!("{host}/hanging"), &legacy]).await,
+        "platform-missing"
+    );
     assert_eq!(bench.remote.requests().len(), 0);
 }
 
@@ -158,7 +188,10 @@ async fn an_override_is_believed_and_nobody_is_asked() {
 #[tokio::test]
 async fn what_a_pod_is_steered_by_is_waited_for() {
     let bench = Bench::new().await;
-    let (arm, amd) = (bench.image("arm", &["linux/arm64"]), bench.image("amd", &["linux/amd64"]));
+    let (arm, amd) = (
+        bench.image("arm", &["linux/arm64"]),
+        bench.image("amd", &["linux/amd64"]),
+    );
     let both = bench.image("both", &BOTH);
     let rules = json!({"placement": {"require": "affinity", "whenUnknown": ["linux/amd64"]}});
     bench.decide_by(tolerarch_core::testing::policy(&rules));
@@ -171,8 +204,10 @@ async fn what_a_pod_is_steered_by_is_waited_for() {
 #[tokio::test]
 async fn an_image_that_failed_is_kept_from_where_it_did() {
     let bench = Bench::new().await;
-    let (lies, other) =
-        (bench.image("lies", &BOTH), bench.image("other", &["linux/amd64", "linux/arm64", "linux/s390x"]));
+    let (lies, other) = (
+        bench.image("lies", &BOTH),
+        bench.image("other", &["linux/amd64", "linux/arm64", "linux/s390x"]),
+    );
     let digest = bench.remote.repo("lies").digest_of("v1").unwrap();
     let pinned = bench.remote.repo("lies").reference(&digest);
     let fails = |namespace: &str, is_for_all: bool| {
@@ -182,18 +217,28 @@ async fn an_image_that_failed_is_kept_from_where_it_did() {
             architecture: "arm64".to_owned(),
             evidence: Evidence::ExecFormatError,
             namespace: namespace.to_owned(),
-            nodes: if is_for_all { ["node-1", "node-2"].map(node_id).to_vec() } else { Vec::new() },
+            nodes: if is_for_all {
+                ["node-1", "node-2"].map(node_id).to_vec()
+            } else {
+                Vec::new()
+            },
         };
         failed.record(Lesson::Image(image), Timestamp::now());
         bench.learn(failed);
     };
     assert_eq!(bench.reason(&[&lies]).await, "tolerated");
-    for (namespace, is_for_all, reason) in
-        [("shop", false, "failed-there"), ("other", true, "failed-there"), ("other", false, "tolerated")]
-    {
+    for (namespace, is_for_all, reason) in [
+        ("shop", false, "failed-there"),
+        ("other", true, "failed-there"),
+        ("other", false, "tolerated"),
+    ] {
         fails(namespace, is_for_all);
         for image in [&lies, &pinned] {
-            assert_eq!(bench.reason(&[image, &other]).await, reason, "{namespace} {is_for_all}");
+            assert_eq!(
+                bench.reason(&[image, &other]).await,
+                reason,
+                "{namespace} {is_for_all}"
+            );
         }
         assert_eq!(bench.reason(&[&other]).await, "tolerated");
     }
@@ -211,10 +256,21 @@ async fn an_image_that_failed_is_kept_from_where_it_did() {
     let own = pod(&[&lies]);
     let own = Pod::of_value(&own).unwrap();
     let limits = BatchLimits::new(&LookupSettings::default());
-    let decision = snapshot.decide(&snapshot.policy, "shop", &own, Wait::ForAll(&limits)).await;
+    let decision = snapshot
+        .decide(&snapshot.policy, "shop", &own, Wait::ForAll(&limits))
+        .await;
     let required = decision.edits.annotations.get("tolerarch.io/required");
-    assert_eq!((decision.reason.as_str(), required.unwrap().as_str()), ("placed", "amd64"));
-    assert!(decision.blockers[0].cause.to_string().starts_with("failed on linux/arm64 at 2"), "{decision:?}");
+    assert_eq!(
+        (decision.reason.as_str(), required.unwrap().as_str()),
+        ("placed", "amd64")
+    );
+    assert!(
+        decision.blockers[0]
+            .cause
+            .to_string()
+            .starts_with("failed on linux/arm64 at 2"),
+        "{decision:?}"
+    );
     policy.overrides = vec![Override {
         images: lies.trim_end_matches(":v1").parse().unwrap(),
         platforms: tolerarch_core::testing::platforms(&BOTH),
@@ -230,22 +286,41 @@ async fn pods_of_an_owner_that_deletes_changed_ones_stay_unchanged() {
     let image = bench.image("app", &BOTH);
     let owned = |kind: &str, controller: bool| {
         let mut pod = pod(&[&image]);
-        pod["metadata"]["ownerReferences"] = json!([{"kind": kind, "name": "one", "controller": controller}]);
+        pod["metadata"]["ownerReferences"] =
+            json!([{"kind": kind, "name": "one", "controller": controller}]);
         pod
     };
     let [kind, name, namespace] = ["Broker", "one", "shop"].map(str::to_owned);
     let mut lessons = Lessons::default();
-    lessons.record(Lesson::Owner(RecreatingOwner { kind, name, namespace }), Timestamp::now());
+    lessons.record(
+        Lesson::Owner(RecreatingOwner {
+            kind,
+            name,
+            namespace,
+        }),
+        Timestamp::now(),
+    );
     assert_eq!(bench.decide(&owned("Broker", true)).await, "tolerated");
     bench.learn(lessons);
-    assert_eq!(bench.decide(&owned("Broker", true)).await, "owner-recreates");
+    assert_eq!(
+        bench.decide(&owned("Broker", true)).await,
+        "owner-recreates"
+    );
     for other in [owned("Broker", false), owned("Other", true), pod(&[&image])] {
         assert_eq!(bench.decide(&other).await, "tolerated", "{other}");
     }
     // The command line looks at the images as well.
     let (created, snapshot) = (owned("Broker", true), bench.current.load_full());
-    let (pod, limits) = (Pod::of_value(&created).unwrap(), BatchLimits::new(&LookupSettings::default()));
-    let examined = snapshot.examine(&snapshot.policy, "shop", &pod, &limits).await;
-    assert_eq!((examined.decision, examined.reason), ("unchanged", Reason::OwnerRecreates));
+    let (pod, limits) = (
+        Pod::of_value(&created).unwrap(),
+        BatchLimits::new(&LookupSettings::default()),
+    );
+    let examined = snapshot
+        .examine(&snapshot.policy, "shop", &pod, &limits)
+        .await;
+    assert_eq!(
+        (examined.decision, examined.reason),
+        ("unchanged", Reason::OwnerRecreates)
+    );
     assert_eq!(examined.images.len(), 1);
 }

@@ -38,7 +38,11 @@ fn for_all(of: usize, namespace: &str) -> Lesson {
 
 fn owner(name: &str, namespace: &str) -> Lesson {
     let [kind, name, namespace] = ["Broker", name, namespace].map(str::to_owned);
-    Lesson::Owner(RecreatingOwner { kind, name, namespace })
+    Lesson::Owner(RecreatingOwner {
+        kind,
+        name,
+        namespace,
+    })
 }
 
 fn is_closed(record: &Lessons, of: usize, namespace: &str, now: Timestamp) -> bool {
@@ -52,13 +56,19 @@ fn a_failure_counts_for_a_day_and_longer_each_time_that_it_is_tried_again() {
     for hours in [24, 48, 96, 168, 168] {
         assert!(record.record(failed(0, "team"), at));
         let failure = record.failure(&digest(0), "team", at).unwrap();
-        assert_eq!((failure.platforms.to_string().as_str(), failure.since), ("linux/arm64", at.into()));
+        assert_eq!(
+            (failure.platforms.to_string().as_str(), failure.since),
+            ("linux/arm64", at.into())
+        );
         let end = at + hours * HOUR;
         // Those that fail meanwhile were not tried again.
         assert!(!record.record(failed(0, "team"), end - HOUR));
         assert!(is_closed(&record, 0, "team", end - HOUR / 60));
         assert!(!is_closed(&record, 0, "team", end), "{hours}");
-        assert_eq!((record.count(end - HOUR), record.count(end)), ([1, 0], [0, 0]));
+        assert_eq!(
+            (record.count(end - HOUR), record.count(end)),
+            ([1, 0], [0, 0])
+        );
         at = end;
     }
     // What has not failed for long begins anew.
@@ -82,8 +92,13 @@ fn what_a_pod_could_have_made_up_counts_for_its_namespace_only() {
     assert!(is_closed(&record, 0, "team", now() + FIRST));
     assert!(!is_closed(&record, 0, "other", now() + FIRST));
     // Failures on several architectures are one failure with all of them.
-    record.record(image(0, "third", "s390x", &["node-1", "node-2"]), now() + 30 * HOUR);
-    let failure = record.failure(&digest(0), "team", now() + 31 * HOUR).unwrap();
+    record.record(
+        image(0, "third", "s390x", &["node-1", "node-2"]),
+        now() + 30 * HOUR,
+    );
+    let failure = record
+        .failure(&digest(0), "team", now() + 31 * HOUR)
+        .unwrap();
     assert_eq!(failure.platforms.to_string(), "linux/arm64, linux/s390x");
     assert_eq!(failure.since, std::time::SystemTime::from(now() + FIRST));
 }
@@ -96,7 +111,10 @@ fn one_node_closes_nothing_for_others_whatever_fails_on_it_and_how_often() {
         for (at, namespace) in ["team", "second", "third"].into_iter().enumerate() {
             let at = now() + Duration::from_secs(at as u64);
             assert!(record.record(on_node(of, namespace, "broken"), at));
-            assert!(!record.record(on_node(of, namespace, "broken"), at), "nothing is new");
+            assert!(
+                !record.record(on_node(of, namespace, "broken"), at),
+                "nothing is new"
+            );
         }
         assert!(is_closed(&record, of, "team", now()) && !is_closed(&record, of, "other", now()));
     }
@@ -130,7 +148,10 @@ fn what_fails_on_two_nodes_counts_for_all() {
         assert!(!is_closed(&record, of, "other", now() + HOUR));
         assert!(record.record(on_node(of, second, "node-2"), now() + HOUR));
         assert!(is_closed(&record, of, "other", now() + HOUR), "{second}");
-        assert!(!record.record(on_node(of, second, "node-3"), now() + HOUR), "two are enough");
+        assert!(
+            !record.record(on_node(of, second, "node-3"), now() + HOUR),
+            "two are enough"
+        );
         assert_eq!(Lessons::of_text(&record.to_text(), now() + HOUR), record);
         // It is prolonged for all by none but two nodes.
         let end = now() + FIRST + HOUR;
@@ -150,11 +171,28 @@ fn other_releases_read_the_record_and_what_they_wrote_counts_for_its_namespace()
     record.record(owner("one", "team"), now());
     let mut entries: Value = serde_json::from_str(&record.to_text()).unwrap();
     let entries = entries.as_array_mut().unwrap();
-    let all_namespaces: Vec<Option<bool>> =
-        entries.iter().map(|own| own["allNamespaces"].as_bool()).collect();
-    assert_eq!(all_namespaces.iter().filter(|own| **own == Some(true)).count(), 1);
-    assert_eq!(all_namespaces.iter().filter(|own| **own == Some(false)).count(), 1);
-    for entry in entries.iter_mut().filter(|entry| entry["digest"].is_string()) {
+    let all_namespaces: Vec<Option<bool>> = entries
+        .iter()
+        .map(|own| own["allNamespaces"].as_bool())
+        .collect();
+    assert_eq!(
+        all_namespaces
+            .iter()
+            .filter(|own| **own == Some(true))
+            .count(),
+        1
+    );
+    assert_eq!(
+        all_namespaces
+            .iter()
+            .filter(|own| **own == Some(false))
+            .count(),
+        1
+    );
+    for entry in entries
+        .iter_mut()
+        .filter(|entry| entry["digest"].is_string())
+    {
         entry.as_object_mut().unwrap().remove("nodes");
         entry["allNamespaces"] = true.into();
     }
@@ -168,7 +206,10 @@ fn other_releases_read_the_record_and_what_they_wrote_counts_for_its_namespace()
 #[test]
 fn an_owner_that_deletes_changed_pods_is_one_of_its_namespace() {
     let mut record = Lessons::default();
-    assert!(record.record(owner("one", "team"), now()) && !record.record(owner("one", "team"), now() + HOUR));
+    assert!(
+        record.record(owner("one", "team"), now())
+            && !record.record(owner("one", "team"), now() + HOUR)
+    );
     record.record(for_all(0, "team"), now());
     let counts = |record: &Lessons, kind: &str, name: &str, namespace: &str, at| {
         record.recreates(namespace, kind, name, at)
@@ -176,20 +217,37 @@ fn an_owner_that_deletes_changed_pods_is_one_of_its_namespace() {
     let read = Lessons::of_text(&record.to_text(), now() + HOUR);
     assert_eq!(read, record);
     assert!(counts(&read, "Broker", "one", "team", now() + HOUR));
-    assert!(!counts(&read, "Broker", "one", "team", now() + FIRST), "its Pods are changed once more");
-    assert_eq!((read.count(now()), read.count(now() + FIRST)), ([1, 1], [0, 0]));
-    for (kind, name, namespace) in
-        [("Broker", "two", "team"), ("Other", "one", "team"), ("Broker", "one", "x")]
-    {
-        assert!(!counts(&read, kind, name, namespace, now()), "{kind} {name} {namespace}");
+    assert!(
+        !counts(&read, "Broker", "one", "team", now() + FIRST),
+        "its Pods are changed once more"
+    );
+    assert_eq!(
+        (read.count(now()), read.count(now() + FIRST)),
+        ([1, 1], [0, 0])
+    );
+    for (kind, name, namespace) in [
+        ("Broker", "two", "team"),
+        ("Other", "one", "team"),
+        ("Broker", "one", "x"),
+    ] {
+        assert!(
+            !counts(&read, kind, name, namespace, now()),
+            "{kind} {name} {namespace}"
+        );
     }
     assert!(record.record(owner("one", "team"), now() + FIRST));
-    assert!(counts(&record, "Broker", "one", "team", now() + 3 * FIRST - HOUR), "longer the second time");
+    assert!(
+        counts(&record, "Broker", "one", "team", now() + 3 * FIRST - HOUR),
+        "longer the second time"
+    );
     // What no API server has, or would make the record too large.
     let forged = |key: &str, value: &str| {
         let mut entries: Value = serde_json::from_str(&read.to_text()).unwrap();
         let entries = entries.as_array_mut().unwrap();
-        entries.iter_mut().find(|entry| entry["owner"].is_string()).unwrap()[key] = value.into();
+        entries
+            .iter_mut()
+            .find(|entry| entry["owner"].is_string())
+            .unwrap()[key] = value.into();
         Lessons::of_text(&json!(entries).to_string(), now()).count(now())
     };
     let long = "x".repeat(300);
@@ -213,16 +271,23 @@ fn no_namespace_puts_out_what_others_have() {
         record.record(for_all(of, "victim"), now());
     }
     for of in 0..1000_usize {
-        record.record(for_all(100 + of, "hostile"), now() + Duration::from_secs(1 + of as u64));
+        record.record(
+            for_all(100 + of, "hostile"),
+            now() + Duration::from_secs(1 + of as u64),
+        );
     }
     assert_eq!(record.0.len(), 10 + OF_NAMESPACE);
     assert!(
-        is_closed(&record, 1099, "victim", now() + 3 * HOUR) && !is_closed(&record, 100, "hostile", now())
+        is_closed(&record, 1099, "victim", now() + 3 * HOUR)
+            && !is_closed(&record, 100, "hostile", now())
     );
     // Nor do many of them that have few each.
     for of in 0..1200_usize {
         let namespace = format!("hostile-{}", of % 60);
-        record.record(for_all(20_000 + of, &namespace), now() + Duration::from_secs(20_000 + of as u64));
+        record.record(
+            for_all(20_000 + of, &namespace),
+            now() + Duration::from_secs(20_000 + of as u64),
+        );
     }
     assert_eq!(record.0.len(), ALL);
     assert!((0..10).all(|of| is_closed(&record, of, "team", now() + HOUR)));
@@ -237,7 +302,10 @@ fn full(lesson: impl Fn(usize, &str) -> Lesson, namespace_length: usize) -> Stri
     record.record(for_all(0, "victim"), now());
     for of in 1..ALL + 100 {
         let namespace = format!("{:0>namespace_length$}", of % 40);
-        record.record(lesson(of, &namespace), now() + Duration::from_secs(of as u64));
+        record.record(
+            lesson(of, &namespace),
+            now() + Duration::from_secs(of as u64),
+        );
     }
     assert_eq!(record.0.len(), ALL);
     record.to_text()
@@ -247,7 +315,11 @@ fn full(lesson: impl Fn(usize, &str) -> Lesson, namespace_length: usize) -> Stri
 fn a_full_record_is_far_from_what_cannot_be_read() {
     let long_owner = |of: usize, namespace: &str| {
         let (kind, name) = ("K".repeat(63), format!("{of:0>253}"));
-        Lesson::Owner(RecreatingOwner { kind, name, namespace: namespace.to_owned() })
+        Lesson::Owner(RecreatingOwner {
+            kind,
+            name,
+            namespace: namespace.to_owned(),
+        })
     };
     let later = now() + HOUR;
     for text in [full(failed, 63), full(long_owner, 63)] {
@@ -260,9 +332,16 @@ fn a_full_record_is_far_from_what_cannot_be_read() {
     }
     // By any measure: whatever else an entry may have.
     let text = full(long_owner, 1000);
-    assert!((TEXT / 2 - 2000..=TEXT / 2).contains(&text.len()), "{}", text.len());
+    assert!(
+        (TEXT / 2 - 2000..=TEXT / 2).contains(&text.len()),
+        "{}",
+        text.len()
+    );
     let items: Vec<Value> = serde_json::from_str(&text).unwrap();
-    assert!(items.is_sorted_by_key(|item| item["since"].as_str().unwrap()), "the oldest first");
+    assert!(
+        items.is_sorted_by_key(|item| item["since"].as_str().unwrap()),
+        "the oldest first"
+    );
     assert_eq!(items[0]["namespace"], "victim");
 }
 
@@ -302,7 +381,10 @@ fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
         ("nodes", json!(["node-1"])),
         ("nodes", json!(["000000000000000A", "0000000000000001"])),
         ("nodes", json!(["0000000000000000", "0000000000000000"])),
-        ("nodes", json!(["0000000000000000", "0000000000000001", "0000000000000002"])),
+        (
+            "nodes",
+            json!(["0000000000000000", "0000000000000001", "0000000000000002"]),
+        ),
     ] {
         let mut forged = good.clone();
         forged[0][key] = lie.clone();

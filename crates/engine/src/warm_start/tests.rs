@@ -18,7 +18,11 @@ struct World {
 impl World {
     async fn new() -> Self {
         let remote = Remote::builder().plain_http().start().await;
-        Self { api: Lists::start().await, remote, state: Reported::default() }
+        Self {
+            api: Lists::start().await,
+            remote,
+            state: Reported::default(),
+        }
     }
 
     fn pod(&self, name: &str, images: &[&str]) {
@@ -38,18 +42,34 @@ impl World {
 
     fn images(&self, names: &[&str]) {
         for name in names {
-            self.remote.repo(name).index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+            self.remote
+                .repo(name)
+                .index(Some("v1"), ["linux/amd64", "linux/arm64"]);
         }
     }
 
     fn current(&self) -> Current {
         let metrics = Metrics::new([]).unwrap();
-        in_front_of(&self.remote, Credentials::default(), CacheSettings::default(), &metrics)
+        in_front_of(
+            &self.remote,
+            Credentials::default(),
+            CacheSettings::default(),
+            &metrics,
+        )
     }
 
     async fn warm(&self, current: &Current) {
-        let settings = WarmSettings { from_pods: true, per_second: 1000 };
-        run(self.api.watcher(), current.clone(), settings, self.state.clone()).await;
+        let settings = WarmSettings {
+            from_pods: true,
+            per_second: 1000,
+        };
+        run(
+            self.api.watcher(),
+            current.clone(),
+            settings,
+            self.state.clone(),
+        )
+        .await;
     }
 
     fn asked(&self) -> usize {
@@ -57,9 +77,14 @@ impl World {
     }
 
     fn is_known(&self, current: &Current, name: &str) -> bool {
-        let image = format!("{}/{name}:v1", self.remote.address()).parse().unwrap();
+        let image = format!("{}/{name}:v1", self.remote.address())
+            .parse()
+            .unwrap();
         let snapshot = current.load_full();
-        snapshot.resolver.is_settled(&image, &snapshot.credentials.shared_keyring().candidates(&image))
+        snapshot.resolver.is_settled(
+            &image,
+            &snapshot.credentials.shared_keyring().candidates(&image),
+        )
     }
 }
 
@@ -109,7 +134,11 @@ async fn most_of_a_rate_limit_is_left_to_pods() {
             world.pod(name, &[name]);
         }
         world.warm(&world.current()).await;
-        assert!(expected.contains(&world.asked()), "{left}: {} requests", world.asked());
+        assert!(
+            expected.contains(&world.asked()),
+            "{left}: {} requests",
+            world.asked()
+        );
     }
 }
 

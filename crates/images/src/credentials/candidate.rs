@@ -23,28 +23,52 @@ enum Source {
     /// A credential of a file or a pull secret; `None` for anonymous access.
     Held(Option<Arc<Credential>>),
     /// Program with the image to run it for; a helper gets the host in place of the image.
-    Program { program: Arc<Program>, image: Arc<str> },
+    Program {
+        program: Arc<Program>,
+        image: Arc<str>,
+    },
 }
 
 impl CredentialCandidate {
     pub const fn anonymous() -> Self {
         let (id, source) = (CredentialId::ANONYMOUS, Source::Held(None));
-        Self { id, kind: "anonymous", is_of_pod: false, source }
+        Self {
+            id,
+            kind: "anonymous",
+            is_of_pod: false,
+            source,
+        }
     }
 
     pub(super) fn pod(credential: Credential) -> Self {
-        Self { is_of_pod: true, ..Self::file(credential, "pull secret") }
+        Self {
+            is_of_pod: true,
+            ..Self::file(credential, "pull secret")
+        }
     }
 
     pub(super) fn file(credential: Credential, kind: &'static str) -> Self {
         let (id, source) = (credential.id(), Source::Held(Some(credential.into())));
-        Self { id, kind, is_of_pod: false, source }
+        Self {
+            id,
+            kind,
+            is_of_pod: false,
+            source,
+        }
     }
 
     pub(super) fn program(program: &Arc<Program>, image: &str) -> Self {
         let (id, kind) = (program.protocol.id(image), program.kind);
-        let source = Source::Program { program: Arc::clone(program), image: image.into() };
-        Self { id, kind, is_of_pod: false, source }
+        let source = Source::Program {
+            program: Arc::clone(program),
+            image: image.into(),
+        };
+        Self {
+            id,
+            kind,
+            is_of_pod: false,
+            source,
+        }
     }
 
     /// Returns the credential if no program has to run for it; `Some(None)` is anonymous access.
@@ -57,18 +81,26 @@ impl CredentialCandidate {
 
     /// Returns the bytes of the longer part of a credential at hand.
     pub(super) fn longest(&self) -> usize {
-        self.held_credential().flatten().map_or(0, Credential::longest)
+        self.held_credential()
+            .flatten()
+            .map_or(0, Credential::longest)
     }
 
     /// Returns the credentials to present in turn until one is accepted; `None` is anonymous. Empty if the source has
     /// none. May run a helper or a plugin within the tenant's share of the runs, for up to a minute, even if the future
     /// is dropped.
-    pub(crate) async fn credentials(&self, tenant: &Tenant) -> Result<Vec<Option<Arc<Credential>>>, Busy> {
+    pub(crate) async fn credentials(
+        &self,
+        tenant: &Tenant,
+    ) -> Result<Vec<Option<Arc<Credential>>>, Busy> {
         Ok(match &self.source {
             Source::Held(credential) => vec![credential.clone()],
-            Source::Program { program, image } => {
-                program.credentials(image, tenant).await?.into_iter().map(Some).collect()
-            }
+            Source::Program { program, image } => program
+                .credentials(image, tenant)
+                .await?
+                .into_iter()
+                .map(Some)
+                .collect(),
         })
     }
 

@@ -81,12 +81,19 @@ impl CredentialId {
                 .unwrap_or_else(|_| hmac::Key::new(hmac::HMAC_SHA256, &[]))
         });
         let hash = hash_parts(&KEY, parts.iter().map(|part| part.as_bytes()));
-        Self(hash[..size_of::<u128>()].iter().fold(0, |all, byte| all << 8 | u128::from(*byte)))
+        Self(
+            hash[..size_of::<u128>()]
+                .iter()
+                .fold(0, |all, byte| all << 8 | u128::from(*byte)),
+        )
     }
 }
 
 /// Returns the keyed hash of these parts, each preceded by its length, so that no two different lists are hashed alike.
-pub(crate) fn hash_parts<'p>(key: &hmac::Key, parts: impl IntoIterator<Item = &'p [u8]>) -> [u8; 32] {
+pub(crate) fn hash_parts<'p>(
+    key: &hmac::Key,
+    parts: impl IntoIterator<Item = &'p [u8]>,
+) -> [u8; 32] {
     let mut context = hmac::Context::with_key(key);
     for part in parts {
         context.update(&(part.len() as u64).to_be_bytes());
@@ -99,7 +106,11 @@ pub(crate) fn hash_parts<'p>(key: &hmac::Key, parts: impl IntoIterator<Item = &'
 
 impl fmt::Debug for CredentialId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Self::ANONYMOUS { "anonymous" } else { "[credential]" })
+        f.write_str(if *self == Self::ANONYMOUS {
+            "anonymous"
+        } else {
+            "[credential]"
+        })
     }
 }
 

@@ -93,15 +93,23 @@ impl DockerConfig {
     /// Parses a `.dockercfg`, which is the `auths` alone.
     pub(super) fn parse_older(json: &[u8]) -> Result<Self, String> {
         let auths = go::read_map(json).map_err(|error| describe(&error))?;
-        Ok(Self { auths, ..Self::default() })
+        Ok(Self {
+            auths,
+            ..Self::default()
+        })
     }
 
     /// Reads the entries, and makes a candidate of each credential.
     pub(super) fn read(self, candidate: impl Fn(Credential) -> CredentialCandidate) -> Read {
-        let mut read = Read { entries: self.auths.len(), ..Read::default() };
+        let mut read = Read {
+            entries: self.auths.len(),
+            ..Read::default()
+        };
         for (key, Go(entry)) in self.auths {
             match entry.credentials() {
-                Some(own) => read.keyring.extend(keyring(own.into_iter().map(|own| (&key, candidate(own))))),
+                Some(own) => read
+                    .keyring
+                    .extend(keyring(own.into_iter().map(|own| (&key, candidate(own))))),
                 None => read.malformed += 1,
             }
         }
@@ -111,7 +119,11 @@ impl DockerConfig {
 
 /// Says where a document is malformed and never what, as a parser's words quote what it reads.
 fn describe(error: &serde_json::Error) -> String {
-    format!("not JSON of docker's form, at line {}, column {}", error.line(), error.column())
+    format!(
+        "not JSON of docker's form, at line {}, column {}",
+        error.line(),
+        error.column()
+    )
 }
 
 impl Entry {
@@ -140,8 +152,11 @@ impl Entry {
 /// Decodes `base64(user:password)`.
 fn decode(auth: &str) -> Option<(String, Sensitive)> {
     // Go skips line breaks.
-    let packed: Zeroizing<String> =
-        auth.chars().filter(|c| !c.is_ascii_whitespace()).collect::<String>().into();
+    let packed: Zeroizing<String> = auth
+        .chars()
+        .filter(|c| !c.is_ascii_whitespace())
+        .collect::<String>()
+        .into();
     let bytes = Zeroizing::new(BASE64.decode(packed.as_bytes()).ok()?);
     let (user, password) = std::str::from_utf8(&bytes).ok()?.split_once(':')?;
     Some((user.to_owned(), password.to_owned().into()))

@@ -95,7 +95,11 @@ fn invalid(fault: impl Into<String>) -> io::Error {
 
 /// Describes why a file is not used.
 fn describe(error: &io::Error) -> String {
-    let what = if error.kind() == ErrorKind::InvalidData { "" } else { "cannot be read: " };
+    let what = if error.kind() == ErrorKind::InvalidData {
+        ""
+    } else {
+        "cannot be read: "
+    };
     format!("{what}{error}")
 }
 
@@ -117,7 +121,9 @@ impl CredentialMetrics {
         for source in CredentialSource::ALL {
             let [_, label] = source.names();
             let count = faults.iter().filter(|fault| fault.from == source).count();
-            self.0.with_label_values(&[label]).set(i64::try_from(count).unwrap_or(i64::MAX));
+            self.0
+                .with_label_values(&[label])
+                .set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 }
@@ -155,9 +161,18 @@ impl Files {
     ) -> Self {
         use CredentialSource::{Directory, DockerConfigs, Providers};
         let before = before.map_or(&[][..], |before| &before.files);
-        let CredentialSettings { docker_configs, directory, providers, .. } = settings;
-        let configs = docker_configs.iter().map(|path| (DockerConfigs, path, Ok(vec![path.clone()])));
-        let registries = directory.iter().map(|path| (Directory, path, registry_files(path)));
+        let CredentialSettings {
+            docker_configs,
+            directory,
+            providers,
+            ..
+        } = settings;
+        let configs = docker_configs
+            .iter()
+            .map(|path| (DockerConfigs, path, Ok(vec![path.clone()])));
+        let registries = directory
+            .iter()
+            .map(|path| (Directory, path, registry_files(path)));
         let plugins = providers.config.iter().zip(&providers.bin_dir);
         let plugins = plugins.map(|(path, _)| (Providers, path, plugin_files(path)));
         let bin_dir = providers.bin_dir.as_deref().unwrap_or(Path::new(""));
@@ -169,7 +184,9 @@ impl Files {
                 Providers => File::of_plugins(path, bin_dir, &mut names),
             };
             match listed {
-                Ok(paths) => paths.iter().for_each(|path| files.add(source, path, read(path), before)),
+                Ok(paths) => paths
+                    .iter()
+                    .for_each(|path| files.add(source, path, read(path), before)),
                 Err(error) => files.add(source, path, Err(error), before),
             }
         }
@@ -177,25 +194,53 @@ impl Files {
     }
 
     pub(super) fn of(&self, source: CredentialSource) -> impl Iterator<Item = &File> + Clone {
-        self.files.iter().filter(move |loaded| loaded.source == source).map(|loaded| &*loaded.file)
+        self.files
+            .iter()
+            .filter(move |loaded| loaded.source == source)
+            .map(|loaded| &*loaded.file)
     }
 
     /// Adds a file. An unusable path keeps its content of `before`, unless the file is gone.
-    fn add(&mut self, source: CredentialSource, path: &Path, read: io::Result<File>, before: &[Loaded]) {
-        let fault = |cause, kept| SourceFault { from: source, file: path.to_owned(), cause, kept };
+    fn add(
+        &mut self,
+        source: CredentialSource,
+        path: &Path,
+        read: io::Result<File>,
+        before: &[Loaded],
+    ) {
+        let fault = |cause, kept| SourceFault {
+            from: source,
+            file: path.to_owned(),
+            cause,
+            kept,
+        };
         match read {
             Ok(file) => {
-                self.faults.extend(file.faults.iter().map(|cause| fault(cause.clone(), false)));
-                self.files.push(Loaded { source, path: path.to_owned(), file: file.into() });
+                self.faults
+                    .extend(file.faults.iter().map(|cause| fault(cause.clone(), false)));
+                self.files.push(Loaded {
+                    source,
+                    path: path.to_owned(),
+                    file: file.into(),
+                });
             }
             Err(error) => {
-                let before = if error.kind() == ErrorKind::NotFound { &[][..] } else { before };
-                let is_below = |known: &&Loaded| known.source == source && known.path.starts_with(path);
+                let before = if error.kind() == ErrorKind::NotFound {
+                    &[][..]
+                } else {
+                    before
+                };
+                let is_below =
+                    |known: &&Loaded| known.source == source && known.path.starts_with(path);
                 let known: Vec<_> = before.iter().filter(is_below).cloned().collect();
                 self.faults.push(fault(describe(&error), !known.is_empty()));
                 for known in known {
                     // Settings may name a path twice.
-                    if !self.files.iter().any(|file| file.source == source && file.path == known.path) {
+                    if !self
+                        .files
+                        .iter()
+                        .any(|file| file.source == source && file.path == known.path)
+                    {
                         self.files.push(known);
                     }
                 }
@@ -211,29 +256,44 @@ impl File {
         let config = DockerConfig::parse(&json).map_err(invalid)?;
         let mut helper = |key: &str, name: &str| {
             let helper = Helper::new(name, environment.get("PATH"));
-            let helper = helper.inspect_err(|why| faults.push(format!("{key}: {why}"))).ok()?;
+            let helper = helper
+                .inspect_err(|why| faults.push(format!("{key}: {why}")))
+                .ok()?;
             Some(Program::new("credential helper", helper))
         };
-        let by_host =
-            config.helpers.iter().filter_map(|(host, name)| Some((host, helper("credHelpers", name)?)));
+        let by_host = config
+            .helpers
+            .iter()
+            .filter_map(|(host, name)| Some((host, helper("credHelpers", name)?)));
         let helpers = pattern::keyring(by_host.collect::<Vec<_>>());
         let store = Some(&config.store).filter(|name| !name.is_empty());
         let store = store.and_then(|name| helper("credsStore", name));
         let candidate = |credential| CredentialCandidate::file(credential, "docker config");
-        let docker::Read { keyring, malformed, .. } = config.read(candidate);
+        let docker::Read {
+            keyring, malformed, ..
+        } = config.read(candidate);
         if malformed > 0 {
             faults.push("auths: an auth is not base64(user:password)".into());
         }
-        Ok(Self { keyring, helpers, store, faults, ..Self::default() })
+        Ok(Self {
+            keyring,
+            helpers,
+            store,
+            faults,
+            ..Self::default()
+        })
     }
 
     /// Reads a file of the directory. `hosts` are those of the directory's other files.
     fn of_registry(path: &Path, hosts: &mut Vec<String>) -> io::Result<File> {
-        let host =
-            host_of(path).ok_or_else(|| invalid("a file is called <host>.toml or <host>:<port>.toml"))?;
+        let host = host_of(path)
+            .ok_or_else(|| invalid("a file is called <host>.toml or <host>:<port>.toml"))?;
         if hosts.contains(&host) {
             let faults = vec!["another file is for the same registry".into()];
-            return Ok(Self { faults, ..Self::default() });
+            return Ok(Self {
+                faults,
+                ..Self::default()
+            });
         }
         let text = text(path)?;
         let given = toml::from_str(&text).map_err(|error| invalid(fault(&text, &error)));
@@ -241,20 +301,33 @@ impl File {
         if user.is_empty() || secret.reveal().is_empty() {
             return Err(invalid("user and secret must not be empty"));
         }
-        let credential = Credential::Basic { user, password: secret };
+        let credential = Credential::Basic {
+            user,
+            password: secret,
+        };
         let candidate = CredentialCandidate::file(credential, "credentials directory");
         let keyring = pattern::keyring([(&host, candidate)]);
         hosts.push(host);
-        Ok(Self { keyring, ..Self::default() })
+        Ok(Self {
+            keyring,
+            ..Self::default()
+        })
     }
 
     /// Reads a file of plugins. `names` are those of the plugins of other files.
     fn of_plugins(path: &Path, bin_dir: &Path, names: &mut Vec<String>) -> io::Result<File> {
         let providers = provider::read(&text(path)?, bin_dir, names).map_err(invalid)?;
         names.extend(providers.iter().map(|provider| provider.name.clone()));
-        let plugin =
-            |own: Provider| (own.match_images.clone(), Program::new("credential provider plugin", own));
-        Ok(Self { plugins: providers.into_iter().map(plugin).collect(), ..Self::default() })
+        let plugin = |own: Provider| {
+            (
+                own.match_images.clone(),
+                Program::new("credential provider plugin", own),
+            )
+        };
+        Ok(Self {
+            plugins: providers.into_iter().map(plugin).collect(),
+            ..Self::default()
+        })
     }
 }
 
@@ -269,7 +342,10 @@ struct RegistryFile {
 /// Lists the files of the directory, without hidden ones such as the links of a mounted Secret.
 fn registry_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = file::entries(directory, usize::MAX)?;
-    let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
+    let is_hidden = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.as_bytes().starts_with(b"."))
+    };
     paths.retain(|path| !is_hidden(path));
     Ok(paths)
 }
@@ -281,7 +357,11 @@ fn plugin_files(path: &Path) -> io::Result<Vec<PathBuf>> {
         listed => listed?,
     };
     let is_config = |path: &Path| {
-        path.extension().is_some_and(|own| ["json", "yaml", "yml"].into_iter().any(|known| own == known))
+        path.extension().is_some_and(|own| {
+            ["json", "yaml", "yml"]
+                .into_iter()
+                .any(|known| own == known)
+        })
     };
     files.retain(|path| is_config(path) && !file::is_directory(path));
     if files.is_empty() {

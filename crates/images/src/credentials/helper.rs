@@ -61,7 +61,10 @@ impl Helper {
         let directories = directories.filter(|directory| directory.is_absolute());
         let program = process::find(&file, directories)
             .ok_or_else(|| format!("{file} is in no directory of the PATH"))?;
-        Ok(Self { name: name.into(), program })
+        Ok(Self {
+            name: name.into(),
+            program,
+        })
     }
 }
 
@@ -76,11 +79,18 @@ impl Protocol for Helper {
         (command, server(host).into())
     }
 
-    fn response(&self, host: &str, output: Result<Output, ProcessError>) -> Result<Response, String> {
+    fn response(
+        &self,
+        host: &str,
+        output: Result<Output, ProcessError>,
+    ) -> Result<Response, String> {
         let HelperOutput { username, secret } = match output {
             // A helper that knows no credential ends with an error as well.
             Err(ProcessError::Status) => {
-                tracing::debug!(helper = self.name, "a credential helper has nothing for a registry");
+                tracing::debug!(
+                    helper = self.name,
+                    "a credential helper has nothing for a registry"
+                );
                 HelperOutput::default()
             }
             // As docker's client does, which reads the first value.
@@ -90,11 +100,18 @@ impl Protocol for Helper {
         let credential = match username.as_str() {
             _ if secret.reveal().is_empty() => None,
             "<token>" => Some(Credential::Identity(secret)),
-            _ => Some(Credential::Basic { user: username, password: secret }),
+            _ => Some(Credential::Basic {
+                user: username,
+                password: secret,
+            }),
         };
         let life = if credential.is_some() { FOUND } else { NOTHING };
         let keyring = pattern::keyring(credential.map(|credential| (host, Arc::new(credential))));
-        Ok(Response { scope: REGISTRY, life, keyring })
+        Ok(Response {
+            scope: REGISTRY,
+            life,
+            keyring,
+        })
     }
 }
 

@@ -27,7 +27,9 @@ pub enum PatternError {
     /// A character that no image has; for kubelet a `?` begins a query.
     #[error("has a space, a control character or one of ?#@, which are in no image")]
     Character,
-    #[error("has a [ or \\ in its host: * is the only wildcard, so write one pattern for each host")]
+    #[error(
+        "has a [ or \\ in its host: * is the only wildcard, so write one pattern for each host"
+    )]
     Class,
 }
 
@@ -38,7 +40,10 @@ impl ImagePattern {
         own_port == port
             && path.starts_with(own_path)
             && own_host.split('.').count() == host.split('.').count()
-            && own_host.split('.').zip(host.split('.')).all(|(glob, part)| matches(glob, part))
+            && own_host
+                .split('.')
+                .zip(host.split('.'))
+                .all(|(glob, part)| matches(glob, part))
     }
 
     /// Returns the host, if it has wildcards: comparing may take the square of its length.
@@ -96,13 +101,25 @@ fn parts(text: &str) -> [&str; 3] {
 
 /// Returns whether a glob matches a part of a host: none beyond DNS's limit, as a glob may take the length squared.
 fn matches(glob: &str, part: &str) -> bool {
-    let is_same = || glob_matches(glob.bytes(), part.bytes(), |byte| byte == b'*', |own, byte| own == byte);
+    let is_same = || {
+        glob_matches(
+            glob.bytes(),
+            part.bytes(),
+            |byte| byte == b'*',
+            |own, byte| own == byte,
+        )
+    };
     glob == part || part.len() <= LABEL && is_same()
 }
 
 /// Makes a keyring by the keys of a docker configuration. A key without a valid host is left out, as kubelet does.
-pub(super) fn keyring<T>(entries: impl IntoIterator<Item = (impl AsRef<str>, T)>) -> DockerKeyring<T> {
-    entries.into_iter().filter_map(|(given, value)| Some((key(given.as_ref())?, value))).collect()
+pub(super) fn keyring<T>(
+    entries: impl IntoIterator<Item = (impl AsRef<str>, T)>,
+) -> DockerKeyring<T> {
+    entries
+        .into_iter()
+        .filter_map(|(given, value)| Some((key(given.as_ref())?, value)))
+        .collect()
 }
 
 /// Returns the values that match a name (`host/repository` or a mere host), most specific first, then in ring order.
@@ -111,9 +128,14 @@ pub(super) fn lookup<'r, T: 'r>(
     name: &str,
 ) -> Vec<&'r T> {
     let entries = rings.flatten();
-    let mut found: Vec<_> = entries.clone().filter(|(key, _)| key.matches(name)).collect();
+    let mut found: Vec<_> = entries
+        .clone()
+        .filter(|(key, _)| key.matches(name))
+        .collect();
     if found.is_empty() && name.split('/').next() == Some(DOCKER_HUB) {
-        found = entries.filter(|(key, _)| key.as_str() == DOCKER_HUB_INDEX).collect();
+        found = entries
+            .filter(|(key, _)| key.as_str() == DOCKER_HUB_INDEX)
+            .collect();
     }
     // Kubelet sorts the keys backwards, so that longer paths come first. The sort is stable.
     found.sort_by(|(one, _), (other, _)| other.cmp(one));
@@ -122,7 +144,10 @@ pub(super) fn lookup<'r, T: 'r>(
 
 /// Normalizes a key: no scheme, user or query, and none of docker's `/v1` and `/v2`.
 fn key(given: &str) -> Option<ImagePattern> {
-    let rest = given.strip_prefix("https://").or_else(|| given.strip_prefix("http://")).unwrap_or(given);
+    let rest = given
+        .strip_prefix("https://")
+        .or_else(|| given.strip_prefix("http://"))
+        .unwrap_or(given);
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = authority.rsplit('@').next().unwrap_or_default();

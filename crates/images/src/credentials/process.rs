@@ -35,14 +35,24 @@ pub(super) type Output = Zeroizing<Vec<u8>>;
 
 /// Runs the command; kills it and its children (many helpers are scripts) after `TIME`, or with this future.
 pub(super) async fn run(command: Command, input: &[u8]) -> Result<Output, ProcessError> {
-    timeout(TIME, unlimited(command, input)).await.map_err(|_| ProcessError::Timeout)?
+    timeout(TIME, unlimited(command, input))
+        .await
+        .map_err(|_| ProcessError::Timeout)?
 }
 
 async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, ProcessError> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
     command.process_group(0);
-    let mut child = command.spawn().map_err(|error| ProcessError::Start(error.kind()))?;
-    let leader = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let mut child = command
+        .spawn()
+        .map_err(|error| ProcessError::Start(error.kind()))?;
+    let leader = child
+        .id()
+        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     let group = guard(leader, |leader| {
         // The program and its children may have ended just now.
         let _ = leader.map(|leader| kill_process_group(leader, Signal::KILL));
@@ -60,21 +70,36 @@ async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, Process
             let read = stdout.take(OUTPUT as u64 + 1).read_to_end(&mut text).await;
             read.map_err(|error| ProcessError::Read(error.kind()))?;
         }
-        if text.len() > OUTPUT { Err(ProcessError::TooMuch) } else { Ok(text) }
+        if text.len() > OUTPUT {
+            Err(ProcessError::TooMuch)
+        } else {
+            Ok(text)
+        }
     };
     let ((), text) = tokio::join!(write, read);
     let text = text?;
-    let status = child.wait().await.map_err(|error| ProcessError::Read(error.kind()))?;
+    let status = child
+        .wait()
+        .await
+        .map_err(|error| ProcessError::Read(error.kind()))?;
     // The process's id may soon be another's.
     ScopeGuard::into_inner(group);
-    if status.success() { Ok(text) } else { Err(ProcessError::Status) }
+    if status.success() {
+        Ok(text)
+    } else {
+        Err(ProcessError::Status)
+    }
 }
 
 pub(super) fn find(name: &str, directories: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     let is_executable = |file: &PathBuf| {
-        file.metadata().is_ok_and(|own| own.is_file() && own.permissions().mode() & 0o111 != 0)
+        file.metadata()
+            .is_ok_and(|own| own.is_file() && own.permissions().mode() & 0o111 != 0)
     };
-    directories.into_iter().map(|directory| directory.join(name)).find(is_executable)
+    directories
+        .into_iter()
+        .map(|directory| directory.join(name))
+        .find(is_executable)
 }
 
 #[cfg(test)]

@@ -42,7 +42,11 @@ pub(super) trait Protocol: Send + Sync {
     fn request(&self, image: &str) -> (Command, Vec<u8>);
 
     /// Parses the output of a run. An error quotes nothing of the output, which may be secret.
-    fn response(&self, image: &str, output: Result<Output, ProcessError>) -> Result<Response, String>;
+    fn response(
+        &self,
+        image: &str,
+        output: Result<Output, ProcessError>,
+    ) -> Result<Response, String>;
 }
 
 /// Returns the part of an image's name that all images share for which an answer is good.
@@ -89,7 +93,11 @@ impl Program {
         Arc::new(Self {
             kind,
             protocol: Box::new(protocol),
-            limit: ConcurrencyLimit::new(Capacity { all: RUNS, per_host: RUNS, waiting: QUEUE * RUNS }),
+            limit: ConcurrencyLimit::new(Capacity {
+                all: RUNS,
+                per_host: RUNS,
+                waiting: QUEUE * RUNS,
+            }),
             // Scope until the first answer: a program that fails must not be run for every image.
             scope: Mutex::new(REGISTRY),
             answers: TtlCache::new(CAPACITY, CAPACITY as u64, |_, _| 1),
@@ -114,7 +122,11 @@ impl Program {
     /// Drops the answer for an image, unless the program ran within the last seconds (`AGAIN`, `FAILED`).
     pub(super) fn refused(&self, image: &str) {
         for key in SCOPES.map(|scope| scope(image).into()) {
-            if self.answers.get(&key).is_some_and(|answer| answer.droppable <= Instant::now()) {
+            if self
+                .answers
+                .get(&key)
+                .is_some_and(|answer| answer.droppable <= Instant::now())
+            {
                 self.answers.remove(&key);
             }
         }
@@ -122,7 +134,9 @@ impl Program {
 
     /// Returns the cached answer of the narrowest scope, or else the failure.
     fn cached(&self, image: &str) -> Option<Arc<Answer>> {
-        let cached = SCOPES.into_iter().filter_map(|scope| self.answers.get(&scope(image).into()));
+        let cached = SCOPES
+            .into_iter()
+            .filter_map(|scope| self.answers.get(&scope(image).into()));
         cached.min_by_key(|answer| answer.failed)
     }
 
@@ -149,18 +163,33 @@ impl Program {
     async fn run(&self, image: &str) -> Arc<Answer> {
         let (command, input) = self.protocol.request(image);
         let program = command.as_std().get_program().to_owned();
-        let response = self.protocol.response(image, process::run(command, &input).await);
+        let response = self
+            .protocol
+            .response(image, process::run(command, &input).await);
         let failed = response.is_err();
-        let Response { scope, life, keyring } = response.unwrap_or_else(|fault| {
+        let Response {
+            scope,
+            life,
+            keyring,
+        } = response.unwrap_or_else(|fault| {
             tracing::warn!(?program, fault, "a {} gives nothing", self.kind);
-            Response { scope: *self.scope.lock(), life: FAILED, keyring: DockerKeyring::default() }
+            Response {
+                scope: *self.scope.lock(),
+                life: FAILED,
+                keyring: DockerKeyring::default(),
+            }
         });
         *self.scope.lock() = scope;
         let droppable = Instant::now() + if failed { FAILED } else { AGAIN };
-        let answer = Arc::new(Answer { failed, droppable, keyring });
+        let answer = Arc::new(Answer {
+            failed,
+            droppable,
+            keyring,
+        });
         // A failure replaces no answer that came meanwhile for another image of its scope.
         if !failed || self.cached(image).is_none() {
-            self.answers.put(scope(image).into(), Arc::clone(&answer), life);
+            self.answers
+                .put(scope(image).into(), Arc::clone(&answer), life);
         }
         answer
     }

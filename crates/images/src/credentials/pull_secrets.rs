@@ -40,7 +40,11 @@ const GLOBS_OF_POD: usize = 16;
 const CACHED: u64 = 16 << 20;
 const ITEMS: usize = 10_000;
 /// Maximal number of secrets being read, and waiting to be read; one namespace gets 6 and 64 of them (`concurrency`).
-const READS: Capacity = Capacity { all: 16, per_host: 16, waiting: 256 };
+const READS: Capacity = Capacity {
+    all: 16,
+    per_host: 16,
+    waiting: 256,
+};
 /// Time for which a secret is fresh, and a failure to read one.
 const FOUND: Duration = Duration::from_secs(60);
 const NOTHING: Duration = Duration::from_secs(15);
@@ -113,7 +117,9 @@ impl PullSecret {
             return Some(format!("pull secret {name:?} gives no credential: {fault}"));
         }
         let found = pattern::lookup(std::iter::once(&*self.keyring), image.name());
-        found.is_empty().then(|| format!("pull secret {name:?} has no entry for {}", image.host()))
+        found
+            .is_empty()
+            .then(|| format!("pull secret {name:?} has no entry for {}", image.host()))
     }
 }
 
@@ -154,7 +160,14 @@ impl PullSecrets {
         let cached = TtlCache::new(ITEMS, CACHED, weight);
         let limit = ConcurrencyLimit::new(READS);
         let logged = Mutex::new(Recently::new(LOG_INTERVAL, REASONS));
-        Arc::new(Self { cluster, wait, cached, reads: SingleFlight::default(), limit, logged })
+        Arc::new(Self {
+            cluster,
+            wait,
+            cached,
+            reads: SingleFlight::default(),
+            limit,
+            logged,
+        })
     }
 
     /// Returns the secrets of these names without duplicates; those beyond the Pod's bounds on entries give nothing.
@@ -166,18 +179,31 @@ impl PullSecrets {
         let (namespace, mut seen): (Arc<str>, _) = (namespace.into(), HashSet::new());
         // A text that is no name of a Secret may be anything: neither cached nor logged.
         let wanted = names.filter(|name| cluster::is_name(name) && seen.insert(*name));
-        let wanted = wanted.map(|name| Name { namespace: Arc::clone(&namespace), name: name.into() });
+        let wanted = wanted.map(|name| Name {
+            namespace: Arc::clone(&namespace),
+            name: name.into(),
+        });
         let read = wanted.map(|name| async move {
             let found = self.find(&name).await;
-            let fault = found.as_ref().map_or(Some(SecretFault::Late), |found| found.fault);
+            let fault = found
+                .as_ref()
+                .map_or(Some(SecretFault::Late), |found| found.fault);
             let keyring = found.map(|found| found.keyring).unwrap_or_default();
-            PullSecret { name: name.name, keyring, fault }
+            PullSecret {
+                name: name.name,
+                keyring,
+                fault,
+            }
         });
         let mut secrets = join_all(read).await;
         let mut entries = 0;
         let mut globs = 0;
         for secret in &mut secrets {
-            let own_globs = secret.keyring.iter().filter(|(key, _)| key.glob().is_some()).count();
+            let own_globs = secret
+                .keyring
+                .iter()
+                .filter(|(key, _)| key.glob().is_some())
+                .count();
             entries += secret.keyring.len();
             globs += own_globs;
             if entries > ENTRIES_OF_POD || own_globs > 0 && globs > GLOBS_OF_POD {
@@ -192,7 +218,10 @@ impl PullSecrets {
     async fn find(self: &Arc<Self>, name: &Name) -> Option<CachedSecret> {
         let Some(cached) = self.cached.get(name) else {
             let read = timeout(self.wait, self.fetch(name)).await;
-            return read.inspect_err(|_| self.log(SecretFault::Late, name)).ok()?.ok()?;
+            return read
+                .inspect_err(|_| self.log(SecretFault::Late, name))
+                .ok()?
+                .ok()?;
         };
         if cached.due <= Instant::now() {
             // The task goes on without a caller.
@@ -206,8 +235,14 @@ impl PullSecrets {
         let (own, wanted) = (Arc::clone(self), name.clone());
         self.reads.run(name.clone(), || async move {
             // A full queue is not cached: it says nothing of the secret.
-            let permit = own.limit.queue(&Tenant::Namespace(Arc::clone(&wanted.namespace)), "")?.await;
-            let found = own.cluster.secret::<Object>(&wanted.namespace, &wanted.name).await;
+            let permit = own
+                .limit
+                .queue(&Tenant::Namespace(Arc::clone(&wanted.namespace)), "")?
+                .await;
+            let found = own
+                .cluster
+                .secret::<Object>(&wanted.namespace, &wanted.name)
+                .await;
             drop(permit);
             Some(own.learn(wanted, found))
         })
@@ -216,11 +251,17 @@ impl PullSecrets {
     fn learn(&self, name: Name, found: Result<Object, ClusterError>) -> CachedSecret {
         let now = Instant::now();
         let learned = match found.map_err(SecretFault::from).and_then(content) {
-            Ok(Read { keyring, entries, malformed }) => {
+            Ok(Read {
+                keyring,
+                entries,
+                malformed,
+            }) => {
                 let what = match () {
                     () if malformed > 0 => Some(MALFORMED),
                     () if entries == 0 => Some("it has no entry for any registry"),
-                    () if keyring.is_empty() => Some("its entries have no credential, or no valid registry"),
+                    () if keyring.is_empty() => {
+                        Some("its entries have no credential, or no valid registry")
+                    }
                     () => None,
                 };
                 let fault = what.map(SecretFault::Content);
@@ -229,23 +270,46 @@ impl PullSecrets {
                 }
                 let end = now + if keyring.is_empty() { NOTHING } else { STALE };
                 let fault = fault.filter(|_| keyring.is_empty());
-                CachedSecret { keyring: keyring.into(), fault, due: now + FOUND, end }
+                CachedSecret {
+                    keyring: keyring.into(),
+                    fault,
+                    due: now + FOUND,
+                    end,
+                }
             }
             Err(fault) => {
                 use ClusterError::{Resting, Status, Timeout, Unreachable};
                 self.log(fault, &name);
                 let due = now + NOTHING;
                 // A temporary failure says nothing of the secret, which may be unchanged.
-                let is_temporary =
-                    matches!(fault, SecretFault::Cluster(Timeout | Unreachable | Resting | Status));
-                let before = self.cached.get(&name).filter(|own| is_temporary && !own.keyring.is_empty());
+                let is_temporary = matches!(
+                    fault,
+                    SecretFault::Cluster(Timeout | Unreachable | Resting | Status)
+                );
+                let before = self
+                    .cached
+                    .get(&name)
+                    .filter(|own| is_temporary && !own.keyring.is_empty());
                 // The client itself knows when the API server may be queried again.
-                let end = if matches!(fault, SecretFault::Cluster(Resting)) { now } else { due };
-                let nothing = CachedSecret { keyring: Arc::default(), fault: Some(fault), due, end };
+                let end = if matches!(fault, SecretFault::Cluster(Resting)) {
+                    now
+                } else {
+                    due
+                };
+                let nothing = CachedSecret {
+                    keyring: Arc::default(),
+                    fault: Some(fault),
+                    due,
+                    end,
+                };
                 before.map_or(nothing, |before| CachedSecret { due, ..before })
             }
         };
-        self.cached.put(name, learned.clone(), learned.end.saturating_duration_since(now));
+        self.cached.put(
+            name,
+            learned.clone(),
+            learned.end.saturating_duration_since(now),
+        );
         learned
     }
 
@@ -265,11 +329,24 @@ impl PullSecrets {
 /// Returns the content if type and key belong together, as for kubelet (pkg/credentialprovider/secrets/secrets.go).
 pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
     use SecretFault::Content;
-    let bounded = |given, most, fault| if given <= most { Ok(()) } else { Err(Content(fault)) };
+    let bounded = |given, most, fault| {
+        if given <= most {
+            Ok(())
+        } else {
+            Err(Content(fault))
+        }
+    };
     let decode = |text: Option<Sensitive>| {
         let text = text.ok_or(Content("it lacks the key that belongs to its type"))?;
-        bounded(text.reveal().len() / 4 * 3, DATA, "its data has more than 128 KiB")?;
-        BASE64.decode(text.reveal()).map(Zeroizing::new).map_err(|_| Content("its data is not base64"))
+        bounded(
+            text.reveal().len() / 4 * 3,
+            DATA,
+            "its data has more than 128 KiB",
+        )?;
+        BASE64
+            .decode(text.reveal())
+            .map(Zeroizing::new)
+            .map_err(|_| Content("its data is not base64"))
     };
     let data = object.data.unwrap_or_default();
     let config = match object.r#type.as_deref() {
@@ -277,14 +354,27 @@ pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
         Some("kubernetes.io/dockercfg") => DockerConfig::parse_older(&decode(data.cfg)?),
         _ => return Err(Content("it is of no type that holds registry credentials")),
     };
-    let read =
-        config.map_err(|_| Content("its data is not JSON of docker's form"))?.read(CredentialCandidate::pod);
+    let read = config
+        .map_err(|_| Content("its data is not JSON of docker's form"))?
+        .read(CredentialCandidate::pod);
     bounded(read.entries, ENTRIES, "it has more than 64 entries")?;
     for (key, candidate) in &read.keyring {
-        bounded(key.as_str().len(), KEY, "one of its entries has a name of more than 512 bytes")?;
-        bounded(candidate.longest(), WORD, "one of its users, passwords or tokens has more than 16 KiB")?;
+        bounded(
+            key.as_str().len(),
+            KEY,
+            "one of its entries has a name of more than 512 bytes",
+        )?;
+        bounded(
+            candidate.longest(),
+            WORD,
+            "one of its users, passwords or tokens has more than 16 KiB",
+        )?;
         let glob = key.glob().map_or(0, str::len);
-        bounded(glob, GLOB, "one of its entries has wildcards in a host of more than 128 bytes")?;
+        bounded(
+            glob,
+            GLOB,
+            "one of its entries has wildcards in a host of more than 128 bytes",
+        )?;
     }
     Ok(read)
 }
@@ -298,8 +388,10 @@ fn weight(name: &Name, (content, _): &Timed<CachedSecret>) -> u64 {
             + key.as_str().len()
             + 2 * candidate.longest()
     });
-    (size_of::<(Name, CachedSecret)>() + name.namespace.len() + name.name.len() + entries.sum::<usize>())
-        as u64
+    (size_of::<(Name, CachedSecret)>()
+        + name.namespace.len()
+        + name.name.len()
+        + entries.sum::<usize>()) as u64
 }
 
 #[cfg(test)]

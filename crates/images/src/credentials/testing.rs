@@ -1,6 +1,11 @@
 //! Credentials of files, programs and Secrets that a test makes up.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails at once"
+)]
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,7 +49,12 @@ impl TestDir {
             .stdin(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        writer.stdin.take().unwrap().write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
+        writer
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(format!("#!/bin/sh\n{script}\n").as_bytes())
+            .unwrap();
         assert!(writer.wait().unwrap().success());
         path
     }
@@ -67,7 +77,11 @@ pub(super) fn environment(dir: &TestDir) -> Environment {
 
 pub fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Value {
     use base64::Engine;
-    let key = if kind == "dockercfg" { ".dockercfg" } else { ".dockerconfigjson" };
+    let key = if kind == "dockercfg" {
+        ".dockercfg"
+    } else {
+        ".dockerconfigjson"
+    };
     let data = base64::engine::general_purpose::STANDARD.encode(content.to_string());
     serde_json::json!({
         "apiVersion": "v1",
@@ -81,15 +95,28 @@ pub fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Value {
 /// Makes credentials with this API server and these docker files.
 pub fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials {
     let dir = TestDir::new();
-    let settings = CredentialSettings { docker_configs: configs.to_vec(), ..CredentialSettings::default() };
+    let settings = CredentialSettings {
+        docker_configs: configs.to_vec(),
+        ..CredentialSettings::default()
+    };
     with_secrets(api, &settings, &dir)
 }
 
 /// Makes credentials of these settings, with pull secrets at this API server.
-pub(super) fn with_secrets(api: &ApiServer, settings: &CredentialSettings, dir: &TestDir) -> Credentials {
+pub(super) fn with_secrets(
+    api: &ApiServer,
+    settings: &CredentialSettings,
+    dir: &TestDir,
+) -> Credentials {
     let files = Files::load(settings, &environment(dir), None);
     let pull_secrets = Some(PullSecrets::new(api.cluster(), Duration::from_secs(60)));
-    Credentials { sources: Some(Arc::new(Sources { files, pull_secrets, private: Vec::new() })) }
+    Credentials {
+        sources: Some(Arc::new(Sources {
+            files,
+            pull_secrets,
+            private: Vec::new(),
+        })),
+    }
 }
 
 /// Makes a Pod's own credential.

@@ -10,8 +10,15 @@ mod plugins;
 mod secrecy;
 mod upstream;
 
-fn load(dir: &TestDir, settings: &CredentialSettings, private: &[&str]) -> Result<Credentials, ConnectError> {
-    let private = private.iter().map(|pattern| pattern.parse().unwrap()).collect();
+fn load(
+    dir: &TestDir,
+    settings: &CredentialSettings,
+    private: &[&str],
+) -> Result<Credentials, ConnectError> {
+    let private = private
+        .iter()
+        .map(|pattern| pattern.parse().unwrap())
+        .collect();
     Credentials::load(settings, private, Caller::Service, &environment(dir), None)
 }
 
@@ -26,7 +33,9 @@ async fn shown(candidates: &[CredentialCandidate]) -> Vec<String> {
         for credential in candidate.credentials(&Tenant::Operator).await.unwrap() {
             let text = match credential.as_deref() {
                 None => "-".to_owned(),
-                Some(Credential::Basic { user, password }) => format!("{user}:{}", password.reveal()),
+                Some(Credential::Basic { user, password }) => {
+                    format!("{user}:{}", password.reveal())
+                }
                 Some(Credential::Identity(token)) => format!("identity:{}", token.reveal()),
                 Some(Credential::Bearer(token)) => format!("bearer:{}", token.reveal()),
             };
@@ -43,9 +52,12 @@ fn auth(user: &str, password: &str) -> String {
 }
 
 fn auths(entries: &[(&str, &str, &str)]) -> serde_json::Value {
-    let entries = entries
-        .iter()
-        .map(|(key, user, word)| (key.to_string(), serde_json::json!({"auth": auth(user, word)})));
+    let entries = entries.iter().map(|(key, user, word)| {
+        (
+            key.to_string(),
+            serde_json::json!({"auth": auth(user, word)}),
+        )
+    });
     serde_json::Value::Object(entries.collect())
 }
 
@@ -77,13 +89,21 @@ async fn nothing_configured_is_anonymous_access() {
     let candidates = keyring.candidates(&image("a.b/x"));
     assert!(matches!(&candidates, Cow::Borrowed([one]) if one.id == CredentialId::ANONYMOUS));
     assert!(credentials.of_host("a.b").is_empty());
-    assert_eq!(shown(&Keyring::default().candidates(&image("a.b/x"))).await, ["anonymous -"]);
+    assert_eq!(
+        shown(&Keyring::default().candidates(&image("a.b/x"))).await,
+        ["anonymous -"]
+    );
 }
 
 #[tokio::test]
 async fn private_images_are_never_asked_for_anonymously() {
     let dir = TestDir::new();
-    let credentials = load(&dir, &CredentialSettings::default(), &["a.b", "*.example.com/team"]).unwrap();
+    let credentials = load(
+        &dir,
+        &CredentialSettings::default(),
+        &["a.b", "*.example.com/team"],
+    )
+    .unwrap();
     let keyring = credentials.shared_keyring();
     for (name, candidates) in [
         ("a.b/x", 0),
@@ -126,9 +146,18 @@ async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
             bin_dir: Some(dir.path("bin")),
         },
     };
-    dir.write("registries/a.b.toml", "user = \"file\"\nsecret = \"word\"\n");
-    dir.write("registries/c.d:5000.toml", "user = \"port\"\nsecret = \"word\"\n");
-    dir.write("registries/docker.io.toml", "user = \"hub\"\nsecret = \"word\"\n");
+    dir.write(
+        "registries/a.b.toml",
+        "user = \"file\"\nsecret = \"word\"\n",
+    );
+    dir.write(
+        "registries/c.d:5000.toml",
+        "user = \"port\"\nsecret = \"word\"\n",
+    );
+    dir.write(
+        "registries/docker.io.toml",
+        "user = \"hub\"\nsecret = \"word\"\n",
+    );
     dir.write("registries/..data/ignored", "");
     let credentials = load(&dir, &settings, &["c.d"]).unwrap();
     let keyring = credentials.keyring("team", ["regcred"]).await;
@@ -152,7 +181,11 @@ async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
     );
     assert_eq!(
         shown(&keyring.candidates(&image("c.d:5000/x"))).await,
-        ["credential helper store:c.d:5000", "credentials directory port:word", "anonymous -"]
+        [
+            "credential helper store:c.d:5000",
+            "credentials directory port:word",
+            "anonymous -"
+        ]
     );
     assert_eq!(
         shown(&keyring.candidates(&image("nginx"))).await,
@@ -186,22 +219,41 @@ async fn pull_secrets_come_first_and_stay_with_their_pod() {
             &serde_json::json!({"auths": auths(&[("a.b", "pod", "1"), ("x.y", "same", "3")])}),
         ),
     );
-    api.answer("team", "two", 200, &secret("dockercfg", &auths(&[("https://a.b/v1/team", "pod", "2")])));
+    api.answer(
+        "team",
+        "two",
+        200,
+        &secret("dockercfg", &auths(&[("https://a.b/v1/team", "pod", "2")])),
+    );
     let dir = TestDir::new();
     let config = dir.write(
         "config.json",
-        &serde_json::json!({"auths": auths(&[("a.b", "file", "4"), ("x.y", "same", "3")])}).to_string(),
+        &serde_json::json!({"auths": auths(&[("a.b", "file", "4"), ("x.y", "same", "3")])})
+            .to_string(),
     );
     let credentials = with_cluster(&api, &[config]);
-    let keyring = credentials.keyring("team", ["one", "two", "one", "missing"]).await;
+    let keyring = credentials
+        .keyring("team", ["one", "two", "one", "missing"])
+        .await;
     assert_eq!(
         shown(&keyring.candidates(&image("a.b/team/app"))).await,
-        ["pull secret pod:2", "pull secret pod:1", "docker config file:4", "anonymous -"]
+        [
+            "pull secret pod:2",
+            "pull secret pod:1",
+            "docker config file:4",
+            "anonymous -"
+        ]
     );
     // Equal credentials appear once.
-    assert_eq!(shown(&keyring.candidates(&image("x.y/z"))).await, ["pull secret same:3", "anonymous -"]);
+    assert_eq!(
+        shown(&keyring.candidates(&image("x.y/z"))).await,
+        ["pull secret same:3", "anonymous -"]
+    );
     // Neither mirrors nor other Pods get the pull secrets.
-    assert_eq!(shown(&credentials.of_host("a.b")).await, ["docker config file:4"]);
+    assert_eq!(
+        shown(&credentials.of_host("a.b")).await,
+        ["docker config file:4"]
+    );
     for (namespace, names) in [("team", vec![]), ("other", vec!["one", "two"])] {
         let keyring = credentials.keyring(namespace, names).await;
         assert_eq!(
@@ -219,23 +271,44 @@ async fn of_many_credentials_for_an_image_the_first_are_tried() {
     let api = ApiServer::start().await;
     let dir = TestDir::new();
     let config = |who: &str| {
-        let entries: Vec<_> =
-            (0..pull_secrets::ENTRIES).map(|n| (format!("a.b?{n}"), format!("{n}"))).collect();
-        let entries: Vec<_> = entries.iter().map(|(key, word)| (&**key, who, &**word)).collect();
+        let entries: Vec<_> = (0..pull_secrets::ENTRIES)
+            .map(|n| (format!("a.b?{n}"), format!("{n}")))
+            .collect();
+        let entries: Vec<_> = entries
+            .iter()
+            .map(|(key, word)| (&**key, who, &**word))
+            .collect();
         serde_json::json!({"auths": auths(&entries)})
     };
     let names: Vec<String> = (0..16).map(|n| format!("s{n}")).collect();
     for name in &names {
-        api.answer("team", name, 200, &secret("dockerconfigjson", &config(name)));
+        api.answer(
+            "team",
+            name,
+            200,
+            &secret("dockerconfigjson", &config(name)),
+        );
     }
-    let credentials = with_cluster(&api, &[dir.write("config.json", &config("file").to_string())]);
-    let keyring = credentials.keyring("team", names.iter().map(String::as_str)).await;
+    let credentials = with_cluster(
+        &api,
+        &[dir.write("config.json", &config("file").to_string())],
+    );
+    let keyring = credentials
+        .keyring("team", names.iter().map(String::as_str))
+        .await;
     let kinds = |candidates: &[CredentialCandidate]| {
-        candidates.iter().map(|candidate| candidate.kind).collect::<Vec<_>>()
+        candidates
+            .iter()
+            .map(|candidate| candidate.kind)
+            .collect::<Vec<_>>()
     };
     let tried = kinds(&keyring.candidates(&image("a.b/x")));
     let of_files = CANDIDATES - PULLED - 1;
-    let expected = [vec!["pull secret"; PULLED], vec!["docker config"; of_files], vec!["anonymous"]];
+    let expected = [
+        vec!["pull secret"; PULLED],
+        vec!["docker config"; of_files],
+        vec!["anonymous"],
+    ];
     assert_eq!(tried, expected.concat());
     assert_eq!(credentials.of_host("a.b").len(), CANDIDATES);
 }
@@ -244,7 +317,9 @@ async fn of_many_credentials_for_an_image_the_first_are_tried() {
 #[tokio::test]
 async fn equal_credentials_are_not_in_the_way_of_others() {
     let api = ApiServer::start().await;
-    let keys: Vec<String> = (0..pull_secrets::ENTRIES - 1).map(|n| format!("a.b?{n}")).collect();
+    let keys: Vec<String> = (0..pull_secrets::ENTRIES - 1)
+        .map(|n| format!("a.b?{n}"))
+        .collect();
     let mut entries: Vec<_> = keys.iter().map(|key| (&**key, "same", "word")).collect();
     entries.push(("*.b", "other", "word"));
     let config = serde_json::json!({"auths": auths(&entries)});
@@ -252,6 +327,10 @@ async fn equal_credentials_are_not_in_the_way_of_others() {
     let keyring = with_cluster(&api, &[]).keyring("team", ["one"]).await;
     assert_eq!(
         shown(&keyring.candidates(&image("a.b/x"))).await,
-        ["pull secret same:word", "pull secret other:word", "anonymous -"]
+        [
+            "pull secret same:word",
+            "pull secret other:word",
+            "anonymous -"
+        ]
     );
 }

@@ -51,8 +51,12 @@ impl Registry {
         if !self.admits(image) {
             return Err(Error::NotAllowed);
         }
-        let endpoints =
-            in_order(self.hosts.endpoints(image.host()), image, pull.namespace, is_tag(reference));
+        let endpoints = in_order(
+            self.hosts.endpoints(image.host()),
+            image,
+            pull.namespace,
+            is_tag(reference),
+        );
         let mut untried = endpoints.iter().peekable();
         let mut mirror_answered = false;
         let mut failure = None;
@@ -64,24 +68,35 @@ impl Registry {
             }
             let asked = async {
                 let mut answer = self.authorised(endpoint, pull, kind, reference).await;
-                if let Err(Error::NoConnection(_) | Error::Closed(_) | Error::Unreachable(_)) = answer
+                if let Err(Error::NoConnection(_) | Error::Closed(_) | Error::Unreachable(_)) =
+                    answer
                     && let Some(fallback) = &endpoint.fallback
                 {
                     answer = self.authorised(fallback, pull, kind, reference).await;
                 }
                 let (response, route) = answer?;
                 let is_success = response.status.is_success();
-                let read = if is_success { read(&response) } else { Err(response.failure("the registry")) };
+                let read = if is_success {
+                    read(&response)
+                } else {
+                    Err(response.failure("the registry"))
+                };
                 read.map_err(|error| route.located(error))
             };
             let result = if endpoint.is_mirror && untried.peek().is_some() {
-                timeout(MIRROR_TIME, asked).await.unwrap_or(Err(Error::Timeout))
+                timeout(MIRROR_TIME, asked)
+                    .await
+                    .unwrap_or(Err(Error::Timeout))
             } else {
                 asked.await
             };
             let is_fault = result.as_ref().is_err_and(Error::is_fault);
             if endpoint.is_mirror && is_fault {
-                endpoint.health.failed(image, pull.namespace, matches!(result, Err(Error::NoConnection(_))));
+                endpoint.health.failed(
+                    image,
+                    pull.namespace,
+                    matches!(result, Err(Error::NoConnection(_))),
+                );
             } else if endpoint.is_mirror {
                 endpoint.health.succeeded(image);
             }
@@ -90,18 +105,21 @@ impl Registry {
                 result => return result,
             };
             tracing::debug!(%image, endpoint = %endpoint.origin, %error, "no usable answer from this endpoint");
-            mirror_answered |= endpoint.is_mirror && !is_fault && !matches!(error, Error::TlsSetup(_));
+            mirror_answered |=
+                endpoint.is_mirror && !is_fault && !matches!(error, Error::TlsSetup(_));
             if !endpoint.is_mirror || failure.is_none() {
                 failure = Some(error);
             }
         }
         match failure {
             // Clusters without a way out live on mirrors: a mirror that lacks an image is no fault of the registry.
-            Some(error) if mirror_answered && error.is_fault() => {
-                Err(Error::Unexpected(format!("no mirror has the image; of the registry itself: {error}")))
-            }
+            Some(error) if mirror_answered && error.is_fault() => Err(Error::Unexpected(format!(
+                "no mirror has the image; of the registry itself: {error}"
+            ))),
             Some(error) => Err(error),
-            None => Err(Error::Unexpected("no endpoint serves it (see hosts.toml)".into())),
+            None => Err(Error::Unexpected(
+                "no endpoint serves it (see hosts.toml)".into(),
+            )),
         }
     }
 
@@ -115,27 +133,62 @@ impl Registry {
         reference: &str,
     ) -> Result<(HttpResponse, Route<'e>), Error> {
         let invalid = || Error::Unreachable("the image has no URL at this endpoint".into());
-        let Self { hosts, transport, tokens, .. } = self;
+        let Self {
+            hosts,
+            transport,
+            tokens,
+            ..
+        } = self;
         let origin = &endpoint.origin;
         let repository = &endpoint.repository(pull.image).ok_or_else(invalid)?;
-        let directory = if kind == RequestKind::Config { "blobs" } else { "manifests" };
-        let url = endpoint.url(pull.image, &format!("{directory}/{reference}")).ok_or_else(invalid)?;
+        let directory = if kind == RequestKind::Config {
+            "blobs"
+        } else {
+            "manifests"
+        };
+        let url = endpoint
+            .url(pull.image, &format!("{directory}/{reference}"))
+            .ok_or_else(invalid)?;
         let is_own = endpoint.is_own(pull.image);
-        let of_mirror = if is_own { None } else { self.credential_of_mirror(origin).await };
-        let source = of_mirror.as_ref().map_or_else(trace::credential, |(_, candidate)| candidate.kind);
-        let credential = if is_own { pull.credential } else { of_mirror.as_ref().map(|(found, _)| &**found) };
+        let of_mirror = if is_own {
+            None
+        } else {
+            self.credential_of_mirror(origin).await
+        };
+        let source = of_mirror
+            .as_ref()
+            .map_or_else(trace::credential, |(_, candidate)| candidate.kind);
+        let credential = if is_own {
+            pull.credential
+        } else {
+            of_mirror.as_ref().map(|(found, _)| &**found)
+        };
         let safe = || origin.scheme() == "https" || hosts.is_plain_at(origin);
         let credential = credential.filter(|_| safe());
         let of_pod = is_own && pull.of_pod;
-        let token =
-            TokenRequest { transport, hosts, endpoint, repository, credential, of_pod, of_redirect: false };
+        let token = TokenRequest {
+            transport,
+            hosts,
+            endpoint,
+            repository,
+            credential,
+            of_pod,
+            of_redirect: false,
+        };
         let asked = async {
             let (mut sent, mut refusals) = (tokens.remembered(token).await?, 0);
             loop {
                 let is_redirected = if is_own { pull.is_redirected } else { None };
-                let mut route = Route::new(endpoint, kind, url.clone(), is_tag(reference), is_redirected);
+                let mut route = Route::new(
+                    endpoint,
+                    kind,
+                    url.clone(),
+                    is_tag(reference),
+                    is_redirected,
+                );
                 let response = route.follow(transport, hosts, sent.as_ref()).await?;
-                let is_refused = response.status == StatusCode::UNAUTHORIZED && !route.is_cross_origin;
+                let is_refused =
+                    response.status == StatusCode::UNAUTHORIZED && !route.is_cross_origin;
                 let next = match (is_refused, refusals, &sent) {
                     (true, 0, _) => Some(tokens.renewed(token, sent.as_ref(), &response).await?),
                     (true, 1, Some(refused)) => tokens.by_get(token, refused).await?,
@@ -165,9 +218,15 @@ impl Registry {
     }
 
     /// Returns the operator's first credential for a mirror, and its candidate.
-    async fn credential_of_mirror(&self, origin: &Url) -> Option<(Arc<Credential>, CredentialCandidate)> {
+    async fn credential_of_mirror(
+        &self,
+        origin: &Url,
+    ) -> Option<(Arc<Credential>, CredentialCandidate)> {
         for candidate in names(origin).flat_map(|name| self.credentials.of_host(&name)) {
-            let found = candidate.credentials(&Tenant::Operator).await.unwrap_or_default();
+            let found = candidate
+                .credentials(&Tenant::Operator)
+                .await
+                .unwrap_or_default();
             if let Some(found) = found.into_iter().flatten().next() {
                 return Some((found, candidate));
             }

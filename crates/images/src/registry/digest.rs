@@ -49,8 +49,13 @@ pub(super) fn verifies(content: &[u8], named: &str) -> bool {
         Some(("sha512", hex)) => (digest(&SHA512, content), hex),
         _ => return false,
     };
-    let digits = computed.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.map(|digit| b"0123456789abcdef"[digit as usize]).eq(hex.bytes())
+    let digits = computed
+        .as_ref()
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15]);
+    digits
+        .map(|digit| b"0123456789abcdef"[digit as usize])
+        .eq(hex.bytes())
 }
 
 #[cfg(test)]
@@ -66,7 +71,10 @@ mod tests {
         assert!(!verifies(b"hell", text));
         assert!(verifies(b"hello", &testregistry::sha512(b"hello")));
         assert!(!verifies(b"hello", "md5:5d41402abc4b2a76b9719d911017c592"));
-        assert_ne!(Digest::of_text(&testregistry::sha512(b"hello")), Digest::of_content(b"hello"));
+        assert_ne!(
+            Digest::of_text(&testregistry::sha512(b"hello")),
+            Digest::of_content(b"hello")
+        );
         assert_ne!(Digest::of_text("sha256:zz"), Digest::of_text("sha256:zy"));
     }
 }

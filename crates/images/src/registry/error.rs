@@ -57,10 +57,18 @@ pub enum Error {
     AddressNotAllowed,
     /// The registry redirected the request to another host (truncated, ASCII), which failed so.
     #[error("{registry} redirects to {host}: {cause}")]
-    Redirected { registry: String, host: String, cause: Box<Error> },
+    Redirected {
+        registry: String,
+        host: String,
+        cause: Box<Error>,
+    },
     /// Entries of the index that nodes of these platforms choose could not be looked up.
     #[error("{cause}; so it is unknown for {unknown}")]
-    Partly { runs: PlatformSet, unknown: PlatformSet, cause: Box<Error> },
+    Partly {
+        runs: PlatformSet,
+        unknown: PlatformSet,
+        cause: Box<Error>,
+    },
     #[error("the registry's answer is no image: {0}")]
     BadManifest(#[from] ManifestError),
 }
@@ -101,8 +109,10 @@ impl Error {
 
     /// Returns whether the registry gave a definite answer about the image.
     pub(crate) fn is_answer(&self) -> bool {
-        matches!(self.cause(), Self::NotFound | Self::BadManifest(_) | Self::AddressNotAllowed)
-            || self.is_refusal()
+        matches!(
+            self.cause(),
+            Self::NotFound | Self::BadManifest(_) | Self::AddressNotAllowed
+        ) || self.is_refusal()
     }
 
     /// Returns whether an older good answer is invalid now. An older answer outlives a 404: caches (distribution 2.8,
@@ -119,6 +129,10 @@ impl Error {
 /// Returns the configuration that lets this registry name that host.
 pub(super) fn token_hosts(registry: &str, host: &str) -> String {
     // The brackets of an IPv6 address would be a list in YAML.
-    let host = if host.starts_with('[') { format!("{host:?}") } else { host.to_owned() };
+    let host = if host.starts_with('[') {
+        format!("{host:?}")
+    } else {
+        host.to_owned()
+    };
     format!("registries.hosts.{registry:?}.tokenHosts: [{host}]")
 }

@@ -41,8 +41,16 @@ pub struct HostSettings {
 
 impl HostSettings {
     pub(super) fn tls(&self) -> Option<Tls> {
-        let Self { ca_file, client_cert_file, client_key_file, skip_verify, .. } = self;
-        let identities = client_cert_file.iter().map(|file| (file.clone(), client_key_file.clone()));
+        let Self {
+            ca_file,
+            client_cert_file,
+            client_key_file,
+            skip_verify,
+            ..
+        } = self;
+        let identities = client_cert_file
+            .iter()
+            .map(|file| (file.clone(), client_key_file.clone()));
         let tls = Tls {
             authorities: ca_file.iter().cloned().collect(),
             identities: identities.collect(),
@@ -65,13 +73,23 @@ pub(super) struct Hosts {
 
 impl Hosts {
     pub(super) fn new(settings: BTreeMap<String, HostSettings>, directory: HostsDirectory) -> Self {
-        let settings =
-            settings.into_iter().map(|(host, settings)| (canonical_host(&host), settings)).collect();
-        let mut hosts = Self { settings, directory, ..Self::default() };
-        let mirrored = hosts.settings.iter().filter(|(_, settings)| !settings.mirrors.is_empty());
+        let settings = settings
+            .into_iter()
+            .map(|(host, settings)| (canonical_host(&host), settings))
+            .collect();
+        let mut hosts = Self {
+            settings,
+            directory,
+            ..Self::default()
+        };
+        let mirrored = hosts
+            .settings
+            .iter()
+            .filter(|(_, settings)| !settings.mirrors.is_empty());
         let mirrors = mirrored.map(|(host, settings)| {
             let mirrors = settings.mirrors.iter().take(Mirror::MOST);
-            let at = |mirror: &Mirror| Endpoint::of_mirror(mirror, hosts.is_plain(&mirror.authority));
+            let at =
+                |mirror: &Mirror| Endpoint::of_mirror(mirror, hosts.is_plain(&mirror.authority));
             (host.clone(), mirrors.filter_map(at).map(Arc::new).collect())
         });
         hosts.mirrors = mirrors.collect();
@@ -89,29 +107,48 @@ impl Hosts {
         let named = self.mirrors.get(&canonical_host(host));
         let namespace = self.directory.find(host).filter(|_| named.is_none());
         let listed = namespace.into_iter().flat_map(|namespace| &namespace.hosts);
-        let listed = listed.filter_map(|host| host.endpoint.as_ref()).take(Mirror::MOST);
+        let listed = listed
+            .filter_map(|host| host.endpoint.as_ref())
+            .take(Mirror::MOST);
         let server = namespace.and_then(|namespace| namespace.server.endpoint.clone());
         let last = server.or_else(|| self.own(host).map(Arc::new));
-        named.into_iter().flatten().chain(listed).cloned().chain(last).collect()
+        named
+            .into_iter()
+            .flatten()
+            .chain(listed)
+            .cloned()
+            .chain(last)
+            .collect()
     }
 
     fn read_tls(&self) -> BTreeMap<String, Tls> {
         let mut listed: BTreeMap<String, Option<Tls>> = BTreeMap::new();
         for (name, namespace) in &self.directory.namespaces {
-            let own = (name != directory::DEFAULT).then(|| dialled(&directory::host_of(name)).to_owned());
+            let own =
+                (name != directory::DEFAULT).then(|| dialled(&directory::host_of(name)).to_owned());
             for host in namespace.hosts() {
-                let at = host.endpoint.as_ref().map(|endpoint| authority(&endpoint.origin).to_owned());
-                let Some(at) = at.or_else(|| own.clone()) else { continue };
+                let at = host
+                    .endpoint
+                    .as_ref()
+                    .map(|endpoint| authority(&endpoint.origin).to_owned());
+                let Some(at) = at.or_else(|| own.clone()) else {
+                    continue;
+                };
                 // Of several settings of a host the first counts, and those of the configuration most.
                 let tls = listed.entry(at).or_default();
                 *tls = tls.take().or_else(|| host.tls.clone());
             }
         }
         // A host that a directory lists without TLS settings gets none of the default directory's.
-        let listed = listed.into_iter().map(|(host, tls)| (host, tls.unwrap_or_default()));
-        let of_settings =
-            |(host, settings): (&String, &HostSettings)| Some((dialled(host).to_owned(), settings.tls()?));
-        listed.chain(self.settings.iter().filter_map(of_settings)).collect()
+        let listed = listed
+            .into_iter()
+            .map(|(host, tls)| (host, tls.unwrap_or_default()));
+        let of_settings = |(host, settings): (&String, &HostSettings)| {
+            Some((dialled(host).to_owned(), settings.tls()?))
+        };
+        listed
+            .chain(self.settings.iter().filter_map(of_settings))
+            .collect()
     }
 
     /// Returns the TLS settings in the default directory, for hosts without a directory.
@@ -122,13 +159,25 @@ impl Hosts {
 
     /// Returns whether the host of this URL gets a client certificate of the operator.
     pub(super) fn has_client_certificate(&self, url: &Url) -> bool {
-        self.tls.get(authority(url)).is_some_and(|tls| !tls.identities.is_empty())
+        self.tls
+            .get(authority(url))
+            .is_some_and(|tls| !tls.identities.is_empty())
     }
 
     fn own(&self, host: &str) -> Option<Endpoint> {
         let mut own = Endpoint::at(host, "", self.is_plain(host))?;
-        let is_own = |server: &&RegistryHost| server.endpoint.as_ref().is_none_or(|at| at.is_at(&own.origin));
-        if let Some(server) = self.directory.find(host).map(|found| &found.server).filter(is_own) {
+        let is_own = |server: &&RegistryHost| {
+            server
+                .endpoint
+                .as_ref()
+                .is_none_or(|at| at.is_at(&own.origin))
+        };
+        if let Some(server) = self
+            .directory
+            .find(host)
+            .map(|found| &found.server)
+            .filter(is_own)
+        {
             own.names.clone_from(&server.names);
             own.headers.clone_from(&server.headers);
         }
@@ -140,7 +189,8 @@ impl Hosts {
     }
 
     pub(super) fn is_plain(&self, host: &str) -> bool {
-        self.settings(host).is_some_and(|settings| settings.plain_http)
+        self.settings(host)
+            .is_some_and(|settings| settings.plain_http)
     }
 }
 

@@ -139,9 +139,11 @@ fn media(text: &str) -> Media {
         | "application/vnd.docker.distribution.manifest.v2+json" => Media::Manifest,
         "application/vnd.docker.distribution.manifest.v1+json"
         | "application/vnd.docker.distribution.manifest.v1+prettyjws" => Media::Schema1,
-        "" | "application/json" | "application/octet-stream" | "text/plain" | "binary/octet-stream" => {
-            Media::Unsaid
-        }
+        ""
+        | "application/json"
+        | "application/octet-stream"
+        | "text/plain"
+        | "binary/octet-stream" => Media::Unsaid,
         _ => Media::Other,
     }
 }
@@ -149,7 +151,8 @@ fn media(text: &str) -> Media {
 fn is_image_config(media_type: &str) -> bool {
     matches!(
         media_type,
-        "application/vnd.oci.image.config.v1+json" | "application/vnd.docker.container.image.v1+json"
+        "application/vnd.oci.image.config.v1+json"
+            | "application/vnd.docker.container.image.v1+json"
     )
 }
 
@@ -281,20 +284,35 @@ impl PlatformJson {
     }
 
     fn needs_features(&self) -> bool {
-        self.os_features.as_ref().is_some_and(|features| !features.is_empty())
+        self.os_features
+            .as_ref()
+            .is_some_and(|features| !features.is_empty())
     }
 
     fn preference(&self) -> Preference {
-        if self.needs_features() { Preference::NEVER } else { Preference::of(&self.platform()) }
+        if self.needs_features() {
+            Preference::NEVER
+        } else {
+            Preference::of(&self.platform())
+        }
     }
 
     fn nodes(&self) -> PlatformSet {
-        if self.needs_features() { PlatformSet::EMPTY } else { PlatformSet::serving(&self.platform()) }
+        if self.needs_features() {
+            PlatformSet::EMPTY
+        } else {
+            PlatformSet::serving(&self.platform())
+        }
     }
 }
 
 pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, ManifestError> {
-    let announced = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let announced = content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
     if media(&announced) == Media::Schema1 {
         return Err(ManifestError::Schema1);
     }
@@ -310,7 +328,11 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
         // Docker's and OCI's types of one kind stand for each other, and no further type of the document counts.
         (announced, _) => announced,
     };
-    let media_type = if body.media_type.is_empty() { announced } else { body.media_type };
+    let media_type = if body.media_type.is_empty() {
+        announced
+    } else {
+        body.media_type
+    };
     let content = match kind {
         Media::Index if body.has_config || body.has_layers => Err(ManifestError::Both),
         Media::Manifest if body.has_manifests => Err(ManifestError::Both),
@@ -323,7 +345,10 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
         Media::Schema1 => Err(ManifestError::Schema1),
         Media::Unsaid | Media::Other => Err(ManifestError::MediaType),
     };
-    Ok(Manifest { media_type, content: content? })
+    Ok(Manifest {
+        media_type,
+        content: content?,
+    })
 }
 
 fn index(descriptors: Vec<Go<DescriptorJson>>) -> Result<Content, ManifestError> {
@@ -334,7 +359,11 @@ fn index(descriptors: Vec<Go<DescriptorJson>>) -> Result<Content, ManifestError>
         let info = EntryInfo {
             platform: platform.map_or_else(String::new, |platform| platform.platform().to_string()),
             media_type: descriptor.media_type,
-            digest: if is_digest(&descriptor.digest) { descriptor.digest } else { String::new() },
+            digest: if is_digest(&descriptor.digest) {
+                descriptor.digest
+            } else {
+                String::new()
+            },
         };
         match kind {
             EntryKind::Manifest | EntryKind::Index if info.digest.is_empty() => {
@@ -342,10 +371,21 @@ fn index(descriptors: Vec<Go<DescriptorJson>>) -> Result<Content, ManifestError>
             }
             // Nodes that choose it have nothing to pull.
             EntryKind::Runs { is_doubtful, .. } if info.digest.is_empty() => {
-                let kind = EntryKind::Runs { nodes: PlatformSet::EMPTY, is_doubtful };
-                Ok(IndexEntry { preference, kind, info })
+                let kind = EntryKind::Runs {
+                    nodes: PlatformSet::EMPTY,
+                    is_doubtful,
+                };
+                Ok(IndexEntry {
+                    preference,
+                    kind,
+                    info,
+                })
             }
-            _ => Ok(IndexEntry { preference, kind, info }),
+            _ => Ok(IndexEntry {
+                preference,
+                kind,
+                info,
+            }),
         }
     });
     Ok(Content::Index(listed.collect::<Result<_, _>>()?))
@@ -355,16 +395,25 @@ fn index(descriptors: Vec<Go<DescriptorJson>>) -> Result<Content, ManifestError>
 /// go-containerregistry writes the media type of the config as `artifactType` of each image, and nydus a special one.
 fn entry_kind(descriptor: &DescriptorJson) -> EntryKind {
     let is_attestation = descriptor.annotations.kind == "attestation-manifest";
-    if descriptor.platform.as_ref().is_some_and(|own| own.platform().is_unknown()) {
-        return EntryKind::Skipped(if is_attestation { Skip::Attestation } else { Skip::UnknownPlatform });
+    if descriptor
+        .platform
+        .as_ref()
+        .is_some_and(|own| own.platform().is_unknown())
+    {
+        return EntryKind::Skipped(if is_attestation {
+            Skip::Attestation
+        } else {
+            Skip::UnknownPlatform
+        });
     }
     let artifact_type = &descriptor.artifact_type;
     let is_artifact = !artifact_type.is_empty() && !is_image_config(artifact_type);
     let nodes = descriptor.platform.as_ref().map(PlatformJson::nodes);
     match (media(&descriptor.media_type), nodes) {
-        (Media::Manifest, Some(nodes)) => {
-            EntryKind::Runs { nodes, is_doubtful: is_attestation || is_artifact }
-        }
+        (Media::Manifest, Some(nodes)) => EntryKind::Runs {
+            nodes,
+            is_doubtful: is_attestation || is_artifact,
+        },
         (Media::Manifest, None) => EntryKind::Manifest,
         (Media::Index, _) => EntryKind::Index,
         _ => EntryKind::Skipped(Skip::MediaType),
@@ -379,7 +428,9 @@ fn image(config: DescriptorJson) -> Result<Content, ManifestError> {
     if !is_digest(&config.digest) {
         return Err(ManifestError::Descriptor);
     }
-    Ok(Content::Image { config: config.digest })
+    Ok(Content::Image {
+        config: config.digest,
+    })
 }
 
 /// Returns the nodes on which an image with this config runs.
@@ -389,7 +440,9 @@ pub(super) fn read_config(body: &[u8]) -> Result<PlatformSet, ManifestError> {
 
 /// Returns the nodes of this config's architecture, whatever its variant, which many builds leave out.
 pub(super) fn read_architecture(body: &[u8]) -> Result<PlatformSet, ManifestError> {
-    Ok(PlatformSet::of_architecture_of(&config_platform(body)?.platform()))
+    Ok(PlatformSet::of_architecture_of(
+        &config_platform(body)?.platform(),
+    ))
 }
 
 fn config_platform(body: &[u8]) -> Result<PlatformJson, ManifestError> {

@@ -75,7 +75,10 @@ impl RequestKind {
 impl RegistryMetrics {
     pub fn register(metrics: &Metrics) -> Registered<Self> {
         let labels = Arc::new(metrics.per_host(str::to_owned));
-        Ok(Self { labels, of: Requests::families(metrics)? })
+        Ok(Self {
+            labels,
+            of: Requests::families(metrics)?,
+        })
     }
 
     /// Begins a request to `host`. Returns its status class, or kind of failure: `abandoned` until another is set. The
@@ -85,14 +88,21 @@ impl RegistryMetrics {
         guard("abandoned", move |code| {
             let labels = [registry.as_str(), kind.as_str(), code];
             self.of.requests.with_label_values(&labels).inc();
-            self.of.durations.with_label_values(&labels).observe(begun.elapsed().as_secs_f64());
+            self.of
+                .durations
+                .with_label_values(&labels)
+                .observe(begun.elapsed().as_secs_f64());
         })
     }
 
     /// Records how many requests the limit of the registry `host` leaves. Exported for hosts that the configuration
     /// names, and for Docker Hub, whose limit the metric is for; claims of untrusted hosts would overwrite each other.
     pub fn requests_left(&self, host: &str, left: i64) {
-        let label = if host == DOCKER_HUB { DOCKER_HUB } else { self.labels.get(host) };
+        let label = if host == DOCKER_HUB {
+            DOCKER_HUB
+        } else {
+            self.labels.get(host)
+        };
         if label != OTHER {
             self.of.left.with_label_values(&[label]).set(left);
         }

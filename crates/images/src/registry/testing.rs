@@ -1,10 +1,15 @@
 //! Fixtures of several modules' tests.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails at once"
+)]
 
 use super::{
-    AddressGuard, Digest, Error, Found, HostSettings, Pull, Registry, RegistryMetrics, Settings, TrustError,
-    Verified,
+    AddressGuard, Digest, Error, Found, HostSettings, Pull, Registry, RegistryMetrics, Settings,
+    TrustError, Verified,
 };
 use crate::credentials::Credential;
 use tolerarch_core::image::ImageRef;
@@ -27,7 +32,14 @@ impl Registry {
         guard: AddressGuard,
         metrics: RegistryMetrics,
     ) -> Result<Self, TrustError> {
-        Self::load(Settings { hosts: hosts.into_iter().collect(), guard, ..Settings::default() }, metrics)
+        Self::load(
+            Settings {
+                hosts: hosts.into_iter().collect(),
+                guard,
+                ..Settings::default()
+            },
+            metrics,
+        )
     }
 
     /// Makes the client verify for nodes of these platforms.
@@ -37,7 +49,11 @@ impl Registry {
     }
 
     /// Finds an image with a credential of the operator.
-    pub async fn fetch(&self, image: &ImageRef, credential: Option<&Credential>) -> Result<Found, Error> {
+    pub async fn fetch(
+        &self,
+        image: &ImageRef,
+        credential: Option<&Credential>,
+    ) -> Result<Found, Error> {
         self.find(pull(image, credential)).await
     }
 
@@ -52,5 +68,11 @@ impl Registry {
 }
 
 fn pull<'a>(image: &'a ImageRef, credential: Option<&'a Credential>) -> Pull<'a> {
-    Pull { image, credential, of_pod: false, namespace: 0, is_redirected: None }
+    Pull {
+        image,
+        credential,
+        of_pod: false,
+        namespace: 0,
+        is_redirected: None,
+    }
 }

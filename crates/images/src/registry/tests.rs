@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testregistry::{
-    Auth, DOCKER_CONFIG, DOCKER_LIST, Fault, Kind, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Registry as Remote,
-    Reply, Repo,
+    Auth, DOCKER_CONFIG, DOCKER_LIST, Fault, Kind, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST,
+    Registry as Remote, Reply, Repo,
 };
 
 use super::*;
@@ -46,22 +46,48 @@ fn client_with(remote: &Remote, guard: AddressGuard) -> (Registry, tempfile::Tem
         ..HostSettings::default()
     };
     let metrics = registry_metrics();
-    (Registry::new([(remote.address(), settings)], guard, metrics).unwrap(), dir)
+    (
+        Registry::new([(remote.address(), settings)], guard, metrics).unwrap(),
+        dir,
+    )
 }
 
 fn client(remote: &Remote) -> (Registry, tempfile::TempDir) {
-    client_with(remote, AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] })
+    client_with(
+        remote,
+        AddressGuard {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            deny: vec![],
+        },
+    )
 }
 
 async fn ask(remote: &Remote, repo: &Repo, target: &str) -> Result<Support, Error> {
-    client(remote).0.fetch(&repo.reference(target).parse().unwrap(), None).await.map(|found| found.support)
+    client(remote)
+        .0
+        .fetch(&repo.reference(target).parse().unwrap(), None)
+        .await
+        .map(|found| found.support)
 }
 
 /// Does a lookup with a credential of a pull secret. Returns also the sources of the credentials that were presented.
 async fn traced<T>(image: &ImageRef, lookup: impl Future<Output = T>) -> (T, Vec<&'static str>) {
     let traces = Traces::default();
-    let outcome = trace::scope(Some(&traces), image, CREDENTIAL.scope("pull secret", lookup)).await;
-    (outcome, traces.of(image).requests.iter().filter_map(|request| request.credential).collect())
+    let outcome = trace::scope(
+        Some(&traces),
+        image,
+        CREDENTIAL.scope("pull secret", lookup),
+    )
+    .await;
+    (
+        outcome,
+        traces
+            .of(image)
+            .requests
+            .iter()
+            .filter_map(|request| request.credential)
+            .collect(),
+    )
 }
 
 /// Names the kind of an error, in a word; also the kind of a bad manifest.
@@ -101,7 +127,15 @@ async fn reads_indexes_lists_and_single_manifests() {
     repo.docker_list(Some("list"), BOTH);
     repo.image("linux/arm64/v8", Some("single"));
     repo.docker_image("linux/amd64", Some("docker"));
-    repo.index(Some("odd"), ["windows/amd64", "linux/amd64/v3", "linux/arm64/v9", "wasip1/wasm"]);
+    repo.index(
+        Some("odd"),
+        [
+            "windows/amd64",
+            "linux/amd64/v3",
+            "linux/arm64/v9",
+            "wasip1/wasm",
+        ],
+    );
     repo.index(Some("empty"), [""; 0]);
     for (tag, expected) in [
         ("index", Support::Index(platforms(&BOTH))),
@@ -113,7 +147,11 @@ async fn reads_indexes_lists_and_single_manifests() {
     ] {
         assert_eq!(ask(&remote, &repo, tag).await.unwrap(), expected, "{tag}");
         let digest = repo.digest_of(tag).unwrap();
-        assert_eq!(ask(&remote, &repo, &digest).await.unwrap(), expected, "{tag} by digest");
+        assert_eq!(
+            ask(&remote, &repo, &digest).await.unwrap(),
+            expected,
+            "{tag} by digest"
+        );
     }
 }
 
@@ -122,8 +160,7 @@ async fn documents_that_no_runtime_takes_are_refused() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let amd64 = repo.entry("linux/amd64");
-    let index =
-        |manifests: Value| json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests});
+    let index = |manifests: Value| json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests});
     let config = json!({"mediaType": OCI_CONFIG, "digest": testregistry::sha256(b"x"), "size": 1});
     let many: Vec<Value> = (0..=manifest::ENTRIES).map(|_| amd64.clone()).collect();
     let deep = (0..4).fold(amd64.clone(), |entry, _| repo.index(None, [entry]));
@@ -131,9 +168,24 @@ async fn documents_that_no_runtime_takes_are_refused() {
     for (name, document, content_type, expected) in [
         ("no JSON", json!("x"), OCI_INDEX, "Json"),
         ("an array", json!([]), OCI_INDEX, "Json"),
-        ("manifests that are no list", index(json!({})), OCI_INDEX, "Json"),
-        ("an architecture that is a number", index(json!([odd_arch])), OCI_INDEX, "Json"),
-        ("contradiction", index(json!([])), OCI_MANIFEST, "Contradiction"),
+        (
+            "manifests that are no list",
+            index(json!({})),
+            OCI_INDEX,
+            "Json",
+        ),
+        (
+            "an architecture that is a number",
+            index(json!([odd_arch])),
+            OCI_INDEX,
+            "Json",
+        ),
+        (
+            "contradiction",
+            index(json!([])),
+            OCI_MANIFEST,
+            "Contradiction",
+        ),
         (
             "both",
             {
@@ -144,26 +196,56 @@ async fn documents_that_no_runtime_takes_are_refused() {
             OCI_INDEX,
             "Both",
         ),
-        ("both, too", json!({"manifests": [], "config": config}), OCI_MANIFEST, "Both"),
+        (
+            "both, too",
+            json!({"manifests": [], "config": config}),
+            OCI_MANIFEST,
+            "Both",
+        ),
         (
             "schema 1",
             json!({"schemaVersion": 1, "fsLayers": []}),
             "application/vnd.docker.distribution.manifest.v1+prettyjws",
             "Schema1",
         ),
-        ("schema 1 in disguise", json!({"schemaVersion": 2, "fsLayers": []}), OCI_MANIFEST, "Schema1"),
-        ("no media type at all", json!({"manifests": []}), "application/json", "MediaType"),
+        (
+            "schema 1 in disguise",
+            json!({"schemaVersion": 2, "fsLayers": []}),
+            OCI_MANIFEST,
+            "Schema1",
+        ),
+        (
+            "no media type at all",
+            json!({"manifests": []}),
+            "application/json",
+            "MediaType",
+        ),
         ("another media type", json!({}), "text/html", "MediaType"),
-        ("no config", json!({"schemaVersion": 2}), OCI_MANIFEST, "Descriptor"),
+        (
+            "no config",
+            json!({"schemaVersion": 2}),
+            OCI_MANIFEST,
+            "Descriptor",
+        ),
         (
             "a digest that steers",
             json!({"config": {"mediaType": OCI_CONFIG, "digest": "sha256:../../x"}}),
             OCI_MANIFEST,
             "Descriptor",
         ),
-        ("too many entries", index(Value::from(many)), OCI_INDEX, "Entries"),
+        (
+            "too many entries",
+            index(Value::from(many)),
+            OCI_INDEX,
+            "Entries",
+        ),
         ("too deep", index(json!([deep])), OCI_INDEX, "Nesting"),
-        ("a missing config", json!({"config": config}), OCI_MANIFEST, "Missing"),
+        (
+            "a missing config",
+            json!({"config": config}),
+            OCI_MANIFEST,
+            "Missing",
+        ),
     ] {
         repo.manifest(document.to_string(), content_type, Some("v1"));
         assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{name}");
@@ -181,16 +263,36 @@ async fn configs_decide_over_single_manifests() {
             DOCKER_CONFIG,
             format!("{:?}", Support::Single(platforms(&["linux/arm64"]))),
         ),
-        (json!({"os": "windows", "architecture": "amd64"}), OCI_CONFIG, format!("{nowhere:?}")),
+        (
+            json!({"os": "windows", "architecture": "amd64"}),
+            OCI_CONFIG,
+            format!("{nowhere:?}"),
+        ),
         (json!({"os": "linux"}), OCI_CONFIG, "NoPlatform".into()),
-        (json!({"os": "", "architecture": "amd64"}), OCI_CONFIG, "NoPlatform".into()),
+        (
+            json!({"os": "", "architecture": "amd64"}),
+            OCI_CONFIG,
+            "NoPlatform".into(),
+        ),
         (json!(["linux", "arm64"]), OCI_CONFIG, "Json".into()),
-        (json!({"name": "chart"}), "application/vnd.cncf.helm.config.v1+json", "Artifact".into()),
-        (json!({}), "application/vnd.oci.empty.v1+json", "Artifact".into()),
+        (
+            json!({"name": "chart"}),
+            "application/vnd.cncf.helm.config.v1+json",
+            "Artifact".into(),
+        ),
+        (
+            json!({}),
+            "application/vnd.oci.empty.v1+json",
+            "Artifact".into(),
+        ),
     ] {
         let config = repo.blob(config.to_string(), media_type);
         repo.image_of(config, OCI_MANIFEST, Some("v1"));
-        assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{media_type}");
+        assert_eq!(
+            kind(&ask(&remote, &repo, "v1").await),
+            expected,
+            "{media_type}"
+        );
     }
 }
 
@@ -217,25 +319,38 @@ async fn media_types_are_read_as_leniently_as_the_specification_says() {
     assert!(ask(&remote, &repo, "v1").await.is_ok());
     repo.header("docker-content-digest", Some("odd"));
     assert!(ask(&remote, &repo, "v1").await.is_ok());
-    repo.header("docker-content-digest", Some(&testregistry::sha256(b"other")));
+    repo.header(
+        "docker-content-digest",
+        Some(&testregistry::sha256(b"other")),
+    );
     assert_eq!(kind(&ask(&remote, &repo, "v1").await), "Digest");
     let old = remote.repo("team/old");
     old.negotiates(true);
     old.docker_list(Some("v1"), BOTH);
-    assert_eq!(ask(&remote, &old, "v1").await.unwrap(), Support::Index(platforms(&BOTH)));
+    assert_eq!(
+        ask(&remote, &old, "v1").await.unwrap(),
+        Support::Index(platforms(&BOTH))
+    );
 }
 
 #[tokio::test]
 async fn content_has_to_have_its_digest() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
-    let digest = repo.index(Some("v1"), BOTH)["digest"].as_str().unwrap().to_owned();
+    let digest = repo.index(Some("v1"), BOTH)["digest"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let forged = json!({"schemaVersion": 2, "manifests": []}).to_string();
     repo.fault(Some(Fault::body(forged, OCI_INDEX).only_manifests()));
     assert_eq!(kind(&ask(&remote, &repo, &digest).await), "Digest");
     repo.image("linux/amd64", Some("single"));
     repo.fault(Some(
-        Fault::body(r#"{"os":"linux","architecture":"arm64"}"#, "application/json").only_blobs(),
+        Fault::body(
+            r#"{"os":"linux","architecture":"arm64"}"#,
+            "application/json",
+        )
+        .only_blobs(),
     ));
     assert_eq!(kind(&ask(&remote, &repo, "single").await), "Digest");
 }
@@ -245,7 +360,9 @@ async fn statuses_and_broken_answers_are_told_apart() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
-    let retry = |value: &str| Fault::reply(Reply::error(429, "TOOMANYREQUESTS").header("retry-after", value));
+    let retry = |value: &str| {
+        Fault::reply(Reply::error(429, "TOOMANYREQUESTS").header("retry-after", value))
+    };
     for (fault, expected) in [
         (Fault::status(403), "denied"),
         (Fault::status(401), "denied"),
@@ -259,12 +376,19 @@ async fn statuses_and_broken_answers_are_told_apart() {
         (retry("7"), "throttled"),
         (
             Fault::reply(
-                Reply::new(403).body("You have exceeded a secondary rate limit. Please wait a few minutes"),
+                Reply::new(403)
+                    .body("You have exceeded a secondary rate limit. Please wait a few minutes"),
             ),
             "throttled",
         ),
-        (Fault::reply(Reply::new(403).body("no rate, no limit")), "denied"),
-        (Fault::redirect(302, "/v2/team/app/manifests/v1"), "unexpected"),
+        (
+            Fault::reply(Reply::new(403).body("no rate, no limit")),
+            "denied",
+        ),
+        (
+            Fault::redirect(302, "/v2/team/app/manifests/v1"),
+            "unexpected",
+        ),
         (Fault::redirect(307, "https://127.0.0.2:1/x"), "unreachable"),
         (Fault::redirect(307, "http://127.0.0.1:1/x"), "unexpected"),
         (Fault::redirect(307, "::"), "unexpected"),
@@ -287,7 +411,11 @@ async fn statuses_and_broken_answers_are_told_apart() {
         repo.fault(Some(fault));
         assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{name}");
     }
-    assert!(repo.bytes_sent() < 32 << 20, "{} bytes were taken", repo.bytes_sent());
+    assert!(
+        repo.bytes_sent() < 32 << 20,
+        "{} bytes were taken",
+        repo.bytes_sent()
+    );
     repo.fault(None);
     assert_eq!(kind(&ask(&remote, &repo, "v2").await), "not-found");
     assert!(ask(&remote, &repo, "v1").await.is_ok());
@@ -298,12 +426,23 @@ async fn retry_after_is_read_in_both_forms() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let date = httpdate::fmt_http_date(std::time::SystemTime::now() + Duration::from_secs(3600));
-    for (value, expected) in
-        [("7", 7..=7), (" 8 ", 8..=8), (date.as_str(), 3000..=3600), ("soon", 0..=0), ("-1", 0..=0)]
-    {
-        repo.fault(Some(Fault::reply(Reply::error(429, "TOOMANYREQUESTS").header("retry-after", value))));
-        let Err(Error::Throttled(after)) = ask(&remote, &repo, "v1").await else { panic!("throttled") };
-        assert!(expected.contains(&after.unwrap_or_default().as_secs()), "{value}: {after:?}");
+    for (value, expected) in [
+        ("7", 7..=7),
+        (" 8 ", 8..=8),
+        (date.as_str(), 3000..=3600),
+        ("soon", 0..=0),
+        ("-1", 0..=0),
+    ] {
+        repo.fault(Some(Fault::reply(
+            Reply::error(429, "TOOMANYREQUESTS").header("retry-after", value),
+        )));
+        let Err(Error::Throttled(after)) = ask(&remote, &repo, "v1").await else {
+            panic!("throttled")
+        };
+        assert!(
+            expected.contains(&after.unwrap_or_default().as_secs()),
+            "{value}: {after:?}"
+        );
     }
 }
 
@@ -313,8 +452,12 @@ async fn the_guard_refuses_before_a_connection_is_made() {
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
     let image: ImageRef = repo.reference("v1").parse().unwrap();
-    let named: ImageRef = format!("localhost:{}/team/app:v1", remote.port()).parse().unwrap();
-    let carried: ImageRef = format!("[64:ff9b::7f00:1]:{}/team/app:v1", remote.port()).parse().unwrap();
+    let named: ImageRef = format!("localhost:{}/team/app:v1", remote.port())
+        .parse()
+        .unwrap();
+    let carried: ImageRef = format!("[64:ff9b::7f00:1]:{}/team/app:v1", remote.port())
+        .parse()
+        .unwrap();
     let (client, _dir) = client_with(&remote, AddressGuard::default());
     for image in [&image, &named, &carried] {
         assert_eq!(
@@ -329,20 +472,36 @@ async fn the_guard_refuses_before_a_connection_is_made() {
 #[tokio::test]
 async fn redirects_and_realms_meet_the_guard_too() {
     let remote = Remote::start().await;
-    let other = Remote::builder().listen("127.0.0.2:0".parse().unwrap()).start().await;
-    let guard = AddressGuard { allow: vec!["127.0.0.1/32".parse().unwrap()], deny: vec![] };
+    let other = Remote::builder()
+        .listen("127.0.0.2:0".parse().unwrap())
+        .start()
+        .await;
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.1/32".parse().unwrap()],
+        deny: vec![],
+    };
     let (client, _dir) = client_with(&remote, guard);
     let repo = remote.repo("team/app");
     repo.image("linux/amd64", Some("v1"));
     let elsewhere = format!("https://127.0.0.2:{}", other.port());
     repo.redirect_blobs_to(&elsewhere);
     assert_eq!(
-        kind(&client.fetch(&repo.reference("v1").parse().unwrap(), None).await.map(|found| found.support)),
+        kind(
+            &client
+                .fetch(&repo.reference("v1").parse().unwrap(), None)
+                .await
+                .map(|found| found.support)
+        ),
         "address-not-allowed"
     );
     repo.require(Auth::bearer().realm(&format!("{elsewhere}/token")));
     assert_eq!(
-        kind(&client.fetch(&repo.reference("v1").parse().unwrap(), None).await.map(|found| found.support)),
+        kind(
+            &client
+                .fetch(&repo.reference("v1").parse().unwrap(), None)
+                .await
+                .map(|found| found.support)
+        ),
         "address-not-allowed"
     );
     assert_eq!(other.connections(), 0);
@@ -356,14 +515,23 @@ async fn certificates_are_verified_and_plain_http_is_for_named_hosts() {
     for registry in [&remote, &untrusted, &plain] {
         registry.repo("team/app").index(Some("v1"), BOTH);
     }
-    let expired =
-        remote.pki().leaf_until(&["127.0.0.1"], std::time::SystemTime::now() - Duration::from_secs(60));
-    let expired = Remote::builder().pki(remote.pki()).leaf(expired).start().await;
+    let expired = remote.pki().leaf_until(
+        &["127.0.0.1"],
+        std::time::SystemTime::now() - Duration::from_secs(60),
+    );
+    let expired = Remote::builder()
+        .pki(remote.pki())
+        .leaf(expired)
+        .start()
+        .await;
     let (trusting, _dir) = client(&remote);
     let ask = async |client: &Registry, registry: &Remote| {
         kind(
             &client
-                .fetch(&registry.repo("team/app").reference("v1").parse().unwrap(), None)
+                .fetch(
+                    &registry.repo("team/app").reference("v1").parse().unwrap(),
+                    None,
+                )
                 .await
                 .map(|found| found.support),
         )
@@ -371,7 +539,10 @@ async fn certificates_are_verified_and_plain_http_is_for_named_hosts() {
     assert_eq!(ask(&trusting, &untrusted).await, "unreachable");
     assert_eq!(ask(&trusting, &plain).await, "unreachable");
     assert_eq!(ask(&client(&expired).0, &expired).await, "unreachable");
-    assert_eq!(ask(&client(&plain).0, &plain).await, format!("{:?}", Support::Index(platforms(&BOTH))));
+    assert_eq!(
+        ask(&client(&plain).0, &plain).await,
+        format!("{:?}", Support::Index(platforms(&BOTH)))
+    );
 }
 
 mod credentials;

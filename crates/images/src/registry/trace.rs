@@ -114,17 +114,31 @@ pub(crate) fn request_begins(
 ) -> Option<usize> {
     record(|trace| {
         let scheme = |value: &HeaderValue| Some(value.to_str().ok()?.split(' ').next()?.to_owned());
-        let (authorization, credential) =
-            (authorization.and_then(scheme), authorization.map(|_| credential()));
+        let (authorization, credential) = (
+            authorization.and_then(scheme),
+            authorization.map(|_| credential()),
+        );
         let (method, mut url, took) = (method.to_owned(), url.clone(), Duration::ZERO);
         url.set_query(None);
-        let request = TracedRequest { kind, method, url, authorization, credential, outcome: None, took };
+        let request = TracedRequest {
+            kind,
+            method,
+            url,
+            authorization,
+            credential,
+            outcome: None,
+            took,
+        };
         trace.requests.push(request);
         trace.requests.len() - 1
     })
 }
 
-pub(crate) fn request_ends(index: Option<usize>, outcome: Result<u16, &'static str>, took: Duration) {
+pub(crate) fn request_ends(
+    index: Option<usize>,
+    outcome: Result<u16, &'static str>,
+    took: Duration,
+) {
     record(|trace| {
         let request = trace.requests.get_mut(index?)?;
         (request.outcome, request.took) = (Some(outcome), took);

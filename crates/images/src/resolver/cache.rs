@@ -130,26 +130,41 @@ impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
         let (items, weight) = (settings.capacity, settings.capacity as u64);
         let levels = Levels {
-            tags: Level::with_weighter(items, weight, Weight(|key, _| 1 + (key.len() / KEY_BYTES) as u64)),
+            tags: Level::with_weighter(
+                items,
+                weight,
+                Weight(|key, _| 1 + (key.len() / KEY_BYTES) as u64),
+            ),
             platforms: Level::with_weighter(items, weight, Weight(|_, _| 1)),
             repositories: std::hash::RandomState::new(),
             metrics,
             began: Instant::now(),
             latest: AtomicU64::new(0),
         };
-        Self { levels: Arc::new(levels), settings, generation: 0 }
+        Self {
+            levels: Arc::new(levels),
+            settings,
+            generation: 0,
+        }
     }
 
     /// Makes the cache of another configuration, with the same capacity. Cached answers get the new lifetimes, and only
     /// lookups of the new configuration are stored from now on. Without `keeps` the two caches share nothing: even
     /// after a clearing, a lookup that ends during the change could store its answer.
     pub(super) fn reconfigured(&self, settings: CacheSettings, keeps: bool) -> Self {
-        let settings = CacheSettings { capacity: self.settings.capacity, ..settings };
+        let settings = CacheSettings {
+            capacity: self.settings.capacity,
+            ..settings
+        };
         if !keeps {
             return Self::new(settings, self.levels.metrics.clone());
         }
         let generation = self.levels.latest.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { levels: self.levels.clone(), settings, generation }
+        Self {
+            levels: self.levels.clone(),
+            settings,
+            generation,
+        }
     }
 
     pub(super) fn get(&self, image: &ImageRef, access: CredentialId) -> Cached {
@@ -159,19 +174,32 @@ impl Cache {
     /// Returns the state at `now`, for callers with several images: reading the clock takes longer than a hit.
     pub(super) fn get_at(&self, image: &ImageRef, access: CredentialId, now: Millis) -> Cached {
         if let Some(digest) = Digest::named_by(image)
-            && let Some(support) = self.levels.platforms.get(&self.platforms_key(image, access, digest))
+            && let Some(support) = self
+                .levels
+                .platforms
+                .get(&self.platforms_key(image, access, digest))
         {
             return Cached::Fresh(Ok(support));
         }
         match self.levels.tags.get(&*key(image, access)) {
-            Some(Tag::Points { support, confirmed, retry, .. }) => self.age(support, now, confirmed, retry),
+            Some(Tag::Points {
+                support,
+                confirmed,
+                retry,
+                ..
+            }) => self.age(support, now, confirmed, retry),
             Some(Tag::Brief { outcome, until }) if now < until => Cached::Fresh(outcome),
             _ => Cached::Nothing,
         }
     }
 
     fn age(&self, support: Support, now: Millis, confirmed: Millis, retry: Millis) -> Cached {
-        let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
+        let CacheSettings {
+            tag,
+            stale_while_revalidate,
+            stale_if_error,
+            ..
+        } = self.settings;
         let age = now - confirmed;
         let (fresh, at_once) = (millis(tag), millis(stale_while_revalidate));
         // A registry that failed a moment ago probably still fails: no Pod waits for that.
@@ -179,7 +207,10 @@ impl Cache {
         let usable = age < fresh + millis(stale_if_error);
         match age {
             _ if age < fresh => Cached::Fresh(Ok(support)),
-            _ if age < fresh + at_once || failing && usable => Cached::Stale { support, due: now >= retry },
+            _ if age < fresh + at_once || failing && usable => Cached::Stale {
+                support,
+                due: now >= retry,
+            },
             _ if usable => Cached::Expired(support),
             _ => Cached::Nothing,
         }
@@ -187,15 +218,25 @@ impl Cache {
 
     /// Returns the digest that the tag last pointed to, however long ago: a HEAD request can confirm it.
     pub(super) fn points_to(&self, image: &ImageRef, access: CredentialId) -> Option<Digest> {
-        let Tag::Points { to, .. } = self.levels.tags.get(&*key(image, access))? else { return None };
+        let Tag::Points { to, .. } = self.levels.tags.get(&*key(image, access))? else {
+            return None;
+        };
         Some(to)
     }
 
     /// Records that the registry reports this digest for the tag. Returns the digest's platforms if they are known.
-    pub(super) fn confirm(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> Option<Support> {
+    pub(super) fn confirm(
+        &self,
+        image: &ImageRef,
+        access: CredentialId,
+        digest: Digest,
+    ) -> Option<Support> {
         let support = match self.levels.tags.get(&*key(image, access)) {
             Some(Tag::Points { to, support, .. }) if to == digest => support,
-            _ => self.levels.platforms.get(&self.platforms_key(image, access, digest))?,
+            _ => self
+                .levels
+                .platforms
+                .get(&self.platforms_key(image, access, digest))?,
         };
         self.point(image, access, digest, support);
         Some(support)
@@ -205,7 +246,14 @@ impl Cache {
         if found.lacks_parts {
             // The answer expires like a tag's, even if a digest is named, so that the rest is looked up.
             let until = self.now() + jittered(self.settings.tag);
-            return self.put_tag(image, access, Tag::Brief { outcome: Ok(found.support), until });
+            return self.put_tag(
+                image,
+                access,
+                Tag::Brief {
+                    outcome: Ok(found.support),
+                    until,
+                },
+            );
         }
         self.put_platforms(image, access, found.digest, found.support);
         match Digest::named_by(image) {
@@ -216,8 +264,16 @@ impl Cache {
     }
 
     /// Adopts the answer of another replica, and its age, unless this replica has a newer answer or a recent failure.
-    pub(super) fn adopt(&self, image: &ImageRef, access: CredentialId, found: &Found, age: Duration) {
-        let Found { digest, support, .. } = *found;
+    pub(super) fn adopt(
+        &self,
+        image: &ImageRef,
+        access: CredentialId,
+        found: &Found,
+        age: Duration,
+    ) {
+        let Found {
+            digest, support, ..
+        } = *found;
         if let Some(named) = Digest::named_by(image) {
             return self.put_platforms(image, access, named, support);
         }
@@ -228,14 +284,28 @@ impl Cache {
             Some(Tag::Brief { until, .. }) if now < until => {}
             _ => {
                 self.put_platforms(image, access, digest, support);
-                self.put_tag(image, access, Tag::Points { to: digest, support, confirmed, retry: 0 });
+                self.put_tag(
+                    image,
+                    access,
+                    Tag::Points {
+                        to: digest,
+                        support,
+                        confirmed,
+                        retry: 0,
+                    },
+                );
             }
         }
     }
 
     /// Returns the time for which an answer about a tag may be used.
     pub(super) fn tag_life(&self) -> Duration {
-        let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
+        let CacheSettings {
+            tag,
+            stale_while_revalidate,
+            stale_if_error,
+            ..
+        } = self.settings;
         tag.saturating_add(stale_while_revalidate.max(stale_if_error))
     }
 
@@ -253,14 +323,35 @@ impl Cache {
         };
         let until = self.now() + jittered(life);
         let serves = !error.ends_older_answers() && self.last_good(image, access).is_some();
-        let tag = match (self.levels.tags.get(&*key(image, access)).filter(|_| serves), error) {
-            (Some(Tag::Points { to, support, confirmed, .. }), _) => {
-                Tag::Points { to, support, confirmed, retry: until.max(1) }
-            }
-            (_, &Error::Partly { runs, unknown, .. }) => {
-                Tag::Brief { outcome: Ok(Support::Partial { runs, unknown, why }), until }
-            }
-            _ => Tag::Brief { outcome: Err(why), until },
+        let tag = match (
+            self.levels
+                .tags
+                .get(&*key(image, access))
+                .filter(|_| serves),
+            error,
+        ) {
+            (
+                Some(Tag::Points {
+                    to,
+                    support,
+                    confirmed,
+                    ..
+                }),
+                _,
+            ) => Tag::Points {
+                to,
+                support,
+                confirmed,
+                retry: until.max(1),
+            },
+            (_, &Error::Partly { runs, unknown, .. }) => Tag::Brief {
+                outcome: Ok(Support::Partial { runs, unknown, why }),
+                until,
+            },
+            _ => Tag::Brief {
+                outcome: Err(why),
+                until,
+            },
         };
         self.put_tag(image, access, tag);
     }
@@ -269,10 +360,15 @@ impl Cache {
     pub(super) fn pauses(&self, error: &Error) -> Pauses {
         let registry = self.settings.throttled;
         let repository = match error.cause() {
-            Error::Throttled(Some(retry_after)) => registry.max((*retry_after).min(RETRY_AFTER_MAX)),
+            Error::Throttled(Some(retry_after)) => {
+                registry.max((*retry_after).min(RETRY_AFTER_MAX))
+            }
             _ => registry,
         };
-        Pauses { repository, registry }
+        Pauses {
+            repository,
+            registry,
+        }
     }
 
     /// Returns the good answer that may be served while the registry fails.
@@ -285,7 +381,16 @@ impl Cache {
     }
 
     fn point(&self, image: &ImageRef, access: CredentialId, to: Digest, support: Support) {
-        self.put_tag(image, access, Tag::Points { to, support, confirmed: self.jittered_now(), retry: 0 });
+        self.put_tag(
+            image,
+            access,
+            Tag::Points {
+                to,
+                support,
+                confirmed: self.jittered_now(),
+                retry: 0,
+            },
+        );
     }
 
     fn jittered_now(&self) -> Millis {
@@ -297,16 +402,35 @@ impl Cache {
         self.put(TAG, &self.levels.tags, key(image, access).into(), tag);
     }
 
-    fn put_platforms(&self, image: &ImageRef, access: CredentialId, digest: Digest, support: Support) {
-        self.put(PLATFORMS, &self.levels.platforms, self.platforms_key(image, access, digest), support);
+    fn put_platforms(
+        &self,
+        image: &ImageRef,
+        access: CredentialId,
+        digest: Digest,
+        support: Support,
+    ) {
+        self.put(
+            PLATFORMS,
+            &self.levels.platforms,
+            self.platforms_key(image, access, digest),
+            support,
+        );
     }
 
-    fn put<K: Clone + Eq + Hash, V: Clone>(&self, level: &str, entries: &Level<K, V>, key: K, value: V) {
+    fn put<K: Clone + Eq + Hash, V: Clone>(
+        &self,
+        level: &str,
+        entries: &Level<K, V>,
+        key: K,
+        value: V,
+    ) {
         if self.is_current() {
             let wanted = entries.len() + usize::from(!entries.contains_key(&key));
             entries.insert(key, value);
             let kept = entries.len();
-            self.levels.metrics.cache_has(level, kept, wanted.saturating_sub(kept));
+            self.levels
+                .metrics
+                .cache_has(level, kept, wanted.saturating_sub(kept));
         }
     }
 
@@ -315,8 +439,18 @@ impl Cache {
         self.generation == self.levels.latest.load(Ordering::Relaxed)
     }
 
-    fn platforms_key(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> PlatformsKey {
-        (self.levels.repositories.hash_one((image.host(), image.repository(), access)), digest)
+    fn platforms_key(
+        &self,
+        image: &ImageRef,
+        access: CredentialId,
+        digest: Digest,
+    ) -> PlatformsKey {
+        (
+            self.levels
+                .repositories
+                .hash_one((image.host(), image.repository(), access)),
+            digest,
+        )
     }
 
     pub(super) fn now(&self) -> Millis {

@@ -67,9 +67,14 @@ impl Faults {
     /// Records a failed lookup.
     pub(super) fn add(&mut self, access: Access, scope: FaultScope, now: Instant) {
         let namespace = access.namespace;
-        self.0.retain(|fault| fault.access.namespace != namespace || !fault.is_of(access));
+        self.0
+            .retain(|fault| fault.access.namespace != namespace || !fault.is_of(access));
         if self.of(namespace).count() >= FAULTS_OF_NAMESPACE {
-            if let Some(oldest) = self.0.iter().position(|fault| fault.access.namespace == namespace) {
+            if let Some(oldest) = self
+                .0
+                .iter()
+                .position(|fault| fault.access.namespace == namespace)
+            {
                 self.0.remove(oldest);
             }
         } else if self.0.len() >= FAULTS {
@@ -90,7 +95,9 @@ impl Faults {
         for fault in self.of(namespace) {
             let is_counted = match scope {
                 None => fault.registry_silent,
-                Some(repository) => fault.repository_silent && fault.access.repository == repository,
+                Some(repository) => {
+                    fault.repository_silent && fault.access.repository == repository
+                }
             };
             if is_counted {
                 failed.insert(scope.map_or(fault.access.repository, |_| fault.access.image));
@@ -104,7 +111,9 @@ impl Faults {
     }
 
     fn of(&self, namespace: u64) -> impl Iterator<Item = &Fault> {
-        self.0.iter().filter(move |fault| fault.access.namespace == namespace)
+        self.0
+            .iter()
+            .filter(move |fault| fault.access.namespace == namespace)
     }
 }
 
@@ -112,7 +121,8 @@ impl Fault {
     /// Returns whether the fault is of the same image. With a Pod's credential, which may be the cause, an image fails
     /// apart from its failures with other credentials.
     fn is_of(&self, access: Access) -> bool {
-        let alike = self.access.credential == access.credential || !(self.access.of_pod || access.of_pod);
+        let alike =
+            self.access.credential == access.credential || !(self.access.of_pod || access.of_pod);
         self.access.image == access.image && alike
     }
 }

@@ -87,12 +87,22 @@ impl Silence {
 
 impl Hosts {
     pub(super) fn new(metrics: ResolverMetrics) -> Self {
-        Self { hosts: Bounded::new(HOSTS), hasher: RandomState::new(), metrics }
+        Self {
+            hosts: Bounded::new(HOSTS),
+            hasher: RandomState::new(),
+            metrics,
+        }
     }
 
     pub(super) fn get(&self, name: &str) -> Arc<Host> {
-        let fresh = || Host { name: name.into(), state: Mutex::default(), metrics: self.metrics.clone() };
-        let Ok(host) = self.hosts.get_or_insert_with(name, || Ok::<_, Infallible>(fresh().into()));
+        let fresh = || Host {
+            name: name.into(),
+            state: Mutex::default(),
+            metrics: self.metrics.clone(),
+        };
+        let Ok(host) = self
+            .hosts
+            .get_or_insert_with(name, || Ok::<_, Infallible>(fresh().into()));
         host
     }
 
@@ -105,7 +115,10 @@ impl Hosts {
             credential: CredentialId::ANONYMOUS,
             of_pod: false,
         };
-        request.candidates.first().map_or(access, |candidate| access.with(candidate))
+        request
+            .candidates
+            .first()
+            .map_or(access, |candidate| access.with(candidate))
     }
 }
 
@@ -115,7 +128,14 @@ impl Host {
         let (now, mut state) = (Instant::now(), self.state.lock());
         state.silent.retain(|_, silence| !silence.is_over());
         if state.silent.len() < SILENT || state.silent.contains_key(&access.namespace) {
-            state.silent.entry(access.namespace).or_insert(Silence { since: now, last: now }).last = now;
+            state
+                .silent
+                .entry(access.namespace)
+                .or_insert(Silence {
+                    since: now,
+                    last: now,
+                })
+                .last = now;
         }
     }
 
@@ -135,12 +155,21 @@ impl Host {
     /// Returns how long a Pod of this namespace waits for a lookup at most.
     pub(super) fn patience(&self, access: Access) -> Duration {
         let state = self.state.lock();
-        let is_silent_for_all =
-            |time| state.silent.values().filter(|silence| silence.is_late(time)).count() == SILENT;
+        let is_silent_for_all = |time| {
+            state
+                .silent
+                .values()
+                .filter(|silence| silence.is_late(time))
+                .count()
+                == SILENT
+        };
         if is_silent_for_all(LONG_SILENCE) {
             return PROBE_PATIENCE;
         }
-        let is_silent = state.silent.get(&access.namespace).is_some_and(|silence| silence.is_late(PATIENCE));
+        let is_silent = state
+            .silent
+            .get(&access.namespace)
+            .is_some_and(|silence| silence.is_late(PATIENCE));
         if is_silent || is_silent_for_all(PATIENCE) || state.faults.has(access) {
             return PATIENCE;
         }
@@ -150,10 +179,14 @@ impl Host {
     /// Admits a lookup if the registry may be queried; as a probe where a circuit is half-open.
     pub(super) fn enter(&self, access: Access) -> Result<Option<Probe>, LookupError> {
         let mut state = self.state.lock();
-        let Some(scope) = state.permission(access)? else { return Ok(None) };
+        let Some(scope) = state.permission(access)? else {
+            return Ok(None);
+        };
         let probe = Probe::default();
         state.probes.retain(|_, probe| probe.strong_count() > 0);
-        state.probes.insert((access.namespace, scope), Arc::downgrade(&probe));
+        state
+            .probes
+            .insert((access.namespace, scope), Arc::downgrade(&probe));
         Ok(Some(probe))
     }
 
@@ -167,7 +200,9 @@ impl Host {
         let mut state = self.state.lock();
         state.silent.clear();
         state.faults.answered(access);
-        state.probes.retain(|(_, scope), _| scope.is_some_and(|scope| scope != access.repository));
+        state
+            .probes
+            .retain(|(_, scope), _| scope.is_some_and(|scope| scope != access.repository));
         state.failing = None;
         self.close(&mut state);
     }
@@ -175,13 +210,18 @@ impl Host {
     /// Records that the registry answered a lookup with an image.
     pub(super) fn succeeded(&self, access: Access) {
         self.answered(access);
-        self.state.lock().throttling.answered(access, Instant::now());
+        self.state
+            .lock()
+            .throttling
+            .answered(access, Instant::now());
     }
 
     /// Records a failed lookup: no answer in time, no connection, a status of 500 or above.
     pub(super) fn failed(self: &Arc<Self>, access: Access, scope: FaultScope, is_probe: bool) {
         let mut state = self.state.lock();
-        state.failing.get_or_insert_with(|| counted(&self.metrics.hosts.get(&self.name).failing));
+        state
+            .failing
+            .get_or_insert_with(|| counted(&self.metrics.hosts.get(&self.name).failing));
         if scope == FaultScope::Repository {
             state.faults.registry_answered();
             state.probes.retain(|(_, scope), _| scope.is_some());
@@ -194,7 +234,11 @@ impl Host {
         state.faults.add(access, scope, Instant::now());
         if state.open.is_none() && state.faults.open_until(None, access.namespace).is_some() {
             state.open = Some(counted(&self.metrics.hosts.get(&self.name).circuits_open));
-            tracing::warn!(registry = &*self.name, repositories = FAILURES, "circuit opened");
+            tracing::warn!(
+                registry = &*self.name,
+                repositories = FAILURES,
+                "circuit opened"
+            );
         }
         if state.open.is_some() {
             let unused = tokio::spawn(Self::close_unused(Arc::downgrade(self)));
@@ -223,11 +267,17 @@ impl Host {
 
     /// Records a 429 to a lookup.
     pub(super) fn throttled(&self, access: Access, throttler: Throttler, pauses: Pauses) {
-        self.state.lock().throttling.add(access, throttler, pauses, Instant::now());
+        self.state
+            .lock()
+            .throttling
+            .add(access, throttler, pauses, Instant::now());
     }
 
     pub(super) fn answers_head(&self) -> bool {
-        self.state.lock().lacks_head.is_none_or(|until| Instant::now() >= until)
+        self.state
+            .lock()
+            .lacks_head
+            .is_none_or(|until| Instant::now() >= until)
     }
 
     /// Records that a HEAD request failed where a GET request did not.
@@ -243,10 +293,16 @@ impl State {
         if self.throttling.applies_to(access, now) {
             return Err(LookupError::Throttled);
         }
-        let Some((scope, until)) = self.open_until(access) else { return Ok(None) };
+        let Some((scope, until)) = self.open_until(access) else {
+            return Ok(None);
+        };
         let probe = self.probes.get(&(access.namespace, scope));
         let is_probed = probe.is_some_and(|probe| probe.strong_count() > 0);
-        if until <= now && !is_probed { Ok(Some(scope)) } else { Err(LookupError::CircuitOpen) }
+        if until <= now && !is_probed {
+            Ok(Some(scope))
+        } else {
+            Err(LookupError::CircuitOpen)
+        }
     }
 
     /// Returns the open circuit, that of the registry first, and the time at which it becomes half-open.

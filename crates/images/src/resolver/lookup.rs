@@ -67,7 +67,10 @@ enum Failure {
 
 impl Job {
     pub(super) fn request(&self) -> Request<'_> {
-        Request { image: &self.image, candidates: &self.candidates }
+        Request {
+            image: &self.image,
+            candidates: &self.candidates,
+        }
     }
 }
 
@@ -80,28 +83,39 @@ impl Fetcher {
     pub(super) fn stale_or(&self, request: Request<'_>, error: LookupError) -> Outcome {
         let good = |own: &CredentialCandidate| self.cache.last_good(request.image, own.id);
         let outcome = request.candidates.iter().find_map(good).ok_or(error);
-        let result = if is_stale(&outcome) { LookupResult::Stale } else { LookupResult::Failed };
+        let result = if is_stale(&outcome) {
+            LookupResult::Stale
+        } else {
+            LookupResult::Failed
+        };
         self.metrics.looked_up(request.image.host(), result);
         outcome
     }
 
     /// Returns the timeout of the registry's answer, and of the wait for the lookup's permit.
     pub(super) fn time(&self, job: &Job) -> Duration {
-        if job.probe.is_some() { self.timeout.min(PROBE_TIME) } else { self.timeout }
+        if job.probe.is_some() {
+            self.timeout.min(PROBE_TIME)
+        } else {
+            self.timeout
+        }
     }
 
     /// Returns the outcome if the registry need not be queried, as another replica has a fresh answer, or must not be
     /// queried. Caches an older answer of a replica, too, in case the registry fails.
     pub(super) async fn unasked(&self, job: &Job) -> Option<Outcome> {
         if let Some(shared) = &self.shared {
-            let found = shared.find(&job.image, Digest::named_by(&job.image), &job.candidates).await;
+            let found = shared
+                .find(&job.image, Digest::named_by(&job.image), &job.candidates)
+                .await;
             for (id, found, age) in &found {
                 self.cache.adopt(&job.image, *id, found, *age);
             }
             if !found.is_empty()
                 && let Cached::Fresh(Ok(support)) = self.cached(job)
             {
-                self.metrics.looked_up(job.image.host(), LookupResult::Shared);
+                self.metrics
+                    .looked_up(job.image.host(), LookupResult::Shared);
                 return Some(Ok(support));
             }
         }
@@ -119,7 +133,8 @@ impl Fetcher {
     async fn look_up(&self, job: &Job) -> Outcome {
         // Another lookup may have been answered since the cache was read.
         if let Cached::Fresh(outcome) = self.cached(job) {
-            self.metrics.looked_up(job.image.host(), LookupResult::Joined);
+            self.metrics
+                .looked_up(job.image.host(), LookupResult::Joined);
             return outcome;
         }
         let mut attempt = Attempt {
@@ -132,10 +147,14 @@ impl Fetcher {
             asked: None,
         };
         let time = self.time(job);
-        match timeout(time, attempt.try_all()).await.unwrap_or_else(|_| Err(attempt.late(time))) {
+        match timeout(time, attempt.try_all())
+            .await
+            .unwrap_or_else(|_| Err(attempt.late(time)))
+        {
             Ok(support) => {
                 job.host.succeeded(attempt.access);
-                self.metrics.looked_up(job.image.host(), LookupResult::Fetched);
+                self.metrics
+                    .looked_up(job.image.host(), LookupResult::Fetched);
                 Ok(support)
             }
             Err(Failure::NotAsked(error)) => {
@@ -171,11 +190,20 @@ impl Attempt<'_> {
 
     /// Caches and logs the registry's failure; returns the stale answer if one may be served, else the error.
     fn failed(&self, error: &Error) -> Outcome {
-        let Self { fetcher, job: job @ Job { image, host, .. }, access, credential, .. } = *self;
+        let Self {
+            fetcher,
+            job: job @ Job { image, host, .. },
+            access,
+            credential,
+            ..
+        } = *self;
         trace::record(|trace| trace.error = Some(error.to_string()));
         if let Error::Throttled(_) = error.cause() {
-            let throttler =
-                if error.is_of_redirect() { Throttler::RedirectTarget } else { Throttler::Registry };
+            let throttler = if error.is_of_redirect() {
+                Throttler::RedirectTarget
+            } else {
+                Throttler::Registry
+            };
             host.throttled(access, throttler, fetcher.cache.pauses(error));
         }
         match self.fault_scope(error) {
@@ -212,7 +240,9 @@ impl Attempt<'_> {
     }
 
     async fn try_all(&mut self) -> Result<Support, Failure> {
-        let job @ Job { image, candidates, .. } = self.job;
+        let job @ Job {
+            image, candidates, ..
+        } = self.job;
         let mut refused: Option<Error> = None;
         let mut busy = false;
         for candidate in candidates {
@@ -220,13 +250,17 @@ impl Attempt<'_> {
             self.credential = candidate.kind;
             // The open circuit admits the probe.
             if job.probe.is_none() {
-                job.host.permission(self.access).map_err(Failure::NotAsked)?;
+                job.host
+                    .permission(self.access)
+                    .map_err(Failure::NotAsked)?;
             }
             let answer = match self.fetcher.cache.get(image, candidate.id) {
-                Cached::Fresh(Err(LookupError::Denied)) => {
-                    Err(Failure::Registry(Error::Denied("the registry refused a moment ago".into())))
+                Cached::Fresh(Err(LookupError::Denied)) => Err(Failure::Registry(Error::Denied(
+                    "the registry refused a moment ago".into(),
+                ))),
+                Cached::Fresh(Err(LookupError::NotFound)) => {
+                    Err(Failure::Registry(Error::NotFound))
                 }
-                Cached::Fresh(Err(LookupError::NotFound)) => Err(Failure::Registry(Error::NotFound)),
                 _ => self.try_one(candidate).await,
             };
             self.asked = None;
@@ -243,7 +277,11 @@ impl Attempt<'_> {
                 candidate.refused();
             }
             tracing::debug!(%image, credential = candidate.kind, %error, "refused with this credential");
-            if says_more(lookup_error(&error), refused.as_ref().map(lookup_error), candidate.id) {
+            if says_more(
+                lookup_error(&error),
+                refused.as_ref().map(lookup_error),
+                candidate.id,
+            ) {
                 refused = Some(error);
             }
         }
@@ -276,7 +314,11 @@ impl Attempt<'_> {
             }
             self.answered = true;
         }
-        let Self { fetcher, job: Job { image, .. }, .. } = self;
+        let Self {
+            fetcher,
+            job: Job { image, .. },
+            ..
+        } = self;
         if is_refusal(lookup_error(&error)) {
             // An older good answer may outlive the refusal (`last_good`), but first the next candidate is tried.
             fetcher.cache.fail(image, candidate.id, &error);
@@ -295,7 +337,12 @@ impl Attempt<'_> {
         candidate: &CredentialCandidate,
         credential: Option<&Credential>,
     ) -> Result<Support, Error> {
-        let (Fetcher { registry, cache, .. }, host) = (self.fetcher, &self.job.host);
+        let (
+            Fetcher {
+                registry, cache, ..
+            },
+            host,
+        ) = (self.fetcher, &self.job.host);
         let (image, id) = (&self.job.image, candidate.id);
         let is_redirected = Some(&self.is_redirected);
         let pull = Pull {
@@ -313,13 +360,22 @@ impl Attempt<'_> {
             Ok(found.support)
         };
         let by_head = cache.points_to(image, id).is_some() && host.answers_head();
-        let digest = if by_head { registry.resolve(pull).await? } else { None };
+        let digest = if by_head {
+            registry.resolve(pull).await?
+        } else {
+            None
+        };
         if let Some(digest) = digest {
             if let Some(support) = cache.confirm(image, id, digest) {
-                return share(Found { digest, support, lacks_parts: false });
+                return share(Found {
+                    digest,
+                    support,
+                    lacks_parts: false,
+                });
             }
             if let Some(shared) = sharing
-                && let [(_, found, _)] = shared.find(image, Some(digest), from_ref(candidate)).await[..]
+                && let [(_, found, _)] =
+                    shared.find(image, Some(digest), from_ref(candidate)).await[..]
                 && found.digest == digest
             {
                 cache.learn(image, id, &found);

@@ -52,7 +52,9 @@ pub(super) enum LookupResult {
 }
 
 /// Labels of the results, in the order of the variants.
-const RESULTS: [&str; 7] = ["hit", "stale", "negative", "joined", "shared", "fetched", "failed"];
+const RESULTS: [&str; 7] = [
+    "hit", "stale", "negative", "joined", "shared", "fetched", "failed",
+];
 
 /// Levels of the cache: tags with their digests, and failures; digests with their platforms.
 pub(super) const TAG: &str = "tag";
@@ -67,7 +69,9 @@ impl ResolverMetrics {
             failing: of.failing.with_label_values(&[host]),
         }));
         let own = Self { hosts, of };
-        [TAG, PLATFORMS].into_iter().for_each(|level| own.cache_has(level, 0, 0));
+        [TAG, PLATFORMS]
+            .into_iter()
+            .for_each(|level| own.cache_has(level, 0, 0));
         Ok(own)
     }
 
@@ -77,8 +81,14 @@ impl ResolverMetrics {
 
     /// Sets the number of entries of a level of the cache, and counts evicted ones.
     pub(super) fn cache_has(&self, level: &str, entries: usize, evicted: usize) {
-        self.of.cache_entries.with_label_values(&[level]).set(i64::try_from(entries).unwrap_or(i64::MAX));
-        self.of.cache_evictions.with_label_values(&[level]).inc_by(evicted as u64);
+        self.of
+            .cache_entries
+            .with_label_values(&[level])
+            .set(i64::try_from(entries).unwrap_or(i64::MAX));
+        self.of
+            .cache_evictions
+            .with_label_values(&[level])
+            .inc_by(evicted as u64);
     }
 }
 

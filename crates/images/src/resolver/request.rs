@@ -29,21 +29,34 @@ pub(super) struct Access {
 
 impl Access {
     pub(super) fn with(self, candidate: &CredentialCandidate) -> Self {
-        Self { credential: candidate.id, of_pod: candidate.is_of_pod, ..self }
+        Self {
+            credential: candidate.id,
+            of_pod: candidate.is_of_pod,
+            ..self
+        }
     }
 }
 
 impl<'a> Request<'a> {
     /// Returns the key of the lookup in flight. No image contains a space, which separates the parts.
     pub(super) fn key(self) -> Box<str> {
-        let ids = self.candidates.iter().map(|candidate| format!(" {:x}", candidate.id.0));
-        std::iter::once(self.image.to_string()).chain(ids).collect::<String>().into()
+        let ids = self
+            .candidates
+            .iter()
+            .map(|candidate| format!(" {:x}", candidate.id.0));
+        std::iter::once(self.image.to_string())
+            .chain(ids)
+            .collect::<String>()
+            .into()
     }
 
     /// Returns the key by which tenants share the request to the registry. A request that may run a program is not
     /// shared: the run waits for its tenant's share of the runs, and no other tenant should.
     pub(super) fn shared_key(self, tenant: &Tenant) -> FlightKey {
-        let runs_program = self.candidates.iter().any(|candidate| candidate.held_credential().is_none());
+        let runs_program = self
+            .candidates
+            .iter()
+            .any(|candidate| candidate.held_credential().is_none());
         (runs_program.then(|| tenant.clone()), self.key())
     }
 
@@ -55,12 +68,22 @@ impl<'a> Request<'a> {
             match cache.get_at(self.image, candidate.id, now) {
                 good @ Cached::Fresh(Ok(_)) => return (good, self),
                 Cached::Fresh(Err(error)) if is_refusal(error) => {
-                    refused = if says_more(error, refused, candidate.id) { Some(error) } else { refused };
+                    refused = if says_more(error, refused, candidate.id) {
+                        Some(error)
+                    } else {
+                        refused
+                    };
                 }
                 // In order: a failure after a candidate that may still be tried does not count.
                 Cached::Fresh(Err(error)) => failed = failed.or((!open).then_some(error)),
                 found @ Cached::Stale { .. } => {
-                    stale = stale.or(Some((found, Self { candidates: from_ref(candidate), ..self })));
+                    stale = stale.or(Some((
+                        found,
+                        Self {
+                            candidates: from_ref(candidate),
+                            ..self
+                        },
+                    )));
                 }
                 Cached::Expired(support) => {
                     open = true;
@@ -70,7 +93,10 @@ impl<'a> Request<'a> {
             }
         }
         let cached = match (failed, expired) {
-            (Some(_), Some(support)) => Cached::Stale { support, due: false },
+            (Some(_), Some(support)) => Cached::Stale {
+                support,
+                due: false,
+            },
             (Some(error), None) => Cached::Fresh(Err(error)),
             (None, Some(support)) => Cached::Expired(support),
             (None, None) if open => Cached::Nothing,

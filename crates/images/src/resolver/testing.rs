@@ -8,6 +8,8 @@ use tolerarch_core::image::ImageRef;
 impl Resolver {
     /// Caches what anonymous access found for an image.
     pub fn learn(&self, image: &ImageRef, found: &Found) {
-        self.fetcher.cache.learn(image, CredentialId::ANONYMOUS, found);
+        self.fetcher
+            .cache
+            .learn(image, CredentialId::ANONYMOUS, found);
     }
 }

@@ -31,7 +31,10 @@ impl Bench {
 
     async fn with(change: impl FnOnce(&mut LookupSettings, &mut CacheSettings)) -> Self {
         let remote = Remote::builder().plain_http().start().await;
-        Self { clock: Some(StoppedClock::stop()), ..Self::of(remote, &[], change) }
+        Self {
+            clock: Some(StoppedClock::stop()),
+            ..Self::of(remote, &[], change)
+        }
     }
 
     /// Makes a bench with the clock as it is.
@@ -57,7 +60,12 @@ impl Bench {
         let counts = ResolverMetrics::register(&metrics).unwrap();
         let registry = registry([&remote].into_iter().chain(others));
         let resolver = Resolver::new(registry, lookup, cache, counts, None);
-        Self { remote, resolver, metrics, clock: None }
+        Self {
+            remote,
+            resolver,
+            metrics,
+            clock: None,
+        }
     }
 
     fn multi(&self, name: &str) -> (Repo, ImageRef) {
@@ -71,7 +79,8 @@ impl Bench {
     }
 
     async fn ask_within(&self, image: &ImageRef, budget: Duration) -> Outcome {
-        self.ask_as(image, &[CredentialCandidate::anonymous()], budget).await
+        self.ask_as(image, &[CredentialCandidate::anonymous()], budget)
+            .await
     }
 
     async fn ask_as(
@@ -82,7 +91,11 @@ impl Bench {
     ) -> Outcome {
         let (images, candidates) = ([image], |_: &ImageRef| candidates.to_vec().into());
         let deadline = Instant::now() + budget;
-        let asking = self.resolver.resolve(Tenant::Operator, &images, candidates, deadline, |_, _| false);
+        let asking =
+            self.resolver
+                .resolve(Tenant::Operator, &images, candidates, deadline, |_, _| {
+                    false
+                });
         self.within(budget, asking).await[0].unwrap()
     }
 
@@ -100,7 +113,11 @@ impl Bench {
     fn seen(&self) -> Vec<String> {
         let requests = self.remote.requests();
         self.remote.forget_requests();
-        requests.iter().filter(|r| r.kind == Kind::Manifest).map(|r| r.method.to_string()).collect()
+        requests
+            .iter()
+            .filter(|r| r.kind == Kind::Manifest)
+            .map(|r| r.method.to_string())
+            .collect()
     }
 
     /// Returns the outcome of `asking` when a registry leaves its request without an answer for `time`.
@@ -121,18 +138,33 @@ impl Bench {
     }
 
     fn counted(&self, result: &str) -> u64 {
-        let name =
-            format!("tolerarch_lookups_total{{registry=\"{}\",result=\"{result}\"}} ", self.remote.address());
+        let name = format!(
+            "tolerarch_lookups_total{{registry=\"{}\",result=\"{result}\"}} ",
+            self.remote.address()
+        );
         let text = self.metrics.render().unwrap();
-        text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+        text.lines()
+            .find_map(|line| line.strip_prefix(&name))
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 }
 
 /// Makes a client of these registries, which have no TLS.
 fn registry<'r>(remotes: impl IntoIterator<Item = &'r Remote>) -> Registry {
-    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-    let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-    let hosts: Vec<_> = remotes.into_iter().map(|remote| (remote.address(), plain.clone())).collect();
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        deny: vec![],
+    };
+    let plain = HostSettings {
+        plain_http: true,
+        ..HostSettings::default()
+    };
+    let hosts: Vec<_> = remotes
+        .into_iter()
+        .map(|remote| (remote.address(), plain.clone()))
+        .collect();
     Registry::new(hosts, guard, registry_metrics()).unwrap()
 }
 
@@ -151,18 +183,36 @@ async fn a_tag_costs_one_get_then_one_head_an_hour() {
     assert_eq!(bench.seen(), ["GET"]);
     later(3601 * SECOND).await;
     for _ in 0..3 {
-        assert_eq!(bench.ask(&image).await, Ok(BOTH), "an expired answer serves at once");
+        assert_eq!(
+            bench.ask(&image).await,
+            Ok(BOTH),
+            "an expired answer serves at once"
+        );
         bench.landed().await;
     }
     assert_eq!(bench.seen(), ["HEAD"]);
-    assert_eq!((bench.counted("hit"), bench.counted("stale"), bench.counted("fetched")), (4, 1, 2));
+    assert_eq!(
+        (
+            bench.counted("hit"),
+            bench.counted("stale"),
+            bench.counted("fetched")
+        ),
+        (4, 1, 2)
+    );
 
     repo.index(Some("v1"), ["linux/amd64"]);
     later(3601 * SECOND).await;
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
     bench.landed().await;
-    assert_eq!(bench.ask(&image).await, Ok(Support::Index("linux/amd64".parse().unwrap())));
-    assert_eq!(bench.seen(), ["HEAD", "GET"], "only a changed digest costs a GET");
+    assert_eq!(
+        bench.ask(&image).await,
+        Ok(Support::Index("linux/amd64".parse().unwrap()))
+    );
+    assert_eq!(
+        bench.seen(),
+        ["HEAD", "GET"],
+        "only a changed digest costs a GET"
+    );
 
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
     later(3601 * SECOND).await;
@@ -179,14 +229,20 @@ async fn an_answer_past_its_stale_time_is_waited_for() {
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
     repo.index(Some("v1"), ["linux/amd64"]);
     later(2 * 3600 * SECOND).await;
-    assert_eq!(bench.ask(&image).await, Ok(Support::Index("linux/amd64".parse().unwrap())));
+    assert_eq!(
+        bench.ask(&image).await,
+        Ok(Support::Index("linux/amd64".parse().unwrap()))
+    );
 }
 
 #[tokio::test]
 async fn a_digest_is_asked_for_once() {
     let bench = Bench::new().await;
     let (repo, _) = bench.multi("app");
-    let image: ImageRef = repo.reference(&repo.digest_of("v1").unwrap()).parse().unwrap();
+    let image: ImageRef = repo
+        .reference(&repo.digest_of("v1").unwrap())
+        .parse()
+        .unwrap();
     for _ in 0..3 {
         assert_eq!(bench.ask(&image).await, Ok(BOTH));
         later(100_000 * SECOND).await;
@@ -210,7 +266,9 @@ async fn registries_without_head_are_asked_by_get_and_remembered() {
         }
         match fault {
             Some(fault) => {
-                [&repo, &bench.remote.repo("other")].iter().for_each(|repo| repo.fault(Some(fault.clone())));
+                [&repo, &bench.remote.repo("other")]
+                    .iter()
+                    .for_each(|repo| repo.fault(Some(fault.clone())));
             }
             None => repo.header("docker-content-digest", None),
         }
@@ -231,7 +289,13 @@ async fn fifty_pods_of_a_cold_image_cost_one_request() {
     let all = futures_util::future::join_all((0..50).map(|_| bench.ask(&image))).await;
     assert!(all.iter().all(|outcome| *outcome == Ok(BOTH)));
     assert_eq!(bench.seen(), ["GET"]);
-    assert_eq!((bench.counted("fetched"), bench.counted("joined") + bench.counted("hit")), (1, 49));
+    assert_eq!(
+        (
+            bench.counted("fetched"),
+            bench.counted("joined") + bench.counted("hit")
+        ),
+        (1, 49)
+    );
 }
 
 #[tokio::test]
@@ -239,7 +303,10 @@ async fn a_pod_that_cannot_wait_leaves_an_answer_behind() {
     let bench = Bench::on_a_running_clock().await;
     let (repo, image) = bench.multi("app");
     repo.fault(Some(Fault::drip(Duration::from_millis(1))));
-    assert_eq!(bench.ask_within(&image, Duration::ZERO).await, Err(LookupError::BudgetExceeded));
+    assert_eq!(
+        bench.ask_within(&image, Duration::ZERO).await,
+        Err(LookupError::BudgetExceeded)
+    );
     bench.landed().await;
     assert_eq!(bench.ask_within(&image, Duration::ZERO).await, Ok(BOTH));
     assert_eq!(bench.seen(), ["GET"]);
@@ -281,8 +348,16 @@ async fn refreshes_are_no_evictions() {
     bench.landed().await;
     let text = bench.metrics.render().unwrap();
     for level in ["tag", "platforms"] {
-        assert!(text.contains(&format!("tolerarch_cache_evictions_total{{level=\"{level}\"}} 0")), "{text}");
-        assert!(text.contains(&format!("tolerarch_cache_entries{{level=\"{level}\"}} 1")), "{text}");
+        assert!(
+            text.contains(&format!(
+                "tolerarch_cache_evictions_total{{level=\"{level}\"}} 0"
+            )),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("tolerarch_cache_entries{{level=\"{level}\"}} 1")),
+            "{text}"
+        );
     }
 }
 
@@ -296,7 +371,10 @@ async fn refusals_do_not_open_the_circuit() {
             1 => repo.fault(Some(Fault::status(403))),
             _ => repo.fault(Some(Fault::status(404))),
         }
-        assert!(matches!(bench.ask(&image).await, Err(LookupError::Denied | LookupError::NotFound)));
+        assert!(matches!(
+            bench.ask(&image).await,
+            Err(LookupError::Denied | LookupError::NotFound)
+        ));
     }
     let (_, image) = bench.multi("good");
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
@@ -307,11 +385,19 @@ async fn a_hung_registry_delays_no_other_and_its_queue_is_bounded() {
     let bench = Bench::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (8, 2)).await;
     let (_, good) = bench.multi("good");
     let stuck = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
-    let images: Vec<ImageRef> =
-        (0..80).map(|i| format!("{}/app{i}:v1", stuck.local_addr().unwrap()).parse().unwrap()).collect();
-    let asked =
-        futures_util::future::join_all(images.iter().map(|image| bench.ask_within(image, Duration::ZERO)))
-            .await;
+    let images: Vec<ImageRef> = (0..80)
+        .map(|i| {
+            format!("{}/app{i}:v1", stuck.local_addr().unwrap())
+                .parse()
+                .unwrap()
+        })
+        .collect();
+    let asked = futures_util::future::join_all(
+        images
+            .iter()
+            .map(|image| bench.ask_within(image, Duration::ZERO)),
+    )
+    .await;
     let count = |outcome: Outcome| asked.iter().filter(|asked| **asked == outcome).count();
     assert_eq!(count(Err(LookupError::BudgetExceeded)), 2 + 8 * QUEUE);
     assert_eq!(count(Err(LookupError::Overloaded)), 80 - 2 - 8 * QUEUE);
@@ -324,12 +410,21 @@ async fn too_many_lookups_in_all_let_pods_pass() {
     let stuck = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
     let images: Vec<ImageRef> = (0..=2 * (1 + QUEUE))
         .map(|i| {
-            format!("127.0.0.{}:{}/app:v{i}", 2 + i, stuck.local_addr().unwrap().port()).parse().unwrap()
+            format!(
+                "127.0.0.{}:{}/app:v{i}",
+                2 + i,
+                stuck.local_addr().unwrap().port()
+            )
+            .parse()
+            .unwrap()
         })
         .collect();
-    let asked =
-        futures_util::future::join_all(images.iter().map(|image| bench.ask_within(image, Duration::ZERO)))
-            .await;
+    let asked = futures_util::future::join_all(
+        images
+            .iter()
+            .map(|image| bench.ask_within(image, Duration::ZERO)),
+    )
+    .await;
     assert_eq!(asked.last(), Some(&Err(LookupError::Overloaded)));
 }
 

@@ -68,7 +68,13 @@ pub(super) enum Throttler {
 
 impl Throttling {
     /// Records a 429 to a lookup.
-    pub(super) fn add(&mut self, access: Access, throttler: Throttler, pauses: Pauses, now: Instant) {
+    pub(super) fn add(
+        &mut self,
+        access: Access,
+        throttler: Throttler,
+        pauses: Pauses,
+        now: Instant,
+    ) {
         self.forget(now);
         self.add_repository(access, throttler, now, now + pauses.repository);
         if throttler == Throttler::RedirectTarget {
@@ -83,7 +89,10 @@ impl Throttling {
         if account.paused_since.is_some() || account.others_answered.is_some() {
             return;
         }
-        let throttled = self.repositories.iter().filter(|known| known.is_by_registry(access.credential));
+        let throttled = self
+            .repositories
+            .iter()
+            .filter(|known| known.is_by_registry(access.credential));
         if throttled.count() >= SEVERAL {
             account.paused_since = Some(now);
         }
@@ -92,8 +101,13 @@ impl Throttling {
     /// Records that the registry answered a lookup with an image.
     pub(super) fn answered(&mut self, access: Access, now: Instant) {
         self.forget(now);
-        let Some(account) = self.accounts.get_mut(&access.credential) else { return };
-        let mut throttled = self.repositories.iter().filter(|known| known.is_by_registry(access.credential));
+        let Some(account) = self.accounts.get_mut(&access.credential) else {
+            return;
+        };
+        let mut throttled = self
+            .repositories
+            .iter()
+            .filter(|known| known.is_by_registry(access.credential));
         if throttled.any(|known| known.repository != access.repository) {
             account.others_answered = Some(now);
             account.paused_since = None;
@@ -106,7 +120,8 @@ impl Throttling {
         if of_repository.is_some_and(|known| now < known.until) {
             return true;
         }
-        self.registry_paused_until(access).is_some_and(|until| now < until)
+        self.registry_paused_until(access)
+            .is_some_and(|until| now < until)
     }
 
     /// Returns the end of the registry's pause for a namespace, which begins anew with each 429 of that namespace.
@@ -121,8 +136,18 @@ impl Throttling {
         Some(since + account.longest)
     }
 
-    fn add_repository(&mut self, access: Access, throttler: Throttler, now: Instant, until: Instant) {
-        if let Some(known) = self.repositories.iter_mut().find(|known| known.is_of(access)) {
+    fn add_repository(
+        &mut self,
+        access: Access,
+        throttler: Throttler,
+        now: Instant,
+        until: Instant,
+    ) {
+        if let Some(known) = self
+            .repositories
+            .iter_mut()
+            .find(|known| known.is_of(access))
+        {
             known.namespace = access.namespace;
             known.at = now;
             known.until = known.until.max(until);
@@ -147,7 +172,8 @@ impl Throttling {
         for account in self.accounts.values_mut() {
             account.others_answered = account.others_answered.filter(|at| now < *at + REMEMBERED);
         }
-        self.accounts.retain(|_, account| is_recent(account.last) || is_recent(account.others_answered));
+        self.accounts
+            .retain(|_, account| is_recent(account.last) || is_recent(account.others_answered));
     }
 
     /// Drops a repository of the namespace if the namespace has its share, else of the one with the most if all have too
@@ -157,14 +183,23 @@ impl Throttling {
         for known in &self.repositories {
             *counts.entry(known.namespace).or_default() += 1;
         }
-        let largest = if counts.get(&namespace).is_some_and(|count| *count >= REPOSITORIES_OF_NAMESPACE) {
+        let largest = if counts
+            .get(&namespace)
+            .is_some_and(|count| *count >= REPOSITORIES_OF_NAMESPACE)
+        {
             Some(namespace)
         } else if self.repositories.len() >= REPOSITORIES {
-            counts.into_iter().max_by_key(|(_, count)| *count).map(|(namespace, _)| namespace)
+            counts
+                .into_iter()
+                .max_by_key(|(_, count)| *count)
+                .map(|(namespace, _)| namespace)
         } else {
             None
         };
-        let oldest = self.repositories.iter().position(|known| Some(known.namespace) == largest);
+        let oldest = self
+            .repositories
+            .iter()
+            .position(|known| Some(known.namespace) == largest);
         if let Some(oldest) = oldest {
             self.repositories.remove(oldest);
         }
@@ -176,8 +211,13 @@ impl Throttling {
         if self.accounts.len() <= ACCOUNTS {
             return;
         }
-        let of_pods = self.accounts.iter().filter(|(credential, _)| **credential != CredentialId::ANONYMOUS);
-        let oldest = of_pods.min_by_key(|(_, account)| account.last).map(|(credential, _)| *credential);
+        let of_pods = self
+            .accounts
+            .iter()
+            .filter(|(credential, _)| **credential != CredentialId::ANONYMOUS);
+        let oldest = of_pods
+            .min_by_key(|(_, account)| account.last)
+            .map(|(credential, _)| *credential);
         if let Some(oldest) = oldest {
             self.accounts.remove(&oldest);
         }

@@ -58,10 +58,14 @@ impl Keys {
             Some(credential) => credential.parts(),
         };
         let digest = digest.map(|digest| digest.to_string());
-        let [kind, name] = digest.as_ref().map_or(["tag", image.target()], |digest| ["digest", digest]);
+        let [kind, name] = digest
+            .as_ref()
+            .map_or(["tag", image.target()], |digest| ["digest", digest]);
         let verified = format!("{} {}", verified.manifests, verified.configs);
         let (meaning, host, repository) = (&self.meaning, image.host(), image.repository());
-        let parts = ["key", meaning, &verified, kind, host, repository, name, form, user, secret];
+        let parts = [
+            "key", meaning, &verified, kind, host, repository, name, form, user, secret,
+        ];
         let hash = hash_parts(&self.key, parts.map(str::as_bytes));
         Some(format!("{}{}", self.prefix, BASE64.encode(hash)))
     }
@@ -85,7 +89,11 @@ pub(super) fn encode(found: Found, keys: &Keys, key: &str, now: Duration) -> [u8
     bytes[0] = FORMAT;
     bytes[1] = kind;
     bytes[2..6].copy_from_slice(&platforms.bits().to_be_bytes());
-    bytes[6..14].copy_from_slice(&u64::try_from(now.as_millis()).unwrap_or(u64::MAX).to_be_bytes());
+    bytes[6..14].copy_from_slice(
+        &u64::try_from(now.as_millis())
+            .unwrap_or(u64::MAX)
+            .to_be_bytes(),
+    );
     bytes[14..CONTENT].copy_from_slice(&found.digest.0);
     let proof = keys.proof(key, &bytes[..CONTENT]);
     bytes[CONTENT..].copy_from_slice(&proof);
@@ -94,7 +102,12 @@ pub(super) fn encode(found: Found, keys: &Keys, key: &str, now: Duration) -> [u8
 
 /// Reads the found platforms and their age; `None` unless [`encode`] gave these bytes for this key.
 #[warn(clippy::arithmetic_side_effects)]
-pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &str, now: Duration) -> Option<(Found, Duration)> {
+pub(super) fn decode(
+    bytes: &[u8],
+    keys: &Keys,
+    key: &str,
+    now: Duration,
+) -> Option<(Found, Duration)> {
     let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
     let (content, proof) = bytes.split_at(CONTENT);
     verify_slices_are_equal(&keys.proof(key, content), proof).ok()?;
@@ -107,7 +120,11 @@ pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &str, now: Duration) -> Opt
     };
     let said = Duration::from_millis(u64::from_be_bytes(content[6..14].try_into().ok()?));
     let digest = Digest(content[14..].try_into().ok()?);
-    let found = Found { digest, support, lacks_parts: false };
+    let found = Found {
+        digest,
+        support,
+        lacks_parts: false,
+    };
     (said <= now.saturating_add(SKEW)).then(|| (found, now.saturating_sub(said)))
 }
 

@@ -11,7 +11,8 @@ use super::settings::ServerUrl;
 use tolerarch_support::health::State;
 
 /// State before the first connection, and of a server that cannot be reached.
-pub(super) const NOT_CONNECTED: &str = "no server answers; every replica asks the registries itself";
+pub(super) const NOT_CONNECTED: &str =
+    "no server answers; every replica asks the registries itself";
 /// State of a connection that has failed a moment ago, until the next attempt says why.
 pub(super) const LOST: &str = "the last request failed; every replica asks the registries itself";
 
@@ -73,13 +74,19 @@ impl Fault {
             Some(advice) => format!("{said}; {advice}"),
             None => said,
         };
-        Self { state: State::Degraded(state), text }
+        Self {
+            state: State::Degraded(state),
+            text,
+        }
     }
 }
 
 /// Returns whether a server has sent this error.
 fn is_of_server(error: &RedisError) -> bool {
-    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed)
+    matches!(
+        error.kind(),
+        ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed
+    )
 }
 
 /// Reason that a server's answer, or the way to it, reveals.
@@ -113,7 +120,9 @@ impl Cause {
             Self::Cluster => {
                 "the server is one of a cluster: the URL of cache.shared begins with redis+cluster:// then"
             }
-            Self::NoCluster => "the server is no cluster: the URL of cache.shared begins with redis:// then",
+            Self::NoCluster => {
+                "the server is no cluster: the URL of cache.shared begins with redis:// then"
+            }
             Self::ClusterDown => "the cluster is down; every replica asks the registries itself",
             Self::Password => {
                 "the server wants another user or password: see cache.shared.passwordFile and usernameFile"
@@ -124,7 +133,9 @@ impl Cause {
             Self::Rights => {
                 "the user of cache.shared lacks rights: it needs GETRANGE, SET and DEL for keys with the prefix"
             }
-            Self::Loading => "the server is loading its data; every replica asks the registries itself",
+            Self::Loading => {
+                "the server is loading its data; every replica asks the registries itself"
+            }
             Self::ReadOnly => {
                 "the server takes no writes, as it is a replica; replicas share what is there already"
             }
@@ -136,14 +147,24 @@ impl Cause {
                 "the server takes no writes, as it cannot save them; replicas share what is there already"
             }
             Self::Clients => "the server takes no more connections: see maxclients there",
-            Self::Command => "the server does not know a command: it is a Sentinel, a proxy, or too old",
-            Self::Database => "the server has no such database: see the end of the URL of cache.shared",
-            Self::NoRedis => "what answers is no Valkey or Redis, or speaks TLS: see the URL of cache.shared",
+            Self::Command => {
+                "the server does not know a command: it is a Sentinel, a proxy, or too old"
+            }
+            Self::Database => {
+                "the server has no such database: see the end of the URL of cache.shared"
+            }
+            Self::NoRedis => {
+                "what answers is no Valkey or Redis, or speaks TLS: see the URL of cache.shared"
+            }
             Self::Closed => {
                 "the server closes each connection: it may speak TLS, or take none from here; see the log"
             }
-            Self::NoTls => "the server does not speak TLS: the URL of cache.shared begins with redis:// then",
-            Self::Tls => "the TLS handshake with the server fails: see cache.shared.caFile and the log",
+            Self::NoTls => {
+                "the server does not speak TLS: the URL of cache.shared begins with redis:// then"
+            }
+            Self::Tls => {
+                "the TLS handshake with the server fails: see cache.shared.caFile and the log"
+            }
             Self::File => {
                 "a file of cache.shared cannot be used, see the log; every replica asks the registries itself"
             }
@@ -265,12 +286,17 @@ fn is_closed(error: &RedisError) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
 
     let kind = broken(error).map(io::Error::kind);
-    matches!(kind, Some(BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof))
+    matches!(
+        kind,
+        Some(BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+    )
 }
 
 /// Returns the error of the connection, which the library keeps behind its own types.
 fn broken(error: &RedisError) -> Option<&io::Error> {
-    let kept = error.source()?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
+    let kept = error
+        .source()?
+        .downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
     kept.downcast_ref::<io::Error>()
 }
 

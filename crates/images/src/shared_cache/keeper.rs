@@ -53,10 +53,25 @@ impl SharedCacheKeeper {
         }
         let (server, verified, tag_life) = Default::default();
         let (writes, queue) = mpsc::channel(WRITES);
-        let cache = SharedCache { timeout: settings.timeout, metrics, server, writes, verified, tag_life };
+        let cache = SharedCache {
+            timeout: settings.timeout,
+            metrics,
+            server,
+            writes,
+            verified,
+            tag_life,
+        };
         let (state, tried) = (Reported::default(), Instant::now());
         state.set(State::Degraded(NOT_CONNECTED));
-        let mut own = Self { cache: cache.clone(), settings, url, queue, state, tried, logged: None };
+        let mut own = Self {
+            cache: cache.clone(),
+            settings,
+            url,
+            queue,
+            state,
+            tried,
+            logged: None,
+        };
         if let Ok(connected) = timeout(FIRST, own.connect()).await {
             own.report(Failed::Connect, connected);
         }

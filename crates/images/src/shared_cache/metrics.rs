@@ -11,7 +11,9 @@ const BUCKETS: [f64; 9] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 1
 const OPERATIONS: [&str; 3] = ["get", "set", "delete"];
 /// Results: `ok` was written or deleted; `invalid` is a value that is no entry; `skipped` was not sent, as the server did
 /// not answer or refused writes a moment ago; `dropped` was not written, as the queue of writes is full.
-const RESULTS: [&str; 8] = ["hit", "miss", "invalid", "ok", "timeout", "error", "skipped", "dropped"];
+const RESULTS: [&str; 8] = [
+    "hit", "miss", "invalid", "ok", "timeout", "error", "skipped", "dropped",
+];
 
 families! {
     pub struct SharedCacheMetrics {
@@ -27,7 +29,9 @@ impl SharedCacheMetrics {
         let own = Self::families(metrics)?;
         for operation in OPERATIONS {
             own.durations.with_label_values(&[operation]);
-            RESULTS.iter().for_each(|result| drop(own.requests.with_label_values(&[operation, result])));
+            RESULTS
+                .iter()
+                .for_each(|result| drop(own.requests.with_label_values(&[operation, result])));
         }
         Ok(own)
     }

@@ -12,8 +12,8 @@ use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::{
-    AsyncConnectionConfig, Cmd, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo, RedisResult,
-    TlsCertificates, cmd,
+    AsyncConnectionConfig, Cmd, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo,
+    RedisResult, TlsCertificates, cmd,
 };
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
@@ -65,29 +65,46 @@ enum Connection {
 
 impl Server {
     /// Connects, and checks that lookups get answers. Reads the files for each connection, as passwords are rotated.
-    pub(super) async fn connect(settings: &SharedCacheSettings, url: &ServerUrl) -> RedisResult<Self> {
+    pub(super) async fn connect(
+        settings: &SharedCacheSettings,
+        url: &ServerUrl,
+    ) -> RedisResult<Self> {
         let own = settings.clone();
-        let files = spawn_blocking(move || Files::read(&own)).await.map_err(io::Error::other)??;
-        let Files { user, password, ca, keys } = files;
+        let files = spawn_blocking(move || Files::read(&own))
+            .await
+            .map_err(io::Error::other)??;
+        let Files {
+            user,
+            password,
+            ca,
+            keys,
+        } = files;
         let redis = RedisConnectionInfo::default().set_skip_set_lib_name();
         let connection = match &*url.addresses {
             [address] if !url.is_cluster => {
                 let stream = TcpStream::connect(address).await?;
                 let io = if url.tls {
                     let name = ServerName::try_from(address.0.clone()).map_err(io::Error::other)?;
-                    let tls = spawn_blocking(move || tls(ca)).await.map_err(io::Error::other)?;
+                    let tls = spawn_blocking(move || tls(ca))
+                        .await
+                        .map_err(io::Error::other)?;
                     let handshake = tls.map_err(io::Error::other)?.connect(name, stream);
                     let silent = |_| io::Error::other(SilentHandshake);
                     Either::Left(timeout(HANDSHAKE, handshake).await.map_err(silent)??)
                 } else {
                     Either::Right(stream)
                 };
-                let stream = Metered { io, meter: Meter::new(ANSWERS, FOR_EACH) };
+                let stream = Metered {
+                    io,
+                    meter: Meter::new(ANSWERS, FOR_EACH),
+                };
                 let config = AsyncConnectionConfig::new().set_response_timeout(None);
                 let (commands, driver) =
                     MultiplexedConnection::new_with_config(&redis, stream, config).await?;
-                let connection =
-                    Connection::One { commands, _driver: AbortOnDropHandle::new(tokio::spawn(driver)) };
+                let connection = Connection::One {
+                    commands,
+                    _driver: AbortOnDropHandle::new(tokio::spawn(driver)),
+                };
                 // Not by the library, which takes any error that comes then for a wrong password or database.
                 if let Some(password) = &password {
                     let mut auth = cmd("AUTH");
@@ -98,7 +115,9 @@ impl Server {
                     connection.send::<()>(&auth).await?;
                 }
                 if url.database > 0 {
-                    connection.send::<()>(cmd("SELECT").arg(url.database)).await?;
+                    connection
+                        .send::<()>(cmd("SELECT").arg(url.database))
+                        .await?;
                 }
                 connection
             }
@@ -110,26 +129,35 @@ impl Server {
                 if let Some(password) = password {
                     redis = redis.set_password(String::from_utf8_lossy(&password));
                 }
-                let nodes = addresses.iter().cloned().map(IntoConnectionInfo::into_connection_info);
+                let nodes = addresses
+                    .iter()
+                    .cloned()
+                    .map(IntoConnectionInfo::into_connection_info);
                 let nodes = nodes.map(|node| Ok(node?.set_redis_settings(redis.clone())));
-                let mut cluster = ClusterClientBuilder::new(nodes.collect::<RedisResult<Vec<_>>>()?)
-                    .connection_timeout(DIAL)
-                    .response_timeout(settings.timeout.max(DIAL))
-                    .retries(RETRIES)
-                    .min_retry_wait(RETRY)
-                    .max_retry_wait(2 * RETRY);
+                let mut cluster =
+                    ClusterClientBuilder::new(nodes.collect::<RedisResult<Vec<_>>>()?)
+                        .connection_timeout(DIAL)
+                        .response_timeout(settings.timeout.max(DIAL))
+                        .retries(RETRIES)
+                        .min_retry_wait(RETRY)
+                        .max_retry_wait(2 * RETRY);
                 if url.tls {
                     // The system's authorities as well: left to itself the library reads them in any case, and connects
                     // nowhere if one is broken, even beside a `caFile`.
                     let root_cert = spawn_blocking(move || pem(&authorities(ca))).await;
                     let root_cert = Some(root_cert.map_err(io::Error::other)?);
-                    cluster = cluster.certs(TlsCertificates { client_tls: None, root_cert });
+                    cluster = cluster.certs(TlsCertificates {
+                        client_tls: None,
+                        root_cert,
+                    });
                 }
                 Connection::Cluster(cluster.build()?.get_async_connection().await?)
             }
         };
         let server = Self { keys, connection };
-        server.send::<Vec<u8>>(&get(&format!("{}probe", settings.prefix))).await?;
+        server
+            .send::<Vec<u8>>(&get(&format!("{}probe", settings.prefix)))
+            .await?;
         Ok(server)
     }
 
@@ -169,11 +197,18 @@ impl Files {
         let password = content("passwordFile", &settings.password_file)?;
         let key = content("keyFile", &settings.key_file)?;
         if key.as_ref().is_some_and(|key| key.len() < KEY_BYTES) {
-            tracing::warn!("cache.shared.keyFile: shorter than {KEY_BYTES} bytes, so that it can be guessed");
+            tracing::warn!(
+                "cache.shared.keyFile: shorter than {KEY_BYTES} bytes, so that it can be guessed"
+            );
         }
         let ca = content("caFile", &settings.ca_file)?.map(|ca| ca.to_vec());
         let keys = Keys::new(&settings.prefix, key.as_ref().map(|key| key.as_slice()));
-        Ok(Self { user, password, ca, keys })
+        Ok(Self {
+            user,
+            password,
+            ca,
+            keys,
+        })
     }
 }
 
@@ -182,7 +217,8 @@ fn tls(ca: Option<Vec<u8>>) -> Result<TlsConnector, rustls::Error> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(authorities(ca));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()).into())
 }
 
@@ -206,15 +242,26 @@ fn pem(certificates: &[CertificateDer<'_>]) -> Vec<u8> {
 }
 
 /// Reads the file of this setting, without line ends at its end.
-fn content(setting: &'static str, path: &Option<PathBuf>) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+fn content(
+    setting: &'static str,
+    path: &Option<PathBuf>,
+) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let Some(path) = path else { return Ok(None) };
     let unusable = |cause: &dyn Display| {
         let (file, cause) = (path.display().to_string(), cause.to_string());
-        io::Error::other(UnusableFile { setting, file, cause })
+        io::Error::other(UnusableFile {
+            setting,
+            file,
+            cause,
+        })
     };
     let mut content = Zeroizing::new(file::read(path).map_err(|cause| unusable(&cause))?);
     while content.ends_with(b"\n") || content.ends_with(b"\r") {
         content.pop();
     }
-    if content.is_empty() { Err(unusable(&"empty")) } else { Ok(Some(content)) }
+    if content.is_empty() {
+        Err(unusable(&"empty"))
+    } else {
+        Ok(Some(content))
+    }
 }

@@ -58,7 +58,9 @@ pub enum ParseUrlError {
         "Sentinel is not supported; name the primary itself, or a Service that leads to it, with redis://"
     )]
     Sentinel,
-    #[error("a URL such as redis://host:6379/0, rediss://host:6380 or redis+cluster://host1:6379,host2:6379")]
+    #[error(
+        "a URL such as redis://host:6379/0, rediss://host:6380 or redis+cluster://host1:6379,host2:6379"
+    )]
     Form,
 }
 
@@ -91,8 +93,18 @@ impl FromStr for ServerUrl {
         let addresses: Option<Vec<_>> = hosts.split(',').map(address).collect();
         let addresses = addresses.ok_or(ParseUrlError::Form)?;
         let database = database.parse().map_err(|_| ParseUrlError::Form)?;
-        let fits = if is_cluster { database == 0 } else { addresses.len() == 1 };
-        let url = || Self { text: text.to_owned(), tls, is_cluster, addresses, database };
+        let fits = if is_cluster {
+            database == 0
+        } else {
+            addresses.len() == 1
+        };
+        let url = || Self {
+            text: text.to_owned(),
+            tls,
+            is_cluster,
+            addresses,
+            database,
+        };
         fits.then(url).ok_or(ParseUrlError::Form)
     }
 }
@@ -100,8 +112,13 @@ impl FromStr for ServerUrl {
 /// Parses `host`, `host:port`, `[address]` or `[address]:port`.
 fn address(text: &str) -> Option<Address> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:[]".contains(&b);
-    let server = format!("redis://{text}").into_connection_info().ok().filter(|_| text.bytes().all(plain))?;
-    let ConnectionAddr::Tcp(host, port) = server.addr() else { return None };
+    let server = format!("redis://{text}")
+        .into_connection_info()
+        .ok()
+        .filter(|_| text.bytes().all(plain))?;
+    let ConnectionAddr::Tcp(host, port) = server.addr() else {
+        return None;
+    };
     (*port > 0 && !host.is_empty()).then(|| (host.clone(), *port))
 }
 
@@ -133,10 +150,19 @@ mod tests {
 
     #[test]
     fn refuses_what_is_none_and_passwords_above_all() {
-        for text in ["redis://user:secret@host", "redis://:secret@host", "redis://secret@host", "@"] {
+        for text in [
+            "redis://user:secret@host",
+            "redis://:secret@host",
+            "redis://secret@host",
+            "@",
+        ] {
             assert_eq!(parsed(text), Err(ParseUrlError::Credentials), "{text}");
         }
-        for text in ["redis+sentinel://a,b:1/primary/2", "redis-sentinel://a", "rediss+sentinel://a/b"] {
+        for text in [
+            "redis+sentinel://a,b:1/primary/2",
+            "redis-sentinel://a",
+            "rediss+sentinel://a/b",
+        ] {
             assert_eq!(parsed(text), Err(ParseUrlError::Sentinel), "{text}");
         }
         for text in [

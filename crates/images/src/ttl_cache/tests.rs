@@ -22,7 +22,10 @@ async fn drops_expired_values() {
         cache.put("short", Arc::clone(&short), Duration::from_secs(10));
         cache.put("long", Arc::clone(&long), SWEEP * 2);
         sleep(SWEEP + Duration::from_secs(1)).await;
-        assert_eq!((Arc::strong_count(&short), Arc::strong_count(&long)), (1, 2));
+        assert_eq!(
+            (Arc::strong_count(&short), Arc::strong_count(&long)),
+            (1, 2)
+        );
         sleep(SWEEP * 2).await;
         assert_eq!(Arc::strong_count(&long), 1);
     }
@@ -34,10 +37,16 @@ async fn drops_expired_values() {
 
 #[tokio::test]
 async fn holds_no_more_than_its_weight() {
-    let cache = TtlCache::new(100, 4000, |_, (value, _): &(Arc<[u8]>, Instant)| value.len() as u64);
+    let cache = TtlCache::new(100, 4000, |_, (value, _): &(Arc<[u8]>, Instant)| {
+        value.len() as u64
+    });
     let bytes: Arc<[u8]> = vec![0; 100].into();
     for key in 0..1000 {
         cache.put(key, Arc::clone(&bytes), LIFE);
     }
-    assert!((2..=41).contains(&Arc::strong_count(&bytes)), "{}", Arc::strong_count(&bytes));
+    assert!(
+        (2..=41).contains(&Arc::strong_count(&bytes)),
+        "{}",
+        Arc::strong_count(&bytes)
+    );
 }

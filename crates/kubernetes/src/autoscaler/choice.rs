@@ -28,11 +28,22 @@ pub enum Choice {
     NoPriorities { why: String },
     /// Other groups, or any that fits if the priorities name none at all: they do not name the pool's. `own` are some of
     /// these, as far as they are known.
-    Unnamed { own: Vec<String>, is_any_named: bool },
+    Unnamed {
+        own: Vec<String>,
+        is_any_named: bool,
+    },
     /// Another group before those of the pool; `own` is the first of these, if one is known.
-    Behind { first: String, priority: i64, own: Option<String> },
+    Behind {
+        first: String,
+        priority: i64,
+        own: Option<String>,
+    },
     /// One of two groups by chance, as both have this priority.
-    Tied { other: String, own: String, priority: i64 },
+    Tied {
+        other: String,
+        own: String,
+        priority: i64,
+    },
     /// Groups of the pool, also for Pods that cannot run there, as the taint with this key is ignored.
     Ignored { key: String },
     /// No group of the cluster-autoscaler: none has a taint of the pool.
@@ -53,23 +64,36 @@ impl Choice {
         if let Some(first) = tolerations.first()
             && tolerations.iter().all(is_ignored)
         {
-            return Self::Ignored { key: first.key.as_str().to_owned() };
+            return Self::Ignored {
+                key: first.key.as_str().to_owned(),
+            };
         }
         let Some(sides) = sides else {
             return Self::Unseen {
                 why: "its status, which names the node groups, cannot be read".to_owned(),
             };
         };
-        let Sides { own, rivals, unseen, .. } = sides;
+        let Sides {
+            own,
+            rivals,
+            unseen,
+            ..
+        } = sides;
         if own.is_empty() && unseen.is_empty() {
             return Self::NoGroup;
         }
         if autoscaler.expanders == Expanders::Gke {
-            return Self::Unseen { why: "GKE chooses among its node pools by rules of its own".to_owned() };
+            return Self::Unseen {
+                why: "GKE chooses among its node pools by rules of its own".to_owned(),
+            };
         }
         if rivals.is_empty() {
             match (own.as_slice(), unseen.as_slice()) {
-                ([own, ..], []) => return Self::Alone { own: own.name.clone() },
+                ([own, ..], []) => {
+                    return Self::Alone {
+                        own: own.name.clone(),
+                    };
+                }
                 ([], [only]) => return Self::unseen(&only.name),
                 _ => {}
             }
@@ -78,10 +102,12 @@ impl Choice {
             Expanders::Named(names) => match names.first() {
                 None => Self::Chance { expander: None },
                 Some(first) if first == "priority" => by_priorities(autoscaler, sides),
-                Some(first) if INDIFFERENT.contains(&first.as_str()) => {
-                    Self::Chance { expander: Some(first.clone()) }
-                }
-                Some(first) => Self::Unseen { why: format!("its expander `{first}` decides") },
+                Some(first) if INDIFFERENT.contains(&first.as_str()) => Self::Chance {
+                    expander: Some(first.clone()),
+                },
+                Some(first) => Self::Unseen {
+                    why: format!("its expander `{first}` decides"),
+                },
             },
             Expanders::Gke | Expanders::Unseen => match by_priorities(autoscaler, sides) {
                 Self::First { own, priority } => Self::Unseen {
@@ -122,15 +148,27 @@ impl Choice {
 }
 
 fn by_priorities(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
-    let map = format!("the ConfigMap {}/{}", autoscaler.namespace, Priorities::CONFIG_MAP);
+    let map = format!(
+        "the ConfigMap {}/{}",
+        autoscaler.namespace,
+        Priorities::CONFIG_MAP
+    );
     let priorities = match &autoscaler.priorities {
         KnownPriorities::Read(priorities) => priorities,
-        KnownPriorities::Missing => return Choice::NoPriorities { why: format!("{map} is missing") },
+        KnownPriorities::Missing => {
+            return Choice::NoPriorities {
+                why: format!("{map} is missing"),
+            };
+        }
         KnownPriorities::Ignored(why) => {
-            return Choice::NoPriorities { why: format!("{map} does not count: {why}") };
+            return Choice::NoPriorities {
+                why: format!("{map} does not count: {why}"),
+            };
         }
         KnownPriorities::Unknown(why) => {
-            return Choice::Unseen { why: format!("{map} cannot be judged: {why}") };
+            return Choice::Unseen {
+                why: format!("{map} cannot be judged: {why}"),
+            };
         }
     };
     let own = highest(priorities, &sides.own);
@@ -144,21 +182,39 @@ fn by_priorities(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
         return Choice::unseen(group);
     }
     match (own, rival) {
-        (Some((priority, own)), Some((more, first))) if more > priority => {
-            Choice::Behind { first: first.to_owned(), priority: more, own: Some(own.to_owned()) }
-        }
-        (Some((priority, own)), Some((same, other))) if same == priority => {
-            Choice::Tied { other: other.to_owned(), own: own.to_owned(), priority }
-        }
-        (Some((priority, own)), _) => Choice::First { own: own.to_owned(), priority },
+        (Some((priority, own)), Some((more, first))) if more > priority => Choice::Behind {
+            first: first.to_owned(),
+            priority: more,
+            own: Some(own.to_owned()),
+        },
+        (Some((priority, own)), Some((same, other))) if same == priority => Choice::Tied {
+            other: other.to_owned(),
+            own: own.to_owned(),
+            priority,
+        },
+        (Some((priority, own)), _) => Choice::First {
+            own: own.to_owned(),
+            priority,
+        },
         (None, Some((priority, first))) if sides.own.is_empty() => match unseen {
-            Some((same, own)) if same == priority => {
-                Choice::Tied { other: first.to_owned(), own: own.to_owned(), priority }
-            }
-            _ => Choice::Behind { first: first.to_owned(), priority, own: None },
+            Some((same, own)) if same == priority => Choice::Tied {
+                other: first.to_owned(),
+                own: own.to_owned(),
+                priority,
+            },
+            _ => Choice::Behind {
+                first: first.to_owned(),
+                priority,
+                own: None,
+            },
         },
         (None, _) => Choice::Unnamed {
-            own: sides.own.iter().take(NAMED).map(|group| group.name.clone()).collect(),
+            own: sides
+                .own
+                .iter()
+                .take(NAMED)
+                .map(|group| group.name.clone())
+                .collect(),
             is_any_named: rival.is_some() || unseen.is_some(),
         },
     }
@@ -168,7 +224,9 @@ fn by_priorities(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
 fn highest<'a>(priorities: &Priorities, groups: &[&'a NodeGroup]) -> Option<(i64, &'a str)> {
     let mut highest: Option<(i64, &str)> = None;
     for group in groups {
-        let Some(priority) = priorities.of(&group.name) else { continue };
+        let Some(priority) = priorities.of(&group.name) else {
+            continue;
+        };
         if highest.is_none_or(|(known, _)| priority > known) {
             highest = Some((priority, &group.name));
         }
@@ -181,10 +239,16 @@ impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::First { own, priority } => {
-                write!(f, "the cluster-autoscaler takes `{own}` first (priority {priority})")
+                write!(
+                    f,
+                    "the cluster-autoscaler takes `{own}` first (priority {priority})"
+                )
             }
             Self::Alone { own } => {
-                write!(f, "`{own}` is the only node group of the cluster-autoscaler that its Pods fit")
+                write!(
+                    f,
+                    "`{own}` is the only node group of the cluster-autoscaler that its Pods fit"
+                )
             }
             Self::Chance { expander } => {
                 let by = match expander {
@@ -211,14 +275,29 @@ impl fmt::Display for Choice {
                     f.write_str(", and no other one: new nodes come from the pool by chance")
                 }
             }
-            Self::Behind { first, priority, own: Some(own) } => {
-                write!(f, "the cluster-autoscaler takes `{first}` (priority {priority}) before `{own}`")
+            Self::Behind {
+                first,
+                priority,
+                own: Some(own),
+            } => {
+                write!(
+                    f,
+                    "the cluster-autoscaler takes `{first}` (priority {priority}) before `{own}`"
+                )
             }
-            Self::Behind { first, priority, own: None } => write!(
+            Self::Behind {
+                first,
+                priority,
+                own: None,
+            } => write!(
                 f,
                 "the cluster-autoscaler takes `{first}` (priority {priority}) before any node group that may be of it"
             ),
-            Self::Tied { other, own, priority } => write!(
+            Self::Tied {
+                other,
+                own,
+                priority,
+            } => write!(
                 f,
                 "`{other}` and `{own}` have the same priority ({priority}) for the cluster-autoscaler: new nodes come from the pool by chance"
             ),
@@ -228,7 +307,10 @@ impl fmt::Display for Choice {
             ),
             Self::NoGroup => f.write_str("no node group of the cluster-autoscaler has its taints"),
             Self::Unseen { why } => {
-                write!(f, "which node group the cluster-autoscaler takes first cannot be seen: {why}")
+                write!(
+                    f,
+                    "which node group the cluster-autoscaler takes first cannot be seen: {why}"
+                )
             }
         }
     }

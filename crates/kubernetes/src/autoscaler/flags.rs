@@ -40,7 +40,9 @@ impl IgnoredTaints {
         for flag in ["startup-taint", "status-taint", "ignore-taint"] {
             ignored.keys.extend(values(words, flag).map(str::to_owned));
         }
-        ignored.prefixes.extend(values(words, "startup-taint-prefix").map(str::to_owned));
+        ignored
+            .prefixes
+            .extend(values(words, "startup-taint-prefix").map(str::to_owned));
         ignored
     }
 
@@ -56,7 +58,10 @@ impl Flags {
     /// Reads the command and arguments of a container; `None` if the container does not run the cluster-autoscaler.
     pub fn of(image: &str, words: &[String]) -> Option<Self> {
         // A shell may run it, with all flags in one argument.
-        let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
+        let words: Vec<&str> = words
+            .iter()
+            .flat_map(|word| word.split_whitespace())
+            .collect();
         if !is_image_of_it(image) && !runs_it(&words) {
             return None;
         }
@@ -111,8 +116,11 @@ fn value<'a>(words: &[&'a str], flag: &str) -> Option<&'a str> {
 fn values<'a>(words: &[&'a str], flag: &str) -> impl Iterator<Item = &'a str> {
     words.iter().enumerate().filter_map(move |(at, word)| {
         let rest = word.strip_prefix("--")?.strip_prefix(flag)?;
-        let value =
-            if rest.is_empty() { words.get(at.checked_add(1)?).copied()? } else { rest.strip_prefix('=')? };
+        let value = if rest.is_empty() {
+            words.get(at.checked_add(1)?).copied()?
+        } else {
+            rest.strip_prefix('=')?
+        };
         Some(value.trim_matches(['"', '\'']))
     })
 }
@@ -121,7 +129,10 @@ fn values<'a>(words: &[&'a str], flag: &str) -> impl Iterator<Item = &'a str> {
 fn is_set(words: &[&str], flag: &str) -> bool {
     let mut is_set = false;
     for word in words {
-        match word.strip_prefix("--").and_then(|word| word.strip_prefix(flag)) {
+        match word
+            .strip_prefix("--")
+            .and_then(|word| word.strip_prefix(flag))
+        {
             Some("" | "=true" | "=1" | "=t" | "=T" | "=TRUE" | "=True") => is_set = true,
             Some(rest) if rest.starts_with('=') => is_set = false,
             _ => {}
@@ -145,9 +156,17 @@ mod tests {
         let hashed = "quay.io/release/art@sha256:0123";
         for (image, words, expected) in [
             (official, &["--v=4"][..], true),
-            ("registry.k8s.io:443/autoscaling/cluster-autoscaler-arm64@sha256:0123", &[], true),
+            (
+                "registry.k8s.io:443/autoscaling/cluster-autoscaler-arm64@sha256:0123",
+                &[],
+                true,
+            ),
             (hashed, &["cluster-autoscaler", "--v=4"], true),
-            (hashed, &["sh", "-c", "exec ./cluster-autoscaler --v=4"], true),
+            (
+                hashed,
+                &["sh", "-c", "exec ./cluster-autoscaler --v=4"],
+                true,
+            ),
             (
                 "quay.io/openshift/origin-cluster-autoscaler-operator:4.20",
                 &["cluster-autoscaler-operator"],
@@ -156,11 +175,24 @@ mod tests {
             ("example.com/cluster-autoscaler-operator:1", &[], false),
             (
                 hashed,
-                &["/pod_nanny", "--container=cluster-autoscaler", "--deployment", "cluster-autoscaler"],
+                &[
+                    "/pod_nanny",
+                    "--container=cluster-autoscaler",
+                    "--deployment",
+                    "cluster-autoscaler",
+                ],
                 false,
             ),
-            (hashed, &["scaler", "--target=deployment/cluster-autoscaler"], false),
-            (hashed, &["manager", "--leader=cluster-autoscaler-operator"], false),
+            (
+                hashed,
+                &["scaler", "--target=deployment/cluster-autoscaler"],
+                false,
+            ),
+            (
+                hashed,
+                &["manager", "--leader=cluster-autoscaler-operator"],
+                false,
+            ),
             ("example.com/cluster-autoscaler/exporter:1", &[], false),
         ] {
             assert_eq!(flags(image, words).is_some(), expected, "{image} {words:?}");
@@ -172,10 +204,22 @@ mod tests {
         let expanders = |words: &[&str]| flags("cluster-autoscaler", words).unwrap().expanders;
         let some = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
         assert_eq!(expanders(&["--v=4"]), some(&[]));
-        assert_eq!(expanders(&["--expander=priority,least-waste"]), some(&["priority", "least-waste"]));
-        assert_eq!(expanders(&["--expander", "priority", "--v=4"]), some(&["priority"]));
-        assert_eq!(expanders(&["sh", "-c", "cluster-autoscaler --expander='price' >log"]), some(&["price"]));
-        assert_eq!(expanders(&["--expander=random", "--expander=priority"]), some(&["priority"]));
+        assert_eq!(
+            expanders(&["--expander=priority,least-waste"]),
+            some(&["priority", "least-waste"])
+        );
+        assert_eq!(
+            expanders(&["--expander", "priority", "--v=4"]),
+            some(&["priority"])
+        );
+        assert_eq!(
+            expanders(&["sh", "-c", "cluster-autoscaler --expander='price' >log"]),
+            some(&["price"])
+        );
+        assert_eq!(
+            expanders(&["--expander=random", "--expander=priority"]),
+            some(&["priority"])
+        );
         assert_eq!(expanders(&["--expander=$(EXPANDER)"]), None);
         assert_eq!(expanders(&["--expanders=x", "--expander"]), some(&[]));
 
@@ -183,12 +227,23 @@ mod tests {
             let flags = flags("cluster-autoscaler", words).unwrap();
             (flags.namespace, flags.status)
         };
-        let expected =
-            |namespace: Option<&str>, status: &str| (namespace.map(str::to_owned), status.to_owned());
-        let own = ["--namespace=autoscaling", "--status-config-map-name", "status"];
+        let expected = |namespace: Option<&str>, status: &str| {
+            (namespace.map(str::to_owned), status.to_owned())
+        };
+        let own = [
+            "--namespace=autoscaling",
+            "--status-config-map-name",
+            "status",
+        ];
         assert_eq!(places(&own), expected(Some("autoscaling"), "status"));
-        assert_eq!(places(&[]), expected(Some("kube-system"), "cluster-autoscaler-status"));
-        let odd = ["--namespace=$(POD_NAMESPACE)", "--status-config-map-name=../secrets/a"];
+        assert_eq!(
+            places(&[]),
+            expected(Some("kube-system"), "cluster-autoscaler-status")
+        );
+        let odd = [
+            "--namespace=$(POD_NAMESPACE)",
+            "--status-config-map-name=../secrets/a",
+        ];
         assert_eq!(places(&odd), expected(None, "cluster-autoscaler-status"));
     }
 
@@ -203,7 +258,14 @@ mod tests {
             "--startup-taint-prefix=f/",
         ];
         let ignored = flags("cluster-autoscaler", &words).unwrap().ignored_taints;
-        for key in ["a/b", "c", "d", "e", "f/g", "startup-taint.cluster-autoscaler.kubernetes.io/x"] {
+        for key in [
+            "a/b",
+            "c",
+            "d",
+            "e",
+            "f/g",
+            "startup-taint.cluster-autoscaler.kubernetes.io/x",
+        ] {
             assert!(ignored.has(key), "{key}");
         }
         for key in ["a", "a/bc", "f", "tolerarch.io/multi-arch", ""] {
@@ -216,7 +278,8 @@ mod tests {
         let balances = |words: &[&str]| flags("cluster-autoscaler", words).unwrap().balances;
         assert!(!balances(&[]) && !balances(&["--balance-similar-node-groups=false"]));
         assert!(
-            balances(&["--balance-similar-node-groups"]) && balances(&["--balance-similar-node-groups=true"])
+            balances(&["--balance-similar-node-groups"])
+                && balances(&["--balance-similar-node-groups=true"])
         );
     }
 }

@@ -6,7 +6,10 @@ use super::status::NodeGroup;
 use crate::cluster::Node;
 
 /// Nodes by the name of their group. Nodes of no group, or of one that cannot be told, are left out.
-pub(super) fn members<'a, 'n>(groups: &'a [NodeGroup], nodes: &'n [Node]) -> HashMap<&'a str, Vec<&'n Node>> {
+pub(super) fn members<'a, 'n>(
+    groups: &'a [NodeGroup],
+    nodes: &'n [Node],
+) -> HashMap<&'a str, Vec<&'n Node>> {
     let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
     let mut members = HashMap::<&str, Vec<&Node>>::new();
     for node in nodes {
@@ -20,10 +23,16 @@ pub(super) fn members<'a, 'n>(groups: &'a [NodeGroup], nodes: &'n [Node]) -> Has
 /// Returns the name of the group that a node belongs to; `None` if none of these names fits, or several do.
 fn group_of<'a>(node: &Node, groups: &[&'a str]) -> Option<&'a str> {
     let marks = Marks::of(node);
-    let fitting: Vec<&str> = groups.iter().copied().filter(|group| marks.fit(own_name(group))).collect();
+    let fitting: Vec<&str> = groups
+        .iter()
+        .copied()
+        .filter(|group| marks.fit(own_name(group)))
+        .collect();
     // Of `worker` and `worker-7` the node `worker-7-x7k2p` is the latter's.
     let longest = fitting.iter().map(|group| own_name(group).len()).max()?;
-    let mut longest = fitting.into_iter().filter(|group| own_name(group).len() == longest);
+    let mut longest = fitting
+        .into_iter()
+        .filter(|group| own_name(group).len() == longest);
     let first = longest.next();
     first.filter(|_only| longest.next().is_none())
 }
@@ -56,7 +65,11 @@ impl<'n> Marks<'n> {
             name.contains("group") || name.contains("pool")
         };
         let label = |key: &str| labels.get(key).map(String::as_str);
-        let scale_set = node.provider_id.split("/virtualMachineScaleSets/").nth(1).unwrap_or_default();
+        let scale_set = node
+            .provider_id
+            .split("/virtualMachineScaleSets/")
+            .nth(1)
+            .unwrap_or_default();
         Self {
             labels: labels
                 .iter()
@@ -82,26 +95,37 @@ impl<'n> Marks<'n> {
             || is_node_of(self.name, group)
             || is_machine_of(self.machine, group)
             || self.eks.is_some_and(|name| is_managed_by_eks(group, name))
-            || self.eksctl.is_some_and(|name| is_made_by_eksctl(group, name))
             || self
-                .kops
-                .is_some_and(|name| group.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
+                .eksctl
+                .is_some_and(|name| is_made_by_eksctl(group, name))
+            || self.kops.is_some_and(|name| {
+                group
+                    .strip_prefix(name)
+                    .is_some_and(|rest| rest.starts_with('.'))
+            })
     }
 }
 
 /// Returns whether a node is named `<group>-<random>`. GKE's instance groups end with `-grp` in place of the random part.
 fn is_node_of(node: &str, group: &str) -> bool {
     let prefix = group.strip_suffix("-grp").unwrap_or(group);
-    let random = node.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('-'));
+    let random = node
+        .strip_prefix(prefix)
+        .and_then(|rest| rest.strip_prefix('-'));
     random.is_some_and(|random| {
         (1..=16).contains(&random.len())
-            && random.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+            && random
+                .bytes()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
     })
 }
 
 /// Returns whether a Machine is named `<MachineSet>-<random>` or `<MachineDeployment>-<hash>-<random>`.
 fn is_machine_of(machine: &str, group: &str) -> bool {
-    let Some(rest) = machine.strip_prefix(group).and_then(|rest| rest.strip_prefix('-')) else {
+    let Some(rest) = machine
+        .strip_prefix(group)
+        .and_then(|rest| rest.strip_prefix('-'))
+    else {
         return false;
     };
     let parts: Vec<&str> = rest.split('-').collect();
@@ -110,7 +134,10 @@ fn is_machine_of(machine: &str, group: &str) -> bool {
 
 /// Returns whether Kubernetes may have made up a part of a name: these have no vowels, so that they are no words.
 fn is_made_up(part: &str) -> bool {
-    part.len() >= 4 && part.bytes().all(|c| c.is_ascii_digit() || b"bcdfghjklmnpqrstvwxz".contains(&c))
+    part.len() >= 4
+        && part
+            .bytes()
+            .all(|c| c.is_ascii_digit() || b"bcdfghjklmnpqrstvwxz".contains(&c))
 }
 
 /// Returns whether an auto scaling group is that of a managed node group: `eks-<name>-<uuid>`.
@@ -119,13 +146,17 @@ fn is_managed_by_eks(group: &str, name: &str) -> bool {
         .strip_prefix("eks-")
         .and_then(|rest| rest.strip_prefix(name))
         .and_then(|rest| rest.strip_prefix('-'));
-    uuid.is_some_and(|uuid| uuid.len() == 36 && uuid.bytes().all(|c| c.is_ascii_hexdigit() || c == b'-'))
+    uuid.is_some_and(|uuid| {
+        uuid.len() == 36 && uuid.bytes().all(|c| c.is_ascii_hexdigit() || c == b'-')
+    })
 }
 
 /// Returns whether an auto scaling group is one of eksctl: `eksctl-<cluster>-nodegroup-<name>-NodeGroup-<id>`.
 fn is_made_by_eksctl(group: &str, name: &str) -> bool {
     let behind = group.split_once("-nodegroup-").map(|(_, behind)| behind);
-    behind.and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with("-NodeGroup-"))
+    behind
+        .and_then(|rest| rest.strip_prefix(name))
+        .is_some_and(|rest| rest.starts_with("-NodeGroup-"))
 }
 
 #[cfg(test)]
@@ -160,19 +191,38 @@ mod tests {
             "eks-arm-big-90c5e8a6-51bb-4d0c-8fbc-1f4f5a9d8a12",
         ];
         let eks_label = |name: &str| json!({"eks.amazonaws.com/nodegroup": name});
-        assert_eq!(group("ip-10-0-0-1", eks_label("arm"), json!({}), &eks), Some(eks[0]));
-        assert_eq!(group("ip-10-0-0-1", eks_label("arm-big"), json!({}), &eks), Some(eks[1]));
+        assert_eq!(
+            group("ip-10-0-0-1", eks_label("arm"), json!({}), &eks),
+            Some(eks[0])
+        );
+        assert_eq!(
+            group("ip-10-0-0-1", eks_label("arm-big"), json!({}), &eks),
+            Some(eks[1])
+        );
         assert_eq!(group("ip-10-0-0-1", eks_label("ar"), json!({}), &eks), None);
 
-        let eksctl =
-            ["eksctl-shop-nodegroup-arm-NodeGroup-1ABC", "eksctl-shop-nodegroup-x-arm-NodeGroup-2ABC"];
+        let eksctl = [
+            "eksctl-shop-nodegroup-arm-NodeGroup-1ABC",
+            "eksctl-shop-nodegroup-x-arm-NodeGroup-2ABC",
+        ];
         assert_eq!(
-            group("ip-10-0-0-1", json!({"alpha.eksctl.io/nodegroup-name": "arm"}), json!({}), &eksctl),
+            group(
+                "ip-10-0-0-1",
+                json!({"alpha.eksctl.io/nodegroup-name": "arm"}),
+                json!({}),
+                &eksctl
+            ),
             Some(eksctl[0])
         );
 
-        let gke = [&*format!("{URL}gke-shop-arm-1a2b3c4d-grp"), &*format!("{URL}gke-shop-arm-9a8b7c6d-grp")];
-        assert_eq!(group("gke-shop-arm-9a8b7c6d-x7k2", json!({}), json!({}), &gke), Some(gke[1]));
+        let gke = [
+            &*format!("{URL}gke-shop-arm-1a2b3c4d-grp"),
+            &*format!("{URL}gke-shop-arm-9a8b7c6d-grp"),
+        ];
+        assert_eq!(
+            group("gke-shop-arm-9a8b7c6d-x7k2", json!({}), json!({}), &gke),
+            Some(gke[1])
+        );
 
         let aks = ["aks-arm-12345678-vmss", "aks-arm2-12345678-vmss"];
         let scale_set = "azure:///subscriptions/s/resourceGroups/r/providers/Microsoft.Compute/virtualMachineScaleSets/aks-arm2-12345678-vmss/virtualMachines/0";
@@ -191,23 +241,45 @@ mod tests {
             "MachineSet/openshift-machine-api/shop-worker-arm",
         ];
         let machine = json!({"metadata": {"annotations": {"machine.openshift.io/machine": "openshift-machine-api/shop-worker-arm-x7k2p"}}});
-        assert_eq!(group("ip-10-0-0-1", json!({}), machine, &openshift), Some(openshift[1]));
-        let machine = json!({"metadata": {"annotations": {"cluster.x-k8s.io/machine": "arm-6d8f9-x7k2p"}}});
         assert_eq!(
-            group("worker-7", json!({}), machine, &["MachineDeployment/shop/arm"]),
+            group("ip-10-0-0-1", json!({}), machine, &openshift),
+            Some(openshift[1])
+        );
+        let machine =
+            json!({"metadata": {"annotations": {"cluster.x-k8s.io/machine": "arm-6d8f9-x7k2p"}}});
+        assert_eq!(
+            group(
+                "worker-7",
+                json!({}),
+                machine,
+                &["MachineDeployment/shop/arm"]
+            ),
             Some("MachineDeployment/shop/arm")
         );
 
         let kops = ["nodes-arm.shop.example.com", "nodes.shop.example.com"];
         assert_eq!(
-            group("i-0123", json!({"kops.k8s.io/instancegroup": "nodes"}), json!({}), &kops),
+            group(
+                "i-0123",
+                json!({"kops.k8s.io/instancegroup": "nodes"}),
+                json!({}),
+                &kops
+            ),
             Some(kops[1])
         );
         assert_eq!(
-            group("n", json!({"doks.digitalocean.com/node-pool-id": "0a1b"}), json!({}), &["0a1b", "2c3d"]),
+            group(
+                "n",
+                json!({"doks.digitalocean.com/node-pool-id": "0a1b"}),
+                json!({}),
+                &["0a1b", "2c3d"]
+            ),
             Some("0a1b")
         );
-        assert_eq!(group("multi-x7k2p", json!({}), json!({}), &["multi", "plain"]), Some("multi"));
+        assert_eq!(
+            group("multi-x7k2p", json!({}), json!({}), &["multi", "plain"]),
+            Some("multi")
+        );
     }
 
     /// Nodes of other groups, which are not scaled, have names that begin alike.
@@ -220,21 +292,32 @@ mod tests {
         ] {
             assert_eq!(group(name, json!({}), json!({}), &[groups]), None, "{name}");
         }
-        let machine =
-            |name: &str| json!({"metadata": {"annotations": {"machine.openshift.io/machine": name}}});
+        let machine = |name: &str| json!({"metadata": {"annotations": {"machine.openshift.io/machine": name}}});
         let groups = ["MachineSet/openshift-machine-api/shop-worker"];
         assert_eq!(
-            group("n", json!({}), machine("openshift-machine-api/shop-worker-x7k2p"), &groups),
+            group(
+                "n",
+                json!({}),
+                machine("openshift-machine-api/shop-worker-x7k2p"),
+                &groups
+            ),
             Some(groups[0])
         );
         assert_eq!(
-            group("n", json!({}), machine("openshift-machine-api/shop-worker-east-x7k2p"), &groups),
+            group(
+                "n",
+                json!({}),
+                machine("openshift-machine-api/shop-worker-east-x7k2p"),
+                &groups
+            ),
             None
         );
         // Neither an empty name nor another part of an identity is a group.
-        let scale_set =
-            json!({"spec": {"providerID": "azure:///subscriptions/s/resourceGroups/web/providers/x"}});
-        assert_eq!(group("n", json!({"pool": ""}), scale_set, &["", "x/", "web"]), None);
+        let scale_set = json!({"spec": {"providerID": "azure:///subscriptions/s/resourceGroups/web/providers/x"}});
+        assert_eq!(
+            group("n", json!({"pool": ""}), scale_set, &["", "x/", "web"]),
+            None
+        );
     }
 
     #[test]
@@ -248,7 +331,15 @@ mod tests {
             ),
             None
         );
-        assert_eq!(group("a-x7k2p", json!({}), json!({}), &["MachineSet/x/a", "MachineSet/y/a"]), None);
+        assert_eq!(
+            group(
+                "a-x7k2p",
+                json!({}),
+                json!({}),
+                &["MachineSet/x/a", "MachineSet/y/a"]
+            ),
+            None
+        );
         assert_eq!(group("a-x7k2p", json!({}), json!({}), &[]), None);
     }
 }

@@ -60,25 +60,41 @@ impl Autoscaler {
             Some(groups) => members(groups, nodes),
             None => HashMap::new(),
         };
-        Grouped { autoscaler: self, members }
+        Grouped {
+            autoscaler: self,
+            members,
+        }
     }
 }
 
 impl<'a> Grouped<'a> {
     /// Judges for Pods with the tolerations of a pool.
     pub fn outlook(&self, tolerations: &[Toleration<'_>]) -> Outlook<'a> {
-        let Autoscaler { groups, ignored_taints, balances, .. } = self.autoscaler;
-        let sides =
-            groups.as_ref().map(|groups| Sides::of(groups, &self.members, ignored_taints, tolerations));
+        let Autoscaler {
+            groups,
+            ignored_taints,
+            balances,
+            ..
+        } = self.autoscaler;
+        let sides = groups
+            .as_ref()
+            .map(|groups| Sides::of(groups, &self.members, ignored_taints, tolerations));
         let choice = Choice::of(self.autoscaler, sides.as_ref(), tolerations);
         match sides {
-            Some(Sides { own, unseen, alike, .. }) => Outlook {
+            Some(Sides {
+                own, unseen, alike, ..
+            }) => Outlook {
                 own,
                 is_partly_unseen: !unseen.is_empty(),
                 choice,
                 balanced: if *balances { alike } else { None },
             },
-            None => Outlook { own: Vec::new(), is_partly_unseen: true, choice, balanced: None },
+            None => Outlook {
+                own: Vec::new(),
+                is_partly_unseen: true,
+                choice,
+                balanced: None,
+            },
         }
     }
 }

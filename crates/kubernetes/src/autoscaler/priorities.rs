@@ -52,7 +52,9 @@ impl Priorities {
             return Err(PrioritiesError::Invalid("it is empty".to_owned()));
         }
         if text.len() > TEXT {
-            return Err(PrioritiesError::Unknown(format!("it has more than {TEXT} bytes")));
+            return Err(PrioritiesError::Unknown(format!(
+                "it has more than {TEXT} bytes"
+            )));
         }
         let mut unknown = None;
         let mut translated = Vec::new();
@@ -83,18 +85,28 @@ impl Priorities {
         if let Some(unknown) = unknown {
             return Err(unknown);
         }
-        let patterns = RegexSetBuilder::new(translated).size_limit(AUTOMATON).build();
+        let patterns = RegexSetBuilder::new(translated)
+            .size_limit(AUTOMATON)
+            .build();
         let patterns = patterns.map_err(|_too_large| {
-            PrioritiesError::Unknown("its patterns are too large together to be tried here".to_owned())
+            PrioritiesError::Unknown(
+                "its patterns are too large together to be tried here".to_owned(),
+            )
         })?;
-        Ok(Self { patterns, priorities })
+        Ok(Self {
+            patterns,
+            priorities,
+        })
     }
 
     /// Returns the highest priority of a pattern that matches anywhere in the group's name. Priorities below -1 count as
     /// none, as the expander never takes them.
     pub fn of(&self, group: &str) -> Option<i64> {
         let matching = self.patterns.matches(group);
-        matching.into_iter().map(|number| self.priorities[number]).max()
+        matching
+            .into_iter()
+            .map(|number| self.priorities[number])
+            .max()
     }
 }
 
@@ -106,11 +118,18 @@ fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
         Err(fault) if fault.is_own() => return Err(PrioritiesError::Unknown(fault.to_string())),
         Err(fault) => return Err(PrioritiesError::Invalid(fault.to_string())),
     };
-    let Some(document) = document else { return Ok(BTreeMap::new()) };
+    let Some(document) = document else {
+        return Ok(BTreeMap::new());
+    };
     let members = match document.data {
         Data::Null => return Ok(BTreeMap::new()),
         Data::Map(members) => members,
-        _ => return Err(invalid(document.line, "lists by their priority are expected")),
+        _ => {
+            return Err(invalid(
+                document.line,
+                "lists by their priority are expected",
+            ));
+        }
     };
     // Go decodes the keys in the order of their texts, and of `+1`, `01` and `1` the last one counts.
     let mut by_text = BTreeMap::<String, (KeyKind, Node)>::new();
@@ -118,7 +137,8 @@ fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
         if let Some((earlier, _)) = by_text.get(&text)
             && *earlier != kind
         {
-            let message = format!("line {line}: {text} is there as two keys, such as a number and a text");
+            let message =
+                format!("line {line}: {text} is there as two keys, such as a number and a text");
             return Err(PrioritiesError::Unknown(message));
         }
         by_text.insert(text, (kind, list));
@@ -138,13 +158,18 @@ fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
         for item in items {
             let line = item.line;
             let Some(pattern) = item.into_text() else {
-                return Err(invalid(line, "a pattern is expected, not a list or a mapping"));
+                return Err(invalid(
+                    line,
+                    "a pattern is expected, not a list or a mapping",
+                ));
             };
             patterns.push(pattern);
         }
         count += patterns.len();
         if count > MANY && source.contains('&') {
-            return Err(PrioritiesError::Unknown("it has too many aliases, perhaps".to_owned()));
+            return Err(PrioritiesError::Unknown(
+                "it has too many aliases, perhaps".to_owned(),
+            ));
         }
         lists.insert(priority, patterns);
     }

@@ -31,8 +31,12 @@ impl<'a> Sides<'a> {
     ) -> Self {
         let mut sides = Self::default();
         for group in groups.iter().filter(|group| !group.is_fixed()) {
-            let nodes = members.get(group.name.as_str()).map_or(&[][..], Vec::as_slice);
-            let mut places = nodes.iter().map(|node| Place::of(&node.taints, ignored, tolerations));
+            let nodes = members
+                .get(group.name.as_str())
+                .map_or(&[][..], Vec::as_slice);
+            let mut places = nodes
+                .iter()
+                .map(|node| Place::of(&node.taints, ignored, tolerations));
             let first = places.next();
             match first {
                 Some(first) if places.all(|place| place == first) => match first {
@@ -47,12 +51,18 @@ impl<'a> Sides<'a> {
         sides
     }
 
-    fn find_alike(&self, members: &HashMap<&str, Vec<&Node>>) -> Option<(&'a NodeGroup, &'a NodeGroup)> {
+    fn find_alike(
+        &self,
+        members: &HashMap<&str, Vec<&Node>>,
+    ) -> Option<(&'a NodeGroup, &'a NodeGroup)> {
         for own in &self.own {
             for rival in &self.rivals {
                 let others = &members[rival.name.as_str()];
-                let is_shared =
-                    |node: &&Node| others.iter().any(|other| other.architecture == node.architecture);
+                let is_shared = |node: &&Node| {
+                    others
+                        .iter()
+                        .any(|other| other.architecture == node.architecture)
+                };
                 if members[own.name.as_str()].iter().any(is_shared) {
                     return Some((own, rival));
                 }

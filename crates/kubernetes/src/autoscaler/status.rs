@@ -99,9 +99,21 @@ impl NodeGroup {
     /// Returns why the group gets no more nodes for now; `None` if it may.
     pub fn obstacle(&self) -> Option<String> {
         if self.scale_up.status == "Backoff" {
-            let reason: String = self.scale_up.backoff_info.error_message.chars().take(MESSAGE).collect();
-            let reason = if reason.is_empty() { "its last nodes could not be made" } else { &reason };
-            return Some(format!("is left out for a while, as it has failed: {reason}"));
+            let reason: String = self
+                .scale_up
+                .backoff_info
+                .error_message
+                .chars()
+                .take(MESSAGE)
+                .collect();
+            let reason = if reason.is_empty() {
+                "its last nodes could not be made"
+            } else {
+                &reason
+            };
+            return Some(format!(
+                "is left out for a while, as it has failed: {reason}"
+            ));
         }
         let most = self.most()?;
         (self.nodes() >= most).then(|| format!("has reached its maximum of {most}"))
@@ -163,13 +175,24 @@ time: 2026-11-28 19:30:10.123456789 +0000 UTC
         let groups: Vec<_> = status
             .groups
             .iter()
-            .map(|group| (group.name.as_str(), group.nodes(), group.is_fixed(), group.obstacle()))
+            .map(|group| {
+                (
+                    group.name.as_str(),
+                    group.nodes(),
+                    group.is_fixed(),
+                    group.obstacle(),
+                )
+            })
             .collect();
         let full = "has reached its maximum of 2".to_owned();
         let failed = "is left out for a while, as it has failed: no capacity".to_owned();
         assert_eq!(
             groups,
-            [("multi", 2, false, Some(full)), ("plain", 0, false, Some(failed)), ("fixed", 0, true, None)]
+            [
+                ("multi", 2, false, Some(full)),
+                ("plain", 0, false, Some(failed)),
+                ("fixed", 0, true, None)
+            ]
         );
     }
 
@@ -190,7 +213,10 @@ time: 2026-11-28 19:30:10.123456789 +0000 UTC
     #[test]
     fn a_status_of_too_many_groups_is_not_read() {
         let status = |groups: usize| {
-            format!("autoscalerStatus: Running\nnodeGroups:\n{}", "- {name: a}\n".repeat(groups))
+            format!(
+                "autoscalerStatus: Running\nnodeGroups:\n{}",
+                "- {name: a}\n".repeat(groups)
+            )
         };
         assert!(Status::parse(&status(GROUPS)).is_some());
         assert_eq!(Status::parse(&status(GROUPS + 1)), None);

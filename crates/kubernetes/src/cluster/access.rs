@@ -70,7 +70,13 @@ pub(super) struct Settled {
 
 impl From<Config> for Access {
     fn from(config: Config) -> Self {
-        Self { config, proxy: None, authority: None, identity: None, plugin: None }
+        Self {
+            config,
+            proxy: None,
+            authority: None,
+            identity: None,
+            plugin: None,
+        }
     }
 }
 
@@ -97,7 +103,10 @@ impl Access {
     pub(super) fn connect(&self, connect_time: Duration) -> Result<Connected, ConnectError> {
         let Settled { config, expires } = self.settle()?;
         let client = client(&config, self.proxy.as_ref(), connect_time);
-        Ok(Connected { client: client.map_err(ConnectError::Client)?, expires })
+        Ok(Connected {
+            client: client.map_err(ConnectError::Client)?,
+            expires,
+        })
     }
 
     /// Reads the files, and runs the program.
@@ -127,14 +136,20 @@ impl Access {
         {
             // The proxy reads such requests; with TLS the tunnel is authorised instead.
             let authorization = proxy.authorization.clone();
-            config.headers.extend(authorization.map(|value| (PROXY_AUTHORIZATION, value)));
+            config
+                .headers
+                .extend(authorization.map(|value| (PROXY_AUTHORIZATION, value)));
         }
         Ok(Settled { config, expires })
     }
 }
 
 /// Makes a client as kube does, but for its connections.
-fn client(config: &Config, proxy: Option<&Proxy>, connect_time: Duration) -> Result<Client, kube::Error> {
+fn client(
+    config: &Config,
+    proxy: Option<&Proxy>,
+    connect_time: Duration,
+) -> Result<Client, kube::Error> {
     let connector = route::connector(config, proxy, connect_time)?;
     let connections = legacy::Builder::new(TokioExecutor::new()).build::<_, Body>(connector);
     let service = ServiceBuilder::new()
@@ -161,7 +176,11 @@ fn roots(authority: &Source) -> Result<Vec<Vec<u8>>, ConnectError> {
 }
 
 /// Sets the client certificate; of each part of PEM only what has its place there, as Go's `X509KeyPair` does.
-fn show_certificate(auth: &mut AuthInfo, certificate: &[u8], key: &[u8]) -> Result<(), ConnectError> {
+fn show_certificate(
+    auth: &mut AuthInfo,
+    certificate: &[u8],
+    key: &[u8],
+) -> Result<(), ConnectError> {
     let chain = pem::chain(certificate).ok_or(ConnectError::Certificate)?;
     let key = pem::key(key).ok_or(ConnectError::Key)?;
     auth.client_certificate_data = Some(BASE64.encode(chain));

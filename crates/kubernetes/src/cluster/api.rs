@@ -40,18 +40,36 @@ pub(super) struct Api {
 
 impl Api {
     /// Connects. Must be called inside a Tokio runtime.
-    pub(super) fn new(access: Access, time: Duration, patience: Duration) -> Result<Self, ConnectError> {
-        let server = access.config.cluster_url.to_string().trim_end_matches('/').into();
+    pub(super) fn new(
+        access: Access,
+        time: Duration,
+        patience: Duration,
+    ) -> Result<Self, ConnectError> {
+        let server = access
+            .config
+            .cluster_url
+            .to_string()
+            .trim_end_matches('/')
+            .into();
         let connected = access.connect(time.min(CONNECT_TIME))?;
         let connected = Arc::new(Mutex::new(connected));
-        Ok(Self { access: Arc::new(access), connected, server, time, patience })
+        Ok(Self {
+            access: Arc::new(access),
+            connected,
+            server,
+            time,
+            patience,
+        })
     }
 
     /// Makes connections with a client that leads to no server.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn of_client(client: Client, time: Duration) -> Self {
         let config = Config::new(http::Uri::from_static("http://localhost"));
-        let connected = Arc::new(Mutex::new(Connected { client, expires: None }));
+        let connected = Arc::new(Mutex::new(Connected {
+            client,
+            expires: None,
+        }));
         Self {
             access: Arc::new(config.into()),
             connected,
@@ -67,7 +85,10 @@ impl Api {
     }
 
     /// Sends a request; again while the API server says that it answers later, within a bound.
-    pub(super) async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
+    pub(super) async fn send(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> Result<Response<Body>, RequestError> {
         let begun = Instant::now();
         for _ in 0..TRIES {
             let answer = self.in_time(self.send_now(request.clone())).await;
@@ -76,7 +97,9 @@ impl Api {
                 Err(error) => pause_after(error, request.method()),
             };
             match pause {
-                Some(pause) if begun.elapsed().saturating_add(pause) <= self.patience => sleep(pause).await,
+                Some(pause) if begun.elapsed().saturating_add(pause) <= self.patience => {
+                    sleep(pause).await
+                }
                 _ => return answer,
             }
         }
@@ -84,14 +107,24 @@ impl Api {
     }
 
     /// Sends a request once; with new credentials if the old ones have expired, or are refused.
-    pub(super) async fn send_now(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
-        let is_expired = self.connected.lock().expires.is_some_and(|end| end <= SystemTime::now());
+    pub(super) async fn send_now(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> Result<Response<Body>, RequestError> {
+        let is_expired = self
+            .connected
+            .lock()
+            .expires
+            .is_some_and(|end| end <= SystemTime::now());
         if is_expired {
             self.renew().await;
         }
         let answer = self.send_once(request.clone()).await?;
         // kube reads a token file once a minute; a token that was replaced earlier is refused until then.
-        if answer.status() != StatusCode::UNAUTHORIZED || !self.access.is_renewable() || !self.renew().await {
+        if answer.status() != StatusCode::UNAUTHORIZED
+            || !self.access.is_renewable()
+            || !self.renew().await
+        {
             return Ok(answer);
         }
         self.send_once(request).await
@@ -122,13 +155,22 @@ impl Api {
         }
     }
 
-    pub(super) async fn get(&self, path: &str, accept: &str) -> Result<Response<Body>, RequestError> {
-        let answer = self.send(Request::get(path).header(ACCEPT, accept).body(Vec::new())?).await?;
+    pub(super) async fn get(
+        &self,
+        path: &str,
+        accept: &str,
+    ) -> Result<Response<Body>, RequestError> {
+        let answer = self
+            .send(Request::get(path).header(ACCEPT, accept).body(Vec::new())?)
+            .await?;
         self.success(answer).await
     }
 
     /// Returns a successful answer, and any other as an error with the API server's message, read within the timeout.
-    pub(super) async fn success(&self, answer: Response<Body>) -> Result<Response<Body>, RequestError> {
+    pub(super) async fn success(
+        &self,
+        answer: Response<Body>,
+    ) -> Result<Response<Body>, RequestError> {
         self.in_time(success(answer)).await
     }
 
@@ -167,7 +209,9 @@ pub(super) async fn read_all(body: Body, most: usize) -> Result<Vec<u8>, Request
 pub(super) async fn read(mut body: Body, most: usize) -> Result<(Vec<u8>, bool), RequestError> {
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| RequestError::Body)?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|_| RequestError::Body)?.into_data() else {
+            continue;
+        };
         let room = most - read.len();
         read.extend_from_slice(&data[..data.len().min(room)]);
         if data.len() > room {
@@ -177,8 +221,13 @@ pub(super) async fn read(mut body: Body, most: usize) -> Result<(Vec<u8>, bool),
     Ok((read, true))
 }
 
-pub(super) fn with_query<'q>(path: &str, pairs: impl IntoIterator<Item = (&'q str, &'q str)>) -> String {
+pub(super) fn with_query<'q>(
+    path: &str,
+    pairs: impl IntoIterator<Item = (&'q str, &'q str)>,
+) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
-    let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+    let query = url::form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(pairs)
+        .finish();
     format!("{path}{separator}{query}")
 }

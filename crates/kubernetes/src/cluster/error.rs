@@ -22,7 +22,9 @@ pub enum ConnectError {
     #[error("no service account is mounted here (automountServiceAccountToken): {0}")]
     ServiceAccount(InClusterError),
     /// The files that were tried, and the reason why there is no service account.
-    #[error("no current context in a kubeconfig ({0}), and no service account is mounted here: {1}")]
+    #[error(
+        "no current context in a kubeconfig ({0}), and no service account is mounted here: {1}"
+    )]
     NoContext(String, InClusterError),
     #[error("{file} is not a kubeconfig: {1}", file = .0.display())]
     NoKubeconfig(PathBuf, String),
@@ -35,7 +37,9 @@ pub enum ConnectError {
     Authority,
     #[error("the kubeconfig cannot be used: its client-certificate holds no certificate in PEM")]
     Certificate,
-    #[error("the kubeconfig cannot be used: its client-key holds no private key in PEM, or an encrypted one")]
+    #[error(
+        "the kubeconfig cannot be used: its client-key holds no private key in PEM, or an encrypted one"
+    )]
     Key,
     /// The program, and the reason why it gives no credentials.
     #[error("the kubeconfig's program {0} gives no credentials: {1}")]
@@ -140,7 +144,9 @@ pub enum RequestError {
 impl RequestError {
     pub(super) fn refused(status: StatusCode, body: &[u8]) -> Self {
         let said = serde_json::from_slice::<Status>(body).unwrap_or_default();
-        let message = said.message.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
+        let message = said
+            .message
+            .unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
         Self::Refused {
             status: status.as_u16(),
             message: message.chars().take(SHOWN).collect(),
@@ -154,7 +160,10 @@ impl RequestError {
 
     /// Returns whether other requests would fail as well: nobody answers, or the answer is that nobody is known who asks.
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::Refused { status: 401, .. } | Self::Timeout(..) | Self::Unreachable(..))
+        matches!(
+            self,
+            Self::Refused { status: 401, .. } | Self::Timeout(..) | Self::Unreachable(..)
+        )
     }
 
     pub fn is_missing(&self) -> bool {
@@ -167,7 +176,9 @@ fn cause(error: &kube::Error) -> String {
     let mut causes: Vec<&(dyn Error + 'static)> =
         successors(error.source(), |&error| error.source()).collect();
     let connect = |error: &&(dyn Error + 'static)| {
-        error.downcast_ref::<hyper_util::client::legacy::Error>().is_some_and(|error| error.is_connect())
+        error
+            .downcast_ref::<hyper_util::client::legacy::Error>()
+            .is_some_and(|error| error.is_connect())
     };
     let last = causes.pop().filter(|_| causes.iter().any(connect));
     let system = last.and_then(|last| last.downcast_ref::<io::Error>());

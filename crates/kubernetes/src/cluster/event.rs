@@ -36,38 +36,83 @@ pub struct ObjectEvent {
 impl ObjectEvent {
     pub fn on(pod: &StoredPod, kind: EventKind) -> Self {
         let [api_version, of, name, uid] = ["v1", "Pod", pod.name(), pod.uid()].map(str::to_owned);
-        let object = OwnerReference { api_version, kind: of, name, uid, ..OwnerReference::default() };
+        let object = OwnerReference {
+            api_version,
+            kind: of,
+            name,
+            uid,
+            ..OwnerReference::default()
+        };
         Self::on_owner(pod, object, kind)
     }
 
     /// Makes an event on a node, in the namespace of events on objects that have none.
     pub fn on_node(node: &Node, kind: EventKind) -> Self {
-        let [api_version, of, name, uid] = ["v1", "Node", node.name(), &node.metadata.uid].map(str::to_owned);
-        let object = OwnerReference { api_version, kind: of, name, uid, ..OwnerReference::default() };
+        let [api_version, of, name, uid] =
+            ["v1", "Node", node.name(), &node.metadata.uid].map(str::to_owned);
+        let object = OwnerReference {
+            api_version,
+            kind: of,
+            name,
+            uid,
+            ..OwnerReference::default()
+        };
         let namespace = OF_THE_CLUSTER.to_owned();
-        Self { namespace, object, is_namespaced: false, kind, note: String::new() }
+        Self {
+            namespace,
+            object,
+            is_namespaced: false,
+            kind,
+            note: String::new(),
+        }
     }
 
     /// Makes an event on the Pod's owner, in the Pod's namespace.
     pub fn on_owner(pod: &StoredPod, object: OwnerReference, kind: EventKind) -> Self {
         let namespace = pod.namespace().to_owned();
-        Self { namespace, object, is_namespaced: true, kind, note: String::new() }
+        Self {
+            namespace,
+            object,
+            is_namespaced: true,
+            kind,
+            note: String::new(),
+        }
     }
 
     /// Name shared by replicas' events of one reason on one object, of one namespace: a Pod may name a foreign owner's uid.
     pub fn name(&self) -> String {
-        let hash =
-            digest(&SHA256, [&self.namespace, &*self.object.uid, self.kind.reason].join("\0").as_bytes());
+        let hash = digest(
+            &SHA256,
+            [&self.namespace, &*self.object.uid, self.kind.reason]
+                .join("\0")
+                .as_bytes(),
+        );
         let half = hash.as_ref().first_chunk().copied().unwrap_or_default();
         format!("tolerarch-{:032x}", u128::from_be_bytes(half))
     }
 
     /// Creates the event. `instance` names the reporting process.
     pub async fn write(&self, cluster: &Cluster, instance: &str) -> Result<(), ClusterError> {
-        let Self { namespace, object, is_namespaced, kind: EventKind { r#type, reason, action }, note } =
-            self;
+        let Self {
+            namespace,
+            object,
+            is_namespaced,
+            kind:
+                EventKind {
+                    r#type,
+                    reason,
+                    action,
+                },
+            note,
+        } = self;
         let of_object = is_namespaced.then_some(namespace);
-        let OwnerReference { api_version, kind, name, uid, .. } = object;
+        let OwnerReference {
+            api_version,
+            kind,
+            name,
+            uid,
+            ..
+        } = object;
         let event = json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -81,10 +126,18 @@ impl ObjectEvent {
             "note": beginning(note, NOTE),
             "regarding": {"apiVersion": api_version, "kind": kind, "namespace": of_object, "name": name, "uid": uid},
         });
-        cluster.create(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"), &event).await
+        cluster
+            .create(
+                &format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"),
+                &event,
+            )
+            .await
     }
 }
 
 fn beginning(text: &str, bytes: usize) -> &str {
-    (0..=bytes).rev().find_map(|end| text.get(..end)).unwrap_or_default()
+    (0..=bytes)
+        .rev()
+        .find_map(|end| text.get(..end))
+        .unwrap_or_default()
 }

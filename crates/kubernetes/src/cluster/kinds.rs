@@ -7,7 +7,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use futures_util::stream::{self, StreamExt};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, APIResource, APIResourceList};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    APIGroup, APIGroupList, APIResource, APIResourceList,
+};
 use kube::core::discovery::v2::{
     ACCEPT_AGGREGATED_DISCOVERY_V2, APIGroupDiscovery, APIGroupDiscoveryList, APIResourceDiscovery,
 };
@@ -44,7 +46,10 @@ impl FromStr for KindName {
         if word.is_empty() || !word.bytes().all(is_word) || !group.is_empty() && !is_name(group) {
             return Err(());
         }
-        Ok(Self { word: word.to_owned(), rest: rest.to_owned() })
+        Ok(Self {
+            word: word.to_owned(),
+            rest: rest.to_owned(),
+        })
     }
 }
 
@@ -61,7 +66,13 @@ pub struct ServedKind {
 impl ServedKind {
     /// Returns the path of an object of this kind.
     pub fn path(&self, namespace: &str, name: &str) -> String {
-        let Self { group, version, plural, is_namespaced, .. } = self;
+        let Self {
+            group,
+            version,
+            plural,
+            is_namespaced,
+            ..
+        } = self;
         let api = api_path(group, version);
         if *is_namespaced {
             format!("{api}/namespaces/{namespace}/{plural}/{name}")
@@ -84,9 +95,22 @@ impl fmt::Display for NoSuchKind {
         if self.unavailable.is_empty() {
             return Ok(());
         }
-        let named: Vec<&str> = self.unavailable.iter().take(NAMED).map(String::as_str).collect();
-        let more = if self.unavailable.len() > NAMED { ", …" } else { "" };
-        write!(to, ", but may have it in an API that is unavailable: {}{more}", named.join(", "))
+        let named: Vec<&str> = self
+            .unavailable
+            .iter()
+            .take(NAMED)
+            .map(String::as_str)
+            .collect();
+        let more = if self.unavailable.len() > NAMED {
+            ", …"
+        } else {
+            ""
+        };
+        write!(
+            to,
+            ", but may have it in an API that is unavailable: {}{more}",
+            named.join(", ")
+        )
     }
 }
 
@@ -162,7 +186,9 @@ impl ServedKinds {
         if is_aggregated(&all)? {
             // A small API server, such as one of virtual clusters, may have only one of the two.
             match client.read("/api", ACCEPT_AGGREGATED_DISCOVERY_V2).await {
-                Ok(first) if is_aggregated(&first)? => kinds.add_all(serde_json::from_slice(&first)?),
+                Ok(first) if is_aggregated(&first)? => {
+                    kinds.add_all(serde_json::from_slice(&first)?)
+                }
                 _ => kinds.read_versions(client, vec![core()]).await,
             }
             kinds.add_all(serde_json::from_slice(&all)?);
@@ -177,19 +203,35 @@ impl ServedKinds {
 
     fn add_all(&mut self, list: APIGroupDiscoveryList) {
         for APIGroupDiscovery { metadata, versions } in list.items {
-            let name = metadata.and_then(|metadata| metadata.name).unwrap_or_default();
-            let mut group = Group { name, preferred: String::new(), versions: Vec::new() };
+            let name = metadata
+                .and_then(|metadata| metadata.name)
+                .unwrap_or_default();
+            let mut group = Group {
+                name,
+                preferred: String::new(),
+                versions: Vec::new(),
+            };
             for version in versions {
-                let Some(name) = version.version else { continue };
+                let Some(name) = version.version else {
+                    continue;
+                };
                 if version.freshness.as_deref() == Some("Stale") {
                     let why = "its server does not answer".to_owned();
-                    self.unavailable.push(Unavailable { group: group.name.clone(), version: name, why });
+                    self.unavailable.push(Unavailable {
+                        group: group.name.clone(),
+                        version: name,
+                        why,
+                    });
                     continue;
                 }
                 if group.preferred.is_empty() {
                     group.preferred.clone_from(&name);
                 }
-                let resources = version.resources.into_iter().filter_map(Resource::of_aggregated).collect();
+                let resources = version
+                    .resources
+                    .into_iter()
+                    .filter_map(Resource::of_aggregated)
+                    .collect();
                 group.versions.push(Version { name, resources });
             }
             self.groups.push(group);
@@ -199,35 +241,71 @@ impl ServedKinds {
     /// Reads the kinds of each version of these groups by a request of its own.
     async fn read_versions(&mut self, client: &UserClient, groups: Vec<APIGroup>) {
         let mut asked = Vec::new();
-        for APIGroup { name, preferred_version, versions, .. } in groups {
-            let mut names: Vec<String> = versions.into_iter().map(|version| version.version).collect();
-            let preferred = preferred_version.map(|version| version.version).unwrap_or_default();
+        for APIGroup {
+            name,
+            preferred_version,
+            versions,
+            ..
+        } in groups
+        {
+            let mut names: Vec<String> = versions
+                .into_iter()
+                .map(|version| version.version)
+                .collect();
+            let preferred = preferred_version
+                .map(|version| version.version)
+                .unwrap_or_default();
             if names.is_empty() && !preferred.is_empty() {
                 names.push(preferred.clone());
             }
-            asked.extend(names.into_iter().map(|version| (self.groups.len(), version)));
-            self.groups.push(Group { name, preferred, versions: Vec::new() });
+            asked.extend(
+                names
+                    .into_iter()
+                    .map(|version| (self.groups.len(), version)),
+            );
+            self.groups.push(Group {
+                name,
+                preferred,
+                versions: Vec::new(),
+            });
         }
         for (group, version) in asked.split_off(asked.len().min(VERSIONS)) {
-            let (group, why) = (self.groups[group].name.clone(), "it is one of too many".to_owned());
-            self.unavailable.push(Unavailable { group, version, why });
+            let (group, why) = (
+                self.groups[group].name.clone(),
+                "it is one of too many".to_owned(),
+            );
+            self.unavailable.push(Unavailable {
+                group,
+                version,
+                why,
+            });
         }
-        let paths: Vec<String> =
-            asked.iter().map(|(group, version)| api_path(&self.groups[*group].name, version)).collect();
+        let paths: Vec<String> = asked
+            .iter()
+            .map(|(group, version)| api_path(&self.groups[*group].name, version))
+            .collect();
         let answers = stream::iter(&paths).map(|path| client.get::<APIResourceList>(path));
         let answers: Vec<_> = answers.buffered(AT_A_TIME).collect().await;
         for ((group, name), answer) in asked.into_iter().zip(answers) {
             let group = &mut self.groups[group];
             match answer {
                 Ok(list) => {
-                    let resources = list.resources.into_iter().filter_map(Resource::of_listed).collect();
+                    let resources = list
+                        .resources
+                        .into_iter()
+                        .filter_map(Resource::of_listed)
+                        .collect();
                     group.versions.push(Version { name, resources });
                 }
                 // The group was removed in the meantime.
                 Err(error) if error.is_missing() => {}
                 Err(error) => {
                     let why = error.to_string();
-                    self.unavailable.push(Unavailable { group: group.name.clone(), version: name, why });
+                    self.unavailable.push(Unavailable {
+                        group: group.name.clone(),
+                        version: name,
+                        why,
+                    });
                 }
             }
         }
@@ -236,23 +314,43 @@ impl ServedKinds {
     /// Returns the kind that kubectl would take for this name; else one whose Kind it is, without the group, or whose
     /// short name in capitals.
     pub fn find(&self, name: &KindName) -> Result<ServedKind, NoSuchKind> {
-        self.find_word(name, &name.word).or_else(|_| self.find_word(name, &name.word.to_ascii_lowercase()))
+        self.find_word(name, &name.word)
+            .or_else(|_| self.find_word(name, &name.word.to_ascii_lowercase()))
     }
 
     fn find_word(&self, name: &KindName, word: &str) -> Result<ServedKind, NoSuchKind> {
         let mut sought = Vec::new();
         if let Some((version, group)) = name.rest.split_once('.') {
-            sought.push(Sought { word, version: Some(version), group });
+            sought.push(Sought {
+                word,
+                version: Some(version),
+                group,
+            });
         }
-        sought.push(Sought { word, version: None, group: &name.rest });
-        let by_name = sought.iter().find_map(|sought| self.by_resource(&self.expanded(*sought)));
+        sought.push(Sought {
+            word,
+            version: None,
+            group: &name.rest,
+        });
+        let by_name = sought
+            .iter()
+            .find_map(|sought| self.by_resource(&self.expanded(*sought)));
         let found = by_name.or_else(|| sought.iter().find_map(|sought| self.by_kind(sought)));
         found.ok_or_else(|| {
-            let may_have =
-                |api: &&Unavailable| sought.iter().any(|sought| sought.is_in(&api.group, &api.version));
-            let said: BTreeSet<String> =
-                self.unavailable.iter().filter(may_have).map(ToString::to_string).collect();
-            NoSuchKind { unavailable: said.into_iter().collect() }
+            let may_have = |api: &&Unavailable| {
+                sought
+                    .iter()
+                    .any(|sought| sought.is_in(&api.group, &api.version))
+            };
+            let said: BTreeSet<String> = self
+                .unavailable
+                .iter()
+                .filter(may_have)
+                .map(ToString::to_string)
+                .collect();
+            NoSuchKind {
+                unavailable: said.into_iter().collect(),
+            }
         })
     }
 
@@ -263,31 +361,53 @@ impl ServedKinds {
             let resources = group.versions.iter().flat_map(|version| &version.resources);
             resources.map(move |resource| (group, resource))
         };
-        let mut exact = self.groups.iter().filter(|group| in_group(group)).flat_map(of_group);
+        let mut exact = self
+            .groups
+            .iter()
+            .filter(|group| in_group(group))
+            .flat_map(of_group);
         if exact.any(|(_, one)| sought.is(&one.plural) || sought.is(&one.singular)) {
             return sought;
         }
         let has_short_name =
             |resource: &Resource| resource.short_names.iter().any(|name| name == sought.word);
-        let mut exact = self.groups.iter().filter(|group| in_group(group)).flat_map(of_group);
+        let mut exact = self
+            .groups
+            .iter()
+            .filter(|group| in_group(group))
+            .flat_map(of_group);
         if let Some((group, resource)) = exact.find(|(_, resource)| has_short_name(resource)) {
             // kubectl gives up the version here.
-            return Sought { word: &resource.plural, version: None, group: &group.name };
+            return Sought {
+                word: &resource.plural,
+                version: None,
+                group: &group.name,
+            };
         }
         if sought.group.is_empty() {
             return sought;
         }
-        let begun = self.groups.iter().filter(|group| group.name.starts_with(sought.group));
-        match begun.flat_map(of_group).find(|(_, resource)| has_short_name(resource)) {
-            Some((group, resource)) => {
-                Sought { word: &resource.plural, version: sought.version, group: &group.name }
-            }
+        let begun = self
+            .groups
+            .iter()
+            .filter(|group| group.name.starts_with(sought.group));
+        match begun
+            .flat_map(of_group)
+            .find(|(_, resource)| has_short_name(resource))
+        {
+            Some((group, resource)) => Sought {
+                word: &resource.plural,
+                version: sought.version,
+                group: &group.name,
+            },
             None => sought,
         }
     }
 
     fn by_resource(&self, sought: &Sought<'_>) -> Option<ServedKind> {
-        self.first(sought, |_, one| sought.is(&one.plural) || sought.is(&one.named_singular()))
+        self.first(sought, |_, one| {
+            sought.is(&one.plural) || sought.is(&one.named_singular())
+        })
     }
 
     /// Returns a kind by its Kind, with which the group is named in full or not at all.
@@ -299,16 +419,27 @@ impl ServedKinds {
 
     /// Returns the first kind that `is_it` accepts: of Kubernetes' first group, then of the API server's order of
     /// groups, in each of them of the preferred version first.
-    fn first(&self, sought: &Sought<'_>, is_it: impl Fn(&Group, &Resource) -> bool) -> Option<ServedKind> {
+    fn first(
+        &self,
+        sought: &Sought<'_>,
+        is_it: impl Fn(&Group, &Resource) -> bool,
+    ) -> Option<ServedKind> {
         for group in &self.groups {
             let is_preferred = |version: &&Version| version.name == group.preferred;
             let preferred = group.versions.iter().filter(is_preferred);
-            let others = group.versions.iter().filter(|version| !is_preferred(version));
+            let others = group
+                .versions
+                .iter()
+                .filter(|version| !is_preferred(version));
             for version in preferred.chain(others) {
                 if !sought.is_in(&group.name, &version.name) {
                     continue;
                 }
-                if let Some(resource) = version.resources.iter().find(|resource| is_it(group, resource)) {
+                if let Some(resource) = version
+                    .resources
+                    .iter()
+                    .find(|resource| is_it(group, resource))
+                {
                     return Some(ServedKind {
                         group: group.name.clone(),
                         version: version.name.clone(),
@@ -350,13 +481,21 @@ impl Resource {
 
     /// Returns the singular; that of API servers that name none is the Kind in small letters.
     fn named_singular(&self) -> String {
-        if self.singular.is_empty() { self.kind.to_ascii_lowercase() } else { self.singular.clone() }
+        if self.singular.is_empty() {
+            self.kind.to_ascii_lowercase()
+        } else {
+            self.singular.clone()
+        }
     }
 }
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { group, version, why } = self;
+        let Self {
+            group,
+            version,
+            why,
+        } = self;
         let slash = if group.is_empty() { "" } else { "/" };
         write!(to, "{group}{slash}{version} ({why})")
     }
@@ -380,11 +519,18 @@ fn core() -> APIGroup {
         group_version: "v1".to_owned(),
         version: "v1".to_owned(),
     };
-    APIGroup { preferred_version: Some(version), ..APIGroup::default() }
+    APIGroup {
+        preferred_version: Some(version),
+        ..APIGroup::default()
+    }
 }
 
 fn api_path(group: &str, version: &str) -> String {
-    if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
+    if group.is_empty() {
+        format!("/api/{version}")
+    } else {
+        format!("/apis/{group}/{version}")
+    }
 }
 
 #[cfg(test)]

@@ -64,8 +64,12 @@ fn load_with(
     }
     let context = context.map_or(merged.current_context.clone(), ToOwned::to_owned);
     if context.is_empty() && named.is_none() {
-        let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-        let config = Config::incluster().map_err(|error| ConnectError::NoContext(files.join(", "), error))?;
+        let files: Vec<String> = files
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
+        let config = Config::incluster()
+            .map_err(|error| ConnectError::NoContext(files.join(", "), error))?;
         return Ok((config.into(), String::new()));
     }
     Ok((merged.access(&context, proxies)?, context))
@@ -74,7 +78,9 @@ fn load_with(
 fn files(environment: &Environment) -> Vec<PathBuf> {
     let given = |name| environment.get(name).filter(|value| !value.is_empty());
     match given("KUBECONFIG") {
-        Some(list) => std::env::split_paths(list).filter(|file| !file.as_os_str().is_empty()).collect(),
+        Some(list) => std::env::split_paths(list)
+            .filter(|file| !file.as_os_str().is_empty())
+            .collect(),
         None => vec![Path::new(given("HOME").unwrap_or_default()).join(".kube/config")],
     }
 }
@@ -98,28 +104,48 @@ struct Entry<T> {
 impl Merged {
     /// Adds the entries of a file. A missing one counts as empty, unless it was named explicitly.
     fn add(&mut self, path: &Path, is_named: bool) -> Result<(), ConnectError> {
-        let Some(file) = file::read(path, is_named)? else { return Ok(()) };
+        let Some(file) = file::read(path, is_named)? else {
+            return Ok(());
+        };
         if self.current_context.is_empty() {
             self.current_context = file.current_context;
         }
         let directory = path.parent().unwrap_or(Path::new(""));
-        add(&mut self.contexts, file.contexts.into_iter().map(|one| (one.name, one.context)), directory);
-        add(&mut self.clusters, file.clusters.into_iter().map(|one| (one.name, one.cluster)), directory);
-        add(&mut self.users, file.users.into_iter().map(|one| (one.name, one.user)), directory);
+        add(
+            &mut self.contexts,
+            file.contexts.into_iter().map(|one| (one.name, one.context)),
+            directory,
+        );
+        add(
+            &mut self.clusters,
+            file.clusters.into_iter().map(|one| (one.name, one.cluster)),
+            directory,
+        );
+        add(
+            &mut self.users,
+            file.users.into_iter().map(|one| (one.name, one.user)),
+            directory,
+        );
         Ok(())
     }
 
     /// Returns the way to the cluster of a context.
     fn access(&self, context: &str, proxies: &Proxies) -> Result<Access, ConnectError> {
         if context.is_empty() {
-            return Err(ConnectError::Unusable("it has no current context".to_owned()));
+            return Err(ConnectError::Unusable(
+                "it has no current context".to_owned(),
+            ));
         }
         let Some(Entry { value: chosen, .. }) = find(&self.contexts, context) else {
-            return Err(ConnectError::Unusable(format!("there is no context {context:?}")));
+            return Err(ConnectError::Unusable(format!(
+                "there is no context {context:?}"
+            )));
         };
         let Some(cluster) = find(&self.clusters, &chosen.cluster) else {
-            let missing =
-                format!("there is no cluster {:?}, which the context {context:?} names", chosen.cluster);
+            let missing = format!(
+                "there is no cluster {:?}, which the context {context:?} names",
+                chosen.cluster
+            );
             return Err(ConnectError::Unusable(missing));
         };
         let mut access = server::reach(&cluster.value, &cluster.directory, proxies)?;
@@ -128,7 +154,10 @@ impl Merged {
             user::identify(&mut access, &user.value, &user.directory, &cluster.value)?;
         }
         if !chosen.namespace.is_empty() {
-            access.config.default_namespace.clone_from(&chosen.namespace);
+            access
+                .config
+                .default_namespace
+                .clone_from(&chosen.namespace);
         }
         Ok(access)
     }
@@ -137,7 +166,11 @@ impl Merged {
 fn add<T>(entries: &mut Vec<Entry<T>>, more: impl Iterator<Item = (String, T)>, directory: &Path) {
     for (name, value) in more {
         if find(entries, &name).is_none() {
-            entries.push(Entry { name, value, directory: directory.to_owned() });
+            entries.push(Entry {
+                name,
+                value,
+                directory: directory.to_owned(),
+            });
         }
     }
 }

@@ -29,8 +29,12 @@ pub(super) fn pause_of<B>(answer: &Response<B>) -> Option<Duration> {
 
 /// Returns the pause after an error, if the request changes nothing and its connection broke.
 pub(super) fn pause_after(error: &RequestError, method: &Method) -> Option<Duration> {
-    let RequestError::Unreachable(_, error) = error else { return None };
-    let mut causes = successors(Some(&**error as &(dyn Error + 'static)), |&error| error.source());
+    let RequestError::Unreachable(_, error) = error else {
+        return None;
+    };
+    let mut causes = successors(Some(&**error as &(dyn Error + 'static)), |&error| {
+        error.source()
+    });
     (method == Method::GET && causes.any(is_broken)).then_some(BROKEN)
 }
 
@@ -39,7 +43,10 @@ fn is_broken(error: &(dyn Error + 'static)) -> bool {
         return error.is_incomplete_message();
     }
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-    matches!(kind, Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof))
+    matches!(
+        kind,
+        Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
+    )
 }
 
 #[cfg(test)]

@@ -49,16 +49,29 @@ pub(super) struct Page<T> {
 
 impl Pages {
     pub(super) fn new(api: Api, path: String, bounds: Bounds) -> Self {
-        Self { api, path, bounds, size: bounds.first, next: None }
+        Self {
+            api,
+            path,
+            bounds,
+            size: bounds.first,
+            next: None,
+        }
     }
 
     pub(super) async fn get<T: DeserializeOwned>(&mut self) -> Result<Page<T>, RequestError> {
         let page = loop {
             let size = self.size;
-            let (limit, token) = (size.to_string(), self.next.as_deref().map(|token| ("continue", token)));
+            let (limit, token) = (
+                size.to_string(),
+                self.next.as_deref().map(|token| ("continue", token)),
+            );
             let path = with_query(&self.path, [("limit", &*limit)].into_iter().chain(token));
             let answer = self.api.get(&path, JSON).await?;
-            let bytes = if size == 1 { self.bounds.object } else { self.bounds.bytes };
+            let bytes = if size == 1 {
+                self.bounds.object
+            } else {
+                self.bounds.bytes
+            };
             match self.api.in_time(read(answer.into_body(), bytes)).await? {
                 (body, true) => {
                     if body.len() < self.bounds.bytes / 4 {
@@ -77,7 +90,9 @@ impl Pages {
 
 impl<T: DeserializeOwned> Page<T> {
     fn of(body: &[u8]) -> Result<Self, RequestError> {
-        let ObjectList::<&RawValue> { metadata, items, .. } = serde_json::from_slice(body)?;
+        let ObjectList::<&RawValue> {
+            metadata, items, ..
+        } = serde_json::from_slice(body)?;
         let object = |item: &RawValue| {
             // The error is dropped, as it quotes the object.
             let unread = |_| Box::new((identity(item.get().as_bytes()), ClusterError::Malformed));
@@ -96,7 +111,8 @@ impl<T: DeserializeOwned> Page<T> {
         let (head, items) = begin.split_at(place(begin, ITEMS).ok_or(RequestError::TooLarge)?);
         match Self::of(&[head, ITEMS, b"[]}"].concat()) {
             Ok(mut page) if !page.resource_version.is_empty() => {
-                page.objects.push(Err(Box::new((identity(items), ClusterError::TooLarge))));
+                page.objects
+                    .push(Err(Box::new((identity(items), ClusterError::TooLarge))));
                 Ok(page)
             }
             _ => Err(RequestError::TooLarge),
@@ -127,7 +143,8 @@ pub(super) fn identity(json: &[u8]) -> Metadata {
 }
 
 fn place(json: &[u8], wanted: &[u8]) -> Option<usize> {
-    json.windows(wanted.len()).position(|window| window == wanted)
+    json.windows(wanted.len())
+        .position(|window| window == wanted)
 }
 
 #[cfg(test)]

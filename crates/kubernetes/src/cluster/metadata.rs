@@ -24,8 +24,13 @@ const ITEMS: usize = 4096;
 const GRACE: i64 = 24 * 3600;
 /// Beginnings of the keys of annotations by which no runtime and no plug-in of a node brings mounts, hooks or devices.
 /// All others may be for one: CDI, NRI, the hooks of CRI-O, crun, gVisor.
-const HARMLESS: [&str; 5] =
-    ["checksum/", "kubectl.kubernetes.io/", "kubernetes.io/", "prometheus.io/", "tolerarch.io/"];
+const HARMLESS: [&str; 5] = [
+    "checksum/",
+    "kubectl.kubernetes.io/",
+    "kubernetes.io/",
+    "prometheus.io/",
+    "tolerarch.io/",
+];
 
 /// Metadata without other annotations and managed fields, which may be most of an object and are not needed.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -95,7 +100,10 @@ pub(super) struct Condition {
 
 /// Returns the status of a condition: `True`, `False` or `Unknown`.
 pub(super) fn status_of<'c>(conditions: &'c [Condition], r#type: &str) -> Option<&'c str> {
-    conditions.iter().find(|condition| condition.r#type == r#type).map(|condition| &*condition.status)
+    conditions
+        .iter()
+        .find(|condition| condition.r#type == r#type)
+        .map(|condition| &*condition.status)
 }
 
 /// Reads `null` as absent, as Kubernetes does.
@@ -109,21 +117,39 @@ pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
 pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
-    Ok(Option::<First<T, ITEMS>>::deserialize(deserializer)?.map_or_else(Vec::new, |first| first.0))
+    Ok(
+        Option::<First<T, ITEMS>>::deserialize(deserializer)?
+            .map_or_else(Vec::new, |first| first.0),
+    )
 }
 
 /// Reads the owner that manages an object, at most one, unless its texts are too large to be kept.
-fn controller<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OwnerReference>, D::Error> {
-    let is_small = |OwnerReference { api_version, kind, name, uid, .. }: &OwnerReference| {
-        [api_version, kind, name, uid].iter().all(|text| text.len() <= TEXT)
+fn controller<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<OwnerReference>, D::Error> {
+    let is_small = |OwnerReference {
+                        api_version,
+                        kind,
+                        name,
+                        uid,
+                        ..
+                    }: &OwnerReference| {
+        [api_version, kind, name, uid]
+            .iter()
+            .all(|text| text.len() <= TEXT)
     };
     let owners: Vec<OwnerReference> = first(deserializer)?;
-    Ok(owners.into_iter().find(|owner| owner.controller == Some(true)).filter(is_small))
+    Ok(owners
+        .into_iter()
+        .find(|owner| owner.controller == Some(true))
+        .filter(is_small))
 }
 
 /// Reads whether any annotation may be for a runtime or a plug-in of the node.
 fn may_direct_the_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    has_key(deserializer, |key| !HARMLESS.iter().any(|harmless| key.starts_with(harmless)))
+    has_key(deserializer, |key| {
+        !HARMLESS.iter().any(|harmless| key.starts_with(harmless))
+    })
 }
 
 /// Reads whether an object has such a key; values are skipped. `null` has none.
@@ -158,7 +184,9 @@ pub(super) fn has_key<'de, D: Deserializer<'de>>(
 }
 
 /// Reads labels, unless there are too many for any object: as many as fit into a Pod take twenty times its bytes.
-fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+fn labels<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
     let text = Option::<Box<RawValue>>::deserialize(deserializer)?;
     let text = text.as_deref().map_or("{}", RawValue::get);
     if text.len() > LABELS {
@@ -172,7 +200,12 @@ pub(super) fn take<T: Default + DeserializeOwned>(
     object: &mut Value,
     place: &str,
 ) -> Result<T, serde_json::Error> {
-    or_default(object.pointer_mut(place).map(Value::take).unwrap_or_default())
+    or_default(
+        object
+            .pointer_mut(place)
+            .map(Value::take)
+            .unwrap_or_default(),
+    )
 }
 
 #[cfg(test)]
@@ -186,7 +219,8 @@ mod tests {
     #[test]
     fn what_a_tenant_writes_of_an_owner_takes_no_memory() {
         for (uid, is_kept) in [("a".repeat(253), true), ("a".repeat(254), false)] {
-            let owner = json!([{"kind": "ReplicaSet", "name": "web", "uid": uid, "controller": true}]);
+            let owner =
+                json!([{"kind": "ReplicaSet", "name": "web", "uid": uid, "controller": true}]);
             let read: Metadata = serde_json::from_value(json!({"ownerReferences": owner})).unwrap();
             assert_eq!(read.controller.is_some(), is_kept);
         }
@@ -199,12 +233,17 @@ mod tests {
                 "creationTimestamp": created, "deletionTimestamp": end, "deletionGracePeriodSeconds": grace,
             });
             let metadata: Metadata = serde_json::from_value(times).unwrap();
-            metadata.lifetime().map(|Lifetime { created, deleted }| deleted - created)
+            metadata
+                .lifetime()
+                .map(|Lifetime { created, deleted }| deleted - created)
         };
         let noon = "2027-01-15T12:00:00Z";
         assert_eq!(of(noon, "2027-01-15T12:01:00Z", 30), Some(30));
         assert_eq!(of(noon, "2027-01-16T12:00:00Z", GRACE), Some(0));
-        assert_eq!(of("9999-12-29T00:00:00Z", "9999-12-30T00:00:00Z", 0), Some(86_400));
+        assert_eq!(
+            of("9999-12-29T00:00:00Z", "9999-12-30T00:00:00Z", 0),
+            Some(86_400)
+        );
         for (end, grace) in [
             ("2027-01-15T12:00:29Z", 30),
             ("2027-01-15T12:01:00Z", -1),
@@ -226,7 +265,12 @@ mod tests {
     }
 
     fn any_grace() -> impl Strategy<Value = i64> {
-        prop_oneof![Just(i64::MIN), Just(i64::MAX), -10..=GRACE + 10, any::<i64>()]
+        prop_oneof![
+            Just(i64::MIN),
+            Just(i64::MAX),
+            -10..=GRACE + 10,
+            any::<i64>()
+        ]
     }
 
     proptest! {
@@ -252,7 +296,9 @@ mod tests {
         let labels = |bytes: usize, last: &str| {
             let before = r#"{"a":"","last":"#.len() + last.len() + "}".len();
             let padding = " ".repeat(bytes - before);
-            serde_json::from_str::<Metadata>(&format!(r#"{{"labels":{{"a":"",{padding}"last":{last}}}}}"#))
+            serde_json::from_str::<Metadata>(&format!(
+                r#"{{"labels":{{"a":"",{padding}"last":{last}}}}}"#
+            ))
         };
         assert_eq!(labels(LABELS, "\"\"").unwrap().labels.len(), 2);
         assert!(labels(LABELS, "7").is_err());
@@ -260,7 +306,8 @@ mod tests {
             let error = labels(LABELS + 1, last).err().unwrap().to_string();
             assert!(error.contains("too many labels"), "{error}");
         }
-        let none = [r#"{"labels":null}"#, "{}"].map(|text| serde_json::from_str::<Metadata>(text).unwrap());
+        let none = [r#"{"labels":null}"#, "{}"]
+            .map(|text| serde_json::from_str::<Metadata>(text).unwrap());
         assert!(none.iter().all(|metadata| metadata.labels.is_empty()));
     }
 }

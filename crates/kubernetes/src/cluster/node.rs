@@ -42,9 +42,13 @@ impl TryFrom<Value> for Node {
 
     fn try_from(mut node: Value) -> Result<Self, serde_json::Error> {
         let own_taints = take(&mut node, "/metadata/annotations/tolerarch.io~1node-taints")?;
-        let mut machine: String = take(&mut node, "/metadata/annotations/cluster.x-k8s.io~1machine")?;
+        let mut machine: String =
+            take(&mut node, "/metadata/annotations/cluster.x-k8s.io~1machine")?;
         if machine.is_empty() {
-            machine = take(&mut node, "/metadata/annotations/machine.openshift.io~1machine")?;
+            machine = take(
+                &mut node,
+                "/metadata/annotations/machine.openshift.io~1machine",
+            )?;
         }
         let metadata: Metadata = take(&mut node, "/metadata")?;
         let provider_id = take(&mut node, "/spec/providerID")?;
@@ -55,8 +59,20 @@ impl TryFrom<Value> for Node {
         };
         let architecture = labelled(ARCH_KEY, "/status/nodeInfo/architecture")?;
         let os = labelled("kubernetes.io/os", "/status/nodeInfo/operatingSystem")?;
-        let taints = raw_taints.iter().map(Taint::deserialize).collect::<Result<_, _>>()?;
-        Ok(Self { metadata, taints, raw_taints, own_taints, architecture, os, provider_id, machine })
+        let taints = raw_taints
+            .iter()
+            .map(Taint::deserialize)
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            metadata,
+            taints,
+            raw_taints,
+            own_taints,
+            architecture,
+            os,
+            provider_id,
+            machine,
+        })
     }
 }
 
@@ -65,7 +81,10 @@ impl TryFrom<Value> for Node {
 pub struct Taint {
     pub key: String,
     /// Value of the taint; empty is the same as absent.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "or_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,

@@ -71,5 +71,7 @@ fn quantities(read: BTreeMap<String, Value>) -> BTreeMap<String, Quantity> {
         Value::String(text) => Quantity::parse(&text),
         other => Quantity::parse(&other.to_string()),
     };
-    read.into_iter().filter_map(|(name, value)| Some((name, quantity(value)?))).collect()
+    read.into_iter()
+        .filter_map(|(name, value)| Some((name, quantity(value)?)))
+        .collect()
 }

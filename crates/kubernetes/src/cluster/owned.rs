@@ -28,16 +28,25 @@ impl OwnedName {
     fn path<K: Resource>(&self) -> String {
         let root = if K::GROUP.is_empty() { "/api" } else { "/apis" };
         let Self { namespace, name } = self;
-        format!("{root}/{}/namespaces/{namespace}/{}/{}", K::API_VERSION, K::URL_PATH_SEGMENT, name.as_str())
+        format!(
+            "{root}/{}/namespaces/{namespace}/{}/{}",
+            K::API_VERSION,
+            K::URL_PATH_SEGMENT,
+            name.as_str()
+        )
     }
 
     /// Reads the object, however large others have made it, and creates it if it is missing.
-    pub async fn read<K: Resource + DeserializeOwned>(&self, cluster: &Cluster) -> Result<K, ClusterError> {
+    pub async fn read<K: Resource + DeserializeOwned>(
+        &self,
+        cluster: &Cluster,
+    ) -> Result<K, ClusterError> {
         let path = self.path::<K>();
         let mut answer = cluster.get_own(&path).await;
         if matches!(answer, Err(ClusterError::NotFound)) {
             let metadata = json!({"name": self.name.as_str(), "namespace": self.namespace});
-            let empty = json!({"apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": metadata});
+            let empty =
+                json!({"apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": metadata});
             cluster.patch(&path, PatchType::APPLY, &empty).await?;
             answer = cluster.get_own(&path).await;
         }
@@ -51,9 +60,15 @@ impl OwnedName {
         read: &K,
         mut patch: Value,
     ) -> Result<(), ClusterError> {
-        let version = read.metadata().resource_version.as_ref().ok_or(ClusterError::Malformed)?;
+        let version = read
+            .metadata()
+            .resource_version
+            .as_ref()
+            .ok_or(ClusterError::Malformed)?;
         patch["metadata"] = json!({"resourceVersion": version});
-        cluster.patch(&self.path::<K>(), PatchType::MERGE, &patch).await
+        cluster
+            .patch(&self.path::<K>(), PatchType::MERGE, &patch)
+            .await
     }
 }
 
@@ -69,7 +84,10 @@ impl Followed for ConfigMap {
 
 /// Returns the text in a ConfigMap; empty if there is none.
 pub fn record(map: &ConfigMap) -> &str {
-    map.data.as_ref().and_then(|data| data.get(RECORD)).map_or("", String::as_str)
+    map.data
+        .as_ref()
+        .and_then(|data| data.get(RECORD))
+        .map_or("", String::as_str)
 }
 
 pub fn micro_time() -> MicroTime {

@@ -75,11 +75,17 @@ pub struct Requests {
 
 impl Requests {
     fn plus(self, other: Self) -> Self {
-        Self { cpu: self.cpu + other.cpu, memory: self.memory + other.memory }
+        Self {
+            cpu: self.cpu + other.cpu,
+            memory: self.memory + other.memory,
+        }
     }
 
     fn or_more(self, other: Self) -> Self {
-        Self { cpu: self.cpu.max(other.cpu), memory: self.memory.max(other.memory) }
+        Self {
+            cpu: self.cpu.max(other.cpu),
+            memory: self.memory.max(other.memory),
+        }
     }
 }
 
@@ -108,7 +114,11 @@ impl StoredPod {
     }
 
     fn read(json: &str) -> Result<Self, serde_json::Error> {
-        let Object { metadata, spec, status } = serde_json::from_str(json)?;
+        let Object {
+            metadata,
+            spec,
+            status,
+        } = serde_json::from_str(json)?;
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         let requests = spec.requests();
         // A status may name one container repeatedly.
@@ -124,7 +134,8 @@ impl StoredPod {
         for container in &mut containers {
             if let Some(own) = named.get(&*container.name) {
                 container.image.clone_from(&own.image);
-                container.is_plain = !metadata.may_direct_the_node && spec.is_plain() && own.is_plain();
+                container.is_plain =
+                    !metadata.may_direct_the_node && spec.is_plain() && own.is_plain();
             }
         }
         Ok(Self {
@@ -192,13 +203,20 @@ impl Container {
     /// Returns whether nothing in the container chooses, finds, covers or filters its first program, and none of its
     /// devices brings mounts and hooks.
     fn is_plain(&self) -> bool {
-        let lists = [&self.command, &self.args, &self.env_from, &self.volume_devices];
+        let lists = [
+            &self.command,
+            &self.args,
+            &self.env_from,
+            &self.volume_devices,
+        ];
         lists.into_iter().flatten().all(Vec::is_empty)
             && self.working_dir.is_empty()
             && !self.env.iter().any(|variable| variable.name == "PATH")
             && self.volume_mounts.iter().all(Mount::is_of_tokens)
             && self.security_context.iter().all(Security::is_plain)
-            && !self.resources.is_some_and(|own| own.has_claims || own.has_devices)
+            && !self
+                .resources
+                .is_some_and(|own| own.has_claims || own.has_devices)
     }
 }
 
@@ -258,7 +276,9 @@ struct Security {
 impl Security {
     /// Returns whether the seccomp profile is not one that a tenant may have written, which could fail in any way.
     fn is_plain(&self) -> bool {
-        self.seccomp_profile.as_ref().is_none_or(|profile| profile.type_ != "Localhost")
+        self.seccomp_profile
+            .as_ref()
+            .is_none_or(|profile| profile.type_ != "Localhost")
     }
 }
 
@@ -271,7 +291,10 @@ impl Spec {
     /// Sums as k8s.io/component-helpers `resource.PodRequests`: init containers in turn, beside earlier sidecars.
     fn requests(&self) -> Requests {
         let none = Requests::default();
-        let mut all = self.containers.iter().fold(none, |all, own| all.plus(requested(own.resources)));
+        let mut all = self
+            .containers
+            .iter()
+            .fold(none, |all, own| all.plus(requested(own.resources)));
         let (mut sidecars, mut init) = (none, none);
         for container in &self.init_containers {
             let own = requested(container.resources);
@@ -284,7 +307,10 @@ impl Spec {
             }
         }
         let of_pod = requested(self.resources);
-        of_pod.or_more(all).or_more(init).plus(self.overhead.unwrap_or_default())
+        of_pod
+            .or_more(all)
+            .or_more(init)
+            .plus(self.overhead.unwrap_or_default())
     }
 }
 

@@ -34,8 +34,13 @@ impl Quantity {
 
     /// Reads a quantity; `None` if Kubernetes does not take the text for one.
     pub fn parse(text: &str) -> Option<Self> {
-        let (is_negative, text) = (text.starts_with('-'), text.strip_prefix(['-', '+']).unwrap_or(text));
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (is_negative, text) = (
+            text.starts_with('-'),
+            text.strip_prefix(['-', '+']).unwrap_or(text),
+        );
+        let end = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len());
         let (number, suffix) = text.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
@@ -70,7 +75,11 @@ fn scale(suffix: &str) -> Option<(u128, i32)> {
 /// Multiplies by a power of ten; a remainder below a billionth counts as one.
 fn scaled(amount: u128, exponent: i32) -> u128 {
     let power = 10_u128.saturating_pow(exponent.unsigned_abs());
-    if exponent > 0 { amount.saturating_mul(power) } else { amount.div_ceil(power) }
+    if exponent > 0 {
+        amount.saturating_mul(power)
+    } else {
+        amount.div_ceil(power)
+    }
 }
 
 impl Add for Quantity {
@@ -83,7 +92,8 @@ impl Add for Quantity {
 
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse(&String::deserialize(deserializer)?).ok_or_else(|| D::Error::custom("not a quantity"))
+        Self::parse(&String::deserialize(deserializer)?)
+            .ok_or_else(|| D::Error::custom("not a quantity"))
     }
 }
 
@@ -144,7 +154,9 @@ mod tests {
 
     #[test]
     fn refuses_the_rest() {
-        for text in ["", ".", "m", "1 Gi", "1gi", "1K", "1.2.3", "1e", "1e1.5", "0x1", "é", "--1", "1Mi "] {
+        for text in [
+            "", ".", "m", "1 Gi", "1gi", "1K", "1.2.3", "1e", "1e1.5", "0x1", "é", "--1", "1Mi ",
+        ] {
             assert_eq!(Quantity::parse(text), None, "{text:?}");
         }
         // Of any length: the API server stores such a Pod, and a list with it has to be read.

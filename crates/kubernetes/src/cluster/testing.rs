@@ -1,6 +1,11 @@
 //! Kubernetes APIs in this process, for tests.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails at once"
+)]
 
 mod fake_api;
 mod lists;
@@ -22,7 +27,10 @@ pub use secrets::ApiServer;
 impl Cluster {
     /// Makes a cluster with a client that leads to no server.
     pub fn of_client(client: Client, time: Duration) -> Self {
-        Self { api: Api::of_client(client, time), silent: Mutex::default() }
+        Self {
+            api: Api::of_client(client, time),
+            silent: Mutex::default(),
+        }
     }
 }
 

@@ -25,7 +25,10 @@ async fn reads_a_secret_and_says_why_not() {
     api.answer("team", "another", 200, &json!({"kind": "canary"}));
     api.answer("team", "huge", 200, &json!({"type": "x".repeat(BODY)}));
     let cluster = api.cluster();
-    assert_eq!(read(&cluster, "there").await, Ok(Thing { r#type: "x".into() }));
+    assert_eq!(
+        read(&cluster, "there").await,
+        Ok(Thing { r#type: "x".into() })
+    );
     for (name, error) in [
         ("forbidden", ClusterError::Forbidden),
         ("missing", ClusterError::NotFound),
@@ -54,7 +57,10 @@ async fn one_that_does_not_answer_is_left_alone_for_a_while() {
     let api = ApiServer::start().await;
     api.answer("team", "hanging", 0, &json!(""));
     api.answer("team", "there", 200, &json!({"type": "x"}));
-    let (cluster, _clock) = (api.impatient(Duration::from_millis(500)), StoppedClock::stop());
+    let (cluster, _clock) = (
+        api.impatient(Duration::from_millis(500)),
+        StoppedClock::stop(),
+    );
     let late = async {
         while api.requests() == 0 {
             tokio::task::yield_now().await;
@@ -74,7 +80,10 @@ async fn says_when_there_is_no_api_server() {
     let api = ApiServer::start().await;
     let cluster = api.cluster();
     api.stop().await;
-    assert_eq!(read(&cluster, "there").await, Err(ClusterError::Unreachable));
+    assert_eq!(
+        read(&cluster, "there").await,
+        Err(ClusterError::Unreachable)
+    );
 }
 
 #[tokio::test]
@@ -89,7 +98,10 @@ async fn takes_up_a_new_token() {
     assert!(read(&cluster, "there").await.is_ok());
     assert_eq!(api.requests(), 4);
     api.revoke("third");
-    assert_eq!(read(&cluster, "there").await, Err(ClusterError::Unauthorized));
+    assert_eq!(
+        read(&cluster, "there").await,
+        Err(ClusterError::Unauthorized)
+    );
 }
 
 /// Whoever creates a Pod names its pull secrets, and the names are checked after admission.
@@ -98,15 +110,35 @@ async fn a_name_leads_nowhere_else() {
     let api = ApiServer::start().await;
     let cluster = api.cluster();
     let long = "x".repeat(254);
-    let odd =
-        ["", ".", "..", "../../other/secrets/there", "a/b", "a?b", "a#b", "a%2fb", "A", "a b", "a\n", "a..b"];
+    let odd = [
+        "",
+        ".",
+        "..",
+        "../../other/secrets/there",
+        "a/b",
+        "a?b",
+        "a#b",
+        "a%2fb",
+        "A",
+        "a b",
+        "a\n",
+        "a..b",
+    ];
     for name in odd.into_iter().chain(["-a", "a-", "é", &long]) {
-        assert_eq!(read(&cluster, name).await, Err(ClusterError::Name), "{name:?}");
+        assert_eq!(
+            read(&cluster, name).await,
+            Err(ClusterError::Name),
+            "{name:?}"
+        );
         let result: Result<Thing, _> = cluster.secret(name, "there").await;
         assert_eq!(result, Err(ClusterError::Name), "{name:?}");
     }
     assert_eq!(api.requests(), 0);
     for name in ["a", "regcred", "my.reg-cred.1", &long[1..]] {
-        assert_eq!(read(&cluster, name).await, Err(ClusterError::NotFound), "{name}");
+        assert_eq!(
+            read(&cluster, name).await,
+            Err(ClusterError::NotFound),
+            "{name}"
+        );
     }
 }

@@ -26,7 +26,12 @@ const BODY: usize = 128 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 const ACCEPTED: &str = "application/json, */*";
 /// Bounds of a page: as many objects as kubectl requests, of any size that is stored.
-const PAGES: Bounds = Bounds { first: 500, most: 500, bytes: 16 << 20, object: 16 << 20 };
+const PAGES: Bounds = Bounds {
+    first: 500,
+    most: 500,
+    bytes: 16 << 20,
+    object: 16 << 20,
+};
 /// Number of names in a note on unreadable objects.
 const NAMED: usize = 5;
 /// Number of times that an expired list is begun again if the API server gives no token to continue.
@@ -67,7 +72,13 @@ impl UserClient {
         let namespace = access.config.default_namespace.clone();
         let is_local = access.config.cluster_url.host().is_some_and(is_loopback);
         let api = Api::new(access, TIME, PATIENCE)?;
-        Ok(Self { api, namespace, is_local, pauses: PAUSES, left_out: Mutex::default() })
+        Ok(Self {
+            api,
+            namespace,
+            is_local,
+            pauses: PAUSES,
+            left_out: Mutex::default(),
+        })
     }
 
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
@@ -104,23 +115,32 @@ impl UserClient {
         path: &str,
         mut take: impl FnMut(bool, Vec<T>),
     ) -> Result<(), RequestError> {
-        let kind = path.split('?').next().and_then(|path| path.rsplit('/').next()).unwrap_or(path);
+        let kind = path
+            .split('?')
+            .next()
+            .and_then(|path| path.rsplit('/').next())
+            .unwrap_or(path);
         let mut pages = Pages::new(self.api.clone(), path.to_owned(), PAGES);
         let (mut is_first, mut beginnings, mut pauses) = (true, 1, self.pauses.iter());
         loop {
             let asked = Instant::now();
             let page = match pages.get().await {
                 // The API server no longer has the rest of the list as it was when the list began.
-                Err(RequestError::Refused { status: 410, rest, .. }) if beginnings < BEGINNINGS => {
+                Err(RequestError::Refused {
+                    status: 410, rest, ..
+                }) if beginnings < BEGINNINGS => {
                     beginnings += 1;
                     is_first = rest.is_none();
                     pages.next = rest;
                     continue;
                 }
                 // The API server is overloaded, and does not say for how long: a long list is not lost for one page.
-                Err(error @ RequestError::Refused { status: 429 | 500..=599, .. })
-                    if asked.elapsed() < AT_ONCE =>
-                {
+                Err(
+                    error @ RequestError::Refused {
+                        status: 429 | 500..=599,
+                        ..
+                    },
+                ) if asked.elapsed() < AT_ONCE => {
                     sleep(*pauses.next().ok_or(error)?).await;
                     continue;
                 }
@@ -132,7 +152,11 @@ impl UserClient {
                 match object {
                     Ok(object) => items.push(object),
                     Err(unread) => {
-                        self.left_out.lock().entry(kind.to_owned()).or_default().insert(unread.0.key());
+                        self.left_out
+                            .lock()
+                            .entry(kind.to_owned())
+                            .or_default()
+                            .insert(unread.0.key());
                     }
                 }
             }
@@ -164,11 +188,20 @@ impl UserClient {
     ) -> (Result<T, RequestError>, Vec<String>) {
         let mut warnings = Vec::new();
         let answered = async {
-            let request = Request::post(path).header(ACCEPT, ACCEPTED).header(CONTENT_TYPE, JSON);
-            let answer = self.api.send(request.body(object.to_string().into())?).await?;
+            let request = Request::post(path)
+                .header(ACCEPT, ACCEPTED)
+                .header(CONTENT_TYPE, JSON);
+            let answer = self
+                .api
+                .send(request.body(object.to_string().into())?)
+                .await?;
             let given = answer.headers().get_all(WARNING).iter();
-            warnings.extend(given.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned()));
-            let body = self.api.read_all(self.api.success(answer).await?.into_body(), BODY).await?;
+            warnings
+                .extend(given.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned()));
+            let body = self
+                .api
+                .read_all(self.api.success(answer).await?.into_body(), BODY)
+                .await?;
             Ok(serde_json::from_slice(&body)?)
         };
         (answered.await, warnings)

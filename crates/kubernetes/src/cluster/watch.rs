@@ -45,7 +45,12 @@ const PAGE_TIME: Duration = Duration::from_secs(60);
 /// Time within which a page is requested again if the API server says that it answers later. The pauses follow.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Pages of 2 MiB take little more memory than their size. Most objects have some kilobytes.
-const PAGES: Bounds = Bounds { first: 50, most: 500, bytes: 2 << 20, object: OBJECT };
+const PAGES: Bounds = Bounds {
+    first: 50,
+    most: 500,
+    bytes: 2 << 20,
+    object: OBJECT,
+};
 /// Log limit for unreadable objects: time before one is logged again, and number of objects that are remembered.
 const NAMED: (Duration, usize) = (Duration::from_secs(3600), 1024);
 /// Bytes in a line of a watch beside the object: the type of the event.
@@ -127,8 +132,15 @@ pub enum Change<K> {
 
 impl Watcher {
     /// Makes a watcher with the rights of this process, which counts objects that cannot be read in `unread`.
-    pub fn of_service(environment: &Environment, unread: &IntCounterVec) -> Result<Self, ConnectError> {
-        Self::new(Caller::Service.access(environment)?, FIRST_PAUSE, unread.clone())
+    pub fn of_service(
+        environment: &Environment,
+        unread: &IntCounterVec,
+    ) -> Result<Self, ConnectError> {
+        Self::new(
+            Caller::Service.access(environment)?,
+            FIRST_PAUSE,
+            unread.clone(),
+        )
     }
 
     pub(crate) fn new(
@@ -136,10 +148,20 @@ impl Watcher {
         first_pause: Duration,
         unread: IntCounterVec,
     ) -> Result<Self, ConnectError> {
-        let (api, pauses) = (Api::new(access.into(), PAGE_TIME, PATIENCE)?, Pauses::new(first_pause));
+        let (api, pauses) = (
+            Api::new(access.into(), PAGE_TIME, PATIENCE)?,
+            Pauses::new(first_pause),
+        );
         let page = Arc::new(Semaphore::new(1));
         let named = Arc::new(Mutex::new(Recently::new(NAMED.0, NAMED.1)));
-        Ok(Self { api, pauses, bounds: PAGES, page, named, unread })
+        Ok(Self {
+            api,
+            pauses,
+            bounds: PAGES,
+            page,
+            named,
+            unread,
+        })
     }
 
     /// Follows the objects of a kind, or those of a field selector, until the stream is dropped.
@@ -155,15 +177,26 @@ impl Watcher {
     ) -> BoxStream<'static, Change<K>> {
         let (group, resource) = K::LIST.rsplit_once('/').unwrap_or_default();
         let fields = format!("metadata.name={}", name.as_str());
-        self.follow_at(&format!("{group}/namespaces/{namespace}/{resource}"), Some(&fields))
+        self.follow_at(
+            &format!("{group}/namespaces/{namespace}/{resource}"),
+            Some(&fields),
+        )
     }
 
-    fn follow_at<K: Followed>(&self, list: &str, fields: Option<&str>) -> BoxStream<'static, Change<K>> {
+    fn follow_at<K: Followed>(
+        &self,
+        list: &str,
+        fields: Option<&str>,
+    ) -> BoxStream<'static, Change<K>> {
         let selected = |fields| with_query(list, [("fieldSelector", fields)]);
         let path = fields.map_or_else(|| list.to_owned(), selected);
         // The watch stays at most one change ahead of the follower, as each object may be large.
         let (changes, receiver) = mpsc::channel(1);
-        let watch = Watch { watcher: self.clone(), path, changes };
+        let watch = Watch {
+            watcher: self.clone(),
+            path,
+            changes,
+        };
         let task = AbortOnDropHandle::new(tokio::spawn(watch.run()));
         stream::unfold((receiver, task), async |(mut receiver, task)| {
             if let Some(change) = receiver.recv().await {
@@ -171,7 +204,10 @@ impl Watcher {
             }
             // The task ends only by a panic, which is passed on to the follower.
             let Err(error) = task.await;
-            error.try_into_panic().ok().and_then(|panic| resume_unwind(panic))
+            error
+                .try_into_panic()
+                .ok()
+                .and_then(|panic| resume_unwind(panic))
         })
         .boxed()
     }
@@ -217,9 +253,17 @@ impl<K: Followed> Watch<K> {
     /// Lists all objects and watches them from there, until the list has to begin again.
     async fn list_and_watch(&mut self) -> Result<Infallible, ClusterError> {
         self.send(Change::Begins).await;
-        let mut pages = Pages::new(self.watcher.api.clone(), self.path.clone(), self.watcher.bounds);
+        let mut pages = Pages::new(
+            self.watcher.api.clone(),
+            self.path.clone(),
+            self.watcher.bounds,
+        );
         let version = loop {
-            let Page { objects, resource_version, .. } = {
+            let Page {
+                objects,
+                resource_version,
+                ..
+            } = {
                 // A page takes memory until its objects have been read.
                 let _turn = self.watcher.page.acquire().await;
                 pages.get().await?
@@ -228,7 +272,10 @@ impl<K: Followed> Watch<K> {
                 return Err(ClusterError::Malformed);
             }
             for object in objects {
-                self.send(object.map_or_else(|unread| self.watcher.unread(*unread), Change::Listed)).await;
+                self.send(
+                    object.map_or_else(|unread| self.watcher.unread(*unread), Change::Listed),
+                )
+                .await;
             }
             if pages.next.is_none() {
                 break resource_version;

@@ -31,10 +31,18 @@ pub struct WebhookConfiguration {
 
 impl WebhookConfiguration {
     pub async fn read(cluster: &Cluster, name: &ObjectName) -> Result<Self, ClusterError> {
-        let path = format!("{}/{}", MutatingWebhookConfiguration::url_path(&(), None), name.as_str());
+        let path = format!(
+            "{}/{}",
+            MutatingWebhookConfiguration::url_path(&(), None),
+            name.as_str()
+        );
         let object: MutatingWebhookConfiguration = cluster.get_own(&path).await?.object;
         let version = object.metadata.resource_version.clone().unwrap_or_default();
-        Ok(Self { path, version, webhooks: Webhook::all_of(object).collect() })
+        Ok(Self {
+            path,
+            version,
+            webhooks: Webhook::all_of(object).collect(),
+        })
     }
 }
 
@@ -54,7 +62,11 @@ pub struct Webhook {
 impl Webhook {
     pub fn all_of(configuration: MutatingWebhookConfiguration) -> impl Iterator<Item = Self> {
         let name = configuration.metadata.name.unwrap_or_default();
-        configuration.webhooks.into_iter().flatten().map(move |webhook| Self::new(name.clone(), webhook))
+        configuration
+            .webhooks
+            .into_iter()
+            .flatten()
+            .map(move |webhook| Self::new(name.clone(), webhook))
     }
 
     pub fn new(configuration: String, spec: MutatingWebhook) -> Self {
@@ -68,7 +80,14 @@ impl Webhook {
             let expression: String = condition.expression.split_whitespace().collect();
             CONDITIONS.contains(&&*expression)
         });
-        Self { configuration, spec, path: path.unwrap_or_default(), namespaces, objects, is_evaluable }
+        Self {
+            configuration,
+            spec,
+            path: path.unwrap_or_default(),
+            namespaces,
+            objects,
+            is_evaluable,
+        }
     }
 
     /// Returns the name as in the API server's log.
@@ -82,17 +101,27 @@ impl Webhook {
     }
 
     pub fn bundle(&self) -> &[u8] {
-        self.spec.client_config.ca_bundle.as_ref().map_or(&[], |bundle| &bundle.0)
+        self.spec
+            .client_config
+            .ca_bundle
+            .as_ref()
+            .map_or(&[], |bundle| &bundle.0)
     }
 
     pub fn profile(&self) -> Option<&str> {
-        self.path.strip_prefix("/mutate/").filter(|profile| !profile.is_empty())
+        self.path
+            .strip_prefix("/mutate/")
+            .filter(|profile| !profile.is_empty())
     }
 
     /// Returns the Service that the webhook calls: namespace, name and port.
     pub fn service(&self) -> Option<(&str, &str, i32)> {
         let service = self.spec.client_config.service.as_ref()?;
-        Some((&service.namespace, &service.name, service.port.unwrap_or(443)))
+        Some((
+            &service.namespace,
+            &service.name,
+            service.port.unwrap_or(443),
+        ))
     }
 
     /// Returns the name or address that the certificate has to be for, as the API server's ServerName
@@ -100,7 +129,12 @@ impl Webhook {
     pub fn server_name(&self) -> Option<String> {
         match self.service() {
             Some((namespace, name, _)) => Some(format!("{name}.{namespace}.svc")),
-            None => Some(url(&self.spec)?.host_str()?.trim_matches(['[', ']']).to_owned()),
+            None => Some(
+                url(&self.spec)?
+                    .host_str()?
+                    .trim_matches(['[', ']'])
+                    .to_owned(),
+            ),
         }
     }
 
@@ -132,8 +166,14 @@ impl Webhook {
 
     /// Returns whether the webhook is not for DaemonSets only.
     pub fn is_for_pods(&self) -> bool {
-        let mut resources = self.spec.rules.iter().flatten().filter_map(|rule| rule.resources.as_ref());
-        self.has_pods() || !resources.any(|resources| resources.iter().any(|one| one == "daemonsets"))
+        let mut resources = self
+            .spec
+            .rules
+            .iter()
+            .flatten()
+            .filter_map(|rule| rule.resources.as_ref());
+        self.has_pods()
+            || !resources.any(|resources| resources.iter().any(|one| one == "daemonsets"))
     }
 }
 
@@ -150,7 +190,10 @@ fn url(webhook: &MutatingWebhook) -> Option<Url> {
 /// Returns whether operations, API groups and resources of a rule include these.
 pub fn covers(rule: [&Option<Vec<String>>; 3], wanted: [&str; 3]) -> bool {
     rule.iter().zip(wanted).all(|(listed, wanted)| {
-        listed.iter().flatten().any(|one| one == wanted || one == "*" || one == "*/*")
+        listed
+            .iter()
+            .flatten()
+            .any(|one| one == wanted || one == "*" || one == "*/*")
     })
 }
 
@@ -188,11 +231,15 @@ impl Scope {
 
     /// Returns whether the webhook is called for Pods with the labels `pod` in a namespace with the labels `namespace`.
     pub fn called(&self, namespace: &Labels, pod: &Labels) -> Called<'_> {
-        let selects =
-            |webhook: &&Webhook| webhook.namespaces.matches(namespace) && webhook.objects.matches(pod);
+        let selects = |webhook: &&Webhook| {
+            webhook.namespaces.matches(namespace) && webhook.objects.matches(pod)
+        };
         match self.0.iter().find(selects) {
             None => Called::No,
-            Some(Webhook { is_evaluable: false, .. }) => Called::Unknown,
+            Some(Webhook {
+                is_evaluable: false,
+                ..
+            }) => Called::Unknown,
             Some(webhook) => Called::For(webhook.profile()),
         }
     }
@@ -201,7 +248,10 @@ impl Scope {
     pub fn ignores(&self, namespace: &Labels, key: &str) -> bool {
         let mut without = namespace.clone();
         let selects = |labels: &Labels| -> Vec<bool> {
-            self.0.iter().map(|webhook| webhook.namespaces.matches(labels)).collect()
+            self.0
+                .iter()
+                .map(|webhook| webhook.namespaces.matches(labels))
+                .collect()
         };
         let selecting = selects(namespace);
         without.remove(key).is_some() && selecting.contains(&true) && selecting == selects(&without)

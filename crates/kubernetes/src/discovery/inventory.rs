@@ -31,7 +31,11 @@ impl NodeKind {
         let mut taints = node.taints.clone();
         taints.retain(|taint| !is_passing(taint) && !is_wish(taint));
         taints.sort_unstable();
-        Self { taints, platforms: of_node(node), node_pool: node.metadata.labels.get(NODE_POOL).cloned() }
+        Self {
+            taints,
+            platforms: of_node(node),
+            node_pool: node.metadata.labels.get(NODE_POOL).cloned(),
+        }
     }
 }
 
@@ -44,8 +48,14 @@ impl Inventory {
         for kind in nodes {
             *counts.entry(kind).or_default() += 1;
         }
-        let nodes = counts.into_iter().map(|(kind, count)| (kind.clone(), count)).collect();
-        Self { node_pools: node_pools.into_iter().collect(), nodes }
+        let nodes = counts
+            .into_iter()
+            .map(|(kind, count)| (kind.clone(), count))
+            .collect();
+        Self {
+            node_pools: node_pools.into_iter().collect(),
+            nodes,
+        }
     }
 
     /// Returns the platforms of all NodePools and nodes; `None` without either.
@@ -57,14 +67,24 @@ impl Inventory {
 
     /// Returns the platforms that the nodes of a NodePool can have, or have.
     pub fn platforms_of(&self, pool: &NodePool) -> PlatformSet {
-        let own = self.nodes.keys().filter(|kind| kind.node_pool.as_deref() == Some(pool.name()));
+        let own = self
+            .nodes
+            .keys()
+            .filter(|kind| kind.node_pool.as_deref() == Some(pool.name()));
         own.fold(of_node_pool(pool), |all, kind| all.union(kind.platforms))
     }
 
     /// Returns the taints of nodes of this kind, without those that the nodes have only while they start.
-    pub(super) fn lasting_taints<'a>(&'a self, kind: &'a NodeKind) -> impl Iterator<Item = &'a Taint> {
+    pub(super) fn lasting_taints<'a>(
+        &'a self,
+        kind: &'a NodeKind,
+    ) -> impl Iterator<Item = &'a Taint> {
         let is_own = |pool: &&NodePool| kind.node_pool.as_deref() == Some(pool.name());
-        let startup = self.node_pools.iter().find(is_own).map_or(&[][..], |pool| &pool.startup_taints);
+        let startup = self
+            .node_pools
+            .iter()
+            .find(is_own)
+            .map_or(&[][..], |pool| &pool.startup_taints);
         kind.taints.iter().filter(|taint| !startup.contains(taint))
     }
 }

@@ -33,14 +33,25 @@ pub enum Verdict<'a> {
 /// Returns why a NodePool makes no nodes; `None` if it can make some.
 fn obstacle(pool: &NodePool) -> Option<&'static str> {
     let obstacles = [
-        (pool.metadata.deletion_timestamp.is_some(), "is being deleted"),
+        (
+            pool.metadata.deletion_timestamp.is_some(),
+            "is being deleted",
+        ),
         (pool.is_static, "has a fixed number of nodes"),
         (pool.is_ready == Some(false), "is not ready; see its status"),
-        (has_reached_limits(pool), "has reached its limits; raise them"),
+        (
+            has_reached_limits(pool),
+            "has reached its limits; raise them",
+        ),
         // No instance type meets the NodePool's requirements: Karpenter drops the NodePool.
-        (contradicts_itself(pool), "requires what contradicts itself; see its requirements"),
+        (
+            contradicts_itself(pool),
+            "requires what contradicts itself; see its requirements",
+        ),
     ];
-    obstacles.into_iter().find_map(|(exists, obstacle)| exists.then_some(obstacle))
+    obstacles
+        .into_iter()
+        .find_map(|(exists, obstacle)| exists.then_some(obstacle))
 }
 
 /// Returns whether no machine fits (`filterByRemainingResources` of Karpenter). No cloud has one with less than a core.
@@ -62,16 +73,24 @@ pub(super) fn next_node_pool<'a>(
     tolerations: &[Toleration<'_>],
 ) -> Option<&'a NodePool> {
     let tolerated = |pool: &NodePool, also: fn(&Taint) -> bool| {
-        pool.taints.iter().all(|taint| also(taint) || is_tolerated(taint, tolerations))
+        pool.taints
+            .iter()
+            .all(|taint| also(taint) || is_tolerated(taint, tolerations))
     };
     let usable = |pool: &&NodePool| obstacle(pool).is_none() && tolerated(pool, is_wish);
     // NodePools with an untolerated PreferNoSchedule taint are the last resort, whatever their weight.
-    all.iter().filter(usable).max_by_key(|&pool| (tolerated(pool, |_| false), pool.weight, pool.name()))
+    all.iter()
+        .filter(usable)
+        .max_by_key(|&pool| (tolerated(pool, |_| false), pool.weight, pool.name()))
 }
 
 impl<'a> Verdict<'a> {
     /// Judges for Pods with a pool's tolerations. `own` are the NodePools that the pool opens, in Karpenter's order.
-    pub(super) fn of(all: &'a [NodePool], own: &[&'a NodePool], tolerations: &[Toleration<'_>]) -> Self {
+    pub(super) fn of(
+        all: &'a [NodePool],
+        own: &[&'a NodePool],
+        tolerations: &[Toleration<'_>],
+    ) -> Self {
         let first = next_node_pool(all, tolerations);
         let usable = own.iter().copied().find(|pool| obstacle(pool).is_none());
         let unusable = own.iter().find_map(|&pool| Some((pool, obstacle(pool)?)));
@@ -80,7 +99,11 @@ impl<'a> Verdict<'a> {
             (Some(first), Some(_), _) if own.contains(&first) => Self::Own(first),
             (Some(first), Some(own), _) => Self::Behind { first, own },
             (None, Some(own), _) => Self::Own(own),
-            (first, None, Some((own, obstacle))) => Self::Unusable { first, own, obstacle },
+            (first, None, Some((own, obstacle))) => Self::Unusable {
+                first,
+                own,
+                obstacle,
+            },
         }
     }
 }
@@ -90,10 +113,22 @@ impl fmt::Display for Verdict<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNodePool => f.write_str("it opens no NodePool"),
-            Self::Own(own) => write!(f, "`{}` is the first NodePool that Karpenter takes", own.name()),
+            Self::Own(own) => write!(
+                f,
+                "`{}` is the first NodePool that Karpenter takes",
+                own.name()
+            ),
             Self::Behind { first, own } => {
-                let taints = if first.taints.is_empty() { "untainted" } else { "its taints are tolerated" };
-                let name = if first.weight == own.weight { ", later name" } else { "" };
+                let taints = if first.taints.is_empty() {
+                    "untainted"
+                } else {
+                    "its taints are tolerated"
+                };
+                let name = if first.weight == own.weight {
+                    ", later name"
+                } else {
+                    ""
+                };
                 let (weight, first, own) = (first.weight, first.name(), own.name());
                 write!(
                     f,
@@ -102,10 +137,17 @@ impl fmt::Display for Verdict<'_> {
                 if weight < NodePool::HEAVIEST {
                     write!(f, "give it a weight of {} or more", weight + 1)
                 } else {
-                    write!(f, "lower the weight of `{first}`, as no NodePool can have more")
+                    write!(
+                        f,
+                        "lower the weight of `{first}`, as no NodePool can have more"
+                    )
                 }
             }
-            Self::Unusable { first, own, obstacle } => {
+            Self::Unusable {
+                first,
+                own,
+                obstacle,
+            } => {
                 match first {
                     Some(first) => write!(f, "new nodes come from `{}`", first.name())?,
                     None => f.write_str("there are no new nodes")?,
@@ -129,7 +171,11 @@ mod tests {
                     .map(|(name, value)| ((*name).to_owned(), Quantity::parse(value).unwrap()))
                     .collect()
             };
-            NodePool { limits: owned(limits), resources: owned(resources), ..NodePool::default() }
+            NodePool {
+                limits: owned(limits),
+                resources: owned(resources),
+                ..NodePool::default()
+            }
         };
         for (limits, resources, expected) in [
             (&[][..], &[("cpu", "4")][..], false),
@@ -137,12 +183,20 @@ mod tests {
             (&[("cpu", "8")], &[("cpu", "7")], false),
             (&[("cpu", "8")], &[("cpu", "7100m")], true),
             (&[("cpu", "8")], &[("cpu", "8000m")], true),
-            (&[("cpu", "8"), ("memory", "1Gi")], &[("cpu", "4"), ("memory", "2Gi")], true),
+            (
+                &[("cpu", "8"), ("memory", "1Gi")],
+                &[("cpu", "4"), ("memory", "2Gi")],
+                true,
+            ),
             (&[("cpu", "0")], &[], true),
             (&[("nodes", "1")], &[("nodes", "1")], true),
             (&[("nvidia.com/gpu", "0")], &[], false),
         ] {
-            assert_eq!(has_reached_limits(&pool(limits, resources)), expected, "{limits:?} {resources:?}");
+            assert_eq!(
+                has_reached_limits(&pool(limits, resources)),
+                expected,
+                "{limits:?} {resources:?}"
+            );
         }
     }
 }

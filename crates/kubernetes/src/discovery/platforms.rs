@@ -26,12 +26,18 @@ const EVERY: PlatformSet = PlatformSet::AMD64_AND_ARM64;
 /// Returns the platform of a node; none for a node that does not run linux, or has not reported its architecture yet.
 pub(super) fn of_node(node: &Node) -> PlatformSet {
     let is_linux = node.os.is_empty() || node.os == "linux";
-    if is_linux && !node.architecture.is_empty() { named(&node.architecture) } else { PlatformSet::EMPTY }
+    if is_linux && !node.architecture.is_empty() {
+        named(&node.architecture)
+    } else {
+        PlatformSet::EMPTY
+    }
 }
 
 /// Returns the platforms of an architecture. An unknown one may be any: no image is known to run there.
 fn named(architecture: &str) -> PlatformSet {
-    format!("linux/{architecture}").parse().unwrap_or(PlatformSet::ALL)
+    format!("linux/{architecture}")
+        .parse()
+        .unwrap_or(PlatformSet::ALL)
 }
 
 /// Returns the platforms that the nodes of a NodePool can have; none for one that never runs linux.
@@ -40,14 +46,26 @@ pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
         return PlatformSet::EMPTY;
     }
     let platforms = match Allowed::of(pool, ARCH_KEY) {
-        Allowed::Only(names) => names.iter().fold(PlatformSet::EMPTY, |all, name| all.union(named(name))),
+        Allowed::Only(names) => names
+            .iter()
+            .fold(PlatformSet::EMPTY, |all, name| all.union(named(name))),
         Allowed::AllBut(names) => {
-            let but = |all: PlatformSet| names.iter().fold(all, |left, name| left.difference(named(name)));
-            Some(but(EVERY)).filter(|left| !left.is_empty()).unwrap_or_else(|| but(PlatformSet::ALL))
+            let but = |all: PlatformSet| {
+                names
+                    .iter()
+                    .fold(all, |left, name| left.difference(named(name)))
+            };
+            Some(but(EVERY))
+                .filter(|left| !left.is_empty())
+                .unwrap_or_else(|| but(PlatformSet::ALL))
         }
     };
     // Contradictory requirements make no nodes, and must not give an empty set, which every image covers.
-    if platforms.is_empty() { EVERY } else { platforms }
+    if platforms.is_empty() {
+        EVERY
+    } else {
+        platforms
+    }
 }
 
 /// Returns whether a label of all instance types has no value left, so no nodes (`filterInstanceTypesByRequirements`).
@@ -58,11 +76,16 @@ pub(super) fn contradicts_itself(pool: &NodePool) -> bool {
         "Gt" | "Gte" | "Lt" | "Lte" => key != ZONE,
         _ => false,
     };
-    [ARCH_KEY, OS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE].into_iter().any(|key| {
-        let mut own = pool.requirements.iter().filter(|own| is_same(&own.key, key));
-        own.any(|own| rules_out_all(key, &own.operator))
-            || matches!(Allowed::of(pool, key), Allowed::Only(values) if values.is_empty())
-    })
+    [ARCH_KEY, OS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE]
+        .into_iter()
+        .any(|key| {
+            let mut own = pool
+                .requirements
+                .iter()
+                .filter(|own| is_same(&own.key, key));
+            own.any(|own| rules_out_all(key, &own.operator))
+                || matches!(Allowed::of(pool, key), Allowed::Only(values) if values.is_empty())
+        })
 }
 
 /// Returns whether Karpenter takes this name of a label for this key.
@@ -79,14 +102,28 @@ enum Allowed<'a> {
 impl<'a> Allowed<'a> {
     fn of(pool: &'a NodePool, key: &str) -> Self {
         let values = |operator: &str| {
-            let own =
-                pool.requirements.iter().filter(|own| own.operator == operator && is_same(&own.key, key));
-            own.map(|own| own.values.iter().flatten().map(String::as_str).collect::<BTreeSet<&str>>())
-                .collect::<Vec<_>>()
+            let own = pool
+                .requirements
+                .iter()
+                .filter(|own| own.operator == operator && is_same(&own.key, key));
+            own.map(|own| {
+                own.values
+                    .iter()
+                    .flatten()
+                    .map(String::as_str)
+                    .collect::<BTreeSet<&str>>()
+            })
+            .collect::<Vec<_>>()
         };
-        let labels = pool.template_labels.iter().filter(|(own, _)| is_same(own, key));
+        let labels = pool
+            .template_labels
+            .iter()
+            .filter(|(own, _)| is_same(own, key));
         let labels = labels.map(|(_, value)| BTreeSet::from([value.as_str()]));
-        let listed = values("In").into_iter().filter(|values| !values.is_empty()).chain(labels);
+        let listed = values("In")
+            .into_iter()
+            .filter(|values| !values.is_empty())
+            .chain(labels);
         let excluded: BTreeSet<&str> = values("NotIn").into_iter().flatten().collect();
         match listed.reduce(|all, own| &all & &own) {
             Some(listed) => Self::Only(&listed - &excluded),

@@ -39,7 +39,9 @@ pub fn is_reserved_taint(key: &str) -> bool {
 /// Returns whether a taint comes and goes with the state of a node.
 pub(crate) fn is_passing(taint: &Taint) -> bool {
     let key = &taint.key;
-    is_reserved_taint(key) || PASSING.iter().any(|prefix| key.starts_with(prefix)) || key.ends_with(AGENT)
+    is_reserved_taint(key)
+        || PASSING.iter().any(|prefix| key.starts_with(prefix))
+        || key.ends_with(AGENT)
 }
 
 /// Returns whether a taint only makes the scheduler prefer other nodes.
@@ -49,13 +51,17 @@ pub(crate) fn is_wish(taint: &Taint) -> bool {
 
 pub(crate) fn is_tolerated(taint: &Taint, tolerations: &[Toleration<'_>]) -> bool {
     let Taint { key, value, effect } = taint;
-    tolerations.iter().any(|toleration| toleration.tolerates(key, value, effect))
+    tolerations
+        .iter()
+        .any(|toleration| toleration.tolerates(key, value, effect))
 }
 
 /// Returns the first of a node's taints that these tolerations lack, if they open another one of them. Taints that come
 /// and go, or are `PreferNoSchedule`, do not count.
 pub fn lacking<'a>(tolerations: &[Toleration<'_>], taints: &'a [Taint]) -> Option<&'a Taint> {
-    let lasting = taints.iter().filter(|taint| !is_wish(taint) && !is_passing(taint));
+    let lasting = taints
+        .iter()
+        .filter(|taint| !is_wish(taint) && !is_passing(taint));
     let (open, closed): (Vec<&Taint>, Vec<&Taint>) =
         lasting.partition(|taint| is_tolerated(taint, tolerations));
     closed.first().copied().filter(|_| !open.is_empty())
@@ -63,7 +69,9 @@ pub fn lacking<'a>(tolerations: &[Toleration<'_>], taints: &'a [Taint]) -> Optio
 
 /// Checks by `ValidateTolerations` of k8s.io/kubernetes. Karpenter takes other values, too, of any length.
 pub(super) fn is_tolerable(taint: &Taint) -> bool {
-    let Taint { key, value, effect, .. } = taint;
+    let Taint {
+        key, value, effect, ..
+    } = taint;
     let is_effect = matches!(&**effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute");
     is_label_key(key) && is_label_value(value) && is_effect
 }
@@ -88,8 +96,8 @@ mod tests {
     /// The controller may not remove taints that it never sets, whatever its annotation on the node says.
     #[test]
     fn the_admission_policy_of_node_taints_knows_the_same_keys() {
-        let policy =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/node-taints/nodetaints.yaml");
+        let policy = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../manifests/node-taints/nodetaints.yaml");
         let policy = std::fs::read_to_string(policy).unwrap();
         let (_before, list) = policy.split_once("- name: reserved\n").unwrap();
         let (list, _behind) = list.split_once(']').unwrap();
@@ -111,8 +119,11 @@ mod tests {
             assert!(is_reserved_taint(key), "{key}");
         }
         // Teams may set these themselves.
-        for key in ["tolerarch.io/multi-arch", "readiness.k8s.io/agent", "cluster-autoscaler.kubernetes.io/a"]
-        {
+        for key in [
+            "tolerarch.io/multi-arch",
+            "readiness.k8s.io/agent",
+            "cluster-autoscaler.kubernetes.io/a",
+        ] {
             assert!(!is_reserved_taint(key), "{key}");
         }
     }

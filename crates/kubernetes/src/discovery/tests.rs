@@ -42,7 +42,10 @@ fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
 }
 
 fn inventory(node_pools: &[Value], nodes: &[Value]) -> Inventory {
-    let kinds: Vec<NodeKind> = nodes.iter().map(|node| NodeKind::of(&read::<Node>(node))).collect();
+    let kinds: Vec<NodeKind> = nodes
+        .iter()
+        .map(|node| NodeKind::of(&read::<Node>(node)))
+        .collect();
     Inventory::of(node_pools.iter().map(read), &kinds)
 }
 
@@ -51,7 +54,11 @@ fn pool(name: &str, key: &str, names: &[&str]) -> Pool {
     let open = toleration(&json!({"key": key, "operator": "Exists", "effect": "NoSchedule"}));
     Pool {
         name: name.into(),
-        platforms: if names.is_empty() { PlatformSet::AMD64_AND_ARM64 } else { platforms(names) },
+        platforms: if names.is_empty() {
+            PlatformSet::AMD64_AND_ARM64
+        } else {
+            platforms(names)
+        },
         tolerations: vec![open],
         share: Pool::ALL,
         prefer: None,
@@ -69,7 +76,10 @@ fn only_what_is_certain_narrows() {
         (json!(null), both),
         (arch("In", &["arm64"]), arm64),
         (arch("In", &["amd64", "arm64"]), both),
-        (arch("In", &["s390x", "amd64"]), &["linux/amd64", "linux/s390x"]),
+        (
+            arch("In", &["s390x", "amd64"]),
+            &["linux/amd64", "linux/s390x"],
+        ),
         (arch("In", &[]), both),
         (arch("NotIn", &["arm64"]), amd64),
         (arch("NotIn", &["ppc64le"]), both),
@@ -99,8 +109,14 @@ fn only_what_is_certain_narrows() {
         (one("kubernetes.io/os", "In", &["windows"]), &[]),
         (one("kubernetes.io/os", "NotIn", &["linux"]), &[]),
         (one("topology.kubernetes.io/zone", "In", &["a"]), both),
-        (one("node.kubernetes.io/instance-type", "In", &["m7g.large"]), both),
-        (one("karpenter.k8s.aws/instance-family", "In", &["m7g"]), both),
+        (
+            one("node.kubernetes.io/instance-type", "In", &["m7g.large"]),
+            both,
+        ),
+        (
+            one("karpenter.k8s.aws/instance-family", "In", &["m7g"]),
+            both,
+        ),
     ] {
         let pool = read(&node_pool("p", requirements.clone(), json!([])));
         assert_eq!(of_node_pool(&pool), platforms(expected), "{requirements}");
@@ -113,7 +129,11 @@ fn only_what_is_certain_narrows() {
         "labels of the template count as requirements"
     );
     let strange = read(&node_pool("p", arch("In", &["amd64", "sparc"]), json!([])));
-    assert_eq!(of_node_pool(&strange), PlatformSet::ALL, "no image is known to run there");
+    assert_eq!(
+        of_node_pool(&strange),
+        PlatformSet::ALL,
+        "no image is known to run there"
+    );
 }
 
 #[test]
@@ -123,24 +143,42 @@ fn a_labelled_node_pool_is_a_pool() {
         {"key": "team", "effect": "NoExecute"},
         {"key": "spot", "effect": "PreferNoSchedule"},
     ]);
-    let mut labelled_pool =
-        labelled(node_pool("spot", arch("In", &["arm64"]), taints), json!({POOL_LABEL: "found"}));
+    let mut labelled_pool = labelled(
+        node_pool("spot", arch("In", &["arm64"]), taints),
+        json!({POOL_LABEL: "found"}),
+    );
     labelled_pool["spec"]["template"]["spec"]["startupTaints"] = json!([taint("cilium")]);
     let other = labelled(
-        node_pool("demand", arch("In", &["amd64"]), json!([taint("tolerarch.io/multi-arch")])),
+        node_pool(
+            "demand",
+            arch("In", &["amd64"]),
+            json!([taint("tolerarch.io/multi-arch")]),
+        ),
         json!({POOL_LABEL: "found"}),
     );
     let known = inventory(&[labelled_pool, other], &[]);
     let discovery = Discovery::of(&[], &known);
-    let [found] = &discovery.pools[..] else { panic!("{discovery:?}") };
-    assert_eq!((found.pool.name.as_str(), found.source), ("found", Source::Discovered));
-    assert_eq!(found.pool.platforms, PlatformSet::AMD64_AND_ARM64, "of both");
+    let [found] = &discovery.pools[..] else {
+        panic!("{discovery:?}")
+    };
+    assert_eq!(
+        (found.pool.name.as_str(), found.source),
+        ("found", Source::Discovered)
+    );
+    assert_eq!(
+        found.pool.platforms,
+        PlatformSet::AMD64_AND_ARM64,
+        "of both"
+    );
     let tolerations = [
         json!({"key": "tolerarch.io/multi-arch", "operator": "Equal", "value": "true", "effect": "NoSchedule"}),
         json!({"key": "team", "operator": "Equal", "effect": "NoExecute"}),
         json!({"key": "spot", "operator": "Equal", "effect": "PreferNoSchedule"}),
     ];
-    assert_eq!(found.pool.tolerations, tolerations.each_ref().map(toleration));
+    assert_eq!(
+        found.pool.tolerations,
+        tolerations.each_ref().map(toleration)
+    );
     assert_eq!(discovery.warnings, [""; 0]);
     let names: Vec<&str> = found.node_pools.iter().map(|pool| pool.name()).collect();
     assert_eq!(names, ["spot", "demand"], "in the order of Karpenter");
@@ -148,14 +186,20 @@ fn a_labelled_node_pool_is_a_pool() {
     // The configuration takes precedence.
     let own = [pool("found", "own", &["linux/amd64"])];
     let discovery = Discovery::of(&own, &known);
-    assert_eq!((discovery.pools.len(), &discovery.pools[0].pool), (1, &own[0]));
+    assert_eq!(
+        (discovery.pools.len(), &discovery.pools[0].pool),
+        (1, &own[0])
+    );
 }
 
 #[test]
 fn what_is_no_pool_is_left_out_with_a_warning() {
     let taints = || json!([taint("t")]);
     let bad = |name: &str, label: &str, requirements: Value, taints: Value| {
-        labelled(node_pool(name, requirements, taints), json!({POOL_LABEL: label}))
+        labelled(
+            node_pool(name, requirements, taints),
+            json!({POOL_LABEL: label}),
+        )
     };
     let windows = json!([{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]);
     let all = [
@@ -163,7 +207,12 @@ fn what_is_no_pool_is_left_out_with_a_warning() {
         bad("b", "", json!([]), taints()),
         bad("c", "windows", windows, taints()),
         bad("d", "open", json!([]), json!([])),
-        bad("e", "wish", json!([]), json!([{"key": "k", "effect": "PreferNoSchedule"}])),
+        bad(
+            "e",
+            "wish",
+            json!([]),
+            json!([{"key": "k", "effect": "PreferNoSchedule"}]),
+        ),
         node_pool("gpu", json!([]), json!([taint("gpu")])),
     ];
     let known = inventory(&all, &[]);
@@ -173,7 +222,8 @@ fn what_is_no_pool_is_left_out_with_a_warning() {
     assert!(discovery.warnings[0].starts_with("NodePool a has the label tolerarch.io/pool"));
     assert!(discovery.warnings[3].ends_with("it has no taint, so that Pods use it anyway"));
     assert!(
-        discovery.warnings[4].ends_with("its taints are only PreferNoSchedule, so that Pods use it anyway")
+        discovery.warnings[4]
+            .ends_with("its taints are only PreferNoSchedule, so that Pods use it anyway")
     );
     let closed: Vec<&str> = discovery.closed.iter().map(|pool| pool.name()).collect();
     assert_eq!(closed, ["a", "b", "c", "gpu"]);
@@ -198,7 +248,11 @@ fn taints_that_no_toleration_can_name_make_no_pool() {
             let labels = json!({"tolerarch.io/pool": "team"});
             let node_pool = labelled(node_pool("team", json!([]), json!([taint])), labels);
             let (found, warnings) = found(&[], &inventory(&[node_pool], &[]));
-            assert_eq!((found.len(), warnings.len()), (pools, 1 - pools), "{member} {value}");
+            assert_eq!(
+                (found.len(), warnings.len()),
+                (pools, 1 - pools),
+                "{member} {value}"
+            );
         }
     }
 }
@@ -210,38 +264,75 @@ fn the_larger_set_counts() {
         let known = inventory(node_pools, nodes);
         let discovery = Discovery::of(&own, &known);
         let found = &discovery.pools[0];
-        assert_eq!(found.mismatch(), found.pool.platforms.difference(platforms(&["linux/amd64"])));
+        assert_eq!(
+            found.mismatch(),
+            found.pool.platforms.difference(platforms(&["linux/amd64"]))
+        );
         (found.pool.platforms, found.nodes)
     };
     let amd64 = platforms(&["linux/amd64"]);
     let both = PlatformSet::AMD64_AND_ARM64;
     let multi = || json!([taint("multi")]);
     assert_eq!(effective(&[], &[]), (amd64, 0));
-    assert_eq!(effective(&[node_pool("p", arch("In", &["arm64"]), multi())], &[]), (both, 0));
-    assert_eq!(effective(&[], &[node("arm64", "", multi()), node("amd64", "", multi())]), (both, 2));
+    assert_eq!(
+        effective(&[node_pool("p", arch("In", &["arm64"]), multi())], &[]),
+        (both, 0)
+    );
+    assert_eq!(
+        effective(
+            &[],
+            &[node("arm64", "", multi()), node("amd64", "", multi())]
+        ),
+        (both, 2)
+    );
     // Pods could use these nodes without a toleration.
     assert_eq!(
-        effective(&[node_pool("p", json!([]), json!([]))], &[node("arm64", "", json!([]))]),
+        effective(
+            &[node_pool("p", json!([]), json!([]))],
+            &[node("arm64", "", json!([]))]
+        ),
         (amd64, 0)
     );
     let wish = json!([{"key": "multi", "value": "true", "effect": "PreferNoSchedule"}]);
-    assert_eq!(effective(&[node_pool("p", json!([]), wish.clone())], &[node("arm64", "", wish)]), (amd64, 0));
+    assert_eq!(
+        effective(
+            &[node_pool("p", json!([]), wish.clone())],
+            &[node("arm64", "", wish)]
+        ),
+        (amd64, 0)
+    );
     // These nodes stay closed.
     let closed = || json!([taint("multi"), taint("gpu")]);
-    assert_eq!(effective(&[node_pool("p", json!([]), closed())], &[node("arm64", "", closed())]), (amd64, 0));
+    assert_eq!(
+        effective(
+            &[node_pool("p", json!([]), closed())],
+            &[node("arm64", "", closed())]
+        ),
+        (amd64, 0)
+    );
     // Taints that pass do not count.
-    let new = json!([taint("multi"), {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]);
+    let new =
+        json!([taint("multi"), {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]);
     assert_eq!(effective(&[], &[node("arm64", "", new)]), (both, 1));
     let mut starting = node_pool("p", arch("In", &["amd64"]), multi());
     starting["spec"]["template"]["spec"]["startupTaints"] = json!([taint("cilium")]);
     assert_eq!(
-        effective(&[starting], &[node("arm64", "p", json!([taint("multi"), taint("cilium")]))]),
+        effective(
+            &[starting],
+            &[node("arm64", "p", json!([taint("multi"), taint("cilium")]))]
+        ),
         (both, 1)
     );
     // A node outside of its NodePool's requirements.
     let narrow = node_pool("p", arch("In", &["amd64"]), multi());
-    assert_eq!(effective(&[narrow], &[node("arm64", "p", closed())]), (both, 0));
-    assert_eq!(effective(&[], &[node("sparc", "", multi())]), (PlatformSet::ALL, 1));
+    assert_eq!(
+        effective(&[narrow], &[node("arm64", "p", closed())]),
+        (both, 0)
+    );
+    assert_eq!(
+        effective(&[], &[node("sparc", "", multi())]),
+        (PlatformSet::ALL, 1)
+    );
 }
 
 /// Taints that others set while a node starts, is repaired, or is about to go.
@@ -272,20 +363,30 @@ fn nodes_stay_in_their_pool_while_they_start_and_go() {
     let both = PlatformSet::AMD64_AND_ARM64;
     for passing in PASSING {
         for effect in ["NoSchedule", "NoExecute", "PreferNoSchedule"] {
-            let taints = json!([taint("multi"), {"key": passing, "value": "1764357843", "effect": effect}]);
+            let taints =
+                json!([taint("multi"), {"key": passing, "value": "1764357843", "effect": effect}]);
             let known = inventory(&[], &[node("arm64", "", taints)]);
             let found = &Discovery::of(&own, &known).pools[0];
-            assert_eq!((found.pool.platforms, found.nodes), (both, 1), "{passing}:{effect}");
+            assert_eq!(
+                (found.pool.platforms, found.nodes),
+                (both, 1),
+                "{passing}:{effect}"
+            );
         }
         // Such a taint alone makes no node of the pool.
         let known = inventory(&[], &[node("arm64", "", json!([taint(passing)]))]);
         assert_eq!(Discovery::of(&own, &known).pools[0].nodes, 0, "{passing}");
     }
     // Names that are only alike are those of lasting taints.
-    for lasting in
-        ["cluster-autoscaler.kubernetes.io/a", "node.cluster.x-k8s.io/team", "cloud.google.com/gke-spot"]
-    {
-        let known = inventory(&[], &[node("arm64", "", json!([taint("multi"), taint(lasting)]))]);
+    for lasting in [
+        "cluster-autoscaler.kubernetes.io/a",
+        "node.cluster.x-k8s.io/team",
+        "cloud.google.com/gke-spot",
+    ] {
+        let known = inventory(
+            &[],
+            &[node("arm64", "", json!([taint("multi"), taint(lasting)]))],
+        );
         assert_eq!(Discovery::of(&own, &known).pools[0].nodes, 0, "{lasting}");
     }
 }
@@ -294,27 +395,67 @@ fn nodes_stay_in_their_pool_while_they_start_and_go() {
 #[test]
 fn a_pool_falls_back_to_what_it_names_when_its_last_node_goes() {
     let of = |named: &[&str], nodes: &[Value]| {
-        Discovery::of(&[pool("multi-arch", "multi", named)], &inventory(&[], nodes)).pools[0].pool.platforms
+        Discovery::of(
+            &[pool("multi-arch", "multi", named)],
+            &inventory(&[], nodes),
+        )
+        .pools[0]
+            .pool
+            .platforms
     };
     let multi = |architecture: &str| node(architecture, "", json!([taint("multi")]));
     let both = PlatformSet::AMD64_AND_ARM64;
-    for nodes in [&[multi("amd64"), multi("arm64")][..], &[multi("amd64")], &[multi("arm64")], &[]] {
-        assert_eq!(of(&["linux/amd64", "linux/arm64"], nodes), both, "{nodes:?}");
+    for nodes in [
+        &[multi("amd64"), multi("arm64")][..],
+        &[multi("amd64")],
+        &[multi("arm64")],
+        &[],
+    ] {
+        assert_eq!(
+            of(&["linux/amd64", "linux/arm64"], nodes),
+            both,
+            "{nodes:?}"
+        );
     }
     assert_eq!(of(&["linux/amd64"], &[multi("arm64")]), both);
-    assert_eq!(of(&["linux/amd64"], &[]), platforms(&["linux/amd64"]), "what it does not name is gone");
+    assert_eq!(
+        of(&["linux/amd64"], &[]),
+        platforms(&["linux/amd64"]),
+        "what it does not name is gone"
+    );
 }
 
 /// A Pod may get the tolerations of both.
 #[test]
 fn pools_open_some_nodes_together_only() {
-    let own = [pool("a", "a", &[]), pool("b", "b", &[]), pool("c", "c", &[])];
-    let known = inventory(&[node_pool("p", arch("In", &["s390x"]), json!([taint("a"), taint("b")]))], &[]);
+    let own = [
+        pool("a", "a", &[]),
+        pool("b", "b", &[]),
+        pool("c", "c", &[]),
+    ];
+    let known = inventory(
+        &[node_pool(
+            "p",
+            arch("In", &["s390x"]),
+            json!([taint("a"), taint("b")]),
+        )],
+        &[],
+    );
     let discovery = Discovery::of(&own, &known);
     let large = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
-    let all: Vec<PlatformSet> = discovery.pools.iter().map(|known| known.pool.platforms).collect();
+    let all: Vec<PlatformSet> = discovery
+        .pools
+        .iter()
+        .map(|known| known.pool.platforms)
+        .collect();
     assert_eq!(all, [large, large, PlatformSet::AMD64_AND_ARM64]);
-    assert!(discovery.pools.iter().all(|known| known.node_pools.is_empty()), "none opens it alone");
+    assert!(
+        discovery
+            .pools
+            .iter()
+            .all(|known| known.node_pools.is_empty()),
+        "none opens it alone"
+    );
     assert_eq!(discovery.closed.len(), 1);
 }
 
@@ -325,15 +466,28 @@ fn the_platforms_of_the_cluster_are_those_of_all_nodes() {
     let windows = json!({"metadata": {"name": "w", "labels": {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"}}});
     assert_eq!(of(&inventory(&[], std::slice::from_ref(&windows))), None);
     let nodes = [node("s390x", "", json!([taint("x")])), windows];
-    let all = of(&inventory(&[node_pool("p", arch("In", &["arm64"]), json!([taint("gpu")]))], &nodes));
+    let all = of(&inventory(
+        &[node_pool(
+            "p",
+            arch("In", &["arm64"]),
+            json!([taint("gpu")]),
+        )],
+        &nodes,
+    ));
     assert_eq!(all, Some(platforms(&["linux/arm64", "linux/s390x"])));
 }
 
 #[test]
 fn a_pool_lacks_a_toleration_for_nodes_of_which_it_tolerates_another_taint() {
     let own = [toleration(&json!({"key": "a", "operator": "Exists"}))];
-    let taints = |keys: &[&str]| -> Vec<Taint> { keys.iter().map(|key| read(&taint(key))).collect() };
-    for others in [&[][..], &["b"], &["a"], &["a", "node.kubernetes.io/not-ready"]] {
+    let taints =
+        |keys: &[&str]| -> Vec<Taint> { keys.iter().map(|key| read(&taint(key))).collect() };
+    for others in [
+        &[][..],
+        &["b"],
+        &["a"],
+        &["a", "node.kubernetes.io/not-ready"],
+    ] {
         assert_eq!(lacking(&own, &taints(others)), None, "{others:?}");
     }
     for passing in PASSING {

@@ -12,16 +12,24 @@ use super::*;
 
 mod budget;
 
-const PACE: Option<Pace> = Some(Pace { grace: Duration::from_secs(2), rate: 1000 });
+const PACE: Option<Pace> = Some(Pace {
+    grace: Duration::from_secs(2),
+    rate: 1000,
+});
 
 fn body(pieces: &[&'static str]) -> impl Body<Data = Bytes, Error = &'static str> + Unpin + use<> {
-    let pieces: Vec<_> =
-        pieces.iter().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))).collect();
+    let pieces: Vec<_> = pieces
+        .iter()
+        .map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes()))))
+        .collect();
     StreamBody::new(stream::iter(pieces))
 }
 
 async fn read(pieces: &[&'static str]) -> Option<String> {
-    let read = Budget::new(1 << 20).read(body(pieces), 8, Instant::now(), None).await.ok()?;
+    let read = Budget::new(1 << 20)
+        .read(body(pieces), 8, Instant::now(), None)
+        .await
+        .ok()?;
     Some(String::from_utf8(read.bytes.to_vec()).unwrap())
 }
 
@@ -39,17 +47,25 @@ async fn reads_to_the_limit() {
     }
     let broken = StreamBody::new(stream::iter([Err::<Frame<Bytes>, _>("broken")]));
     assert!(matches!(
-        Budget::new(1 << 20).read(broken, 8, Instant::now(), None).await,
+        Budget::new(1 << 20)
+            .read(broken, 8, Instant::now(), None)
+            .await,
         Err(ReadError::Broken("broken"))
     ));
 }
 
 /// A body whose pieces arrive when they are sent.
-fn arriving() -> (mpsc::UnboundedSender<usize>, impl Body<Data = Bytes, Error = Infallible> + Unpin) {
+fn arriving() -> (
+    mpsc::UnboundedSender<usize>,
+    impl Body<Data = Bytes, Error = Infallible> + Unpin,
+) {
     let (sender, mut pieces) = mpsc::unbounded_channel();
     let pieces = stream::poll_fn(move |context| pieces.poll_recv(context));
     let frame = |length| Ok(Frame::data(Bytes::from(vec![b'x'; length])));
-    (sender, StreamBody::new(futures_util::StreamExt::map(pieces, frame)))
+    (
+        sender,
+        StreamBody::new(futures_util::StreamExt::map(pieces, frame)),
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,13 +73,22 @@ async fn a_body_that_does_not_keep_the_pace_is_given_up() {
     let budget = Budget::new(1 << 20);
     let (sender, drips) = arriving();
     let begun = Instant::now();
-    let reading = tokio::spawn(async move { budget.read(drips, 1 << 20, Instant::now(), PACE).await.err() });
+    let reading = tokio::spawn(async move {
+        budget
+            .read(drips, 1 << 20, Instant::now(), PACE)
+            .await
+            .err()
+    });
     for _ in 0..3 {
         sender.send(1000).unwrap();
         tokio::task::yield_now().await;
     }
     assert!(matches!(reading.await.unwrap(), Some(ReadError::TooSlow)));
-    assert_eq!(begun.elapsed().as_secs(), 5, "two seconds, and three for as many thousand bytes");
+    assert_eq!(
+        begun.elapsed().as_secs(),
+        5,
+        "two seconds, and three for as many thousand bytes"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +103,9 @@ async fn many_slow_bodies_give_way_to_one_that_arrives_at_once() {
             let budget = budget.clone();
             (
                 sender,
-                tokio::spawn(async move { budget.read(body, 8 << 20, Instant::now(), PACE).await.err() }),
+                tokio::spawn(async move {
+                    budget.read(body, 8 << 20, Instant::now(), PACE).await.err()
+                }),
             )
         })
         .collect();
@@ -92,8 +119,12 @@ async fn many_slow_bodies_give_way_to_one_that_arrives_at_once() {
         let read = budget.read(body, 8 << 20, Instant::now(), PACE).await;
         assert!(read.is_ok_and(|read| read.bytes.len() == size));
     }
-    let crowded = futures_util::future::join_all(slow.into_iter().map(|(_sender, read)| read)).await;
-    let crowded = crowded.iter().filter(|read| matches!(read, Ok(Some(ReadError::BudgetExhausted)))).count();
+    let crowded =
+        futures_util::future::join_all(slow.into_iter().map(|(_sender, read)| read)).await;
+    let crowded = crowded
+        .iter()
+        .filter(|read| matches!(read, Ok(Some(ReadError::BudgetExhausted))))
+        .count();
     assert!(crowded >= 84, "{crowded}");
 }
 
@@ -109,18 +140,29 @@ async fn thousands_of_unfinished_bodies_stay_within_the_budget() {
         (0..9).for_each(|_| sender.send(7000).unwrap());
         unfinished.push((
             sender,
-            tokio::spawn(async move { budget.read(body, 8 << 20, Instant::now(), None).await.err() }),
+            tokio::spawn(
+                async move { budget.read(body, 8 << 20, Instant::now(), None).await.err() },
+            ),
         ));
         tokio::task::yield_now().await;
     }
     advance(Duration::from_secs(1)).await;
-    let held = unfinished.iter().filter(|(_, read)| !read.is_finished()).count();
-    assert!(held * (CONNECTION + 63_000) <= TOTAL && held > TOTAL / (CONNECTION + (128 << 10)), "{held}");
+    let held = unfinished
+        .iter()
+        .filter(|(_, read)| !read.is_finished())
+        .count();
+    assert!(
+        held * (CONNECTION + 63_000) <= TOTAL && held > TOTAL / (CONNECTION + (128 << 10)),
+        "{held}"
+    );
     let (sender, body) = arriving();
     (0..10).for_each(|_| sender.send(7000).unwrap());
     drop(sender);
     assert!(
-        budget.read(body, 8 << 20, Instant::now(), PACE).await.is_ok_and(|read| read.bytes.len() == 70_000)
+        budget
+            .read(body, 8 << 20, Instant::now(), PACE)
+            .await
+            .is_ok_and(|read| read.bytes.len() == 70_000)
     );
 }
 
@@ -147,9 +189,17 @@ impl Body for Announced {
 async fn what_is_announced_costs_nothing() {
     let budget = Budget::new(FREE + 1);
     let announced = http_body_util::Full::new(Bytes::from(vec![b'x'; FREE]));
-    assert!(budget.read(announced, 8 << 20, Instant::now(), None).await.is_ok());
+    assert!(
+        budget
+            .read(announced, 8 << 20, Instant::now(), None)
+            .await
+            .is_ok()
+    );
     let too_large = Announced(9);
-    assert!(matches!(budget.read(too_large, 8, Instant::now(), None).await, Err(ReadError::TooLarge)));
+    assert!(matches!(
+        budget.read(too_large, 8, Instant::now(), None).await,
+        Err(ReadError::TooLarge)
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,6 +215,8 @@ async fn an_evicted_body_is_given_up_though_the_rest_is_there() {
         }
         Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; 1 << 10])))
     });
-    let read = budget.read(StreamBody::new(stream::iter(pieces)), 1 << 20, begun, None).await;
+    let read = budget
+        .read(StreamBody::new(stream::iter(pieces)), 1 << 20, begun, None)
+        .await;
     assert!(matches!(read, Err(ReadError::BudgetExhausted)));
 }

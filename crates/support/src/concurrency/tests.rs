@@ -1,6 +1,10 @@
 use super::*;
 
-const CAPACITY: Capacity = Capacity { all: 64, per_host: 16, waiting: 512 };
+const CAPACITY: Capacity = Capacity {
+    all: 64,
+    per_host: 16,
+    waiting: 512,
+};
 
 /// Work of one tenant, some of which runs.
 struct Work {
@@ -12,9 +16,17 @@ struct Work {
 impl Work {
     /// So much work, at a host of this name, or with a number each at one that nobody else uses.
     fn start(limit: &ConcurrencyLimit, tenant: &Tenant, count: usize, host: &str) -> Self {
-        let mut work = Self { waits: Vec::new(), runs: Vec::new(), refused: 0 };
+        let mut work = Self {
+            waits: Vec::new(),
+            runs: Vec::new(),
+            refused: 0,
+        };
         for number in 0..count {
-            let host = if host.is_empty() { format!("{tenant:?}-{number}") } else { host.to_owned() };
+            let host = if host.is_empty() {
+                format!("{tenant:?}-{number}")
+            } else {
+                host.to_owned()
+            };
             match limit.queue(tenant, &host) {
                 Some(queued) => work.waits.push(queued),
                 None => work.refused += 1,
@@ -51,7 +63,11 @@ fn a_namespace_that_floods_leaves_the_others_room_at_one_host_and_in_all() {
     assert_eq!(at_host.counts(), (8, 12, 0));
     let another = Work::of(&limit, "b", 20, "host");
     assert_eq!(another.counts(), (6, 14, 0));
-    assert_eq!(Work::of(&limit, "c", 20, "host").counts(), (1, 19, 0), "the last quarter");
+    assert_eq!(
+        Work::of(&limit, "c", 20, "host").counts(),
+        (1, 19, 0),
+        "the last quarter"
+    );
     drop((at_host, another));
     let everywhere = Work::of(&limit, "a", 100, "");
     assert_eq!(everywhere.counts(), (24, 76, 0));
@@ -64,7 +80,9 @@ fn a_namespace_that_floods_leaves_the_others_room_at_one_host_and_in_all() {
 fn namespaces_that_flood_leave_one_permit_to_each_other_one() {
     for (host, further, firsts) in [("host", 12, 4), ("", 48, 16)] {
         let limit = ConcurrencyLimit::new(CAPACITY);
-        let floods: Vec<_> = ["a", "b", "c"].map(|name| Work::of(&limit, name, 100, host)).into();
+        let floods: Vec<_> = ["a", "b", "c"]
+            .map(|name| Work::of(&limit, name, 100, host))
+            .into();
         let running: usize = floods.iter().map(|flood| flood.runs.len()).sum();
         assert_eq!(running, further + 3, "{host}");
         let mut others = Vec::new();
@@ -73,7 +91,11 @@ fn namespaces_that_flood_leave_one_permit_to_each_other_one() {
             assert_eq!(other.counts(), (1, 1, 0), "{host} {number}");
             others.push(other);
         }
-        assert_eq!(Work::of(&limit, "late", 1, host).counts(), (0, 1, 0), "{host}");
+        assert_eq!(
+            Work::of(&limit, "late", 1, host).counts(),
+            (0, 1, 0),
+            "{host}"
+        );
         // What waits of a namespace follows its first work, however long that of others takes.
         let mut last = others.pop().unwrap();
         last.runs.clear();
@@ -82,19 +104,34 @@ fn namespaces_that_flood_leave_one_permit_to_each_other_one() {
         others.push(last);
         // The permit of a namespace whose first work has ended goes to another one.
         others.pop();
-        assert_eq!(Work::of(&limit, "late", 1, host).counts(), (1, 0, 0), "{host}");
+        assert_eq!(
+            Work::of(&limit, "late", 1, host).counts(),
+            (1, 0, 0),
+            "{host}"
+        );
     }
 }
 
 #[test]
 fn who_waits_has_the_next_turn_when_a_flood_has_ended() {
     let limit = ConcurrencyLimit::new(CAPACITY);
-    let floods: Vec<_> = (0..16).map(|number| Work::of(&limit, &format!("flood-{number}"), 20, "")).collect();
-    assert_eq!(floods.iter().map(|flood| flood.runs.len()).sum::<usize>(), 64);
+    let floods: Vec<_> = (0..16)
+        .map(|number| Work::of(&limit, &format!("flood-{number}"), 20, ""))
+        .collect();
+    assert_eq!(
+        floods.iter().map(|flood| flood.runs.len()).sum::<usize>(),
+        64
+    );
     let late = Work::of(&limit, "late", 1, "host");
     assert_eq!(late.counts(), (0, 1, 0));
     // After their time-out, when all that ran has ended.
-    let floods: Vec<_> = floods.into_iter().map(|flood| Work { runs: Vec::new(), ..flood }).collect();
+    let floods: Vec<_> = floods
+        .into_iter()
+        .map(|flood| Work {
+            runs: Vec::new(),
+            ..flood
+        })
+        .collect();
     let floods: Vec<_> = floods.into_iter().map(Work::polled).collect();
     assert_eq!(late.polled().counts(), (1, 0, 0));
     drop(floods);
@@ -105,11 +142,20 @@ fn nobody_holds_a_shared_permit_while_waiting_for_an_own_one() {
     let limit = ConcurrencyLimit::new(CAPACITY);
     let _flood = Work::of(&limit, "a", 100, "host");
     let free = |scope: Scope| limit.share(scope).available_permits();
-    assert_eq!((free(Scope::Host("host".into())), free(Scope::All)), (8, 56));
+    assert_eq!(
+        (free(Scope::Host("host".into())), free(Scope::All)),
+        (8, 56)
+    );
     let _everywhere = Work::of(&limit, "a", 28, "");
-    assert_eq!((free(Scope::Namespace("a".into())), free(Scope::All)), (0, 40));
-    let hosts =
-        (0..28).filter(|number| free(Scope::Host(format!("{:?}-{number}", Tenant::of("a")).into())) == 16);
+    assert_eq!(
+        (free(Scope::Namespace("a".into())), free(Scope::All)),
+        (0, 40)
+    );
+    let hosts = (0..28).filter(|number| {
+        free(Scope::Host(
+            format!("{:?}-{number}", Tenant::of("a")).into(),
+        )) == 16
+    });
     assert_eq!(hosts.count(), 28 - 16);
 }
 
@@ -121,25 +167,50 @@ fn waiting_is_bounded_in_all_and_for_one_namespace() {
     for (name, runs) in [("b", 6), ("c", 1), ("d", 1), ("e", 0)] {
         floods.push(Work::of(&limit, name, 200, "host"));
         let waits = if name == "e" { 0 } else { 128 };
-        assert_eq!(floods.last().unwrap().counts(), (runs, waits, 200 - runs - waits), "{name}");
+        assert_eq!(
+            floods.last().unwrap().counts(),
+            (runs, waits, 200 - runs - waits),
+            "{name}"
+        );
     }
-    assert_eq!(Work::start(&limit, &Tenant::Operator, 1, "host").counts(), (0, 0, 1));
-    assert_eq!(Work::of(&limit, "e", 1, "other").counts(), (1, 0, 0), "what need not wait needs no place");
+    assert_eq!(
+        Work::start(&limit, &Tenant::Operator, 1, "host").counts(),
+        (0, 0, 1)
+    );
+    assert_eq!(
+        Work::of(&limit, "e", 1, "other").counts(),
+        (1, 0, 0),
+        "what need not wait needs no place"
+    );
     floods.remove(0);
     assert_eq!(Work::of(&limit, "e", 200, "host").counts().1, 128);
 }
 
 #[test]
 fn nothing_is_kept_of_work_that_ended_or_was_given_up() {
-    let limit = ConcurrencyLimit::new(Capacity { all: 2, per_host: 2, waiting: 16 });
+    let limit = ConcurrencyLimit::new(Capacity {
+        all: 2,
+        per_host: 2,
+        waiting: 16,
+    });
     let runs = Work::of(&limit, "a", 2, "x");
     let given_up = Work::of(&limit, "b", 10, "");
     assert_eq!((runs.counts(), given_up.counts()), ((1, 1, 0), (1, 4, 5)));
     drop((runs, given_up));
-    let used = || limit.shares.lock().values().filter(|share| share.strong_count() > 0).count();
+    let used = || {
+        limit
+            .shares
+            .lock()
+            .values()
+            .filter(|share| share.strong_count() > 0)
+            .count()
+    };
     assert_eq!(used(), 0);
     for number in 0..10_000 {
-        assert_eq!(Work::of(&limit, &format!("namespace-{number}"), 1, "").counts(), (1, 0, 0));
+        assert_eq!(
+            Work::of(&limit, &format!("namespace-{number}"), 1, "").counts(),
+            (1, 0, 0)
+        );
     }
     assert!(used() == 0 && limit.shares.lock().capacity() < 128);
 }

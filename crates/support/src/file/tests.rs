@@ -17,9 +17,20 @@ fn reads_regular_files_within_bounds() {
     let path = |name: &str| directory.path().join(name);
     fs::write(path("good"), "text").unwrap();
     assert_eq!(read(&path("good")).unwrap(), b"text");
-    File::create(path("huge")).unwrap().set_len(1 << 40).unwrap();
-    assert_eq!(read(&path("huge")).unwrap_err().to_string(), "larger than 4 MiB");
-    assert_eq!(read_at_most(&path("huge"), 1 << 20).unwrap_err().to_string(), "larger than 1 MiB");
+    File::create(path("huge"))
+        .unwrap()
+        .set_len(1 << 40)
+        .unwrap();
+    assert_eq!(
+        read(&path("huge")).unwrap_err().to_string(),
+        "larger than 4 MiB"
+    );
+    assert_eq!(
+        read_at_most(&path("huge"), 1 << 20)
+            .unwrap_err()
+            .to_string(),
+        "larger than 1 MiB"
+    );
     fifo(&path("fifo"));
     for other in [&path("fifo"), directory.path(), Path::new("/dev/zero")] {
         assert_eq!(read(other).unwrap_err().to_string(), "not a regular file");
@@ -41,8 +52,8 @@ fn judges_the_file_that_it_has_opened() {
     let root = directory.path().to_owned();
     let swapping = thread::spawn(move || {
         let targets = ["fifo", "file"].into_iter().cycle();
-        for target in
-            targets.take_while(|_| stopped.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected))
+        for target in targets
+            .take_while(|_| stopped.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected))
         {
             std::os::unix::fs::symlink(root.join(target), root.join("new")).unwrap();
             fs::rename(root.join("new"), root.join("link")).unwrap();
@@ -83,10 +94,14 @@ fn a_mount_that_hangs_keeps_no_other_directory_unread() {
     let mut releases = Vec::new();
     for number in 0..2 * HANGING {
         let (release, released) = channel::<()>();
-        let hung = within(Duration::from_millis(20), &directory.join(number.to_string()), move |_| {
-            let _ = released.recv();
-            Ok(())
-        });
+        let hung = within(
+            Duration::from_millis(20),
+            &directory.join(number.to_string()),
+            move |_| {
+                let _ = released.recv();
+                Ok(())
+            },
+        );
         assert_eq!(hung.unwrap_err().kind(), io::ErrorKind::TimedOut);
         releases.push(release);
     }
@@ -100,7 +115,9 @@ fn a_mount_that_hangs_keeps_no_other_directory_unread() {
 #[test]
 fn a_reading_that_panics_is_no_hang() {
     let path = Path::new("/b/panics");
-    let broken = within(LONG, path, |_| -> io::Result<()> { panic!("expected in this test") });
+    let broken = within(LONG, path, |_| -> io::Result<()> {
+        panic!("expected in this test")
+    });
     assert_eq!(broken.unwrap_err().kind(), io::ErrorKind::Other);
     within(LONG, path, |_| Ok(())).unwrap();
 }

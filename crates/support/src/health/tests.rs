@@ -10,9 +10,18 @@ fn a_component_is_healthy_if_all_its_checks_are() {
     let (own, others) = (one.clone(), other.clone());
     let component = Component::new("part", move || [own.get(), others.get()]);
     let health = Health::register(&metrics, vec![component]).unwrap();
-    let faults = Health { components: [Component::reported("part", wrong.clone())].into(), ..health.clone() };
+    let faults = Health {
+        components: [Component::reported("part", wrong.clone())].into(),
+        ..health.clone()
+    };
     let shows = |health: &Health, states: &[State], value| {
-        assert_eq!(health.check(), states.iter().map(|state| ("part", *state)).collect::<Vec<_>>());
+        assert_eq!(
+            health.check(),
+            states
+                .iter()
+                .map(|state| ("part", *state))
+                .collect::<Vec<_>>()
+        );
         let line = format!("tolerarch_component_healthy{{component=\"part\"}} {value}\n");
         assert!(metrics.render().unwrap().contains(&line));
     };

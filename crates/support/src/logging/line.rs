@@ -46,10 +46,18 @@ where
             Format::Text if self.timed => write!(writer, "{time} {level:>5}")?,
             Format::Text => write!(writer, "{level:>5}")?,
         }
-        let mut fields = Fields { writer, format: self.format, written: Ok(()) };
+        let mut fields = Fields {
+            writer,
+            format: self.format,
+            written: Ok(()),
+        };
         event.record(&mut fields);
         fields.written?;
-        fields.writer.write_str(if self.format == Format::Json { "}\n" } else { "\n" })
+        fields.writer.write_str(if self.format == Format::Json {
+            "}\n"
+        } else {
+            "\n"
+        })
     }
 }
 
@@ -61,7 +69,12 @@ struct Fields<'w> {
 
 impl Fields<'_> {
     /// Writes a field, with its value between two `quote`s.
-    fn field(&mut self, field: &Field, quote: &str, value: impl FnOnce(&mut Writer<'_>) -> fmt::Result) {
+    fn field(
+        &mut self,
+        field: &Field,
+        quote: &str,
+        value: impl FnOnce(&mut Writer<'_>) -> fmt::Result,
+    ) {
         let (name, writer) = (field.name(), &mut self.writer);
         let begin = match self.format {
             Format::Json => [",\"", name, "\":", quote],
@@ -69,7 +82,9 @@ impl Fields<'_> {
             Format::Text => [" ", name, "=", quote],
         };
         self.written = self.written.and_then(|()| {
-            begin.into_iter().try_for_each(|part| writer.write_str(part))?;
+            begin
+                .into_iter()
+                .try_for_each(|part| writer.write_str(part))?;
             value(writer)?;
             writer.write_str(quote)
         });
@@ -78,9 +93,15 @@ impl Fields<'_> {
 
 impl Visit for Fields<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        let context = if self.format == Format::Json { Context::Json } else { Context::Quoted };
+        let context = if self.format == Format::Json {
+            Context::Json
+        } else {
+            Context::Quoted
+        };
         // Without formatting: most values of a review's line are texts.
-        self.field(field, "\"", |writer| escaped(writer, context, |escaped| escaped.write_str(value)));
+        self.field(field, "\"", |writer| {
+            escaped(writer, context, |escaped| escaped.write_str(value))
+        });
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
@@ -101,8 +122,13 @@ impl Visit for Fields<'_> {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let (quote, context) =
-            if self.format == Format::Json { ("\"", Context::Json) } else { ("", Context::Bare) };
-        self.field(field, quote, |writer| escaped(writer, context, |escaped| write!(escaped, "{value:?}")));
+        let (quote, context) = if self.format == Format::Json {
+            ("\"", Context::Json)
+        } else {
+            ("", Context::Bare)
+        };
+        self.field(field, quote, |writer| {
+            escaped(writer, context, |escaped| write!(escaped, "{value:?}"))
+        });
     }
 }

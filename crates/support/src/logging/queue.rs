@@ -46,10 +46,12 @@ pub(super) fn start(format: Format) -> (Arc<Queue>, Flush) {
     let queue = Arc::new(Queue::default());
     let (run, (writing, done)) = (Arc::clone(&queue), channel());
     // Without the thread there are no log lines, but reviews are answered.
-    let _ = std::thread::Builder::new().name("log".into()).spawn(move || {
-        run.empty(format, &mut io::stdout());
-        drop(writing);
-    });
+    let _ = std::thread::Builder::new()
+        .name("log".into())
+        .spawn(move || {
+            run.empty(format, &mut io::stdout());
+            drop(writing);
+        });
     (Arc::clone(&queue), Flush { queue, done })
 }
 
@@ -58,10 +60,15 @@ impl Queue {
     fn empty(&self, format: Format, out: &mut impl Write) {
         loop {
             let mut state = self.state.lock();
-            self.more.wait_while(&mut state, |state| state.waiting.is_empty() && !state.ended);
+            self.more
+                .wait_while(&mut state, |state| state.waiting.is_empty() && !state.ended);
             let filling = |state: &mut State| state.waiting.len() < LIMIT / 2 && !state.ended;
             self.more.wait_while_for(&mut state, filling, PAUSE);
-            let State { waiting, dropped, ended } = take(&mut *state);
+            let State {
+                waiting,
+                dropped,
+                ended,
+            } = take(&mut *state);
             drop(state);
             let _ = out.write_all(&waiting);
             if dropped > 0 {
@@ -129,6 +136,9 @@ mod tests {
         let mut out = Vec::new();
         queue.empty(Format::Json, &mut out);
         let out = String::from_utf8(out).unwrap();
-        assert!(out.starts_with("first\nsecond\n{") && out.ends_with("\"lines\":1}\n"), "{out}");
+        assert!(
+            out.starts_with("first\nsecond\n{") && out.ends_with("\"lines\":1}\n"),
+            "{out}"
+        );
     }
 }

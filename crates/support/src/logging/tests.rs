@@ -12,7 +12,10 @@ struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -24,7 +27,12 @@ impl Write for Written {
 fn logged(format: Format, log: impl FnOnce()) -> String {
     let written = Written::default();
     let writer = written.clone();
-    let lines = fmt::layer().event_format(Line { format, timed: true }).with_writer(move || writer.clone());
+    let lines = fmt::layer()
+        .event_format(Line {
+            format,
+            timed: true,
+        })
+        .with_writer(move || writer.clone());
     tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), log);
     let bytes = written.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()
@@ -39,10 +47,16 @@ fn a_line_is_one_object() {
     }))
     .unwrap();
     let time = line.as_object_mut().unwrap().remove("timestamp").unwrap();
-    assert!(humantime::parse_rfc3339(time.as_str().unwrap()).is_ok(), "{time}");
+    assert!(
+        humantime::parse_rfc3339(time.as_str().unwrap()).is_ok(),
+        "{time}"
+    );
     let expected = json!({"level": "INFO", "text": "a", "n": 1, "i": -1, "f": 0.5, "b": true, "error": "x\"y", "message": "said"});
     assert_eq!(line, expected);
-    assert_eq!(json(|| tracing::warn!(f = f64::NAN, "odd"))["f"], Value::Null);
+    assert_eq!(
+        json(|| tracing::warn!(f = f64::NAN, "odd"))["f"],
+        Value::Null
+    );
 }
 
 #[test]
@@ -65,12 +79,20 @@ fn panics_are_counted() {
     assert!(std::panic::catch_unwind(|| panic!("expected in this test")).is_err());
     std::panic::set_hook(hook);
     // Other tests may panic at the same time.
-    assert!(!metrics.render().unwrap().contains("\ntolerarch_panics_total 0\n"));
+    assert!(
+        !metrics
+            .render()
+            .unwrap()
+            .contains("\ntolerarch_panics_total 0\n")
+    );
 }
 
 #[test]
 fn a_line_of_text_is_for_people() {
-    let line = logged(Format::Text, || tracing::warn!(host = "a.b", error = %"no route", n = 1, "said"));
+    let line = logged(
+        Format::Text,
+        || tracing::warn!(host = "a.b", error = %"no route", n = 1, "said"),
+    );
     let (time, rest) = line.split_once(' ').unwrap();
     assert!(humantime::parse_rfc3339(time).is_ok(), "{line}");
     assert_eq!(rest, " WARN said host=\"a.b\" error=no route n=1\n");
@@ -108,16 +130,18 @@ fn log_everywhere(text: &'static str) {
 
 #[test]
 fn no_value_forges_a_line_or_steers_a_terminal() {
-    const HOSTILE: &str =
-        "a\n2026 INFO forged\r\x1b[2J\x07\x7f\u{85}\u{9b}31m\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}b";
+    const HOSTILE: &str = "a\n2026 INFO forged\r\x1b[2J\x07\x7f\u{85}\u{9b}31m\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}b";
     for format in [Format::Json, Format::Text] {
         let line = logged(format, || log_everywhere(HOSTILE));
         let content = line.strip_suffix('\n').unwrap();
-        let bad = |c: char| c.is_control() || "\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}".contains(c);
+        let bad = |c: char| {
+            c.is_control() || "\u{2028}\u{2029}\u{202e}\u{2066}\u{200f}\u{61c}".contains(c)
+        };
         assert!(!content.contains(bad), "{line:?}");
         assert!(content.matches("INFO forged").count() >= 6, "{line}");
     }
-    let line: Value = serde_json::from_str(&logged(Format::Json, || log_everywhere(HOSTILE))).unwrap();
+    let line: Value =
+        serde_json::from_str(&logged(Format::Json, || log_everywhere(HOSTILE))).unwrap();
     for field in ["text", "some", "shown", "raw", "error", "message"] {
         assert_eq!(line[field], HOSTILE, "{field}");
     }

@@ -4,11 +4,20 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::*;
 
 fn proxies(pairs: &[(&str, &str)]) -> Result<Proxies, ProxyError> {
-    Proxies::of(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    Proxies::of(|name| {
+        pairs
+            .iter()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| (*value).to_owned())
+    })
 }
 
 fn url(scheme: &str, host: &str, port: u16) -> Url {
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    };
     Url::parse(&format!("{scheme}://{host}:{port}/")).unwrap()
 }
 
@@ -46,8 +55,15 @@ fn exempts_as_go_does() {
         (",,. ,*.", "a.b", 443, true),
     ] {
         let proxies = proxies(&[("HTTPS_PROXY", "proxy:3128"), ("no_proxy", exempt)]).unwrap();
-        assert_eq!(proxies.find(&url("https", host, port)).is_some(), proxied, "{exempt:?}: {host}:{port}");
-        assert!(proxies.find(&url("http", host, port)).is_none(), "of HTTPS only");
+        assert_eq!(
+            proxies.find(&url("https", host, port)).is_some(),
+            proxied,
+            "{exempt:?}: {host}:{port}"
+        );
+        assert!(
+            proxies.find(&url("http", host, port)).is_none(),
+            "of HTTPS only"
+        );
     }
 }
 
@@ -64,22 +80,46 @@ fn reads_proxies_and_shows_no_credentials() {
     let expected = format!("Basic {}", BASE64.encode("canary:p@ss+word"));
     assert_eq!(https.authorization.as_ref().unwrap(), &expected);
     let http = found.find(&url("http", "a.b", 80)).unwrap();
-    assert_eq!((http.url.as_str(), &http.authorization), ("https://10.0.0.1:8443/", &None));
+    assert_eq!(
+        (http.url.as_str(), &http.authorization),
+        ("https://10.0.0.1:8443/", &None)
+    );
     let socks = proxies(&[("HTTPS_PROXY", "socks5h://canary:p%40ss+word@10.0.0.1")]).unwrap();
     let socks = socks.find(&url("https", "a.b", 443)).unwrap();
-    assert_eq!((socks.url.as_str(), &socks.authorization), ("socks5h://10.0.0.1:1080", &None));
+    assert_eq!(
+        (socks.url.as_str(), &socks.authorization),
+        ("socks5h://10.0.0.1:1080", &None)
+    );
     assert_eq!(socks.login.as_ref().unwrap().password.as_str(), "p@ss+word");
     let shown = format!("{found:?} {https:?} {socks:?}");
-    assert!(!shown.contains("canary") && !shown.contains("ss+word") && !shown.contains("Basic"), "{shown}");
+    assert!(
+        !shown.contains("canary") && !shown.contains("ss+word") && !shown.contains("Basic"),
+        "{shown}"
+    );
 }
 
 #[test]
 fn what_cannot_be_used_is_said_and_not_shown() {
-    for text in ["socks4://u:canary@a", "http://", "http://u:canary@a:99999", "u:canary@a b"] {
+    for text in [
+        "socks4://u:canary@a",
+        "http://",
+        "http://u:canary@a:99999",
+        "u:canary@a b",
+    ] {
         let error = proxies(&[("HTTPS_PROXY", text)]).unwrap_err().to_string();
-        assert!(error.contains("HTTPS_PROXY") && !error.contains("canary"), "{error}");
+        assert!(
+            error.contains("HTTPS_PROXY") && !error.contains("canary"),
+            "{error}"
+        );
     }
-    let error = proxies(&[("HTTPS_PROXY", ""), ("https_proxy", "::::")]).unwrap_err().to_string();
+    let error = proxies(&[("HTTPS_PROXY", ""), ("https_proxy", "::::")])
+        .unwrap_err()
+        .to_string();
     assert!(error.starts_with("https_proxy is no proxy"), "{error}");
-    assert!(proxies(&[]).unwrap().find(&url("https", "a.b", 443)).is_none());
+    assert!(
+        proxies(&[])
+            .unwrap()
+            .find(&url("https", "a.b", 443))
+            .is_none()
+    );
 }

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{
-    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor,
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess,
+    Visitor,
 };
 use serde_json::value::RawValue;
 
@@ -149,7 +150,10 @@ type NullableMap<T> = Option<BTreeMap<String, Option<T>>>;
 
 fn extend<T: Default>(into: &mut BTreeMap<String, T>, map: NullableMap<T>) {
     match map {
-        Some(more) => into.extend(more.into_iter().map(|(key, value)| (key, value.unwrap_or_default()))),
+        Some(more) => into.extend(
+            more.into_iter()
+                .map(|(key, value)| (key, value.unwrap_or_default())),
+        ),
         None => into.clear(),
     }
 }
@@ -317,7 +321,10 @@ fn without_halves(text: String) -> String {
             continue;
         }
         let first = escaped(&bytes[at..]).unwrap_or_default();
-        let second = bytes.get(at + ESCAPE..).and_then(escaped).unwrap_or_default();
+        let second = bytes
+            .get(at + ESCAPE..)
+            .and_then(escaped)
+            .unwrap_or_default();
         at += match (first, second) {
             (0xd800..0xdc00, 0xdc00..0xe000) => 2 * ESCAPE,
             (0xd800..0xe000, _) => {

@@ -16,10 +16,15 @@ pub(super) const TEXT: &str = "tolerarch::Unread";
 /// Reads a value, borrowed as far as possible.
 pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, NotRead> {
     // Go's encoder ends each document by a new line.
-    let text = std::str::from_utf8(json.strip_suffix(b"\n").unwrap_or(json)).map_err(|_| NotRead)?;
+    let text =
+        std::str::from_utf8(json.strip_suffix(b"\n").unwrap_or(json)).map_err(|_| NotRead)?;
     let mut source = Source::new(text)?;
     let value = T::deserialize(&mut source)?;
-    if source.at == text.len() { Ok(value) } else { Err(NotRead) }
+    if source.at == text.len() {
+        Ok(value)
+    } else {
+        Err(NotRead)
+    }
 }
 
 impl<'de> de::Deserializer<'de> for &mut Source<'de> {
@@ -71,7 +76,11 @@ impl<'de> de::Deserializer<'de> for &mut Source<'de> {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
         self.byte(b'{')?;
-        let value = visitor.visit_map(Parts { source: &mut *self, closing: b'}', is_first: true })?;
+        let value = visitor.visit_map(Parts {
+            source: &mut *self,
+            closing: b'}',
+            is_first: true,
+        })?;
         self.byte(b'}').map(|()| value)
     }
 
@@ -99,7 +108,11 @@ impl<'de> de::Deserializer<'de> for &mut Source<'de> {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
         self.byte(b'[')?;
-        let value = visitor.visit_seq(Parts { source: &mut *self, closing: b']', is_first: true })?;
+        let value = visitor.visit_seq(Parts {
+            source: &mut *self,
+            closing: b']',
+            is_first: true,
+        })?;
         self.byte(b']').map(|()| value)
     }
 
@@ -134,8 +147,15 @@ impl Parts<'_, '_> {
 impl<'de> MapAccess<'de> for Parts<'_, 'de> {
     type Error = NotRead;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, NotRead> {
-        if self.more()? { seed.deserialize(&mut *self.source).map(Some) } else { Ok(None) }
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, NotRead> {
+        if self.more()? {
+            seed.deserialize(&mut *self.source).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, NotRead> {
@@ -147,8 +167,15 @@ impl<'de> MapAccess<'de> for Parts<'_, 'de> {
 impl<'de> SeqAccess<'de> for Parts<'_, 'de> {
     type Error = NotRead;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, NotRead> {
-        if self.more()? { seed.deserialize(&mut *self.source).map(Some) } else { Ok(None) }
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, NotRead> {
+        if self.more()? {
+            seed.deserialize(&mut *self.source).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 }
 

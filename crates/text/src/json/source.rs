@@ -49,15 +49,33 @@ impl<'a> Source<'a> {
             let (quotes, backslashes) = (places(block, b'"'), places(block, b'\\'));
             let special = (quotes | backslashes) & !escaped(backslashes, &mut is_escaped);
             let strings = parity(quotes & special) ^ in_string;
-            in_string = if strings >> (BLOCK - 1) == 0 { 0 } else { u64::MAX };
+            in_string = if strings >> (BLOCK - 1) == 0 {
+                0
+            } else {
+                u64::MAX
+            };
             blanks |= places(block, b' ') & !strings;
             let [opening, closing] = [b'{', b'}'].map(|brace| brackets(block, brace) & !strings);
-            Marks { special, opening, closing }
+            Marks {
+                special,
+                opening,
+                closing,
+            }
         };
         let marks: Vec<Marks> = blocks.iter().chain([&last]).map(marks).collect();
         let left = marks[0].special;
         let fits = blanks == 0 && least.to_array().iter().all(|&byte| byte >= b' ');
-        if fits { Ok(Self { text, at: 0, marks, block: 0, left }) } else { Err(NotRead) }
+        if fits {
+            Ok(Self {
+                text,
+                at: 0,
+                marks,
+                block: 0,
+                left,
+            })
+        } else {
+            Err(NotRead)
+        }
     }
 
     #[inline]
@@ -93,7 +111,11 @@ impl<'a> Source<'a> {
         let (mut block, mut depth) = (self.at / BLOCK, 0);
         let mut rest = u64::MAX << (self.at % BLOCK);
         loop {
-            let Marks { special, opening, closing } = *self.marks.get(block).ok_or(NotRead)?;
+            let Marks {
+                special,
+                opening,
+                closing,
+            } = *self.marks.get(block).ok_or(NotRead)?;
             let (opening, closing) = (opening & rest, closing & rest);
             if closing.count_ones() < depth {
                 depth = depth + opening.count_ones() - closing.count_ones();
@@ -101,7 +123,11 @@ impl<'a> Source<'a> {
                 let mut brackets = opening | closing;
                 while brackets != 0 {
                     let place = brackets.trailing_zeros();
-                    depth = if opening >> place & 1 == 1 { depth + 1 } else { depth - 1 };
+                    depth = if opening >> place & 1 == 1 {
+                        depth + 1
+                    } else {
+                        depth - 1
+                    };
                     brackets &= brackets - 1;
                     if depth == 0 {
                         (self.at, self.block) = (block * BLOCK + place as usize + 1, block);
@@ -160,7 +186,9 @@ fn parts(block: &Block) -> impl Iterator<Item = u8x16> {
 
 #[inline(always)]
 fn bits(block: &Block, find: impl Fn(u8x16) -> u8x16) -> u64 {
-    parts(block).fold(0, |bits, part| bits << 16 | u64::from(find(part).to_bitmask()))
+    parts(block).fold(0, |bits, part| {
+        bits << 16 | u64::from(find(part).to_bitmask())
+    })
 }
 
 #[inline(always)]
@@ -171,7 +199,9 @@ fn places(block: &Block, byte: u8) -> u64 {
 /// Returns the places of a brace and of the bracket of lists that corresponds to it: one bit less.
 #[inline(always)]
 fn brackets(block: &Block, brace: u8) -> u64 {
-    bits(block, |part| (part | u8x16::splat(b'{' ^ b'[')).simd_eq(u8x16::splat(brace)))
+    bits(block, |part| {
+        (part | u8x16::splat(b'{' ^ b'[')).simd_eq(u8x16::splat(brace))
+    })
 }
 
 /// Returns a bit for each character that a backslash escapes; `is_escaped` tells it of the first one of a block.

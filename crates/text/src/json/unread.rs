@@ -27,7 +27,9 @@ impl Unread<'_> {
 
 impl Serialize for Unread<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serde_json::from_str::<&RawValue>(&self.0).map_err(S::Error::custom)?.serialize(serializer)
+        serde_json::from_str::<&RawValue>(&self.0)
+            .map_err(S::Error::custom)?
+            .serialize(serializer)
     }
 }
 
@@ -43,8 +45,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
                 Ok(Unread(json.into()))
             }
             /// Reads from other sources. Untrusted input stays a text: a tree takes up to sixty times the memory.
-            fn visit_newtype_struct<D: Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
-                Ok(Unread(compact(Box::<RawValue>::deserialize(source)?.into()).into()))
+            fn visit_newtype_struct<D: Deserializer<'de>>(
+                self,
+                source: D,
+            ) -> Result<Self::Value, D::Error> {
+                Ok(Unread(
+                    compact(Box::<RawValue>::deserialize(source)?.into()).into(),
+                ))
             }
         }
         deserializer.deserialize_newtype_struct(TEXT, Skipped)
@@ -88,7 +95,12 @@ mod tests {
         let value = json!({"part": {"x": ["a", "b"]}});
         let of_value = Outer::deserialize(&value).unwrap();
         let traced: Outer<'_> = serde_path_to_error::deserialize(&value).unwrap();
-        for part in [part, slow.part.unwrap(), of_value.part.unwrap(), traced.part.unwrap()] {
+        for part in [
+            part,
+            slow.part.unwrap(),
+            of_value.part.unwrap(),
+            traced.part.unwrap(),
+        ] {
             let read: Inner = part.read().unwrap();
             assert_eq!(read.x.iter().map(|word| &*word.0).collect::<String>(), "ab");
             assert!(part.may_have("b"));
@@ -97,7 +109,8 @@ mod tests {
         let deep = format!(r#"{{"part": {}{} }}"#, "[".repeat(100), "] ".repeat(100));
         let deep: Outer<'_> = serde_json::from_str(&deep).unwrap();
         assert_eq!(deep.part.unwrap().0.len(), 200);
-        let strings: Outer<'_> = serde_json::from_str(r#"{"part": [ "a \" b", "\\", "c d" ]}"#).unwrap();
+        let strings: Outer<'_> =
+            serde_json::from_str(r#"{"part": [ "a \" b", "\\", "c d" ]}"#).unwrap();
         assert_eq!(&*strings.part.unwrap().0, r#"["a \" b","\\","c d"]"#);
         for none in [json!({"part": null}), json!({})] {
             assert!(Outer::deserialize(&none).unwrap().part.is_none());

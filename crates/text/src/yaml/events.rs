@@ -34,13 +34,23 @@ pub struct Fault {
 impl Fault {
     /// Returns whether go-yaml may read what is refused here, by the forms that are named above and by bounds.
     pub fn is_own(&self) -> bool {
-        let forms = [COLON, "a tag", QUOTE, "a key that is a list", "a number that JSON", "than is read"];
+        let forms = [
+            COLON,
+            "a tag",
+            QUOTE,
+            "a key that is a list",
+            "a number that JSON",
+            "than is read",
+        ];
         forms.iter().any(|form| self.message.contains(form))
     }
 
     /// Returns the fault of a text that begins behind so many lines of the file.
     pub(super) fn behind(self, lines: usize) -> Self {
-        Self { line: self.line + lines, ..self }
+        Self {
+            line: self.line + lines,
+            ..self
+        }
     }
 }
 
@@ -91,8 +101,16 @@ impl<'t> Events<'t> {
         let last_break: &[u8] = if text.ends_with(BREAKS) { b"" } else { b"\n" };
         let mut parser = Parser::new();
         parser.set_encoding(Encoding::Utf8);
-        parser.set_input(BufReader::with_capacity(DECODED, text.as_bytes().chain(last_break)));
-        Self { text, parser, has_ended: false, flow: 0 }
+        parser.set_input(BufReader::with_capacity(
+            DECODED,
+            text.as_bytes().chain(last_break),
+        ));
+        Self {
+            text,
+            parser,
+            has_ended: false,
+            flow: 0,
+        }
     }
 
     /// Returns the next event with its line, counted from 1; nothing at the end of the text.
@@ -121,7 +139,13 @@ impl<'t> Events<'t> {
                     self.flow = self.flow.saturating_sub(1);
                     Event::End
                 }
-                EventData::Scalar { anchor, tag, mut value, style, .. } => {
+                EventData::Scalar {
+                    anchor,
+                    tag,
+                    mut value,
+                    style,
+                    ..
+                } => {
                     let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
                     let has_added_break = number(event.end_mark.index) > self.text.len();
                     if is_block && has_added_break && value.ends_with('\n') {
@@ -130,13 +154,20 @@ impl<'t> Events<'t> {
                     let is_beyond_go = match style {
                         ScalarStyle::Plain => self.flow > 0 && value.contains('?'),
                         ScalarStyle::DoubleQuoted => {
-                            let written = number(event.start_mark.index)..number(event.end_mark.index);
+                            let written =
+                                number(event.start_mark.index)..number(event.end_mark.index);
                             has_escaped_slash(self.text.get(written).unwrap_or_default())
                         }
                         _ => false,
                     };
                     let is_plain = style == ScalarStyle::Plain;
-                    Event::Scalar(Scalar { text: value, is_plain, tag, anchor, is_beyond_go })
+                    Event::Scalar(Scalar {
+                        text: value,
+                        is_plain,
+                        tag,
+                        anchor,
+                        is_beyond_go,
+                    })
                 }
             };
             return Ok(Some((line, read)));
@@ -157,7 +188,10 @@ impl<'t> Events<'t> {
             Err(_) => {
                 self.has_ended = true;
                 let line = self.text.matches('\n').count() + 1;
-                Err(Fault { line, message: "not YAML: a tag (!) with a comma right behind it".to_owned() })
+                Err(Fault {
+                    line,
+                    message: "not YAML: a tag (!) with a comma right behind it".to_owned(),
+                })
             }
         }
     }
@@ -167,20 +201,34 @@ impl<'t> Events<'t> {
         let Some(mark) = error.problem_mark() else {
             // Only characters that no YAML may have are faults without a place.
             let before = self.text.split(is_forbidden).next().unwrap_or_default();
-            return Fault { line: before.matches('\n').count() + 1, message: format!("not YAML: {problem}") };
+            return Fault {
+                line: before.matches('\n').count() + 1,
+                message: format!("not YAML: {problem}"),
+            };
         };
         let column = mark.column + 1;
         let mut message = format!("not YAML: {problem} at column {column}");
-        if self.text.get(number(mark.index)..).is_some_and(|rest| rest.starts_with(':')) {
+        if self
+            .text
+            .get(number(mark.index)..)
+            .is_some_and(|rest| rest.starts_with(':'))
+        {
             message += " (in brackets, quote what begins or ends with a colon)";
         }
-        if self.text.get(number(mark.index)..).is_some_and(|rest| rest.starts_with("\\'")) {
+        if self
+            .text
+            .get(number(mark.index)..)
+            .is_some_and(|rest| rest.starts_with("\\'"))
+        {
             message = format!("{message} {QUOTE}");
         }
         if let (Some(context), Some(begin)) = (error.context(), error.context_mark()) {
             message += &format!(", {context} (line {})", begin.line + 1);
         }
-        Fault { line: number(mark.line) + 1, message }
+        Fault {
+            line: number(mark.line) + 1,
+            message,
+        }
     }
 }
 
@@ -197,7 +245,8 @@ fn has_escaped_slash(written: &str) -> bool {
 
 /// Returns whether YAML 1.1 forbids a character.
 fn is_forbidden(c: char) -> bool {
-    c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}') || matches!(c, '\u{fffe}' | '\u{ffff}')
+    c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}')
+        || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
 fn number(place: u64) -> usize {

@@ -50,9 +50,10 @@ impl Node {
             Data::Number(number) => Value::Number(number::in_json(number)),
             Data::Text(text) => Value::String(text.clone()),
             Data::List(items) => Value::Array(items.iter().map(Self::value).collect()),
-            Data::Map(members) => {
-                members.iter().map(|(key, member)| (key.text.clone(), member.value())).collect()
-            }
+            Data::Map(members) => members
+                .iter()
+                .map(|(key, member)| (key.text.clone(), member.value()))
+                .collect(),
         }
     }
 
@@ -70,7 +71,9 @@ impl Node {
 
     /// Returns the member of this name, unless it is null.
     pub fn get(&self, name: &str) -> Option<&Self> {
-        let Data::Map(members) = &self.data else { return None };
+        let Data::Map(members) = &self.data else {
+            return None;
+        };
         let (_, member) = members.iter().rev().find(|(key, _)| key.text == name)?;
         (!matches!(member.data, Data::Null)).then_some(member)
     }
@@ -95,12 +98,16 @@ impl Node {
             Data::List(items) => (0, items.iter().collect()),
             Data::Map(members) => {
                 let keys = members.iter().map(|(key, _)| key.text.len());
-                (keys.sum(), members.iter().map(|(_, member)| member).collect())
+                (
+                    keys.sum(),
+                    members.iter().map(|(_, member)| member).collect(),
+                )
             }
         };
         let parts = parts.into_iter().map(Self::measure);
-        parts.fold((size_of::<Self>() + text, 1), |(all, deepest), (bytes, depth)| {
-            (all + bytes, deepest.max(depth + 1))
-        })
+        parts.fold(
+            (size_of::<Self>() + text, 1),
+            |(all, deepest), (bytes, depth)| (all + bytes, deepest.max(depth + 1)),
+        )
     }
 }

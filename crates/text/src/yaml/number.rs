@@ -7,9 +7,13 @@ const WHOLE: f64 = 1e21;
 
 /// Returns a number as what reads Go's JSON sees it: Go writes a float without a fraction if it has none.
 pub(super) fn in_json(number: &Number) -> Number {
-    let Some(float) = number.as_f64().filter(|_float| number.is_f64()) else { return number.clone() };
+    let Some(float) = number.as_f64().filter(|_float| number.is_f64()) else {
+        return number.clone();
+    };
     if float.fract() == 0.0 && float.abs() < WHOLE && !(float == 0.0 && float.is_sign_negative()) {
-        return format!("{float:.0}").parse().unwrap_or_else(|_error| number.clone());
+        return format!("{float:.0}")
+            .parse()
+            .unwrap_or_else(|_error| number.clone());
     }
     number.clone()
 }
@@ -17,14 +21,21 @@ pub(super) fn in_json(number: &Number) -> Number {
 /// Returns a number as sigs.k8s.io/yaml writes it where a text belongs: a float with the precision of 32 bits, and with an
 /// exponent if that is below -4 or above 5 (`strconv.FormatFloat(number, 'g', -1, 32)`).
 pub(super) fn as_text(number: &Number) -> String {
-    let Some(float) = number.as_f64().filter(|_float| number.is_f64()) else { return number.to_string() };
-    #[expect(clippy::cast_possible_truncation, reason = "Go rounds to 32 bits as well")]
+    let Some(float) = number.as_f64().filter(|_float| number.is_f64()) else {
+        return number.to_string();
+    };
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "Go rounds to 32 bits as well"
+    )]
     let float = float as f32;
     if float.is_infinite() {
         return if float > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
     }
     let scientific = format!("{float:e}");
-    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
+    let Some((digits, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
     match exponent.parse::<i32>() {
         Ok(exponent) if !(-4..6).contains(&exponent) => {
             let sign = if exponent < 0 { '-' } else { '+' };

@@ -11,16 +11,26 @@ use super::node::Data;
 const CORE: &str = "tag:yaml.org,2002:";
 
 /// Base64 as Go decodes it: whatever the bits are that no byte takes.
-const BASE64: GeneralPurpose =
-    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// Returns a scalar of [`super::Dialect::Text`]: a plain null, or text.
 pub(super) fn as_written(text: String, is_plain: bool) -> Data {
-    if is_plain && is_null(&text) { Data::Null } else { Data::Text(text) }
+    if is_plain && is_null(&text) {
+        Data::Null
+    } else {
+        Data::Text(text)
+    }
 }
 
 /// Interprets a scalar as sigs.k8s.io/yaml does (`resolve` of go-yaml v2): by its tag, or by YAML 1.1 if it is plain.
-pub(super) fn resolve(text: String, is_plain: bool, tag: Option<&str>) -> Result<Data, &'static str> {
+pub(super) fn resolve(
+    text: String,
+    is_plain: bool,
+    tag: Option<&str>,
+) -> Result<Data, &'static str> {
     let wanted = match tag {
         None if is_plain => None,
         None => return Ok(Data::Text(text)),
@@ -39,7 +49,11 @@ pub(super) fn resolve(text: String, is_plain: bool, tag: Option<&str>) -> Result
         Some("float") => matches!(data, Data::Number(_)),
         _ => matches!(&data, Data::Number(number) if !number.is_f64()),
     };
-    if is_wanted { Ok(data) } else { Err("a value that its tag does not allow") }
+    if is_wanted {
+        Ok(data)
+    } else {
+        Err("a value that its tag does not allow")
+    }
 }
 
 /// Interprets a plain scalar by YAML 1.1, without its base 60.

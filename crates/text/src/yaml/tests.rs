@@ -45,7 +45,11 @@ fn reads_scalars_as_kubectl_does() {
         ("1-2", json!("1-2")),
         (".", json!(".")),
     ] {
-        assert_eq!(one(&format!("a: {text}")), json!({ "a": expected }), "{text}");
+        assert_eq!(
+            one(&format!("a: {text}")),
+            json!({ "a": expected }),
+            "{text}"
+        );
     }
 }
 
@@ -80,10 +84,20 @@ fn is_not_blown_up() {
     }
     let flow = "[".repeat(1_000_000);
     let block = "- ".repeat(1_000_000);
-    let keys = (0..5000).fold(String::new(), |text, depth| text + &" ".repeat(depth) + "a:\n");
-    for (name, text) in [("bomb", bomb), ("chain", chain), ("flow", flow), ("block", block), ("keys", keys)] {
+    let keys = (0..5000).fold(String::new(), |text, depth| {
+        text + &" ".repeat(depth) + "a:\n"
+    });
+    for (name, text) in [
+        ("bomb", bomb),
+        ("chain", chain),
+        ("flow", flow),
+        ("block", block),
+        ("keys", keys),
+    ] {
         let read = read(&text, Dialect::Kubernetes);
-        let Err(fault) = read else { panic!("{name} is read") };
+        let Err(fault) = read else {
+            panic!("{name} is read")
+        };
         assert!(
             fault.message.contains("than is read") || fault.message.contains("not YAML"),
             "{name}: {fault:?}"
@@ -102,19 +116,33 @@ fn aliases_nest_no_deeper_than_what_is_written() {
     };
     let read = |levels| read(&chain(levels), Dialect::Kubernetes);
     assert!(read(DEPTH - 1).is_ok());
-    let Err(fault) = read(DEPTH + 1) else { panic!("it is read") };
+    let Err(fault) = read(DEPTH + 1) else {
+        panic!("it is read")
+    };
     assert_eq!(fault.message, TOO_DEEP);
 }
 
 #[test]
 fn long_texts_are_not_blown_up() {
-    let list = |aliases: usize| format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a, ".repeat(aliases));
+    let list = |aliases: usize| {
+        format!(
+            "a: &a {}\nb: [{}]\n",
+            "x".repeat(1 << 20),
+            "*a, ".repeat(aliases)
+        )
+    };
     let mut reader = Reader::new(Dialect::Kubernetes);
     assert!(reader.read(0, &list(30)).is_ok());
     assert!(reader.copies < (34 << 20), "{}", reader.copies);
     // The documents of one file are in memory together.
     for text in [list(40), list(1500)] {
-        assert!(reader.read(0, &text).unwrap_err().message.contains("than is read"));
+        assert!(
+            reader
+                .read(0, &text)
+                .unwrap_err()
+                .message
+                .contains("than is read")
+        );
     }
 }
 
@@ -122,10 +150,14 @@ fn long_texts_are_not_blown_up() {
 fn the_text_dialect_leaves_scalars_as_they_are_written() {
     let text = "a: off\nb: 0x10\nc: ~\nd: \"null\"\ne: 1.50\n<<: {f: 1}\n? yes\n: !!int 3\n";
     let nodes = read(text, Dialect::Text).unwrap();
-    let expected =
-        json!({"a": "off", "b": "0x10", "c": null, "d": "null", "e": "1.50", "<<": {"f": "1"}, "yes": "3"});
+    let expected = json!({"a": "off", "b": "0x10", "c": null, "d": "null", "e": "1.50", "<<": {"f": "1"}, "yes": "3"});
     assert_eq!(nodes[0].value(), expected);
-    let Data::Map(members) = &nodes[0].data else { panic!("{nodes:?}") };
-    let lines: Vec<_> = members.iter().map(|(key, member)| (key.line, member.line)).collect();
+    let Data::Map(members) = &nodes[0].data else {
+        panic!("{nodes:?}")
+    };
+    let lines: Vec<_> = members
+        .iter()
+        .map(|(key, member)| (key.line, member.line))
+        .collect();
     assert_eq!(lines[5..], [(6, 6), (7, 8)]);
 }

@@ -10,8 +10,9 @@ use tolerarch_support::families;
 use tolerarch_support::metrics::{Metrics, Registered};
 
 /// Buckets of the seconds of a review: from a cached answer to the largest budget.
-const BUCKETS: [f64; 14] =
-    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 5.0, 10.0];
+const BUCKETS: [f64; 14] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 5.0, 10.0,
+];
 
 families! {
     /// Metrics of reviews. Clones share them. Profiles and pools are named by the configuration, which may change.
@@ -42,7 +43,8 @@ impl ReviewMetrics {
         for reason in Reason::ALL {
             own.durations.with_label_values(&[reason.as_str()]);
             for decision in decisions(*reason) {
-                own.reviews.with_label_values(&[reason.as_str(), decision, ""]);
+                own.reviews
+                    .with_label_values(&[reason.as_str(), decision, ""]);
             }
         }
         Ok(own)
@@ -54,16 +56,25 @@ impl ReviewMetrics {
             self.opened.with_label_values(&[&pool.name]);
         }
         for profile in profiles {
-            self.reviews.with_label_values(&[Reason::Tolerated.as_str(), "tolerated", profile]);
+            self.reviews
+                .with_label_values(&[Reason::Tolerated.as_str(), "tolerated", profile]);
         }
     }
 
     /// Counts a review of the default policy, or of a profile; all profiles that do not exist have one name.
     pub(super) fn reviewed(&self, decision: &Decision<'_>, profile: Option<&str>, took: Duration) {
         let reason = decision.reason.as_str();
-        let done = if decision.reason == Reason::Observed { "observed" } else { decision.done() };
-        self.reviews.with_label_values(&[reason, done, profile.unwrap_or_default()]).inc();
-        self.durations.with_label_values(&[reason]).observe(took.as_secs_f64());
+        let done = if decision.reason == Reason::Observed {
+            "observed"
+        } else {
+            decision.done()
+        };
+        self.reviews
+            .with_label_values(&[reason, done, profile.unwrap_or_default()])
+            .inc();
+        self.durations
+            .with_label_values(&[reason])
+            .observe(took.as_secs_f64());
         if done == "tolerated" {
             for pool in &decision.opened {
                 self.opened.with_label_values(&[&pool.name]).inc();
@@ -85,11 +96,22 @@ mod tests {
         let policy = tolerarch_core::policy::Policy::default();
         let opened: Vec<&Pool> = policy.pools.iter().collect();
         let own = policy.pools[0].tolerations.iter().collect();
-        let edits = Edits { add: own, ..Edits::default() };
-        let tolerated = Decision { opened, edits, ..Decision::unchanged(Reason::Tolerated) };
+        let edits = Edits {
+            add: own,
+            ..Edits::default()
+        };
+        let tolerated = Decision {
+            opened,
+            edits,
+            ..Decision::unchanged(Reason::Tolerated)
+        };
         reviews.reviewed(&tolerated, None, took);
         reviews.reviewed(
-            &Decision { edits: Edits::default(), reason: Reason::Observed, ..tolerated },
+            &Decision {
+                edits: Edits::default(),
+                reason: Reason::Observed,
+                ..tolerated
+            },
             None,
             took,
         );

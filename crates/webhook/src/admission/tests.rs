@@ -33,8 +33,14 @@ impl Bench {
 
     async fn answer(&self, body: String, timeout: Option<Duration>) -> Vec<u8> {
         let reservation = self.webhook.uploads.reserve(Instant::now());
-        let body = Read { bytes: body.into(), reservation };
-        self.webhook.answer(body, None, Instant::now(), timeout).await.unwrap()
+        let body = Read {
+            bytes: body.into(),
+            reservation,
+        };
+        self.webhook
+            .answer(body, None, Instant::now(), timeout)
+            .await
+            .unwrap()
     }
 
     async fn ask(&self, pod: Value, timeout: Option<Duration>) -> Value {
@@ -49,7 +55,10 @@ impl Bench {
     }
 
     async fn reason(&self, images: &[&str]) -> String {
-        self.ask(pod(images), None).await["auditAnnotations"]["reason"].as_str().unwrap().to_owned()
+        self.ask(pod(images), None).await["auditAnnotations"]["reason"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 }
 
@@ -66,9 +75,16 @@ async fn a_path_chooses_a_profile() {
     let bench = Bench::new().await;
     let snapshot = bench.deciding.current.load_full();
     let policy = &snapshot.policy;
-    let none = Policy { pools: Vec::new(), ..policy.clone() };
+    let none = Policy {
+        pools: Vec::new(),
+        ..policy.clone()
+    };
     bench.deciding.current.store(Arc::new(Snapshot {
-        profiles: [("none".to_owned(), none), ("all".to_owned(), policy.clone())].into(),
+        profiles: [
+            ("none".to_owned(), none),
+            ("all".to_owned(), policy.clone()),
+        ]
+        .into(),
         ..Snapshot::clone(&snapshot)
     }));
     let multi = bench.image("multi", &BOTH);
@@ -81,13 +97,18 @@ async fn a_path_chooses_a_profile() {
         ("/mutate/%61ll", "profile-unknown"),
     ] {
         let request = Request::post(path).header(CONTENT_TYPE, JSON);
-        let request = request.body(Body::from(review(pod(&[&multi])).to_string())).unwrap();
+        let request = request
+            .body(Body::from(review(pod(&[&multi])).to_string()))
+            .unwrap();
         let answer = bench.webhook.clone().router().call(request).await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK, "{path}");
         let answer = answer.into_body().collect().await.unwrap().to_bytes();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer["response"]["allowed"], true);
-        assert_eq!(answer["response"]["auditAnnotations"]["reason"], reason, "{path}");
+        assert_eq!(
+            answer["response"]["auditAnnotations"]["reason"], reason,
+            "{path}"
+        );
     }
     let text = bench.deciding.metrics.render().unwrap();
     for counted in [
@@ -103,9 +124,15 @@ async fn a_path_chooses_a_profile() {
 #[tokio::test]
 async fn answers_with_a_patch_and_says_why_in_the_audit_log() {
     let bench = Bench::new().await;
-    let (multi, amd) = (bench.image("multi", &BOTH), bench.image("amd", &["linux/amd64"]));
+    let (multi, amd) = (
+        bench.image("multi", &BOTH),
+        bench.image("amd", &["linux/amd64"]),
+    );
     let answer = bench.ask(pod(&[&multi]), None).await;
-    assert_eq!(answer["auditAnnotations"], json!({"decision": "tolerated", "reason": "tolerated"}));
+    assert_eq!(
+        answer["auditAnnotations"],
+        json!({"decision": "tolerated", "reason": "tolerated"})
+    );
     let patch: Value = serde_json::from_slice(
         &base64::Engine::decode(
             &base64::engine::general_purpose::STANDARD,
@@ -115,7 +142,10 @@ async fn answers_with_a_patch_and_says_why_in_the_audit_log() {
     )
     .unwrap();
     assert_eq!(patch[0]["path"], "/spec/tolerations");
-    assert_eq!(patch[1]["value"], json!({"tolerarch.io/pools": "multi-arch"}));
+    assert_eq!(
+        patch[1]["value"],
+        json!({"tolerarch.io/pools": "multi-arch"})
+    );
 
     let answer = bench.ask(pod(&[&multi, &amd]), None).await;
     assert_eq!(
@@ -142,7 +172,10 @@ async fn a_pod_without_room_for_the_annotation_stays_as_it_is() {
 #[tokio::test]
 async fn a_pod_that_would_become_too_large_stays_as_it_is() {
     let bench = Bench::new().await;
-    let (multi, amd) = (bench.image("multi", &BOTH), bench.image("amd", &["linux/amd64"]));
+    let (multi, amd) = (
+        bench.image("multi", &BOTH),
+        bench.image("amd", &["linux/amd64"]),
+    );
     let reason = async |image: &str, size: usize, opened: bool| {
         let mut pod = pod(&[image]);
         pod["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "v".repeat(size)}]);
@@ -152,13 +185,20 @@ async fn a_pod_that_would_become_too_large_stays_as_it_is() {
             pod["metadata"]["annotations"] = json!({"tolerarch.io/pools": "multi-arch"});
         }
         let answer = bench.ask(pod, None).await;
-        answer["auditAnnotations"]["reason"].as_str().unwrap().to_owned()
+        answer["auditAnnotations"]["reason"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     const ETCD: usize = 3 << 19;
     assert_eq!(reason(&multi, ETCD - (20 << 10), false).await, "tolerated");
     for size in [ETCD - (16 << 10), ETCD - 600, ETCD, 2 << 20] {
         assert_eq!(reason(&multi, size, false).await, "no-room", "{size}");
-        assert_eq!(reason(&multi, size, true).await, "already-tolerated", "{size}");
+        assert_eq!(
+            reason(&multi, size, true).await,
+            "already-tolerated",
+            "{size}"
+        );
         assert_eq!(reason(&amd, size, true).await, "retracted", "{size}");
     }
 }
@@ -174,17 +214,25 @@ async fn a_pod_that_is_long_as_json_only_is_tolerated_up_to_etcds_limit() {
         (r"\u0001", 1_390_000, "no-room"),
     ] {
         let mut body = review(pod(&[&image]));
-        body["request"]["object"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "TEXT"}]);
+        body["request"]["object"]["spec"]["containers"][0]["env"] =
+            json!([{"name": "A", "value": "TEXT"}]);
         let body = body.to_string().replace("TEXT", &text.repeat(count));
         let answer = bench.answer(body, None).await;
         let answer: Value = serde_json::from_slice(&answer).unwrap();
-        assert_eq!(answer["response"]["auditAnnotations"]["reason"], reason, "{count}");
+        assert_eq!(
+            answer["response"]["auditAnnotations"]["reason"], reason,
+            "{count}"
+        );
     }
     for (entries, reason) in [(10_000, "tolerated"), (40_000, "no-room")] {
         let mut many = pod(&[&image]);
-        let env = (0..entries).map(|i| json!({"name": format!("A{i}"), "value": "twenty bytes of text"}));
+        let env =
+            (0..entries).map(|i| json!({"name": format!("A{i}"), "value": "twenty bytes of text"}));
         many["spec"]["containers"][0]["env"] = env.collect();
-        assert_eq!(bench.ask(many, None).await["auditAnnotations"]["reason"], reason);
+        assert_eq!(
+            bench.ask(many, None).await["auditAnnotations"]["reason"],
+            reason
+        );
     }
 }
 
@@ -207,7 +255,14 @@ async fn a_pod_waits_no_longer_than_the_api_server_and_the_lookup_goes_on() {
     tokio::time::advance(Duration::from_millis(101)).await;
     let answer = asking.await;
     assert_eq!(answer["auditAnnotations"]["reason"], "budget-exceeded");
-    assert!(bench.deciding.metrics.render().unwrap().contains("tolerarch_lookups_in_flight 1"));
+    assert!(
+        bench
+            .deciding
+            .metrics
+            .render()
+            .unwrap()
+            .contains("tolerarch_lookups_in_flight 1")
+    );
 }
 
 #[tokio::test]
@@ -215,7 +270,10 @@ async fn a_panic_costs_nothing_but_the_change() {
     let bench = Bench::new().await;
     let body = review(json!({"spec": {"containers": [{"image": "x"}]}})).to_string();
     let review = review::decode(body.as_bytes()).unwrap();
-    let answer = bench.webhook.answer_with(&review, None, Instant::now(), async { panic!("a defect") }).await;
+    let answer = bench
+        .webhook
+        .answer_with(&review, None, Instant::now(), async { panic!("a defect") })
+        .await;
     let answer: Value = serde_json::from_slice(&answer).unwrap();
     assert_eq!(answer["response"]["allowed"], true);
     assert_eq!(
@@ -230,7 +288,14 @@ async fn long_images_are_shortened_for_the_audit_log() {
     let bench = Bench::new().await;
     let long = "é".repeat(100_000);
     let answer = bench.ask(pod(&[&long]), None).await;
-    assert_eq!(answer["auditAnnotations"]["image"].as_str().unwrap().chars().count(), SHOWN);
+    assert_eq!(
+        answer["auditAnnotations"]["image"]
+            .as_str()
+            .unwrap()
+            .chars()
+            .count(),
+        SHOWN
+    );
 }
 
 #[tokio::test]
@@ -241,7 +306,13 @@ async fn http_says_what_is_wrong_and_never_to_come_back() {
     for (method, path, content_type, body, status) in [
         ("POST", "/mutate", json, good.clone(), 200),
         ("POST", "/mutate?timeout=banana", json, good.clone(), 200),
-        ("POST", "/mutate", "application/json; charset=utf-8", good.clone(), 200),
+        (
+            "POST",
+            "/mutate",
+            "application/json; charset=utf-8",
+            good.clone(),
+            200,
+        ),
         ("POST", "/mutate", " Application/JSON ;x", good.clone(), 200),
         ("POST", "/mutate", "text/plain", good.clone(), 415),
         ("POST", "/mutate", "", good.clone(), 415),
@@ -259,7 +330,11 @@ async fn http_says_what_is_wrong_and_never_to_come_back() {
             .body(Body::from(body))
             .unwrap();
         let answer = bench.webhook.clone().router().call(request).await.unwrap();
-        assert_eq!(answer.status().as_u16(), status, "{method} {path} {content_type}");
+        assert_eq!(
+            answer.status().as_u16(),
+            status,
+            "{method} {path} {content_type}"
+        );
         assert!(answer.headers().get("retry-after").is_none());
     }
 }
@@ -297,23 +372,42 @@ impl Small {
         let bench = Bench::new().await;
         let pod = pod(&[&bench.image("app", &BOTH)]);
         bench.deciding.remote.repo("app").fault(Some(Fault::hang()));
-        let Webhook { current, metrics, .. } = &*bench.webhook;
+        let Webhook {
+            current, metrics, ..
+        } = &*bench.webhook;
         let (uploads, waiting) = (Budget::new(uploads), Budget::new(waiting));
-        let webhook = Webhook { current: current.clone(), metrics: metrics.clone(), uploads, waiting };
-        Self { webhook: Arc::new(webhook), pod, bench, _clock: StoppedClock::stop() }
+        let webhook = Webhook {
+            current: current.clone(),
+            metrics: metrics.clone(),
+            uploads,
+            waiting,
+        };
+        Self {
+            webhook: Arc::new(webhook),
+            pod,
+            bench,
+            _clock: StoppedClock::stop(),
+        }
     }
 
     /// What comes of these reviews, whose budget ends after the registry was asked.
     async fn hangs<T>(&self, reviews: impl Future<Output = T>) -> T {
         let late = async {
-            self.bench.deciding.remote.wait_until(|seen| !seen.is_empty()).await;
+            self.bench
+                .deciding
+                .remote
+                .wait_until(|seen| !seen.is_empty())
+                .await;
             tokio::time::advance(Duration::from_secs(5)).await;
         };
         tokio::join!(reviews, late).0
     }
 
     async fn send(&self, body: Body) -> Response {
-        let request = Request::post("/mutate?timeout=5s").header(CONTENT_TYPE, JSON).body(body).unwrap();
+        let request = Request::post("/mutate?timeout=5s")
+            .header(CONTENT_TYPE, JSON)
+            .body(body)
+            .unwrap();
         self.webhook.clone().router().call(request).await.unwrap()
     }
 
@@ -323,7 +417,10 @@ impl Small {
         let answer = answer.into_body().collect().await.unwrap().to_bytes();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer["response"]["allowed"], true);
-        answer["response"]["auditAnnotations"]["reason"].as_str().unwrap().to_owned()
+        answer["response"]["auditAnnotations"]["reason"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 }
 
@@ -351,15 +448,26 @@ async fn reviews_that_wait_hold_what_is_read_of_them_only() {
     in_pieces["metadata"]["annotations"] = json!({"padding": "x".repeat(FREE)});
     let upload = async {
         // Late, and soon so large that it has to go.
-        webhook.bench.deciding.remote.wait_until(|seen| !seen.is_empty()).await;
+        webhook
+            .bench
+            .deciding
+            .remote
+            .wait_until(|seen| !seen.is_empty())
+            .await;
         let piece = || Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 32 << 10]));
         let pieces = futures_util::stream::iter((0..6).map(move |_| piece()));
-        let body = Body::from_stream(futures_util::StreamExt::chain(pieces, futures_util::stream::pending()));
+        let body = Body::from_stream(futures_util::StreamExt::chain(
+            pieces,
+            futures_util::stream::pending(),
+        ));
         webhook.send(body).await.status()
     };
-    let waiting =
-        futures_util::future::join_all((0..20).map(|i| webhook.reason([&large, &in_pieces][i % 2])));
-    let (reasons, status) = webhook.hangs(futures_util::future::join(waiting, upload)).await;
+    let waiting = futures_util::future::join_all(
+        (0..20).map(|i| webhook.reason([&large, &in_pieces][i % 2])),
+    );
+    let (reasons, status) = webhook
+        .hangs(futures_util::future::join(waiting, upload))
+        .await;
     assert_eq!(reasons, ["budget-exceeded"; 20]);
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
 }
@@ -373,6 +481,9 @@ async fn small_reviews_that_decode_to_much_are_charged() {
     assert!(review(swelling.clone()).to_string().len() <= FREE);
     let reviews = futures_util::future::join_all((0..8).map(|_| webhook.reason(&swelling)));
     let reasons = webhook.hangs(reviews).await;
-    let overloaded = reasons.iter().filter(|reason| *reason == "overloaded").count();
+    let overloaded = reasons
+        .iter()
+        .filter(|reason| *reason == "overloaded")
+        .count();
     assert!((1..8).contains(&overloaded), "{reasons:?}");
 }

@@ -48,8 +48,16 @@ impl State {
 impl Activity {
     pub(super) fn new() -> Arc<Self> {
         let (stage, since) = (Stage::Resting, Instant::now());
-        let state = State { stage, since, served: false, cut_off: false };
-        Arc::new(Self { state: Mutex::new(state), leave: Notify::new() })
+        let state = State {
+            stage,
+            since,
+            served: false,
+            cut_off: false,
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            leave: Notify::new(),
+        })
     }
 
     fn bytes_arrived(&self) {

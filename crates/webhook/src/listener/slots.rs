@@ -44,7 +44,10 @@ pub(super) struct Slot {
 
 impl Slots {
     pub(super) fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self { limits, open: Mutex::default() })
+        Arc::new(Self {
+            limits,
+            open: Mutex::default(),
+        })
     }
 
     /// Returns a slot for a connection of this address, if necessary that of another connection.
@@ -53,12 +56,20 @@ impl Slots {
         self.make_room(&mut open, peer)?;
         let activity = Activity::new();
         open.entry(peer).or_default().push(Arc::clone(&activity));
-        Some(Slot { slots: Arc::clone(self), peer, activity })
+        Some(Slot {
+            slots: Arc::clone(self),
+            peer,
+            activity,
+        })
     }
 
     /// Returns `None` where no connection is to make room for one of this address.
     fn make_room(&self, open: &mut Open, peer: IpAddr) -> Option<()> {
-        let Limits { connections, per_peer, spared } = self.limits;
+        let Limits {
+            connections,
+            per_peer,
+            spared,
+        } = self.limits;
         let own = open.get(&peer).map_or(0, Vec::len);
         let is_crowded = own >= per_peer;
         if !is_crowded && open.values().map(Vec::len).sum::<usize>() < connections {
@@ -70,11 +81,18 @@ impl Slots {
         let before = Instant::now().checked_sub(if is_forced { Duration::ZERO } else { spared })?;
         let may_go = |of: IpAddr, count| of == peer && !is_forced || count == most && !is_crowded;
         let candidates = open.iter().filter(|(of, own)| may_go(**of, own.len()));
-        let mut candidates = candidates.flat_map(|(of, own)| own.iter().map(|activity| (*of, activity)));
+        let mut candidates =
+            candidates.flat_map(|(of, own)| own.iter().map(|activity| (*of, activity)));
         let waiting = candidates.clone().filter_map(|(of, activity)| {
-            Some((activity.waiting().filter(|(_, since)| *since <= before)?, of, activity))
+            Some((
+                activity.waiting().filter(|(_, since)| *since <= before)?,
+                of,
+                activity,
+            ))
         });
-        let waiting = waiting.min_by_key(|(rank, ..)| *rank).map(|(_, of, activity)| (of, activity));
+        let waiting = waiting
+            .min_by_key(|(rank, ..)| *rank)
+            .map(|(_, of, activity)| (of, activity));
         let at_once = waiting.is_none();
         let (of, activity) = waiting.or_else(|| candidates.next().filter(|_| is_forced))?;
         let activity = Arc::clone(activity);

@@ -50,7 +50,10 @@ impl Default for ManagedSettings {
             serving_secret: ObjectName::new("tolerarch-serving").unwrap_or_default(),
             webhook_configurations: ObjectName::new(WEBHOOK_CONFIGURATION).into_iter().collect(),
             // The issuer may be away for half the life of a leaf.
-            lifetimes: Lifetimes { ca: 365 * day, leaf: 30 * day },
+            lifetimes: Lifetimes {
+                ca: 365 * day,
+                leaf: 30 * day,
+            },
         }
     }
 }
@@ -103,7 +106,10 @@ impl CertificateIssuer {
                     return;
                 }
                 // Another process came first, or the Secret was in the way: what there is now is looked at.
-                Err(Failure { cause: Cause::Cluster(ClusterError::Conflict) | Cause::Removed, .. }) => {}
+                Err(Failure {
+                    cause: Cause::Cluster(ClusterError::Conflict) | Cause::Removed,
+                    ..
+                }) => {}
                 Err(failure) => return self.failed(&failure),
             }
         }
@@ -117,7 +123,9 @@ impl CertificateIssuer {
             let missing = matches!(cause, Cause::Cluster(ClusterError::Forbidden)).then_some(right);
             tracing::error!(operation, %cause, missing, "the serving certificate cannot be managed; the one in use goes on");
             self.failing = Some(text);
-            self.state.set(State::Degraded("they cannot be managed; the one in use goes on"));
+            self.state.set(State::Degraded(
+                "they cannot be managed; the one in use goes on",
+            ));
         }
     }
 
@@ -125,12 +133,28 @@ impl CertificateIssuer {
     async fn step(&mut self) -> Result<bool, Failure> {
         let configurations = self.read_configurations().await?;
         // After the webhooks, see `plan`.
-        let ManagedSettings { secret, serving_secret, .. } = &self.settings;
-        let Some(stored) = Secret::read(&self.cluster, secret).await? else { return Ok(true) };
-        let Some(serving) = Secret::read(&self.cluster, serving_secret).await? else { return Ok(true) };
-        let (stored, Answer { object: serving, date }) = (stored.object, serving);
+        let ManagedSettings {
+            secret,
+            serving_secret,
+            ..
+        } = &self.settings;
+        let Some(stored) = Secret::read(&self.cluster, secret).await? else {
+            return Ok(true);
+        };
+        let Some(serving) = Secret::read(&self.cluster, serving_secret).await? else {
+            return Ok(true);
+        };
+        let (
+            stored,
+            Answer {
+                object: serving,
+                date,
+            },
+        ) = (stored.object, serving);
         // The API server's clock: it verifies, and the one of this machine may be wrong or set at any time.
-        let now = date.and_then(|date| date.duration_since(UNIX_EPOCH).ok()).unwrap_or_else(now);
+        let now = date
+            .and_then(|date| date.duration_since(UNIX_EPOCH).ok())
+            .unwrap_or_else(now);
         let authorities = stored.authorities();
         let view = view(&configurations, &authorities, &serving, now);
         if view.names.is_empty() {
@@ -139,14 +163,19 @@ impl CertificateIssuer {
         self.seen.look(&view, now);
         let lifetimes = self.settings.lifetimes;
         self.pause = lifetimes.pause(view.leaf.as_ref().map(|leaf| leaf.expires), now);
-        self.metrics.ca_expiry.set(view.cas.first().map_or(0, |ca| seconds(ca.expires)));
-        let Some(write) = plan(&view, &self.seen, now, lifetimes) else { return Ok(false) };
+        self.metrics
+            .ca_expiry
+            .set(view.cas.first().map_or(0, |ca| seconds(ca.expires)));
+        let Some(write) = plan(&view, &self.seen, now, lifetimes) else {
+            return Ok(false);
+        };
         let known = |der: &Der| authorities.iter().find(|known| known.ca.der == *der);
         match write {
             Write::NewCa { beside } => {
                 let new = Authority::new(now, lifetimes.ca).map_err(Operation::SIGN.failed())?;
-                let both: Vec<&Authority> =
-                    std::iter::once(&new).chain(beside.as_ref().and_then(known)).collect();
+                let both: Vec<&Authority> = std::iter::once(&new)
+                    .chain(beside.as_ref().and_then(known))
+                    .collect();
                 stored.write(&self.cluster, secret, values(&both)).await?;
                 let expires = logging::date(seconds(new.ca.expires));
                 tracing::info!(expires, "a new CA for the webhook's certificates");
@@ -160,16 +189,28 @@ impl CertificateIssuer {
                 for configuration in &configurations {
                     write_bundles(&self.cluster, configuration, &bundle).await?;
                 }
-                tracing::info!(certificates = bundle.len(), "wrote the caBundle of the webhooks");
+                tracing::info!(
+                    certificates = bundle.len(),
+                    "wrote the caBundle of the webhooks"
+                );
             }
             Write::Leaf(der) => {
-                let Some(authority) = known(&der) else { return Ok(false) };
+                let Some(authority) = known(&der) else {
+                    return Ok(false);
+                };
                 let signed = authority.sign(&view.names, now, lifetimes.leaf);
                 let (certificate, key) = signed.map_err(Operation::SIGN.failed())?;
                 let (ca, _) = authority.written();
-                let values = vec![(CERTIFICATE, Some(certificate)), (KEY, Some(key)), (CA, Some(ca))];
+                let values = vec![
+                    (CERTIFICATE, Some(certificate)),
+                    (KEY, Some(key)),
+                    (CA, Some(ca)),
+                ];
                 serving.write(&self.cluster, serving_secret, values).await?;
-                tracing::info!(names = view.names.join(","), "issued a new serving certificate");
+                tracing::info!(
+                    names = view.names.join(","),
+                    "issued a new serving certificate"
+                );
             }
         }
         Ok(true)
@@ -191,7 +232,10 @@ impl CertificateIssuer {
         if self.absent != absent {
             if let Some(name) = &absent {
                 let name = name.as_str();
-                tracing::warn!(name, "a webhook configuration of tls.webhookConfigurations is not there");
+                tracing::warn!(
+                    name,
+                    "a webhook configuration of tls.webhookConfigurations is not there"
+                );
             }
             self.absent = absent;
         }
@@ -206,13 +250,24 @@ fn view(
     now: Time,
 ) -> View {
     let mut view = View {
-        cas: authorities.iter().map(|authority| authority.ca.clone()).collect(),
+        cas: authorities
+            .iter()
+            .map(|authority| authority.ca.clone())
+            .collect(),
         bundles: Vec::new(),
         are_plain: true,
         names: Vec::new(),
-        leaf: read_leaf(serving.value(CERTIFICATE), serving.value(KEY), authorities, now),
+        leaf: read_leaf(
+            serving.value(CERTIFICATE),
+            serving.value(KEY),
+            authorities,
+            now,
+        ),
     };
-    for webhook in configurations.iter().flat_map(|configuration| &configuration.webhooks) {
+    for webhook in configurations
+        .iter()
+        .flat_map(|configuration| &configuration.webhooks)
+    {
         let bundle = read_bundle(webhook.bundle());
         let text = bundle_text(bundle.iter().map(|ca| &ca.der));
         view.are_plain &= text.as_bytes() == webhook.bundle();

@@ -9,7 +9,10 @@ use super::*;
 use tolerarch_support::metrics::Metrics;
 
 fn files(dir: &Path) -> CertificateFiles {
-    CertificateFiles { certificate: dir.join("tls.crt"), key: dir.join("tls.key") }
+    CertificateFiles {
+        certificate: dir.join("tls.crt"),
+        key: dir.join("tls.key"),
+    }
 }
 
 type Loaded = (ServingCertificate, Reported, Metrics);
@@ -22,7 +25,8 @@ async fn load_for(dir: &Path, name: Option<&str>) -> Result<Loaded, CertificateE
     let metrics = Metrics::new([]).unwrap();
     let counts = TlsMetrics::register(&metrics).unwrap();
     let name = name.map(|name| ObjectName::new(name).unwrap());
-    let (certificate, mut watch) = ServingCertificate::load(files(dir), TlsMode::Files, name, counts)?;
+    let (certificate, mut watch) =
+        ServingCertificate::load(files(dir), TlsMode::Files, name, counts)?;
     let state = watch.state.clone();
     tokio::spawn(async move { watch.run().await });
     Ok((certificate, state, metrics))
@@ -48,7 +52,14 @@ async fn serves(certificate: &ServingCertificate, leaf: &Leaf) {
 
 fn reloads(metrics: &Metrics, result: &str) -> u64 {
     let name = format!("tolerarch_certificate_reloads_total{{result=\"{result}\"}} ");
-    metrics.render().unwrap().lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+    metrics
+        .render()
+        .unwrap()
+        .lines()
+        .find_map(|line| line.strip_prefix(&name))
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,12 +113,19 @@ async fn a_first_pair_has_to_be_good_and_no_key_is_quoted() {
         ),
         (cert, Some("canary garbage"), "no PEM private key"),
         (cert, cert, "no PEM private key"),
-        (cert, Some("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), "Pair"),
+        (
+            cert,
+            Some("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
+            "Pair",
+        ),
         (cert, Some(other.key_pem.as_str()), "Pair"),
     ] {
         let error = error(certificate, given_key).await;
         assert!(error.contains(expected), "{expected}: {error}");
-        assert!(!error.contains("canary") && !error.contains("PRIVATE KEY-----"), "{error}");
+        assert!(
+            !error.contains("canary") && !error.contains("PRIVATE KEY-----"),
+            "{error}"
+        );
     }
 }
 
@@ -115,10 +133,15 @@ async fn a_first_pair_has_to_be_good_and_no_key_is_quoted() {
 async fn tells_when_the_certificate_expires() {
     let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
     let expiry = std::time::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
-    pki.leaf_until(&["a.test"], expiry).write(dir.path()).unwrap();
+    pki.leaf_until(&["a.test"], expiry)
+        .write(dir.path())
+        .unwrap();
     let (.., metrics) = load(dir.path()).await.unwrap();
     let text = metrics.render().unwrap();
-    assert!(text.contains("tolerarch_certificate_expiry_timestamp_seconds 4000000000"), "{text}");
+    assert!(
+        text.contains("tolerarch_certificate_expiry_timestamp_seconds 4000000000"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -133,13 +156,18 @@ async fn each_connection_shakes_hands_in_full() {
         for _ in 0..2 {
             let (ours, theirs) = tokio::io::duplex(1 << 16);
             let name = "a.test".try_into().unwrap();
-            let (server, client) = tokio::join!(acceptor.accept(ours), connector.connect(name, theirs));
+            let (server, client) =
+                tokio::join!(acceptor.accept(ours), connector.connect(name, theirs));
             let (mut server, mut client) = (server.unwrap(), client.unwrap());
             server.write_all(b"x").await.unwrap();
             // Tickets come before it.
             client.read_u8().await.unwrap();
             let (_, seen) = client.get_ref();
-            assert_eq!(seen.handshake_kind(), Some(rustls::HandshakeKind::Full), "{version:?}");
+            assert_eq!(
+                seen.handshake_kind(),
+                Some(rustls::HandshakeKind::Full),
+                "{version:?}"
+            );
             assert_eq!(seen.tls13_tickets_received(), 0);
         }
     }
@@ -154,9 +182,22 @@ async fn what_is_no_file_does_not_end_reloading() {
     let (certificate, state, metrics) = load(dir.path()).await.unwrap();
     let file = dir.path().join("tls.crt");
     let makes: [fn(&Path); 4] = [
-        |path| assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success()),
+        |path| {
+            assert!(
+                std::process::Command::new("mkfifo")
+                    .arg(path)
+                    .status()
+                    .unwrap()
+                    .success()
+            )
+        },
         |path| std::fs::create_dir(path).unwrap(),
-        |path| std::fs::File::create(path).unwrap().set_len(1 << 40).unwrap(),
+        |path| {
+            std::fs::File::create(path)
+                .unwrap()
+                .set_len(1 << 40)
+                .unwrap()
+        },
         |path| std::os::unix::fs::symlink("/proc/sys/kernel/random/uuid", path).unwrap(),
     ];
     for (round, make) in makes.into_iter().enumerate() {
@@ -210,7 +251,10 @@ async fn a_certificate_that_api_servers_refuse_shows_and_is_served() {
     let good = pki.leaf(&["b.test", NAME]);
     let leaves = [
         (pki.leaf_until(&[NAME], now - day), Some(Invalid::EXPIRED)),
-        (pki.leaf_from(&[NAME], now + day), Some(Invalid::NOT_YET_VALID)),
+        (
+            pki.leaf_from(&[NAME], now + day),
+            Some(Invalid::NOT_YET_VALID),
+        ),
         (pki.leaf(&["b.test"]), Some(Invalid::WRONG_NAME)),
         (pki.client_leaf_for(&[NAME]), Some(Invalid::WRONG_USAGE)),
         (good.clone(), None),
@@ -220,7 +264,10 @@ async fn a_certificate_that_api_servers_refuse_shows_and_is_served() {
         let text = metrics.render().unwrap();
         Invalid::ALL.iter().all(|error| {
             let value = i32::from(Some(*error) == expected);
-            text.contains(&format!("tolerarch_certificate_invalid{{error=\"{}\"}} {value}\n", error.label))
+            text.contains(&format!(
+                "tolerarch_certificate_invalid{{error=\"{}\"}} {value}\n",
+                error.label
+            ))
         })
     };
     good.write(dir.path()).unwrap();

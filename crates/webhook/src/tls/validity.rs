@@ -19,19 +19,35 @@ pub(super) struct Invalid {
 }
 
 impl Invalid {
-    pub(super) const EXPIRED: Self = Self { label: "expired", reason: "it has expired" };
-    pub(super) const NOT_YET_VALID: Self = Self { label: "not-yet-valid", reason: "it is not valid yet" };
-    pub(super) const WRONG_NAME: Self =
-        Self { label: "wrong-name", reason: "it is not for the name in tls.serverName" };
-    pub(super) const WRONG_USAGE: Self =
-        Self { label: "wrong-usage", reason: "it is not for a server, by its extended key usages" };
-    pub(super) const ALL: [Self; 4] =
-        [Self::EXPIRED, Self::NOT_YET_VALID, Self::WRONG_NAME, Self::WRONG_USAGE];
+    pub(super) const EXPIRED: Self = Self {
+        label: "expired",
+        reason: "it has expired",
+    };
+    pub(super) const NOT_YET_VALID: Self = Self {
+        label: "not-yet-valid",
+        reason: "it is not valid yet",
+    };
+    pub(super) const WRONG_NAME: Self = Self {
+        label: "wrong-name",
+        reason: "it is not for the name in tls.serverName",
+    };
+    pub(super) const WRONG_USAGE: Self = Self {
+        label: "wrong-usage",
+        reason: "it is not for a server, by its extended key usages",
+    };
+    pub(super) const ALL: [Self; 4] = [
+        Self::EXPIRED,
+        Self::NOT_YET_VALID,
+        Self::WRONG_NAME,
+        Self::WRONG_USAGE,
+    ];
 }
 
 /// Returns the time since 1970.
 pub(super) fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 pub(super) fn seconds(time: Duration) -> i64 {
@@ -52,11 +68,19 @@ impl Validity {
     pub(super) fn of(leaf: &CertificateDer<'_>, expected: Option<&ObjectName>) -> Option<Self> {
         let (_, parsed) = x509_parser::parse_x509_certificate(leaf).ok()?;
         let named = |name: &ObjectName| {
-            let Ok(name) = ServerName::try_from(name.as_str()) else { return false };
-            ParsedCertificate::try_from(leaf).is_ok_and(|leaf| verify_server_name(&leaf, &name).is_ok())
+            let Ok(name) = ServerName::try_from(name.as_str()) else {
+                return false;
+            };
+            ParsedCertificate::try_from(leaf)
+                .is_ok_and(|leaf| verify_server_name(&leaf, &name).is_ok())
         };
         let (begin, end) = lifetime(&parsed);
-        Some(Self { begin, end, named: expected.is_none_or(named), is_for_servers: is_for_servers(&parsed) })
+        Some(Self {
+            begin,
+            end,
+            named: expected.is_none_or(named),
+            is_for_servers: is_for_servers(&parsed),
+        })
     }
 
     pub(super) fn invalid(&self, now: Duration) -> Option<Invalid> {
@@ -79,7 +103,10 @@ pub(super) fn lifetime(certificate: &X509Certificate<'_>) -> (Duration, Duration
     let validity = certificate.validity();
     // Before 1970 is long ago.
     let time = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
-    (time(validity.not_before.timestamp()), time(validity.not_after.timestamp()))
+    (
+        time(validity.not_before.timestamp()),
+        time(validity.not_after.timestamp()),
+    )
 }
 
 /// Returns whether the usages of the certificate, if it has any, include that of a server. Those of a CA count as well.

@@ -8,8 +8,8 @@ use serde_json::Value;
 const COLUMN: f64 = 50.0;
 const UNIT: f64 = 26.0;
 const COLOURS: [&str; 10] = [
-    "#7eb26d", "#eab839", "#6ed0e0", "#ef843c", "#e24d42", "#5195ce", "#ba43a9", "#a98ad8", "#508642",
-    "#cca300",
+    "#7eb26d", "#eab839", "#6ed0e0", "#ef843c", "#e24d42", "#5195ce", "#ba43a9", "#a98ad8",
+    "#508642", "#cca300",
 ];
 /// Legends have so many rows at most.
 const LEGEND_ROWS: usize = 3;
@@ -34,12 +34,18 @@ pub(super) struct Line {
 impl Panel {
     pub(super) fn of(panel: &Value, lines: Vec<Line>) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let place = |key: &str, unit: f64| panel["gridPos"][key].as_f64().unwrap_or_default() * unit;
+        let place =
+            |key: &str, unit: f64| panel["gridPos"][key].as_f64().unwrap_or_default() * unit;
         Self {
             title: text(&panel["title"]),
             kind: text(&panel["type"]),
             unit: text(&panel["fieldConfig"]["defaults"]["unit"]),
-            place: [place("x", COLUMN), place("y", UNIT), place("w", COLUMN), place("h", UNIT)],
+            place: [
+                place("x", COLUMN),
+                place("y", UNIT),
+                place("w", COLUMN),
+                place("h", UNIT),
+            ],
             lines,
         }
     }
@@ -50,20 +56,29 @@ impl Line {
     pub(super) fn of(series: &Value, legend: &str) -> Self {
         let mut name = legend.to_owned();
         for (label, value) in series["metric"].as_object().into_iter().flatten() {
-            name = name.replace(&format!("{{{{{label}}}}}"), value.as_str().unwrap_or_default());
+            name = name.replace(
+                &format!("{{{{{label}}}}}"),
+                value.as_str().unwrap_or_default(),
+            );
         }
         let points = series["values"].as_array().into_iter().flatten();
         let points = points.filter_map(|point| {
             let value: f64 = point[1].as_str()?.parse().ok()?;
             Some((point[0].as_f64()?, value)).filter(|_| value.is_finite())
         });
-        Self { name, points: points.collect() }
+        Self {
+            name,
+            points: points.collect(),
+        }
     }
 }
 
 /// Draws them, between these seconds since 1970.
 pub(super) fn svg(panels: &[Panel], from: u64, to: u64) -> String {
-    let height = panels.iter().map(|panel| panel.place[1] + panel.place[3]).fold(0.0, f64::max);
+    let height = panels
+        .iter()
+        .map(|panel| panel.place[1] + panel.place[3])
+        .fold(0.0, f64::max);
     let width = 24.0 * COLUMN;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
@@ -76,8 +91,19 @@ pub(super) fn svg(panels: &[Panel], from: u64, to: u64) -> String {
 }
 
 fn draw(out: &mut String, panel: &Panel, span: (f64, f64)) {
-    let Panel { title, kind, unit, place: [left, top, width, height], lines } = panel;
-    text(out, (left + 10.0, top + 18.0), "font-weight=\"bold\" font-size=\"12\"", title);
+    let Panel {
+        title,
+        kind,
+        unit,
+        place: [left, top, width, height],
+        lines,
+    } = panel;
+    text(
+        out,
+        (left + 10.0, top + 18.0),
+        "font-weight=\"bold\" font-size=\"12\"",
+        title,
+    );
     if kind == "row" {
         return;
     }
@@ -92,8 +118,14 @@ fn draw(out: &mut String, panel: &Panel, span: (f64, f64)) {
         ),
     );
     if kind == "stat" {
-        let last = lines.first().and_then(|line| line.points.last()).map(|(_, value)| spoken(*value, unit));
-        let name = lines.first().map(|line| line.name.as_str()).unwrap_or_default();
+        let last = lines
+            .first()
+            .and_then(|line| line.points.last())
+            .map(|(_, value)| spoken(*value, unit));
+        let name = lines
+            .first()
+            .map(|line| line.name.as_str())
+            .unwrap_or_default();
         let place = (left + width / 2.0, top + height * 0.62);
         text(
             out,
@@ -101,11 +133,25 @@ fn draw(out: &mut String, panel: &Panel, span: (f64, f64)) {
             "font-size=\"30\" fill=\"#73bf69\" text-anchor=\"middle\"",
             &last.unwrap_or_default(),
         );
-        text(out, (place.0, top + height - 14.0), "text-anchor=\"middle\"", name);
+        text(
+            out,
+            (place.0, top + height - 14.0),
+            "text-anchor=\"middle\"",
+            name,
+        );
         return;
     }
-    let rows = legend(out, lines, [*left + 12.0, top + height - 12.0, width - 24.0]);
-    let area = [left + 62.0, top + 32.0, width - 76.0, height - 50.0 - 15.0 * rows as f64];
+    let rows = legend(
+        out,
+        lines,
+        [*left + 12.0, top + height - 12.0, width - 24.0],
+    );
+    let area = [
+        left + 62.0,
+        top + 32.0,
+        width - 76.0,
+        height - 50.0 - 15.0 * rows as f64,
+    ];
     chart(out, lines, unit, area, span);
 }
 
@@ -117,13 +163,23 @@ fn chart(
     [x, y, width, height]: [f64; 4],
     (from, to): (f64, f64),
 ) {
-    let values = lines.iter().flat_map(|line| line.points.iter().map(|(_, value)| *value));
+    let values = lines
+        .iter()
+        .flat_map(|line| line.points.iter().map(|(_, value)| *value));
     let highest = values.fold(0.0, f64::max);
     let highest = if highest > 0.0 { highest * 1.1 } else { 1.0 };
     for part in [0.0, 0.5, 1.0] {
         let level = y + height * (1.0 - part);
-        put(out, format_args!("<path d=\"M{x:.0} {level:.0}h{width:.0}\" stroke=\"#24262d\"/>"));
-        text(out, (x - 6.0, level + 4.0), "text-anchor=\"end\"", &spoken(highest * part, unit));
+        put(
+            out,
+            format_args!("<path d=\"M{x:.0} {level:.0}h{width:.0}\" stroke=\"#24262d\"/>"),
+        );
+        text(
+            out,
+            (x - 6.0, level + 4.0),
+            "text-anchor=\"end\"",
+            &spoken(highest * part, unit),
+        );
     }
     for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
         let points = line.points.iter().map(|(time, value)| {
@@ -131,7 +187,10 @@ fn chart(
             format!("{across:.0},{:.1}", y + height * (1.0 - value / highest))
         });
         let points = points.collect::<Vec<_>>().join(" ");
-        put(out, format_args!("<polyline fill=\"none\" stroke=\"{colour}\" points=\"{points}\"/>"));
+        put(
+            out,
+            format_args!("<polyline fill=\"none\" stroke=\"{colour}\" points=\"{points}\"/>"),
+        );
     }
 }
 
@@ -139,7 +198,11 @@ fn chart(
 fn legend(out: &mut String, lines: &[Line], [left, bottom, width]: [f64; 3]) -> usize {
     let mut rows: Vec<Vec<(f64, usize)>> = vec![Vec::new()];
     let mut x = 0.0;
-    for (place, line) in lines.iter().enumerate().filter(|(_, line)| !line.name.is_empty()) {
+    for (place, line) in lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| !line.name.is_empty())
+    {
         let wide = 26.0 + 6.0 * line.name.chars().count() as f64;
         if x > 0.0 && x + wide > width {
             rows.push(Vec::new());
@@ -169,7 +232,10 @@ fn legend(out: &mut String, lines: &[Line], [left, bottom, width]: [f64; 3]) -> 
 
 fn text(out: &mut String, (x, y): (f64, f64), style: &str, text: &str) {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    put(out, format_args!("<text x=\"{x:.0}\" y=\"{y:.0}\" {style}>{text}</text>"));
+    put(
+        out,
+        format_args!("<text x=\"{x:.0}\" y=\"{y:.0}\" {style}>{text}</text>"),
+    );
 }
 
 fn put(out: &mut String, what: std::fmt::Arguments<'_>) {

@@ -31,26 +31,49 @@ impl<'a> Pulp<'a> {
 
     async fn manage(&self, arguments: &[&str]) {
         let mut manager = self.program("pulpcore-manager");
-        run(manager.args(arguments).env("DJANGO_SUPERUSER_PASSWORD", PASSWORD)).await;
+        run(manager
+            .args(arguments)
+            .env("DJANGO_SUPERUSER_PASSWORD", PASSWORD))
+        .await;
     }
 
     async fn start(depot: &'a Depot) -> (Server, Self) {
         let directory = tempfile::tempdir().unwrap();
         let (address, content) = (free_address("127.0.0.1"), free_address("127.0.0.1"));
-        let pulp = Self { depot, settings: directory.path().join("settings.py") };
+        let pulp = Self {
+            depot,
+            settings: directory.path().join("settings.py"),
+        };
         let mut processes = vec![database(&directory).await];
         pulp.configure(directory.path(), &address, &content).await;
         pulp.manage(&["migrate", "--noinput"]).await;
-        let user = ["createsuperuser", "--noinput", "--username", USER, "--email", "user@example.com"];
+        let user = [
+            "createsuperuser",
+            "--noinput",
+            "--username",
+            USER,
+            "--email",
+            "user@example.com",
+        ];
         pulp.manage(&user).await;
         for (program, address) in [("pulpcore-content", &content), ("pulpcore-api", &address)] {
             processes.push(serve(pulp.program(program).args(["-b", address]), address).await);
         }
         let mut worker = pulp.program("pulpcore-worker");
-        let quiet = worker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let quiet = worker
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         processes.push(quiet.spawn().unwrap());
         let hosts = json!({&address: {"plainHttp": true}, &content: {"plainHttp": true}});
-        let server = Server { address, hosts, private: false, password: PASSWORD, processes, directory };
+        let server = Server {
+            address,
+            hosts,
+            private: false,
+            password: PASSWORD,
+            processes,
+            directory,
+        };
         (server, pulp)
     }
 
@@ -58,10 +81,23 @@ impl<'a> Pulp<'a> {
         let file = |name: &str| directory.join(name).display().to_string();
         let (key, public) = (file("token.key"), file("token.pub"));
         let openssl = async |arguments: &[&str]| run(Command::new("openssl").args(arguments)).await;
-        openssl(&["ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", &key]).await;
+        openssl(&[
+            "ecparam",
+            "-genkey",
+            "-name",
+            "prime256v1",
+            "-noout",
+            "-out",
+            &key,
+        ])
+        .await;
         openssl(&["ec", "-in", &key, "-pubout", "-out", &public]).await;
         // 32 bytes in base64url.
-        fs::write(file("fields.key"), "em9vLXpvby16b28tem9vLXpvby16b28tem9vLXpvby0=").unwrap();
+        fs::write(
+            file("fields.key"),
+            "em9vLXpvby16b28tem9vLXpvby16b28tem9vLXpvby0=",
+        )
+        .unwrap();
         for name in ["media", "static", "work", "tmp"] {
             fs::create_dir(file(name)).unwrap();
         }
@@ -95,9 +131,16 @@ PUBLIC_KEY_PATH = "{public}"
 /// PostgreSQL, which refuses to run as root, at a socket in the directory.
 async fn database(directory: &TempDir) -> Child {
     let versions = fs::read_dir("/usr/lib/postgresql").expect("PostgreSQL of Debian");
-    let programs = versions.map(|version| version.unwrap().path().join("bin")).max().unwrap();
+    let programs = versions
+        .map(|version| version.unwrap().path().join("bin"))
+        .max()
+        .unwrap();
     let id = async |flag: &str| {
-        run(Command::new("id").args([flag, "postgres"])).await.trim().parse::<u32>().unwrap()
+        run(Command::new("id").args([flag, "postgres"]))
+            .await
+            .trim()
+            .parse::<u32>()
+            .unwrap()
     };
     let (user, group) = (id("-u").await, id("-g").await);
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
@@ -107,42 +150,65 @@ async fn database(directory: &TempDir) -> Child {
     let as_its_user = |program: &str| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
-        command.arg(programs.join(program)).arg("-D").arg(&data).current_dir(&data).kill_on_drop(true);
+        command
+            .arg(programs.join(program))
+            .arg("-D")
+            .arg(&data)
+            .current_dir(&data)
+            .kill_on_drop(true);
         command
     };
     run(as_its_user("initdb").args(["--auth=trust", "--username=postgres"])).await;
     let mut server = as_its_user("postgres");
     server.args(["-c", "listen_addresses=", "-c", "fsync=off", "-c"]);
     server.arg(format!("unix_socket_directories={}", data.display()));
-    let quiet = server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let quiet = server
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let process = quiet.spawn().unwrap();
-    until("PostgreSQL listens", async || data.join(".s.PGSQL.5432").exists()).await;
+    until("PostgreSQL listens", async || {
+        data.join(".s.PGSQL.5432").exists()
+    })
+    .await;
     process
 }
 
 #[tokio::test]
 #[ignore = "needs e2e/zoo/install-heavy"]
 async fn pulp_with_its_blobs_at_another_port() {
-    assert!(are_there(&["pulpcore-api", "registry"]), "run e2e/zoo/install-heavy");
+    assert!(
+        are_there(&["pulpcore-api", "registry"]),
+        "run e2e/zoo/install-heavy"
+    );
     let depot = Depot::get().await.expect("what e2e/zoo/install makes");
     let (server, pulp) = Pulp::start(depot).await;
     let from = Server::open("registry", &depot.content, &depot.home).await;
-    fs::write(server.directory.path().join("config.json"), server.docker_config().to_string()).unwrap();
+    fs::write(
+        server.directory.path().join("config.json"),
+        server.docker_config().to_string(),
+    )
+    .unwrap();
     let [source, target] = [&from, &server].map(|server| format!("{}/{REPO}", server.address));
     let mut crane = command("crane", &depot.home);
     crane.env("DOCKER_CONFIG", server.directory.path());
     run(crane.args(["copy", "--jobs=1", "--all-tags", &source, &target])).await;
 
     judge(depot, &server, REPO).await;
-    let all_private =
-        "from pulp_container.app.models import ContainerDistribution as D; D.objects.update(private=True)";
+    let all_private = "from pulp_container.app.models import ContainerDistribution as D; D.objects.update(private=True)";
     pulp.manage(&["shell", "-c", all_private]).await;
     let name = [format!("{}/{REPO}:crane", server.address)];
     let said = inspect(&server, &name).await.remove(0);
     assert_eq!(said["reason"], "denied", "{said}");
-    let server = Server { private: true, ..server };
+    let server = Server {
+        private: true,
+        ..server
+    };
     judge(depot, &server, REPO).await;
-    let wrong = Server { password: "wrong", ..server };
+    let wrong = Server {
+        password: "wrong",
+        ..server
+    };
     let said = inspect(&wrong, &name).await.remove(0);
     assert_eq!(said["reason"], "denied", "{said}");
 }

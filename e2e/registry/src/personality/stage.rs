@@ -36,7 +36,11 @@ impl Staged {
     /// All requests so far, with the host that got them.
     pub fn requests(&self) -> Vec<(&'static str, Request)> {
         let of = |(host, registry): (&&'static str, &Registry)| {
-            registry.requests().into_iter().map(|request| (*host, request)).collect::<Vec<_>>()
+            registry
+                .requests()
+                .into_iter()
+                .map(|request| (*host, request))
+                .collect::<Vec<_>>()
         };
         self.hosts.iter().flat_map(of).collect()
     }
@@ -50,12 +54,20 @@ impl Personality {
         for host in self.others().into_iter().chain([dialled]) {
             hosts.insert(host, internet.host(host).await);
         }
-        let name = self.image.split_once('/').map(|(_, name)| name).expect("an image with a repository");
+        let name = self
+            .image
+            .split_once('/')
+            .map(|(_, name)| name)
+            .expect("an image with a repository");
         let (mut at, mut repo) = (dialled, hosts[dialled].repo(name));
         for hop in self.moves {
             let (host, name) = hop.to.split_once('/').expect("a repository at a host");
             // Within a host as relative as it comes.
-            let base = if host == at { String::new() } else { format!("https://{host}") };
+            let base = if host == at {
+                String::new()
+            } else {
+                format!("https://{host}")
+            };
             repo.fault(Some(moved(hop.status, format!("{base}/v2/{name}"))));
             (at, repo) = (host, hosts[host].repo(name));
         }
@@ -74,7 +86,8 @@ impl Personality {
                 let content_type = storage.content_type.unwrap_or(&own);
                 (reference, hosts[storage.host].store(bytes, content_type))
             };
-            let urls: HashMap<String, String> = repo.all_manifests().into_iter().map(stored).collect();
+            let urls: HashMap<String, String> =
+                repo.all_manifests().into_iter().map(stored).collect();
             repo.fault(Some(Fault::custom(move |request| {
                 let url = urls.get(request.reference.as_deref()?)?;
                 let redirected = storage.heads || request.method == "GET";
@@ -91,15 +104,34 @@ impl Personality {
         let auth = match self.login {
             Login::Nothing => return None,
             Login::Password { challenge } => Auth::basic(USER, PASSWORD).challenges(&[challenge]),
-            Login::Token { realm, service, challenges } => {
-                let auth = Auth::bearer().realm(realm).service(service).fields(self.fields);
+            Login::Token {
+                realm,
+                service,
+                challenges,
+            } => {
+                let auth = Auth::bearer()
+                    .realm(realm)
+                    .service(service)
+                    .fields(self.fields);
                 let auth = auth.expires_in(self.expires_in);
                 let moved_within = self.moves.iter().any(|hop| hop.to.starts_with(self.host()));
-                let auth = if moved_within { auth.by_project() } else { auth };
-                let auth = if challenges.is_empty() { auth } else { auth.challenges(challenges) };
+                let auth = if moved_within {
+                    auth.by_project()
+                } else {
+                    auth
+                };
+                let auth = if challenges.is_empty() {
+                    auth
+                } else {
+                    auth.challenges(challenges)
+                };
                 let path = realm.splitn(4, '/').nth(3).unwrap_or_default();
                 hosts[host_of(realm)].serve_tokens_at(&format!("/{path}"), &auth);
-                if private { auth.credentials(USER, PASSWORD) } else { auth }
+                if private {
+                    auth.credentials(USER, PASSWORD)
+                } else {
+                    auth
+                }
             }
         };
         let auth = match self.refusal {
@@ -118,14 +150,20 @@ impl Personality {
 }
 
 fn with_post(auth: Auth, fault: Fault) -> Auth {
-    auth.fault(Some(Fault::custom(move |request| (request.method == "POST").then(|| fault.clone()))));
+    auth.fault(Some(Fault::custom(move |request| {
+        (request.method == "POST").then(|| fault.clone())
+    })));
     auth
 }
 
 /// Redirects manifests and blobs to another repository.
 fn moved(status: u16, to: String) -> Fault {
     Fault::custom(move |request| {
-        let kind = if request.kind == Kind::Manifest { "manifests" } else { "blobs" };
+        let kind = if request.kind == Kind::Manifest {
+            "manifests"
+        } else {
+            "blobs"
+        };
         let reference = request.reference.as_deref()?;
         Some(Fault::redirect(status, &format!("{to}/{kind}/{reference}")))
     })

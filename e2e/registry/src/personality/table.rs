@@ -24,13 +24,24 @@ const PLAIN: Personality = Personality {
 };
 
 /// With images for everybody and private ones, and tokens from GET alone.
-const BY_GET: Personality = Personality { private: true, post: Post::Refused(405), ..PLAIN };
+const BY_GET: Personality = Personality {
+    private: true,
+    post: Post::Refused(405),
+    ..PLAIN
+};
 
 /// With private images alone.
-const PRIVATE: Personality = Personality { public: false, ..BY_GET };
+const PRIVATE: Personality = Personality {
+    public: false,
+    ..BY_GET
+};
 
 const fn token(realm: &'static str, service: &'static str) -> Login {
-    Login::Token { realm, service, challenges: &[] }
+    Login::Token {
+        realm,
+        service,
+        challenges: &[],
+    }
 }
 
 const WITHOUT_SERVICE: &str = r#"Bearer realm="{realm}",scope="{scope}""#;
@@ -63,8 +74,14 @@ pub const PERSONALITIES: &[Personality] = &[
         name: "k8s.gcr.io",
         image: "k8s.gcr.io/pause",
         moves: &[
-            Move { status: 302, to: "registry.k8s.io/pause" },
-            Move { status: 307, to: "europe-west1-docker.pkg.dev/k8s-artifacts-prod/images/pause" },
+            Move {
+                status: 302,
+                to: "registry.k8s.io/pause",
+            },
+            Move {
+                status: 307,
+                to: "europe-west1-docker.pkg.dev/k8s-artifacts-prod/images/pause",
+            },
         ],
         blobs: Some("prod-registry-k8s-io-eu-central-1.s3.dualstack.eu-central-1.amazonaws.com"),
         source: "rpardini/docker-registry-proxy#164; kubernetes/k8s.io#4872",
@@ -183,21 +200,32 @@ pub const PERSONALITIES: &[Personality] = &[
             ],
         },
         expires_in: None,
-        storage: Some(Storage { status: 307, host: "minio.example.com", content_type: None, heads: false }),
+        storage: Some(Storage {
+            status: 307,
+            host: "minio.example.com",
+            content_type: None,
+            heads: false,
+        }),
         source: "go-gitea/gitea: routers/api/packages/container/container.go; go-gitea/gitea#32397",
         ..BY_GET
     },
     Personality {
         name: "DigitalOcean",
         image: "registry.digitalocean.com/acme/app",
-        login: token("https://api.digitalocean.com/v2/registry/auth", "registry.digitalocean.com"),
+        login: token(
+            "https://api.digitalocean.com/v2/registry/auth",
+            "registry.digitalocean.com",
+        ),
         source: "apple/container#2268",
         ..PRIVATE
     },
     Personality {
         name: "Scaleway",
         image: "rg.fr-par.scw.cloud/acme/app",
-        login: token("https://api.scaleway.com/registry-internal/v1/regions/fr-par/tokens", "registry"),
+        login: token(
+            "https://api.scaleway.com/registry-internal/v1/regions/fr-par/tokens",
+            "registry",
+        ),
         source: "apple/container#2268; www.scaleway.com/en/docs/container-registry",
         ..BY_GET
     },
@@ -253,22 +281,33 @@ pub const PERSONALITIES: &[Personality] = &[
     Personality {
         name: "Nexus",
         image: "nexus.example.com/team/app",
-        login: Login::Password { challenge: r#"BASIC realm="Sonatype Nexus Repository Manager""# },
+        login: Login::Password {
+            challenge: r#"BASIC realm="Sonatype Nexus Repository Manager""#,
+        },
         source: "sonatype/nexus-public#921",
         ..PRIVATE
     },
     Personality {
         name: "Harbor",
         image: "harbor.example.com/team/app",
-        login: token("https://harbor.example.com/service/token", "harbor-registry"),
+        login: token(
+            "https://harbor.example.com/service/token",
+            "harbor-registry",
+        ),
         source: "goharbor/harbor: src/server/middleware/v2auth/auth.go; goharbor/harbor#11271",
         ..BY_GET
     },
     Personality {
         name: "Harbor, proxy project",
         image: "harbor.example.com/hub/nginx",
-        moves: &[Move { status: 301, to: "harbor.example.com/hub/library/nginx" }],
-        login: token("https://harbor.example.com/service/token", "harbor-registry"),
+        moves: &[Move {
+            status: 301,
+            to: "harbor.example.com/hub/library/nginx",
+        }],
+        login: token(
+            "https://harbor.example.com/service/token",
+            "harbor-registry",
+        ),
         digest: DigestHeader::Blank,
         source: "goharbor/harbor: src/server/middleware/repoproxy/proxy.go",
         ..PLAIN
@@ -283,7 +322,9 @@ pub const PERSONALITIES: &[Personality] = &[
     Personality {
         name: "Zot",
         image: "zot.example.com/team/app",
-        login: Login::Password { challenge: r#"basic realm="Authorization Required""# },
+        login: Login::Password {
+            challenge: r#"basic realm="Authorization Required""#,
+        },
         source: "project-zot/zot: pkg/api/routes.go",
         ..PRIVATE
     },
@@ -326,7 +367,10 @@ pub const PERSONALITIES: &[Personality] = &[
     Personality {
         name: "oci.external-secrets.io",
         image: "oci.external-secrets.io/external-secrets/external-secrets",
-        moves: &[Move { status: 301, to: "ghcr.io/external-secrets/external-secrets" }],
+        moves: &[Move {
+            status: 301,
+            to: "ghcr.io/external-secrets/external-secrets",
+        }],
         login: token("https://ghcr.io/token", "ghcr.io"),
         post: Post::Refused(405),
         source: "external-secrets/external-secrets#5611",

@@ -26,7 +26,13 @@ fn token(answer: &Answer) -> String {
 }
 
 async fn pull(registry: &Registry, token: &str) -> u16 {
-    get_with(registry, MANIFEST, &[("Authorization", &format!("Bearer {token}"))]).await.status
+    get_with(
+        registry,
+        MANIFEST,
+        &[("Authorization", &format!("Bearer {token}"))],
+    )
+    .await
+    .status
 }
 
 #[tokio::test]
@@ -39,13 +45,22 @@ async fn gives_anonymous_tokens_for_one_repository() {
         registry.url(),
         registry.address()
     );
-    assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some(challenge.as_str())));
+    assert_eq!(
+        (refused.status, refused.header("www-authenticate")),
+        (401, Some(challenge.as_str()))
+    );
     let answer = get(&registry, TOKEN).await;
     assert_eq!(answer.json()["expires_in"], 300);
     assert_eq!(pull(&registry, &token(&answer)).await, 200);
     let other = token(&get(&registry, &TOKEN.replace("pull", "push")).await);
     assert_eq!(pull(&registry, &other).await, 401);
-    assert_eq!((auth.issued(), registry.count(|request| request.kind == Kind::Token)), (2, 2));
+    assert_eq!(
+        (
+            auth.issued(),
+            registry.count(|request| request.kind == Kind::Token)
+        ),
+        (2, 2)
+    );
     auth.revoke_all();
     assert_eq!(pull(&registry, &token(&answer)).await, 401);
 }
@@ -56,9 +71,19 @@ async fn asks_for_credentials_at_the_token_endpoint() {
     let registry = guarded(&auth).await;
     assert_eq!(get(&registry, TOKEN).await.status, 401);
     assert_eq!(get_with(&registry, TOKEN, &[WRONG]).await.status, 401);
-    assert_eq!(pull(&registry, &token(&get_with(&registry, TOKEN, &[BASIC]).await)).await, 200);
+    assert_eq!(
+        pull(
+            &registry,
+            &token(&get_with(&registry, TOKEN, &[BASIC]).await)
+        )
+        .await,
+        200
+    );
     let auth = auth.or_anonymous();
-    assert_eq!(pull(&registry, &token(&get(&registry, TOKEN).await)).await, 200);
+    assert_eq!(
+        pull(&registry, &token(&get(&registry, TOKEN).await)).await,
+        200
+    );
     assert_eq!(get_with(&registry, TOKEN, &[WRONG]).await.status, 401);
     assert_eq!(auth.issued(), 2);
 }
@@ -69,7 +94,12 @@ async fn gives_tokens_for_oauth_forms_when_told_to() {
     let registry = guarded(&auth).await;
     let scope = "scope=repository:team/app:pull";
     let post = async |form: &str| {
-        send(&registry, request("POST", "/token", &[], &format!("{form}&{scope}"))).await.expect("an answer")
+        send(
+            &registry,
+            request("POST", "/token", &[], &format!("{form}&{scope}")),
+        )
+        .await
+        .expect("an answer")
     };
     let password = "grant_type=password&username=user&password=password";
     assert_eq!(post(password).await.status, 405);
@@ -77,7 +107,12 @@ async fn gives_tokens_for_oauth_forms_when_told_to() {
     assert_eq!(pull(&registry, &token(&post(password).await)).await, 200);
     let refreshed = post("grant_type=refresh_token&refresh_token=identity").await;
     assert_eq!(pull(&registry, &token(&refreshed)).await, 200);
-    assert_eq!(post("grant_type=refresh_token&refresh_token=other").await.status, 401);
+    assert_eq!(
+        post("grant_type=refresh_token&refresh_token=other")
+            .await
+            .status,
+        401
+    );
 }
 
 #[tokio::test]
@@ -85,7 +120,12 @@ async fn asks_for_user_and_password_with_each_request() {
     let registry = guarded(&Auth::basic("user", "password")).await;
     let refused = get_with(&registry, MANIFEST, &[WRONG]).await;
     assert_eq!(refused.status, 401);
-    assert!(refused.header("www-authenticate").unwrap().starts_with("Basic realm="));
+    assert!(
+        refused
+            .header("www-authenticate")
+            .unwrap()
+            .starts_with("Basic realm=")
+    );
     assert_eq!(get_with(&registry, MANIFEST, &[BASIC]).await.status, 200);
 }
 
@@ -94,22 +134,40 @@ async fn bends_the_challenge() {
     let auth = Auth::bearer()
         .realm("/relative")
         .service("hub")
-        .challenges(&["Negotiate", "Bearer realm={realm},service={service},scope={scope}"]);
+        .challenges(&[
+            "Negotiate",
+            "Bearer realm={realm},service={service},scope={scope}",
+        ]);
     let registry = guarded(&auth).await;
     let refused = get(&registry, MANIFEST).await;
     let values: Vec<_> = refused.headers.get_all(WWW_AUTHENTICATE).iter().collect();
-    assert_eq!(values, ["Negotiate", "Bearer realm=/relative,service=hub,scope=repository:team/app:pull"]);
+    assert_eq!(
+        values,
+        [
+            "Negotiate",
+            "Bearer realm=/relative,service=hub,scope=repository:team/app:pull"
+        ]
+    );
     auth.challenges(&[]);
-    assert_eq!(get(&registry, MANIFEST).await.header("www-authenticate"), None);
+    assert_eq!(
+        get(&registry, MANIFEST).await.header("www-authenticate"),
+        None
+    );
 }
 
 #[tokio::test]
 async fn bends_the_token() {
-    let auth = Auth::bearer().fields(&["token", "access_token"]).expires_in(None).extra("issued_at", "never");
+    let auth = Auth::bearer()
+        .fields(&["token", "access_token"])
+        .expires_in(None)
+        .extra("issued_at", "never");
     let registry = guarded(&auth).await;
     let answer = get(&registry, TOKEN).await.json();
     assert_eq!(answer["token"], answer["access_token"]);
-    assert_eq!((answer.get("expires_in"), &answer["issued_at"]), (None, &"never".into()));
+    assert_eq!(
+        (answer.get("expires_in"), &answer["issued_at"]),
+        (None, &"never".into())
+    );
     let auth = auth.token_text("a\r\nb").padding(3);
     assert_eq!(get(&registry, TOKEN).await.json()["token"], "a\r\nbxxx");
     let auth = auth.token_text("t").padding(0).lifetime(Duration::ZERO);
@@ -132,7 +190,9 @@ async fn breaks_the_token_endpoint_only() {
     assert_eq!(get(&registry, TOKEN).await.status, 503);
     assert_eq!(pull(&registry, &good).await, 200);
     auth.fault(Some(Fault::reset()));
-    let error = send(&registry, request("GET", TOKEN, &[], "")).await.unwrap_err();
+    let error = send(&registry, request("GET", TOKEN, &[], ""))
+        .await
+        .unwrap_err();
     assert_eq!(io_error(&error), Some(std::io::ErrorKind::ConnectionReset));
     auth.fault(None);
     assert_eq!(get(&registry, TOKEN).await.status, 200);
@@ -145,6 +205,15 @@ async fn serves_tokens_for_another_registry() {
     let tokens = Registry::start().await;
     let realm = tokens.serve_tokens(&auth);
     _ = auth.clone().realm(&realm);
-    assert!(get(&registry, MANIFEST).await.header("www-authenticate").unwrap().contains(&realm));
-    assert_eq!(pull(&registry, &token(&get(&tokens, TOKEN).await)).await, 200);
+    assert!(
+        get(&registry, MANIFEST)
+            .await
+            .header("www-authenticate")
+            .unwrap()
+            .contains(&realm)
+    );
+    assert_eq!(
+        pull(&registry, &token(&get(&tokens, TOKEN).await)).await,
+        200
+    );
 }

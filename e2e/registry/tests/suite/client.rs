@@ -28,7 +28,9 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().expect("a header in ASCII"))
+        self.headers
+            .get(name)
+            .map(|value| value.to_str().expect("a header in ASCII"))
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -37,11 +39,16 @@ impl Answer {
 }
 
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Request {
-    let mut request = hyper::Request::builder().method(method).uri(path).header("Host", "registry.test");
+    let mut request = hyper::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("Host", "registry.test");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    request.body(Full::from(body.to_owned())).expect("a request")
+    request
+        .body(Full::from(body.to_owned()))
+        .expect("a request")
 }
 
 /// A connection on which requests can be sent.
@@ -54,7 +61,9 @@ pub(crate) async fn connect(registry: &Registry) -> SendRequest<Full<Bytes>> {
 }
 
 pub(crate) async fn dial(registry: &Registry) -> TcpStream {
-    TcpStream::connect(registry.socket_addr()).await.expect("connect")
+    TcpStream::connect(registry.socket_addr())
+        .await
+        .expect("connect")
 }
 
 pub(crate) async fn tls(
@@ -63,24 +72,35 @@ pub(crate) async fn tls(
     name: &str,
 ) -> io::Result<impl AsyncRead + AsyncWrite + Unpin + use<>> {
     let name = ServerName::try_from(name.to_owned()).expect("a server name");
-    TlsConnector::from(Arc::new(pki.client_config())).connect(name, tcp).await
+    TlsConnector::from(Arc::new(pki.client_config()))
+        .connect(name, tcp)
+        .await
 }
 
-async fn spawn(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> SendRequest<Full<Bytes>> {
+async fn spawn(
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> SendRequest<Full<Bytes>> {
     let (sender, connection) = handshake(TokioIo::new(io)).await.expect("HTTP/1.1");
     tokio::spawn(connection);
     sender
 }
 
 /// The head of an answer.
-pub(crate) async fn head_of(registry: &Registry, request: Request) -> hyper::Result<Response<Incoming>> {
+pub(crate) async fn head_of(
+    registry: &Registry,
+    request: Request,
+) -> hyper::Result<Response<Incoming>> {
     connect(registry).await.send_request(request).await
 }
 
 pub(crate) async fn send(registry: &Registry, request: Request) -> hyper::Result<Answer> {
     let (head, body) = head_of(registry, request).await?.into_parts();
     let body = body.collect().await?.to_bytes();
-    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    Ok(Answer {
+        status: head.status.as_u16(),
+        headers: head.headers,
+        body,
+    })
 }
 
 pub(crate) async fn get(registry: &Registry, path: &str) -> Answer {
@@ -88,10 +108,14 @@ pub(crate) async fn get(registry: &Registry, path: &str) -> Answer {
 }
 
 pub(crate) async fn get_with(registry: &Registry, path: &str, headers: &[(&str, &str)]) -> Answer {
-    send(registry, request("GET", path, headers, "")).await.expect("an answer")
+    send(registry, request("GET", path, headers, ""))
+        .await
+        .expect("an answer")
 }
 
 /// What the system said about a connection that failed, if it was the system.
 pub(crate) fn io_error(error: &hyper::Error) -> Option<io::ErrorKind> {
-    std::error::Error::source(error)?.downcast_ref().map(io::Error::kind)
+    std::error::Error::source(error)?
+        .downcast_ref()
+        .map(io::Error::kind)
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use testregistry::{
-    DOCKER_CONFIG, DOCKER_LIST, DOCKER_MANIFEST, Kind, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Pki, Registry,
-    sha256, sha512,
+    DOCKER_CONFIG, DOCKER_LIST, DOCKER_MANIFEST, Kind, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Pki,
+    Registry, sha256, sha512,
 };
 
 use crate::client::{connect, get, get_with, request, send};
@@ -16,16 +16,31 @@ async fn serves_an_index_by_tag_and_by_either_digest() {
     let repo = registry.repo("team/app");
     let index = repo.index(Some("v1"), ["linux/amd64", "linux/arm64/v8"]);
     let by_tag = get(&registry, "/v2/team/app/manifests/v1").await;
-    assert_eq!((by_tag.status, by_tag.header("content-type")), (200, Some(OCI_INDEX)));
-    assert_eq!(by_tag.header("docker-content-digest"), index["digest"].as_str());
+    assert_eq!(
+        (by_tag.status, by_tag.header("content-type")),
+        (200, Some(OCI_INDEX))
+    );
+    assert_eq!(
+        by_tag.header("docker-content-digest"),
+        index["digest"].as_str()
+    );
     assert_eq!(index["size"], by_tag.body.len());
-    assert_eq!(repo.digest_of("v1"), index["digest"].as_str().map(str::to_owned));
+    assert_eq!(
+        repo.digest_of("v1"),
+        index["digest"].as_str().map(str::to_owned)
+    );
     let manifests = &by_tag.json()["manifests"];
-    assert_eq!(manifests[1]["platform"], json!({ "os": "linux", "architecture": "arm64", "variant": "v8" }));
+    assert_eq!(
+        manifests[1]["platform"],
+        json!({ "os": "linux", "architecture": "arm64", "variant": "v8" })
+    );
     assert_ne!(manifests[0]["digest"], manifests[1]["digest"]);
     for digest in [sha256(&by_tag.body), sha512(&by_tag.body)] {
         let by_digest = get(&registry, &format!("/v2/team/app/manifests/{digest}")).await;
-        assert_eq!(by_digest.header("docker-content-digest"), Some(digest.as_str()));
+        assert_eq!(
+            by_digest.header("docker-content-digest"),
+            Some(digest.as_str())
+        );
         assert_eq!(by_digest.body, by_tag.body);
     }
 }
@@ -37,14 +52,28 @@ async fn answers_head_with_the_length_and_without_a_body() {
     let image = repo.image("linux/amd64", Some("v1"));
     let mut connection = connect(&registry).await;
     for _ in 0..2 {
-        let answer = connection.send_request(request("HEAD", "/v2/a/manifests/v1", &[], "")).await.unwrap();
-        assert_eq!(answer.headers()["content-length"], image["size"].to_string());
-        assert_eq!(answer.headers()["docker-content-digest"], image["digest"].as_str().unwrap());
+        let answer = connection
+            .send_request(request("HEAD", "/v2/a/manifests/v1", &[], ""))
+            .await
+            .unwrap();
+        assert_eq!(
+            answer.headers()["content-length"],
+            image["size"].to_string()
+        );
+        assert_eq!(
+            answer.headers()["docker-content-digest"],
+            image["digest"].as_str().unwrap()
+        );
     }
     assert_eq!(registry.connections(), 1);
     repo.header("Content-Length", None);
-    let answer = send(&registry, request("HEAD", "/v2/a/manifests/v1", &[], "")).await.unwrap();
-    assert_eq!((answer.status, answer.header("content-length")), (200, None));
+    let answer = send(&registry, request("HEAD", "/v2/a/manifests/v1", &[], ""))
+        .await
+        .unwrap();
+    assert_eq!(
+        (answer.status, answer.header("content-length")),
+        (200, None)
+    );
     assert_eq!(registry.connections(), 2);
 }
 
@@ -56,18 +85,28 @@ async fn serves_images_with_the_config_of_their_platform() {
     let docker = repo.docker_image("linux/arm/v7", Some("docker"));
     assert_eq!(oci, repo.image("linux/arm/v7", None));
     assert_ne!(oci["digest"], docker["digest"]);
-    for (tag, manifest, config) in
-        [("oci", OCI_MANIFEST, OCI_CONFIG), ("docker", DOCKER_MANIFEST, DOCKER_CONFIG)]
-    {
+    for (tag, manifest, config) in [
+        ("oci", OCI_MANIFEST, OCI_CONFIG),
+        ("docker", DOCKER_MANIFEST, DOCKER_CONFIG),
+    ] {
         let image = get(&registry, &format!("/v2/a/manifests/{tag}")).await;
         assert_eq!(image.header("content-type"), Some(manifest));
         let image = image.json();
         assert_eq!(image["config"]["mediaType"], config);
-        let blob =
-            get(&registry, &format!("/v2/a/blobs/{}", image["config"]["digest"].as_str().unwrap())).await;
+        let blob = get(
+            &registry,
+            &format!(
+                "/v2/a/blobs/{}",
+                image["config"]["digest"].as_str().unwrap()
+            ),
+        )
+        .await;
         assert_eq!(image["config"]["size"], blob.body.len());
         let blob = blob.json();
-        assert_eq!(json!([blob["os"], blob["architecture"], blob["variant"]]), json!(["linux", "arm", "v7"]));
+        assert_eq!(
+            json!([blob["os"], blob["architecture"], blob["variant"]]),
+            json!(["linux", "arm", "v7"])
+        );
     }
 }
 
@@ -79,14 +118,24 @@ async fn mixes_platforms_descriptors_and_attestations_in_a_docker_list() {
     let attestation = repo.attestation(image["digest"].as_str().unwrap());
     repo.docker_list(
         Some("v1"),
-        [image.into(), attestation.into(), testregistry::Entry::from("linux/s390x")],
+        [
+            image.into(),
+            attestation.into(),
+            testregistry::Entry::from("linux/s390x"),
+        ],
     );
     let list = get(&registry, "/v2/a/manifests/v1").await;
     assert_eq!(list.header("content-type"), Some(DOCKER_LIST));
     let entries = list.json()["manifests"].clone();
     assert_eq!(entries[0].get("platform"), None);
-    assert_eq!(entries[1]["platform"], json!({ "os": "unknown", "architecture": "unknown" }));
-    assert_eq!(entries[1]["annotations"]["vnd.docker.reference.type"], "attestation-manifest");
+    assert_eq!(
+        entries[1]["platform"],
+        json!({ "os": "unknown", "architecture": "unknown" })
+    );
+    assert_eq!(
+        entries[1]["annotations"]["vnd.docker.reference.type"],
+        "attestation-manifest"
+    );
     assert_eq!(entries[2]["mediaType"], DOCKER_MANIFEST);
     for entry in entries.as_array().unwrap() {
         let path = format!("/v2/a/manifests/{}", entry["digest"].as_str().unwrap());
@@ -112,9 +161,15 @@ async fn says_what_it_does_not_have() {
         ("/token", "NOT_FOUND"),
     ] {
         let answer = get(&registry, path).await;
-        assert_eq!((answer.status, &answer.json()["errors"][0]["code"]), (404, &json!(code)), "{path}");
+        assert_eq!(
+            (answer.status, &answer.json()["errors"][0]["code"]),
+            (404, &json!(code)),
+            "{path}"
+        );
     }
-    let put = send(&registry, request("PUT", "/v2/a/manifests/v1", &[], "{}")).await.unwrap();
+    let put = send(&registry, request("PUT", "/v2/a/manifests/v1", &[], "{}"))
+        .await
+        .unwrap();
     assert_eq!((put.status, put.header("allow")), (405, Some("GET, HEAD")));
     assert_eq!(get(&registry, "/v2/").await.status, 200);
 }
@@ -126,7 +181,10 @@ async fn changes_headers_and_negotiates_like_old_registries() {
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
     repo.negotiates(true);
     let images = get_with(&registry, "/v2/a/manifests/v1", &[("Accept", OCI_MANIFEST)]).await;
-    assert_eq!(images.header("docker-content-digest"), repo.entry("linux/amd64")["digest"].as_str());
+    assert_eq!(
+        images.header("docker-content-digest"),
+        repo.entry("linux/amd64")["digest"].as_str()
+    );
     let lists = get_with(&registry, "/v2/a/manifests/v1", &[("Accept", OCI_INDEX)]).await;
     assert_eq!(lists.header("content-type"), Some(OCI_INDEX));
     repo.header("Docker-Content-Digest", None);
@@ -142,13 +200,23 @@ async fn changes_headers_and_negotiates_like_old_registries() {
 async fn redirects_blobs_to_another_registry() {
     let pki = Arc::new(Pki::new());
     let registry = Registry::builder().pki(pki.clone()).start().await;
-    let cdn = Registry::builder().pki(pki).names(&["cdn.test"]).start().await;
+    let cdn = Registry::builder()
+        .pki(pki)
+        .names(&["cdn.test"])
+        .start()
+        .await;
     let repo = registry.repo("a");
-    let digest = repo.blob("{}", OCI_CONFIG)["digest"].as_str().unwrap().to_owned();
+    let digest = repo.blob("{}", OCI_CONFIG)["digest"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     repo.redirect_blobs_to(&cdn.cdn_of(&repo));
     let answer = get(&registry, &format!("/v2/a/blobs/{digest}")).await;
     let location = format!("{}/cdn/{digest}", cdn.url());
-    assert_eq!((answer.status, answer.header("location")), (307, Some(location.as_str())));
+    assert_eq!(
+        (answer.status, answer.header("location")),
+        (307, Some(location.as_str()))
+    );
     assert_eq!(get(&cdn, &format!("/cdn/{digest}")).await.body, "{}");
     assert_eq!(cdn.count(|request| request.kind == Kind::Cdn), 1);
 }
@@ -157,9 +225,19 @@ async fn redirects_blobs_to_another_registry() {
 async fn remembers_requests_and_wakes_who_waits_for_them() {
     let registry = Registry::builder().plain_http().start().await;
     let repo = registry.repo("team/app");
-    assert_eq!(repo.reference("v1"), format!("127.0.0.1:{}/team/app:v1", registry.port()));
-    assert_eq!(repo.reference("sha256:0"), format!("{}/team/app@sha256:0", registry.address()));
-    let headers = [("Authorization", "Basic eDp5"), ("Accept", OCI_INDEX), ("Accept", OCI_MANIFEST)];
+    assert_eq!(
+        repo.reference("v1"),
+        format!("127.0.0.1:{}/team/app:v1", registry.port())
+    );
+    assert_eq!(
+        repo.reference("sha256:0"),
+        format!("{}/team/app@sha256:0", registry.address())
+    );
+    let headers = [
+        ("Authorization", "Basic eDp5"),
+        ("Accept", OCI_INDEX),
+        ("Accept", OCI_MANIFEST),
+    ];
     let path = "/mirror/v2/team/app/manifests/v1?ns=docker.io%2F";
     let seen = registry.wait_until(|requests| requests.len() == 2);
     let sent = async {
@@ -168,14 +246,22 @@ async fn remembers_requests_and_wakes_who_waits_for_them() {
     };
     tokio::join!(seen, sent);
     let requests = repo.requests();
-    let [seen] = requests.as_slice() else { panic!("one request: {requests:?}") };
+    let [seen] = requests.as_slice() else {
+        panic!("one request: {requests:?}")
+    };
     assert_eq!(seen.method, "GET");
-    assert_eq!((seen.path.as_str(), seen.kind), ("/mirror/v2/team/app/manifests/v1", Kind::Manifest));
+    assert_eq!(
+        (seen.path.as_str(), seen.kind),
+        ("/mirror/v2/team/app/manifests/v1", Kind::Manifest)
+    );
     assert_eq!(seen.query_value("ns").as_deref(), Some("docker.io/"));
     assert_eq!(seen.host, "registry.test");
     assert_eq!(seen.authorization.as_deref(), Some("Basic eDp5"));
     assert_eq!(seen.accept, Some(format!("{OCI_INDEX},{OCI_MANIFEST}")));
-    assert_eq!((seen.repo.as_deref(), seen.reference.as_deref()), (Some("team/app"), Some("v1")));
+    assert_eq!(
+        (seen.repo.as_deref(), seen.reference.as_deref()),
+        (Some("team/app"), Some("v1"))
+    );
     assert_eq!(registry.requests()[1].kind, Kind::Blob);
     registry.forget_requests();
     assert_eq!(registry.count(|_| true), 0);
@@ -187,7 +273,12 @@ async fn refuses_connections_when_it_has_stopped_and_comes_back() {
     let (address, pki) = (registry.socket_addr(), registry.pki());
     let mut connection = connect(&registry).await;
     registry.stop().await;
-    assert!(connection.send_request(request("GET", "/v2/", &[], "")).await.is_err());
+    assert!(
+        connection
+            .send_request(request("GET", "/v2/", &[], ""))
+            .await
+            .is_err()
+    );
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
     let registry = Registry::builder().listen(address).pki(pki).start().await;
     assert_eq!(get(&registry, "/v2/").await.status, 200);

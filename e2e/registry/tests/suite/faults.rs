@@ -44,7 +44,9 @@ async fn hangs_after_half_of_the_body() {
     let (registry, repo) = registry().await;
     let whole = get(&registry, MANIFEST).await.body;
     repo.fault(Some(Fault::hang_body().first(1)));
-    let answer = head_of(&registry, request("GET", MANIFEST, &[], "")).await.unwrap();
+    let answer = head_of(&registry, request("GET", MANIFEST, &[], ""))
+        .await
+        .unwrap();
     assert_eq!(answer.headers()["content-length"], whole.len().to_string());
     let mut body = answer.into_body();
     let mut half = Vec::new();
@@ -67,7 +69,11 @@ async fn drips() {
     let blob = repo.blob("twenty bytes of blob", OCI_CONFIG);
     repo.fault(Some(Fault::drip(Duration::from_millis(5))));
     let started = Instant::now();
-    let answer = get(&registry, &format!("/v2/a/blobs/{}", blob["digest"].as_str().unwrap())).await;
+    let answer = get(
+        &registry,
+        &format!("/v2/a/blobs/{}", blob["digest"].as_str().unwrap()),
+    )
+    .await;
     assert_eq!(answer.body, "twenty bytes of blob");
     assert!(started.elapsed() >= Duration::from_millis(19 * 5));
 }
@@ -77,20 +83,43 @@ async fn resets_and_closes_the_connection() {
     let (registry, repo) = registry().await;
     repo.fault(Some(Fault::reset()));
     for method in ["GET", "HEAD"] {
-        let error = send(&registry, request(method, MANIFEST, &[], "")).await.unwrap_err();
-        assert_eq!(io_error(&error), Some(ErrorKind::ConnectionReset), "{error:?}");
+        let error = send(&registry, request(method, MANIFEST, &[], ""))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            io_error(&error),
+            Some(ErrorKind::ConnectionReset),
+            "{error:?}"
+        );
     }
     repo.fault(Some(Fault::close()));
-    let error = send(&registry, request("GET", MANIFEST, &[], "")).await.unwrap_err();
-    assert_eq!(io_error(&error), Some(ErrorKind::UnexpectedEof), "TLS without an end: {error:?}");
+    let error = send(&registry, request("GET", MANIFEST, &[], ""))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        io_error(&error),
+        Some(ErrorKind::UnexpectedEof),
+        "TLS without an end: {error:?}"
+    );
 
     let plain = Registry::builder().plain_http().start().await;
     let repo = plain.repo("a");
     repo.fault(Some(Fault::close()));
-    assert!(send(&plain, request("GET", MANIFEST, &[], "")).await.unwrap_err().is_incomplete_message());
+    assert!(
+        send(&plain, request("GET", MANIFEST, &[], ""))
+            .await
+            .unwrap_err()
+            .is_incomplete_message()
+    );
     repo.fault(Some(Fault::reset()));
-    let error = send(&plain, request("GET", MANIFEST, &[], "")).await.unwrap_err();
-    assert_eq!(io_error(&error), Some(ErrorKind::ConnectionReset), "{error:?}");
+    let error = send(&plain, request("GET", MANIFEST, &[], ""))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        io_error(&error),
+        Some(ErrorKind::ConnectionReset),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]
@@ -100,7 +129,9 @@ async fn truncates_the_body_after_all_of_it() {
         let blob = repo.blob(vec![b'x'; size], OCI_CONFIG);
         repo.fault(Some(Fault::truncate()));
         let path = format!("/v2/a/blobs/{}", blob["digest"].as_str().unwrap());
-        let answer = head_of(&registry, request("GET", &path, &[], "")).await.unwrap();
+        let answer = head_of(&registry, request("GET", &path, &[], ""))
+            .await
+            .unwrap();
         assert_eq!(answer.headers()["content-length"], (size + 100).to_string());
         let mut body = answer.into_body();
         let mut received = 0;
@@ -112,7 +143,10 @@ async fn truncates_the_body_after_all_of_it() {
             }
         };
         assert!(std::error::Error::source(&error).is_some(), "{error:?}");
-        assert!(received == size || size > 10 && received > size / 2, "{received} of {size}");
+        assert!(
+            received == size || size > 10 && received > size / 2,
+            "{received} of {size}"
+        );
     }
 }
 
@@ -121,13 +155,26 @@ async fn sends_without_end_and_counts() {
     let (registry, repo) = registry().await;
     repo.fault(Some(Fault::huge(200_000)));
     let answer = get(&registry, MANIFEST).await;
-    assert_eq!((answer.body.len(), answer.header("content-length")), (200_000, None));
+    assert_eq!(
+        (answer.body.len(), answer.header("content-length")),
+        (200_000, None)
+    );
     assert_eq!(repo.bytes_sent(), 200_000);
     repo.fault(Some(Fault::huge(1 << 40)));
-    let mut body = head_of(&registry, request("GET", MANIFEST, &[], "")).await.unwrap().into_body();
+    let mut body = head_of(&registry, request("GET", MANIFEST, &[], ""))
+        .await
+        .unwrap()
+        .into_body();
     let mut received = 0;
     while received < 1 << 20 {
-        received += body.frame().await.unwrap().unwrap().into_data().unwrap().len();
+        received += body
+            .frame()
+            .await
+            .unwrap()
+            .unwrap()
+            .into_data()
+            .unwrap()
+            .len();
     }
     drop(body);
     registry.stop().await;
@@ -141,16 +188,28 @@ async fn answers_something_else() {
     let limited = Reply::new(429).header("Retry-After", "7").body("slow down");
     repo.fault(Some(Fault::reply(limited)));
     let answer = get(&registry, MANIFEST).await;
-    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("7")));
+    assert_eq!(
+        (answer.status, answer.header("retry-after")),
+        (429, Some("7"))
+    );
     assert_eq!(answer.body, "slow down");
     repo.fault(Some(Fault::status(429)));
-    assert_eq!(get(&registry, MANIFEST).await.json()["errors"][0]["code"], "TOOMANYREQUESTS");
+    assert_eq!(
+        get(&registry, MANIFEST).await.json()["errors"][0]["code"],
+        "TOOMANYREQUESTS"
+    );
     repo.fault(Some(Fault::body("<html>", "text/html")));
     let answer = get(&registry, MANIFEST).await;
-    assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/html")));
+    assert_eq!(
+        (answer.status, answer.header("content-type")),
+        (200, Some("text/html"))
+    );
     repo.fault(Some(Fault::redirect(302, "http://169.254.169.254/")));
     let answer = get(&registry, MANIFEST).await;
-    assert_eq!((answer.status, answer.header("location")), (302, Some("http://169.254.169.254/")));
+    assert_eq!(
+        (answer.status, answer.header("location")),
+        (302, Some("http://169.254.169.254/"))
+    );
     repo.fault(None);
     assert_eq!(get(&registry, MANIFEST).await.status, 200);
 }
@@ -158,11 +217,19 @@ async fn answers_something_else() {
 #[tokio::test]
 async fn strikes_only_what_is_meant() {
     let (registry, repo) = registry().await;
-    let blob = format!("/v2/a/blobs/{}", repo.blob("{}", OCI_CONFIG)["digest"].as_str().unwrap());
+    let blob = format!(
+        "/v2/a/blobs/{}",
+        repo.blob("{}", OCI_CONFIG)["digest"].as_str().unwrap()
+    );
     let status = async |method: &str, path: &str| {
-        send(&registry, request(method, path, &[], "")).await.expect("an answer").status
+        send(&registry, request(method, path, &[], ""))
+            .await
+            .expect("an answer")
+            .status
     };
-    repo.fault(Some(Fault::status(503).only_manifests().only_head().first(1)));
+    repo.fault(Some(
+        Fault::status(503).only_manifests().only_head().first(1),
+    ));
     assert_eq!(status("HEAD", &blob).await, 200);
     assert_eq!(status("GET", MANIFEST).await, 200);
     assert_eq!(status("HEAD", MANIFEST).await, 503);
@@ -172,7 +239,11 @@ async fn strikes_only_what_is_meant() {
     assert_eq!(status("GET", &blob).await, 503);
     let second = Fault::status(500).first(1);
     repo.fault(Some(Fault::custom(move |request| {
-        request.reference.as_deref().filter(|it| *it == "v1").map(|_| second.clone())
+        request
+            .reference
+            .as_deref()
+            .filter(|it| *it == "v1")
+            .map(|_| second.clone())
     })));
     assert_eq!(status("GET", &blob).await, 200);
     assert_eq!(status("GET", MANIFEST).await, 500);

@@ -12,7 +12,8 @@ async fn judge(registry: &Registry, pki: &Pki, name: &str) -> Result<(), Certifi
     let Err(error) = tls(dial(registry).await, pki, name).await.map(drop) else {
         return Ok(());
     };
-    let Some(Error::InvalidCertificate(error)) = error.get_ref().and_then(|error| error.downcast_ref())
+    let Some(Error::InvalidCertificate(error)) =
+        error.get_ref().and_then(|error| error.downcast_ref())
     else {
         unreachable!("another error: {error:?}");
     };
@@ -27,15 +28,25 @@ async fn is_trusted_for_its_names_by_its_own_clients() {
         assert_eq!(judge(&registry, &pki, name).await, Ok(()), "{name}");
     }
     let other = judge(&registry, &pki, "other.test").await;
-    assert!(matches!(other, Err(NotValidForNameContext { .. })), "{other:?}");
-    assert_eq!(judge(&registry, &Pki::new(), "localhost").await, Err(UnknownIssuer));
+    assert!(
+        matches!(other, Err(NotValidForNameContext { .. })),
+        "{other:?}"
+    );
+    assert_eq!(
+        judge(&registry, &Pki::new(), "localhost").await,
+        Err(UnknownIssuer)
+    );
 }
 
 #[tokio::test]
 async fn makes_certificates_that_have_expired() {
     let pki = std::sync::Arc::new(Pki::new());
     let leaf = pki.leaf_until(&["localhost"], SystemTime::now() - Duration::from_secs(60));
-    let registry = Registry::builder().pki(pki.clone()).leaf(leaf).start().await;
+    let registry = Registry::builder()
+        .pki(pki.clone())
+        .leaf(leaf)
+        .start()
+        .await;
     let expired = judge(&registry, &pki, "localhost").await;
     assert!(matches!(expired, Err(ExpiredContext { .. })), "{expired:?}");
 }
@@ -47,8 +58,14 @@ fn writes_a_pair_of_files() {
     let leaf = Pki::new().leaf(&["localhost"]);
     leaf.write(&dir).unwrap();
     let read = |name| std::fs::read_to_string(dir.join(name)).unwrap();
-    let written = Leaf { cert_pem: read("tls.crt"), key_pem: read("tls.key") };
+    let written = Leaf {
+        cert_pem: read("tls.crt"),
+        key_pem: read("tls.key"),
+    };
     std::fs::remove_dir_all(&dir).unwrap();
-    assert_eq!((&written.cert_pem, &written.key_pem), (&leaf.cert_pem, &leaf.key_pem));
+    assert_eq!(
+        (&written.cert_pem, &written.key_pem),
+        (&leaf.cert_pem, &leaf.key_pem)
+    );
     written.server_config();
 }

@@ -27,29 +27,56 @@ fn reads_streams() {
     check("---\n", &[]);
     check("---\n---\n# nothing\n--- # nothing\n...\n", &[]);
     check("a: 1\n", &[(1, r#"{"a":1}"#)]);
-    check("---\na: 1\n---\n\nb: 2\n---\n", &[(2, r#"{"a":1}"#), (5, r#"{"b":2}"#)]);
+    check(
+        "---\na: 1\n---\n\nb: 2\n---\n",
+        &[(2, r#"{"a":1}"#), (5, r#"{"b":2}"#)],
+    );
     check("--- {a: 1}\n---\tb\n", &[(1, r#"{"a":1}"#), (2, "\"b\"")]);
     check("%YAML 1.1\n---\na: 1\n...\n", &[(3, r#"{"a":1}"#)]);
     check("a: |\n  ---\n  x\n", &[(1, r#"{"a":"---\nx\n"}"#)]);
     check("---a: 1\n", &[(1, r#"{"---a":1}"#)]);
-    check("\u{feff}a: 1\r\n---\r\nb: 2\r\n", &[(1, r#"{"a":1}"#), (3, r#"{"b":2}"#)]);
-    check("\u{feff}a: 1\n---\n\u{feff}b: 2\n", &[(1, r#"{"a":1}"#), (3, r#"{"b":2}"#)]);
-    check("a: [\n  \"b\"\n]\n---\nc: \"d\ne\"#f\n", &[(1, r#"{"a":["b"]}"#), (5, r#"{"c":"d e"}"#)]);
+    check(
+        "\u{feff}a: 1\r\n---\r\nb: 2\r\n",
+        &[(1, r#"{"a":1}"#), (3, r#"{"b":2}"#)],
+    );
+    check(
+        "\u{feff}a: 1\n---\n\u{feff}b: 2\n",
+        &[(1, r#"{"a":1}"#), (3, r#"{"b":2}"#)],
+    );
+    check(
+        "a: [\n  \"b\"\n]\n---\nc: \"d\ne\"#f\n",
+        &[(1, r#"{"a":["b"]}"#), (5, r#"{"c":"d e"}"#)],
+    );
 }
 
 #[test]
 fn reads_json() {
-    check("{\"a\": 1}{\"b\": 2}\n\n{\"c\": 3}", &[(1, r#"{"a":1}"#), (1, r#"{"b":2}"#), (3, r#"{"c":3}"#)]);
-    check("{\n\t\"a\": 1\n}\n---\n{a: 1}\n", &[(1, r#"{"a":1}"#), (5, r#"{"a":1}"#)]);
-    check("{\"a\": 1}\n{\"b\": }\n{\"c\": 3}\n", &[(1, r#"{"a":1}"#), (2, "! not JSON"), (3, r#"{"c":3}"#)]);
+    check(
+        "{\"a\": 1}{\"b\": 2}\n\n{\"c\": 3}",
+        &[(1, r#"{"a":1}"#), (1, r#"{"b":2}"#), (3, r#"{"c":3}"#)],
+    );
+    check(
+        "{\n\t\"a\": 1\n}\n---\n{a: 1}\n",
+        &[(1, r#"{"a":1}"#), (5, r#"{"a":1}"#)],
+    );
+    check(
+        "{\"a\": 1}\n{\"b\": }\n{\"c\": 3}\n",
+        &[(1, r#"{"a":1}"#), (2, "! not JSON"), (3, r#"{"c":3}"#)],
+    );
     check("{\"a\": \n\n]}", &[(3, "! not JSON")]);
     check("{\"a\": \"\\ud83d\\ude00\"}", &[(1, "{\"a\":\"😀\"}")]);
 }
 
 #[test]
 fn one_that_is_broken_costs_no_other() {
-    check("a: 1\n---\nb: [1\n---\nc: 3\n", &[(1, "{"), (4, "! not YAML"), (5, r#"{"c":3}"#)]);
-    check("a: 1\n---\nb:\n\t- 1\n---\nc: 3\n", &[(1, "{"), (4, "! not YAML"), (6, r#"{"c":3}"#)]);
+    check(
+        "a: 1\n---\nb: [1\n---\nc: 3\n",
+        &[(1, "{"), (4, "! not YAML"), (5, r#"{"c":3}"#)],
+    );
+    check(
+        "a: 1\n---\nb:\n\t- 1\n---\nc: 3\n",
+        &[(1, "{"), (4, "! not YAML"), (6, r#"{"c":3}"#)],
+    );
     let mut latin = b"a: 1\n---\nb: 1\nc: stra\xdfe\n---\nc: 3\n".to_vec();
     assert_eq!(all(&latin)[1].0, 4);
     assert_eq!(all(&latin)[2].1, r#"{"c":3}"#);
@@ -82,12 +109,24 @@ fn json_of(text: &str) -> Vec<Result<Node, Fault>> {
 fn knows_the_line_of_each_value() {
     let text = "{\n \"a\": [1,\n  {\"b]\\\"}\": \"x,\\\\\"},\n  []\n ],\n \"c\":\n  null\n}\n{}";
     let documents: Vec<Node> = json_of(text).into_iter().map(Result::unwrap).collect();
-    let [node, last] = &documents[..] else { panic!("{documents:?}") };
-    assert_eq!((node.line, node.value()), (1, json!({"a": [1, {"b]\"}": "x,\\"}, []], "c": null})));
-    let Data::Map(members) = &node.data else { panic!("{node:?}") };
-    let Data::List(items) = &members[0].1.data else { panic!("{node:?}") };
+    let [node, last] = &documents[..] else {
+        panic!("{documents:?}")
+    };
+    assert_eq!(
+        (node.line, node.value()),
+        (1, json!({"a": [1, {"b]\"}": "x,\\"}, []], "c": null}))
+    );
+    let Data::Map(members) = &node.data else {
+        panic!("{node:?}")
+    };
+    let Data::List(items) = &members[0].1.data else {
+        panic!("{node:?}")
+    };
     let lines: Vec<usize> = items.iter().map(|item| item.line).collect();
-    assert_eq!((members[0].1.line, lines, members[1].1.line), (2, vec![2, 3, 4], 7));
+    assert_eq!(
+        (members[0].1.line, lines, members[1].1.line),
+        (2, vec![2, 3, 4], 7)
+    );
     assert_eq!(last.line, 9);
 }
 
@@ -96,10 +135,19 @@ fn managed_fields_are_passed_over_however_deep_they_are() {
     let deep = |name: &str| {
         let (open, close) = ("{\"a\":".repeat(200), "}".repeat(200));
         let text = format!("{{\"metadata\":{{\"{name}\":[{open}1{close}],\"name\":\"web\"}}}}");
-        json_of(&text).remove(0).map(|node| node.value()).map_err(|fault| (fault.line, fault.message))
+        json_of(&text)
+            .remove(0)
+            .map(|node| node.value())
+            .map_err(|fault| (fault.line, fault.message))
     };
-    assert_eq!(deep("managedFields"), Ok(json!({"metadata": {"name": "web"}})));
-    assert_eq!(deep("others"), Err((1, "nested deeper than is read".to_owned())));
+    assert_eq!(
+        deep("managedFields"),
+        Ok(json!({"metadata": {"name": "web"}}))
+    );
+    assert_eq!(
+        deep("others"),
+        Err((1, "nested deeper than is read".to_owned()))
+    );
 }
 
 proptest! {

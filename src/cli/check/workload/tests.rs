@@ -13,15 +13,29 @@ fn contents_of(text: &str) -> Contents {
 
 /// Returns the only content, which is an object.
 fn object_of(text: &str) -> Object {
-    let Contents { mut objects, skipped, not_looked_at, without_template, .. } = contents_of(text);
-    assert_eq!((objects.len(), skipped.len() + not_looked_at.len() + without_template.len()), (1, 0));
+    let Contents {
+        mut objects,
+        skipped,
+        not_looked_at,
+        without_template,
+        ..
+    } = contents_of(text);
+    assert_eq!(
+        (
+            objects.len(),
+            skipped.len() + not_looked_at.len() + without_template.len()
+        ),
+        (1, 0)
+    );
     objects.remove(0).unwrap()
 }
 
 /// Returns the line and the text of the only content, which is an error.
 fn error_of(text: &str) -> (usize, String) {
     let contents = contents_of(text);
-    let [Err(InputError { line, message, .. })] = &contents.objects[..] else { panic!("{contents:?}") };
+    let [Err(InputError { line, message, .. })] = &contents.objects[..] else {
+        panic!("{contents:?}")
+    };
     (*line, message.clone())
 }
 
@@ -35,21 +49,61 @@ fn takes_the_template_of_each_kind() {
     let spec = "{template: {metadata: {labels: {a: b}}, spec: {containers: [{image: x}]}}}";
     let cron = format!("{{jobTemplate: {{spec: {spec}}}}}");
     for (version, kind, spec, template, owner) in [
-        ("apps/v1", "Deployment", spec, "/spec/template", "ReplicaSet"),
-        ("extensions/v1beta1", "Deployment", spec, "/spec/template", "ReplicaSet"),
-        ("apps/v1", "ReplicaSet", spec, "/spec/template", "ReplicaSet"),
-        ("apps/v1", "StatefulSet", spec, "/spec/template", "StatefulSet"),
+        (
+            "apps/v1",
+            "Deployment",
+            spec,
+            "/spec/template",
+            "ReplicaSet",
+        ),
+        (
+            "extensions/v1beta1",
+            "Deployment",
+            spec,
+            "/spec/template",
+            "ReplicaSet",
+        ),
+        (
+            "apps/v1",
+            "ReplicaSet",
+            spec,
+            "/spec/template",
+            "ReplicaSet",
+        ),
+        (
+            "apps/v1",
+            "StatefulSet",
+            spec,
+            "/spec/template",
+            "StatefulSet",
+        ),
         ("apps/v1", "DaemonSet", spec, "/spec/template", "DaemonSet"),
-        ("v1", "ReplicationController", spec, "/spec/template", "ReplicationController"),
+        (
+            "v1",
+            "ReplicationController",
+            spec,
+            "/spec/template",
+            "ReplicationController",
+        ),
         ("batch/v1", "Job", spec, "/spec/template", "Job"),
-        ("batch/v1beta1", "CronJob", &cron, "/spec/jobTemplate/spec/template", "Job"),
+        (
+            "batch/v1beta1",
+            "CronJob",
+            &cron,
+            "/spec/jobTemplate/spec/template",
+            "Job",
+        ),
     ] {
         let text = format!(
             "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web, namespace: shop}}\nspec: {spec}\n"
         );
         let object = object_of(&text);
         assert_eq!(
-            (&*object.place.kind, &*object.place.namespace, &*object.place.name),
+            (
+                &*object.place.kind,
+                &*object.place.namespace,
+                &*object.place.name
+            ),
             (kind, "shop", "web")
         );
         assert_eq!(object.template.as_deref(), Some(template));
@@ -58,32 +112,55 @@ fn takes_the_template_of_each_kind() {
         assert_eq!(pod["metadata"]["labels"], json!({"a": "b"}));
         assert_eq!(pod["spec"]["containers"][0]["image"], "x");
     }
-    let template =
-        "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: web}\ntemplate: {spec: {containers: []}}";
+    let template = "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: web}\ntemplate: {spec: {containers: []}}";
     let object = object_of(template);
-    assert_eq!((object.template.as_deref(), object.value.get("metadata")), (Some("/template"), None));
+    assert_eq!(
+        (object.template.as_deref(), object.value.get("metadata")),
+        (Some("/template"), None)
+    );
 }
 
 #[test]
 fn other_kinds_bring_no_pods() {
     let of = |version: &str, kind: &str| {
-        contents_of(&format!("apiVersion: {version}\nkind: {kind}\nspec: {{template: {{}}}}"))
+        contents_of(&format!(
+            "apiVersion: {version}\nkind: {kind}\nspec: {{template: {{}}}}"
+        ))
     };
-    for (version, kind) in
-        [("v1", "Service"), ("policy/v1", "PodDisruptionBudget"), ("rbac.authorization.k8s.io/v1", "Role")]
-    {
+    for (version, kind) in [
+        ("v1", "Service"),
+        ("policy/v1", "PodDisruptionBudget"),
+        ("rbac.authorization.k8s.io/v1", "Role"),
+    ] {
         let contents = of(version, kind);
-        assert_eq!((&contents.skipped, contents.objects.len()), (&one(kind), 0), "{contents:?}");
+        assert_eq!(
+            (&contents.skipped, contents.objects.len()),
+            (&one(kind), 0),
+            "{contents:?}"
+        );
     }
     let data = "apiVersion: v1\nkind: ConfigMap\ndata: {containers: [{image: x}]}";
     let contents = contents_of(data);
-    assert_eq!((contents.skipped, contents.objects.len()), (one("ConfigMap"), 0));
+    assert_eq!(
+        (contents.skipped, contents.objects.len()),
+        (one("ConfigMap"), 0)
+    );
     for (version, kind, spec) in [
         ("kafka.strimzi.io/v1beta2", "Kafka", "{}"),
-        ("argoproj.io/v1alpha1", "Rollout", "{workloadRef: {kind: Deployment, name: web}}"),
+        (
+            "argoproj.io/v1alpha1",
+            "Rollout",
+            "{workloadRef: {kind: Deployment, name: web}}",
+        ),
     ] {
-        let contents = contents_of(&format!("apiVersion: {version}\nkind: {kind}\nspec: {spec}"));
-        assert_eq!((contents.without_template.len(), contents.objects.len()), (1, 0), "{contents:?}");
+        let contents = contents_of(&format!(
+            "apiVersion: {version}\nkind: {kind}\nspec: {spec}"
+        ));
+        assert_eq!(
+            (contents.without_template.len(), contents.objects.len()),
+            (1, 0),
+            "{contents:?}"
+        );
         assert!(contents.skipped.is_empty(), "{contents:?}");
     }
 }
@@ -105,12 +182,16 @@ fn a_kind_that_kubernetes_has_not_is_a_custom_one() {
         ("sparkoperator.k8s.io/v1beta2", "SparkApplication"),
     ] {
         let spec = "{template: {spec: {containers: [{image: x}]}}}";
-        let object =
-            object_of(&format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {spec}"));
+        let object = object_of(&format!(
+            "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {spec}"
+        ));
         assert_eq!(object.template.as_deref(), Some("/spec/template"), "{kind}");
     }
     let contents = contents_of("apiVersion: v1\nkind: Notebook\nspec: {image: x}");
-    assert_eq!((contents.not_looked_at, contents.unseen_images.len()), (one("Notebook"), 1));
+    assert_eq!(
+        (contents.not_looked_at, contents.unseen_images.len()),
+        (one("Notebook"), 1)
+    );
     let contents = contents_of("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nspec: {}");
     assert_eq!(contents.skipped, one("Gateway.gateway.networking.k8s.io"));
 }
@@ -119,7 +200,12 @@ fn a_kind_that_kubernetes_has_not_is_a_custom_one() {
 fn takes_every_template_of_a_kind_with_several() {
     let template = "{spec: {containers: [{image: x}]}}";
     for (version, kind, spec, paths) in [
-        ("argoproj.io/v1alpha1", "Rollout", format!("{{template: {template}}}"), &[".spec.template"][..]),
+        (
+            "argoproj.io/v1alpha1",
+            "Rollout",
+            format!("{{template: {template}}}"),
+            &[".spec.template"][..],
+        ),
         (
             "ray.io/v1",
             "RayCluster",
@@ -138,19 +224,42 @@ fn takes_every_template_of_a_kind_with_several() {
             format!(
                 "{{pytorchReplicaSpecs: {{Master: {{template: {template}}}, a/b: {{template: {template}}}}}}}"
             ),
-            &[".spec.pytorchReplicaSpecs.Master.template", ".spec.pytorchReplicaSpecs[\"a/b\"].template"],
+            &[
+                ".spec.pytorchReplicaSpecs.Master.template",
+                ".spec.pytorchReplicaSpecs[\"a/b\"].template",
+            ],
         ),
-        ("core.strimzi.io/v1beta2", "StrimziPodSet", format!("{{pods: [{template}]}}"), &[".spec.pods[0]"]),
-        ("serving.knative.dev/v1", "Revision", "{containers: [{image: x}]}".to_owned(), &[""]),
+        (
+            "core.strimzi.io/v1beta2",
+            "StrimziPodSet",
+            format!("{{pods: [{template}]}}"),
+            &[".spec.pods[0]"],
+        ),
+        (
+            "serving.knative.dev/v1",
+            "Revision",
+            "{containers: [{image: x}]}".to_owned(),
+            &[""],
+        ),
     ] {
-        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}");
+        let text =
+            format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}");
         let document = &yaml::read(&text, Dialect::Kubernetes).unwrap()[0];
-        let objects: Vec<Object> = contents_of(&text).objects.into_iter().map(Result::unwrap).collect();
+        let objects: Vec<Object> = contents_of(&text)
+            .objects
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
         let found: Vec<&str> = objects.iter().map(|object| &*object.place.path).collect();
         assert_eq!(found, paths, "{kind}");
         for object in &objects {
             let template = object.template.as_deref().unwrap();
-            assert_eq!(document.value().pointer(template), Some(&object.value), "{}", object.place.path);
+            assert_eq!(
+                document.value().pointer(template),
+                Some(&object.value),
+                "{}",
+                object.place.path
+            );
             assert_eq!(object.place.label == format!("{kind}/a"), paths.len() == 1);
         }
     }
@@ -167,9 +276,27 @@ fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_rea
             ".spec.template.spec.template",
             "Fleet",
         ),
-        ("agones.dev/v1", "GameServer", "{template: TEMPLATE}", ".spec.template", "GameServer"),
-        ("apps.kruise.io/v1alpha1", "CloneSet", "{template: TEMPLATE}", ".spec.template", "CloneSet"),
-        ("apps.kruise.io/v1alpha1", "DaemonSet", "{template: TEMPLATE}", ".spec.template", "DaemonSet"),
+        (
+            "agones.dev/v1",
+            "GameServer",
+            "{template: TEMPLATE}",
+            ".spec.template",
+            "GameServer",
+        ),
+        (
+            "apps.kruise.io/v1alpha1",
+            "CloneSet",
+            "{template: TEMPLATE}",
+            ".spec.template",
+            "CloneSet",
+        ),
+        (
+            "apps.kruise.io/v1alpha1",
+            "DaemonSet",
+            "{template: TEMPLATE}",
+            ".spec.template",
+            "DaemonSet",
+        ),
         (
             "apps.openshift.io/v1",
             "DeploymentConfig",
@@ -177,7 +304,13 @@ fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_rea
             ".spec.template",
             "DeploymentConfig",
         ),
-        ("argoproj.io/v1alpha1", "Rollout", "{template: TEMPLATE}", ".spec.template", "ReplicaSet"),
+        (
+            "argoproj.io/v1alpha1",
+            "Rollout",
+            "{template: TEMPLATE}",
+            ".spec.template",
+            "ReplicaSet",
+        ),
         (
             "batch.volcano.sh/v1alpha1",
             "Job",
@@ -185,7 +318,13 @@ fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_rea
             ".spec.tasks[0].template",
             "Job",
         ),
-        ("core.strimzi.io/v1beta2", "StrimziPodSet", "{pods: [TEMPLATE]}", ".spec.pods[0]", "StrimziPodSet"),
+        (
+            "core.strimzi.io/v1beta2",
+            "StrimziPodSet",
+            "{pods: [TEMPLATE]}",
+            ".spec.pods[0]",
+            "StrimziPodSet",
+        ),
         (
             "jobset.x-k8s.io/v1alpha2",
             "JobSet",
@@ -221,7 +360,13 @@ fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_rea
             ".spec.rayClusterSpec.headGroupSpec.template",
             "RayJob",
         ),
-        ("serving.knative.dev/v1", "Service", "{template: TEMPLATE}", ".spec.template", "Service"),
+        (
+            "serving.knative.dev/v1",
+            "Service",
+            "{template: TEMPLATE}",
+            ".spec.template",
+            "Service",
+        ),
         (
             "sources.knative.dev/v1",
             "ContainerSource",
@@ -231,21 +376,48 @@ fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_rea
         ),
     ] {
         let spec = spec.replace("TEMPLATE", template);
-        let object = object_of(&format!("apiVersion: {version}\nkind: {kind}\nspec: {spec}"));
-        let Given::Template { owner: own, .. } = &object.given else { panic!("{object:?}") };
+        let object = object_of(&format!(
+            "apiVersion: {version}\nkind: {kind}\nspec: {spec}"
+        ));
+        let Given::Template { owner: own, .. } = &object.given else {
+            panic!("{object:?}")
+        };
         assert_eq!((&*object.place.path, &**own), (path, owner), "{kind}");
     }
     let contents = contents_of("apiVersion: ray.io/v1\nkind: RayCluster\nspec: {}");
-    assert_eq!((&contents.skipped, contents.objects.len()), (&one("RayCluster.ray.io"), 0), "{contents:?}");
+    assert_eq!(
+        (&contents.skipped, contents.objects.len()),
+        (&one("RayCluster.ray.io"), 0),
+        "{contents:?}"
+    );
 }
 
 /// Returns the paths of templates to decide on, and of images that are not looked at.
 fn found(text: &str) -> (Vec<String>, Vec<String>) {
-    let Contents { objects, unseen_images, not_looked_at, without_template, .. } = contents_of(text);
+    let Contents {
+        objects,
+        unseen_images,
+        not_looked_at,
+        without_template,
+        ..
+    } = contents_of(text);
     assert!(without_template.is_empty(), "{text}: {without_template:?}");
-    assert_eq!(not_looked_at.is_empty(), unseen_images.is_empty(), "{text}: {not_looked_at:?}");
-    let decided = objects.into_iter().map(|object| object.unwrap().place.path).collect();
-    (decided, unseen_images.into_iter().map(|image| image.place.path).collect())
+    assert_eq!(
+        not_looked_at.is_empty(),
+        unseen_images.is_empty(),
+        "{text}: {not_looked_at:?}"
+    );
+    let decided = objects
+        .into_iter()
+        .map(|object| object.unwrap().place.path)
+        .collect();
+    (
+        decided,
+        unseen_images
+            .into_iter()
+            .map(|image| image.place.path)
+            .collect(),
+    )
 }
 
 /// Parts of operators' own examples.
@@ -278,7 +450,10 @@ fn finds_what_runs_in_any_kind_by_its_shape() {
             "Workflow",
             "{templates: [{container: {image: a}}, {script: {image: b}}, {containerSet: {containers: [{image: c}]}}]}",
             &[".spec.templates[2].containerSet"],
-            &[".spec.templates[0].container.image", ".spec.templates[1].script.image"],
+            &[
+                ".spec.templates[0].container.image",
+                ".spec.templates[1].script.image",
+            ],
         ),
         (
             "postgresql.cnpg.io/v1",
@@ -316,7 +491,13 @@ fn finds_what_runs_in_any_kind_by_its_shape() {
             &[],
             &[".spec.image"],
         ),
-        ("acid.zalan.do/v1", "postgresql", "{dockerImage: spilo}", &[], &[".spec.dockerImage"]),
+        (
+            "acid.zalan.do/v1",
+            "postgresql",
+            "{dockerImage: spilo}",
+            &[],
+            &[".spec.dockerImage"],
+        ),
         (
             "helm.example.com/v1",
             "Chart",
@@ -336,12 +517,28 @@ fn finds_what_runs_in_any_kind_by_its_shape() {
             "Thing",
             "{parts: [{podSpec: {containers: [{image: a}, {image: '${B}'}]}}]}",
             &[],
-            &[".spec.parts[0].podSpec.containers[0].image", ".spec.parts[0].podSpec.containers[1].image"],
+            &[
+                ".spec.parts[0].podSpec.containers[0].image",
+                ".spec.parts[0].podSpec.containers[1].image",
+            ],
         ),
-        ("example.com/v1", "Thing", "{podTemplate: {containers: [{name: x}]}, image: ''}", &[], &[]),
-        ("example.com/v1", "Page", "{image: 'https://example.com/logo.png'}", &[], &[]),
+        (
+            "example.com/v1",
+            "Thing",
+            "{podTemplate: {containers: [{name: x}]}, image: ''}",
+            &[],
+            &[],
+        ),
+        (
+            "example.com/v1",
+            "Page",
+            "{image: 'https://example.com/logo.png'}",
+            &[],
+            &[],
+        ),
     ] {
-        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}");
+        let text =
+            format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}");
         let (found_decided, found_unseen) = found(&text);
         assert_eq!(found_decided, decided, "{text}");
         assert_eq!(found_unseen, unseen, "{text}");
@@ -353,14 +550,25 @@ fn finds_what_runs_in_any_kind_by_its_shape() {
 fn a_rollouts_template_is_found_whatever_its_images_are() {
     for image in ["$IMAGE", "Nginx:1", "{{ .Values.image }}"] {
         let template = format!("{{spec: {{containers: [{{image: {image:?}}}]}}}}");
-        for spec in [format!("{{template: {template}}}"), format!("{{workerTemplate: {template}}}")] {
+        for spec in [
+            format!("{{template: {template}}}"),
+            format!("{{workerTemplate: {template}}}"),
+        ] {
             let text = format!("apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nspec: {spec}\n");
-            assert_eq!(object_of(&text).value["spec"]["containers"][0]["image"], image);
+            assert_eq!(
+                object_of(&text).value["spec"]["containers"][0]["image"],
+                image
+            );
         }
         // What others keep in such a member is a template of theirs, as in a TriggerTemplate of Tekton.
         for member in ["view", "template"] {
-            let other = format!("apiVersion: a.b/v1\nkind: Thing\nspec: {{{member}: {template}}}\n");
-            let Contents { objects, not_looked_at, .. } = contents_of(&other);
+            let other =
+                format!("apiVersion: a.b/v1\nkind: Thing\nspec: {{{member}: {template}}}\n");
+            let Contents {
+                objects,
+                not_looked_at,
+                ..
+            } = contents_of(&other);
             assert!(objects.is_empty() && not_looked_at.len() == 1, "{other}");
         }
     }
@@ -389,21 +597,39 @@ fn a_spec_alone_is_decided_and_not_patched() {
     let object = object_of(
         "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: a, labels: {tolerarch.io/mode: 'off'}}\nspec: {predictor: {containers: [{image: x}]}}",
     );
-    assert_eq!((&*object.place.path, &object.template), (".spec.predictor", &None));
-    assert_eq!(object.value, json!({"spec": {"containers": [{"image": "x"}]}}));
+    assert_eq!(
+        (&*object.place.path, &object.template),
+        (".spec.predictor", &None)
+    );
+    assert_eq!(
+        object.value,
+        json!({"spec": {"containers": [{"image": "x"}]}})
+    );
     assert!(matches!(&object.given, Given::Template { owner, .. } if owner == "InferenceService"));
 }
 
 #[test]
 fn takes_lists_apart() {
-    let pods = "apiVersion: v1\nkind: PodList\nitems: [{spec: {}}, {metadata: {name: b}, spec: {}}]";
+    let pods =
+        "apiVersion: v1\nkind: PodList\nitems: [{spec: {}}, {metadata: {name: b}, spec: {}}]";
     assert_eq!(contents_of(pods).objects.len(), 2);
     let nested = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Secret}]}\n- 7\n- {kind: Pod}";
     let contents = contents_of(nested);
-    let lines = contents.objects.iter().map(|object| object.as_ref().unwrap_err().line);
-    assert_eq!((&contents.skipped, lines.collect::<Vec<_>>()), (&one("Secret"), vec![5, 6]), "{contents:?}");
+    let lines = contents
+        .objects
+        .iter()
+        .map(|object| object.as_ref().unwrap_err().line);
+    assert_eq!(
+        (&contents.skipped, lines.collect::<Vec<_>>()),
+        (&one("Secret"), vec![5, 6]),
+        "{contents:?}"
+    );
     let empty = contents_of("apiVersion: v1\nkind: List\nitems: []");
-    assert_eq!((empty.objects.len(), empty.skipped.len()), (0, 0), "{empty:?}");
+    assert_eq!(
+        (empty.objects.len(), empty.skipped.len()),
+        (0, 0),
+        "{empty:?}"
+    );
 }
 
 #[test]
@@ -419,19 +645,35 @@ fn a_pod_of_a_cluster_is_on_no_node_yet() {
 
 #[test]
 fn names_values_that_need_quotes() {
-    let text = "apiVersion: v1\nkind: Pod\nmetadata:\n  labels:\n    tolerarch.io/mode: off\nspec: {}";
+    let text =
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  labels:\n    tolerarch.io/mode: off\nspec: {}";
     let (line, message) = error_of(text);
     assert_eq!(line, 5);
-    assert!(message.contains("tolerarch.io/mode") && message.contains("quotes"), "{message}");
+    assert!(
+        message.contains("tolerarch.io/mode") && message.contains("quotes"),
+        "{message}"
+    );
 }
 
 #[test]
 fn names_whatever_is_no_text() {
     for (text, place) in [
-        ("kind: Pod\nmetadata: {name: 1e3}\nspec: {}", "metadata.name"),
-        ("kind: Pod\nmetadata: {name: off}\nspec: {}", "metadata.name"),
-        ("kind: Pod\nmetadata: {namespace: 7}\nspec: {}", "metadata.namespace"),
-        ("kind: Pod\nspec: {containers: [{image: a}, {image: 7}]}", "spec.containers[1].image"),
+        (
+            "kind: Pod\nmetadata: {name: 1e3}\nspec: {}",
+            "metadata.name",
+        ),
+        (
+            "kind: Pod\nmetadata: {name: off}\nspec: {}",
+            "metadata.name",
+        ),
+        (
+            "kind: Pod\nmetadata: {namespace: 7}\nspec: {}",
+            "metadata.namespace",
+        ),
+        (
+            "kind: Pod\nspec: {containers: [{image: a}, {image: 7}]}",
+            "spec.containers[1].image",
+        ),
         (
             "kind: PodTemplate\ntemplate: {spec: {containers: [], initContainers: [{env: [{name: PORT, value: 8080}]}]}}",
             "template.spec.initContainers[0].env[0].value",
@@ -442,7 +684,10 @@ fn names_whatever_is_no_text() {
         ),
     ] {
         let (_, message) = error_of(&format!("apiVersion: v1\n{text}"));
-        assert!(message.contains(&format!("refused: {place} has to be a text")), "{text}: {message}");
+        assert!(
+            message.contains(&format!("refused: {place} has to be a text")),
+            "{text}: {message}"
+        );
     }
 }
 

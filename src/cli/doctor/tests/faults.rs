@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use testregistry::Pki;
 
 use super::world::{
-    Call, DEPLOYMENTS, EVERY_POD, ISSUERS, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, READYZ, SERVICE,
-    SLICES, WEBHOOKS, World, node, node_pool, our_taint, stored,
+    Call, DEPLOYMENTS, EVERY_POD, ISSUERS, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS,
+    READYZ, SERVICE, SLICES, WEBHOOKS, World, node, node_pool, our_taint, stored,
 };
 use super::{Finding, Status, failed};
 
@@ -39,7 +39,10 @@ fn deployment(component: &str) -> Value {
 /// takes Karpenter away.
 fn with_cluster_autoscaler(world: &mut World, words: &[&str], priorities: Option<&str>) {
     world.objects.remove(NODE_POOLS);
-    *world.at(NODES) = json!([node("plain-1", "amd64", &json!([])), node("arm-1", "arm64", &our_taint()),]);
+    *world.at(NODES) = json!([
+        node("plain-1", "amd64", &json!([])),
+        node("arm-1", "arm64", &our_taint()),
+    ]);
     let groups = ["plain", "arm"].map(|name| json!({"name": name, "health": {"maxSize": 9}}));
     let status = json!({"autoscalerStatus": "Running", "nodeGroups": groups}).to_string();
     let status = json!({
@@ -47,10 +50,14 @@ fn with_cluster_autoscaler(world: &mut World, words: &[&str], priorities: Option
         "data": {"status": status},
     });
     let container = json!({"name": "a", "image": "example.com/a:1", "command": words});
-    let deployment = json!({"spec": {"selector": {}, "template": {"spec": {"containers": [container]}}}});
+    let deployment =
+        json!({"spec": {"selector": {}, "template": {"spec": {"containers": [container]}}}});
     let mut insert = |path: &str, object: Value| world.objects.insert(path.to_owned(), object);
     insert("/api/v1/configmaps", json!([status]));
-    insert("/apis/apps/v1/namespaces/kube-system/deployments", json!([deployment]));
+    insert(
+        "/apis/apps/v1/namespaces/kube-system/deployments",
+        json!([deployment]),
+    );
     if let Some(text) = priorities {
         let path = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-priority-expander";
         insert(path, json!({"data": {"priorities": text}}));
@@ -67,16 +74,25 @@ async fn a_cluster_autoscaler_that_takes_the_pool_first_is_right() {
     let findings = world.examine(None).await;
     assert!(failed(&findings).is_empty(), "{findings:#?}");
     let right = "pool multi-arch: the cluster-autoscaler takes `arm` first (priority 100)";
-    assert!(findings.0.iter().any(|finding| finding.message == right && finding.status == Status::Ok));
+    assert!(
+        findings
+            .0
+            .iter()
+            .any(|finding| finding.message == right && finding.status == Status::Ok)
+    );
 
     let mut world = World::healthy();
     with_cluster_autoscaler(&mut world, &words, first);
     *world.at(NODES) = json!([node("plain-1", "amd64", &json!([]))]);
     let findings = world.examine(None).await;
     assert!(failed(&findings).is_empty(), "{findings:#?}");
-    for expected in ["no node has a taint of pool multi-arch now", "the taints of `arm` are not known"] {
-        let is_said =
-            |finding: &Finding| finding.message.contains(expected) && finding.status == Status::Unknown;
+    for expected in [
+        "no node has a taint of pool multi-arch now",
+        "the taints of `arm` are not known",
+    ] {
+        let is_said = |finding: &Finding| {
+            finding.message.contains(expected) && finding.status == Status::Unknown
+        };
         assert!(findings.0.iter().any(is_said), "{expected}: {findings:#?}");
     }
 }
@@ -94,7 +110,10 @@ async fn platforms_that_discovery_cannot_see_are_named() {
         let findings = world.examine(None).await;
         let expected = "does not see the architecture of node groups without nodes: plain, arm";
         assert_eq!(
-            findings.0.iter().any(|finding| finding.message.contains(expected)),
+            findings
+                .0
+                .iter()
+                .any(|finding| finding.message.contains(expected)),
             is_named,
             "{findings:#?}"
         );
@@ -108,7 +127,10 @@ async fn the_first_line_is_a_fault() {
     with_cluster_autoscaler(&mut world, &["cluster-autoscaler"], None);
     let table = world.examine(None).await.table();
     let first = table.lines().next().unwrap();
-    assert!(first.contains("pools") && first.contains("not by priority"), "{table}");
+    assert!(
+        first.contains("pools") && first.contains("not by priority"),
+        "{table}"
+    );
 }
 
 #[tokio::test]
@@ -142,12 +164,19 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             },
             &[
                 ("webhook", "calls the path \"/other\"", "/mutate"),
-                ("dry-run", "the Pods answer no reviews at its path", "/mutate"),
+                (
+                    "dry-run",
+                    "the Pods answer no reviews at its path",
+                    "/mutate",
+                ),
             ],
         ),
         (
             "the caBundle holds garbage",
-            |world| world.webhook()["clientConfig"]["caBundle"] = BASE64_STANDARD.encode("garbage").into(),
+            |world| {
+                world.webhook()["clientConfig"]["caBundle"] =
+                    BASE64_STANDARD.encode("garbage").into()
+            },
             &[("ca-bundle", "holds no certificate", "cainjector")],
         ),
         (
@@ -166,10 +195,15 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "a component has failed, without which it is not ready",
             |world| {
-                *world.at(READYZ) = json!("[-]certificate failed: there is none yet\nreadyz check failed\n");
+                *world.at(READYZ) =
+                    json!("[-]certificate failed: there is none yet\nreadyz check failed\n");
                 world.ready = 503;
             },
-            &[("certificate", "certificate failed: there is none yet", "`tolerarch certificates`")],
+            &[(
+                "certificate",
+                "certificate failed: there is none yet",
+                "`tolerarch certificates`",
+            )],
         ),
         (
             "the image cannot be pulled",
@@ -181,7 +215,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 );
             },
             &[
-                ("pods", "tolerarch-1 cannot start: ImagePullBackOff: Back-off", "image.tag"),
+                (
+                    "pods",
+                    "tolerarch-1 cannot start: ImagePullBackOff: Back-off",
+                    "image.tag",
+                ),
                 ("endpoints", "no endpoint", ""),
                 ("ca-bundle", "is empty", ""),
                 ("dry-run", "", ""),
@@ -190,12 +228,15 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "no node has room",
             |world| {
-                let condition =
-                    json!({"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"});
+                let condition = json!({"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"});
                 unavailable(world, &json!({"conditions": [condition]}));
             },
             &[
-                ("pods", "tolerarch-1 cannot start: no node has room: 0/3 nodes", "make room"),
+                (
+                    "pods",
+                    "tolerarch-1 cannot start: no node has room: 0/3 nodes",
+                    "make room",
+                ),
                 ("endpoints", "no endpoint", ""),
                 ("ca-bundle", "is empty", ""),
                 ("dry-run", "", ""),
@@ -213,7 +254,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 );
             },
             &[
-                ("pods", "tolerarch-1 cannot start: it ends with exit code 2: Error", "logs --previous"),
+                (
+                    "pods",
+                    "tolerarch-1 cannot start: it ends with exit code 2: Error",
+                    "logs --previous",
+                ),
                 ("endpoints", "no endpoint", ""),
                 ("ca-bundle", "is empty", ""),
                 ("dry-run", "", ""),
@@ -228,37 +273,64 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                     {"metadata": {"name": "tolerarch", "labels": {"app": "tolerarch"}}, "spec": {"replicas": 0}},
                 ]));
             },
-            &[("pods", "the Deployment tolerarch/tolerarch has no Pod", "scale deployment tolerarch")],
+            &[(
+                "pods",
+                "the Deployment tolerarch/tolerarch has no Pod",
+                "scale deployment tolerarch",
+            )],
         ),
         (
             "the Service's selector matches no Pod",
             |world| *world.at(PODS) = json!([]),
-            &[("pods", "the selector of Service tolerarch/tolerarch matches no Pod", "get events")],
+            &[(
+                "pods",
+                "the selector of Service tolerarch/tolerarch matches no Pod",
+                "get events",
+            )],
         ),
         (
             "the entry for DaemonSets is wrong",
             |world| {
                 let mut entry = world.webhook().clone();
                 entry["name"] = "daemonsets.tolerarch.io".into();
-                entry["rules"] =
-                    json!([{"operations": ["CREATE"], "apiGroups": ["apps"], "resources": ["daemonsets"]}]);
-                entry["clientConfig"] =
-                    json!({"service": {"name": "gone", "namespace": "tolerarch", "path": "/daemonsets"}});
-                world.at(WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
+                entry["rules"] = json!([{"operations": ["CREATE"], "apiGroups": ["apps"], "resources": ["daemonsets"]}]);
+                entry["clientConfig"] = json!({"service": {"name": "gone", "namespace": "tolerarch", "path": "/daemonsets"}});
+                world.at(WEBHOOKS)[1]["webhooks"]
+                    .as_array_mut()
+                    .unwrap()
+                    .push(entry);
             },
             &[
-                ("webhook", "daemonsets.tolerarch.io calls the path \"/daemonsets\"", "/mutate"),
-                ("service", "Service tolerarch/gone, which does not exist", ""),
-                ("ca-bundle", "the caBundle of zz-tolerarch/daemonsets.tolerarch.io is empty", ""),
+                (
+                    "webhook",
+                    "daemonsets.tolerarch.io calls the path \"/daemonsets\"",
+                    "/mutate",
+                ),
+                (
+                    "service",
+                    "Service tolerarch/gone, which does not exist",
+                    "",
+                ),
+                (
+                    "ca-bundle",
+                    "the caBundle of zz-tolerarch/daemonsets.tolerarch.io is empty",
+                    "",
+                ),
             ],
         ),
         (
             "a leaf has expired",
             |world| {
-                *world.at(READYZ) = json!("[-]certificate failed: it has expired\nreadyz check passed\n");
-                *world.at(POD_METRICS) = json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n");
+                *world.at(READYZ) =
+                    json!("[-]certificate failed: it has expired\nreadyz check passed\n");
+                *world.at(POD_METRICS) =
+                    json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n");
             },
-            &[("certificate", "Pod tolerarch-1: certificate failed: it has expired", "renew it")],
+            &[(
+                "certificate",
+                "Pod tolerarch-1: certificate failed: it has expired",
+                "renew it",
+            )],
         ),
         (
             "a leaf is for another name",
@@ -267,7 +339,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                     "[-]certificate failed: it is not for the name in tls.serverName\nreadyz check passed\n"
                 );
             },
-            &[("certificate", "it is not for the name in tls.serverName", "DNS names")],
+            &[(
+                "certificate",
+                "it is not for the name in tls.serverName",
+                "DNS names",
+            )],
         ),
         (
             "no endpoint is ready",
@@ -303,7 +379,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "the selector excludes everything",
             |world| world.webhook()["namespaceSelector"] = json!({"matchLabels": {"team": "none"}}),
-            &[("scope", "excludes every namespace, all 4", "namespaceSelector")],
+            &[(
+                "scope",
+                "excludes every namespace, all 4",
+                "namespaceSelector",
+            )],
         ),
         (
             "no Pod can have the labels",
@@ -337,7 +417,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 world.webhook()["objectSelector"] = json!({"matchLabels": {"team": "none"}});
                 world.objects.insert(EVERY_POD.into(), json!([]));
             },
-            &[("scope", "excludes every Pod (0 are there): one needs team=none", "objectSelector")],
+            &[(
+                "scope",
+                "excludes every Pod (0 are there): one needs team=none",
+                "objectSelector",
+            )],
         ),
         (
             "a black hole between the API server and the webhook",
@@ -349,16 +433,23 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             |world| {
                 world.call = Call::Fails;
                 let path = "/api/v1/namespaces/tolerarch/services/https:tolerarch:443/proxy/mutate";
-                world.objects.insert(path.into(), json!("connection refused"));
+                world
+                    .objects
+                    .insert(path.into(), json!("connection refused"));
                 world.proxied = 503;
             },
-            &[("dry-run", "cannot reach the Service: connection refused", "targetPort")],
+            &[(
+                "dry-run",
+                "cannot reach the Service: connection refused",
+                "targetPort",
+            )],
         ),
         (
             "it is not called",
             |world| {
                 world.call = Call::IsNotMade;
-                world.webhook()["matchConditions"] = json!([{"name": "only-mine", "expression": "false"}]);
+                world.webhook()["matchConditions"] =
+                    json!([{"name": "only-mine", "expression": "false"}]);
             },
             &[(
                 "dry-run",
@@ -374,15 +465,22 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "a profile has no entry",
             |world| {
-                world.webhook()["namespaceSelector"]["matchExpressions"][1] =
-                    json!({"key": "tolerarch.io/profile", "operator": "NotIn", "values": ["batch"]});
+                world.webhook()["namespaceSelector"]["matchExpressions"][1] = json!({"key": "tolerarch.io/profile", "operator": "NotIn", "values": ["batch"]});
                 let mut entry = world.webhook().clone();
                 entry["name"] = "batch.pods.tolerarch.io".into();
                 entry["clientConfig"]["service"]["path"] = "/mutate/batch".into();
-                entry["namespaceSelector"] = json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
-                world.at(WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
+                entry["namespaceSelector"] =
+                    json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
+                world.at(WEBHOOKS)[1]["webhooks"]
+                    .as_array_mut()
+                    .unwrap()
+                    .push(entry);
             },
-            &[("profiles", "/mutate/batch is called, and there is no such profile", "add batch to profiles")],
+            &[(
+                "profiles",
+                "/mutate/batch is called, and there is no such profile",
+                "add batch to profiles",
+            )],
         ),
         (
             "no node has the pool's taint",
@@ -403,7 +501,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 *world.at(NODES) = json!([node("arm", "arm64", &taints)]);
                 world.objects.remove(NODE_POOLS);
             },
-            &[("pools", "arm also has the taint gpu", "add a toleration for gpu")],
+            &[(
+                "pools",
+                "arm also has the taint gpu",
+                "add a toleration for gpu",
+            )],
         ),
         (
             "the pool has nodes of another architecture",
@@ -417,24 +519,38 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "the pool has a NodePool of another architecture",
             |world| {
-                let requirement = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["s390x"]});
-                world.at(NODE_POOLS)[1]["spec"]["template"]["spec"]["requirements"] = json!([requirement]);
+                let requirement =
+                    json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["s390x"]});
+                world.at(NODE_POOLS)[1]["spec"]["template"]["spec"]["requirements"] =
+                    json!([requirement]);
             },
-            &[("pools", "opens nodes with linux/s390x, which its platforms do not name", "discover")],
+            &[(
+                "pools",
+                "opens nodes with linux/s390x, which its platforms do not name",
+                "discover",
+            )],
         ),
         (
             "Karpenter never chooses the pool, by weight",
             |world| {
-                *world.at(NODE_POOLS) =
-                    json!([node_pool("default", 10, &json!([])), node_pool("multi-arch", 1, &our_taint())]);
+                *world.at(NODE_POOLS) = json!([
+                    node_pool("default", 10, &json!([])),
+                    node_pool("multi-arch", 1, &our_taint())
+                ]);
             },
-            &[("pools", "new nodes come from `default`", "change the weights")],
+            &[(
+                "pools",
+                "new nodes come from `default`",
+                "change the weights",
+            )],
         ),
         (
             "Karpenter never chooses the pool, by name",
             |world| {
-                *world.at(NODE_POOLS) =
-                    json!([node_pool("spot", 0, &json!([])), node_pool("arm", 0, &our_taint())]);
+                *world.at(NODE_POOLS) = json!([
+                    node_pool("spot", 0, &json!([])),
+                    node_pool("arm", 0, &our_taint())
+                ]);
             },
             &[(
                 "pools",
@@ -445,11 +561,17 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "a cluster-autoscaler with its default flags takes any group",
             |world| with_cluster_autoscaler(world, &["./cluster-autoscaler", "--v=4"], None),
-            &[("pools", "by its default expander and not by priority", "--expander=priority")],
+            &[(
+                "pools",
+                "by its default expander and not by priority",
+                "--expander=priority",
+            )],
         ),
         (
             "the cluster-autoscaler has no priorities",
-            |world| with_cluster_autoscaler(world, &["cluster-autoscaler", "--expander=priority"], None),
+            |world| {
+                with_cluster_autoscaler(world, &["cluster-autoscaler", "--expander=priority"], None)
+            },
             &[(
                 "pools",
                 "kube-system/cluster-autoscaler-priority-expander is missing",
@@ -462,16 +584,27 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 let words = ["cluster-autoscaler", "--expander=priority"];
                 with_cluster_autoscaler(world, &words, Some("{10: [arm], 50: [plain]}"));
             },
-            &[("pools", "takes `plain` (priority 50) before `arm`", "the highest priority")],
+            &[(
+                "pools",
+                "takes `plain` (priority 50) before `arm`",
+                "the highest priority",
+            )],
         ),
         (
             "the cluster-autoscaler ignores the pool's taint",
             |world| {
-                let words =
-                    ["cluster-autoscaler", "--expander=priority", "--startup-taint=tolerarch.io/multi-arch"];
+                let words = [
+                    "cluster-autoscaler",
+                    "--expander=priority",
+                    "--startup-taint=tolerarch.io/multi-arch",
+                ];
                 with_cluster_autoscaler(world, &words, Some("{50: [arm]}"));
             },
-            &[("pools", "ignores the taint tolerarch.io/multi-arch", "take it out of --startup-taint")],
+            &[(
+                "pools",
+                "ignores the taint tolerarch.io/multi-arch",
+                "take it out of --startup-taint",
+            )],
         ),
         (
             "the priorities of the cluster-autoscaler name no group of the pool",
@@ -479,7 +612,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 let words = ["cluster-autoscaler", "--expander=priority"];
                 with_cluster_autoscaler(world, &words, Some("{50: [plain]}"));
             },
-            &[("pools", "name no node group of it (`arm`)", "the highest priority")],
+            &[(
+                "pools",
+                "name no node group of it (`arm`)",
+                "the highest priority",
+            )],
         ),
         (
             "the right to read pull secrets is missing",
@@ -495,7 +632,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 world.config("discover: {nodes: true, nodePools: true}\n");
                 world.allowed = |_| false;
             },
-            &[("rights", "may not get nodes, list nodes, watch nodes, get nodepools", "ClusterRole")],
+            &[(
+                "rights",
+                "may not get nodes, list nodes, watch nodes, get nodepools",
+                "ClusterRole",
+            )],
         ),
         (
             "the right to issue certificates is missing",
@@ -515,20 +656,36 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 world.config("tls: {mode: managed}\n");
                 *world.at(ISSUERS) = json!([]);
             },
-            &[("rights", "there is no Pod of `tolerarch certificates`", "install its Deployment")],
+            &[(
+                "rights",
+                "there is no Pod of `tolerarch certificates`",
+                "install its Deployment",
+            )],
         ),
         (
             "what issues certificates has no replica",
             |world| {
                 world.config("tls: {mode: managed}\n");
                 *world.at(ISSUERS) = json!([]);
-                world.objects.insert(DEPLOYMENTS.into(), json!([deployment("certificates")]));
+                world
+                    .objects
+                    .insert(DEPLOYMENTS.into(), json!([deployment("certificates")]));
             },
-            &[("rights", "there is no Pod", "scale deployment tolerarch-certificates --replicas=1")],
+            &[(
+                "rights",
+                "there is no Pod",
+                "scale deployment tolerarch-certificates --replicas=1",
+            )],
         ),
         (
             "the controller has no replica",
-            |world| drop(world.objects.insert(DEPLOYMENTS.into(), json!([deployment("controller")]))),
+            |world| {
+                drop(
+                    world
+                        .objects
+                        .insert(DEPLOYMENTS.into(), json!([deployment("controller")])),
+                )
+            },
             &[(
                 "controller",
                 "the Deployment tolerarch/tolerarch-controller has no Pod",
@@ -553,7 +710,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 world.config("credentials: {pullSecrets: true}\n");
                 world.at(PODS)[0]["spec"]["automountServiceAccountToken"] = false.into();
             },
-            &[("rights", "no token is mounted", "automountServiceAccountToken")],
+            &[(
+                "rights",
+                "no token is mounted",
+                "automountServiceAccountToken",
+            )],
         ),
         (
             "PodTolerationRestriction",
@@ -572,20 +733,33 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 other["metadata"]["name"] = "zz-second".into();
                 world.at(WEBHOOKS).as_array_mut().unwrap().push(other);
             },
-            &[("installations", "are both called for Pods in team", "uninstall one")],
+            &[(
+                "installations",
+                "are both called for Pods in team",
+                "uninstall one",
+            )],
         ),
         (
             "an old version, by its metrics",
             |world| {
                 let metrics = world.at(POD_METRICS).as_str().unwrap().to_owned();
-                *world.at(POD_METRICS) = json!(metrics + "tolerarch_build_info{version=\"0.0.9\"} 1\n");
+                *world.at(POD_METRICS) =
+                    json!(metrics + "tolerarch_build_info{version=\"0.0.9\"} 1\n");
             },
-            &[("version", "tolerarch 0.0.9 runs in Pod tolerarch-1, older", "helm upgrade")],
+            &[(
+                "version",
+                "tolerarch 0.0.9 runs in Pod tolerarch-1, older",
+                "helm upgrade",
+            )],
         ),
         (
             "an old version, by its answer",
             |world| world.call = Call::AnswersOtherwise,
-            &[("dry-run", "not answer as tolerarch of this version", "upgrade")],
+            &[(
+                "dry-run",
+                "not answer as tolerarch of this version",
+                "upgrade",
+            )],
         ),
         (
             "an old cluster",
@@ -613,17 +787,29 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 world.webhook()["matchConditions"] =
                     json!([{"name": "team", "expression": "namespaceObject.metadata.name == 'a'"}]);
             },
-            &[("webhook", "is never called: its matchCondition team", "namespaceSelector")],
+            &[(
+                "webhook",
+                "is never called: its matchCondition team",
+                "namespaceSelector",
+            )],
         ),
         (
             "a configuration with faults",
             |world| world.config("mode: enforced\n"),
-            &[("configuration", "ConfigMap tolerarch/tolerarch is not valid", "correct it")],
+            &[(
+                "configuration",
+                "ConfigMap tolerarch/tolerarch is not valid",
+                "correct it",
+            )],
         ),
         (
             "nothing is installed",
             |world| drop(world.at(WEBHOOKS).as_array_mut().unwrap().remove(1)),
-            &[("webhook", "no MutatingWebhookConfiguration calls tolerarch", "helm upgrade --install")],
+            &[(
+                "webhook",
+                "no MutatingWebhookConfiguration calls tolerarch",
+                "helm upgrade --install",
+            )],
         ),
     ];
     for (what, make, expected) in cases {
@@ -646,7 +832,10 @@ async fn each_fault_is_found_and_its_fix_is_named() {
 async fn where_nothing_is_shown_there_is_no_tick() {
     let cases: [(Break, _); 4] = [
         (
-            |world| *world.at(POD_METRICS) = json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n"),
+            |world| {
+                *world.at(POD_METRICS) =
+                    json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n")
+            },
             &[("certificate", "ends at 2017-07-14")][..],
         ),
         (
@@ -659,11 +848,17 @@ async fn where_nothing_is_shown_there_is_no_tick() {
         ),
         (
             |world| world.at(SLICES)[0]["ports"] = json!([{"port": 9999}]),
-            &[("dry-run", "by a connection from before"), ("ca-bundle", "no dry run shows")],
+            &[
+                ("dry-run", "by a connection from before"),
+                ("ca-bundle", "no dry run shows"),
+            ],
         ),
         (
             |world| *world.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}]),
-            &[("dry-run", "by a connection from before"), ("ca-bundle", "no dry run shows")],
+            &[
+                ("dry-run", "by a connection from before"),
+                ("ca-bundle", "no dry run shows"),
+            ],
         ),
     ];
     for (breaks, expected) in cases {
@@ -671,7 +866,11 @@ async fn where_nothing_is_shown_there_is_no_tick() {
         breaks(&mut world);
         let findings = world.examine(None).await;
         for (check, message) in expected {
-            let found: Vec<_> = findings.0.iter().filter(|finding| finding.check == *check).collect();
+            let found: Vec<_> = findings
+                .0
+                .iter()
+                .filter(|finding| finding.check == *check)
+                .collect();
             assert!(
                 matches!(found[..], [found] if found.status == Status::Unknown && found.message.contains(message)),
                 "{message}: {found:#?}"

@@ -16,8 +16,7 @@ use tolerarch_kubernetes::cluster::testing::{Asked, FakeApi, Reply};
 use tolerarch_support::sync::Mutex;
 
 const CONFIGURATION: &str = "zz-tolerarch";
-const RULE: &str =
-    r#"{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}"#;
+const RULE: &str = r#"{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}"#;
 
 /// Outcome of the API server's call of the webhook.
 #[derive(Clone, Copy, PartialEq)]
@@ -77,7 +76,8 @@ pub(super) fn our_taint() -> Value {
     json!([{"key": "tolerarch.io/multi-arch", "value": "true", "effect": "NoSchedule"}])
 }
 
-pub(super) const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+pub(super) const WEBHOOKS: &str =
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 pub(super) const PODS: &str = "/api/v1/namespaces/tolerarch/pods";
 /// Path of the Pods that issue certificates.
 pub(super) const ISSUERS: &str = "/api/v1/namespaces/tolerarch/pods?certificates";
@@ -86,13 +86,17 @@ pub(super) const NODE_POOLS: &str = "/apis/karpenter.sh/v1/nodepools";
 pub(super) const SERVICE: &str = "/api/v1/namespaces/tolerarch/services/tolerarch";
 pub(super) const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/tolerarch/endpointslices";
 pub(super) const CONFIG: &str = "/api/v1/namespaces/tolerarch/configmaps/tolerarch";
-pub(super) const POD_METRICS: &str = "/api/v1/namespaces/tolerarch/pods/http:tolerarch-1:8080/proxy/metrics";
-pub(super) const READYZ: &str = "/api/v1/namespaces/tolerarch/pods/http:tolerarch-1:8080/proxy/readyz";
+pub(super) const POD_METRICS: &str =
+    "/api/v1/namespaces/tolerarch/pods/http:tolerarch-1:8080/proxy/metrics";
+pub(super) const READYZ: &str =
+    "/api/v1/namespaces/tolerarch/pods/http:tolerarch-1:8080/proxy/readyz";
 pub(super) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/tolerarch/deployments";
 pub(super) const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/tolerarch/leases/tolerarch-controller";
-pub(super) const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
-pub(super) const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+pub(super) const POLICIES: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+pub(super) const BINDINGS: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 pub(super) const EVERY_POD: &str = "/api/v1/pods";
 pub(super) const NAMESPACES: &str = "/api/v1/namespaces";
 
@@ -136,7 +140,10 @@ impl World {
         issuer["metadata"]["labels"] = json!({"app.kubernetes.io/component": "certificates"});
         issuer["spec"]["serviceAccountName"] = "tolerarch-certificates".into();
         let objects = [
-            (READYZ, json!("[+]certificate ok\n[+]serving ok\nreadyz check passed\n")),
+            (
+                READYZ,
+                json!("[+]certificate ok\n[+]serving ok\nreadyz check passed\n"),
+            ),
             (ISSUERS, json!([issuer])),
             ("/version", json!({"minor": "34+", "gitVersion": "v1.34.1"})),
             (
@@ -160,13 +167,25 @@ impl World {
                 SERVICE,
                 json!({"spec": {"ports": [{"port": 443}, {"port": 8080}], "selector": {"app": "tolerarch"}}}),
             ),
-            (SLICES, json!([{"endpoints": [{"conditions": {"ready": true}}]}])),
+            (
+                SLICES,
+                json!([{"endpoints": [{"conditions": {"ready": true}}]}]),
+            ),
             (PODS, json!([pod])),
             (CONFIG, json!({"data": {"config.yaml": "mode: enforce\n"}})),
-            (NODES, json!([node("plain", "amd64", &json!(null)), node("arm", "arm64", &our_taint())])),
+            (
+                NODES,
+                json!([
+                    node("plain", "amd64", &json!(null)),
+                    node("arm", "arm64", &our_taint())
+                ]),
+            ),
             (
                 NODE_POOLS,
-                json!([node_pool("default", 0, &json!([])), node_pool("multi-arch", 1, &our_taint())]),
+                json!([
+                    node_pool("default", 0, &json!([])),
+                    node_pool("multi-arch", 1, &our_taint())
+                ]),
             ),
             (
                 POD_METRICS,
@@ -179,7 +198,9 @@ impl World {
             ),
         ];
         Self {
-            objects: objects.map(|(path, object)| (path.to_owned(), object)).into(),
+            objects: objects
+                .map(|(path, object)| (path.to_owned(), object))
+                .into(),
             forbidden: Vec::new(),
             call: Call::Answers,
             allowed: |_| true,
@@ -193,7 +214,8 @@ impl World {
 
     /// Installs the controller, too.
     pub(super) fn with_controller(mut self) -> Self {
-        self.at(PODS)[0]["metadata"]["labels"] = json!({"app.kubernetes.io/component": "controller"});
+        self.at(PODS)[0]["metadata"]["labels"] =
+            json!({"app.kubernetes.io/component": "controller"});
         let user = "request.userInfo.username == 'system:serviceaccount:tolerarch:tolerarch'";
         let lease = json!({"spec": {"holderIdentity": "tolerarch-1_0123456789abcdef", "renewTime": tolerarch_kubernetes::cluster::micro_time()}});
         let policy = |resource: &str| {
@@ -250,15 +272,29 @@ impl World {
                 _ => 200,
             };
             // A review is asked for by POST only.
-            let missing = if asked.path.contains("/proxy/mutate") { 405 } else { 404 };
-            let component =
-                asked.query.split("component%3D").nth(1).and_then(|rest| rest.split(['&', '%']).next());
+            let missing = if asked.path.contains("/proxy/mutate") {
+                405
+            } else {
+                404
+            };
+            let component = asked
+                .query
+                .split("component%3D")
+                .nth(1)
+                .and_then(|rest| rest.split(['&', '%']).next());
             let issuers = asked.path == PODS && component == Some("certificates");
-            let mut known = self.objects.get(if issuers { ISSUERS } else { &asked.path }).cloned();
+            let mut known = self
+                .objects
+                .get(if issuers { ISSUERS } else { &asked.path })
+                .cloned();
             if let (Some(Value::Array(all)), Some(component)) = (&mut known, component) {
-                all.retain(|object| object["metadata"]["labels"]["app.kubernetes.io/component"] == component);
+                all.retain(|object| {
+                    object["metadata"]["labels"]["app.kubernetes.io/component"] == component
+                });
             }
-            if let (DEPLOYMENTS, Some(Value::Array(all)), None) = (&*asked.path, &mut known, component) {
+            if let (DEPLOYMENTS, Some(Value::Array(all)), None) =
+                (&*asked.path, &mut known, component)
+            {
                 let is_selected = |object: &Value| {
                     object["metadata"]["labels"]["app"]
                         .as_str()
@@ -266,26 +302,47 @@ impl World {
                 };
                 all.retain(is_selected);
             }
-            return known
-                .map_or_else(|| Reply::refused(missing, "not found"), |object| Reply::of(status, object));
+            return known.map_or_else(
+                || Reply::refused(missing, "not found"),
+                |object| Reply::of(status, object),
+            );
         }
         if asked.path.ends_with("/subjectaccessreviews") {
-            let namespace = asked.body["spec"]["resourceAttributes"]["namespace"].as_str().unwrap();
-            let asks = |field: &str| asked.body["spec"]["resourceAttributes"][field].as_str().unwrap();
+            let namespace = asked.body["spec"]["resourceAttributes"]["namespace"]
+                .as_str()
+                .unwrap();
+            let asks = |field: &str| {
+                asked.body["spec"]["resourceAttributes"][field]
+                    .as_str()
+                    .unwrap()
+            };
             let is_issuers = asks("name") == "tolerarch-certificates"
                 || (asks("verb"), asks("resource")) == ("patch", "mutatingwebhookconfigurations");
             let issuer = "system:serviceaccount:tolerarch:tolerarch-certificates";
             let may = !is_issuers || self.excess || asked.body["spec"]["user"] == issuer;
-            return Reply::of(201, json!({"status": {"allowed": may && (self.allowed)(namespace)}}));
+            return Reply::of(
+                201,
+                json!({"status": {"allowed": may && (self.allowed)(namespace)}}),
+            );
         }
-        assert!(asked.query.contains("dryRun=All"), "{} {}", asked.method, asked.path);
+        assert!(
+            asked.query.contains("dryRun=All"),
+            "{} {}",
+            asked.method,
+            asked.path
+        );
         self.create(made, asked)
     }
 
     fn create(&self, made: &AtomicUsize, asked: &Asked) -> Reply {
         // A selector that excludes the Pods of Deployments has to exclude the dry-run Pod, too.
-        assert_eq!(asked.body["metadata"]["ownerReferences"][0]["kind"], "ReplicaSet");
-        let tolerates = asked.body["spec"]["tolerations"].as_array().is_some_and(|list| !list.is_empty());
+        assert_eq!(
+            asked.body["metadata"]["ownerReferences"][0]["kind"],
+            "ReplicaSet"
+        );
+        let tolerates = asked.body["spec"]["tolerations"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty());
         if tolerates && self.restricted {
             return Reply::refused(403, "pod tolerations conflict with its namespace whitelist");
         }
@@ -296,10 +353,14 @@ impl World {
         let created = Reply::of(201, asked.body.clone());
         match self.call {
             Call::Answers if self.refusing == Some(&asked.path) => created,
-            Call::Answers => {
-                Reply { warning: Some(format!("tolerarch.io/mode: {mode} is not known")), ..created }
-            }
-            Call::HangsUntilTheTimeout => Reply { takes: Duration::from_secs(5), ..created },
+            Call::Answers => Reply {
+                warning: Some(format!("tolerarch.io/mode: {mode} is not known")),
+                ..created
+            },
+            Call::HangsUntilTheTimeout => Reply {
+                takes: Duration::from_secs(5),
+                ..created
+            },
             Call::IsRefusedElsewhere => Reply::refused(403, "denied by a policy"),
             Call::AnswersOtherwise | Call::Fails | Call::IsNotMade => created,
         }
@@ -325,6 +386,13 @@ impl World {
         let made = AtomicUsize::new(0);
         let api = FakeApi::start(move |asked| self.answer(&made, &asked)).await;
         let findings = Findings::default();
-        examine(Exam { client: &api.client(), only, config: None, findings }).await.unwrap()
+        examine(Exam {
+            client: &api.client(),
+            only,
+            config: None,
+            findings,
+        })
+        .await
+        .unwrap()
     }
 }

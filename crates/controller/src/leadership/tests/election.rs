@@ -30,8 +30,18 @@ fn a_free_lease_is_taken_at_once() {
     let mut election = Election::new("a".into());
     let wanted = look(&mut election, &LeaseSpec::default(), Instant::now()).unwrap();
     let (lease_transitions, acquire_time) = (Some(1), Some(time(NOW)));
-    assert_eq!(wanted, LeaseSpec { lease_transitions, acquire_time, ..lease("a", NOW) });
-    assert!(*election.until.borrow() <= Instant::now(), "not before it was written");
+    assert_eq!(
+        wanted,
+        LeaseSpec {
+            lease_transitions,
+            acquire_time,
+            ..lease("a", NOW)
+        }
+    );
+    assert!(
+        *election.until.borrow() <= Instant::now(),
+        "not before it was written"
+    );
 }
 
 #[test]
@@ -44,9 +54,15 @@ fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
     assert_eq!(look(&mut election, &lease("b", 0), at(14)), None);
     assert_eq!(look(&mut election, &lease("b", 0), at(28)), None);
     let wanted = look(&mut election, &lease("b", 0), at(29)).unwrap();
-    assert_eq!((wanted.lease_transitions, wanted.acquire_time), (Some(8), Some(time(NOW))));
+    assert_eq!(
+        (wanted.lease_transitions, wanted.acquire_time),
+        (Some(8), Some(time(NOW)))
+    );
     // One that was never seen before may have been renewed just now.
-    assert_eq!(look(&mut Election::new("c".into()), &lease("b", 0), at(100)), None);
+    assert_eq!(
+        look(&mut Election::new("c".into()), &lease("b", 0), at(100)),
+        None
+    );
 }
 
 /// The duration is untrusted input: it comes from the last writer of the Lease.
@@ -54,9 +70,16 @@ fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
 fn a_lease_of_any_duration_is_waited_for() {
     for (seconds, is_taken) in [(i32::MIN, true), (-1, true), (0, true), (i32::MAX, false)] {
         let (mut election, start) = (Election::new("a".into()), Instant::now());
-        let lease = LeaseSpec { lease_duration_seconds: Some(seconds), ..lease("b", 1) };
+        let lease = LeaseSpec {
+            lease_duration_seconds: Some(seconds),
+            ..lease("b", 1)
+        };
         look(&mut election, &lease, start);
-        assert_eq!(look(&mut election, &lease, start + SECOND).is_some(), is_taken, "{seconds}");
+        assert_eq!(
+            look(&mut election, &lease, start + SECOND).is_some(),
+            is_taken,
+            "{seconds}"
+        );
     }
 }
 
@@ -66,9 +89,17 @@ fn a_leader_stops_before_others_may_begin() {
     look(&mut election, &LeaseSpec::default(), start).unwrap();
     election.wrote(start);
     assert_eq!(*election.until.borrow(), start + RENEW);
-    const { assert!(RENEW.as_secs() + 3 < LEASE as u64, "a request may take another 3 s") };
+    const {
+        assert!(
+            RENEW.as_secs() + 3 < LEASE as u64,
+            "a request may take another 3 s"
+        )
+    };
     let renewed = look(&mut election, &lease("a", 1), start + 2 * SECOND).unwrap();
-    assert_eq!((renewed.lease_transitions, renewed.acquire_time), (Some(7), Some(time(THEN))));
+    assert_eq!(
+        (renewed.lease_transitions, renewed.acquire_time),
+        (Some(7), Some(time(THEN)))
+    );
     election.wrote(start + 2 * SECOND);
     assert_eq!(*election.until.borrow(), start + 2 * SECOND + RENEW);
 }
@@ -94,7 +125,12 @@ fn what_was_released_is_free() {
 fn those_who_wait_look_at_different_times() {
     let (mut election, now) = (Election::new("a".into()), Instant::now());
     let pauses: Vec<Duration> = (0..100).map(|_| election.pause(now)).collect();
-    assert!(pauses.iter().all(|pause| (RETRY..=RETRY * 11 / 5).contains(pause)), "{pauses:?}");
+    assert!(
+        pauses
+            .iter()
+            .all(|pause| (RETRY..=RETRY * 11 / 5).contains(pause)),
+        "{pauses:?}"
+    );
     assert!(pauses.iter().max() > pauses.iter().min());
     election.wrote(now);
     assert_eq!(election.pause(now), RETRY);

@@ -5,13 +5,21 @@ use super::*;
 
 fn node(labels: &Value, taints: &Value, own: &str) -> Node {
     let annotations = json!({TAINTS_KEY: own, "example.com/own": "x"});
-    let metadata = json!({"name": "n", "resourceVersion": "7", "labels": labels, "annotations": annotations});
+    let metadata =
+        json!({"name": "n", "resourceVersion": "7", "labels": labels, "annotations": annotations});
     serde_json::from_value(json!({"metadata": metadata, "spec": {"taints": taints}})).unwrap()
 }
 
 fn entry(label: (&str, &str), key: &str, value: &str) -> NodeTaint {
-    let taint = Taint { key: key.into(), value: value.into(), effect: "NoSchedule".into() };
-    NodeTaint { selector: [(label.0.to_owned(), label.1.to_owned())].into(), taint }
+    let taint = Taint {
+        key: key.into(),
+        value: value.into(),
+        effect: "NoSchedule".into(),
+    };
+    NodeTaint {
+        selector: [(label.0.to_owned(), label.1.to_owned())].into(),
+        taint,
+    }
 }
 
 fn taint(key: &str, value: &str) -> Value {
@@ -21,7 +29,10 @@ fn taint(key: &str, value: &str) -> Value {
 /// The node as it is after this change.
 fn changed(mut node: Node, patch: &Value) -> Node {
     assert_eq!(patch["metadata"]["resourceVersion"], "7");
-    node.own_taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default().to_owned();
+    node.own_taints = patch["metadata"]["annotations"][TAINTS_KEY]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     if let Some(taints) = patch.pointer("/spec/taints") {
         node.raw_taints = taints.as_array().unwrap().clone();
         node.taints = serde_json::from_value(taints.clone()).unwrap();
@@ -39,25 +50,41 @@ fn settled(node: Node, entries: &[NodeTaint]) -> Node {
 #[test]
 fn a_node_gets_its_taints_beside_those_of_others() {
     let arm = json!({"arch": "arm64"});
-    let entries = [entry(("arch", "arm64"), "arch", "arm64"), entry(("arch", "amd64"), "arch", "amd64")];
-    let startup =
-        json!({"key": "s", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z", "future": 1});
+    let entries = [
+        entry(("arch", "arm64"), "arch", "arm64"),
+        entry(("arch", "amd64"), "arch", "amd64"),
+    ];
+    let startup = json!({"key": "s", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z", "future": 1});
     let before = node(&arm, &json!([startup]), "");
     let after = settled(before, &entries);
     assert_eq!(after.raw_taints, [startup.clone(), taint("arch", "arm64")]);
     assert_eq!(after.own_taints, "arch=arm64:NoSchedule");
-    assert_eq!(plan(&after, &entries), Plan::default(), "the same again changes nothing");
+    assert_eq!(
+        plan(&after, &entries),
+        Plan::default(),
+        "the same again changes nothing"
+    );
 
     let gone = settled(after.clone(), &[]);
-    assert_eq!((gone.raw_taints.as_slice(), gone.own_taints.as_str()), ([startup.clone()].as_slice(), ""));
+    assert_eq!(
+        (gone.raw_taints.as_slice(), gone.own_taints.as_str()),
+        ([startup.clone()].as_slice(), "")
+    );
     let mut other = after;
     other.metadata.labels = [("arch".to_owned(), "riscv64".to_owned())].into();
-    assert_eq!(settled(other, &entries).raw_taints, [startup], "it is not meant any more");
+    assert_eq!(
+        settled(other, &entries).raw_taints,
+        [startup],
+        "it is not meant any more"
+    );
 }
 
 #[test]
 fn a_taint_of_somebody_else_stays() {
-    let (arm, entries) = (json!({"arch": "arm64"}), [entry(("arch", "arm64"), "arch", "arm64")]);
+    let (arm, entries) = (
+        json!({"arch": "arm64"}),
+        [entry(("arch", "arm64"), "arch", "arm64")],
+    );
     // The same one, set before: it is not ours, now or later.
     let same = node(&arm, &json!([taint("arch", "arm64")]), "");
     assert_eq!(plan(&same, &entries), Plan::default());
@@ -67,11 +94,17 @@ fn a_taint_of_somebody_else_stays() {
         let other = node(&arm, &json!([taint("arch", "team-a")]), own);
         assert!(plan(&other, &entries).is_in_the_way);
         let after = settled(other, &entries);
-        assert_eq!((after.raw_taints, after.own_taints.as_str()), (vec![taint("arch", "team-a")], ""));
+        assert_eq!(
+            (after.raw_taints, after.own_taints.as_str()),
+            (vec![taint("arch", "team-a")], "")
+        );
     }
     // A mark of what is not there, or was replaced, removes nothing.
-    let forged =
-        node(&arm, &json!([taint("team", "a")]), "team=b:NoSchedule,,:,team:NoSchedule,x=y:NoExecute");
+    let forged = node(
+        &arm,
+        &json!([taint("team", "a")]),
+        "team=b:NoSchedule,,:,team:NoSchedule,x=y:NoExecute",
+    );
     assert_eq!(settled(forged, &[]).raw_taints, [taint("team", "a")]);
 }
 
@@ -90,10 +123,17 @@ fn a_taint_that_no_configuration_can_set_is_never_ours() {
         node.cloudprovider.kubernetes.io/x=y:NoSchedule,ToBeDeletedByClusterAutoscaler=1764357843:NoSchedule,\
         startup-taint.cluster-autoscaler.kubernetes.io/x=y:NoSchedule";
     let there = json!(others);
-    let entries = [entry(("arch", "arm64"), "node.kubernetes.io/unschedulable", "x")];
+    let entries = [entry(
+        ("arch", "arm64"),
+        "node.kubernetes.io/unschedulable",
+        "x",
+    )];
     for entries in [&[][..], &entries] {
         let after = settled(node(&json!({"arch": "arm64"}), &there, mark), entries);
-        assert_eq!((&Value::from(after.raw_taints), after.own_taints.as_str()), (&there, ""));
+        assert_eq!(
+            (&Value::from(after.raw_taints), after.own_taints.as_str()),
+            (&there, "")
+        );
     }
 }
 
@@ -101,8 +141,17 @@ fn a_taint_that_no_configuration_can_set_is_never_ours() {
 fn a_new_value_replaces_ours_at_its_place() {
     let arm = json!({"arch": "arm64"});
     let others = json!([taint("arch", "old"), taint("team", "a")]);
-    let after = settled(node(&arm, &others, "arch=old:NoSchedule"), &[entry(("arch", "arm64"), "arch", "")]);
-    assert_eq!(after.raw_taints, [json!({"key": "arch", "effect": "NoSchedule"}), taint("team", "a")]);
+    let after = settled(
+        node(&arm, &others, "arch=old:NoSchedule"),
+        &[entry(("arch", "arm64"), "arch", "")],
+    );
+    assert_eq!(
+        after.raw_taints,
+        [
+            json!({"key": "arch", "effect": "NoSchedule"}),
+            taint("team", "a")
+        ]
+    );
     assert_eq!(after.own_taints, "arch:NoSchedule");
 }
 
@@ -110,21 +159,34 @@ fn a_new_value_replaces_ours_at_its_place() {
 fn nodes_that_go_or_have_no_labels_are_left_alone() {
     let entries = [entry(("arch", "arm64"), "arch", "arm64")];
     let mut going = node(&json!({"arch": "arm64"}), &json!([]), "");
-    going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    going.metadata.deletion_timestamp =
+        serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     let mut unversioned = node(&json!({"arch": "arm64"}), &json!([]), "");
     unversioned.metadata.resource_version.clear();
     assert_eq!(plan(&unversioned, &entries), Plan::default());
     let bare: Node = serde_json::from_value(json!({"metadata": {"labels": null}})).unwrap();
     let all = NodeTaint::default();
-    for (node, entries) in [(&going, &entries[..]), (&bare, &entries), (&bare, std::slice::from_ref(&all))] {
+    for (node, entries) in [
+        (&going, &entries[..]),
+        (&bare, &entries),
+        (&bare, std::slice::from_ref(&all)),
+    ] {
         assert_eq!(plan(node, entries), Plan::default());
     }
 }
 
 /// Few names, so that they meet.
 fn some_taints() -> impl Strategy<Value = Vec<Taint>> {
-    let taint = ("[ab]", "[xy]?", prop_oneof![Just("NoSchedule"), Just("NoExecute")]);
-    let taint = taint.prop_map(|(key, value, effect)| Taint { key, value, effect: effect.to_owned() });
+    let taint = (
+        "[ab]",
+        "[xy]?",
+        prop_oneof![Just("NoSchedule"), Just("NoExecute")],
+    );
+    let taint = taint.prop_map(|(key, value, effect)| Taint {
+        key,
+        value,
+        effect: effect.to_owned(),
+    });
     proptest::collection::vec(taint, 0..5)
 }
 
@@ -132,7 +194,10 @@ fn some_taints() -> impl Strategy<Value = Vec<Taint>> {
 fn distinct(taints: Vec<Taint>) -> Vec<Taint> {
     let mut distinct: Vec<Taint> = Vec::new();
     for taint in taints {
-        if !distinct.iter().any(|other| other.is_at_the_place_of(&taint)) {
+        if !distinct
+            .iter()
+            .any(|other| other.is_at_the_place_of(&taint))
+        {
             distinct.push(taint);
         }
     }

@@ -9,18 +9,32 @@ use tolerarch_kubernetes::cluster::Taint;
 fn node(name: &str, tainted: bool) -> Node {
     static VERSION: AtomicU32 = AtomicU32::new(1);
     let version = VERSION.fetch_add(1, Ordering::Relaxed).to_string();
-    let taints = if tainted { json!([{"key": "k", "effect": "NoSchedule"}]) } else { json!([]) };
-    let annotations = if tainted { json!({"tolerarch.io/node-taints": "k:NoSchedule"}) } else { json!({}) };
-    let metadata =
-        json!({"name": name, "resourceVersion": version, "labels": {"l": "v"}, "annotations": annotations});
+    let taints = if tainted {
+        json!([{"key": "k", "effect": "NoSchedule"}])
+    } else {
+        json!([])
+    };
+    let annotations = if tainted {
+        json!({"tolerarch.io/node-taints": "k:NoSchedule"})
+    } else {
+        json!({})
+    };
+    let metadata = json!({"name": name, "resourceVersion": version, "labels": {"l": "v"}, "annotations": annotations});
     serde_json::from_value(json!({"metadata": metadata, "spec": {"taints": taints}})).unwrap()
 }
 
 const CHANGED: Written = Some(Ok(()));
 
 fn entries() -> Vec<NodeTaint> {
-    let taint = Taint { key: "k".into(), value: String::new(), effect: "NoSchedule".into() };
-    vec![NodeTaint { selector: [("l".to_owned(), "v".to_owned())].into(), taint }]
+    let taint = Taint {
+        key: "k".into(),
+        value: String::new(),
+        effect: "NoSchedule".into(),
+    };
+    vec![NodeTaint {
+        selector: [("l".to_owned(), "v".to_owned())].into(),
+        taint,
+    }]
 }
 
 /// Waits for the next node that is due, and lets it end so.
@@ -42,7 +56,11 @@ async fn a_fight_gets_slower_and_is_told_once() {
         assert_eq!(queue.next_due(), None);
     }
     assert_eq!(told, 1);
-    assert!(begun.elapsed() > Duration::from_secs(85 * 600), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() > Duration::from_secs(85 * 600),
+        "{:?}",
+        begun.elapsed()
+    );
     // Another node does not wait for it.
     queue.take(Change::Applied(node("a", false)), &entries);
     queue.take(Change::Applied(node("b", false)), &entries);
@@ -62,7 +80,11 @@ async fn what_failed_is_tried_again_and_what_came_too_late_waits_for_news() {
     let begun = Instant::now();
     queue.take(Change::Applied(node("a", false)), &entries);
     one(&mut queue, Some(Err(ClusterError::NotFound))).await;
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        begun.elapsed()
+    );
     let tries = &queue.tries["a"];
     assert!(queue.next_due().is_none() && !tries.is_busy && tries.last.is_none());
 }
@@ -104,7 +126,11 @@ async fn nodes_that_are_gone_since_are_forgotten() {
     let mut other = node("a", false);
     other.raw_taints = vec![json!({"key": "k", "value": "mine", "effect": "NoSchedule"})];
     other.taints = serde_json::from_value(json!(other.raw_taints)).unwrap();
-    assert!(queue.take(Change::Applied(other.clone()), &entries).is_some());
+    assert!(
+        queue
+            .take(Change::Applied(other.clone()), &entries)
+            .is_some()
+    );
     queue.take(Change::Applied(node("b", false)), &entries);
     one(&mut queue, CHANGED).await;
     assert!(queue.nodes.objects()["a"].is_in_the_way && queue.tries["b"].last.is_some());
@@ -144,5 +170,9 @@ async fn a_node_does_not_wait_for_the_rest_of_the_list() {
     queue.take(Change::Begins, &entries);
     queue.take(Change::Listed(node("b", false)), &entries);
     queue.take(Change::Complete, &entries);
-    assert_eq!(queue.begin(10).len(), 1, "the first is being changed, or gone");
+    assert_eq!(
+        queue.begin(10).len(),
+        1,
+        "the first is being changed, or gone"
+    );
 }

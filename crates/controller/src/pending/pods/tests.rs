@@ -15,9 +15,11 @@ fn stored(name: &str, namespace: &str) -> StoredPod {
 #[tokio::test(start_paused = true)]
 async fn a_refused_pod_is_tried_three_times_and_others_less_and_less_often() {
     // In an hour.
-    for (error, expected) in
-        [(ClusterError::Invalid, TRIES), (ClusterError::Timeout, 14), (ClusterError::Forbidden, 14)]
-    {
+    for (error, expected) in [
+        (ClusterError::Invalid, TRIES),
+        (ClusterError::Timeout, 14),
+        (ClusterError::Forbidden, 14),
+    ] {
         let mut pods = Pods::default();
         pods.take(Change::Applied(stored("a", "team")));
         let mut tries = 0;
@@ -53,7 +55,10 @@ async fn one_namespace_does_not_keep_others_waiting() {
 async fn namespaces_that_hang_together_do_not_keep_another_waiting() {
     let mut pods = Pods::default();
     for at in 0..8 * 2 * OF_NAMESPACE {
-        pods.take(Change::Applied(stored(&format!("many-{at}"), &format!("many-{}", at % 8))));
+        pods.take(Change::Applied(stored(
+            &format!("many-{at}"),
+            &format!("many-{}", at % 8),
+        )));
     }
     tokio::time::advance(Duration::from_secs(1)).await;
     pods.take(Change::Applied(stored("one", "few")));
@@ -76,10 +81,17 @@ async fn what_is_kept_is_bounded_and_goes_with_the_pods() {
     let kept = pods.known.len();
     assert!((PODS / 16 * 15..=PODS).contains(&kept), "{kept}");
     // Listed again, all but two are gone.
-    for change in [Change::Begins, Change::Listed(stored("1", "team")), Change::Listed(stored("2", "team"))] {
+    for change in [
+        Change::Begins,
+        Change::Listed(stored("1", "team")),
+        Change::Listed(stored("2", "team")),
+    ] {
         pods.take(change);
     }
-    assert!((kept..=kept + 2).contains(&pods.known.len()), "not before the list is complete");
+    assert!(
+        (kept..=kept + 2).contains(&pods.known.len()),
+        "not before the list is complete"
+    );
     pods.take(Change::Complete);
     assert_eq!(pods.known.len(), 2);
     pods.take(Change::Deleted(stored("1", "team").metadata));
@@ -95,7 +107,10 @@ async fn lists_of_a_kept_pod_take_no_memory() {
     let mut pods = Pods::default();
     pods.take(Change::Applied(pod));
     let kept = &pods.known["a"].pod;
-    assert_eq!((kept.containers.capacity(), &kept.metadata.controller), (0, &None));
+    assert_eq!(
+        (kept.containers.capacity(), &kept.metadata.controller),
+        (0, &None)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +123,12 @@ async fn a_namespace_that_floods_takes_no_room_of_others_and_what_was_dropped_co
     for at in 0..100 {
         pods.take(Change::Applied(stored(&format!("few-{at}"), "few")));
     }
-    let few = |pods: &Pods| pods.known.values().filter(|known| known.pod.namespace() == "few").count();
+    let few = |pods: &Pods| {
+        pods.known
+            .values()
+            .filter(|known| known.pod.namespace() == "few")
+            .count()
+    };
     assert!(pods.has_dropped && pods.known.len() <= PODS);
     assert_eq!(few(&pods), 100);
     for at in 0..PODS {
@@ -121,7 +141,9 @@ async fn a_namespace_that_floods_takes_no_room_of_others_and_what_was_dropped_co
     assert_eq!(pods.known.len(), kept);
     assert!(!pods.has_room_again(), "it is full");
     for (at, name) in (0..PODS).flat_map(|at| ["many", "more"].map(|name| (at, name))) {
-        pods.take(Change::Deleted(stored(&format!("{name}-{at}"), "many").metadata));
+        pods.take(Change::Deleted(
+            stored(&format!("{name}-{at}"), "many").metadata,
+        ));
     }
     assert!(pods.has_room_again());
     pods.take(Change::Begins);

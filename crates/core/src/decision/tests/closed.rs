@@ -14,14 +14,25 @@ fn explained(
     let decision = Decision::without_images(policy, &decoded)
         .unwrap_or_else(|| Decision::of(policy, &decoded, Rank::FIRST, images));
     if !decision.edits.is_empty() {
-        *pod = crate::decision::testing::applied(&crate::patch::build("", &decoded, &decision.edits), pod).0;
+        *pod = crate::decision::testing::applied(
+            &crate::patch::build("", &decoded, &decision.edits),
+            pod,
+        )
+        .0;
     }
-    (decision.reason, decision.done(), pod["metadata"]["annotations"]["tolerarch.io/reason"].clone())
+    (
+        decision.reason,
+        decision.done(),
+        pod["metadata"]["annotations"]["tolerarch.io/reason"].clone(),
+    )
 }
 
 #[test]
 fn a_closed_pod_says_why_until_it_is_open() {
-    let policy = Policy { explain: true, ..multi_arch() };
+    let policy = Policy {
+        explain: true,
+        ..multi_arch()
+    };
     let amd = runs("amd", &["linux/amd64"]);
     let mut bare = pod(json!([]), None);
     let lacks = json!("platform-missing: amd lacks linux/arm64");
@@ -29,18 +40,34 @@ fn a_closed_pod_says_why_until_it_is_open() {
         let seen = explained(&policy, &mut bare, &[both(), amd]);
         assert_eq!(seen, (Reason::PlatformMissing, "unchanged", lacks.clone()));
     }
-    let seen =
-        explained(&policy, &mut bare, &[amd, unknown(LookupError::Denied), runs("arm", &["linux/arm64"])]);
-    assert_eq!(seen.2, json!("platform-missing: amd lacks linux/arm64 (and 2 more images)"));
+    let seen = explained(
+        &policy,
+        &mut bare,
+        &[
+            amd,
+            unknown(LookupError::Denied),
+            runs("arm", &["linux/arm64"]),
+        ],
+    );
+    assert_eq!(
+        seen.2,
+        json!("platform-missing: amd lacks linux/arm64 (and 2 more images)")
+    );
     // Opened, also by a replica that no longer explains; and closed again.
     let mut opened = bare.clone();
     assert_eq!(
         explained(&multi_arch(), &mut opened, &[both()]),
         (Reason::Tolerated, "tolerated", Value::Null)
     );
-    assert_eq!(explained(&policy, &mut bare, &[both()]), (Reason::Tolerated, "tolerated", Value::Null));
+    assert_eq!(
+        explained(&policy, &mut bare, &[both()]),
+        (Reason::Tolerated, "tolerated", Value::Null)
+    );
     let seen = explained(&policy, &mut bare, &[unknown(LookupError::NotFound)]);
-    assert_eq!(seen, (Reason::Retracted, "retracted", json!("not-found: unknown")));
+    assert_eq!(
+        seen,
+        (Reason::Retracted, "retracted", json!("not-found: unknown"))
+    );
     // It tolerates the pool by itself by now.
     bare["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
     assert_eq!(
@@ -51,7 +78,10 @@ fn a_closed_pod_says_why_until_it_is_open() {
 
 #[test]
 fn a_forged_mark_does_not_change_the_reason() {
-    let mut policy = Policy { explain: true, ..multi_arch() };
+    let mut policy = Policy {
+        explain: true,
+        ..multi_arch()
+    };
     policy.placement.require = Require::NodeSelector;
     let images = [runs("amd", &["linux/amd64"]), runs("arm", &["linux/arm64"])];
     let mut forged = pod(json!([]), None);
@@ -66,8 +96,14 @@ fn a_forged_mark_does_not_change_the_reason() {
 #[test]
 fn only_a_pod_that_was_decided_on_says_why() {
     let amd = runs("amd", &["linux/amd64"]);
-    let explain = |policy: Policy| Policy { explain: true, ..policy };
-    let observing = Policy { mode: Mode::Observe, ..multi_arch() };
+    let explain = |policy: Policy| Policy {
+        explain: true,
+        ..policy
+    };
+    let observing = Policy {
+        mode: Mode::Observe,
+        ..multi_arch()
+    };
     let mut skipped = pod(json!([]), None);
     skipped["spec"]["nodeName"] = json!("n");
     for (policy, pod) in [
@@ -83,15 +119,24 @@ fn only_a_pod_that_was_decided_on_says_why() {
 
 #[test]
 fn there_is_no_room_for_a_reason_near_the_limit_of_annotations() {
-    let policy = Policy { explain: true, ..multi_arch() };
+    let policy = Policy {
+        explain: true,
+        ..multi_arch()
+    };
     let amd = [runs("amd", &["linux/amd64"])];
     let mut full = pod(json!([]), None);
     full["metadata"]["annotations"] = json!({"a": "x".repeat((256 << 10) - 40)});
-    assert_eq!(explained(&policy, &mut full, &amd), (Reason::NoRoom, "unchanged", Value::Null));
+    assert_eq!(
+        explained(&policy, &mut full, &amd),
+        (Reason::NoRoom, "unchanged", Value::Null)
+    );
     // What is taken back always fits.
     let mut opened = pod(json!([own()]), Some("multi-arch"));
     opened["metadata"]["annotations"]["a"] = json!("x".repeat((256 << 10) - 60));
-    assert_eq!(explained(&policy, &mut opened, &amd), (Reason::Retracted, "retracted", Value::Null));
+    assert_eq!(
+        explained(&policy, &mut opened, &amd),
+        (Reason::Retracted, "retracted", Value::Null)
+    );
     assert_eq!(opened["spec"]["tolerations"], json!([]));
 }
 
@@ -117,29 +162,51 @@ fn annotations_that_are_too_long_are_not_read() {
     long["metadata"]["annotations"]["tolerarch.io/pools"] = json!("a,".repeat(128 << 10));
     let long = Pod::of_value(&long).unwrap();
     let decision = Decision::without_images(&multi_arch(), &long).unwrap();
-    assert_eq!((decision.reason, decision.edits.is_empty()), (Reason::NoRoom, true));
+    assert_eq!(
+        (decision.reason, decision.edits.is_empty()),
+        (Reason::NoRoom, true)
+    );
 }
 
 #[test]
 fn a_pool_that_is_not_open_to_all_workloads_is_closed_to_the_others() {
-    let mut policy = Policy { explain: true, ..multi_arch() };
+    let mut policy = Policy {
+        explain: true,
+        ..multi_arch()
+    };
     policy.pools[0].share = 0;
     let mut bare = pod(json!([]), None);
     let told = json!("not-in-share: the pool multi-arch is open to 0 % of the workloads");
     let seen = explained(&policy, &mut bare, &[both()]);
     assert_eq!(seen, (Reason::NotInShare, "unchanged", told.clone()));
     let decided = decide(&policy, &pod(json!([]), None), &[both()]);
-    assert_eq!((decided.0, decided.1, decided.3), (Reason::NotInShare, None, 0));
+    assert_eq!(
+        (decided.0, decided.1, decided.3),
+        (Reason::NotInShare, None, 0)
+    );
     // A share changes no reason of Pods that do not qualify, or that need nothing.
-    let seen = explained(&policy, &mut pod(json!([]), None), &[runs("amd", &["linux/amd64"])]);
+    let seen = explained(
+        &policy,
+        &mut pod(json!([]), None),
+        &[runs("amd", &["linux/amd64"])],
+    );
     assert_eq!(seen.0, Reason::PlatformMissing);
     let mut tolerant = pod(json!([own()]), None);
-    assert_eq!(explained(&policy, &mut tolerant, &[both()]).0, Reason::AlreadyTolerated);
+    assert_eq!(
+        explained(&policy, &mut tolerant, &[both()]).0,
+        Reason::AlreadyTolerated
+    );
     // A share that has become smaller takes back what was opened.
     let mut opened = pod(json!([own()]), Some("multi-arch"));
-    assert_eq!(explained(&policy, &mut opened, &[both()]), (Reason::Retracted, "retracted", told));
+    assert_eq!(
+        explained(&policy, &mut opened, &[both()]),
+        (Reason::Retracted, "retracted", told)
+    );
     // Another pool may be open.
     let mut two = two_pools();
     two.pools[0].share = 0;
-    assert_eq!(decide(&two, &pod(json!([]), None), &[both()]).4.as_deref(), Some("arm"));
+    assert_eq!(
+        decide(&two, &pod(json!([]), None), &[both()]).4.as_deref(),
+        Some("arm")
+    );
 }

@@ -25,13 +25,22 @@ fn a_pattern_covers_what_it_matches_and_all_below() {
         ),
         (
             "docker.io/library/nginx",
-            &["nginx", "index.docker.io/nginx", "registry-1.docker.io/library/nginx"],
+            &[
+                "nginx",
+                "index.docker.io/nginx",
+                "registry-1.docker.io/library/nginx",
+            ],
             &["nginx2", "x/nginx"],
         ),
         ("index.docker.io/grafana", &["grafana/grafana"], &["nginx"]),
         (
             "https://index.docker.io/v1/",
-            &["nginx", "INDEX.docker.io/library/nginx", "Docker.io/nginx", "registry-1.Docker.io/x/y"],
+            &[
+                "nginx",
+                "INDEX.docker.io/library/nginx",
+                "Docker.io/nginx",
+                "registry-1.Docker.io/x/y",
+            ],
             &["ghcr.io/nginx"],
         ),
         ("h*", &["Host/x", "h.b/x"], &["nginx"]),
@@ -45,7 +54,11 @@ fn a_pattern_covers_what_it_matches_and_all_below() {
             &["ghcr.io/app", "ghcr.io/a/b/app", "ghcr.io/app/app/x"],
             &["ghcr.io/apps", "ghcr.io/a/b"],
         ),
-        ("**/secret", &["a.b/secret", "a.b/x/secret/y", "secret"], &["a.b/secrets"]),
+        (
+            "**/secret",
+            &["a.b/secret", "a.b/x/secret/y", "secret"],
+            &["a.b/secrets"],
+        ),
         ("a.b/x**", &[], &[]),
         ("[::1]:5000", &["[::1]:5000/x"], &["[::2]:5000/x"]),
     ] {
@@ -56,7 +69,11 @@ fn a_pattern_covers_what_it_matches_and_all_below() {
         assert_eq!(read.to_string().parse().as_ref(), Ok(&read), "{pattern}");
         for (names, expected) in [(covered, true), (not, false)] {
             for name in names {
-                assert_eq!(read.covers(&name.parse().unwrap()), expected, "{pattern} and {name}");
+                assert_eq!(
+                    read.covers(&name.parse().unwrap()),
+                    expected,
+                    "{pattern} and {name}"
+                );
             }
         }
     }
@@ -80,7 +97,11 @@ fn refuses_what_would_never_match() {
     ] {
         let read = text.parse::<NamePattern>();
         // A URL's "https:" looks like a host with a port; its empty second part gives it away.
-        let error = if text.starts_with("https") { Part } else { error };
+        let error = if text.starts_with("https") {
+            Part
+        } else {
+            error
+        };
         assert_eq!(read, Err(error), "{text}");
     }
 }

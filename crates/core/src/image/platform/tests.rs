@@ -2,21 +2,33 @@ use super::*;
 use proptest::prelude::*;
 
 fn set(platforms: &[&str]) -> PlatformSet {
-    platforms.iter().fold(PlatformSet::EMPTY, |set, p| set.union(p.parse().unwrap()))
+    platforms
+        .iter()
+        .fold(PlatformSet::EMPTY, |set, p| set.union(p.parse().unwrap()))
 }
 
 fn serving(text: &str) -> PlatformSet {
     let parts: Vec<&str> = text.split('/').collect();
-    PlatformSet::serving(&Platform::new(parts[0], parts[1], parts.get(2).copied().unwrap_or_default()))
+    PlatformSet::serving(&Platform::new(
+        parts[0],
+        parts[1],
+        parts.get(2).copied().unwrap_or_default(),
+    ))
 }
 
 #[test]
 fn every_node_has_its_architecture() {
     let names = PlatformSet::ALL.architectures();
     assert!(names.is_sorted() && names.len() == 10, "{names:?}");
-    let all = names.iter().map(|name| PlatformSet::of_architecture(name)).reduce(PlatformSet::union);
+    let all = names
+        .iter()
+        .map(|name| PlatformSet::of_architecture(name))
+        .reduce(PlatformSet::union);
     assert_eq!(all, Some(PlatformSet::ALL));
-    assert_eq!(PlatformSet::of_architecture("arm"), set(&["linux/arm/v5", "linux/arm/v6", "linux/arm/v7"]));
+    assert_eq!(
+        PlatformSet::of_architecture("arm"),
+        set(&["linux/arm/v5", "linux/arm/v6", "linux/arm/v7"])
+    );
     assert_eq!(PlatformSet::of_architecture("vax"), PlatformSet::EMPTY);
 }
 
@@ -44,7 +56,10 @@ fn nodes_choose_as_containerd_does() {
         ("linux/arm", &["linux/arm/v7"]),
         ("linux/armhf", &["linux/arm/v7"]),
         ("linux/armel", &["linux/arm/v6", "linux/arm/v7"]),
-        ("linux/arm/v5", &["linux/arm/v5", "linux/arm/v6", "linux/arm/v7"]),
+        (
+            "linux/arm/v5",
+            &["linux/arm/v5", "linux/arm/v6", "linux/arm/v7"],
+        ),
         ("linux/arm/6", &["linux/arm/v6", "linux/arm/v7"]),
         ("linux/arm/v8", &[]),
         ("linux/s390x", &["linux/s390x"]),
@@ -61,13 +76,39 @@ fn nodes_choose_as_containerd_does() {
 
 #[test]
 fn reads_the_platforms_of_pools() {
-    assert_eq!("linux/x86_64".parse::<PlatformSet>().unwrap(), set(&["linux/amd64"]));
-    assert_eq!("linux/arm64/v8".parse::<PlatformSet>().unwrap(), set(&["linux/arm64"]));
-    for text in ["", "linux", "linux/", "/amd64", "linux/amd64/", "linux/arm/v7/x"] {
-        assert_eq!(text.parse::<PlatformSet>(), Err(ParsePlatformError::Form), "{text:?}");
+    assert_eq!(
+        "linux/x86_64".parse::<PlatformSet>().unwrap(),
+        set(&["linux/amd64"])
+    );
+    assert_eq!(
+        "linux/arm64/v8".parse::<PlatformSet>().unwrap(),
+        set(&["linux/arm64"])
+    );
+    for text in [
+        "",
+        "linux",
+        "linux/",
+        "/amd64",
+        "linux/amd64/",
+        "linux/arm/v7/x",
+    ] {
+        assert_eq!(
+            text.parse::<PlatformSet>(),
+            Err(ParsePlatformError::Form),
+            "{text:?}"
+        );
     }
-    for text in ["linux/amd64/v3", "windows/amd64", "linux/arm46", "linux/arm64/v9"] {
-        assert_eq!(text.parse::<PlatformSet>(), Err(ParsePlatformError::Unknown), "{text:?}");
+    for text in [
+        "linux/amd64/v3",
+        "windows/amd64",
+        "linux/arm46",
+        "linux/arm64/v9",
+    ] {
+        assert_eq!(
+            text.parse::<PlatformSet>(),
+            Err(ParsePlatformError::Unknown),
+            "{text:?}"
+        );
     }
     let message = ParsePlatformError::Unknown.to_string();
     assert!(message.contains("linux/amd64, linux/arm64"), "{message}");
@@ -82,8 +123,14 @@ fn recognises_attestations() {
 
 #[test]
 fn shows_sets_in_one_order() {
-    assert_eq!(PlatformSet::AMD64_AND_ARM64.to_string(), "linux/amd64, linux/arm64");
-    assert_eq!(set(&["linux/arm64", "linux/amd64"]).to_string(), "linux/amd64, linux/arm64");
+    assert_eq!(
+        PlatformSet::AMD64_AND_ARM64.to_string(),
+        "linux/amd64, linux/arm64"
+    );
+    assert_eq!(
+        set(&["linux/arm64", "linux/amd64"]).to_string(),
+        "linux/amd64, linux/arm64"
+    );
     assert_eq!(PlatformSet::EMPTY.to_string(), "none");
 }
 

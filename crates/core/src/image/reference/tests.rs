@@ -12,17 +12,29 @@ fn reads_names_as_containerd_does() {
         ("grafana/grafana:11.0.0", "docker.io/grafana/grafana:11.0.0"),
         ("docker.io/nginx", "docker.io/library/nginx:latest"),
         ("docker.io/library/nginx", "docker.io/library/nginx:latest"),
-        ("index.docker.io/library/redis:7", "docker.io/library/redis:7"),
+        (
+            "index.docker.io/library/redis:7",
+            "docker.io/library/redis:7",
+        ),
         ("index.docker.io/redis", "docker.io/library/redis:latest"),
         ("a/b/c:1", "docker.io/a/b/c:1"),
         ("localhost/x", "localhost/x:latest"),
         ("localhost:5000/x", "localhost:5000/x:latest"),
-        ("registry.example.com/team/app", "registry.example.com/team/app:latest"),
-        ("registry.example.com:5000/app:v1", "registry.example.com:5000/app:v1"),
+        (
+            "registry.example.com/team/app",
+            "registry.example.com/team/app:latest",
+        ),
+        (
+            "registry.example.com:5000/app:v1",
+            "registry.example.com:5000/app:v1",
+        ),
         ("REGISTRY.example.com/app:V1", "registry.example.com/app:V1"),
         ("Host/app", "Host/app:latest"),
         ("LocalHost/app", "localhost/app:latest"),
-        ("INDEX.docker.io/library/nginx", "docker.io/library/nginx:latest"),
+        (
+            "INDEX.docker.io/library/nginx",
+            "docker.io/library/nginx:latest",
+        ),
         ("Docker.io/nginx", "docker.io/library/nginx:latest"),
         ("Docker.io/library/nginx", "docker.io/library/nginx:latest"),
         ("my_registry.corp/app", "my_registry.corp/app:latest"),
@@ -31,7 +43,10 @@ fn reads_names_as_containerd_does() {
         ("127.0.0.1:5000/app", "127.0.0.1:5000/app:latest"),
         ("[::1]:5000/app", "[::1]:5000/app:latest"),
         ("[2001:DB8::1]/app", "[2001:db8::1]/app:latest"),
-        ("ghcr.io/a__b/c--d/e.f/g-h_i", "ghcr.io/a__b/c--d/e.f/g-h_i:latest"),
+        (
+            "ghcr.io/a__b/c--d/e.f/g-h_i",
+            "ghcr.io/a__b/c--d/e.f/g-h_i:latest",
+        ),
         ("a.b/x:_A.b-C_9", "a.b/x:_A.b-C_9"),
         ("0xa9.0xfe.example/x", "0xa9.0xfe.example/x:latest"),
         ("1.2.3.4.example.com/x", "1.2.3.4.example.com/x:latest"),
@@ -41,19 +56,28 @@ fn reads_names_as_containerd_does() {
             "a.b/x@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
         ),
     ] {
-        assert_eq!(given.parse::<ImageRef>().unwrap().as_str(), normal, "{given}");
+        assert_eq!(
+            given.parse::<ImageRef>().unwrap().as_str(),
+            normal,
+            "{given}"
+        );
     }
 }
 
 #[test]
 fn gives_the_parts() {
-    let image: ImageRef = format!("registry.example.com:5000/team/app:v1@{SHA256}").parse().unwrap();
+    let image: ImageRef = format!("registry.example.com:5000/team/app:v1@{SHA256}")
+        .parse()
+        .unwrap();
     assert_eq!(image.host(), "registry.example.com:5000");
     assert_eq!(image.repository(), "team/app");
     assert_eq!(image.target(), SHA256);
     assert_eq!(image.digest(), Some(SHA256));
     let image: ImageRef = "nginx:1".parse().unwrap();
-    assert_eq!((image.host(), image.repository()), ("docker.io", "library/nginx"));
+    assert_eq!(
+        (image.host(), image.repository()),
+        ("docker.io", "library/nginx")
+    );
     assert_eq!((image.target(), image.digest()), ("1", None));
 }
 
@@ -159,17 +183,28 @@ fn the_limit_counts_what_distribution_takes_for_the_repository() {
         ("my_registry.corp/", 256 - "my_registry.corp/".len(), false),
     ] {
         let read = format!("{host}{}", repository(length)).parse::<ImageRef>();
-        assert_eq!(read.map(|_| ()).err(), (!fits).then_some(ReferenceError::TooLong), "{host} {length}");
+        assert_eq!(
+            read.map(|_| ()).err(),
+            (!fits).then_some(ReferenceError::TooLong),
+            "{host} {length}"
+        );
     }
     let host = "a.".repeat(130) + "b:65535";
-    assert_eq!(format!("{host}/x").parse::<ImageRef>(), Err(ReferenceError::TooLong));
+    assert_eq!(
+        format!("{host}/x").parse::<ImageRef>(),
+        Err(ReferenceError::TooLong)
+    );
 }
 
 #[test]
 fn a_host_has_one_name_in_every_case() {
-    for given in
-        ["INDEX.docker.io/library/nginx", "Docker.io/nginx", "LOCALHOST/x", "GHCR.io/x", "My.Host:5000/x"]
-    {
+    for given in [
+        "INDEX.docker.io/library/nginx",
+        "Docker.io/nginx",
+        "LOCALHOST/x",
+        "GHCR.io/x",
+        "My.Host:5000/x",
+    ] {
         let image: ImageRef = given.parse().unwrap();
         assert_eq!(image.as_str().parse(), Ok(image.clone()), "{given}");
         assert_eq!(image.host(), image.host().to_ascii_lowercase(), "{given}");
@@ -239,12 +274,27 @@ struct Case {
 #[test]
 fn agrees_with_upstream() {
     let cases = upstream::cases("references").into_iter();
-    assert_agreement(cases.map(|Case { image, asked, nowhere }| {
-        let ours = image.parse::<ImageRef>().ok().map(|image| image.to_string());
-        // What is but digits and dots, and no address, nodes do not dial.
-        let is_dialled = |asked: &String| !nowhere || asked.split('/').next().is_some_and(is_host_of_letters);
-        (image, ours, asked.filter(is_dialled).and_then(|asked| accepted(&asked)))
-    }));
+    assert_agreement(cases.map(
+        |Case {
+             image,
+             asked,
+             nowhere,
+         }| {
+            let ours = image
+                .parse::<ImageRef>()
+                .ok()
+                .map(|image| image.to_string());
+            // What is but digits and dots, and no address, nodes do not dial.
+            let is_dialled = |asked: &String| {
+                !nowhere || asked.split('/').next().is_some_and(is_host_of_letters)
+            };
+            (
+                image,
+                ours,
+                asked.filter(is_dialled).and_then(|asked| accepted(&asked)),
+            )
+        },
+    ));
 }
 
 fn is_host_of_letters(host: &str) -> bool {
@@ -256,7 +306,10 @@ fn is_host_of_letters(host: &str) -> bool {
 /// that are registered.
 fn accepted(asked: &str) -> Option<String> {
     let (host, rest) = asked.split_once('/')?;
-    let (name, port) = host.rsplit_once(':').filter(|_| !host.ends_with(']')).unwrap_or((host, "443"));
+    let (name, port) = host
+        .rsplit_once(':')
+        .filter(|_| !host.ends_with(']'))
+        .unwrap_or((host, "443"));
     let is_port = !port.starts_with('0') && port.parse::<u16>().is_ok();
     let spelled = |name: &str| {
         let is_mapped = name.starts_with("[::ffff:") && name.matches(':').count() == 4;
@@ -264,9 +317,21 @@ fn accepted(asked: &str) -> Option<String> {
     };
     let is_usual = spelled(&name.to_ascii_lowercase());
     let folds = has_dot_or_colon(host) || host.eq_ignore_ascii_case(LOCALHOST);
-    let host = if folds { host.to_ascii_lowercase() } else { host.to_owned() };
-    let host = if host == DOCKER_HUB_INDEX { DOCKER_HUB.to_owned() } else { host };
-    let library = if host == DOCKER_HUB && !rest.contains('/') { "library/" } else { "" };
+    let host = if folds {
+        host.to_ascii_lowercase()
+    } else {
+        host.to_owned()
+    };
+    let host = if host == DOCKER_HUB_INDEX {
+        DOCKER_HUB.to_owned()
+    } else {
+        host
+    };
+    let library = if host == DOCKER_HUB && !rest.contains('/') {
+        "library/"
+    } else {
+        ""
+    };
     let rest = format!("{library}{rest}");
     let fits = host.len() <= MAX_HOST && is_port && is_usual && !rest.contains("@sha384:");
     fits.then(|| format!("{host}/{rest}"))

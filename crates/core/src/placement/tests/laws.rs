@@ -17,20 +17,24 @@ fn policy(require: &str, unknown: &[&str], is_full: bool) -> Policy {
     let unknown: Vec<String> = unknown.iter().map(|arch| format!("linux/{arch}")).collect();
     let mut placement = json!({"require": require, "platforms": platforms, "whenUnknown": unknown});
     if is_full {
-        placement["prefer"] =
-            json!([{"platform": "linux/arm64", "weight": 80}, {"platform": "linux/amd64", "weight": 7}]);
+        placement["prefer"] = json!([{"platform": "linux/arm64", "weight": 80}, {"platform": "linux/amd64", "weight": 7}]);
         placement["podLabels"] = json!(["zone", "team"]);
     }
     testing::policy(&json!({"placement": placement}))
 }
 
 /// Absent, null, or there.
-fn sometimes(value: impl Strategy<Value = Value> + 'static) -> impl Strategy<Value = Option<Value>> {
+fn sometimes(
+    value: impl Strategy<Value = Value> + 'static,
+) -> impl Strategy<Value = Option<Value>> {
     prop_oneof![2 => Just(None), 1 => Just(Some(Value::Null)), 6 => value.prop_map(Some)]
 }
 
 fn object(members: Vec<(&str, Option<Value>)>) -> Value {
-    members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    members
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
 }
 
 fn expression() -> impl Strategy<Value = Value> {
@@ -58,21 +62,32 @@ fn affinity() -> impl Strategy<Value = Value> {
     let fields = prop::collection::vec(Just(name), 0..2).prop_map(Value::from);
     let term = (sometimes(expressions), prop::option::weighted(0.3, fields));
     let term = term.prop_map(|(expressions, fields)| {
-        object(vec![("matchExpressions", expressions), ("matchFields", fields)])
+        object(vec![
+            ("matchExpressions", expressions),
+            ("matchFields", fields),
+        ])
     });
     let terms = prop::collection::vec(term, 1..4).prop_map(Value::from);
     let required = terms.prop_map(|terms| json!({"nodeSelectorTerms": terms}));
     let weighted = |weight: u8, expression: Value| json!({"weight": weight, "preference": {"matchExpressions": [expression]}});
     let zone = weighted(3, json!({"key": "zone", "operator": "Exists"}));
-    let arm64 = weighted(80, json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}));
-    let preferred =
-        prop::sample::select(vec![json!([]), json!([zone]), json!([zone, arm64, zone]), Value::Null]);
-    let nodes = (sometimes(required), prop::option::of(preferred)).prop_map(|(required, preferred)| {
-        object(vec![
-            ("requiredDuringSchedulingIgnoredDuringExecution", required),
-            ("preferredDuringSchedulingIgnoredDuringExecution", preferred),
-        ])
-    });
+    let arm64 = weighted(
+        80,
+        json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}),
+    );
+    let preferred = prop::sample::select(vec![
+        json!([]),
+        json!([zone]),
+        json!([zone, arm64, zone]),
+        Value::Null,
+    ]);
+    let nodes =
+        (sometimes(required), prop::option::of(preferred)).prop_map(|(required, preferred)| {
+            object(vec![
+                ("requiredDuringSchedulingIgnoredDuringExecution", required),
+                ("preferredDuringSchedulingIgnoredDuringExecution", preferred),
+            ])
+        });
     (sometimes(nodes), prop::option::of(Just(json!({}))))
         .prop_map(|(nodes, pods)| object(vec![("nodeAffinity", nodes), ("podAntiAffinity", pods)]))
 }
@@ -104,12 +119,18 @@ fn pod() -> impl Strategy<Value = Value> {
 type Known = Result<Support, LookupError>;
 
 fn runs_on(architectures: &[&str]) -> Known {
-    let names: Vec<String> = architectures.iter().map(|arch| format!("linux/{arch}")).collect();
-    Ok(Support::Index(platforms(&names.iter().map(String::as_str).collect::<Vec<_>>())))
+    let names: Vec<String> = architectures
+        .iter()
+        .map(|arch| format!("linux/{arch}"))
+        .collect();
+    Ok(Support::Index(platforms(
+        &names.iter().map(String::as_str).collect::<Vec<_>>(),
+    )))
 }
 
 fn image() -> impl Strategy<Value = Known> {
-    let known = prop::sample::subsequence(ARCHITECTURES.to_vec(), 0..=3).prop_map(|names| runs_on(&names));
+    let known =
+        prop::sample::subsequence(ARCHITECTURES.to_vec(), 0..=3).prop_map(|names| runs_on(&names));
     prop_oneof![6 => known, 1 => Just(Err(LookupError::Timeout))]
 }
 
@@ -124,7 +145,11 @@ fn allowed(form: &str, images: &[Known], unknown: &[&'static str]) -> Option<Vec
     if form == "off" {
         return is_known.then(|| ARCHITECTURES.to_vec());
     }
-    let known = |arch: &&str| images.iter().all(|image| image.is_err() || supports(image, arch));
+    let known = |arch: &&str| {
+        images
+            .iter()
+            .all(|image| image.is_err() || supports(image, arch))
+    };
     let mut shared: Vec<&str> = ARCHITECTURES.into_iter().filter(known).collect();
     shared.retain(|arch| is_known || unknown.contains(arch));
     (!shared.is_empty()).then_some(shared)
@@ -133,14 +158,17 @@ fn allowed(form: &str, images: &[Known], unknown: &[&'static str]) -> Option<Vec
 /// The zone that a Pod's label asks for, where the Pod says nothing of zones itself.
 fn zone(pod: &Value) -> Option<&str> {
     let zone = pod.pointer("/metadata/labels/zone")?.as_str()?;
-    let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let says = required.to_string().contains("zone") || !pod["spec"]["nodeSelector"]["zone"].is_null();
+    let required =
+        &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let says =
+        required.to_string().contains("zone") || !pod["spec"]["nodeSelector"]["zone"].is_null();
     (zone == "a" && !says).then_some(zone)
 }
 
 /// Whether the Pod prefers something of the architecture itself.
 fn prefers_architecture(pod: &Value) -> bool {
-    let list = &pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+    let list =
+        &pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
     list.to_string().contains("kubernetes.io/arch")
 }
 

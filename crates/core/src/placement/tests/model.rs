@@ -15,7 +15,10 @@ impl Node {
     }
 
     pub(super) fn label(&self, key: &str) -> Option<&str> {
-        self.labels.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
+        self.labels
+            .iter()
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| *value)
     }
 }
 
@@ -25,10 +28,16 @@ pub(super) fn world() -> Vec<Node> {
     for arch in ["amd64", "arm64", "s390x"] {
         for zone in [None, Some("a"), Some("b")] {
             for size in [None, Some("1"), Some("5")] {
-                let mut labels = vec![("kubernetes.io/arch", arch), ("beta.kubernetes.io/arch", arch)];
+                let mut labels = vec![
+                    ("kubernetes.io/arch", arch),
+                    ("beta.kubernetes.io/arch", arch),
+                ];
                 labels.extend(zone.map(|zone| ("zone", zone)));
                 labels.extend(size.map(|size| ("size", size)));
-                nodes.push(Node { name: format!("n{}", nodes.len() % 4), labels });
+                nodes.push(Node {
+                    name: format!("n{}", nodes.len() % 4),
+                    labels,
+                });
             }
         }
     }
@@ -37,23 +46,34 @@ pub(super) fn world() -> Vec<Node> {
 
 /// The places in the world of the nodes on which the Pod fits.
 pub(super) fn fitting(pod: &Value, world: &[Node]) -> Vec<usize> {
-    (0..world.len()).filter(|&place| fits(pod, &world[place])).collect()
+    (0..world.len())
+        .filter(|&place| fits(pod, &world[place]))
+        .collect()
 }
 
 fn fits(pod: &Value, node: &Node) -> bool {
     let selector = pod.pointer("/spec/nodeSelector").and_then(Value::as_object);
-    let selected = selector.into_iter().flatten().all(|(key, value)| node.label(key) == value.as_str());
-    let required = pod.pointer("/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution");
+    let selected = selector
+        .into_iter()
+        .flatten()
+        .all(|(key, value)| node.label(key) == value.as_str());
+    let required =
+        pod.pointer("/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution");
     // "The terms are ORed."
-    let terms = |required: &Value| list(&required["nodeSelectorTerms"]).any(|term| matches(term, node));
-    selected && required.filter(|required| !required.is_null()).is_none_or(terms)
+    let terms =
+        |required: &Value| list(&required["nodeSelectorTerms"]).any(|term| matches(term, node));
+    selected
+        && required
+            .filter(|required| !required.is_null())
+            .is_none_or(terms)
 }
 
 /// "A null or empty node selector term matches no objects. The requirements of them are ANDed."
 fn matches(term: &Value, node: &Node) -> bool {
     let (expressions, fields) = (&term["matchExpressions"], &term["matchFields"]);
     list(expressions).chain(list(fields)).next().is_some()
-        && list(expressions).all(|expression| holds(expression, node.label(text(&expression["key"]))))
+        && list(expressions)
+            .all(|expression| holds(expression, node.label(text(&expression["key"]))))
         && list(fields).all(|field| {
             assert_eq!(field["key"], "metadata.name");
             holds(field, Some(&node.name))
@@ -91,16 +111,17 @@ pub(super) fn names_architecture(pod: &Value) -> bool {
         "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
     );
     selector.into_iter().flatten().any(|(key, _)| is_arch(key))
-        || terms
-            .into_iter()
-            .flat_map(list)
-            .any(|term| list(&term["matchExpressions"]).any(|expression| is_arch(text(&expression["key"]))))
+        || terms.into_iter().flat_map(list).any(|term| {
+            list(&term["matchExpressions"]).any(|expression| is_arch(text(&expression["key"])))
+        })
 }
 
 /// What the API server checks of node affinity, and the Pods of the tests keep (`ValidateNodeSelector`,
 /// `ValidatePreferredSchedulingTerms` of k8s.io/kubernetes).
 pub(super) fn is_valid(pod: &Value) -> bool {
-    let affinity = pod.pointer("/spec/affinity/nodeAffinity").unwrap_or(&Value::Null);
+    let affinity = pod
+        .pointer("/spec/affinity/nodeAffinity")
+        .unwrap_or(&Value::Null);
     let required = &affinity["requiredDuringSchedulingIgnoredDuringExecution"];
     let preferred = &affinity["preferredDuringSchedulingIgnoredDuringExecution"];
     let expression = |requirement: &Value| {
@@ -121,7 +142,10 @@ pub(super) fn is_valid(pod: &Value) -> bool {
 }
 
 /// Lists in which the order means nothing.
-const SETS: [&str; 2] = ["matchExpressions", "preferredDuringSchedulingIgnoredDuringExecution"];
+const SETS: [&str; 2] = [
+    "matchExpressions",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+];
 
 /// The Pod without members that say nothing: null, and what is empty, but for terms, which match nothing then; and with an
 /// order in lists that have none.
@@ -134,8 +158,11 @@ pub(super) fn normal(value: &Value) -> Value {
                 }
                 member
             };
-            let kept = members.iter().map(|(key, member)| (key.clone(), sorted(key, normal(member))));
-            let empty = |member: &Value| member.is_null() || *member == json!([]) || *member == json!({});
+            let kept = members
+                .iter()
+                .map(|(key, member)| (key.clone(), sorted(key, normal(member))));
+            let empty =
+                |member: &Value| member.is_null() || *member == json!([]) || *member == json!({});
             kept.filter(|(_, member)| !empty(member)).collect()
         }
         Value::Array(items) => items.iter().map(normal).collect(),

@@ -19,9 +19,14 @@ struct Stored {
 
 impl Stored {
     fn json(&self) -> String {
-        let items: Vec<String> =
-            (0..self.times).map(|i| self.item.replace("@n", &format!("{i:06}"))).collect();
-        self.pod.replacen("@items", &items.join(","), 1).replacen("@fill", &"x".repeat(self.fill), 1)
+        let items: Vec<String> = (0..self.times)
+            .map(|i| self.item.replace("@n", &format!("{i:06}")))
+            .collect();
+        self.pod.replacen("@items", &items.join(","), 1).replacen(
+            "@fill",
+            &"x".repeat(self.fill),
+            1,
+        )
     }
 }
 
@@ -34,19 +39,41 @@ fn no_object_counts_with_less_than_it_takes_in_etcd() {
     let cases: Vec<Stored> = upstream::cases("stored");
     for case in &cases {
         let json = case.json();
-        let Stored { pod, item, times, stored, with, .. } = case;
+        let Stored {
+            pod,
+            item,
+            times,
+            stored,
+            with,
+            ..
+        } = case;
         let size = bound(json.as_bytes());
-        assert!(size + REQUEST >= *stored, "{size} for {stored}: {pod} {times} times {item}");
+        assert!(
+            size + REQUEST >= *stored,
+            "{size} for {stored}: {pod} {times} times {item}"
+        );
         // A small one fits, with whatever is added.
-        assert!(json.len() >= SMALL || *with < (3 << 19) - (64 << 10), "{pod} {times} times {item}");
+        assert!(
+            json.len() >= SMALL || *with < (3 << 19) - (64 << 10),
+            "{pod} {times} times {item}"
+        );
         // For which there is room when there is said to be.
         assert!(*with < stored + 128);
         if *times == 0 {
             let value: Value = serde_json::from_str(&json).unwrap();
-            assert!(bound(value.to_string().as_bytes()) + REQUEST >= *stored, "{pod}");
+            assert!(
+                bound(value.to_string().as_bytes()) + REQUEST >= *stored,
+                "{pod}"
+            );
         }
     }
-    assert!(cases.iter().filter(|case| case.stored.abs_diff(3 << 19) <= 301).count() > 9);
+    assert!(
+        cases
+            .iter()
+            .filter(|case| case.stored.abs_diff(3 << 19) <= 301)
+            .count()
+            > 9
+    );
 }
 
 #[derive(Deserialize)]
@@ -69,8 +96,7 @@ fn texts_count_once_and_objects_with_little_more() {
     let annotated = |text: &str| json!({"metadata": {"annotations": {"a": text}}}).to_string();
     // k8s.io/api v0.36.1 stores it as 200,052.
     assert!((200_052..201_000).contains(&size_of_json(annotated(&"x".repeat(200_000)).as_bytes())));
-    let entry =
-        |i| json!({"name": format!("A{i:03}"), "value": "x".repeat(180), "valueFrom": null, "x": 0, "y": 0});
+    let entry = |i| json!({"name": format!("A{i:03}"), "value": "x".repeat(180), "valueFrom": null, "x": 0, "y": 0});
     let pod = Value::from_iter([("a", Value::from_iter((0..1000).map(entry)))]);
     let json = pod.to_string();
     assert!((json.len()..json.len() + (96 << 10)).contains(&size_of_json(json.as_bytes())));

@@ -43,7 +43,9 @@ fn typical() -> Value {
 #[test]
 fn reads_what_the_api_server_sends() {
     for json in [typical().to_string(), format!("{}\n", typical())] {
-        assert!(agrees::<review::Decoded<'_>>(json.as_bytes()) && agrees::<IgnoredAny>(json.as_bytes()));
+        assert!(
+            agrees::<review::Decoded<'_>>(json.as_bytes()) && agrees::<IgnoredAny>(json.as_bytes())
+        );
     }
     let large = json!({"spec": {"containers": vec![json!({"image": "x".repeat(300), "env": ["y".repeat(3000)]}); 900]}});
     assert!(agrees::<Object<Pod<'_>>>(large.to_string().as_bytes()));
@@ -55,8 +57,12 @@ fn strings_end_where_they_end_wherever_they_stand() {
         for inside in (0..140).chain([1000]) {
             let (before, inside) = ("b".repeat(before), "x".repeat(inside));
             for inside in [inside.clone(), format!("{inside}\\\"\\\\")] {
-                let json = format!("{{\"{before}\":\"{inside}\",\"metadata\":{{\"name\":\"{inside}\"}}}}");
-                assert!(agrees::<IgnoredAny>(json.as_bytes()) && agrees::<Object<Pod<'_>>>(json.as_bytes()));
+                let json =
+                    format!("{{\"{before}\":\"{inside}\",\"metadata\":{{\"name\":\"{inside}\"}}}}");
+                assert!(
+                    agrees::<IgnoredAny>(json.as_bytes())
+                        && agrees::<Object<Pod<'_>>>(json.as_bytes())
+                );
                 let cut = json.trim_end_matches(['"', '}']);
                 assert!(json::read::<IgnoredAny>(cut.as_bytes()).is_err());
                 assert!(json::read::<Object<Pod<'_>>>(cut.as_bytes()).is_err());
@@ -82,7 +88,10 @@ fn leaves_blanks_to_serde_json() {
         "[1, 2]",
         "\n",
     ] {
-        assert!(json::read::<IgnoredAny>(json.as_bytes()).is_err(), "{json:?}");
+        assert!(
+            json::read::<IgnoredAny>(json.as_bytes()).is_err(),
+            "{json:?}"
+        );
         all_agree(json.as_bytes());
     }
     let pod = |json: &str| {
@@ -157,14 +166,20 @@ fn is_in_doubt_over_what_is_no_json_where_it_is_read() {
         "{}\0",
         "\u{a0}1",
     ] {
-        assert!(serde_json::from_str::<IgnoredAny>(value).is_err(), "{value:?}");
+        assert!(
+            serde_json::from_str::<IgnoredAny>(value).is_err(),
+            "{value:?}"
+        );
         for json in [
             format!("{{\"metadata\":{value}}}"),
             format!("{{\"metadata\":{{\"name\":{value}}}}}"),
             format!("{{\"spec\":{{\"containers\":{value}}}}}"),
             format!("{{\"spec\":{{\"tolerations\":[{{\"tolerationSeconds\":{value}}}]}}}}"),
         ] {
-            assert!(json::read::<Object<Pod<'_>>>(json.as_bytes()).is_err(), "{json}");
+            assert!(
+                json::read::<Object<Pod<'_>>>(json.as_bytes()).is_err(),
+                "{json}"
+            );
         }
     }
     assert!(json::read::<IgnoredAny>(b"\"\xff\"").is_err());
@@ -173,7 +188,19 @@ fn is_in_doubt_over_what_is_no_json_where_it_is_read() {
 /// Reviews come from the API server, which writes nothing but JSON.
 #[test]
 fn what_is_skipped_only_has_to_end() {
-    for value in ["tru", "nulll", "-", "01", "1.", "+1", "\"\\x\"", "{\"a\"}", "{\"a\"::1}", "[,1]", "[1}"] {
+    for value in [
+        "tru",
+        "nulll",
+        "-",
+        "01",
+        "1.",
+        "+1",
+        "\"\\x\"",
+        "{\"a\"}",
+        "{\"a\"::1}",
+        "[,1]",
+        "[1}",
+    ] {
         let json = format!("{{\"skipped\":{value},\"metadata\":{{\"name\":\"a\"}}}}");
         let pod = json::read::<Object<Pod<'_>>>(json.as_bytes());
         assert_eq!(pod.unwrap().0.described(), "a", "{json}");
@@ -205,22 +232,35 @@ fn what_is_skipped_only_has_to_end() {
         "1{}",
     ] {
         let json = format!("{{\"skipped\":{value},\"metadata\":{{\"name\":\"a\"}}}}");
-        assert!(json::read::<Object<Pod<'_>>>(json.as_bytes()).is_err(), "{json}");
+        assert!(
+            json::read::<Object<Pod<'_>>>(json.as_bytes()).is_err(),
+            "{json}"
+        );
     }
 }
 
 #[test]
 fn nesting_has_no_limit_but_ends() {
-    let nested =
-        |depth: usize, open: &str, close: &str| format!("{}1{}", open.repeat(depth), close.repeat(depth));
-    for (open, close) in [("[", "]"), ("{\"a\":", "}"), ("[{\"a\":", "}]"), ("{\"b\":[0],\"a\":", "}")] {
+    let nested = |depth: usize, open: &str, close: &str| {
+        format!("{}1{}", open.repeat(depth), close.repeat(depth))
+    };
+    for (open, close) in [
+        ("[", "]"),
+        ("{\"a\":", "}"),
+        ("[{\"a\":", "}]"),
+        ("{\"b\":[0],\"a\":", "}"),
+    ] {
         for depth in [1, 30, 60] {
             assert!(agrees::<IgnoredAny>(nested(depth, open, close).as_bytes()));
         }
         for depth in [1, 63, 64, 65, 129, 50_000] {
             let text = nested(depth, open, close);
             assert!(json::read::<IgnoredAny>(text.as_bytes()).is_ok());
-            for wrong in [&text[..text.len() - 1], &text[1..], &format!("{text}{close}")] {
+            for wrong in [
+                &text[..text.len() - 1],
+                &text[1..],
+                &format!("{text}{close}"),
+            ] {
                 assert!(json::read::<IgnoredAny>(wrong.as_bytes()).is_err());
             }
             let owner = format!("{{\"managedFields\":{text},\"name\":\"a\"}}");
@@ -233,8 +273,9 @@ fn nesting_has_no_limit_but_ends() {
 
 #[test]
 fn hostile_texts_are_read_as_serde_json_reads_them() {
-    let deep =
-        |depth: usize, open: &str, close: &str| format!("{}1{}", open.repeat(depth), close.repeat(depth));
+    let deep = |depth: usize, open: &str, close: &str| {
+        format!("{}1{}", open.repeat(depth), close.repeat(depth))
+    };
     let digits = "9".repeat(400);
     let values = [
         deep(62, "[", "]"),
@@ -277,17 +318,33 @@ fn hostile_texts_are_read_as_serde_json_reads_them() {
     ];
     for place in places {
         for value in &values {
-            for json in [place(value), format!("{}\0", place(value)), format!("{} ,", place(value))] {
+            for json in [
+                place(value),
+                format!("{}\0", place(value)),
+                format!("{} ,", place(value)),
+            ] {
                 all_agree(json.as_bytes());
-                all_agree(format!("{{\"request\":{{\"uid\":\"u\",\"object\":{json}}}}}").as_bytes());
+                all_agree(
+                    format!("{{\"request\":{{\"uid\":\"u\",\"object\":{json}}}}}").as_bytes(),
+                );
             }
         }
     }
     // What a key or a text may not be, no other encoding makes it.
-    for bytes in [&b"\xff"[..], b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"\x80"] {
-        for (before, after) in
-            [("{\"", "\":1}"), ("{\"metadata\":{\"name\":\"", "\"}}"), ("", "{}"), ("{}", "")]
-        {
+    for bytes in [
+        &b"\xff"[..],
+        b"\xc0\xaf",
+        b"\xed\xa0\x80",
+        b"\xf4\x90\x80\x80",
+        b"\xe2\x82",
+        b"\x80",
+    ] {
+        for (before, after) in [
+            ("{\"", "\":1}"),
+            ("{\"metadata\":{\"name\":\"", "\"}}"),
+            ("", "{}"),
+            ("{}", ""),
+        ] {
             let json = [before.as_bytes(), bytes, after.as_bytes()].concat();
             assert!(json::read::<IgnoredAny>(&json).is_err());
             assert!(json::read::<Object<Pod<'_>>>(&json).is_err());
@@ -304,8 +361,14 @@ fn a_member_twice_is_an_error_to_both() {
         r#"{"spec":{"containers":[{"image":"a","image":"b"}]}}"#,
     ];
     for json in twice {
-        assert!(json::read::<Object<Pod<'_>>>(json.as_bytes()).is_err(), "{json}");
-        assert!(serde_json::from_str::<Object<Pod<'_>>>(json).is_err(), "{json}");
+        assert!(
+            json::read::<Object<Pod<'_>>>(json.as_bytes()).is_err(),
+            "{json}"
+        );
+        assert!(
+            serde_json::from_str::<Object<Pod<'_>>>(json).is_err(),
+            "{json}"
+        );
     }
     assert!(agrees::<Object<Pod<'_>>>(br#"{"other":1,"other":2}"#));
     assert!(agrees::<Object<Pod<'_>>>(
@@ -319,11 +382,15 @@ fn what_is_cut_short_is_never_read() {
     for end in 0..json.len() {
         let cut = &json.as_bytes()[..end];
         assert!(
-            json::read::<review::Decoded<'_>>(cut).is_err() && json::read::<IgnoredAny>(cut).is_err(),
+            json::read::<review::Decoded<'_>>(cut).is_err()
+                && json::read::<IgnoredAny>(cut).is_err(),
             "{end}"
         );
     }
     for more in ["{}", "}", "]", ",", "\"", "1", "\0", "null", "\u{feff}"] {
-        assert!(json::read::<review::Decoded<'_>>(format!("{json}{more}").as_bytes()).is_err(), "{more:?}");
+        assert!(
+            json::read::<review::Decoded<'_>>(format!("{json}{more}").as_bytes()).is_err(),
+            "{more:?}"
+        );
     }
 }

@@ -5,7 +5,8 @@ use super::*;
 /// A Pod that requests a core, of the Deployment of this name.
 fn pod(deployment: &str, name: &str, image: &str) -> StoredPod {
     let set = format!("{deployment}-5d5c");
-    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "controller": true});
+    let owner =
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "controller": true});
     let container = json!({"name": "app", "image": image, "resources": {"requests": {"cpu": "1"}}});
     stored(json!({
         "metadata": {
@@ -43,7 +44,11 @@ fn adds_up_what_is_alike_by_workload() {
     assert_eq!(count.shapes.len(), 3);
     let totals = count.totals(&[Coverage::All, Coverage::Partial, Coverage::All]);
     assert_eq!(cores(&totals, Coverage::All), (11, 1), "api");
-    assert_eq!(cores(&totals, Coverage::Partial), (1, 1), "web, as its least supported Pod");
+    assert_eq!(
+        cores(&totals, Coverage::Partial),
+        (1, 1),
+        "web, as its least supported Pod"
+    );
     assert_eq!(cores(&totals, Coverage::Unknown), (1, 1));
     assert_eq!(cores(&totals, Coverage::Skipped), (0, 0));
     assert_eq!(totals.other, Amount::default());
@@ -52,13 +57,18 @@ fn adds_up_what_is_alike_by_workload() {
 #[test]
 fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
     let bare = |containers: Value| {
-        stored(json!({"metadata": {"name": "p", "namespace": "team"}, "spec": {"containers": containers}}))
+        stored(
+            json!({"metadata": {"name": "p", "namespace": "team"}, "spec": {"containers": containers}}),
+        )
     };
     // By their number.
     let mut count = Count::default();
     for at in (0..SHAPES + 7).chain([0]) {
         let resources = json!({"requests": {"cpu": "1"}});
-        count.add(bare(json!([{"image": format!("image-{at}"), "resources": resources}])), Called::For(None));
+        count.add(
+            bare(json!([{"image": format!("image-{at}"), "resources": resources}])),
+            Called::For(None),
+        );
     }
     let totals = count.totals(&[]);
     assert_eq!((count.shapes.len(), totals.other.pods), (SHAPES, 7));
@@ -67,12 +77,16 @@ fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
     // By their bytes.
     let mut count = Count::default();
     for at in 0..2_000 {
-        let images =
-            (0..60).map(|image| json!({"image": format!("host.test/{}:{image}-{at}", "x".repeat(240))}));
+        let images = (0..60)
+            .map(|image| json!({"image": format!("host.test/{}:{image}-{at}", "x".repeat(240))}));
         count.add(bare(images.collect()), Called::For(None));
     }
     let (kept, other) = (count.shapes.len(), count.totals(&[]).other.pods as usize);
-    assert!(count.bytes <= BYTES && kept > 0 && other > 0, "{} bytes of {kept}", count.bytes);
+    assert!(
+        count.bytes <= BYTES && kept > 0 && other > 0,
+        "{} bytes of {kept}",
+        count.bytes
+    );
     assert_eq!(kept + other, 2_000);
 
     // By the workloads.

@@ -8,7 +8,10 @@ use tolerarch_core::review::{self, Subject};
 
 fn policy(keys: Value) -> Policy {
     let mut config = json!({"daemonSets": true});
-    config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    config
+        .as_object_mut()
+        .unwrap()
+        .extend(keys.as_object().unwrap().clone());
     tolerarch_core::testing::policy(&config)
 }
 
@@ -31,8 +34,19 @@ fn body(after: &Value, before: Option<&Value>) -> String {
 }
 
 /// The reason, and the template as it is stored after the review.
-async fn decide(bench: &Bench, policy: &Policy, after: &Value, before: Option<&Value>) -> (String, Value) {
-    decide_object(bench, policy, &daemon_set(after), before.map(daemon_set).as_ref()).await
+async fn decide(
+    bench: &Bench,
+    policy: &Policy,
+    after: &Value,
+    before: Option<&Value>,
+) -> (String, Value) {
+    decide_object(
+        bench,
+        policy,
+        &daemon_set(after),
+        before.map(daemon_set).as_ref(),
+    )
+    .await
 }
 
 /// The same for objects with more than a template.
@@ -44,7 +58,9 @@ async fn decide_object(
 ) -> (String, Value) {
     let body = body(after, before);
     let review = review::decode(body.as_bytes()).unwrap();
-    let Subject::DaemonSet(set) = &review.subject else { panic!("{body}") };
+    let Subject::DaemonSet(set) = &review.subject else {
+        panic!("{body}")
+    };
     let snapshot = bench.current.load_full();
     let until = Wait::Until(Instant::now() + snapshot.budget);
     let decision = snapshot.decide_daemon_set(policy, "ops", set, until).await;
@@ -54,7 +70,10 @@ async fn decide_object(
         let patch: json_patch::Patch = serde_json::from_str(&patch).unwrap();
         json_patch::patch(&mut stored, &patch).unwrap();
     }
-    (decision.reason.to_string(), stored["spec"]["template"].take())
+    (
+        decision.reason.to_string(),
+        stored["spec"]["template"].take(),
+    )
 }
 
 fn own() -> Value {
@@ -70,8 +89,10 @@ fn template(image: &str, spec: Value) -> Value {
 #[tokio::test]
 async fn a_new_one_gets_what_its_pods_would_get() {
     let bench = Bench::new().await;
-    let (both, amd64) =
-        (bench.image("agent", &["linux/amd64", "linux/arm64"]), bench.image("old", &["linux/amd64"]));
+    let (both, amd64) = (
+        bench.image("agent", &["linux/amd64", "linux/arm64"]),
+        bench.image("old", &["linux/amd64"]),
+    );
     let policy = policy(
         json!({"placement": {"require": "affinity", "prefer": [{"platform": "linux/arm64", "weight": 9}]}}),
     );
@@ -88,11 +109,20 @@ async fn a_new_one_gets_what_its_pods_would_get() {
 
     let (reason, stored) = decide(&bench, &policy, &template(&amd64, json!({})), None).await;
     assert_eq!(reason, "placed");
-    assert_eq!(stored["metadata"]["annotations"], json!({"tolerarch.io/required": "amd64"}));
+    assert_eq!(
+        stored["metadata"]["annotations"],
+        json!({"tolerarch.io/required": "amd64"})
+    );
 
-    let off = Policy { daemon_sets: false, ..policy };
+    let off = Policy {
+        daemon_sets: false,
+        ..policy
+    };
     let (reason, stored) = decide(&bench, &off, &template(&both, json!({})), None).await;
-    assert_eq!((reason.as_str(), stored), ("not-applicable", template(&both, json!({}))));
+    assert_eq!(
+        (reason.as_str(), stored),
+        ("not-applicable", template(&both, json!({})))
+    );
 }
 
 #[tokio::test]
@@ -100,32 +130,66 @@ async fn an_update_that_leaves_the_template_leaves_what_is_ours() {
     let bench = Bench::new().await;
     let image = bench.image("agent", &["linux/amd64", "linux/arm64"]);
     let amd64 = bench.image("old", &["linux/amd64"]);
-    for (require, image) in [("off", &image), ("affinity", &amd64), ("nodeSelector", &amd64)] {
+    for (require, image) in [
+        ("off", &image),
+        ("affinity", &amd64),
+        ("nodeSelector", &amd64),
+    ] {
         let policy = policy(json!({"placement": {"require": require}}));
-        let users = template(image, json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}));
+        let users = template(
+            image,
+            json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}),
+        );
         let (_, before) = decide(&bench, &policy, &users, None).await;
         assert_ne!(before, users);
 
         let (reason, stored) = decide(&bench, &policy, &before, Some(&before)).await;
         assert_eq!(stored, before, "{require}: as it was");
-        assert_eq!(reason, if require == "off" { "already-tolerated" } else { "placed" });
+        assert_eq!(
+            reason,
+            if require == "off" {
+                "already-tolerated"
+            } else {
+                "placed"
+            }
+        );
 
         let (reason, stored) = decide(&bench, &policy, &users, Some(&before)).await;
         assert_eq!(stored, before, "{require}: sent without ours");
-        assert_eq!(reason, if require == "off" { "tolerated" } else { "placed" });
+        assert_eq!(
+            reason,
+            if require == "off" {
+                "tolerated"
+            } else {
+                "placed"
+            }
+        );
 
         let mut marked = users.clone();
         marked["metadata"]["annotations"] = before["metadata"]["annotations"].clone();
         let (_, stored) = decide(&bench, &policy, &marked, Some(&before)).await;
-        assert_eq!(stored, before, "{require}: server-side apply keeps annotations, and replaces lists");
+        assert_eq!(
+            stored, before,
+            "{require}: server-side apply keeps annotations, and replaces lists"
+        );
 
         let mut unmarked = before.clone();
-        unmarked["metadata"].as_object_mut().unwrap().remove("annotations");
+        unmarked["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .remove("annotations");
         let (_, stored) = decide(&bench, &policy, &unmarked, Some(&before)).await;
-        assert_eq!(stored, before, "{require}: a tool that manages annotations, and no lists");
+        assert_eq!(
+            stored, before,
+            "{require}: a tool that manages annotations, and no lists"
+        );
 
         let (reason, stored) = decide(&bench, &policy, &users, Some(&users)).await;
-        assert_eq!((reason.as_str(), stored), ("not-applicable", users), "{require}: no rollout of our own");
+        assert_eq!(
+            (reason.as_str(), stored),
+            ("not-applicable", users),
+            "{require}: no rollout of our own"
+        );
     }
 }
 
@@ -134,8 +198,10 @@ async fn ours_stay_where_the_user_has_put_something_behind_them() {
     let bench = Bench::new().await;
     let image = bench.image("agent", &["linux/amd64", "linux/arm64"]);
     let policy = policy(json!({}));
-    let (gpu, spot) =
-        (json!({"key": "gpu", "operator": "Exists"}), json!({"key": "spot", "operator": "Exists"}));
+    let (gpu, spot) = (
+        json!({"key": "gpu", "operator": "Exists"}),
+        json!({"key": "spot", "operator": "Exists"}),
+    );
     let mut before = template(&image, json!({"tolerations": [gpu, own(), spot]}));
     before["metadata"]["annotations"] = json!({"a": "b", "tolerarch.io/pools": "multi-arch"});
     let mut users = template(&image, json!({"tolerations": [gpu, spot]}));
@@ -148,22 +214,40 @@ async fn ours_stay_where_the_user_has_put_something_behind_them() {
 #[tokio::test]
 async fn a_changed_template_is_decided_anew() {
     let bench = Bench::new().await;
-    let (both, amd64) =
-        (bench.image("agent", &["linux/amd64", "linux/arm64"]), bench.image("old", &["linux/amd64"]));
+    let (both, amd64) = (
+        bench.image("agent", &["linux/amd64", "linux/arm64"]),
+        bench.image("old", &["linux/amd64"]),
+    );
     let policy = policy(json!({}));
     let (_, before) = decide(&bench, &policy, &template(&both, json!({})), None).await;
 
     let mut after = before.clone();
     after["spec"]["containers"][0]["image"] = json!(amd64);
     let (reason, stored) = decide(&bench, &policy, &after, Some(&before)).await;
-    assert_eq!((reason.as_str(), &stored["spec"]["tolerations"]), ("retracted", &json!([])));
-    assert!(stored["metadata"]["annotations"].get("tolerarch.io/pools").is_none());
+    assert_eq!(
+        (reason.as_str(), &stored["spec"]["tolerations"]),
+        ("retracted", &json!([]))
+    );
+    assert!(
+        stored["metadata"]["annotations"]
+            .get("tolerarch.io/pools")
+            .is_none()
+    );
 
     let mut restarted = template(&both, json!({}));
     restarted["metadata"]["annotations"] =
         json!({"kubectl.kubernetes.io/restartedAt": "2026-11-22T10:00:00Z"});
-    let (reason, stored) = decide(&bench, &policy, &restarted, Some(&template(&both, json!({})))).await;
-    assert_eq!((reason.as_str(), &stored["spec"]["tolerations"]), ("tolerated", &json!([own()])));
+    let (reason, stored) = decide(
+        &bench,
+        &policy,
+        &restarted,
+        Some(&template(&both, json!({}))),
+    )
+    .await;
+    assert_eq!(
+        (reason.as_str(), &stored["spec"]["tolerations"]),
+        ("tolerated", &json!([own()]))
+    );
 }
 
 #[tokio::test]
@@ -177,20 +261,42 @@ async fn an_unknown_image_keeps_what_was_there() {
     let mut after = before.clone();
     after["spec"]["containers"][0]["image"] = json!(unknown);
     let (reason, stored) = decide(&bench, &policy, &after, Some(&before)).await;
-    assert_eq!((reason.as_str(), stored), ("not-found", after.clone()), "it has them");
+    assert_eq!(
+        (reason.as_str(), stored),
+        ("not-found", after.clone()),
+        "it has them"
+    );
 
-    let (reason, stored) = decide(&bench, &policy, &template(&unknown, json!({})), Some(&before)).await;
-    assert_eq!((reason.as_str(), stored), ("tolerated", after), "it gets them back");
+    let (reason, stored) = decide(
+        &bench,
+        &policy,
+        &template(&unknown, json!({})),
+        Some(&before),
+    )
+    .await;
+    assert_eq!(
+        (reason.as_str(), stored),
+        ("tolerated", after),
+        "it gets them back"
+    );
 
     let gpu = json!({"key": "gpu", "operator": "Exists"});
     let users = template(&unknown, json!({"tolerations": [gpu]}));
     let (reason, stored) = decide(&bench, &policy, &users, Some(&before)).await;
     assert_eq!(reason, "tolerated");
-    assert_eq!(stored["spec"]["tolerations"], json!([gpu, own()]), "beside what the user has changed");
+    assert_eq!(
+        stored["spec"]["tolerations"],
+        json!([gpu, own()]),
+        "beside what the user has changed"
+    );
 
     let never = template(&unknown, json!({}));
     let (reason, stored) = decide(&bench, &policy, &never, Some(&template(&both, json!({})))).await;
-    assert_eq!((reason.as_str(), stored), ("not-found", never), "there was nothing");
+    assert_eq!(
+        (reason.as_str(), stored),
+        ("not-found", never),
+        "there was nothing"
+    );
 }
 
 /// The template `users` as it comes in an update, if what is stored is `before`.
@@ -211,7 +317,9 @@ const SENT: [Sent; 4] = [Sent::Whole, Sent::Applied, Sent::Unmarked, Sent::Repla
 impl Sent {
     fn template(self, users: &Value, before: &Value) -> Value {
         let mut sent = users.clone();
-        if matches!(self, Self::Whole | Self::Applied) && !before["metadata"]["annotations"].is_null() {
+        if matches!(self, Self::Whole | Self::Applied)
+            && !before["metadata"]["annotations"].is_null()
+        {
             sent["metadata"]["annotations"] = before["metadata"]["annotations"].clone();
         }
         if matches!(self, Self::Whole | Self::Unmarked) {
@@ -227,15 +335,29 @@ impl Sent {
 
 /// What of a template is managed: whether the pool is open, and the required architectures.
 fn managed(template: &Value) -> (bool, Vec<&str>) {
-    let is_open = template["spec"]["tolerations"].as_array().is_some_and(|all| all.contains(&own()));
+    let is_open = template["spec"]["tolerations"]
+        .as_array()
+        .is_some_and(|all| all.contains(&own()));
     let values = template.pointer(
         "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions/0/values",
     );
-    let required: Vec<&str> =
-        values.and_then(Value::as_array).into_iter().flatten().map(|value| value.as_str().unwrap()).collect();
+    let required: Vec<&str> = values
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .map(|value| value.as_str().unwrap())
+        .collect();
     let marks = &template["metadata"]["annotations"];
-    assert_eq!(marks["tolerarch.io/pools"] == "multi-arch", is_open, "{template}");
-    assert_eq!(marks["tolerarch.io/required"].as_str().unwrap_or_default(), required.join(","), "{template}");
+    assert_eq!(
+        marks["tolerarch.io/pools"] == "multi-arch",
+        is_open,
+        "{template}"
+    );
+    assert_eq!(
+        marks["tolerarch.io/required"].as_str().unwrap_or_default(),
+        required.join(","),
+        "{template}"
+    );
     (is_open, required)
 }
 
@@ -243,7 +365,10 @@ fn managed(template: &Value) -> (bool, Vec<&str>) {
 async fn an_unknown_image_keeps_what_the_others_do_not_contradict() {
     let bench = Bench::new().await;
     let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
-    let (amd64, arm64) = (bench.image("old", &["linux/amd64"]), bench.image("edge", &["linux/arm64"]));
+    let (amd64, arm64) = (
+        bench.image("old", &["linux/amd64"]),
+        bench.image("edge", &["linux/arm64"]),
+    );
     let (unknown, nothing) = (both.replace("v1", "v2"), || template(&both, json!({})));
     let policy = policy(json!({"placement": {"require": "affinity"}}));
     let (_, opened) = decide(&bench, &policy, &nothing(), None).await;
@@ -251,11 +376,19 @@ async fn an_unknown_image_keeps_what_the_others_do_not_contradict() {
     let open = (true, vec![]);
     let only = |arch| (false, vec![arch]);
     let closed = (false, vec![]);
-    assert_eq!((managed(&opened), managed(&required)), (open.clone(), only("amd64")));
+    assert_eq!(
+        (managed(&opened), managed(&required)),
+        (open.clone(), only("amd64"))
+    );
     for (images, of_nothing, of_opened, of_required) in [
         (vec![&both], &open, &open, &open),
         (vec![&amd64], &only("amd64"), &only("amd64"), &only("amd64")),
-        (vec![&both, &amd64], &only("amd64"), &only("amd64"), &only("amd64")),
+        (
+            vec![&both, &amd64],
+            &only("amd64"),
+            &only("amd64"),
+            &only("amd64"),
+        ),
         (vec![&unknown], &closed, &open, &only("amd64")),
         (vec![&both, &unknown], &closed, &open, &only("amd64")),
         // An image that is known to lack an architecture of the pool closes it, whatever the other one is.
@@ -265,13 +398,22 @@ async fn an_unknown_image_keeps_what_the_others_do_not_contradict() {
         (vec![&arm64, &unknown], &closed, &closed, &closed),
     ] {
         let mut users = template(images[0], json!({}));
-        let container = |(at, image): (usize, &&String)| json!({"name": format!("c{at}"), "image": image});
+        let container =
+            |(at, image): (usize, &&String)| json!({"name": format!("c{at}"), "image": image});
         users["spec"]["containers"] = images.iter().enumerate().map(container).collect();
-        for (before, expected) in [(&nothing(), of_nothing), (&opened, of_opened), (&required, of_required)] {
+        for (before, expected) in [
+            (&nothing(), of_nothing),
+            (&opened, of_opened),
+            (&required, of_required),
+        ] {
             for sent in SENT {
                 let after = sent.template(&users, before);
                 let (_, stored) = decide(&bench, &policy, &after, Some(before)).await;
-                assert_eq!(managed(&stored), *expected, "{images:?} {sent:?} after {before}");
+                assert_eq!(
+                    managed(&stored),
+                    *expected,
+                    "{images:?} {sent:?} after {before}"
+                );
                 let (_, again) = decide(&bench, &policy, &stored, Some(&stored)).await;
                 assert_eq!(again, stored, "a second pass");
             }
@@ -283,8 +425,10 @@ async fn an_unknown_image_keeps_what_the_others_do_not_contradict() {
 #[tokio::test]
 async fn the_users_own_toleration_stays_the_users() {
     let bench = Bench::new().await;
-    let (both, amd64) =
-        (bench.image("agent", &["linux/amd64", "linux/arm64"]), bench.image("old", &["linux/amd64"]));
+    let (both, amd64) = (
+        bench.image("agent", &["linux/amd64", "linux/arm64"]),
+        bench.image("old", &["linux/amd64"]),
+    );
     let (arch, team) = (
         json!({"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"}),
         json!({"key": "team", "operator": "Exists"}),
@@ -292,11 +436,13 @@ async fn the_users_own_toleration_stays_the_users() {
     let policy = policy(json!({"pools": [
         {"name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": [arch, team]},
     ]}));
-    let users_own =
-        json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"});
+    let users_own = json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"});
     let users = template(&both, json!({"tolerations": [users_own]}));
     let (_, before) = decide(&bench, &policy, &users, None).await;
-    assert_eq!(before["spec"]["tolerations"], json!([users_own, arch, team]));
+    assert_eq!(
+        before["spec"]["tolerations"],
+        json!([users_own, arch, team])
+    );
     for sent in SENT {
         let after = sent.template(&users, &before);
         let (_, stored) = decide(&bench, &policy, &after, Some(&before)).await;
@@ -305,12 +451,19 @@ async fn the_users_own_toleration_stays_the_users() {
         let mut other = after.clone();
         other["spec"]["containers"][0]["image"] = json!(amd64);
         let (_, stored) = decide(&bench, &policy, &other, Some(&before)).await;
-        assert_eq!(stored["spec"]["tolerations"], json!([users_own]), "{sent:?}: only what was added goes");
+        assert_eq!(
+            stored["spec"]["tolerations"],
+            json!([users_own]),
+            "{sent:?}: only what was added goes"
+        );
 
         let mut other = after.clone();
         other["spec"]["priorityClassName"] = json!("high");
         let (_, stored) = decide(&bench, &policy, &other, Some(&before)).await;
-        assert_eq!(stored["spec"]["tolerations"], before["spec"]["tolerations"], "{sent:?}");
+        assert_eq!(
+            stored["spec"]["tolerations"], before["spec"]["tolerations"],
+            "{sent:?}"
+        );
     }
 }
 
@@ -318,7 +471,10 @@ async fn the_users_own_toleration_stays_the_users() {
 #[tokio::test]
 async fn a_pool_that_is_open_to_no_workload_is_taken_back_by_the_next_rollout() {
     let bench = Bench::new().await;
-    let users = template(&bench.image("agent", &["linux/amd64", "linux/arm64"]), json!({}));
+    let users = template(
+        &bench.image("agent", &["linux/amd64", "linux/arm64"]),
+        json!({}),
+    );
     let (_, before) = decide(&bench, &policy(json!({})), &users, None).await;
     assert_eq!(managed(&before), (true, vec![]));
     let closed = policy(json!({"pools": [{
@@ -329,7 +485,10 @@ async fn a_pool_that_is_open_to_no_workload_is_taken_back_by_the_next_rollout() 
     let mut restarted = before.clone();
     restarted["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = json!("now");
     let (reason, stored) = decide(&bench, &closed, &restarted, Some(&before)).await;
-    assert_eq!((reason.as_str(), managed(&stored)), ("retracted", (false, vec![])));
+    assert_eq!(
+        (reason.as_str(), managed(&stored)),
+        ("retracted", (false, vec![]))
+    );
 }
 
 #[tokio::test]
@@ -342,9 +501,15 @@ async fn skips_what_is_opted_out_observed_or_too_large_to_compare() {
 
     let mut out = users.clone();
     out["metadata"]["labels"]["tolerarch.io/mode"] = json!("off");
-    assert_eq!(decide(&bench, &policy, &out, Some(&before)).await, ("opted-out".to_owned(), out));
+    assert_eq!(
+        decide(&bench, &policy, &out, Some(&before)).await,
+        ("opted-out".to_owned(), out)
+    );
 
-    let observing = Policy { mode: Mode::Observe, ..policy.clone() };
+    let observing = Policy {
+        mode: Mode::Observe,
+        ..policy.clone()
+    };
     assert_eq!(
         decide(&bench, &observing, &users, Some(&before)).await,
         ("observed".to_owned(), users.clone())
@@ -360,7 +525,12 @@ async fn skips_what_is_opted_out_observed_or_too_large_to_compare() {
 async fn hostile_annotations_cost_little() {
     let bench = Bench::new().await;
     let policy = policy(json!({}));
-    let named = |from: u32| (from..from + 30_000).map(|name| name.to_string()).collect::<Vec<_>>().join(",");
+    let named = |from: u32| {
+        (from..from + 30_000)
+            .map(|name| name.to_string())
+            .collect::<Vec<_>>()
+            .join(",")
+    };
     let long = |from: u32| {
         let mut template = template(&bench.image("agent", &["linux/amd64"]), json!({}));
         template["metadata"]["annotations"] = json!({"tolerarch.io/pools": named(from)});
@@ -368,7 +538,12 @@ async fn hostile_annotations_cost_little() {
     };
     // A quadratic comparison would take minutes.
     let (_, stored) = decide(&bench, &policy, &long(50_000), Some(&long(10_000))).await;
-    assert!(stored["metadata"]["annotations"]["tolerarch.io/pools"].as_str().unwrap().starts_with("50000"));
+    assert!(
+        stored["metadata"]["annotations"]["tolerarch.io/pools"]
+            .as_str()
+            .unwrap()
+            .starts_with("50000")
+    );
 }
 
 fn users_spec() -> impl Strategy<Value = Value> {
@@ -392,12 +567,18 @@ fn users_spec() -> impl Strategy<Value = Value> {
             {"matchExpressions": [expression]}, {"matchExpressions": []}]}}})
         ),
     ];
-    let selector = prop_oneof![Just(Value::Null), Just(json!({})), Just(json!({"disk": "ssd"}))];
+    let selector = prop_oneof![
+        Just(Value::Null),
+        Just(json!({})),
+        Just(json!({"disk": "ssd"}))
+    ];
     (tolerations, affinity, selector).prop_map(|(tolerations, affinity, selector)| {
         let mut spec = json!({});
-        for (name, value) in
-            [("tolerations", json!(tolerations)), ("affinity", affinity), ("nodeSelector", selector)]
-        {
+        for (name, value) in [
+            ("tolerations", json!(tolerations)),
+            ("affinity", affinity),
+            ("nodeSelector", selector),
+        ] {
             if !value.is_null() {
                 spec[name] = value;
             }
@@ -446,7 +627,10 @@ proptest! {
 /// A DaemonSet with this template, after its owner has applied one with this spec.
 fn applied(template: &Value, spec: &Value, time: &str) -> Value {
     let mut fields = json!({});
-    for name in ["nodeSelector", "tolerations"].into_iter().filter(|name| !spec[name].is_null()) {
+    for name in ["nodeSelector", "tolerations"]
+        .into_iter()
+        .filter(|name| !spec[name].is_null())
+    {
         fields[format!("f:{name}")] = json!({});
     }
     if !spec["affinity"].is_null() {
@@ -465,13 +649,19 @@ fn applied(template: &Value, spec: &Value, time: &str) -> Value {
 fn is_of_owner(template: &Value, users: &Value) -> bool {
     let marks = &template["metadata"]["annotations"];
     let is_marked = ANNOTATIONS.iter().any(|key| !marks[*key].is_null());
-    !is_marked && MEMBERS.iter().all(|name| template["spec"][name] == users["spec"][name])
+    !is_marked
+        && MEMBERS
+            .iter()
+            .all(|name| template["spec"][name] == users["spec"][name])
 }
 
 #[tokio::test]
 async fn what_an_owner_applies_is_the_owners_even_if_it_is_what_we_would_add() {
     let bench = Bench::new().await;
-    let (amd64, arm64) = (bench.image("old", &["linux/amd64"]), bench.image("edge", &["linux/arm64"]));
+    let (amd64, arm64) = (
+        bench.image("old", &["linux/amd64"]),
+        bench.image("edge", &["linux/arm64"]),
+    );
     let arch = || json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
     let zone = || json!({"key": "zone", "operator": "In", "values": ["a"]});
     let affinity = |terms: Value| {
@@ -493,11 +683,20 @@ async fn what_an_owner_applies_is_the_owners_even_if_it_is_what_we_would_add() {
     ];
     for require in ["affinity", "nodeSelector"] {
         let policy = policy(json!({"placement": {"require": require}}));
-        for (users, names) in free.iter().flat_map(|users| bound.iter().map(move |names| (users, names))) {
+        for (users, names) in free
+            .iter()
+            .flat_map(|users| bound.iter().map(move |names| (users, names)))
+        {
             let case = format!("{require}: {users}, then {names}");
             let (_, before) = decide(&bench, &policy, &template(&amd64, users.clone()), None).await;
-            assert_eq!(before["metadata"]["annotations"], json!({"tolerarch.io/required": "amd64"}));
-            let (owners, others) = (template(&amd64, names.clone()), template(&arm64, names.clone()));
+            assert_eq!(
+                before["metadata"]["annotations"],
+                json!({"tolerarch.io/required": "amd64"})
+            );
+            let (owners, others) = (
+                template(&amd64, names.clone()),
+                template(&arm64, names.clone()),
+            );
             let sent = |users| Sent::Applied.template(users, &before);
 
             // Of a template that stays as it is, an API server does not even ask.
@@ -508,15 +707,27 @@ async fn what_an_owner_applies_is_the_owners_even_if_it_is_what_we_would_add() {
                 assert!(is_of_owner(&stored, &owners), "{case}: {stored}");
             }
             let old = applied(&stored, names, "2");
-            let (_, next) =
-                decide_object(&bench, &policy, &applied(&sent(&others), names, "3"), Some(&old)).await;
-            assert!(is_of_owner(&next, &others), "{case}, then another image: {next}");
+            let (_, next) = decide_object(
+                &bench,
+                &policy,
+                &applied(&sent(&others), names, "3"),
+                Some(&old),
+            )
+            .await;
+            assert!(
+                is_of_owner(&next, &others),
+                "{case}, then another image: {next}"
+            );
             // What an earlier request applied may have been completed by us, but for terms that had nothing to complete.
             if stored != before || names == &bound[2] {
                 let mut edited = old.clone();
-                edited["spec"]["template"]["spec"]["containers"] = others["spec"]["containers"].clone();
+                edited["spec"]["template"]["spec"]["containers"] =
+                    others["spec"]["containers"].clone();
                 let (_, next) = decide_object(&bench, &policy, &edited, Some(&old)).await;
-                assert!(is_of_owner(&next, &others), "{case}, then another image by another one: {next}");
+                assert!(
+                    is_of_owner(&next, &others),
+                    "{case}, then another image by another one: {next}"
+                );
             }
         }
     }
@@ -537,8 +748,17 @@ async fn what_stands_where_ours_did_not_is_the_users() {
         let (_, before) = decide(&bench, &policy, &template(&image, json!({})), None).await;
         let users = template(&image, elsewhere.clone());
         for sent in [Sent::Applied, Sent::Replaced] {
-            let (_, stored) = decide(&bench, &policy, &sent.template(&users, &before), Some(&before)).await;
-            assert!(is_of_owner(&stored, &users), "{require}, {sent:?}: {stored}");
+            let (_, stored) = decide(
+                &bench,
+                &policy,
+                &sent.template(&users, &before),
+                Some(&before),
+            )
+            .await;
+            assert!(
+                is_of_owner(&stored, &users),
+                "{require}, {sent:?}: {stored}"
+            );
         }
     }
 }
@@ -546,10 +766,18 @@ async fn what_stands_where_ours_did_not_is_the_users() {
 #[tokio::test]
 async fn a_toleration_that_an_owner_applies_is_the_owners() {
     let bench = Bench::new().await;
-    let (both, amd64) =
-        (bench.image("agent", &["linux/amd64", "linux/arm64"]), bench.image("old", &["linux/amd64"]));
-    let (policy, gpu) = (policy(json!({})), json!({"key": "gpu", "operator": "Exists"}));
-    for (first, then) in [(json!({}), json!([own()])), (json!({"tolerations": [gpu]}), json!([gpu, own()]))] {
+    let (both, amd64) = (
+        bench.image("agent", &["linux/amd64", "linux/arm64"]),
+        bench.image("old", &["linux/amd64"]),
+    );
+    let (policy, gpu) = (
+        policy(json!({})),
+        json!({"key": "gpu", "operator": "Exists"}),
+    );
+    for (first, then) in [
+        (json!({}), json!([own()])),
+        (json!({"tolerations": [gpu]}), json!([gpu, own()])),
+    ] {
         let then = json!({"tolerations": then});
         let (_, before) = decide(&bench, &policy, &template(&both, first.clone()), None).await;
         // The template stays as it is. Then there comes an image for one architecture.

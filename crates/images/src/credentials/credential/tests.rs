@@ -2,7 +2,10 @@ use super::*;
 
 #[test]
 fn debug_shows_no_secret() {
-    let credential = Credential::Basic { user: "user".into(), password: "canary".to_owned().into() };
+    let credential = Credential::Basic {
+        user: "user".into(),
+        password: "canary".to_owned().into(),
+    };
     let shown = format!("{credential:?} {:?}", credential.id());
     assert!(!shown.contains("canary"), "{shown}");
 }
@@ -10,7 +13,11 @@ fn debug_shows_no_secret() {
 #[test]
 fn an_id_tells_credentials_apart() {
     let basic = |user: &str, password: &str| {
-        Credential::Basic { user: user.into(), password: password.to_owned().into() }.id()
+        Credential::Basic {
+            user: user.into(),
+            password: password.to_owned().into(),
+        }
+        .id()
     };
     assert_eq!(basic("a", "b"), basic("a", "b"));
     let all = [

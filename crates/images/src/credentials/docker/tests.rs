@@ -2,13 +2,20 @@ use super::super::pattern::lookup;
 use super::*;
 
 fn basic(user: &str, password: &str) -> Credential {
-    Credential::Basic { user: user.into(), password: password.to_owned().into() }
+    Credential::Basic {
+        user: user.into(),
+        password: password.to_owned().into(),
+    }
 }
 
 fn of(json: &str) -> (Vec<Credential>, usize) {
-    let read = DockerConfig::parse(json.as_bytes()).unwrap().read(CredentialCandidate::pod);
+    let read = DockerConfig::parse(json.as_bytes())
+        .unwrap()
+        .read(CredentialCandidate::pod);
     let found = lookup(std::iter::once(&read.keyring), "a.b/x");
-    let found = found.into_iter().map(|kept| kept.held_credential().flatten().unwrap().clone());
+    let found = found
+        .into_iter()
+        .map(|kept| kept.held_credential().flatten().unwrap().clone());
     (found.collect(), read.malformed)
 }
 
@@ -26,21 +33,40 @@ fn reads_every_form_of_an_entry() {
         // a:b:c splits at the first colon
         (r#"{"auth":"YTpiOmM="}"#, vec![basic("a", "b:c")]),
         (r#"{"username":"a","password":"b"}"#, vec![basic("a", "b")]),
-        (r#"{"username":"a","password":"b","auth":"dXNlcjp3b3Jk"}"#, vec![basic("user", "word")]),
-        (r#"{"username":"a","password":"b","auth":"","email":"e@f","more":[1]}"#, vec![basic("a", "b")]),
+        (
+            r#"{"username":"a","password":"b","auth":"dXNlcjp3b3Jk"}"#,
+            vec![basic("user", "word")],
+        ),
+        (
+            r#"{"username":"a","password":"b","auth":"","email":"e@f","more":[1]}"#,
+            vec![basic("a", "b")],
+        ),
         (r#"{"username":"a"}"#, vec![basic("a", "")]),
-        (r#"{"identitytoken":"t"}"#, vec![Credential::Identity(token("t"))]),
+        (
+            r#"{"identitytoken":"t"}"#,
+            vec![Credential::Identity(token("t"))],
+        ),
         // 00000000-0000-0000-0000-000000000000: as `az acr login` writes it
         (
             r#"{"auth":"MDAwMDAwMDAtMDAwMC0wMDAwLTAwMDAtMDAwMDAwMDAwMDAwOg==","identitytoken":"t"}"#,
             vec![Credential::Identity(token("t"))],
         ),
-        (r#"{"auth":"YTpi","identitytoken":"t"}"#, vec![Credential::Identity(token("t")), basic("a", "b")]),
-        (r#"{"registrytoken":"t"}"#, vec![Credential::Bearer(token("t"))]),
+        (
+            r#"{"auth":"YTpi","identitytoken":"t"}"#,
+            vec![Credential::Identity(token("t")), basic("a", "b")],
+        ),
+        (
+            r#"{"registrytoken":"t"}"#,
+            vec![Credential::Bearer(token("t"))],
+        ),
         ("{}", vec![]),
         ("null", vec![]),
     ] {
-        assert_eq!(of(&format!(r#"{{"auths":{{"a.b":{entry}}}}}"#)), (expected, 0), "{entry}");
+        assert_eq!(
+            of(&format!(r#"{{"auths":{{"a.b":{entry}}}}}"#)),
+            (expected, 0),
+            "{entry}"
+        );
     }
 }
 
@@ -59,9 +85,12 @@ fn reads_what_docker_writes_and_ignores_the_rest() {
     ] {
         assert_eq!(of(config), (vec![basic("a", "b")], 0), "{config}");
     }
-    for nothing in
-        ["null", "{}", r#"{"auth":{"a.b":{"auth":"YTpi"}}}"#, r#"{"auths":{"A.B":{"Auths":"YTpi"}}}"#]
-    {
+    for nothing in [
+        "null",
+        "{}",
+        r#"{"auth":{"a.b":{"auth":"YTpi"}}}"#,
+        r#"{"auths":{"A.B":{"Auths":"YTpi"}}}"#,
+    ] {
         assert_eq!(of(nothing), (vec![], 0), "{nothing}");
     }
 }
@@ -81,9 +110,18 @@ fn members_count_in_any_case_and_the_last_of_them() {
     }
     let tokens = r#"{"auths":{"a.b":{"IdentityToken":"i","REGISTRYTOKEN":"r"}}}"#;
     let token = |text: &str| Sensitive::from(text.to_owned());
-    assert_eq!(of(tokens).0, [Credential::Bearer(token("r")), Credential::Identity(token("i"))]);
+    assert_eq!(
+        of(tokens).0,
+        [
+            Credential::Bearer(token("r")),
+            Credential::Identity(token("i"))
+        ]
+    );
     let config = DockerConfig::parse(br#"{"CredHelpers":{"a.b":"x"},"CredsStore":"y"}"#).unwrap();
-    assert_eq!((config.helpers["a.b"].as_str(), config.store.as_str()), ("x", "y"));
+    assert_eq!(
+        (config.helpers["a.b"].as_str(), config.store.as_str()),
+        ("x", "y")
+    );
 }
 
 /// Kubelet skips a key that it cannot parse, and no host is named like the class.
@@ -91,8 +129,14 @@ fn members_count_in_any_case_and_the_last_of_them() {
 fn leaves_out_a_key_with_a_class_of_characters() {
     for key in ["[a]", "a.[b-c]", "a\\\\.b", "[a", "https://[a-c].b/v1/"] {
         let json = format!(r#"{{"auths":{{"{key}":{{"auth":"YTpj"}},"a.b":{{"auth":"YTpi"}}}}}}"#);
-        let read = DockerConfig::parse(json.as_bytes()).unwrap().read(CredentialCandidate::pod);
-        assert_eq!((read.entries, read.keyring.len(), read.malformed), (2, 1, 0), "{key}");
+        let read = DockerConfig::parse(json.as_bytes())
+            .unwrap()
+            .read(CredentialCandidate::pod);
+        assert_eq!(
+            (read.entries, read.keyring.len(), read.malformed),
+            (2, 1, 0),
+            "{key}"
+        );
         assert_eq!(of(&json).0, [basic("a", "b")], "{key}");
     }
 }
@@ -107,7 +151,12 @@ fn leaves_out_what_is_malformed_and_keeps_the_rest() {
 
 #[test]
 fn a_list_is_no_object() {
-    for json in ["[]", r#"{"auths":[]}"#, r#"{"auths":{"a.b":[]}}"#, r#"{"auths":{"a.b":["a","b"]}}"#] {
+    for json in [
+        "[]",
+        r#"{"auths":[]}"#,
+        r#"{"auths":{"a.b":[]}}"#,
+        r#"{"auths":{"a.b":["a","b"]}}"#,
+    ] {
         assert!(DockerConfig::parse(json.as_bytes()).is_err(), "{json}");
     }
     assert!(DockerConfig::parse_older(br#"{"a.b":["a","b"]}"#).is_err());
@@ -115,9 +164,17 @@ fn a_list_is_no_object() {
 
 #[test]
 fn reads_the_older_form() {
-    let keys =
-        |json: &[u8]| DockerConfig::parse_older(json).unwrap().read(CredentialCandidate::pod).keyring.len();
-    assert_eq!(keys(br#"{"https://a.b/v1/":{"auth":"YTpi","email":""}}"#), 1);
+    let keys = |json: &[u8]| {
+        DockerConfig::parse_older(json)
+            .unwrap()
+            .read(CredentialCandidate::pod)
+            .keyring
+            .len()
+    };
+    assert_eq!(
+        keys(br#"{"https://a.b/v1/":{"auth":"YTpi","email":""}}"#),
+        1
+    );
     assert_eq!(keys(br#"{"auths":{"a.b":{"auth":"YTpi"}}}"#), 0);
     for nothing in ["{}", r#"{"auths":null}"#, r#"{"auths":{}}"#] {
         assert_eq!(of(nothing), (vec![], 0));

@@ -6,16 +6,29 @@ use tolerarch_support::concurrency::Tenant;
 /// Makes a helper that records each run, then runs this script.
 fn helper(dir: &TestDir, script: &str) -> Arc<Program> {
     let runs = dir.path("runs");
-    dir.program("docker-credential-test", &format!("echo run >>'{}'\n{script}", runs.display()));
-    Program::new("credential helper", Helper::new("test", Some(dir.root().as_os_str())).unwrap())
+    dir.program(
+        "docker-credential-test",
+        &format!("echo run >>'{}'\n{script}", runs.display()),
+    );
+    Program::new(
+        "credential helper",
+        Helper::new("test", Some(dir.root().as_os_str())).unwrap(),
+    )
 }
 
 async fn credential(helper: &Arc<Program>, host: &str) -> Option<Arc<Credential>> {
-    helper.credentials(host, &Tenant::Operator).await.unwrap().pop()
+    helper
+        .credentials(host, &Tenant::Operator)
+        .await
+        .unwrap()
+        .pop()
 }
 
 fn basic(user: &str, password: &str) -> Option<Arc<Credential>> {
-    Some(Arc::new(Credential::Basic { user: user.into(), password: password.to_owned().into() }))
+    Some(Arc::new(Credential::Basic {
+        user: user.into(),
+        password: password.to_owned().into(),
+    }))
 }
 
 #[tokio::test]
@@ -53,8 +66,10 @@ esac"#,
 #[tokio::test]
 async fn an_answer_is_for_one_registry_and_nothing_is_an_answer() {
     let dir = TestDir::new();
-    let helper =
-        helper(&dir, r#"read server; [ "$server" = a.b ] && echo '{"Username":"user","Secret":"word"}'"#);
+    let helper = helper(
+        &dir,
+        r#"read server; [ "$server" = a.b ] && echo '{"Username":"user","Secret":"word"}'"#,
+    );
     for _ in 0..3 {
         assert_eq!(credential(&helper, "a.b").await, basic("user", "word"));
         assert_eq!(credential(&helper, "c.d").await, None);
@@ -72,6 +87,9 @@ fn a_helper_is_a_name_and_not_a_path() {
     assert_eq!(new("ecr-login"), Ok(()));
     assert!(Helper::new("ecr-login", Some(OsStr::new("bin:relative"))).is_err());
     for name in ["", "../x", "a/b", "a b", "a;b", "a$b", "é"] {
-        assert!(new(name).unwrap_err().contains("letters, digits"), "{name:?}");
+        assert!(
+            new(name).unwrap_err().contains("letters, digits"),
+            "{name:?}"
+        );
     }
 }

@@ -15,8 +15,16 @@ fn matches_as_kubelet_does() {
         ("prefix.registry.*", "prefix.registry.io", true),
         ("*.*.*", "prefix.registry.io", true),
         ("p*.registry.io", "prefix.registry.io", true),
-        ("*.dkr.ecr.*.amazonaws.com", "123456789012.dkr.ecr.eu-west-1.amazonaws.com/app", true),
-        ("*.dkr.ecr.*.amazonaws.com.cn", "123456789012.dkr.ecr.eu-west-1.amazonaws.com/app", false),
+        (
+            "*.dkr.ecr.*.amazonaws.com",
+            "123456789012.dkr.ecr.eu-west-1.amazonaws.com/app",
+            true,
+        ),
+        (
+            "*.dkr.ecr.*.amazonaws.com.cn",
+            "123456789012.dkr.ecr.eu-west-1.amazonaws.com/app",
+            false,
+        ),
         // No glob crosses a dot.
         ("*.io", "prefix.registry.io", false),
         ("*", "prefix.registry.io", false),
@@ -29,7 +37,11 @@ fn matches_as_kubelet_does() {
         ("registry.io:5000", "registry.io/app", false),
         // The documentation says that a port counts only if the pattern has one. The code compares always.
         ("registry.io", "registry.io:5000/app", false),
-        ("*.registry.io:5000/path", "prefix.registry.io:5000/path/app", true),
+        (
+            "*.registry.io:5000/path",
+            "prefix.registry.io:5000/path/app",
+            true,
+        ),
         // No globs in ports.
         ("registry.io:5*", "registry.io:5000/app", false),
         // The documentation says "path". The code takes any prefix.

@@ -11,7 +11,10 @@ async fn gives_what_the_program_writes() {
     let script = sh("read line; echo \"<$line>\"; echo secret >&2");
     let output = run(script, b"question\n").await.unwrap();
     assert_eq!(*output, b"<question>\n");
-    assert!(matches!(run(sh("exit 3"), b"").await, Err(ProcessError::Status)));
+    assert!(matches!(
+        run(sh("exit 3"), b"").await,
+        Err(ProcessError::Status)
+    ));
 }
 
 #[tokio::test]
@@ -22,7 +25,10 @@ async fn a_program_need_not_read() {
 
 #[tokio::test(start_paused = true)]
 async fn ends_what_does_not_end() {
-    assert!(matches!(run(sh("exec sleep 600"), b"").await, Err(ProcessError::Timeout)));
+    assert!(matches!(
+        run(sh("exec sleep 600"), b"").await,
+        Err(ProcessError::Timeout)
+    ));
 }
 
 /// Otherwise a script around a program that hangs would leave one more child each time.
@@ -49,7 +55,11 @@ async fn what_a_program_has_started_ends_with_it() {
 #[tokio::test]
 async fn reads_no_more_than_it_must() {
     assert!(matches!(
-        run(sh("while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"), b"").await,
+        run(
+            sh("while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"),
+            b""
+        )
+        .await,
         Err(ProcessError::TooMuch)
     ));
 }
@@ -57,7 +67,13 @@ async fn reads_no_more_than_it_must() {
 #[tokio::test]
 async fn says_when_there_is_no_program() {
     let missing = run(Command::new("/nowhere/at/all"), b"").await;
-    assert!(matches!(missing, Err(ProcessError::Start(std::io::ErrorKind::NotFound))));
-    assert_eq!(find("sh", ["/nowhere", "/bin"].map(PathBuf::from)), Some("/bin/sh".into()));
+    assert!(matches!(
+        missing,
+        Err(ProcessError::Start(std::io::ErrorKind::NotFound))
+    ));
+    assert_eq!(
+        find("sh", ["/nowhere", "/bin"].map(PathBuf::from)),
+        Some("/bin/sh".into())
+    );
     assert_eq!(find("nothing-of-this-name", [PathBuf::from("/bin")]), None);
 }

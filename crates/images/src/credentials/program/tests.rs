@@ -26,7 +26,10 @@ fn providers(dir: &TestDir, config: &str) -> Vec<Provider> {
 fn plugin_with(dir: &TestDir, script: &str, config: &str) -> Arc<Program> {
     dir.program(
         "plugin",
-        &format!("request=$(cat); echo \"$request\" >>'{}'\n{script}", dir.path("runs").display()),
+        &format!(
+            "request=$(cat); echo \"$request\" >>'{}'\n{script}",
+            dir.path("runs").display()
+        ),
     );
     let mut providers = providers(dir, config);
     assert_eq!(providers.len(), 1);
@@ -34,7 +37,10 @@ fn plugin_with(dir: &TestDir, script: &str, config: &str) -> Arc<Program> {
 }
 
 fn is_for(provider: &Provider, image: &str) -> bool {
-    provider.match_images.iter().any(|pattern| pattern.matches(image))
+    provider
+        .match_images
+        .iter()
+        .any(|pattern| pattern.matches(image))
 }
 
 fn plugin(dir: &TestDir, script: &str) -> Arc<Program> {
@@ -59,7 +65,13 @@ async fn words(plugin: &Arc<Program>, image: &str) -> Vec<String> {
         Credential::Basic { user, password } => format!("{user}:{}", password.reveal()),
         other => format!("{other:?}"),
     };
-    plugin.credentials(image, &Tenant::Operator).await.unwrap().into_iter().map(shown).collect()
+    plugin
+        .credentials(image, &Tenant::Operator)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(shown)
+        .collect()
 }
 
 #[tokio::test]
@@ -72,7 +84,9 @@ async fn speaks_kubelets_protocol() {
     assert!(is_for(provider, "a.b:5000/team/app"));
     assert!(!is_for(provider, "a.b/team/app"));
     assert!(!is_for(provider, "r.s.example.com/team/app"));
-    let home = tolerarch_support::environment::Environment::of_process().text("HOME").unwrap_or_default();
+    let home = tolerarch_support::environment::Environment::of_process()
+        .text("HOME")
+        .unwrap_or_default();
     assert_eq!(
         words(&plugin, "r.example.com/team/app").await,
         [format!("team:{home}"), "canary:first/second arg".into()]
@@ -92,8 +106,14 @@ async fn speaks_kubelets_protocol() {
 async fn an_answer_is_good_for_what_it_says() {
     for (cache_key, expected) in [("Image", 3), ("Registry", 2), ("Global", 1)] {
         let dir = TestDir::new();
-        let plugin =
-            plugin(&dir, &says(cache_key, "", r#"{"*.example.com":{"username":"u","password":"p"}}"#));
+        let plugin = plugin(
+            &dir,
+            &says(
+                cache_key,
+                "",
+                r#"{"*.example.com":{"username":"u","password":"p"}}"#,
+            ),
+        );
         for _ in 0..2 {
             for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
                 assert_eq!(words(&plugin, image).await, ["u:p"]);
@@ -120,7 +140,11 @@ async fn an_answer_is_good_for_as_long_as_it_says() {
         let dir = TestDir::new();
         let plugin = plugin_with(&dir, &says("Registry", duration, AUTH), config);
         for _ in 0..2 {
-            assert_eq!(words(&plugin, "r.example.com/a").await, ["user:word"], "{duration}");
+            assert_eq!(
+                words(&plugin, "r.example.com/a").await,
+                ["user:word"],
+                "{duration}"
+            );
         }
         assert_eq!(runs(&dir), expected, "{duration}");
     }
@@ -130,11 +154,20 @@ async fn an_answer_is_good_for_as_long_as_it_says() {
 #[tokio::test]
 async fn an_answer_may_lack_what_kubelet_does_not_need() {
     for (auth, expected) in [
-        (r#"{"r.example.com":{"username":"user","password":null}}"#, &["user:"][..]),
-        (r#"{"r.example.com":{"username":null,"password":"word"}}"#, &[":word"]),
+        (
+            r#"{"r.example.com":{"username":"user","password":null}}"#,
+            &["user:"][..],
+        ),
+        (
+            r#"{"r.example.com":{"username":null,"password":"word"}}"#,
+            &[":word"],
+        ),
         (r#"{"r.example.com":{}}"#, &[]),
         (r#"{"r.example.com":{"username":"","password":""}}"#, &[]),
-        (r#"{"r.example.com":null,"*.example.com":{"username":"u","password":"p"}}"#, &["u:p"]),
+        (
+            r#"{"r.example.com":null,"*.example.com":{"username":"u","password":"p"}}"#,
+            &["u:p"],
+        ),
         ("null", &[]),
     ] {
         let dir = TestDir::new();
@@ -154,10 +187,18 @@ fn reads_what_kubelet_reads_of_a_configuration() {
         CONFIG.replace(", value: canary", ""),
         CONFIG.replace("value: canary", "value: ''"),
     ] {
-        assert_eq!(providers(&dir, &config)[0].env, [("CANARY".to_owned(), String::new())], "{config}");
+        assert_eq!(
+            providers(&dir, &config)[0].env,
+            [("CANARY".to_owned(), String::new())],
+            "{config}"
+        );
     }
     let broken_end = format!("{CONFIG}---\nother: [document\n");
-    for config in [format!("{CONFIG}---\n"), format!("---{CONFIG}---\nother: document\n"), broken_end] {
+    for config in [
+        format!("{CONFIG}---\n"),
+        format!("---{CONFIG}---\nother: document\n"),
+        broken_end,
+    ] {
         assert_eq!(providers(&dir, &config).len(), 1, "{config}");
     }
     let twice = format!("{CONFIG}    args: []\n");
@@ -169,7 +210,10 @@ fn reads_what_kubelet_reads_of_a_configuration() {
 async fn runs_once_for_all_who_ask_for_an_image() {
     let dir = TestDir::new();
     let plugin = plugin(&dir, &says("Image", r#""cacheDuration":"0s","#, AUTH));
-    let (one, other) = tokio::join!(words(&plugin, "r.example.com/a"), words(&plugin, "r.example.com/a"));
+    let (one, other) = tokio::join!(
+        words(&plugin, "r.example.com/a"),
+        words(&plugin, "r.example.com/a")
+    );
     assert_eq!((one, runs(&dir)), (other, 1));
 }
 
@@ -179,11 +223,22 @@ async fn other_versions_are_spoken_where_they_are_configured() {
         let config = CONFIG.replace("k8s.io/v1", &format!("k8s.io/{version}"));
         let answer = says("Image", "", AUTH);
         let dir = TestDir::new();
-        let spoken = plugin_with(&dir, &answer.replace("k8s.io/v1", &format!("k8s.io/{version}")), &config);
-        assert_eq!(words(&spoken, "r.example.com/a").await, ["user:word"], "{version}");
+        let spoken = plugin_with(
+            &dir,
+            &answer.replace("k8s.io/v1", &format!("k8s.io/{version}")),
+            &config,
+        );
+        assert_eq!(
+            words(&spoken, "r.example.com/a").await,
+            ["user:word"],
+            "{version}"
+        );
         let dir = TestDir::new();
         let other = plugin_with(&dir, &answer, &config);
-        assert!(words(&other, "r.example.com/a").await.is_empty(), "{version}");
+        assert!(
+            words(&other, "r.example.com/a").await.is_empty(),
+            "{version}"
+        );
     }
 }
 
@@ -205,7 +260,10 @@ async fn a_plugin_that_fails_gives_nothing_and_is_left_alone_for_a_while() {
         let dir = TestDir::new();
         let plugin = plugin(&dir, &script);
         for _ in 0..2 {
-            assert!(words(&plugin, "r.example.com/a").await.is_empty(), "{script}");
+            assert!(
+                words(&plugin, "r.example.com/a").await.is_empty(),
+                "{script}"
+            );
         }
         assert_eq!(runs(&dir), 1, "{script}");
     }
@@ -220,11 +278,21 @@ async fn a_plugin_that_fails_gives_nothing_and_is_left_alone_for_a_while() {
 async fn a_refused_answer_is_dropped_but_not_at_once() {
     let dir = TestDir::new();
     let plugin = plugin(&dir, &format!(". '{}'", dir.path("answer").display()));
-    dir.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"old")));
+    dir.write(
+        "answer",
+        &says("Registry", "", &AUTH.replace(":\"word", ":\"old")),
+    );
     assert_eq!(words(&plugin, "r.example.com/a").await, ["user:old"]);
-    dir.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"new")));
+    dir.write(
+        "answer",
+        &says("Registry", "", &AUTH.replace(":\"word", ":\"new")),
+    );
     plugin.refused("r.example.com/a");
-    assert_eq!(words(&plugin, "r.example.com/a").await, ["user:old"], "it ran a moment ago");
+    assert_eq!(
+        words(&plugin, "r.example.com/a").await,
+        ["user:old"],
+        "it ran a moment ago"
+    );
     tokio::time::pause();
     tokio::time::advance(AGAIN).await;
     tokio::time::resume();
@@ -242,7 +310,13 @@ async fn a_plugin_that_fails_fails_for_all_that_its_answers_are_good_for() {
     for (scope, expected) in [("Image", 3), ("Registry", 2), ("Global", 1)] {
         let dir = TestDir::new();
         let answer = says(scope, r#""cacheDuration":"0s","#, AUTH);
-        let plugin = plugin(&dir, &format!("[ -e '{}' ] && exit 1; {answer}", dir.path("fails").display()));
+        let plugin = plugin(
+            &dir,
+            &format!(
+                "[ -e '{}' ] && exit 1; {answer}",
+                dir.path("fails").display()
+            ),
+        );
         words(&plugin, "r.example.com/before").await;
         dir.write("fails", "");
         for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
@@ -255,8 +329,18 @@ async fn a_plugin_that_fails_fails_for_all_that_its_answers_are_good_for() {
 #[tokio::test]
 async fn a_failure_hides_no_answer_that_is_good_for_more() {
     let dir = TestDir::new();
-    let answer = says("Global", "", &AUTH.replace("r.example.com", "*.example.com"));
-    let plugin = plugin(&dir, &format!("[ -e '{}' ] && exit 1; {answer}", dir.path("fails").display()));
+    let answer = says(
+        "Global",
+        "",
+        &AUTH.replace("r.example.com", "*.example.com"),
+    );
+    let plugin = plugin(
+        &dir,
+        &format!(
+            "[ -e '{}' ] && exit 1; {answer}",
+            dir.path("fails").display()
+        ),
+    );
     let fails = dir.write("fails", "");
     assert!(words(&plugin, "r.example.com/a").await.is_empty());
     std::fs::remove_file(fails).unwrap();
@@ -273,10 +357,17 @@ async fn a_run_that_never_began_is_no_failure() {
     let plugin = plugin(&dir, &says("Image", "", AUTH));
     let mut all = Vec::new();
     for registry in 0..RUNS {
-        all.push(plugin.acquire(&registry.to_string(), &Tenant::Operator).await.unwrap());
+        all.push(
+            plugin
+                .acquire(&registry.to_string(), &Tenant::Operator)
+                .await
+                .unwrap(),
+        );
     }
     tokio::time::pause();
-    let busy = plugin.credentials("r.example.com/a", &Tenant::Operator).await;
+    let busy = plugin
+        .credentials("r.example.com/a", &Tenant::Operator)
+        .await;
     assert_eq!(busy, Err(Busy));
     tokio::time::resume();
     drop(all);
@@ -291,7 +382,11 @@ fn a_plugin_that_needs_a_service_account_token_is_left_out() {
     }
     let config = format!(
         "{CONFIG}    tokenAttributes: {{serviceAccountTokenAudience: x, requireServiceAccount: true, cacheType: Token}}\n{}",
-        CONFIG.split_once("providers:\n").unwrap().1.replace("name: plugin", "name: other")
+        CONFIG
+            .split_once("providers:\n")
+            .unwrap()
+            .1
+            .replace("name: plugin", "name: other")
     );
     let plugins = providers(&dir, &config);
     let names: Vec<_> = plugins.iter().map(|plugin| &plugin.name).collect();
@@ -314,7 +409,10 @@ fn accepts_json_and_older_versions_of_the_configuration() {
             }],
         });
         let given = providers(&dir, &json.to_string());
-        assert_eq!(given[0].default_cache_duration, Duration::from_secs(12 * 3600));
+        assert_eq!(
+            given[0].default_cache_duration,
+            Duration::from_secs(12 * 3600)
+        );
         assert_eq!(given[0].program, dir.path("plugin"));
     }
 }
@@ -323,34 +421,81 @@ fn accepts_json_and_older_versions_of_the_configuration() {
 #[test]
 fn the_examples_of_the_documentation_are_right() {
     let page = include_str!("../../../../../docs/credentials.md");
-    let example = page.split("```yaml\n").find(|part| part.starts_with("# providers.yaml")).unwrap();
+    let example = page
+        .split("```yaml\n")
+        .find(|part| part.starts_with("# providers.yaml"))
+        .unwrap();
     let example = example.split("```").next().unwrap();
     let dir = TestDir::new();
-    for name in ["ecr-credential-provider", "auth-provider-gcp", "acr-credential-provider"] {
+    for name in [
+        "ecr-credential-provider",
+        "auth-provider-gcp",
+        "acr-credential-provider",
+    ] {
         dir.program(name, "");
     }
     let plugins = providers(&dir, example);
     for (image, expected) in [
-        ("123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", "ecr-credential-provider"),
-        ("123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com/app", "ecr-credential-provider"),
-        ("123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/app", "ecr-credential-provider"),
-        ("123456789012.dkr-ecr.us-east-2.on.aws/app", "ecr-credential-provider"),
-        ("123456789012.dkr-ecr-fips.us-east-2.on.aws/app", "ecr-credential-provider"),
-        ("123456789012.dkr-ecr.cn-north-1.on.amazonwebservices.com.cn/app", "ecr-credential-provider"),
-        ("123456789012.dkr.ecr.eusc-de-east-1.amazonaws.eu/app", "ecr-credential-provider"),
-        ("123456789012.dkr.ecr.us-isof-east-1.csp.hci.ic.gov/app", "ecr-credential-provider"),
-        ("public.ecr.aws/docker/library/nginx", "ecr-credential-provider"),
-        ("ecr-public.aws.com/docker/library/nginx", "ecr-credential-provider"),
-        ("europe-west1-docker.pkg.dev/project/repository/app", "auth-provider-gcp"),
+        (
+            "123456789012.dkr.ecr.eu-central-1.amazonaws.com/app",
+            "ecr-credential-provider",
+        ),
+        (
+            "123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com/app",
+            "ecr-credential-provider",
+        ),
+        (
+            "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/app",
+            "ecr-credential-provider",
+        ),
+        (
+            "123456789012.dkr-ecr.us-east-2.on.aws/app",
+            "ecr-credential-provider",
+        ),
+        (
+            "123456789012.dkr-ecr-fips.us-east-2.on.aws/app",
+            "ecr-credential-provider",
+        ),
+        (
+            "123456789012.dkr-ecr.cn-north-1.on.amazonwebservices.com.cn/app",
+            "ecr-credential-provider",
+        ),
+        (
+            "123456789012.dkr.ecr.eusc-de-east-1.amazonaws.eu/app",
+            "ecr-credential-provider",
+        ),
+        (
+            "123456789012.dkr.ecr.us-isof-east-1.csp.hci.ic.gov/app",
+            "ecr-credential-provider",
+        ),
+        (
+            "public.ecr.aws/docker/library/nginx",
+            "ecr-credential-provider",
+        ),
+        (
+            "ecr-public.aws.com/docker/library/nginx",
+            "ecr-credential-provider",
+        ),
+        (
+            "europe-west1-docker.pkg.dev/project/repository/app",
+            "auth-provider-gcp",
+        ),
         ("eu.gcr.io/project/app", "auth-provider-gcp"),
         ("gcr.io/project/app", "auth-provider-gcp"),
         ("company.azurecr.io/app", "acr-credential-provider"),
     ] {
-        let chosen: Vec<_> =
-            plugins.iter().filter(|plugin| is_for(plugin, image)).map(|plugin| &plugin.name).collect();
+        let chosen: Vec<_> = plugins
+            .iter()
+            .filter(|plugin| is_for(plugin, image))
+            .map(|plugin| &plugin.name)
+            .collect();
         assert_eq!(chosen, [expected], "{image}");
     }
-    assert!(plugins.iter().all(|plugin| !is_for(plugin, "docker.io/library/nginx")));
+    assert!(
+        plugins
+            .iter()
+            .all(|plugin| !is_for(plugin, "docker.io/library/nginx"))
+    );
 }
 
 mod isolation;

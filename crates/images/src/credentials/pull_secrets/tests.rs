@@ -18,10 +18,12 @@ async fn passwords(secrets: &Arc<PullSecrets>, names: &[&str]) -> Vec<String> {
     let read = secrets.read("team", names.iter().copied()).await;
     let credentials = read.iter().flat_map(|secret| secret.keyring.iter());
     credentials
-        .map(|(_, kept)| match kept.held_credential().flatten().unwrap() {
-            Credential::Basic { password, .. } => password.reveal().to_owned(),
-            other => format!("{other:?}"),
-        })
+        .map(
+            |(_, kept)| match kept.held_credential().flatten().unwrap() {
+                Credential::Basic { password, .. } => password.reveal().to_owned(),
+                other => format!("{other:?}"),
+            },
+        )
         .collect()
 }
 
@@ -36,16 +38,35 @@ async fn one_that_cannot_be_used_does_not_spoil_the_others() {
     };
     for (name, status, body) in [
         ("good", 200, good.clone()),
-        ("older", 200, secret("dockercfg", &json!({"a.b": {"username": "user", "password": "older"}}))),
+        (
+            "older",
+            200,
+            secret(
+                "dockercfg",
+                &json!({"a.b": {"username": "user", "password": "older"}}),
+            ),
+        ),
         ("forbidden", 403, json!({})),
         ("garbage", 200, json!("canary")),
         ("opaque", 200, with(&|it| it["type"] = json!("Opaque"))),
         ("untyped", 200, with(&|it| it["type"] = json!(null))),
         // Type and key belong together.
-        ("crossed", 200, with(&|it| it["type"] = json!("kubernetes.io/dockercfg"))),
+        (
+            "crossed",
+            200,
+            with(&|it| it["type"] = json!("kubernetes.io/dockercfg")),
+        ),
         ("empty", 200, with(&|it| it["data"] = json!(null))),
-        ("not-base64", 200, with(&|it| it["data"][".dockerconfigjson"] = json!("canary!"))),
-        ("not-json", 200, with(&|it| it["data"][".dockerconfigjson"] = json!("Y2FuYXJ5"))),
+        (
+            "not-base64",
+            200,
+            with(&|it| it["data"][".dockerconfigjson"] = json!("canary!")),
+        ),
+        (
+            "not-json",
+            200,
+            with(&|it| it["data"][".dockerconfigjson"] = json!("Y2FuYXJ5")),
+        ),
         ("list", 200, json!([1])),
         (
             "half",
@@ -59,19 +80,36 @@ async fn one_that_cannot_be_used_does_not_spoil_the_others() {
         api.answer("team", name, status, &body);
     }
     let secrets = PullSecrets::new(api.cluster(), LONG);
-    let bad =
-        ["forbidden", "garbage", "opaque", "untyped", "crossed", "empty", "not-base64", "not-json", "list"];
+    let bad = [
+        "forbidden",
+        "garbage",
+        "opaque",
+        "untyped",
+        "crossed",
+        "empty",
+        "not-base64",
+        "not-json",
+        "list",
+    ];
     for name in bad {
         assert!(passwords(&secrets, &[name]).await.is_empty(), "{name}");
     }
-    let all: Vec<_> = bad.into_iter().chain(["good", "older", "", "missing", "../good", "half"]).collect();
+    let all: Vec<_> = bad
+        .into_iter()
+        .chain(["good", "older", "", "missing", "../good", "half"])
+        .collect();
     assert_eq!(passwords(&secrets, &all).await, ["good", "older", "half"]);
 }
 
 #[tokio::test]
 async fn remembers_for_a_while_what_is_there_and_for_less_what_is_not() {
     let api = ApiServer::start().await;
-    api.answer("team", "there", 200, &secret("dockerconfigjson", &config("old")));
+    api.answer(
+        "team",
+        "there",
+        200,
+        &secret("dockerconfigjson", &config("old")),
+    );
     let secrets = PullSecrets::new(api.cluster(), LONG);
     // Connections do not work with paused time, so it is paused only now.
     assert_eq!(passwords(&secrets, &["there", "missing"]).await, ["old"]);
@@ -102,13 +140,27 @@ async fn until(secrets: &Arc<PullSecrets>, name: &str, expected: &[&str]) {
 #[tokio::test]
 async fn an_expired_secret_is_served_while_it_is_read_again() {
     let api = ApiServer::start().await;
-    api.answer("team", "there", 200, &secret("dockerconfigjson", &config("old")));
+    api.answer(
+        "team",
+        "there",
+        200,
+        &secret("dockerconfigjson", &config("old")),
+    );
     let secrets = PullSecrets::new(api.cluster(), LONG);
     assert_eq!(passwords(&secrets, &["there"]).await, ["old"]);
-    api.answer("team", "there", 200, &secret("dockerconfigjson", &config("new")));
+    api.answer(
+        "team",
+        "there",
+        200,
+        &secret("dockerconfigjson", &config("new")),
+    );
     assert_eq!(passwords(&secrets, &["there"]).await, ["old"]);
     pass(FOUND).await;
-    assert_eq!(passwords(&secrets, &["there"]).await, ["old"], "no caller waits");
+    assert_eq!(
+        passwords(&secrets, &["there"]).await,
+        ["old"],
+        "no caller waits"
+    );
     until(&secrets, "there", &["new"]).await;
     assert_eq!(api.requests(), 2);
     // An answer that says nothing of the secret changes nothing, for a while.
@@ -119,10 +171,18 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
         while api.requests() < requests {
             tokio::task::yield_now().await;
         }
-        while secrets.cached.get(&name_of("there")).is_some_and(|content| content.due <= Instant::now()) {
+        while secrets
+            .cached
+            .get(&name_of("there"))
+            .is_some_and(|content| content.due <= Instant::now())
+        {
             tokio::task::yield_now().await;
         }
-        assert_eq!(passwords(&secrets, &["there"]).await, ["new"], "asked a moment ago");
+        assert_eq!(
+            passwords(&secrets, &["there"]).await,
+            ["new"],
+            "asked a moment ago"
+        );
         pass(NOTHING).await;
     }
     assert_eq!(api.requests(), 5);
@@ -135,7 +195,12 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
 async fn a_deleted_secret_gives_no_credential() {
     for status in [404, 403, 401] {
         let api = ApiServer::start().await;
-        api.answer("team", "there", 200, &secret("dockerconfigjson", &config("old")));
+        api.answer(
+            "team",
+            "there",
+            200,
+            &secret("dockerconfigjson", &config("old")),
+        );
         let secrets = PullSecrets::new(api.cluster(), LONG);
         assert_eq!(passwords(&secrets, &["there"]).await, ["old"]);
         api.answer("team", "there", status, &json!(""));
@@ -148,7 +213,12 @@ async fn a_deleted_secret_gives_no_credential() {
 async fn callers_wait_for_the_first_reading_but_not_long() {
     let api = ApiServer::start().await;
     api.answer("team", "hanging", 0, &json!(""));
-    api.answer("team", "there", 200, &secret("dockerconfigjson", &config("word")));
+    api.answer(
+        "team",
+        "there",
+        200,
+        &secret("dockerconfigjson", &config("word")),
+    );
     // This reader waits for a minute.
     let secrets = PullSecrets::new(api.cluster(), WAIT);
     let _clock = StoppedClock::stop();
@@ -160,17 +230,28 @@ async fn callers_wait_for_the_first_reading_but_not_long() {
     };
     let (read, ()) = tokio::join!(passwords(&secrets, &["hanging", "there"]), late);
     assert_eq!(read, ["word"]);
-    assert!(!secrets.logged.lock().insert(&SecretFault::Late.to_string()), "it is logged");
+    assert!(
+        !secrets.logged.lock().insert(&SecretFault::Late.to_string()),
+        "it is logged"
+    );
 }
 
 fn name_of(name: &str) -> Name {
-    Name { namespace: "team".into(), name: name.into() }
+    Name {
+        namespace: "team".into(),
+        name: name.into(),
+    }
 }
 
 #[tokio::test]
 async fn many_pods_at_once_ask_once() {
     let api = ApiServer::start().await;
-    api.answer("team", "there", 200, &secret("dockerconfigjson", &config("word")));
+    api.answer(
+        "team",
+        "there",
+        200,
+        &secret("dockerconfigjson", &config("word")),
+    );
     let secrets = PullSecrets::new(api.cluster(), LONG);
     let all = join_all((0..50).map(|_| passwords(&secrets, &["there", "there"]))).await;
     assert!(all.iter().all(|own| own == &["word"]));
@@ -189,7 +270,11 @@ async fn an_api_server_that_hangs_is_not_waited_for_again_at_once() {
         }
         tokio::time::advance(Duration::from_secs(2)).await;
     };
-    assert!(tokio::join!(passwords(&secrets, &["hanging"]), late).0.is_empty());
+    assert!(
+        tokio::join!(passwords(&secrets, &["hanging"]), late)
+            .0
+            .is_empty()
+    );
     assert!(passwords(&secrets, &["hanging"]).await.is_empty());
     assert_eq!(api.requests(), 1);
 }
@@ -197,7 +282,8 @@ async fn an_api_server_that_hangs_is_not_waited_for_again_at_once() {
 #[tokio::test]
 async fn one_that_gives_nothing_says_why_without_its_content() {
     let api = ApiServer::start().await;
-    let entry = |entry: &serde_json::Value| secret("dockerconfigjson", &json!({"auths": {"a.b": entry}}));
+    let entry =
+        |entry: &serde_json::Value| secret("dockerconfigjson", &json!({"auths": {"a.b": entry}}));
     let credential = json!({"username": "canary", "password": "canary"});
     let text = |text: &str| {
         let mut secret = entry(&credential);
@@ -207,22 +293,49 @@ async fn one_that_gives_nothing_says_why_without_its_content() {
     let nothing = "its entries have no credential, or no valid registry";
     for (body, expected) in [
         (entry(&credential), None),
-        (entry(&json!({"Username": "canary", "Password": "canary"})), None),
         (
-            secret("dockerconfigjson", &json!({"auths": {"canary.d": credential}})),
+            entry(&json!({"Username": "canary", "Password": "canary"})),
+            None,
+        ),
+        (
+            secret(
+                "dockerconfigjson",
+                &json!({"auths": {"canary.d": credential}}),
+            ),
             Some("has no entry for a.b"),
         ),
-        (secret("dockerconfigjson", &json!({})), Some("it has no entry for any registry")),
+        (
+            secret("dockerconfigjson", &json!({})),
+            Some("it has no entry for any registry"),
+        ),
         (entry(&json!({"email": "canary"})), Some(nothing)),
-        (secret("dockerconfigjson", &json!({"auths": {"[canary": credential}})), Some(nothing)),
-        (entry(&json!({"auth": "canary"})), Some("an auth is not base64(user:password)")),
-        (text("canary"), Some("its data is not JSON of docker's form")),
-        (text("\u{feff}{}"), Some("its data is not JSON of docker's form")),
+        (
+            secret(
+                "dockerconfigjson",
+                &json!({"auths": {"[canary": credential}}),
+            ),
+            Some(nothing),
+        ),
+        (
+            entry(&json!({"auth": "canary"})),
+            Some("an auth is not base64(user:password)"),
+        ),
+        (
+            text("canary"),
+            Some("its data is not JSON of docker's form"),
+        ),
+        (
+            text("\u{feff}{}"),
+            Some("its data is not JSON of docker's form"),
+        ),
         (
             json!({"type": "Opaque", "data": {"canary": ""}}),
             Some("it is of no type that holds registry credentials"),
         ),
-        (json!({"type": "kubernetes.io/dockercfg"}), Some("it lacks the key that belongs to its type")),
+        (
+            json!({"type": "kubernetes.io/dockercfg"}),
+            Some("it lacks the key that belongs to its type"),
+        ),
     ] {
         api.answer("team", "pull", 200, &body);
         let secrets = PullSecrets::new(api.cluster(), LONG);
@@ -231,11 +344,19 @@ async fn one_that_gives_nothing_says_why_without_its_content() {
         assert_eq!(unused.is_some(), expected.is_some(), "{body}: {unused:?}");
         let unused = unused.unwrap_or_default();
         assert!(unused.ends_with(expected.unwrap_or_default()), "{unused}");
-        assert!(!unused.contains("canary") && (unused.is_empty() || unused.contains("\"pull\"")), "{unused}");
+        assert!(
+            !unused.contains("canary") && (unused.is_empty() || unused.contains("\"pull\"")),
+            "{unused}"
+        );
     }
     let secrets = PullSecrets::new(api.cluster(), LONG);
-    let missing = secrets.read("team", ["missing"].into_iter()).await[0].unused(&"a.b/x".parse().unwrap());
-    assert!(missing.unwrap().starts_with("pull secret \"missing\" gives no credential: the API server: "));
+    let missing =
+        secrets.read("team", ["missing"].into_iter()).await[0].unused(&"a.b/x".parse().unwrap());
+    assert!(
+        missing
+            .unwrap()
+            .starts_with("pull secret \"missing\" gives no credential: the API server: ")
+    );
 }
 
 /// Each wildcard is compared with each image.
@@ -245,7 +366,9 @@ async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
     let globs = |name: &str, count: usize, length: usize| {
         let entry = json!({"username": "user", "password": "word"});
         let host = |place: usize| format!("*.{place:02}{}", name[..1].repeat(length - 4));
-        let auths: serde_json::Map<_, _> = (0..count).map(|place| (host(place), entry.clone())).collect();
+        let auths: serde_json::Map<_, _> = (0..count)
+            .map(|place| (host(place), entry.clone()))
+            .collect();
         secret("dockerconfigjson", &json!({"auths": auths}))
     };
     for name in ["first", "second", "third"] {
@@ -253,19 +376,25 @@ async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
     }
     api.answer("team", "long", 200, &globs("long", 1, GLOB + 1));
     let secrets = PullSecrets::new(api.cluster(), LONG);
-    let read = secrets.read("team", ["long", "first", "second", "third"].into_iter()).await;
+    let read = secrets
+        .read("team", ["long", "first", "second", "third"].into_iter())
+        .await;
     let given = read.iter().filter_map(|own| own.keyring.first());
     let names: Vec<&str> = given.map(|(key, _)| &key.glob().unwrap()[4..5]).collect();
     assert_eq!(names, ["f", "s"], "the first two");
     let third = read[3].unused(&"a.b/x".parse().unwrap()).unwrap();
-    assert!(third.ends_with("more than 256 entries, or more than 16 with wildcards"), "{third}");
+    assert!(
+        third.ends_with("more than 256 entries, or more than 16 with wildcards"),
+        "{third}"
+    );
 }
 
 /// Makes a secret for `a.b` with this many entries, and with a key and a password of these lengths.
 fn sized(entries: usize, key: usize, word: usize) -> serde_json::Value {
     let entry = |word: &str| json!({"username": "user", "password": word});
-    let mut auths: serde_json::Map<_, _> =
-        (2..entries).map(|place| (format!("a.b?{place}"), entry("word"))).collect();
+    let mut auths: serde_json::Map<_, _> = (2..entries)
+        .map(|place| (format!("a.b?{place}"), entry("word")))
+        .collect();
     auths.insert("a.b".into(), entry(&"x".repeat(word)));
     auths.insert(format!("a.b/{}", "k".repeat(key - 4)), entry("word"));
     secret("dockerconfigjson", &json!({"auths": auths}))
@@ -275,8 +404,7 @@ fn sized(entries: usize, key: usize, word: usize) -> serde_json::Value {
 async fn one_that_is_too_large_counts_for_nothing() {
     let api = ApiServer::start().await;
     let padded = |bytes: usize| {
-        let config =
-            json!({"auths": {"a.b": {"username": "user", "password": "word"}}, "more": "x".repeat(bytes)});
+        let config = json!({"auths": {"a.b": {"username": "user", "password": "word"}}, "more": "x".repeat(bytes)});
         secret("dockerconfigjson", &config)
     };
     let (entries, key, word, data) = (ENTRIES, KEY, WORD, DATA);
@@ -290,7 +418,11 @@ async fn one_that_is_too_large_counts_for_nothing() {
     ] {
         api.answer("team", name, 200, &body);
         let secrets = PullSecrets::new(api.cluster(), LONG);
-        assert_eq!(!passwords(&secrets, &[name]).await.is_empty(), is_good, "{name}");
+        assert_eq!(
+            !passwords(&secrets, &[name]).await.is_empty(),
+            is_good,
+            "{name}"
+        );
     }
 }
 
@@ -300,12 +432,19 @@ async fn what_is_remembered_is_bounded_by_its_size() {
     let api = ApiServer::start().await;
     let secrets = PullSecrets::new(api.cluster(), LONG);
     let entry = json!({"username": "user", "password": "x".repeat(WORD)});
-    let auths: serde_json::Map<_, _> = (0..7).map(|place| (format!("a.b/{place}"), entry.clone())).collect();
+    let auths: serde_json::Map<_, _> = (0..7)
+        .map(|place| (format!("a.b/{place}"), entry.clone()))
+        .collect();
     let large = secret("dockerconfigjson", &json!({"auths": auths}));
     let content = || {
         let object = serde_json::from_value(large.clone()).unwrap();
         let (keyring, now) = (content(object).unwrap().keyring.into(), Instant::now());
-        CachedSecret { keyring, fault: None, due: now + FOUND, end: now + STALE }
+        CachedSecret {
+            keyring,
+            fault: None,
+            due: now + FOUND,
+            end: now + STALE,
+        }
     };
     let name = |place: usize| name_of(&format!("s{place}"));
     let one = weight(&name(0), &(content(), Instant::now()));

@@ -43,30 +43,62 @@ async fn faults_name_the_key_and_the_file_and_no_content() {
             r#"{"credsStore":"missing"}"#.into(),
             "credsStore: docker-credential-missing is in no",
         ),
-        ("config.json", "x".repeat((1 << 20) + 1), "cannot be read: larger than 1 MiB"),
+        (
+            "config.json",
+            "x".repeat((1 << 20) + 1),
+            "cannot be read: larger than 1 MiB",
+        ),
         (
             "d/a.b.toml",
             "user = \"canary\"\nsecret = canary".into(),
             "credentials.directory: FILE: line 2: write two lines",
         ),
-        ("d/a.b.toml", "user = \"canary\"".into(), "write two lines, user ="),
+        (
+            "d/a.b.toml",
+            "user = \"canary\"".into(),
+            "write two lines, user =",
+        ),
         (
             "d/a.b.toml",
             "user = \"u\"\nsecret = \"canary\"\nsecrte = \"canary\"".into(),
             "line 3: write two lines",
         ),
-        ("d/a.b.toml", "user = \"\"\nsecret = \"canary\"".into(), "must not be empty"),
-        ("d/a.b.json", "canary".into(), "a file is called <host>.toml or <host>:<port>.toml"),
-        ("d/registry.toml", "canary".into(), "a file is called <host>.toml"),
-        ("d/*.b.toml", "canary".into(), "a file is called <host>.toml"),
+        (
+            "d/a.b.toml",
+            "user = \"\"\nsecret = \"canary\"".into(),
+            "must not be empty",
+        ),
+        (
+            "d/a.b.json",
+            "canary".into(),
+            "a file is called <host>.toml or <host>:<port>.toml",
+        ),
+        (
+            "d/registry.toml",
+            "canary".into(),
+            "a file is called <host>.toml",
+        ),
+        (
+            "d/*.b.toml",
+            "canary".into(),
+            "a file is called <host>.toml",
+        ),
         (
             "p.yaml",
             provider("    env: [canary]"),
             "credentials.providers.config: FILE: not a CredentialProviderConfig: providers[0].env[0]: a value of another kind",
         ),
-        ("p.yaml", provider("    env: canary"), "providers[0].env: a value of another kind"),
+        (
+            "p.yaml",
+            provider("    env: canary"),
+            "providers[0].env: a value of another kind",
+        ),
         ("p.yaml", "canary".into(), "a value of another kind"),
-        ("p.yaml", provider("    enf: canary"), "providers[0].enf: unknown field `enf`"),
+        (
+            "p.yaml",
+            provider("    enf: canary"),
+            "providers[0].enf: unknown field `enf`",
+        ),
         (
             "p.yaml",
             provider("    env: [{name: a, value: canary, extra: canary}]"),
@@ -102,38 +134,74 @@ async fn faults_name_the_key_and_the_file_and_no_content() {
             provider("").replace("CredentialProviderConfig", "KubeletConfiguration"),
             "write kind: CredentialProviderConfig",
         ),
-        ("p.yaml", provider("").replace("plugin", "../plugin"), "providers[0].name: the name of a program"),
-        ("p.yaml", provider("").replace("plugin", "missing"), "is no program that can be run"),
-        ("p.yaml", provider("").replace("[a.b]", "[]"), "providers[0].matchImages: at least one"),
+        (
+            "p.yaml",
+            provider("").replace("plugin", "../plugin"),
+            "providers[0].name: the name of a program",
+        ),
+        (
+            "p.yaml",
+            provider("").replace("plugin", "missing"),
+            "is no program that can be run",
+        ),
+        (
+            "p.yaml",
+            provider("").replace("[a.b]", "[]"),
+            "providers[0].matchImages: at least one",
+        ),
         (
             "p.yaml",
             provider("").replace("[a.b]", "['https://a.b']"),
             "matchImages[0]: \"https://a.b\": has a scheme",
         ),
-        ("p.yaml", provider("  - name: plugin\n"), "providers[1].name: there is another"),
+        (
+            "p.yaml",
+            provider("  - name: plugin\n"),
+            "providers[1].name: there is another",
+        ),
         (
             "p.yaml",
             provider("").split("providers").next().unwrap().to_owned(),
             "providers: at least one is needed",
         ),
-        ("p.yaml", "providers: {".into(), "credentials.providers.config"),
+        (
+            "p.yaml",
+            "providers: {".into(),
+            "credentials.providers.config",
+        ),
     ];
     for (name, text, expected) in cases {
         let dir = TestDir::new();
         let file = dir.write(name, &text);
         let settings = match name {
-            "config.json" => CredentialSettings { docker_configs: vec![file.clone()], ..Default::default() },
-            "p.yaml" => CredentialSettings {
-                providers: ProviderSettings { config: Some(file.clone()), bin_dir: Some(bin.path("bin")) },
+            "config.json" => CredentialSettings {
+                docker_configs: vec![file.clone()],
                 ..Default::default()
             },
-            _ => CredentialSettings { directory: Some(dir.path("d")), ..Default::default() },
+            "p.yaml" => CredentialSettings {
+                providers: ProviderSettings {
+                    config: Some(file.clone()),
+                    bin_dir: Some(bin.path("bin")),
+                },
+                ..Default::default()
+            },
+            _ => CredentialSettings {
+                directory: Some(dir.path("d")),
+                ..Default::default()
+            },
         };
         let credentials = load(&bin, &settings, &[]).unwrap();
-        let [error] = credentials.faults() else { panic!("{name}: {:?}", credentials.faults()) };
-        let told = error.to_string().replace(&file.display().to_string(), "FILE");
+        let [error] = credentials.faults() else {
+            panic!("{name}: {:?}", credentials.faults())
+        };
+        let told = error
+            .to_string()
+            .replace(&file.display().to_string(), "FILE");
         assert!(told.contains(expected), "{name}: {told}");
-        assert!(!format!("{told} {error:?}").contains("canary"), "{name}: {told}");
+        assert!(
+            !format!("{told} {error:?}").contains("canary"),
+            "{name}: {told}"
+        );
     }
 }
 
@@ -142,31 +210,64 @@ async fn faults_of_missing_files() {
     let dir = TestDir::new();
     let missing = dir.path("missing");
     for settings in [
-        CredentialSettings { docker_configs: vec![missing.clone()], ..Default::default() },
-        CredentialSettings { directory: Some(missing.clone()), ..Default::default() },
         CredentialSettings {
-            providers: ProviderSettings { config: Some(missing.clone()), bin_dir: Some(dir.root().into()) },
+            docker_configs: vec![missing.clone()],
+            ..Default::default()
+        },
+        CredentialSettings {
+            directory: Some(missing.clone()),
+            ..Default::default()
+        },
+        CredentialSettings {
+            providers: ProviderSettings {
+                config: Some(missing.clone()),
+                bin_dir: Some(dir.root().into()),
+            },
             ..Default::default()
         },
     ] {
         let credentials = load(&dir, &settings, &[]).unwrap();
-        let [error] = credentials.faults() else { panic!("{:?}", credentials.faults()) };
-        assert!(error.file == missing && error.cause.starts_with("cannot be read: "), "{error}");
+        let [error] = credentials.faults() else {
+            panic!("{:?}", credentials.faults())
+        };
+        assert!(
+            error.file == missing && error.cause.starts_with("cannot be read: "),
+            "{error}"
+        );
         assert!(error.to_string().starts_with("credentials."), "{error}");
     }
     std::fs::create_dir(dir.path("empty")).unwrap();
     let (config, bin_dir) = (Some(dir.path("empty")), Some(dir.root().into()));
-    let empty = CredentialSettings { providers: ProviderSettings { config, bin_dir }, ..Default::default() };
+    let empty = CredentialSettings {
+        providers: ProviderSettings { config, bin_dir },
+        ..Default::default()
+    };
     let credentials = load(&dir, &empty, &[]).unwrap();
-    assert!(credentials.faults()[0].to_string().contains("has no file that ends in"));
-    let settings = CredentialSettings { docker_configs: vec![dir.root().into()], ..Default::default() };
+    assert!(
+        credentials.faults()[0]
+            .to_string()
+            .contains("has no file that ends in")
+    );
+    let settings = CredentialSettings {
+        docker_configs: vec![dir.root().into()],
+        ..Default::default()
+    };
     let credentials = load(&dir, &settings, &[]).unwrap();
-    assert!(credentials.faults()[0].to_string().ends_with("cannot be read: not a regular file"));
+    assert!(
+        credentials.faults()[0]
+            .to_string()
+            .ends_with("cannot be read: not a regular file")
+    );
 }
 
 /// Returns the credentials for an image of this host.
 async fn of(credentials: &Credentials, host: &str) -> Vec<String> {
-    shown(&credentials.shared_keyring().candidates(&image(&format!("{host}/x")))).await
+    shown(
+        &credentials
+            .shared_keyring()
+            .candidates(&image(&format!("{host}/x"))),
+    )
+    .await
 }
 
 #[tokio::test]
@@ -191,16 +292,32 @@ async fn a_fault_costs_its_own_file_alone() {
     dir.write("d/c.b.toml", &entry("c"));
     dir.write("d/notes.txt", "canary");
     let credentials = load(&dir, &settings, &[]).unwrap();
-    let faults: Vec<_> = credentials.faults().iter().map(|fault| (fault.from, fault.kept)).collect();
+    let faults: Vec<_> = credentials
+        .faults()
+        .iter()
+        .map(|fault| (fault.from, fault.kept))
+        .collect();
     let [configs, directory, providers] = CredentialSource::ALL.map(|source| (source, false));
-    assert_eq!(faults, [configs, configs, configs, directory, directory, providers]);
-    assert_eq!(of(&credentials, "a.b").await, ["docker config a:1", "anonymous -"]);
-    assert_eq!(of(&credentials, "c.b").await, ["credentials directory c:2", "anonymous -"]);
+    assert_eq!(
+        faults,
+        [configs, configs, configs, directory, directory, providers]
+    );
+    assert_eq!(
+        of(&credentials, "a.b").await,
+        ["docker config a:1", "anonymous -"]
+    );
+    assert_eq!(
+        of(&credentials, "c.b").await,
+        ["credentials directory c:2", "anonymous -"]
+    );
     assert_eq!(of(&credentials, "broken.b").await, ["anonymous -"]);
 
     dir.write("d/broken.b.toml", &entry("mended"));
     let credentials = load(&dir, &settings, &[]).unwrap();
-    assert_eq!(of(&credentials, "broken.b").await, ["credentials directory mended:2", "anonymous -"]);
+    assert_eq!(
+        of(&credentials, "broken.b").await,
+        ["credentials directory mended:2", "anonymous -"]
+    );
 }
 
 #[tokio::test]
@@ -208,13 +325,25 @@ async fn what_was_read_of_a_file_stays_in_use_until_it_is_gone() {
     let dir = TestDir::new();
     dir.program("bin/plugin", "cat >/dev/null; echo '{}'");
     let provider = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n  - name: plugin\n    apiVersion: credentialprovider.kubelet.k8s.io/v1\n    matchImages: [p.b]\n    defaultCacheDuration: 1h\n";
-    let files = [("config.json", ""), ("d/c.b.toml", "user = \"c\"\nsecret = \"2\""), ("p.yaml", provider)];
-    files.iter().for_each(|(name, text)| drop(dir.write(name, text)));
-    dir.write("config.json", &serde_json::json!({"auths": auths(&[("a.b", "a", "1")])}).to_string());
+    let files = [
+        ("config.json", ""),
+        ("d/c.b.toml", "user = \"c\"\nsecret = \"2\""),
+        ("p.yaml", provider),
+    ];
+    files
+        .iter()
+        .for_each(|(name, text)| drop(dir.write(name, text)));
+    dir.write(
+        "config.json",
+        &serde_json::json!({"auths": auths(&[("a.b", "a", "1")])}).to_string(),
+    );
     let settings = CredentialSettings {
         docker_configs: vec![dir.path("config.json")],
         directory: Some(dir.path("d")),
-        providers: ProviderSettings { config: Some(dir.path("p.yaml")), bin_dir: Some(dir.path("bin")) },
+        providers: ProviderSettings {
+            config: Some(dir.path("p.yaml")),
+            bin_dir: Some(dir.path("bin")),
+        },
         ..Default::default()
     };
     let again = |before: &Credentials| {
@@ -223,19 +352,46 @@ async fn what_was_read_of_a_file_stays_in_use_until_it_is_gone() {
     };
     let first = load(&dir, &settings, &[]).unwrap();
     assert_eq!(first.faults(), []);
-    files.iter().for_each(|(name, _)| drop(dir.write(name, "{")));
+    files
+        .iter()
+        .for_each(|(name, _)| drop(dir.write(name, "{")));
     let broken = again(&again(&first));
-    assert_eq!(broken.faults().iter().map(|fault| fault.kept).collect::<Vec<_>>(), [true; 3]);
-    assert_eq!(of(&broken, "a.b").await, ["docker config a:1", "anonymous -"]);
-    assert_eq!(of(&broken, "c.b").await, ["credentials directory c:2", "anonymous -"]);
-    assert_eq!(broken.sources.as_ref().unwrap().of_plugins("p.b/x").count(), 1);
-    files.iter().for_each(|(name, _)| std::fs::remove_file(dir.path(name)).unwrap());
+    assert_eq!(
+        broken
+            .faults()
+            .iter()
+            .map(|fault| fault.kept)
+            .collect::<Vec<_>>(),
+        [true; 3]
+    );
+    assert_eq!(
+        of(&broken, "a.b").await,
+        ["docker config a:1", "anonymous -"]
+    );
+    assert_eq!(
+        of(&broken, "c.b").await,
+        ["credentials directory c:2", "anonymous -"]
+    );
+    assert_eq!(
+        broken.sources.as_ref().unwrap().of_plugins("p.b/x").count(),
+        1
+    );
+    files
+        .iter()
+        .for_each(|(name, _)| std::fs::remove_file(dir.path(name)).unwrap());
     let gone = again(&broken);
     assert!(gone.faults().iter().all(|fault| !fault.kept));
     for host in ["a.b", "c.b"] {
-        assert_eq!(of(&gone, host).await, ["anonymous -"], "a credential that was taken away");
+        assert_eq!(
+            of(&gone, host).await,
+            ["anonymous -"],
+            "a credential that was taken away"
+        );
     }
-    assert_eq!(gone.sources.as_ref().unwrap().of_plugins("p.b/x").count(), 0);
+    assert_eq!(
+        gone.sources.as_ref().unwrap().of_plugins("p.b/x").count(),
+        0
+    );
 }
 
 /// Nor is its old credential tried, of which a replica that starts later does not know.
@@ -243,15 +399,29 @@ async fn what_was_read_of_a_file_stays_in_use_until_it_is_gone() {
 async fn a_second_file_for_a_registry_counts_no_longer() {
     let dir = TestDir::new();
     let entry = |user: &str| format!("user = \"{user}\"\nsecret = \"2\"");
-    let settings = CredentialSettings { directory: Some(dir.path("d")), ..Default::default() };
+    let settings = CredentialSettings {
+        directory: Some(dir.path("d")),
+        ..Default::default()
+    };
     dir.write("d/index.docker.io.toml", &entry("old"));
     let first = load(&dir, &settings, &[]).unwrap();
-    assert_eq!(of(&first, "docker.io").await, ["credentials directory old:2", "anonymous -"]);
+    assert_eq!(
+        of(&first, "docker.io").await,
+        ["credentials directory old:2", "anonymous -"]
+    );
     dir.write("d/docker.io.toml", &entry("new"));
     let (caller, environment) = (Caller::Service, environment(&dir));
-    let next = Credentials::load(&settings, Vec::new(), caller, &environment, Some(&first)).unwrap();
-    assert_eq!(of(&next, "docker.io").await, ["credentials directory new:2", "anonymous -"]);
-    let told: Vec<_> = next.faults().iter().map(|fault| (&*fault.cause, fault.kept)).collect();
+    let next =
+        Credentials::load(&settings, Vec::new(), caller, &environment, Some(&first)).unwrap();
+    assert_eq!(
+        of(&next, "docker.io").await,
+        ["credentials directory new:2", "anonymous -"]
+    );
+    let told: Vec<_> = next
+        .faults()
+        .iter()
+        .map(|fault| (&*fault.cause, fault.kept))
+        .collect();
     assert_eq!(told, [("another file is for the same registry", false)]);
 }
 
@@ -264,11 +434,29 @@ async fn pull_secrets_need_a_cluster() {
     let error = of(Caller::Service).err().unwrap();
     let told = error.to_string();
     assert!(told.starts_with("no service account"), "{told}");
-    assert_eq!(told.matches("environment variable").count(), 2, "what kube says and what it is: {told}");
-    assert!(std::error::Error::source(&error).is_none(), "nothing is said twice");
+    assert_eq!(
+        told.matches("environment variable").count(),
+        2,
+        "what kube says and what it is: {told}"
+    );
+    assert!(
+        std::error::Error::source(&error).is_none(),
+        "nothing is said twice"
+    );
     // A person without a service account is served all the same, without pull secrets.
     let (pull_secrets, files) = (of(Caller::Person).unwrap(), Files::default());
-    let sources = Sources { pull_secrets, files, private: Vec::new() };
-    let keyring = Credentials { sources: Some(Arc::new(sources)) }.keyring("team", ["regcred"]).await;
-    assert_eq!(shown(&keyring.candidates(&image("a.b/x"))).await, ["anonymous -"]);
+    let sources = Sources {
+        pull_secrets,
+        files,
+        private: Vec::new(),
+    };
+    let keyring = Credentials {
+        sources: Some(Arc::new(sources)),
+    }
+    .keyring("team", ["regcred"])
+    .await;
+    assert_eq!(
+        shown(&keyring.candidates(&image("a.b/x"))).await,
+        ["anonymous -"]
+    );
 }

@@ -18,14 +18,24 @@ async fn plugins_may_be_configured_in_a_directory() {
     let link = |from: &str, to: &str| std::os::unix::fs::symlink(from, dir.path(to)).unwrap();
     dir.write("d/..data/30.json", &config("three"));
     link("..data/30.json", "d/30.json");
-    let providers = ProviderSettings { config: Some(dir.path("d")), bin_dir: Some(dir.path("bin")) };
-    let settings = CredentialSettings { providers, ..CredentialSettings::default() };
+    let providers = ProviderSettings {
+        config: Some(dir.path("d")),
+        bin_dir: Some(dir.path("bin")),
+    };
+    let settings = CredentialSettings {
+        providers,
+        ..CredentialSettings::default()
+    };
     let keyring = load(&dir, &settings, &["a.b"]).unwrap().shared_keyring();
-    let expected = ["one", "two", "three"].map(|name| format!("credential provider plugin {name}:1"));
+    let expected =
+        ["one", "two", "three"].map(|name| format!("credential provider plugin {name}:1"));
     assert_eq!(shown(&keyring.candidates(&image("a.b/x"))).await, expected);
 
     dir.write("d/40.yaml", &config("one"));
     let credentials = load(&dir, &settings, &[]).unwrap();
     let fault = credentials.faults()[0].to_string();
-    assert!(fault.ends_with("40.yaml: providers[0].name: there is another of this name"), "{fault}");
+    assert!(
+        fault.ends_with("40.yaml: providers[0].name: there is another of this name"),
+        "{fault}"
+    );
 }

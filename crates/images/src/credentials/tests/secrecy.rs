@@ -9,7 +9,10 @@ struct Said(Arc<std::sync::Mutex<Vec<u8>>>);
 
 impl std::io::Write for Said {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let mut said = self.0.lock().map_err(|_| std::io::Error::other("a writer has panicked"))?;
+        let mut said = self
+            .0
+            .lock()
+            .map_err(|_| std::io::Error::other("a writer has panicked"))?;
         said.extend_from_slice(bytes);
         Ok(bytes.len())
     }
@@ -36,7 +39,12 @@ async fn nothing_secret_is_ever_said() {
     let api = ApiServer::start().await;
     let canary = serde_json::json!({"auths": auths(&[("a.b", "pod", "canary")])});
     api.answer("team", "good", 200, &secret("dockerconfigjson", &canary));
-    api.answer("team", "crossed", 200, &secret("dockercfg", &serde_json::json!({"a.b": "canary"})));
+    api.answer(
+        "team",
+        "crossed",
+        200,
+        &secret("dockercfg", &serde_json::json!({"a.b": "canary"})),
+    );
     api.answer("team", "garbage", 200, &serde_json::json!("canary"));
     api.answer("team", "failing", 500, &serde_json::json!("canary"));
     api.answer("team", "forbidden", 403, &serde_json::json!("canary"));
@@ -48,7 +56,10 @@ async fn nothing_secret_is_ever_said() {
         ("failing", "echo canary; echo canary >&2; exit 1"),
     ] {
         dir.program(&format!("bin/docker-credential-{name}"), script);
-        dir.program(&format!("bin/plugin-{name}"), &PLUGIN.replace("\"1\"", "\"canary\""));
+        dir.program(
+            &format!("bin/plugin-{name}"),
+            &PLUGIN.replace("\"1\"", "\"canary\""),
+        );
     }
     dir.program("bin/plugin-bad", "echo canary; echo canary >&2");
     dir.program("bin/plugin-failing", "echo canary; echo canary >&2; exit 1");
@@ -67,7 +78,10 @@ async fn nothing_secret_is_ever_said() {
         })
         .collect();
     let header = PROVIDERS.split_once("providers:\n").unwrap().0;
-    dir.write("registries/a.b.toml", "user = \"user\"\nsecret = \"canary\"\n");
+    dir.write(
+        "registries/a.b.toml",
+        "user = \"user\"\nsecret = \"canary\"\n",
+    );
     let settings = CredentialSettings {
         pull_secrets: false,
         docker_configs: vec![dir.write("config.json", &helpers.to_string())],
@@ -79,14 +93,33 @@ async fn nothing_secret_is_ever_said() {
     };
     let credentials = with_secrets(&api, &settings, &dir);
 
-    let names = ["good", "crossed", "garbage", "failing", "forbidden", "missing", "../canary"];
+    let names = [
+        "good",
+        "crossed",
+        "garbage",
+        "failing",
+        "forbidden",
+        "missing",
+        "../canary",
+    ];
     let keyring = credentials.keyring("team", names).await;
     let candidates = keyring.candidates(&image("a.b/x/y/z")).into_owned();
     let shown = shown(&candidates).await;
-    assert_eq!(shown.iter().filter(|shown| shown.contains("canary")).count(), 5, "{shown:?}");
+    assert_eq!(
+        shown
+            .iter()
+            .filter(|shown| shown.contains("canary"))
+            .count(),
+        5,
+        "{shown:?}"
+    );
     let mut debug = format!("{credentials:?} {candidates:?}");
     for candidate in &candidates {
-        debug += &format!("{:?} {:?}", candidate.credentials(&Tenant::Operator).await, candidate.id);
+        debug += &format!(
+            "{:?} {:?}",
+            candidate.credentials(&Tenant::Operator).await,
+            candidate.id
+        );
     }
     assert!(!debug.contains("canary"), "{debug}");
 

@@ -31,13 +31,26 @@ fn has_capitals(name: &str) -> bool {
 
 #[test]
 fn patterns_mean_the_images_that_kubelet_means() {
-    let cases =
-        ::upstream::cases("patterns").into_iter().filter(|case: &Pattern| !is_meant_otherwise(&case.pattern));
-    assert_agreement(cases.map(|Pattern { pattern, image, matches }| {
-        let ours = pattern.parse::<ImagePattern>().is_ok_and(|parsed| parsed.matches(&normal(&image)));
-        let only_ours = ours && (has_capitals(&pattern) || has_capitals(&image));
-        (format!("{pattern:?} for {image}"), ours, matches || only_ours)
-    }));
+    let cases = ::upstream::cases("patterns")
+        .into_iter()
+        .filter(|case: &Pattern| !is_meant_otherwise(&case.pattern));
+    assert_agreement(cases.map(
+        |Pattern {
+             pattern,
+             image,
+             matches,
+         }| {
+            let ours = pattern
+                .parse::<ImagePattern>()
+                .is_ok_and(|parsed| parsed.matches(&normal(&image)));
+            let only_ours = ours && (has_capitals(&pattern) || has_capitals(&image));
+            (
+                format!("{pattern:?} for {image}"),
+                ours,
+                matches || only_ours,
+            )
+        },
+    ));
 }
 
 /// Returns an image's name, or a mere host, as `ImageRef` has it.
@@ -69,35 +82,49 @@ fn keyrings_give_what_kubelet_tries() {
     let cases = ::upstream::cases("keyrings")
         .into_iter()
         .filter(|case: &Keyring| !case.refused && !case.configs.iter().any(differs));
-    assert_agreement(cases.map(|Keyring { configs, image, mut found, .. }| {
-        // A password in base64 that is no UTF-8 reaches no runtime: CRI has texts.
-        found.retain(|found| !found.contains('\u{fffd}') || configs.iter().any(|own| own.contains("\\u")));
-        let mut ours = ours(&configs, &normal(&image));
-        if HOSTS_IN_CAPITALS
-            .iter()
-            .any(|host| image.contains(host) || configs.iter().any(|own| own.contains(host)))
-        {
-            ours.retain(|ours| found.contains(ours));
-            // Kubelet's order of keys that differ in capitals only is not ours.
-            ours.sort();
-            found.sort();
-        }
-        (format!("{image} of {configs:?}"), ours, found)
-    }));
+    assert_agreement(cases.map(
+        |Keyring {
+             configs,
+             image,
+             mut found,
+             ..
+         }| {
+            // A password in base64 that is no UTF-8 reaches no runtime: CRI has texts.
+            found.retain(|found| {
+                !found.contains('\u{fffd}') || configs.iter().any(|own| own.contains("\\u"))
+            });
+            let mut ours = ours(&configs, &normal(&image));
+            if HOSTS_IN_CAPITALS
+                .iter()
+                .any(|host| image.contains(host) || configs.iter().any(|own| own.contains(host)))
+            {
+                ours.retain(|ours| found.contains(ours));
+                // Kubelet's order of keys that differ in capitals only is not ours.
+                ours.sort();
+                found.sort();
+            }
+            (format!("{image} of {configs:?}"), ours, found)
+        },
+    ));
 }
 
 const HOSTS_IN_CAPITALS: [&str; 4] = ["Mixed.Case.com", ".Case.com", "Quay.io", "QUAY.io"];
 
 fn ours(configs: &[String], image: &str) -> Vec<String> {
-    let read =
-        |config: &String| DockerConfig::parse(config.as_bytes()).unwrap().read(CredentialCandidate::pod);
+    let read = |config: &String| {
+        DockerConfig::parse(config.as_bytes())
+            .unwrap()
+            .read(CredentialCandidate::pod)
+    };
     let configs: Vec<_> = configs.iter().map(read).collect();
     let found = pattern::lookup(configs.iter().map(|read| &read.keyring), image);
-    let words = found.into_iter().filter_map(|kept| match kept.held_credential()?? {
-        Credential::Basic { user, password } => Some(format!("{user}:{}", password.reveal())),
-        // Docker's own, which kubelet does not know.
-        _ => None,
-    });
+    let words = found
+        .into_iter()
+        .filter_map(|kept| match kept.held_credential()?? {
+            Credential::Basic { user, password } => Some(format!("{user}:{}", password.reveal())),
+            // Docker's own, which kubelet does not know.
+            _ => None,
+        });
     words.collect()
 }
 
@@ -133,7 +160,10 @@ fn words(credential: &Credential) -> Option<String> {
 #[test]
 fn secrets_of_both_types_are_read_in_any_case() {
     for (kind, parse) in [
-        ("dockerconfigjson", DockerConfig::parse as fn(&[u8]) -> Result<DockerConfig, String>),
+        (
+            "dockerconfigjson",
+            DockerConfig::parse as fn(&[u8]) -> Result<DockerConfig, String>,
+        ),
         ("dockercfg", DockerConfig::parse_older),
     ] {
         // Here a faulty entry costs itself; on the node the Pod has no credential at all.
@@ -142,7 +172,10 @@ fn secrets_of_both_types_are_read_in_any_case() {
             let read = parse(&json).map(|config| config.read(CredentialCandidate::pod));
             let keyring = read.as_ref().map(|read| &read.keyring);
             let found = pattern::lookup(keyring.into_iter(), "quay.io/team/app");
-            let ours = found.into_iter().filter_map(|kept| words(kept.held_credential()??)).collect();
+            let ours = found
+                .into_iter()
+                .filter_map(|kept| words(kept.held_credential()??))
+                .collect();
             (text, ours, theirs)
         }));
     }
@@ -156,14 +189,22 @@ fn members_that_only_docker_knows_are_read_as_docker_does() {
         theirs.retain(|given| !given.ends_with('='));
         let config = DockerConfig::parse(&json).unwrap();
         let mut ours = Vec::new();
-        let store = Some(format!("credsStore={}", config.store)).filter(|_| !config.store.is_empty());
-        let helpers: Vec<_> =
-            config.helpers.iter().map(|(host, helper)| format!("{host}={helper}")).collect();
+        let store =
+            Some(format!("credsStore={}", config.store)).filter(|_| !config.store.is_empty());
+        let helpers: Vec<_> = config
+            .helpers
+            .iter()
+            .map(|(host, helper)| format!("{host}={helper}"))
+            .collect();
         let read = config.read(CredentialCandidate::pod);
         for kept in pattern::lookup(std::iter::once(&read.keyring), "quay.io") {
             match kept.held_credential().flatten() {
-                Some(Credential::Bearer(token)) => ours.push(format!("registrytoken={}", token.reveal())),
-                Some(Credential::Identity(token)) => ours.push(format!("identitytoken={}", token.reveal())),
+                Some(Credential::Bearer(token)) => {
+                    ours.push(format!("registrytoken={}", token.reveal()))
+                }
+                Some(Credential::Identity(token)) => {
+                    ours.push(format!("identitytoken={}", token.reveal()))
+                }
                 _ => {}
             }
         }
@@ -180,12 +221,18 @@ fn answers_of_helpers_are_read_as_docker_reads_them() {
     let helper = Helper::new("test", Some(dir.root().as_os_str())).unwrap();
     // Without a secret there is nothing to present.
     let documents = documents("helper").filter(|(_, _, theirs)| {
-        theirs.as_ref().is_none_or(|given| given.iter().all(|words| !words.ends_with(':')))
+        theirs
+            .as_ref()
+            .is_none_or(|given| given.iter().all(|words| !words.ends_with(':')))
     });
     assert_agreement(documents.map(|(text, json, theirs)| {
         let response = helper.response("quay.io", Ok(json.into()));
         let ours = response.ok().map(|response| {
-            response.keyring.iter().filter_map(|(_, credential)| words(credential)).collect::<Vec<_>>()
+            response
+                .keyring
+                .iter()
+                .filter_map(|(_, credential)| words(credential))
+                .collect::<Vec<_>>()
         });
         (text, ours, theirs)
     }));
@@ -202,12 +249,16 @@ fn answers_of_plugins_are_read_as_strictly_as_kubelet_reads_them() {
             given.retain(|words| words.contains('='));
             given
         });
-        let ours = plugin.response("quay.io/team/app", Ok(json.into())).ok().map(|response| {
-            let credentials = response.keyring.iter();
-            let words = credentials
-                .filter_map(|(key, credential)| Some(format!("{}={}", key.as_str(), words(credential)?)));
-            words.collect::<Vec<_>>()
-        });
+        let ours = plugin
+            .response("quay.io/team/app", Ok(json.into()))
+            .ok()
+            .map(|response| {
+                let credentials = response.keyring.iter();
+                let words = credentials.filter_map(|(key, credential)| {
+                    Some(format!("{}={}", key.as_str(), words(credential)?))
+                });
+                words.collect::<Vec<_>>()
+            });
         (text, ours, theirs)
     }));
 }

@@ -20,7 +20,9 @@ pub(super) enum Challenge {
 pub(super) fn challenges(headers: &HeaderMap) -> Vec<Challenge> {
     let headers = headers.get_all(WWW_AUTHENTICATE).iter();
     // A description may be in any language and encoding, and does not invalidate the realm beside it.
-    headers.flat_map(|header| parse(&String::from_utf8_lossy(header.as_bytes()))).collect()
+    headers
+        .flat_map(|header| parse(&String::from_utf8_lossy(header.as_bytes())))
+        .collect()
 }
 
 fn parse(header: &str) -> Vec<Challenge> {
@@ -48,14 +50,19 @@ fn parse(header: &str) -> Vec<Challenge> {
         };
         rest = rest.trim_start_matches(is_separator);
     }
-    challenges.into_iter().filter_map(|(scheme, parameters)| challenge(scheme, parameters)).collect()
+    challenges
+        .into_iter()
+        .filter_map(|(scheme, parameters)| challenge(scheme, parameters))
+        .collect()
 }
 
 fn challenge(scheme: &str, mut parameters: BTreeMap<String, String>) -> Option<Challenge> {
     match &*scheme.to_ascii_lowercase() {
         "basic" => Some(Challenge::Basic),
         "bearer" => Some(Challenge::Bearer {
-            realm: parameters.remove("realm").filter(|realm| !realm.is_empty())?,
+            realm: parameters
+                .remove("realm")
+                .filter(|realm| !realm.is_empty())?,
             service: parameters.remove("service"),
         }),
         _ => None,

@@ -69,7 +69,14 @@ impl<'a> TokenRequest<'a> {
     /// Returns the same request at the target of a redirect: never with a credential, as the registry that redirects
     /// chooses the target (CVE-2020-15157).
     pub(crate) fn at_target(self, endpoint: &'a Endpoint, repository: &'a str) -> Self {
-        Self { endpoint, repository, credential: None, of_pod: false, of_redirect: true, ..self }
+        Self {
+            endpoint,
+            repository,
+            credential: None,
+            of_pod: false,
+            of_redirect: true,
+            ..self
+        }
     }
 
     /// Returns whether this realm may be asked with this credential, or anonymously. Never with a client certificate
@@ -81,13 +88,16 @@ impl<'a> TokenRequest<'a> {
             true => !hosts.has_client_certificate(&realm.url),
             false => may_redirect(hosts, origin, &realm.url),
         };
-        may_be_asked && (self.credential.is_none() || realm.may_see_credentials(hosts, origin, self.of_pod))
+        may_be_asked
+            && (self.credential.is_none() || realm.may_see_credentials(hosts, origin, self.of_pod))
     }
 
     /// Returns the service of the challenge, and our own scope, never the challenge's.
     fn parameters(&self, realm: &Realm) -> impl Iterator<Item = (&'static str, String)> {
         let service = realm.service.clone().map(|service| ("service", service));
-        service.into_iter().chain([("scope", format!("repository:{}:pull", self.repository))])
+        service
+            .into_iter()
+            .chain([("scope", format!("repository:{}:pull", self.repository))])
     }
 
     /// Requests a token by GET (token specification). Follows redirects within the origin: proxies normalise slashes.
@@ -98,12 +108,20 @@ impl<'a> TokenRequest<'a> {
         let mut redirects = 0;
         loop {
             let response = self.send(&url, password.as_ref(), None).await?;
-            let is_redirect = redirects < REDIRECTS && matches!(response.status.as_u16(), 301 | 307 | 308);
-            let next = response.location().filter(|_| is_redirect).and_then(|next| url.join(&next).ok());
+            let is_redirect =
+                redirects < REDIRECTS && matches!(response.status.as_u16(), 301 | 307 | 308);
+            let next = response
+                .location()
+                .filter(|_| is_redirect)
+                .and_then(|next| url.join(&next).ok());
             let within = |next: &Url| {
-                next.origin() == url.origin() && next.username().is_empty() && next.password().is_none()
+                next.origin() == url.origin()
+                    && next.username().is_empty()
+                    && next.password().is_none()
             };
-            let Some(next) = next.filter(within) else { return Ok(response) };
+            let Some(next) = next.filter(within) else {
+                return Ok(response);
+            };
             (url, redirects) = (next, redirects + 1);
         }
     }
@@ -116,11 +134,12 @@ impl<'a> TokenRequest<'a> {
                 .append_pair("grant_type", "password")
                 .append_pair("username", user)
                 .append_pair("password", password.reveal()),
-            Credential::Identity(token) | Credential::Bearer(token) => {
-                form.append_pair("grant_type", "refresh_token").append_pair("refresh_token", token.reveal())
-            }
+            Credential::Identity(token) | Credential::Bearer(token) => form
+                .append_pair("grant_type", "refresh_token")
+                .append_pair("refresh_token", token.reveal()),
         };
-        form.append_pair("client_id", CLIENT).extend_pairs(self.parameters(realm));
+        form.append_pair("client_id", CLIENT)
+            .extend_pairs(self.parameters(realm));
         Bytes::from_owner(Zeroizing::new(form.finish().into_bytes()))
     }
 
@@ -131,12 +150,23 @@ impl<'a> TokenRequest<'a> {
         form: Option<Bytes>,
     ) -> Result<HttpResponse, Error> {
         // Go repeats no POST. But a password gives a token by POST as by GET; a refresh token may be good for one use.
-        let is_idempotent = form.is_none() || matches!(self.credential, Some(Credential::Basic { .. }));
-        let (kind, headers) =
-            (RequestKind::Token, self.endpoint.is_at(url).then_some(&self.endpoint.headers));
-        let is_named_by_registry = self.of_redirect || url.origin() != self.endpoint.origin.origin();
-        let request =
-            HttpRequest { kind, url, authorization, headers, form, is_idempotent, is_named_by_registry };
+        let is_idempotent =
+            form.is_none() || matches!(self.credential, Some(Credential::Basic { .. }));
+        let (kind, headers) = (
+            RequestKind::Token,
+            self.endpoint.is_at(url).then_some(&self.endpoint.headers),
+        );
+        let is_named_by_registry =
+            self.of_redirect || url.origin() != self.endpoint.origin.origin();
+        let request = HttpRequest {
+            kind,
+            url,
+            authorization,
+            headers,
+            form,
+            is_idempotent,
+            is_named_by_registry,
+        };
         self.transport.send(&request).await
     }
 }
@@ -154,9 +184,14 @@ pub(super) fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), E
 
 /// Reads the body of a success: the authorization, and its life.
 fn read_body(json: &[u8]) -> Result<(HeaderValue, Duration), Error> {
-    let given: TokenResponse = go::read_first(json).map_err(|_| Error::Denied(UNREADABLE.into()))?;
+    let given: TokenResponse =
+        go::read_first(json).map_err(|_| Error::Denied(UNREADABLE.into()))?;
     // Of two the specification prefers neither; containerd takes this one.
-    let token = if given.access_token.is_empty() { given.token } else { given.access_token };
+    let token = if given.access_token.is_empty() {
+        given.token
+    } else {
+        given.access_token
+    };
     Ok((bearer(&token)?, life(given.expires_in)))
 }
 
@@ -166,9 +201,11 @@ fn life(expires_in: i64) -> Duration {
 }
 
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, Error> {
-    let usable = (1..=TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
+    let usable =
+        (1..=TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
     let text = usable.then(|| Zeroizing::new(format!("Bearer {token}")));
-    text.and_then(|text| net::sensitive(&text)).ok_or(Error::Denied(UNUSABLE.into()))
+    text.and_then(|text| net::sensitive(&text))
+        .ok_or(Error::Denied(UNUSABLE.into()))
 }
 
 /// Makes the header with a password; an identity token goes without a user, as containerd sends it.
@@ -194,8 +231,14 @@ mod tests {
             (r#"{"token": "t", "expires_in": -1}"#, LIFE),
             (r#"{"token": "t", "expires_in": 0}"#, LIFE),
             (r#"{"token": "t", "expires_in": 59}"#, LIFE),
-            (r#"{"token": "t", "expires_in": 300}"#, Duration::from_secs(300)),
-            (r#"{"token": "t", "expires_in": 9223372036854775807}"#, LIFE_MAX),
+            (
+                r#"{"token": "t", "expires_in": 300}"#,
+                Duration::from_secs(300),
+            ),
+            (
+                r#"{"token": "t", "expires_in": 9223372036854775807}"#,
+                LIFE_MAX,
+            ),
         ] {
             let read: TokenResponse = go::read_first(text.as_bytes()).unwrap();
             assert_eq!(life(read.expires_in), expected, "{text}");
@@ -212,14 +255,20 @@ mod tests {
 
     #[test]
     fn answers_are_read_as_upstream_reads_them() {
-        let answers =
-            ::upstream::cases("documents").into_iter().filter(|answer: &Answer| answer.kind == "token");
+        let answers = ::upstream::cases("documents")
+            .into_iter()
+            .filter(|answer: &Answer| answer.kind == "token");
         ::upstream::assert_agreement(answers.map(|Answer { json, gives, .. }| {
             let json = STANDARD.decode(json).unwrap();
-            let ours = read_body(&json).ok().map(|(token, _)| token.to_str().unwrap().to_owned());
+            let ours = read_body(&json)
+                .ok()
+                .map(|(token, _)| token.to_str().unwrap().to_owned());
             // What is no token of HTTP's is sent by nobody.
             let usable = |token: &&String| token.bytes().all(|byte| byte.is_ascii_graphic());
-            let theirs = gives.first().filter(usable).map(|token| format!("Bearer {token}"));
+            let theirs = gives
+                .first()
+                .filter(usable)
+                .map(|token| format!("Bearer {token}"));
             (String::from_utf8_lossy(&json).into_owned(), ours, theirs)
         }));
     }

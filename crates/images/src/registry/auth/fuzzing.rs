@@ -13,7 +13,9 @@ use crate::registry::hosts::Hosts;
 /// Checks that a parsed challenge, written as RFC 9110 has it, is parsed as the same again; and that no realm leads a
 /// credential away from the registry, or any request away from TLS.
 pub fn challenge(data: &[u8]) -> bool {
-    let Ok(header) = HeaderValue::from_bytes(data) else { return false };
+    let Ok(header) = HeaderValue::from_bytes(data) else {
+        return false;
+    };
     let read = of(header);
     let written: Vec<String> = read.iter().map(written).collect();
     let again = HeaderValue::from_bytes(written.join(", ").as_bytes());
@@ -24,17 +26,30 @@ pub fn challenge(data: &[u8]) -> bool {
     for registry in ["https://registry.test:5000/", "http://registry.test/"] {
         let origin = Url::parse(registry).unwrap_or_else(|error| panic!("{error}"));
         for challenge in &read {
-            let Challenge::Bearer { realm, service } = challenge else { continue };
-            let Some(realm) = Realm::of(&hosts, &origin, realm, service.clone()) else { continue };
+            let Challenge::Bearer { realm, service } = challenge else {
+                continue;
+            };
+            let Some(realm) = Realm::of(&hosts, &origin, realm, service.clone()) else {
+                continue;
+            };
             let url = &realm.url;
             assert!(
                 url.scheme() == "https" || registry.starts_with("http:") && url.scheme() == "http",
                 "{url}"
             );
-            assert!(url.has_host() && url.username().is_empty() && url.password().is_none(), "{url}");
-            if [false, true].iter().any(|of_pod| realm.may_see_credentials(&hosts, &origin, *of_pod)) {
+            assert!(
+                url.has_host() && url.username().is_empty() && url.password().is_none(),
+                "{url}"
+            );
+            if [false, true]
+                .iter()
+                .any(|of_pod| realm.may_see_credentials(&hosts, &origin, *of_pod))
+            {
                 assert_eq!(url.host(), origin.host());
-                assert!(url.origin() == origin.origin() || url.scheme() == origin.scheme(), "{url}");
+                assert!(
+                    url.origin() == origin.origin() || url.scheme() == origin.scheme(),
+                    "{url}"
+                );
             }
         }
     }
@@ -49,9 +64,19 @@ fn written(challenge: &Challenge) -> String {
     let quoted = |text: &str| text.replace('\\', r"\\").replace('"', r#"\""#);
     match challenge {
         Challenge::Basic => "Basic".to_owned(),
-        Challenge::Bearer { realm, service: None } => format!(r#"Bearer realm="{}""#, quoted(realm)),
-        Challenge::Bearer { realm, service: Some(service) } => {
-            format!(r#"Bearer realm="{}",service="{}""#, quoted(realm), quoted(service))
+        Challenge::Bearer {
+            realm,
+            service: None,
+        } => format!(r#"Bearer realm="{}""#, quoted(realm)),
+        Challenge::Bearer {
+            realm,
+            service: Some(service),
+        } => {
+            format!(
+                r#"Bearer realm="{}",service="{}""#,
+                quoted(realm),
+                quoted(service)
+            )
         }
     }
 }

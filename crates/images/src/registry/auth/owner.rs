@@ -57,7 +57,9 @@ pub(super) fn is_known(registry: &str, host: &str) -> bool {
         [_, region, _] if region.is_empty() || region.starts_with("oss-") => false,
         ["rg", _, "scw.cloud"] => host == "api.scaleway.com",
         [_, region, "cr.aliyuncs.com"] => is_of_alibaba(region, host),
-        [name, region, "aliyuncs.com"] => name.starts_with("registry") && is_of_alibaba(region, host),
+        [name, region, "aliyuncs.com"] => {
+            name.starts_with("registry") && is_of_alibaba(region, host)
+        }
         _ => false,
     };
     is_of_region || PAIRS.contains(&(registry, host))
@@ -93,7 +95,10 @@ fn domain(url: &Url) -> Option<&str> {
 
 /// Returns the domain that its owner has registered: `example.co.uk` for `registry.git.example.co.uk`.
 fn registrable(name: &str) -> Option<&str> {
-    let is_below = |domain: &str| name.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
+    let is_below = |domain: &str| {
+        name.strip_suffix(domain)
+            .is_some_and(|rest| rest.ends_with('.'))
+    };
     if OF_MANY_CUSTOMERS.into_iter().any(is_below) {
         return None;
     }

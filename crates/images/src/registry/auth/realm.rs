@@ -21,14 +21,20 @@ pub(super) struct Realm {
 impl Realm {
     /// Returns the realm of a challenge: relative to the registry, HTTPS unless the registry itself has none, without
     /// user information. The realm may be at another host; the address guard judges that host all the same.
-    pub(super) fn of(hosts: &Hosts, origin: &Url, realm: &str, service: Option<String>) -> Option<Self> {
+    pub(super) fn of(
+        hosts: &Hosts,
+        origin: &Url,
+        realm: &str,
+        service: Option<String>,
+    ) -> Option<Self> {
         let long = |text: &str| text.len() > CHALLENGE_BYTES;
         if long(realm) || service.as_deref().is_some_and(long) {
             return None;
         }
         let mut url = origin.join(realm).ok()?;
         // Behind a proxy that ends TLS, registries write their own address with `http`: the realm is used over TLS.
-        let is_own = url.scheme() == "http" && origin.scheme() == "https" && url.host() == origin.host();
+        let is_own =
+            url.scheme() == "http" && origin.scheme() == "https" && url.host() == origin.host();
         if is_own && !hosts.is_plain_at(&url) {
             url.set_scheme("https").ok()?;
             url.set_port(origin.port()).ok()?;
@@ -61,8 +67,9 @@ fn belongs(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
     let (registry, host) = (authority(origin), authority(url));
     let configured = || {
         let settings = names(origin).find_map(|name| hosts.settings(&name));
-        let listed =
-            |name: String| settings.is_some_and(|known| known.token_hosts.contains(&canonical_host(&name)));
+        let listed = |name: String| {
+            settings.is_some_and(|known| known.token_hosts.contains(&canonical_host(&name)))
+        };
         names(url).any(listed)
     };
     let known = owner::is_known(registry, host) || configured();

@@ -57,7 +57,9 @@ impl TokenKey {
         Self {
             origin: request.endpoint.origin.to_string(),
             repository: request.repository.to_owned(),
-            credential: request.credential.map_or(CredentialId::ANONYMOUS, Credential::id),
+            credential: request
+                .credential
+                .map_or(CredentialId::ANONYMOUS, Credential::id),
             headers_fingerprint: request.endpoint.headers_fingerprint(),
             realm,
         }
@@ -65,9 +67,16 @@ impl TokenKey {
 
     /// Estimates the bytes of a token with its key.
     fn weight(&self, (token, _): &Timed<HeaderValue>) -> u64 {
-        let Self { origin, repository, realm: Realm { url, service }, .. } = self;
-        let texts =
-            origin.len() + repository.len() + url.as_str().len() + service.as_ref().map_or(0, String::len);
+        let Self {
+            origin,
+            repository,
+            realm: Realm { url, service },
+            ..
+        } = self;
+        let texts = origin.len()
+            + repository.len()
+            + url.as_str().len()
+            + service.as_ref().map_or(0, String::len);
         (texts + token.len() + size_of::<(Self, HeaderValue)>()) as u64
     }
 }
@@ -82,19 +91,27 @@ impl Tokens {
     }
 
     /// Returns the `Authorization` of a first request, if the registry's scheme is known: a token or the password.
-    pub(crate) async fn remembered(&self, request: TokenRequest<'_>) -> Result<Option<HeaderValue>, Error> {
+    pub(crate) async fn remembered(
+        &self,
+        request: TokenRequest<'_>,
+    ) -> Result<Option<HeaderValue>, Error> {
         if let Some(Credential::Bearer(token)) = request.credential {
             return bearer(token.reveal()).map(Some);
         }
         if let Some(Scheme::Basic) = self.schemes.get(request.endpoint.origin.as_str()) {
             return Ok(request.credential.and_then(basic));
         }
-        let Some((key, by_get)) = self.key(request) else { return Ok(None) };
+        let Some((key, by_get)) = self.key(request) else {
+            return Ok(None);
+        };
         if let Some(token) = self.tokens.get(&key) {
             return Ok(Some(token));
         }
         let fetched = self.fetch(request, key, by_get).await;
-        if fetched.as_ref().is_err_and(|error| !matches!(error, Error::Crowded)) {
+        if fetched
+            .as_ref()
+            .is_err_and(|error| !matches!(error, Error::Crowded))
+        {
             // The registry's scheme may have changed: the next lookup gets a new challenge.
             self.schemes.remove(request.endpoint.origin.as_str());
         }
@@ -133,24 +150,41 @@ impl Tokens {
         let challenges = challenges(&refused.headers);
         let mut error = Error::Denied("the registry asks for credentials".into());
         for challenge in &challenges {
-            let Challenge::Bearer { realm, service } = challenge else { continue };
-            match Realm::of(request.hosts, &request.endpoint.origin, realm, service.clone()) {
+            let Challenge::Bearer { realm, service } = challenge else {
+                continue;
+            };
+            match Realm::of(
+                request.hosts,
+                &request.endpoint.origin,
+                realm,
+                service.clone(),
+            ) {
                 Some(realm) if request.may_ask(&realm) => {
                     let key = TokenKey::of(request, realm);
                     let by_get = remembered == Some((key.clone(), true));
                     return self.fetch(request, key, by_get).await;
                 }
                 Some(realm) => {
-                    let (registry, host) =
-                        (label(&request.endpoint.origin).to_owned(), shown_host(&realm.url));
+                    let (registry, host) = (
+                        label(&request.endpoint.origin).to_owned(),
+                        shown_host(&realm.url),
+                    );
                     error = Error::TokenHost { registry, host };
                 }
-                None => error = Error::Denied("the registry named a realm that may not be asked".into()),
+                None => {
+                    error = Error::Denied("the registry named a realm that may not be asked".into())
+                }
             }
         }
-        let password = request.credential.filter(|_| challenges.contains(&Challenge::Basic)).and_then(basic);
-        let Some(password) = password else { return Err(error) };
-        self.schemes.insert(request.endpoint.origin.to_string(), Scheme::Basic);
+        let password = request
+            .credential
+            .filter(|_| challenges.contains(&Challenge::Basic))
+            .and_then(basic);
+        let Some(password) = password else {
+            return Err(error);
+        };
+        self.schemes
+            .insert(request.endpoint.origin.to_string(), Scheme::Basic);
         // The same password would be refused again, and perhaps counted against the account.
         if sent == Some(&password) {
             Err(Error::Denied("the registry refused the credentials".into()))
@@ -167,7 +201,9 @@ impl Tokens {
         refused: &HeaderValue,
     ) -> Result<Option<HeaderValue>, Error> {
         let is_password = matches!(request.credential, Some(Credential::Basic { .. }));
-        let Some((key, by_get)) = self.key(request).filter(|_| is_password) else { return Ok(None) };
+        let Some((key, by_get)) = self.key(request).filter(|_| is_password) else {
+            return Ok(None);
+        };
         match self.tokens.get(&key) {
             // Another lookup has a new token by now.
             Some(token) if token != *refused => return Ok(Some(token)),
@@ -194,7 +230,12 @@ impl Tokens {
 
     /// Fetches and caches a token, and its realm. By POST first, if there is a credential; if refused, by GET, as
     /// containerd does (`core/remotes/docker/authorizer.go`: GCR says 404, Artifactory 401, ACR 400, old Harbor 403).
-    async fn fetch_now(&self, request: TokenRequest<'_>, key: &TokenKey, by_get: bool) -> Authorization {
+    async fn fetch_now(
+        &self,
+        request: TokenRequest<'_>,
+        key: &TokenKey,
+        by_get: bool,
+    ) -> Authorization {
         let realm = &key.realm;
         let is_posted =
             |credential: &&Credential| !(by_get && matches!(credential, Credential::Basic { .. }));
@@ -206,7 +247,8 @@ impl Tokens {
             None => None,
         };
         let is_answer = |posted: &HttpResponse| {
-            !matches!(posted.status.as_u16(), 400 | 401 | 403 | 404 | 405 | 501) || posted.is_throttled()
+            !matches!(posted.status.as_u16(), 400 | 401 | 403 | 404 | 405 | 501)
+                || posted.is_throttled()
         };
         let (response, by_get) = match posted.filter(is_answer) {
             Some(response) => (response, false),
@@ -215,8 +257,18 @@ impl Tokens {
         let (authorization, life) = read(&response)?;
         // The registry that redirects chose the path at its target, so nothing of the target is cached.
         if !request.of_redirect {
-            self.tokens.put(key.clone(), authorization.clone(), life.saturating_sub(MARGIN));
-            self.schemes.insert(key.origin.clone(), Scheme::Bearer { realm: realm.clone(), by_get });
+            self.tokens.put(
+                key.clone(),
+                authorization.clone(),
+                life.saturating_sub(MARGIN),
+            );
+            self.schemes.insert(
+                key.origin.clone(),
+                Scheme::Bearer {
+                    realm: realm.clone(),
+                    by_get,
+                },
+            );
         }
         Ok(authorization)
     }

@@ -40,7 +40,16 @@ impl<'a> Route<'a> {
         is_redirected: Option<&'a AtomicBool>,
     ) -> Self {
         let is_secure = url.scheme() == "https";
-        Self { endpoint, kind, url, by_tag, is_cross_origin: false, is_secure, redirects: 0, is_redirected }
+        Self {
+            endpoint,
+            kind,
+            url,
+            by_tag,
+            is_cross_origin: false,
+            is_secure,
+            redirects: 0,
+            is_redirected,
+        }
     }
 
     /// Sends the request to the present URL, and follows redirects. The authorization is for this origin only.
@@ -62,7 +71,10 @@ impl<'a> Route<'a> {
                 is_idempotent: true,
                 is_named_by_registry: self.is_cross_origin,
             };
-            let response = transport.send(&request).await.map_err(|error| self.located(error))?;
+            let response = transport
+                .send(&request)
+                .await
+                .map_err(|error| self.located(error))?;
             if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(response);
             }
@@ -88,17 +100,22 @@ impl<'a> Route<'a> {
             return refused("the registry redirects too often".into());
         }
         let to = location.and_then(|location| self.url.join(location).ok());
-        let to = to.filter(|to| to.has_host() && to.username().is_empty() && to.password().is_none());
+        let to =
+            to.filter(|to| to.has_host() && to.username().is_empty() && to.password().is_none());
         let Some(to) = to.filter(|to| matches!(to.scheme(), "http" | "https")) else {
             return refused("the registry answered with a redirect that is not followed".into());
         };
         // Content with a digest may come from anywhere, and then without TLS where the operator says so.
         let plain_storage = || !self.by_tag && hosts.is_plain_at(&to);
         if to.scheme() == "http" && self.is_secure && !plain_storage() {
-            return refused(format!("the registry redirects to {} without TLS", shown_host(&to)));
+            return refused(format!(
+                "the registry redirects to {} without TLS",
+                shown_host(&to)
+            ));
         }
         // Whoever chose the target after another origin is not the endpoint.
-        let may_present = || !self.is_cross_origin && may_redirect(hosts, &self.endpoint.origin, &to);
+        let may_present =
+            || !self.is_cross_origin && may_redirect(hosts, &self.endpoint.origin, &to);
         if hosts.has_client_certificate(&to) && !may_present() {
             let (registry, host) = (label(&self.endpoint.origin), shown_host(&to));
             let line = token_hosts(registry, &host);
@@ -112,10 +129,13 @@ impl<'a> Route<'a> {
     /// Returns the endpoint and its repository, if its 401 can be answered. Registries in front rename repositories.
     pub(super) fn target(&self) -> Option<(Endpoint, String)> {
         let api = self.url.path().strip_prefix("/v2/")?;
-        let (repository, reference) =
-            ["/manifests/", "/blobs/"].iter().find_map(|kind| api.rsplit_once(kind))?;
+        let (repository, reference) = ["/manifests/", "/blobs/"]
+            .iter()
+            .find_map(|kind| api.rsplit_once(kind))?;
         let separator = if reference.contains(':') { '@' } else { ':' };
-        let image: ImageRef = format!("target.invalid/{repository}{separator}{reference}").parse().ok()?;
+        let image: ImageRef = format!("target.invalid/{repository}{separator}{reference}")
+            .parse()
+            .ok()?;
         let endpoint = Endpoint::new(self.url.join("/v2/").ok()?)?;
         (image.repository() == repository).then_some((endpoint, repository.to_owned()))
     }

@@ -12,7 +12,8 @@ pub struct Allowed {
 impl Allowed {
     /// Returns whether the image may be looked up. Allocates nothing, as each image of each Pod is judged.
     pub fn admits(&self, image: &ImageRef) -> bool {
-        let covered = |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.covers(image));
+        let covered =
+            |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.covers(image));
         !covered(&self.deny) && (self.allow.is_empty() || covered(&self.allow))
     }
 }
@@ -28,14 +29,23 @@ mod tests {
     #[test]
     fn deny_beats_allow() {
         let image = |text: &str| text.parse::<ImageRef>().unwrap();
-        let allowed = Allowed { allow: patterns(&["ghcr.io", "a.b"]), deny: patterns(&["ghcr.io/evil"]) };
-        for (name, expected) in
-            [("ghcr.io/x", true), ("a.b/x", true), ("ghcr.io/evil/x", false), ("nginx", false)]
-        {
+        let allowed = Allowed {
+            allow: patterns(&["ghcr.io", "a.b"]),
+            deny: patterns(&["ghcr.io/evil"]),
+        };
+        for (name, expected) in [
+            ("ghcr.io/x", true),
+            ("a.b/x", true),
+            ("ghcr.io/evil/x", false),
+            ("nginx", false),
+        ] {
             assert_eq!(allowed.admits(&image(name)), expected, "{name}");
         }
         assert!(Allowed::default().admits(&image("nginx")));
-        let allowed = Allowed { allow: vec![], deny: patterns(&["127.0.0.1", "[::1]"]) };
+        let allowed = Allowed {
+            allow: vec![],
+            deny: patterns(&["127.0.0.1", "[::1]"]),
+        };
         for host in [
             "127.0.0.1",
             "127.1",
@@ -49,7 +59,10 @@ mod tests {
             let image = format!("{host}/x").parse::<ImageRef>();
             assert!(!image.is_ok_and(|image| allowed.admits(&image)), "{host}");
         }
-        let allowed = Allowed { allow: vec![], deny: patterns(&["docker.io"]) };
+        let allowed = Allowed {
+            allow: vec![],
+            deny: patterns(&["docker.io"]),
+        };
         assert!(!allowed.admits(&image("nginx")) && allowed.admits(&image("a.b/x")));
     }
 }

@@ -30,7 +30,9 @@ impl HostsDirectory {
     pub(crate) fn load(root: &Path) -> Result<Self, TrustError> {
         let mut namespaces = BTreeMap::new();
         for path in entries(root)?.into_iter().filter(|path| is_directory(path)) {
-            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                continue;
+            };
             let mut namespace = Namespace::load(&path)?;
             if name == DEFAULT {
                 // Headers go to hosts that somebody has named.
@@ -38,7 +40,10 @@ impl HostsDirectory {
             }
             namespaces.insert(name.to_owned(), namespace);
         }
-        Ok(Self { root: root.to_owned(), namespaces })
+        Ok(Self {
+            root: root.to_owned(),
+            namespaces,
+        })
     }
 
     pub(crate) fn log_ignored(&self) {
@@ -51,8 +56,10 @@ impl HostsDirectory {
             if namespace.hosts().any(|host| host.is_proxied) {
                 tracing::warn!(%file, "proxy is not supported here; HTTPS_PROXY and NO_PROXY are");
             }
-            for (place, what) in
-                namespace.hosts().filter_map(|host| host.names.note()).collect::<BTreeSet<_>>()
+            for (place, what) in namespace
+                .hosts()
+                .filter_map(|host| host.names.note())
+                .collect::<BTreeSet<_>>()
             {
                 tracing::warn!(place, "{what}");
             }
@@ -64,13 +71,19 @@ impl HostsDirectory {
         let port = host.rfind(':').filter(|place| *place > 0);
         let marked = port.map(|place| format!("{}_{}_", &host[..place], &host[place + 1..]));
         let names = [marked.as_deref(), Some(host), Some(DEFAULT)];
-        names.into_iter().flatten().find_map(|name| self.namespaces.get(name))
+        names
+            .into_iter()
+            .flatten()
+            .find_map(|name| self.namespaces.get(name))
     }
 
     /// Lists the files of certificates.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let hosts = self.namespaces.values().flat_map(Namespace::hosts);
-        hosts.filter_map(|host| host.tls.as_ref()).flat_map(Tls::files).collect()
+        hosts
+            .filter_map(|host| host.tls.as_ref())
+            .flat_map(Tls::files)
+            .collect()
     }
 }
 
@@ -107,35 +120,58 @@ impl Namespace {
             _ => None,
         };
         let tls = certificates(directory)?;
-        let server = RegistryHost { tls: (tls != Tls::default()).then_some(tls), ..RegistryHost::default() };
-        Ok(Self { hosts: Vec::new(), server, fault })
+        let server = RegistryHost {
+            tls: (tls != Tls::default()).then_some(tls),
+            ..RegistryHost::default()
+        };
+        Ok(Self {
+            hosts: Vec::new(),
+            server,
+            fault,
+        })
     }
 
     /// Parses a `hosts.toml`. An error names the line, and quotes nothing.
     pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, String> {
         let (hosts, server) = file::read(text, directory)?;
-        Ok(Self { hosts, server, fault: None })
+        Ok(Self {
+            hosts,
+            server,
+            fault: None,
+        })
     }
 }
 
 pub(super) fn host_of(directory: &str) -> String {
-    let marked = directory.strip_suffix('_').and_then(|rest| rest.rsplit_once('_'));
+    let marked = directory
+        .strip_suffix('_')
+        .and_then(|rest| rest.rsplit_once('_'));
     let host = marked.filter(|(_, port)| port.parse::<u16>().is_ok());
-    canonical_host(&host.map_or_else(|| directory.to_owned(), |(host, port)| format!("{host}:{port}")))
+    canonical_host(&host.map_or_else(
+        || directory.to_owned(),
+        |(host, port)| format!("{host}:{port}"),
+    ))
 }
 
 /// Lists a directory, sorted, without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, TrustError> {
     let paths = file_entries(directory, ENTRIES);
     let mut paths = paths.map_err(|error| TrustError::HostsDir(directory.to_owned(), error))?;
-    paths.retain(|path| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
+    paths.retain(|path| {
+        !path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+    });
     Ok(paths)
 }
 
 /// `loadCertFiles`: `*.crt` are authorities, `*.cert` and `*.key` are client certificates.
 fn certificates(directory: &Path) -> Result<Tls, TrustError> {
     let mut tls = Tls::default();
-    for file in entries(directory)?.into_iter().filter(|file| !is_directory(file)) {
+    for file in entries(directory)?
+        .into_iter()
+        .filter(|file| !is_directory(file))
+    {
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("crt") => tls.authorities.push(file),
             Some("cert") => {

@@ -27,14 +27,27 @@ impl FromStr for Mirror {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let plain = text.strip_prefix("https://").unwrap_or(text).trim_end_matches('/');
+        let plain = text
+            .strip_prefix("https://")
+            .unwrap_or(text)
+            .trim_end_matches('/');
         let (host, prefix) = plain.split_once('/').unwrap_or((plain, ""));
-        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        let prefix = if prefix.is_empty() {
+            String::new()
+        } else {
+            format!("{prefix}/")
+        };
         // A mirror is well-formed if it can stand in front of an image.
         let name = format!("{host}/{prefix}x");
         let image: ImageRef = name.parse().map_err(drop)?;
-        let whole = image.host().eq_ignore_ascii_case(host) && !name[host.len()..].contains([':', '@']);
-        whole.then(|| Self { authority: canonical_host(host), prefix }).ok_or(())
+        let whole =
+            image.host().eq_ignore_ascii_case(host) && !name[host.len()..].contains([':', '@']);
+        whole
+            .then(|| Self {
+                authority: canonical_host(host),
+                prefix,
+            })
+            .ok_or(())
     }
 }
 
@@ -43,7 +56,12 @@ impl fmt::Display for Mirror {
         if self.prefix.is_empty() {
             return f.write_str(&self.authority);
         }
-        write!(f, "https://{}/{}", self.authority, self.prefix.trim_end_matches('/'))
+        write!(
+            f,
+            "https://{}/{}",
+            self.authority,
+            self.prefix.trim_end_matches('/')
+        )
     }
 }
 
@@ -95,7 +113,10 @@ impl Endpoint {
     }
 
     pub(super) fn of_mirror(mirror: &Mirror, plain: bool) -> Option<Self> {
-        Some(Self { is_mirror: true, ..Self::at(&mirror.authority, &mirror.prefix, plain)? })
+        Some(Self {
+            is_mirror: true,
+            ..Self::at(&mirror.authority, &mirror.prefix, plain)?
+        })
     }
 
     /// Returns whether the URL is at this very origin. What is configured for the endpoint is sent to no other.
@@ -106,14 +127,20 @@ impl Endpoint {
     /// Returns a hash of the headers for keys of tokens: a token issued for the headers is not used without them.
     pub(crate) fn headers_fingerprint(&self) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
-        self.headers.iter().for_each(|header| header.hash(&mut hasher));
+        self.headers
+            .iter()
+            .for_each(|header| header.hash(&mut hasher));
         (!self.headers.is_empty()).then(|| hasher.finish())
     }
 
     /// Returns whether this is the registry that the image names; only there do the credentials for the image belong.
     pub(crate) fn is_own(&self, image: &ImageRef) -> bool {
         // URLs leave the usual port of their scheme out.
-        let named = Url::parse(&format!("{}://{}/", self.origin.scheme(), dialled(image.host())));
+        let named = Url::parse(&format!(
+            "{}://{}/",
+            self.origin.scheme(),
+            dialled(image.host())
+        ));
         named.is_ok_and(|named| self.is_at(&named))
     }
 
@@ -130,7 +157,10 @@ impl Endpoint {
 
     /// Returns the URL of `path` of the image's repository. A mirror gets the registry's name as `ns`.
     pub(crate) fn url(&self, image: &ImageRef, path: &str) -> Option<Url> {
-        let mut url = self.base.join(&format!("{}/{path}", self.name(image).ok()?)).ok()?;
+        let mut url = self
+            .base
+            .join(&format!("{}/{path}", self.name(image).ok()?))
+            .ok()?;
         if !self.is_own(image) {
             url.query_pairs_mut().append_pair("ns", image.host());
         }
@@ -147,7 +177,9 @@ pub(crate) fn in_order(
 ) -> Vec<Arc<Endpoint>> {
     // A tag is only resolved where it can be pulled, too (`Resolve` in `core/remotes/docker/resolver.go`).
     all.retain(|endpoint| endpoint.pulls && (endpoint.resolves || !by_tag));
-    all.sort_by_cached_key(|endpoint| endpoint.is_mirror && endpoint.health.is_failing(image, namespace));
+    all.sort_by_cached_key(|endpoint| {
+        endpoint.is_mirror && endpoint.health.is_failing(image, namespace)
+    });
     all
 }
 

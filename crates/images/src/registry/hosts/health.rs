@@ -53,9 +53,15 @@ impl Health {
             let is_same = failure.namespace == namespace && failure.image.name() == image.name();
             now < failure.until && !is_same
         });
-        let of_namespace = failures.iter().filter(|failure| failure.namespace == namespace).count();
+        let of_namespace = failures
+            .iter()
+            .filter(|failure| failure.namespace == namespace)
+            .count();
         if of_namespace >= FAILURES_OF_NAMESPACE {
-            if let Some(oldest) = failures.iter().position(|failure| failure.namespace == namespace) {
+            if let Some(oldest) = failures
+                .iter()
+                .position(|failure| failure.namespace == namespace)
+            {
                 failures.remove(oldest);
             }
         } else if failures.len() >= FAILURES {
@@ -107,16 +113,27 @@ mod tests {
         }
         health.failed(&b, 1, false);
         assert!(
-            health.is_failing(&image("a:other"), 1) && health.is_failing(&b, 1) && !health.is_failing(&d, 1)
+            health.is_failing(&image("a:other"), 1)
+                && health.is_failing(&b, 1)
+                && !health.is_failing(&d, 1)
         );
         health.succeeded(&d);
         health.failed(&c, 1, false);
-        assert!(health.is_failing(&a, 1) && !health.is_failing(&d, 1), "one succeeded in between");
+        assert!(
+            health.is_failing(&a, 1) && !health.is_failing(&d, 1),
+            "one succeeded in between"
+        );
         health.failed(&a, 1, false);
         health.failed(&b, 1, false);
         assert!(health.is_failing(&d, 1), "three in a row");
-        assert!(!health.is_failing(&d, 2) && !health.is_failing(&a, 2), "for that namespace only");
-        assert!(!health.is_failing(&image("e.f/d"), 1), "of that registry only");
+        assert!(
+            !health.is_failing(&d, 2) && !health.is_failing(&a, 2),
+            "for that namespace only"
+        );
+        assert!(
+            !health.is_failing(&image("e.f/d"), 1),
+            "of that registry only"
+        );
         health.succeeded(&a);
         assert!(!health.is_failing(&a, 1) && !health.is_failing(&d, 1));
         tokio::time::advance(FAILING).await;
@@ -143,7 +160,10 @@ mod tests {
             health.failed(&image(&format!("r{number}.test/x")), 1, false);
         }
         assert_eq!(health.0.lock().len(), 1 + FAILURES_OF_NAMESPACE);
-        assert!(health.is_failing(&image("a"), 2), "one namespace takes no places of others");
+        assert!(
+            health.is_failing(&image("a"), 2),
+            "one namespace takes no places of others"
+        );
         for namespace in 0..2 * FAILURES as u64 {
             health.failed(&image("a"), namespace, false);
         }

@@ -17,7 +17,10 @@ pub(super) enum Names {
     #[default]
     Own,
     /// Names rewritten by the rules at this place.
-    Rewritten { rules: Arc<[(Regex, String)]>, place: String },
+    Rewritten {
+        rules: Arc<[(Regex, String)]>,
+        place: String,
+    },
     /// Unknown names: the rules at this place are not understood.
     Unclear(String),
 }
@@ -39,9 +42,10 @@ impl Names {
     pub(super) fn note(&self) -> Option<(&str, &'static str)> {
         match self {
             Self::Own => None,
-            Self::Rewritten { place, .. } => {
-                Some((place, "rewrite is followed as k3s and RKE2 do; other nodes pass it over"))
-            }
+            Self::Rewritten { place, .. } => Some((
+                place,
+                "rewrite is followed as k3s and RKE2 do; other nodes pass it over",
+            )),
             Self::Unclear(place) => Some((
                 place,
                 "not understood; Pods whose images would be looked up there are admitted unchanged",
@@ -57,26 +61,36 @@ impl Names {
             Self::Unclear(place) => return Err(place),
             Self::Rewritten { rules, place } => (rules, place),
         };
-        let names = rules.iter().map(|(pattern, template)| pattern.replace_all(repository, template));
+        let names = rules
+            .iter()
+            .map(|(pattern, template)| pattern.replace_all(repository, template));
         let mut names = names.filter(|name| name != repository);
-        let Some(name) = names.next() else { return Ok(Cow::Borrowed(repository)) };
+        let Some(name) = names.next() else {
+            return Ok(Cow::Borrowed(repository));
+        };
         let is_clear = is_repository(&name) && names.all(|other| other == name);
         is_clear.then_some(name).ok_or(place)
     }
 }
 
 fn is_repository(name: &str) -> bool {
-    format!("host.invalid/{name}:tag").parse::<ImageRef>().is_ok_and(|image| image.repository() == name)
+    format!("host.invalid/{name}:tag")
+        .parse::<ImageRef>()
+        .is_ok_and(|image| image.repository() == name)
 }
 
 /// Returns whether Go's `regexp` reads a pattern as `regex` does. They differ in flags, escapes, nested classes and
 /// doubled repetition, on which names of repositories do not depend.
 fn is_common_pattern(pattern: &str) -> bool {
-    const DIFFERENT: [&str; 11] = ["**", "*+", "+*", "++", "?*", "?+", "??", "--", "[]", "[^]", "[:"];
+    const DIFFERENT: [&str; 11] = [
+        "**", "*+", "+*", "++", "?*", "?+", "??", "--", "[]", "[^]", "[:",
+    ];
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-^$|()[]*+?:\\".contains(c);
     let behind = |mark, is_fine: fn(&str) -> bool| pattern.split(mark).skip(1).all(is_fine);
     pattern.chars().all(is_plain)
-        && !DIFFERENT.iter().any(|different| pattern.contains(different))
+        && !DIFFERENT
+            .iter()
+            .any(|different| pattern.contains(different))
         && behind("(?", |rest| rest.starts_with(':'))
         && behind("\\", |rest| rest.starts_with(['.', '/', '-', 'd', 'w']))
         && behind("[", |class| class.contains(']'))
@@ -84,11 +98,14 @@ fn is_common_pattern(pattern: &str) -> bool {
 
 /// Returns whether Go reads a template as `regex` does: references are `$1` and `${1}`, with one digit.
 fn is_common_template(template: &str) -> bool {
-    template.split('$').skip(1).all(|reference| match reference.as_bytes() {
-        [b'{', b'0'..=b'9', b'}', ..] | [b'0'..=b'9'] => true,
-        [b'0'..=b'9', next, ..] => !next.is_ascii_alphanumeric() && *next != b'_',
-        _ => false,
-    })
+    template
+        .split('$')
+        .skip(1)
+        .all(|reference| match reference.as_bytes() {
+            [b'{', b'0'..=b'9', b'}', ..] | [b'0'..=b'9'] => true,
+            [b'0'..=b'9', next, ..] => !next.is_ascii_alphanumeric() && *next != b'_',
+            _ => false,
+        })
 }
 
 #[cfg(test)]

@@ -2,10 +2,21 @@ use super::*;
 
 #[test]
 fn finds_registries_and_their_settings() {
-    let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-    let own = HostSettings { ca_file: Some("/ca.crt".into()), ..HostSettings::default() };
-    let mirrors = ["plain:5000", "https://c.d/hub"].map(|text| text.parse().unwrap()).to_vec();
-    let mirrored = HostSettings { mirrors, ..HostSettings::default() };
+    let plain = HostSettings {
+        plain_http: true,
+        ..HostSettings::default()
+    };
+    let own = HostSettings {
+        ca_file: Some("/ca.crt".into()),
+        ..HostSettings::default()
+    };
+    let mirrors = ["plain:5000", "https://c.d/hub"]
+        .map(|text| text.parse().unwrap())
+        .to_vec();
+    let mirrored = HostSettings {
+        mirrors,
+        ..HostSettings::default()
+    };
     let settings = [
         ("plain:5000".into(), plain.clone()),
         ("p80:80".into(), plain.clone()),
@@ -20,7 +31,9 @@ fn finds_registries_and_their_settings() {
         ("plain", "https://plain/"),
         ("[::1]:5000", "https://[::1]:5000/"),
     ] {
-        let [found] = &*hosts.endpoints(host) else { panic!("one place") };
+        let [found] = &*hosts.endpoints(host) else {
+            panic!("one place")
+        };
         assert_eq!(found.origin.as_str(), endpoint);
     }
     assert_eq!(hosts.settings("registry-1.docker.io"), Some(&own));
@@ -33,9 +46,19 @@ fn finds_registries_and_their_settings() {
         ("http://p80:81/x", false),
         ("https://p80/", false),
     ] {
-        assert_eq!(hosts.is_plain_at(&Url::parse(url).unwrap()), expected, "{url}");
+        assert_eq!(
+            hosts.is_plain_at(&Url::parse(url).unwrap()),
+            expected,
+            "{url}"
+        );
     }
     let found = hosts.endpoints("mirrored:443");
-    let found: Vec<&str> = found.iter().map(|endpoint| endpoint.origin.as_str()).collect();
-    assert_eq!(found, ["http://plain:5000/", "https://c.d/", "https://mirrored/"]);
+    let found: Vec<&str> = found
+        .iter()
+        .map(|endpoint| endpoint.origin.as_str())
+        .collect();
+    assert_eq!(
+        found,
+        ["http://plain:5000/", "https://c.d/", "https://mirrored/"]
+    );
 }

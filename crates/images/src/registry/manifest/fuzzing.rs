@@ -7,19 +7,33 @@ use tolerarch_core::image::{PlatformSet, Preference, is_digest};
 /// names other documents by digests alone, and gives each node one entry of an index at most.
 pub fn manifest(data: &[u8]) -> bool {
     let mut parts = data.splitn(2, |&byte| byte == b'\n');
-    let (Some(content_type), Some(body)) = (parts.next(), parts.next()) else { return false };
-    let Ok(content_type) = std::str::from_utf8(content_type) else { return false };
+    let (Some(content_type), Some(body)) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    let Ok(content_type) = std::str::from_utf8(content_type) else {
+        return false;
+    };
     let (found, config) = (read(content_type, body), read_config(body));
     if let Ok(text) = std::str::from_utf8(body) {
         let rewritten = with_blanks(text);
         if let Ok(found) = &found {
-            assert_eq!(read(content_type, rewritten.as_bytes()).as_ref(), Ok(found), "{rewritten}");
+            assert_eq!(
+                read(content_type, rewritten.as_bytes()).as_ref(),
+                Ok(found),
+                "{rewritten}"
+            );
         }
         if let Ok(config) = &config {
-            assert_eq!(read_config(rewritten.as_bytes()).as_ref(), Ok(config), "{rewritten}");
+            assert_eq!(
+                read_config(rewritten.as_bytes()).as_ref(),
+                Ok(config),
+                "{rewritten}"
+            );
         }
     }
-    let Ok(Manifest { content, .. }) = found else { return false };
+    let Ok(Manifest { content, .. }) = found else {
+        return false;
+    };
     match content {
         Content::Artifact => {}
         Content::Image { config } => assert!(is_digest(&config), "{config}"),
@@ -27,10 +41,15 @@ pub fn manifest(data: &[u8]) -> bool {
             assert!(entries.len() <= super::ENTRIES, "{}", entries.len());
             for entry in &entries {
                 let digest = &entry.info.digest;
-                let may_lack_one = matches!(entry.kind, EntryKind::Runs { .. } | EntryKind::Skipped(_));
-                assert!(may_lack_one && digest.is_empty() || is_digest(digest), "{digest}");
+                let may_lack_one =
+                    matches!(entry.kind, EntryKind::Runs { .. } | EntryKind::Skipped(_));
+                assert!(
+                    may_lack_one && digest.is_empty() || is_digest(digest),
+                    "{digest}"
+                );
             }
-            let preferences: Vec<Preference> = entries.iter().map(|entry| entry.preference).collect();
+            let preferences: Vec<Preference> =
+                entries.iter().map(|entry| entry.preference).collect();
             let mut served = PlatformSet::EMPTY;
             for nodes in Preference::choose(&preferences, PlatformSet::ALL) {
                 assert!(

@@ -18,17 +18,23 @@ impl Allowances {
     /// Records a report. Without the whole limit in it, the most that the host ever left serves as one.
     pub(crate) fn record(&self, host: &str, left: u32, limit: Option<u32>) {
         let most = || self.0.get(host).map_or(left, |(_, most)| most.max(left));
-        self.0.insert(host.into(), (left, limit.unwrap_or_else(most)));
+        self.0
+            .insert(host.into(), (left, limit.unwrap_or_else(most)));
     }
 
     /// Returns whether no limit of this host is known, or at least three quarters of the limit are left.
     pub fn is_plentiful(&self, host: &str) -> bool {
-        self.0.get(host).is_none_or(|(left, limit)| u64::from(left) * 4 >= u64::from(limit) * 3)
+        self.0
+            .get(host)
+            .is_none_or(|(left, limit)| u64::from(left) * 4 >= u64::from(limit) * 3)
     }
 
     /// Returns the requests that the limit of each host leaves.
     pub fn left(&self) -> BTreeMap<String, u32> {
-        self.0.iter().map(|(host, (left, _))| (host.into_string(), left)).collect()
+        self.0
+            .iter()
+            .map(|(host, (left, _))| (host.into_string(), left))
+            .collect()
     }
 }
 
@@ -48,10 +54,20 @@ mod tests {
             (0, Some(u32::MAX), false),
         ] {
             allowances.record("a", left, limit);
-            assert_eq!(allowances.is_plentiful("a"), expected, "{left} of {limit:?}");
+            assert_eq!(
+                allowances.is_plentiful("a"),
+                expected,
+                "{left} of {limit:?}"
+            );
             assert!(allowances.is_plentiful("b"));
         }
-        for (left, expected) in [(100, true), (80, true), (74, false), (100, true), (74, false)] {
+        for (left, expected) in [
+            (100, true),
+            (80, true),
+            (74, false),
+            (100, true),
+            (74, false),
+        ] {
             allowances.record("b", left, None);
             assert_eq!(allowances.is_plentiful("b"), expected, "{left}");
         }

@@ -9,13 +9,21 @@ const SHOWN: usize = 100;
 
 /// Returns the host to dial for images of `host`.
 pub(crate) fn dialled(host: &str) -> &str {
-    if host == DOCKER_HUB { DOCKER_HUB_ENDPOINT } else { host }
+    if host == DOCKER_HUB {
+        DOCKER_HUB_ENDPOINT
+    } else {
+        host
+    }
 }
 
 /// Returns the host of a URL as images name it, for metrics.
 pub(crate) fn label(url: &Url) -> &str {
     let authority = authority(url);
-    if authority == DOCKER_HUB_ENDPOINT { DOCKER_HUB } else { authority }
+    if authority == DOCKER_HUB_ENDPOINT {
+        DOCKER_HUB
+    } else {
+        authority
+    }
 }
 
 /// Returns `host` or `host:port` of a URL, as the configuration names hosts.

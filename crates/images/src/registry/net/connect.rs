@@ -96,12 +96,22 @@ impl ConnectError {
     }
 
     fn through(proxy: &Proxy, variable: &'static str, cause: ProxyCause) -> Self {
-        Self::Proxy(ProxyFault { url: proxy.url.clone(), variable, cause }.into())
+        Self::Proxy(
+            ProxyFault {
+                url: proxy.url.clone(),
+                variable,
+                cause,
+            }
+            .into(),
+        )
     }
 
     /// Returns whether the server's short RSA key is the only objection.
     fn is_short_key(&self) -> bool {
-        matches!(self.of_tls().and_then(Objection::in_error), Some(Objection::ShortKey(_)))
+        matches!(
+            self.of_tls().and_then(Objection::in_error),
+            Some(Objection::ShortKey(_))
+        )
     }
 }
 
@@ -114,13 +124,27 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    pub(crate) fn new(guard: AddressGuard, tls: TlsSettings, proxies: Proxies, names: NameResolver) -> Self {
-        Self { guard, tls, proxies, names, kept: Arc::new(Semaphore::new(IDLE_ALL)) }
+    pub(crate) fn new(
+        guard: AddressGuard,
+        tls: TlsSettings,
+        proxies: Proxies,
+        names: NameResolver,
+    ) -> Self {
+        Self {
+            guard,
+            tls,
+            proxies,
+            names,
+            kept: Arc::new(Semaphore::new(IDLE_ALL)),
+        }
     }
 
     pub(super) async fn open(&self, uri: &Uri) -> Result<TokioIo<Stream>, ConnectError> {
         let kept = Arc::clone(&self.kept).try_acquire_owned().ok();
-        let late = |_| match Url::parse(&uri.to_string()).ok().and_then(|url| self.proxy_of(&url)) {
+        let late = |_| match Url::parse(&uri.to_string())
+            .ok()
+            .and_then(|url| self.proxy_of(&url))
+        {
             Some((proxy, variable)) => ConnectError::through(proxy, variable, ProxyCause::Silent),
             None => ConnectError::Dial(io::ErrorKind::TimedOut.into()),
         };
@@ -135,12 +159,23 @@ impl Connector {
         };
         let (io, to_proxy) = timeout(CONNECT_TIME, connected).await.map_err(late)??;
         let reuse = Reuse::default();
-        Ok(TokioIo::new(Stream { io, to_proxy, kept, meter, has_answered: false, reuse }))
+        Ok(TokioIo::new(Stream {
+            io,
+            to_proxy,
+            kept,
+            meter,
+            has_answered: false,
+            reuse,
+        }))
     }
 
     /// Returns the `Proxy-Authorization` of a request without TLS; with TLS the tunnel is authorised instead.
     pub(super) fn proxy_authorization(&self, url: &Url) -> Option<&HeaderValue> {
-        self.proxies.find(url).filter(|_| url.scheme() == "http")?.authorization.as_ref()
+        self.proxies
+            .find(url)
+            .filter(|_| url.scheme() == "http")?
+            .authorization
+            .as_ref()
     }
 
     /// Returns the error of a request without TLS that the proxy itself has refused, as only a proxy answers 407.
@@ -150,34 +185,60 @@ impl Connector {
         }
         let (proxy, variable) = self.proxy_of(url).filter(|(proxy, _)| !proxy.is_socks())?;
         let host = shown(label(url));
-        let said = explain_status(status.as_u16(), &host, variable, proxy.authorization.is_some());
-        Some(ConnectError::through(proxy, variable, ProxyCause::Refused(said)))
+        let said = explain_status(
+            status.as_u16(),
+            &host,
+            variable,
+            proxy.authorization.is_some(),
+        );
+        Some(ConnectError::through(
+            proxy,
+            variable,
+            ProxyCause::Refused(said),
+        ))
     }
 
     /// Returns the proxy for a URL, and the variable of the environment that has it.
     fn proxy_of(&self, url: &Url) -> Option<(&Proxy, &'static str)> {
-        let variable = if url.scheme() == "https" { "HTTPS_PROXY" } else { "HTTP_PROXY" };
+        let variable = if url.scheme() == "https" {
+            "HTTPS_PROXY"
+        } else {
+            "HTTP_PROXY"
+        };
         Some((self.proxies.find(url)?, variable))
     }
 
     /// Connects to the host of a URL, through a proxy if there is one for it. Returns whether a proxy reads the requests.
-    async fn connect(&self, uri: &Uri, meter: &Meter, short_key: bool) -> Result<(Wire, bool), ConnectError> {
+    async fn connect(
+        &self,
+        uri: &Uri,
+        meter: &Meter,
+        short_key: bool,
+    ) -> Result<(Wire, bool), ConnectError> {
         let url = &Url::parse(&uri.to_string()).map_err(|_| ConnectError::NoHost)?;
         let Some((proxy, variable)) = self.proxy_of(url) else {
-            return Ok((self.reach(url, Some(&self.guard), meter, short_key).await?, false));
+            return Ok((
+                self.reach(url, Some(&self.guard), meter, short_key).await?,
+                false,
+            ));
         };
         let tls = self.tls(url, short_key)?;
         // The proxy resolves names, so only an address can be judged here.
-        if name(url).parse().is_ok_and(|address| !self.guard.admits(address)) {
+        if name(url)
+            .parse()
+            .is_ok_and(|address| !self.guard.admits(address))
+        {
             return Err(ConnectError::Forbidden);
         }
         // The operator chose the proxy, so the guard is not asked.
         let reached = self.reach(&proxy.url, None, meter, false).await;
-        let reached = reached
-            .map_err(|error| ConnectError::through(proxy, variable, ProxyCause::Unreached(error.into())))?;
+        let reached = reached.map_err(|error| {
+            ConnectError::through(proxy, variable, ProxyCause::Unreached(error.into()))
+        })?;
         if proxy.is_socks() {
             let through = through_socks(proxy, url, reached).await.map_err(|error| {
-                let said = format!("does not connect: {error}; see its host, port and user in {variable}");
+                let said =
+                    format!("does not connect: {error}; see its host, port and user in {variable}");
                 ConnectError::through(proxy, variable, ProxyCause::Refused(said))
             })?;
             return Ok((encrypt(url, through, tls).await?, false));
@@ -210,18 +271,34 @@ impl Connector {
         short_key: bool,
     ) -> Result<Wire, ConnectError> {
         let tls = self.tls(url, short_key)?;
-        let addresses = self.names.resolve(name(url)).await.map_err(ConnectError::Resolve)?;
+        let addresses = self
+            .names
+            .resolve(name(url))
+            .await
+            .map_err(ConnectError::Resolve)?;
         let admits = |address: &IpAddr| ready(guard.is_none_or(|guard| guard.admits(*address)));
         let port = url.port_or_known_default().ok_or(ConnectError::NoHost)?;
         let admitted = addresses.filter(admits).take(ADDRESSES);
         let tcp = dial(admitted.map(|address| SocketAddr::new(address, port))).await?;
         tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
-        encrypt(url, Box::new(Metered { io: tcp, meter: meter.clone() }), tls).await
+        encrypt(
+            url,
+            Box::new(Metered {
+                io: tcp,
+                meter: meter.clone(),
+            }),
+            tls,
+        )
+        .await
     }
 
     /// Returns the TLS settings of a host; none without TLS.
     fn tls(&self, url: &Url, short_key: bool) -> Result<Option<&Arc<ClientConfig>>, ConnectError> {
-        let of_host = || self.tls.of(authority(url), short_key).map_err(ConnectError::Setup);
+        let of_host = || {
+            self.tls
+                .of(authority(url), short_key)
+                .map_err(ConnectError::Setup)
+        };
         (url.scheme() == "https").then(of_host).transpose()
     }
 }
@@ -241,15 +318,23 @@ async fn through_socks(proxy: &Proxy, url: &Url, reached: Wire) -> Result<Wire, 
     Ok(socks.call(server).await?.into_inner())
 }
 
-async fn encrypt(url: &Url, wire: Wire, tls: Option<&Arc<ClientConfig>>) -> Result<Wire, ConnectError> {
+async fn encrypt(
+    url: &Url,
+    wire: Wire,
+    tls: Option<&Arc<ClientConfig>>,
+) -> Result<Wire, ConnectError> {
     let Some(config) = tls else { return Ok(wire) };
     let server = ServerName::try_from(name(url).to_owned()).map_err(|_| ConnectError::NoHost)?;
-    let tls = TlsConnector::from(Arc::clone(config)).connect(server, wire).await;
+    let tls = TlsConnector::from(Arc::clone(config))
+        .connect(server, wire)
+        .await;
     Ok(Box::new(tls.map_err(ConnectError::Tls)?))
 }
 
 /// Returns the first connection; each address gets a head start over the next (RFC 8305, section 5).
-async fn dial(addresses: impl stream::Stream<Item = SocketAddr>) -> Result<TcpStream, ConnectError> {
+async fn dial(
+    addresses: impl stream::Stream<Item = SocketAddr>,
+) -> Result<TcpStream, ConnectError> {
     let mut addresses = pin!(addresses.fuse());
     let mut attempts = FuturesUnordered::new();
     let mut failure = ConnectError::Forbidden;
@@ -299,7 +384,9 @@ pub(super) type Reuse = Arc<AtomicBool>;
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        let connected = Connected::new().proxy(self.to_proxy).extra(self.reuse.clone());
+        let connected = Connected::new()
+            .proxy(self.to_proxy)
+            .extra(self.reuse.clone());
         if self.kept.is_none() {
             connected.poison();
         }
@@ -329,7 +416,11 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if std::mem::take(&mut self.has_answered) {
             self.meter.reset();
             self.reuse.store(true, Ordering::Relaxed);
@@ -354,13 +445,21 @@ mod tests {
     #[tokio::test]
     async fn dials_on_when_an_address_refuses() {
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0")
+            .await
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let open = open.local_addr().unwrap();
         let dial = async |known: &[SocketAddr], later: Option<SocketAddr>| {
             let later = stream::once(ready(later)).filter_map(ready);
             super::dial(stream::iter(known.to_vec()).chain(later)).await
         };
-        for (known, later) in [(&[closed, open][..], None), (&[closed], Some(open)), (&[], Some(open))] {
+        for (known, later) in [
+            (&[closed, open][..], None),
+            (&[closed], Some(open)),
+            (&[], Some(open)),
+        ] {
             let stream = dial(known, later).await.unwrap();
             assert_eq!(stream.peer_addr().unwrap(), open);
         }
@@ -368,6 +467,9 @@ mod tests {
         assert!(
             matches!(refused, Err(ConnectError::Dial(error)) if error.kind() == io::ErrorKind::ConnectionRefused)
         );
-        assert!(matches!(dial(&[], None).await, Err(ConnectError::Forbidden)));
+        assert!(matches!(
+            dial(&[], None).await,
+            Err(ConnectError::Forbidden)
+        ));
     }
 }

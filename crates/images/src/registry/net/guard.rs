@@ -34,11 +34,17 @@ impl AddressGuard {
         match address.segments() {
             // For local use (RFC 8215): the translator knows which layout of RFC 6052 it reads, so all of them count.
             [0x64, 0xff9b, 1, ..] => {
-                let mut readings = LAYOUTS.map(at).into_iter().filter(|v4| is_destination(*v4)).peekable();
+                let mut readings = LAYOUTS
+                    .map(at)
+                    .into_iter()
+                    .filter(|v4| is_destination(*v4))
+                    .peekable();
                 readings.peek().is_some() && readings.all(admits)
             }
             // NAT64 (RFC 6052), IPv4-translated (SIIT, RFC 2765), IPv4-compatible.
-            [0x64, 0xff9b, 0, 0, 0, 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] => admits(at([12, 13, 14, 15])),
+            [0x64, 0xff9b, 0, 0, 0, 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] => {
+                admits(at([12, 13, 14, 15]))
+            }
             [0, 0, 0, 0, 0, 0, high, _] if high != 0 => admits(at([12, 13, 14, 15])),
             // 6to4 (RFC 3056).
             [0x2002, ..] => admits(at([2, 3, 4, 5])),
@@ -53,7 +59,12 @@ impl AddressGuard {
 }
 
 /// Places of an IPv4 address in an IPv6 address, for prefixes of 48, 56, 64 and 96 bits (RFC 6052, section 2.2).
-const LAYOUTS: [[usize; 4]; 4] = [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]];
+const LAYOUTS: [[usize; 4]; 4] = [
+    [6, 7, 9, 10],
+    [7, 9, 10, 11],
+    [9, 10, 11, 12],
+    [12, 13, 14, 15],
+];
 
 /// Returns whether packets can go there at all. Addresses read by a wrong layout are mostly no destinations.
 fn is_destination(address: Ipv4Addr) -> bool {
@@ -83,8 +94,11 @@ fn is_special(address: IpAddr) -> bool {
 }
 
 /// Metadata services outside of link-local: Alibaba, Azure's wire server, Oracle.
-const METADATA_V4: [Ipv4Addr; 3] =
-    [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
+const METADATA_V4: [Ipv4Addr; 3] = [
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(168, 63, 129, 16),
+    Ipv4Addr::new(192, 0, 0, 192),
+];
 
 /// Metadata services: Amazon's two, Google's.
 const METADATA_V6: [Ipv6Addr; 3] = [

@@ -5,7 +5,9 @@
 use aws_lc_rs::agreement::{self, ECDH_P521, EphemeralPrivateKey, PublicKey, UnparsedPublicKey};
 use aws_lc_rs::rand::SystemRandom;
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
-use rustls::crypto::{ActiveKeyExchange, CryptoProvider, GetRandomFailed, SharedSecret, SupportedKxGroup};
+use rustls::crypto::{
+    ActiveKeyExchange, CryptoProvider, GetRandomFailed, SharedSecret, SupportedKxGroup,
+};
 use rustls::ffdhe_groups::FfdheGroup;
 use rustls::{Error, NamedGroup, PeerMisbehaved};
 
@@ -38,8 +40,8 @@ struct Exchange {
 
 impl SupportedKxGroup for Secp521r1 {
     fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
-        let private =
-            EphemeralPrivateKey::generate(&ECDH_P521, &SystemRandom::new()).map_err(|_| GetRandomFailed)?;
+        let private = EphemeralPrivateKey::generate(&ECDH_P521, &SystemRandom::new())
+            .map_err(|_| GetRandomFailed)?;
         let public = private.compute_public_key().map_err(|_| GetRandomFailed)?;
         Ok(Box::new(Exchange { private, public }))
     }
@@ -61,7 +63,9 @@ impl ActiveKeyExchange for Exchange {
         }
         let peer = UnparsedPublicKey::new(&ECDH_P521, peer);
         let invalid = Error::from(PeerMisbehaved::InvalidKeyShare);
-        agreement::agree_ephemeral(self.private, peer, invalid, |secret| Ok(SharedSecret::from(secret)))
+        agreement::agree_ephemeral(self.private, peer, invalid, |secret| {
+            Ok(SharedSecret::from(secret))
+        })
     }
 
     fn ffdhe_group(&self) -> Option<FfdheGroup<'static>> {
@@ -85,9 +89,16 @@ mod tests {
     fn both_sides_have_one_secret() {
         let [one, other] = [(); 2].map(|()| Secp521r1.start().unwrap());
         let [for_one, for_other] = [other.pub_key().to_vec(), one.pub_key().to_vec()];
-        let secrets = [one.complete(&for_one).unwrap(), other.complete(&for_other).unwrap()];
+        let secrets = [
+            one.complete(&for_one).unwrap(),
+            other.complete(&for_other).unwrap(),
+        ];
         assert_eq!(secrets[0].secret_bytes(), secrets[1].secret_bytes());
-        assert_eq!(secrets[0].secret_bytes().len(), 66, "with its leading zeros (RFC 8446 section 7.4.2)");
+        assert_eq!(
+            secrets[0].secret_bytes().len(),
+            66,
+            "with its leading zeros (RFC 8446 section 7.4.2)"
+        );
     }
 
     #[test]
@@ -97,10 +108,21 @@ mod tests {
         other[100] ^= 1;
         let mut compressed = valid[..67].to_vec();
         compressed[0] = 2;
-        for point in [&[][..], &[UNCOMPRESSED], &valid[..132], &other, &compressed, &[0; 133]] {
+        for point in [
+            &[][..],
+            &[UNCOMPRESSED],
+            &valid[..132],
+            &other,
+            &compressed,
+            &[0; 133],
+        ] {
             let exchange = Secp521r1.start().unwrap();
             let refused = exchange.complete(point).err();
-            assert_eq!(refused, Some(PeerMisbehaved::InvalidKeyShare.into()), "{point:?}");
+            assert_eq!(
+                refused,
+                Some(PeerMisbehaved::InvalidKeyShare.into()),
+                "{point:?}"
+            );
         }
         assert!(Secp521r1.start().unwrap().complete(&valid).is_ok());
     }

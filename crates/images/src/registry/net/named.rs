@@ -38,7 +38,11 @@ impl NamedServers {
     /// Makes a limit for so many lookups in all, and so many at one registry: a lookup has up to four requests.
     pub(crate) fn new(lookups: usize, per_registry: usize) -> Self {
         let all = lookups * PARTS;
-        let capacity = Capacity { all, per_host: per_registry * PARTS, waiting: all * QUEUE };
+        let capacity = Capacity {
+            all,
+            per_host: per_registry * PARTS,
+            waiting: all * QUEUE,
+        };
         Self(Arc::new(ConcurrencyLimit::new(capacity)))
     }
 

@@ -45,13 +45,20 @@ pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
 
 /// Explains an alert that came after the handshake: in TLS 1.3 a server judges the client's certificate only then.
 pub(super) fn explain_alert(url: &Url, error: &(dyn StdError + 'static)) -> Option<String> {
-    let of_tls = |cause: &'_ io::Error| -> Option<TlsError> { cause.get_ref()?.downcast_ref().cloned() };
-    let alert = causes(error).filter_map(|cause| cause.downcast_ref()).find_map(of_tls)?;
+    let of_tls =
+        |cause: &'_ io::Error| -> Option<TlsError> { cause.get_ref()?.downcast_ref().cloned() };
+    let alert = causes(error)
+        .filter_map(|cause| cause.downcast_ref())
+        .find_map(of_tls)?;
     explain_tls(&shown(label(url)), &alert)
 }
 
 fn explain_proxy(host: &str, fault: &ProxyFault) -> String {
-    let ProxyFault { url, variable, cause } = fault;
+    let ProxyFault {
+        url,
+        variable,
+        cause,
+    } = fault;
     let proxy = url.origin().ascii_serialization();
     let why = match cause {
         ProxyCause::Refused(said) => said.clone(),
@@ -71,9 +78,9 @@ fn explain_proxy(host: &str, fault: &ProxyFault) -> String {
 
 fn explain_tls(host: &str, error: &TlsError) -> Option<String> {
     match error {
-        TlsError::AlertReceived(AlertDescription::CertificateRequired) => {
-            Some(format!("{host} wants a client certificate; set registries.hosts.{host:?}.clientCertFile"))
-        }
+        TlsError::AlertReceived(AlertDescription::CertificateRequired) => Some(format!(
+            "{host} wants a client certificate; set registries.hosts.{host:?}.clientCertFile"
+        )),
         TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => Some(format!(
             "{host} does not speak TLS; if it speaks plain HTTP, set registries.hosts.{host:?}.plainHttp: true"
         )),
@@ -97,12 +104,16 @@ fn explain_tls(host: &str, error: &TlsError) -> Option<String> {
                 format!("if it wants a client certificate, set registries.hosts.{host:?}.clientCertFile"),
             ]);
             let reasons = reasons.join("; ");
-            Some(format!("{host} refuses the TLS handshake: {alert:?}; {reasons} (see {LIMITS})"))
+            Some(format!(
+                "{host} refuses the TLS handshake: {alert:?}; {reasons} (see {LIMITS})"
+            ))
         }
         TlsError::AlertReceived(AlertDescription::NoApplicationProtocol) => Some(format!(
             "{host} refuses the TLS handshake: NoApplicationProtocol; it speaks HTTP/2 only, so switch on HTTP/1.1 there"
         )),
-        TlsError::AlertReceived(alert) => Some(format!("{host} refuses the TLS handshake: {alert:?}")),
+        TlsError::AlertReceived(alert) => {
+            Some(format!("{host} refuses the TLS handshake: {alert:?}"))
+        }
         error => Objection::in_error(error).map(|objection| objection.explain(host)),
     }
 }
@@ -117,7 +128,10 @@ pub(super) fn causes<'e>(
 pub(super) fn texts(error: &(dyn StdError + 'static)) -> String {
     let texts: Vec<String> = causes(error).map(ToString::to_string).collect();
     // Some texts of rustls end with the address of its documentation.
-    let texts: Vec<&str> = texts.iter().filter_map(|text| text.split(": https://docs.rs/").next()).collect();
+    let texts: Vec<&str> = texts
+        .iter()
+        .filter_map(|text| text.split(": https://docs.rs/").next())
+        .collect();
     texts.join(": ").chars().take(CAUSE).collect()
 }
 
@@ -131,7 +145,14 @@ mod tests {
         let error = |kind: io::ErrorKind| io::Error::from(kind);
         let through = |cause| {
             let url = url("http://proxy.test:3128/");
-            ConnectError::Proxy(ProxyFault { url, variable: "HTTPS_PROXY", cause }.into())
+            ConnectError::Proxy(
+                ProxyFault {
+                    url,
+                    variable: "HTTPS_PROXY",
+                    cause,
+                }
+                .into(),
+            )
         };
         for (to, error, expected) in [
             (

@@ -56,23 +56,33 @@ impl NameResolver {
         options.max_active_requests = NAME_REQUESTS;
         let resolver = |server| {
             let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
-            let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+            let builder =
+                TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
             builder.with_options(options.clone()).build()
         };
         let servers = config.name_servers.into_iter().map(resolver);
-        Ok(Self { servers: servers.collect::<Result<_, _>>()?, search: config.search, ndots: options.ndots })
+        Ok(Self {
+            servers: servers.collect::<Result<_, _>>()?,
+            search: config.search,
+            ndots: options.ndots,
+        })
     }
 
     /// Resolves a host, which may be an address itself: first the addresses that are known soon, both families in turn,
     /// and then those that come later (RFC 8305, sections 3 and 4).
-    pub(super) async fn resolve(&self, host: &str) -> io::Result<impl Stream<Item = IpAddr> + use<>> {
+    pub(super) async fn resolve(
+        &self,
+        host: &str,
+    ) -> io::Result<impl Stream<Item = IpAddr> + use<>> {
         let until = Instant::now() + NAME_TIME;
         let (known, awaited) = match host.parse() {
             Ok(address) => (vec![address], FuturesUnordered::new()),
-            Err(_) => timeout_at(until, self.find(host)).await?.map_err(|error| match error {
-                NetError::Timeout => io::ErrorKind::TimedOut.into(),
-                error => io::Error::other(error),
-            })?,
+            Err(_) => timeout_at(until, self.find(host))
+                .await?
+                .map_err(|error| match error {
+                    NetError::Timeout => io::ErrorKind::TimedOut.into(),
+                    error => io::Error::other(error),
+                })?,
         };
         let later = awaited.take_until(sleep_until(until));
         let later = later.flat_map(|later| stream::iter(later.unwrap_or_default()));
@@ -86,8 +96,10 @@ impl NameResolver {
         let (mut failure, mut doubtful) = (NetError::NoConnections, FuturesUnordered::new());
         for name in self.names(host)? {
             let families = [RecordType::AAAA, RecordType::A];
-            let mut asked: FuturesUnordered<_> =
-                families.into_iter().map(|family| self.ask(&name, family)).collect();
+            let mut asked: FuturesUnordered<_> = families
+                .into_iter()
+                .map(|family| self.ask(&name, family))
+                .collect();
             let (mut addresses, mut patience) = (Vec::new(), NAME_TIME);
             while let Ok(Some(answer)) = timeout(patience, asked.next()).await {
                 if answer.as_ref().err().is_none_or(NetError::is_nx_domain) {
@@ -117,8 +129,9 @@ impl NameResolver {
         // ASCII, as an international name cannot have an underscore.
         let name = Name::from_ascii(host)?;
         let within = self.search.iter().filter(|_| !name.is_fqdn());
-        let mut names: Vec<Name> =
-            within.filter_map(|domain| name.clone().append_domain(domain).ok()).collect();
+        let mut names: Vec<Name> = within
+            .filter_map(|domain| name.clone().append_domain(domain).ok())
+            .collect();
         let is_first = usize::from(name.num_labels()) > self.ndots || name.is_localhost();
         let mut itself = name;
         itself.set_fqdn(true);
@@ -140,9 +153,16 @@ impl NameResolver {
         });
         let answered = select_ok(asked).map(|answered| {
             let found = answered?.0?;
-            let addresses: Vec<IpAddr> =
-                found.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
-            if addresses.is_empty() { Err("no address".into()) } else { Ok(addresses) }
+            let addresses: Vec<IpAddr> = found
+                .answers()
+                .iter()
+                .filter_map(|record| record.data.ip_addr())
+                .collect();
+            if addresses.is_empty() {
+                Err("no address".into())
+            } else {
+                Ok(addresses)
+            }
         });
         answered.boxed()
     }
@@ -152,7 +172,11 @@ impl NameResolver {
 fn in_turn(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) = addresses.into_iter().partition(IpAddr::is_ipv6);
     let turns = 0..v4.len().max(v6.len());
-    turns.flat_map(|turn| [v6.get(turn), v4.get(turn)]).flatten().copied().collect()
+    turns
+        .flat_map(|turn| [v6.get(turn), v4.get(turn)])
+        .flatten()
+        .copied()
+        .collect()
 }
 
 #[cfg(test)]

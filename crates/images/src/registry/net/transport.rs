@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, LOCATION, PROXY_AUTHORIZATION,
-    RETRY_AFTER, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, LOCATION,
+    PROXY_AUTHORIZATION, RETRY_AFTER, USER_AGENT,
 };
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
@@ -106,8 +106,12 @@ impl HttpResponse {
 
     /// Returns whether the status is 429, or the 403 of GitHub's secondary rate limit, which only its text shows.
     pub(crate) fn is_throttled(&self) -> bool {
-        let says =
-            |text: &[u8]| self.body.bytes.windows(text.len()).any(|found| found.eq_ignore_ascii_case(text));
+        let says = |text: &[u8]| {
+            self.body
+                .bytes
+                .windows(text.len())
+                .any(|found| found.eq_ignore_ascii_case(text))
+        };
         self.status == StatusCode::TOO_MANY_REQUESTS
             || self.status == StatusCode::FORBIDDEN && says(b"secondary rate limit")
     }
@@ -136,13 +140,20 @@ impl HttpResponse {
         let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
         match text.parse() {
             Ok(seconds) => Some(Duration::from_secs(seconds)),
-            Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(std::time::SystemTime::now()).ok(),
+            Err(_) => httpdate::parse_http_date(text)
+                .ok()?
+                .duration_since(std::time::SystemTime::now())
+                .ok(),
         }
     }
 }
 
 impl Transport {
-    pub(crate) fn new(connector: Connector, metrics: RegistryMetrics, named_servers: NamedServers) -> Self {
+    pub(crate) fn new(
+        connector: Connector,
+        metrics: RegistryMetrics,
+        named_servers: NamedServers,
+    ) -> Self {
         let connector = Arc::new(connector);
         let opening = Arc::clone(&connector);
         let connect = BoxCloneSyncService::new(service_fn(move |uri| {
@@ -181,21 +192,31 @@ impl Transport {
         }
         let sent = self.observe(&self.client, request).await;
         let answered = match sent {
-            Err(Error::Closed(_)) if request.is_idempotent => self.observe(&self.fresh, request).await,
+            Err(Error::Closed(_)) if request.is_idempotent => {
+                self.observe(&self.fresh, request).await
+            }
             sent => sent,
         };
         drop(permit);
         answered
     }
 
-    async fn observe(&self, client: &HttpClient, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
+    async fn observe(
+        &self,
+        client: &HttpClient,
+        request: &HttpRequest<'_>,
+    ) -> Result<HttpResponse, Error> {
         let HttpRequest { kind, url, .. } = *request;
         let label = label(url);
         let mut observed = self.metrics.request(label, kind);
         let begun = Instant::now();
-        let index = trace::request_begins(kind, request.method().as_str(), url, request.authorization);
+        let index =
+            trace::request_begins(kind, request.method().as_str(), url, request.authorization);
         let response = self.exchange(client, request).await;
-        let outcome = response.as_ref().map(|response| response.status.as_u16()).map_err(failure);
+        let outcome = response
+            .as_ref()
+            .map(|response| response.status.as_u16())
+            .map_err(failure);
         trace::request_ends(index, outcome, begun.elapsed());
         if let Some((left, limit)) = response.as_ref().ok().and_then(HttpResponse::allowance) {
             self.metrics.requests_left(label, left.into());
@@ -212,35 +233,67 @@ impl Transport {
         response
     }
 
-    async fn exchange(&self, client: &HttpClient, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
+    async fn exchange(
+        &self,
+        client: &HttpClient,
+        request: &HttpRequest<'_>,
+    ) -> Result<HttpResponse, Error> {
         let response = client.request(self.build(request)?).await;
-        let (head, body) = response.map_err(|error| broken(request.url, &error))?.into_parts();
+        let (head, body) = response
+            .map_err(|error| broken(request.url, &error))?
+            .into_parts();
         if let Some(refusal) = self.connector.refused_by_proxy(request.url, head.status) {
-            return Err(Error::NoConnection(no_connection::explain(request.url, &refusal)));
+            return Err(Error::NoConnection(no_connection::explain(
+                request.url,
+                &refusal,
+            )));
         }
         if !head.status.is_success() {
             // Read so that the connection can be used again, and as the body may say what the status does not.
             let read = self.bodies.read(body, ERROR, Instant::now(), None);
             let read = timeout(ERROR_TIME, read).await.ok().and_then(Result::ok);
             let reservation = self.bodies.reserve(Instant::now());
-            let body = read.unwrap_or(Read { bytes: Bytes::new(), reservation });
-            return Ok(HttpResponse { status: head.status, headers: head.headers, body });
+            let body = read.unwrap_or(Read {
+                bytes: Bytes::new(),
+                reservation,
+            });
+            return Ok(HttpResponse {
+                status: head.status,
+                headers: head.headers,
+                body,
+            });
         }
-        let encoding = head.headers.get(CONTENT_ENCODING).map(|encoding| encoding.as_bytes().trim_ascii());
+        let encoding = head
+            .headers
+            .get(CONTENT_ENCODING)
+            .map(|encoding| encoding.as_bytes().trim_ascii());
         // Object stores send a blank encoding for objects that were stored with one.
-        if encoding.is_some_and(|encoding| !matches!(&*encoding.to_ascii_lowercase(), b"" | b"identity")) {
+        if encoding
+            .is_some_and(|encoding| !matches!(&*encoding.to_ascii_lowercase(), b"" | b"identity"))
+        {
             return Err(ManifestError::Encoding.into());
         }
-        match self.bodies.read(body, request.kind.limit(), Instant::now(), None).await {
-            Ok(body) => Ok(HttpResponse { status: head.status, headers: head.headers, body }),
+        match self
+            .bodies
+            .read(body, request.kind.limit(), Instant::now(), None)
+            .await
+        {
+            Ok(body) => Ok(HttpResponse {
+                status: head.status,
+                headers: head.headers,
+                body,
+            }),
             Err(ReadError::TooLarge) => Err(ManifestError::TooLarge.into()),
-            Err(ReadError::BudgetExhausted | ReadError::TooSlow) => Err(Error::Unexpected(CROWDED.into())),
+            Err(ReadError::BudgetExhausted | ReadError::TooSlow) => {
+                Err(Error::Unexpected(CROWDED.into()))
+            }
             Err(ReadError::Broken(error)) => Err(broken(request.url, &error)),
         }
     }
 
     fn build(&self, request: &HttpRequest<'_>) -> Result<Request<Full<Bytes>>, Error> {
-        let invalid = |_| Error::Unreachable("the connection broke: a URL that cannot be asked".into());
+        let invalid =
+            |_| Error::Unreachable("the connection broke: a URL that cannot be asked".into());
         let mut built = Request::new(Full::new(request.form.clone().unwrap_or_default()));
         *built.method_mut() = request.method();
         *built.uri_mut() = request.url.as_str().parse().map_err(invalid)?;
@@ -281,7 +334,11 @@ fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
         Some(error @ ConnectError::Setup(_)) => Error::TlsSetup(no_connection::explain(url, error)),
         Some(error) => Error::NoConnection(no_connection::explain(url, error)),
         None => {
-            let kind = if is_stale(error) { Error::Closed } else { Error::Unreachable };
+            let kind = if is_stale(error) {
+                Error::Closed
+            } else {
+                Error::Unreachable
+            };
             let alert = no_connection::explain_alert(url, error);
             kind(alert.unwrap_or_else(|| format!("the connection broke: {}", texts(error))))
         }
@@ -293,7 +350,9 @@ fn is_stale(error: &(dyn StdError + 'static)) -> bool {
     if let Some(connected) = error.downcast_ref().and_then(legacy::Error::connect_info) {
         connected.get_extras(&mut extras);
     }
-    extras.get::<Reuse>().is_some_and(|reuse| reuse.load(Ordering::Relaxed))
+    extras
+        .get::<Reuse>()
+        .is_some_and(|reuse| reuse.load(Ordering::Relaxed))
 }
 
 fn failure(error: &Error) -> &'static str {
@@ -317,7 +376,8 @@ mod tests {
             ("/\u{e4}".as_bytes(), "/%C3%A4"),
             (b"/\xe4", "/%E4"),
         ] {
-            let headers = HeaderMap::from_iter([(LOCATION, HeaderValue::from_bytes(given).unwrap())]);
+            let headers =
+                HeaderMap::from_iter([(LOCATION, HeaderValue::from_bytes(given).unwrap())]);
             assert_eq!(location(&headers).as_deref(), Some(expected));
         }
         assert_eq!(location(&HeaderMap::new()), None);

@@ -32,13 +32,17 @@ pub enum TrustError {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsFault {
-    #[error("{0}: {1}; mend the file, or caFile of registries.hosts or ca of hosts.toml, which names it")]
+    #[error(
+        "{0}: {1}; mend the file, or caFile of registries.hosts or ca of hosts.toml, which names it"
+    )]
     Authorities(PathBuf, String),
     #[error(
         "no certificate authority of the system can be read (SSL_CERT_FILE and SSL_CERT_DIR, if they are set): {0}"
     )]
     System(rustls_native_certs::Error),
-    #[error("{0}: {1} (clientCertFile and clientKeyFile of registries.hosts, or client of hosts.toml): {2}")]
+    #[error(
+        "{0}: {1} (clientCertFile and clientKeyFile of registries.hosts, or client of hosts.toml): {2}"
+    )]
     Identity(PathBuf, &'static str, String),
     /// The crypto provider lacks something.
     #[error("TLS cannot be set up")]
@@ -56,8 +60,15 @@ pub(crate) struct Tls {
 
 impl Tls {
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        let identities = self.identities.iter().flat_map(|(file, key)| [Some(file), key.as_ref()]);
-        self.authorities.iter().chain(identities.flatten()).cloned().collect()
+        let identities = self
+            .identities
+            .iter()
+            .flat_map(|(file, key)| [Some(file), key.as_ref()]);
+        self.authorities
+            .iter()
+            .chain(identities.flatten())
+            .cloned()
+            .collect()
     }
 }
 
@@ -80,7 +91,11 @@ impl TlsSettings {
         }
         let mut system = RootCertStore::empty();
         system.add_parsable_certificates(found.certs);
-        let unreadable = found.errors.into_iter().next().filter(|_| system.is_empty());
+        let unreadable = found
+            .errors
+            .into_iter()
+            .next()
+            .filter(|_| system.is_empty());
         if system.is_empty() {
             tracing::warn!(
                 "the system has no certificate authorities; only registries with a caFile can be reached"
@@ -97,7 +112,10 @@ impl TlsSettings {
             let load = || configs(&system, tls).map_err(Arc::new);
             made.entry(tls.clone()).or_insert_with(load).clone()
         };
-        let hosts = hosts.iter().map(|(host, tls)| (host.clone(), make(host, tls))).collect();
+        let hosts = hosts
+            .iter()
+            .map(|(host, tls)| (host.clone(), make(host, tls)))
+            .collect();
         let default = match (default, unreadable) {
             (Some(tls), _) => make("every host without a directory of its own", &tls),
             (None, Some(error)) => Err(Arc::new(TlsFault::System(error))),
@@ -106,17 +124,28 @@ impl TlsSettings {
         Self { default, hosts }
     }
 
-    pub(super) fn of(&self, host: &str, short_key: bool) -> Result<&Arc<ClientConfig>, Arc<TlsFault>> {
-        let [usual, for_short_key] =
-            self.hosts.get(host).unwrap_or(&self.default).as_ref().map_err(Arc::clone)?;
+    pub(super) fn of(
+        &self,
+        host: &str,
+        short_key: bool,
+    ) -> Result<&Arc<ClientConfig>, Arc<TlsFault>> {
+        let [usual, for_short_key] = self
+            .hosts
+            .get(host)
+            .unwrap_or(&self.default)
+            .as_ref()
+            .map_err(Arc::clone)?;
         Ok(if short_key { for_short_key } else { usual })
     }
 
     pub(crate) fn faults(&self) -> Vec<String> {
-        let of_host = |(host, tls): (&str, &HostTls)| Some(format!("{host}: {}", tls.as_ref().err()?));
+        let of_host =
+            |(host, tls): (&str, &HostTls)| Some(format!("{host}: {}", tls.as_ref().err()?));
         let hosts = self.hosts.iter().map(|(host, tls)| (host.as_str(), tls));
-        let mut faults: Vec<String> =
-            hosts.chain([("all other hosts", &self.default)]).filter_map(of_host).collect();
+        let mut faults: Vec<String> = hosts
+            .chain([("all other hosts", &self.default)])
+            .filter_map(of_host)
+            .collect();
         faults.sort_unstable();
         faults
     }
@@ -130,15 +159,28 @@ fn configs(system: &RootCertStore, tls: &Tls) -> Result<[Arc<ClientConfig>; 2], 
         for file in &tls.authorities {
             own.extend(add(&mut roots, file)?);
         }
-        let files: Vec<String> = tls.authorities.iter().map(|file| file.display().to_string()).collect();
-        trusted = Some(Arc::new(Trusted { roots, own, files: files.join(", ") }));
+        let files: Vec<String> = tls
+            .authorities
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
+        trusted = Some(Arc::new(Trusted {
+            roots,
+            own,
+            files: files.join(", "),
+        }));
     }
     let identities = tls.identities.iter();
-    let identities = identities.map(|(file, key)| identity(file, key.as_ref().unwrap_or(file), &provider));
+    let identities =
+        identities.map(|(file, key)| identity(file, key.as_ref().unwrap_or(file), &provider));
     let identities = Arc::new(Identities(identities.collect::<Result<_, _>>()?));
     let config = |versions: &[&'static SupportedProtocolVersion], short_key| {
         let algorithms = provider.signature_verification_algorithms;
-        let verifier = Verifier { algorithms, trusted: trusted.clone(), short_key };
+        let verifier = Verifier {
+            algorithms,
+            trusted: trusted.clone(),
+            short_key,
+        };
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder.with_protocol_versions(versions)?.dangerous();
         let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
@@ -146,7 +188,10 @@ fn configs(system: &RootCertStore, tls: &Tls) -> Result<[Arc<ClientConfig>; 2], 
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok::<_, TlsFault>(Arc::new(config))
     };
-    Ok([config(rustls::DEFAULT_VERSIONS, false)?, config(&[&version::TLS12], true)?])
+    Ok([
+        config(rustls::DEFAULT_VERSIONS, false)?,
+        config(&[&version::TLS12], true)?,
+    ])
 }
 
 /// Adds and returns the authorities of a PEM file. Skips malformed parts, as nodes do (Go's `AppendCertsFromPEM`).
@@ -159,7 +204,10 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'sta
             Ok(certificate) if roots.add(certificate.clone()).is_ok() => added.push(certificate),
             Ok(_) => passed.push((line, "it is no certificate that can be read")),
             Err(pem::Error::NoItemsFound) => passed.push((line, "it is no CERTIFICATE")),
-            Err(_) => passed.push((line, "it is no PEM: its base64 is broken, or its end is missing")),
+            Err(_) => passed.push((
+                line,
+                "it is no PEM: its base64 is broken, or its end is missing",
+            )),
         }
     }
     for (line, why) in passed.iter().take(LOGGED) {
@@ -169,33 +217,62 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'sta
         tracing::warn!(file = %file.display(), more = passed.len() - LOGGED, "more parts are passed over");
     }
     if added.is_empty() {
-        return Err(fault("holds no certificate authority in PEM that can be read".to_owned()));
+        return Err(fault(
+            "holds no certificate authority in PEM that can be read".to_owned(),
+        ));
     }
     Ok(added)
 }
 
 /// Splits a text before each line that begins a part of PEM. Returns the parts with their lines.
 fn parts(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
-    let lines: Vec<(usize, &[u8])> = (1..).zip(text.split_inclusive(|byte| *byte == b'\n')).collect();
+    let lines: Vec<(usize, &[u8])> = (1..)
+        .zip(text.split_inclusive(|byte| *byte == b'\n'))
+        .collect();
     let is_begin = |(_, line): &(usize, &[u8])| line.starts_with(b"-----BEGIN ");
-    let parts = lines.chunk_by(|_, next| !is_begin(next)).filter(|part| is_begin(&part[0]));
-    parts.map(|part| (part[0].0, part.iter().flat_map(|(_, line)| *line).copied().collect())).collect()
+    let parts = lines
+        .chunk_by(|_, next| !is_begin(next))
+        .filter(|part| is_begin(&part[0]));
+    parts
+        .map(|part| {
+            (
+                part[0].0,
+                part.iter().flat_map(|(_, line)| *line).copied().collect(),
+            )
+        })
+        .collect()
 }
 
-fn identity(file: &Path, key_file: &Path, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, TlsFault> {
+fn identity(
+    file: &Path,
+    key_file: &Path,
+    provider: &CryptoProvider,
+) -> Result<Arc<CertifiedKey>, TlsFault> {
     let text = |file| file::read(file).map(Zeroizing::new).map_err(pem::Error::Io);
     let fault = |file: &Path, what, cause: &dyn std::fmt::Display| {
         TlsFault::Identity(file.to_owned(), what, cause.to_string())
     };
     let unreadable = "cannot be read as a PEM client certificate or key";
-    let chain =
-        text(file).and_then(|text| CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>());
-    let chain = chain.and_then(|all| if all.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(all) });
+    let chain = text(file)
+        .and_then(|text| CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>());
+    let chain = chain.and_then(|all| {
+        if all.is_empty() {
+            Err(pem::Error::NoItemsFound)
+        } else {
+            Ok(all)
+        }
+    });
     let chain = chain.map_err(|cause| fault(file, unreadable, &cause))?;
     let key = text(key_file).and_then(|text| PrivateKeyDer::from_pem_slice(&text));
     let key = key.map_err(|cause| fault(key_file, unreadable, &cause))?;
     let pair = CertifiedKey::from_der(chain, key, provider).map(Arc::new);
-    pair.map_err(|cause| fault(file, "the client certificate cannot be used with its key", &cause))
+    pair.map_err(|cause| {
+        fault(
+            file,
+            "the client certificate cannot be used with its key",
+            &cause,
+        )
+    })
 }
 
 /// Chooses the client certificate: the first one whose issuer the server names, else the first that can sign.
@@ -204,7 +281,11 @@ struct Identities(Vec<Arc<CertifiedKey>>);
 
 impl ResolvesClientCert for Identities {
     fn resolve(&self, issuers: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let able = || self.0.iter().filter(|pair| pair.key.choose_scheme(schemes).is_some());
+        let able = || {
+            self.0
+                .iter()
+                .filter(|pair| pair.key.choose_scheme(schemes).is_some())
+        };
         let issued = |certificate: &CertificateDer<'_>| {
             let parsed = x509_parser::parse_x509_certificate(certificate);
             parsed.is_ok_and(|(_, certificate)| issuers.contains(&certificate.issuer().as_raw()))

@@ -11,7 +11,9 @@ pub(super) fn explain(answer: &Answer, host: &str, variable: &str, authorized: b
         Form::Nothing => format!(
             "closes the connection without an answer; if it speaks TLS, write https:// for it in {variable}"
         ),
-        Form::Other => format!("answers with something else than HTTP; see its host and port in {variable}"),
+        Form::Other => {
+            format!("answers with something else than HTTP; see its host and port in {variable}")
+        }
     }
 }
 
@@ -33,7 +35,9 @@ pub(super) fn explain_status(status: u16, host: &str, variable: &str, authorized
             "it does not reach {host} itself; see its DNS and its way out, or exempt the host with NO_PROXY if it can be reached without"
         ),
         400 | 404 | 405 | 501 => {
-            format!("it opens no tunnels (CONNECT), so it may be no proxy; see host and port in {variable}")
+            format!(
+                "it opens no tunnels (CONNECT), so it may be no proxy; see host and port in {variable}"
+            )
         }
         _ => format!("it opens no tunnel to {host}"),
     };

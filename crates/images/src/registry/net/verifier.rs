@@ -69,31 +69,56 @@ impl Trusted {
             }
         } else {
             let issuers = issuers(&server, intermediates);
-            let changed: Vec<_> = issuers.iter().chain([&relaxed]).filter_map(Relaxed::changed).collect();
+            let changed: Vec<_> = issuers
+                .iter()
+                .chain([&relaxed])
+                .filter_map(Relaxed::changed)
+                .collect();
             let changed = &changed;
-            let algorithms: Vec<_> =
-                algorithms.all.iter().map(|&algorithm| Original { algorithm, changed }).collect();
+            let algorithms: Vec<_> = algorithms
+                .all
+                .iter()
+                .map(|&algorithm| Original { algorithm, changed })
+                .collect();
             let algorithms: Vec<&dyn SignatureVerificationAlgorithm> =
                 algorithms.iter().map(|algorithm| algorithm as _).collect();
-            let issuers: Vec<CertificateDer<'_>> =
-                issuers.iter().map(|relaxed| relaxed.certificate.clone()).collect();
+            let issuers: Vec<CertificateDer<'_>> = issuers
+                .iter()
+                .map(|relaxed| relaxed.certificate.clone())
+                .collect();
             let (anchors, policies) = (&self.roots.roots, Some(&has_valid_policies as _));
-            let verified =
-                server.verify_for_usage(&algorithms, anchors, &issuers, now, ForServers, None, policies);
+            let verified = server.verify_for_usage(
+                &algorithms,
+                anchors,
+                &issuers,
+                now,
+                ForServers,
+                None,
+                policies,
+            );
             verified.map_err(object)?;
         }
-        server.verify_is_valid_for_subject_name(name).map_err(object)
+        server
+            .verify_is_valid_for_subject_name(name)
+            .map_err(object)
     }
 }
 
 /// Returns, by their names, certificates by which the server's may lead to an authority; of many, the nearest.
-fn issuers<'c>(server: &EndEntityCert<'_>, intermediates: &'c [CertificateDer<'_>]) -> Vec<Relaxed<'c>> {
+fn issuers<'c>(
+    server: &EndEntityCert<'_>,
+    intermediates: &'c [CertificateDer<'_>],
+) -> Vec<Relaxed<'c>> {
     let named = |relaxed: Relaxed<'c>| {
         let parsed = EndEntityCert::try_from(&relaxed.certificate).ok()?;
         let (subject, issuer) = (parsed.subject().to_vec(), parsed.issuer().to_vec());
         Some((relaxed, subject, issuer))
     };
-    let mut rest: Vec<_> = intermediates.iter().map(Relaxed::of).filter_map(named).collect();
+    let mut rest: Vec<_> = intermediates
+        .iter()
+        .map(Relaxed::of)
+        .filter_map(named)
+        .collect();
     let (mut found, mut wanted) = (Vec::new(), VecDeque::from([server.issuer().to_vec()]));
     while let Some(name) = wanted.pop_front().filter(|_| found.len() < ISSUERS) {
         for (relaxed, _, issuer) in rest.extract_if(.., |(_, subject, _)| *subject == name) {
@@ -111,19 +136,32 @@ struct ForServers;
 impl ExtendedKeyUsageValidator for ForServers {
     fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
         let purposes = purposes.collect::<Result<Vec<_>, _>>()?;
-        if purposes.is_empty() || purposes.iter().any(|purpose| [SERVER_AUTH, ANY_USAGE].contains(purpose)) {
+        if purposes.is_empty()
+            || purposes
+                .iter()
+                .any(|purpose| [SERVER_AUTH, ANY_USAGE].contains(purpose))
+        {
             return Ok(());
         }
         let (required, present) = (KeyUsage::server_auth(), Vec::new());
-        Err(webpki::Error::RequiredEkuNotFoundContext(RequiredEkuNotFoundContext { required, present }))
+        Err(webpki::Error::RequiredEkuNotFoundContext(
+            RequiredEkuNotFoundContext { required, present },
+        ))
     }
 }
 
 fn has_valid_policies(path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
-    let issuers = path.intermediate_certificates().rev().map(|issuer| issuer.der());
+    let issuers = path
+        .intermediate_certificates()
+        .rev()
+        .map(|issuer| issuer.der());
     let certificates: Vec<_> = issuers.chain([path.end_entity().der()]).collect();
     let are_valid = policies::are_valid(&certificates).unwrap_or(false);
-    if are_valid { Ok(()) } else { Err(webpki::Error::UnsupportedCriticalExtension) }
+    if are_valid {
+        Ok(())
+    } else {
+        Err(webpki::Error::UnsupportedCriticalExtension)
+    }
 }
 
 impl ServerCertVerifier for Verifier {
@@ -153,7 +191,12 @@ impl ServerCertVerifier for Verifier {
         if self.short_key && original::verify_handshake(message, certificate, signed) {
             return Ok(HandshakeSignatureValid::assertion());
         }
-        verify_tls12_signature(message, &Relaxed::of(certificate).certificate, signed, &self.algorithms)
+        verify_tls12_signature(
+            message,
+            &Relaxed::of(certificate).certificate,
+            signed,
+            &self.algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -162,11 +205,20 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, &Relaxed::of(certificate).certificate, signed, &self.algorithms)
+        verify_tls13_signature(
+            message,
+            &Relaxed::of(certificate).certificate,
+            signed,
+            &self.algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        if self.short_key { original::SCHEMES.to_vec() } else { self.algorithms.supported_schemes() }
+        if self.short_key {
+            original::SCHEMES.to_vec()
+        } else {
+            self.algorithms.supported_schemes()
+        }
     }
 }
 

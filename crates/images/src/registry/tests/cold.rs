@@ -20,12 +20,24 @@ impl Asked<'_> {
         let requests = self.remotes.map(words);
         let connections: usize = self.remotes.iter().map(|remote| remote.connections()).sum();
         let opened = connections - std::mem::replace(&mut self.connections, connections);
-        (requests.join(" + ").trim_end_matches(" + ").to_owned(), opened)
+        (
+            requests.join(" + ").trim_end_matches(" + ").to_owned(),
+            opened,
+        )
     }
 }
 
 fn word(request: &testregistry::Request) -> String {
-    format!("{:?}{}", request.kind, if request.method == "POST" { "(POST)" } else { "" }).to_lowercase()
+    format!(
+        "{:?}{}",
+        request.kind,
+        if request.method == "POST" {
+            "(POST)"
+        } else {
+            ""
+        }
+    )
+    .to_lowercase()
 }
 
 type Push = fn(&Repo, &str);
@@ -40,36 +52,61 @@ async fn a_registry_that_nothing_is_known_of_is_asked_for_no_more_than_it_takes(
     let index = |repo: &Repo, tag: &str| drop(repo.index(Some(tag), BOTH));
     let single = |repo: &Repo, tag: &str| drop(repo.image("linux/amd64", Some(tag)));
     let cases: [(&str, Option<Auth>, Push, Costs); 7] = [
-        ("index", None, index, [("manifest", 1), ("manifest", 0), ("manifest", 0)]),
+        (
+            "index",
+            None,
+            index,
+            [("manifest", 1), ("manifest", 0), ("manifest", 0)],
+        ),
         (
             "manifest with config",
             None,
             single,
-            [("manifest blob", 1), ("manifest blob", 0), ("manifest blob", 0)],
+            [
+                ("manifest blob", 1),
+                ("manifest blob", 0),
+                ("manifest blob", 0),
+            ],
         ),
         (
             "anonymous token",
             Some(Auth::bearer()),
             index,
-            [("manifest token manifest", 1), ("manifest", 0), ("token manifest", 0)],
+            [
+                ("manifest token manifest", 1),
+                ("manifest", 0),
+                ("token manifest", 0),
+            ],
         ),
         (
             "anonymous token of another host",
             Some(Auth::bearer()),
             index,
-            [("manifest manifest + token", 2), ("manifest", 0), ("manifest + token", 0)],
+            [
+                ("manifest manifest + token", 2),
+                ("manifest", 0),
+                ("manifest + token", 0),
+            ],
         ),
         (
             "token by POST",
             Some(password().oauth()),
             index,
-            [("manifest token(post) manifest", 1), ("manifest", 0), ("token(post) manifest", 0)],
+            [
+                ("manifest token(post) manifest", 1),
+                ("manifest", 0),
+                ("token(post) manifest", 0),
+            ],
         ),
         (
             "token by GET",
             Some(password()),
             index,
-            [("manifest token(post) token manifest", 1), ("manifest", 0), ("token manifest", 0)],
+            [
+                ("manifest token(post) token manifest", 1),
+                ("manifest", 0),
+                ("token manifest", 0),
+            ],
         ),
         (
             "basic",
@@ -93,19 +130,36 @@ async fn a_registry_that_nothing_is_known_of_is_asked_for_no_more_than_it_takes(
                 repo.require(auth.clone());
             }
         }
-        let settings = || HostSettings { skip_verify: true, ..HostSettings::default() };
-        let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+        let settings = || HostSettings {
+            skip_verify: true,
+            ..HostSettings::default()
+        };
+        let guard = AddressGuard {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            deny: vec![],
+        };
         let hosts = [&remote, &tokens].map(|remote| (remote.address(), settings()));
         let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
-        let credential = Credential::Basic { user: "user".into(), password: "password".to_owned().into() };
+        let credential = Credential::Basic {
+            user: "user".into(),
+            password: "password".to_owned().into(),
+        };
         let credential = (case.contains("by") || case == "basic").then_some(&credential);
-        let mut asked = Asked { remotes: [&remote, &tokens], connections: 0 };
-        for (image, (requests, connections)) in
-            ["team/a:v1", "team/a:v2", "team/b:v1"].into_iter().zip(expected)
+        let mut asked = Asked {
+            remotes: [&remote, &tokens],
+            connections: 0,
+        };
+        for (image, (requests, connections)) in ["team/a:v1", "team/a:v2", "team/b:v1"]
+            .into_iter()
+            .zip(expected)
         {
             let name: ImageRef = format!("{}/{image}", remote.address()).parse().unwrap();
             client.fetch(&name, credential).await.unwrap();
-            assert_eq!(asked.since(), (requests.to_owned(), connections), "{case}, {image}");
+            assert_eq!(
+                asked.since(),
+                (requests.to_owned(), connections),
+                "{case}, {image}"
+            );
         }
     }
 }
@@ -115,14 +169,26 @@ async fn a_registry_that_nothing_is_known_of_is_asked_for_no_more_than_it_takes(
 async fn a_mirror_is_asked_alone() {
     let (remote, behind) = (Remote::start().await, Remote::start().await);
     remote.repo("team/a").index(Some("v1"), BOTH);
-    let settings = HostSettings { skip_verify: true, ..HostSettings::default() };
+    let settings = HostSettings {
+        skip_verify: true,
+        ..HostSettings::default()
+    };
     let mirrors = vec![remote.address().parse().unwrap()];
-    let mirrored = HostSettings { mirrors, ..settings.clone() };
-    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let mirrored = HostSettings {
+        mirrors,
+        ..settings.clone()
+    };
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        deny: vec![],
+    };
     let hosts = [(remote.address(), settings), (behind.address(), mirrored)];
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
     let name: ImageRef = format!("{}/team/a:v1", behind.address()).parse().unwrap();
     client.fetch(&name, None).await.unwrap();
-    let mut asked = Asked { remotes: [&remote, &behind], connections: 0 };
+    let mut asked = Asked {
+        remotes: [&remote, &behind],
+        connections: 0,
+    };
     assert_eq!(asked.since(), ("manifest".to_owned(), 1));
 }

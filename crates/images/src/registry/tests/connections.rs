@@ -21,7 +21,10 @@ fn self_signed(name: &str) -> Leaf {
     let mut params = CertificateParams::new([name.to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
-    Leaf { cert_pem: params.self_signed(&key).unwrap().pem(), key_pem: key.serialize_pem() }
+    Leaf {
+        cert_pem: params.self_signed(&key).unwrap().pem(),
+        key_pem: key.serialize_pem(),
+    }
 }
 
 async fn serving(leaf: &Leaf) -> Remote {
@@ -33,7 +36,10 @@ async fn serving(leaf: &Leaf) -> Remote {
 fn settings(remote: &Remote, host: HostSettings) -> Settings {
     Settings {
         hosts: [(remote.address(), host)].into(),
-        guard: AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] },
+        guard: AddressGuard {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            deny: vec![],
+        },
         ..Settings::default()
     }
 }
@@ -46,7 +52,11 @@ async fn fetch(settings: Settings, remote: &Remote) -> Result<Support, Error> {
 
 #[tokio::test]
 async fn the_certificate_in_the_ca_file_may_be_the_registrys_own() {
-    let (own, wrong, other) = (self_signed("127.0.0.1"), self_signed("a.b"), self_signed("127.0.0.1"));
+    let (own, wrong, other) = (
+        self_signed("127.0.0.1"),
+        self_signed("a.b"),
+        self_signed("127.0.0.1"),
+    );
     let dir = tempfile::tempdir().unwrap();
     let both = format!("{:?}", Support::Index(platforms(&BOTH)));
     for (name, presented, configured, expected) in [
@@ -59,16 +69,25 @@ async fn the_certificate_in_the_ca_file_may_be_the_registrys_own() {
         let file = dir.path().join("ca.crt");
         let text = configured.map(|configured| configured.cert_pem.clone());
         std::fs::write(&file, text.as_deref().unwrap_or_default()).unwrap();
-        let host = HostSettings { ca_file: text.map(|_| file), ..HostSettings::default() };
-        assert_eq!(kind(&fetch(settings(&remote, host), &remote).await), expected, "{name}");
+        let host = HostSettings {
+            ca_file: text.map(|_| file),
+            ..HostSettings::default()
+        };
+        assert_eq!(
+            kind(&fetch(settings(&remote, host), &remote).await),
+            expected,
+            "{name}"
+        );
     }
     let remote = serving(&own).await;
     let directory = dir.path().join(remote.address().replace(':', "_") + "_");
     std::fs::create_dir(&directory).unwrap();
     std::fs::write(directory.join("own.crt"), &own.cert_pem).unwrap();
     std::fs::write(directory.join("hosts.toml"), "ca = 'own.crt'").unwrap();
-    let settings =
-        Settings { hosts_dir: Some(dir.path().into()), ..settings(&remote, HostSettings::default()) };
+    let settings = Settings {
+        hosts_dir: Some(dir.path().into()),
+        ..settings(&remote, HostSettings::default())
+    };
     assert_eq!(kind(&fetch(settings, &remote).await), both, "in hosts.toml");
 }
 
@@ -78,10 +97,16 @@ async fn a_blank_content_encoding_is_none() {
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
     let body = r#"{"schemaVersion":2,"manifests":[]}"#;
-    for (encoding, expected) in
-        [("", "Index"), (" ", "Index"), ("identity", "Index"), ("Identity", "Index"), ("gzip", "Encoding")]
-    {
-        let reply = Reply::new(200).header("content-type", OCI_INDEX).header("content-encoding", encoding);
+    for (encoding, expected) in [
+        ("", "Index"),
+        (" ", "Index"),
+        ("identity", "Index"),
+        ("Identity", "Index"),
+        ("gzip", "Encoding"),
+    ] {
+        let reply = Reply::new(200)
+            .header("content-type", OCI_INDEX)
+            .header("content-encoding", encoding);
         repo.fault(Some(Fault::reply(reply.body(body))));
         let found = kind(&ask(&remote, &repo, "v1").await);
         assert!(found.starts_with(expected), "{encoding:?}: {found}");
@@ -109,8 +134,16 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
             "is that of an authority; if it is the right one, add that very certificate to CA",
         ),
         (Some(pki.leaf(&["a.b"])), false, "is not for this name"),
-        (Some(pki.leaf_until(&["127.0.0.1"], now - hour)), false, "has expired"),
-        (Some(pki.leaf_from(&["127.0.0.1"], now + hour)), false, "is not valid yet"),
+        (
+            Some(pki.leaf_until(&["127.0.0.1"], now - hour)),
+            false,
+            "has expired",
+        ),
+        (
+            Some(pki.leaf_from(&["127.0.0.1"], now + hour)),
+            false,
+            "is not valid yet",
+        ),
         (
             None,
             true,
@@ -123,13 +156,22 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
             Some(leaf) => builder.leaf(leaf).start().await,
             None => builder.start().await,
         };
-        let host = HostSettings { ca_file: Some(ca.clone()), ..HostSettings::default() };
+        let host = HostSettings {
+            ca_file: Some(ca.clone()),
+            ..HostSettings::default()
+        };
         let error = fetch(settings(&remote, host), &remote).await.unwrap_err();
-        assert!(matches!(error, Error::NoConnection(_)) && error.is_fault(), "{error:?}");
+        assert!(
+            matches!(error, Error::NoConnection(_)) && error.is_fault(),
+            "{error:?}"
+        );
         let expected = expected.replace("HOST", &format!("{:?}", remote.address()));
         let expected = expected.replace("CA", &ca.display().to_string());
         let text = error.to_string();
-        assert!(text.contains(&remote.address()) && text.contains(&expected), "{expected}: {text}");
+        assert!(
+            text.contains(&remote.address()) && text.contains(&expected),
+            "{expected}: {text}"
+        );
     }
     for (leaf, expected) in [
         (
@@ -145,7 +187,10 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
             Some(leaf) => serving(&leaf).await,
             None => Remote::start().await,
         };
-        let error = fetch(settings(&remote, HostSettings::default()), &remote).await.unwrap_err().to_string();
+        let error = fetch(settings(&remote, HostSettings::default()), &remote)
+            .await
+            .unwrap_err()
+            .to_string();
         let expected = expected.replace("HOST", &format!("{:?}", remote.address()));
         assert!(error.contains(&expected), "{expected}: {error}");
     }
@@ -176,7 +221,9 @@ async fn in_front(remote: &Remote, config: ServerConfig) -> SocketAddr {
     tokio::spawn(async move {
         loop {
             let (tcp, _) = listener.accept().await.unwrap();
-            let Ok(mut tls) = acceptor.accept(tcp).await else { continue };
+            let Ok(mut tls) = acceptor.accept(tcp).await else {
+                continue;
+            };
             let mut behind = TcpStream::connect(&behind).await.unwrap();
             tokio::spawn(async move { copy_bidirectional(&mut tls, &mut behind).await });
         }
@@ -185,7 +232,10 @@ async fn in_front(remote: &Remote, config: ServerConfig) -> SocketAddr {
 }
 
 async fn fetch_at(address: SocketAddr, host: HostSettings) -> Result<Support, Error> {
-    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        deny: vec![],
+    };
     let client = Registry::new([(address.to_string(), host)], guard, registry_metrics()).unwrap();
     let image = format!("{address}/team/app:v1").parse().unwrap();
     client.fetch(&image, None).await.map(|found| found.support)
@@ -203,31 +253,52 @@ async fn a_short_rsa_key_is_taken_as_by_nodes() {
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.crt");
     std::fs::write(&ca, pki.ca_pem()).unwrap();
-    let trusting = || HostSettings { ca_file: Some(ca.clone()), ..HostSettings::default() };
+    let trusting = || HostSettings {
+        ca_file: Some(ca.clone()),
+        ..HostSettings::default()
+    };
     let both = &*format!("{:?}", Support::Index(platforms(&BOTH)));
     for (versions, host, expected) in [
         (rustls::DEFAULT_VERSIONS, trusting(), both),
         (&[&version::TLS12], trusting(), both),
-        (&[&version::TLS12], HostSettings { skip_verify: true, ..HostSettings::default() }, both),
+        (
+            &[&version::TLS12],
+            HostSettings {
+                skip_verify: true,
+                ..HostSettings::default()
+            },
+            both,
+        ),
         (&[&version::TLS12], HostSettings::default(), "unreachable"),
         (&[&version::TLS13], trusting(), "unreachable"),
     ] {
         let address = in_front(&remote, ShortKey::new().server(leaf.clone(), versions)).await;
-        assert_eq!(kind(&fetch_at(address, host).await), expected, "{versions:?}");
+        assert_eq!(
+            kind(&fetch_at(address, host).await),
+            expected,
+            "{versions:?}"
+        );
     }
     let address = in_front(&remote, ShortKey::new().server(leaf, &[&version::TLS13])).await;
     let error = fetch_at(address, trusting()).await.unwrap_err().to_string();
     let expected = format!("the certificate of {address} has an RSA key of 1024 bits, for which");
     assert!(error.contains(&expected), "{error}");
-    let other = CertificateDer::from_pem_slice(pki.leaf(&["127.0.0.1"]).cert_pem.as_bytes()).unwrap();
+    let other =
+        CertificateDer::from_pem_slice(pki.leaf(&["127.0.0.1"]).cert_pem.as_bytes()).unwrap();
     let address = in_front(&remote, ShortKey::new().server(other, &[&version::TLS12])).await;
-    assert_eq!(kind(&fetch_at(address, trusting()).await), "unreachable", "the key of another certificate");
+    assert_eq!(
+        kind(&fetch_at(address, trusting()).await),
+        "unreachable",
+        "the key of another certificate"
+    );
 }
 
 /// Groups that Go's clients offer, of which a server may have a single one.
 #[tokio::test]
 async fn keys_are_exchanged_over_any_group_of_nodes() {
-    use rustls::NamedGroup::{X25519, X25519MLKEM768, secp256r1, secp256r1MLKEM768, secp384r1, secp521r1};
+    use rustls::NamedGroup::{
+        X25519, X25519MLKEM768, secp256r1, secp256r1MLKEM768, secp384r1, secp521r1,
+    };
     let remote = Remote::builder().plain_http().start().await;
     remote.repo("team/app").index(Some("v1"), BOTH);
     let pki = testregistry::Pki::new();
@@ -237,19 +308,40 @@ async fn keys_are_exchanged_over_any_group_of_nodes() {
     let leaf = pki.leaf(&["127.0.0.1"]);
     let both = format!("{:?}", Support::Index(platforms(&BOTH)));
     let curves = [X25519, secp256r1, secp384r1, secp521r1].map(|curve| (&version::TLS12, curve));
-    let groups = [X25519, secp256r1, secp384r1, secp521r1, X25519MLKEM768, secp256r1MLKEM768];
+    let groups = [
+        X25519,
+        secp256r1,
+        secp384r1,
+        secp521r1,
+        X25519MLKEM768,
+        secp256r1MLKEM768,
+    ];
     let groups = groups.map(|group| (&version::TLS13, group));
     for (version, group) in curves.into_iter().chain(groups) {
         let mut provider = net::provider();
         provider.kx_groups.retain(|own| own.name() == group);
         assert_eq!(provider.kx_groups.len(), 1, "{group:?}");
         let builder = ServerConfig::builder_with_provider(std::sync::Arc::new(provider));
-        let builder = builder.with_protocol_versions(&[version]).unwrap().with_no_client_auth();
+        let builder = builder
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_no_client_auth();
         let certificate = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
         let key = PrivateKeyDer::from_pem_slice(leaf.key_pem.as_bytes()).unwrap();
-        let address = in_front(&remote, builder.with_single_cert(vec![certificate], key).unwrap()).await;
-        let host = HostSettings { ca_file: Some(ca.clone()), ..HostSettings::default() };
-        assert_eq!(kind(&fetch_at(address, host).await), both, "{group:?} of {version:?}");
+        let address = in_front(
+            &remote,
+            builder.with_single_cert(vec![certificate], key).unwrap(),
+        )
+        .await;
+        let host = HostSettings {
+            ca_file: Some(ca.clone()),
+            ..HostSettings::default()
+        };
+        assert_eq!(
+            kind(&fetch_at(address, host).await),
+            both,
+            "{group:?} of {version:?}"
+        );
     }
 }
 
@@ -262,7 +354,9 @@ async fn a_server_that_wants_a_client_certificate_is_told_from_others() {
     std::fs::write(&ca, pki.ca_pem()).unwrap();
     let leaf = pki.leaf(&["127.0.0.1"]);
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(pki.ca_pem().as_bytes()).unwrap()).unwrap();
+    roots
+        .add(CertificateDer::from_pem_slice(pki.ca_pem().as_bytes()).unwrap())
+        .unwrap();
     let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
     let verifier = verifier.build().unwrap();
@@ -276,7 +370,10 @@ async fn a_server_that_wants_a_client_certificate_is_told_from_others() {
         let acceptor = TlsAcceptor::from(std::sync::Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let host = HostSettings { ca_file: Some(ca.clone()), ..HostSettings::default() };
+        let host = HostSettings {
+            ca_file: Some(ca.clone()),
+            ..HostSettings::default()
+        };
         let refusing = async {
             let (tcp, _) = listener.accept().await.unwrap();
             let (_, mut tcp) = acceptor.accept(tcp).into_fallible().await.unwrap_err();

@@ -12,7 +12,11 @@ use super::*;
 /// Starts a server that sends this to each connection, whatever the request, and ends it without `close_notify`.
 /// Returns its address.
 async fn sending(answer: String) -> String {
-    let tls = TlsAcceptor::from(Arc::new(testregistry::Pki::new().leaf(&["127.0.0.1"]).server_config()));
+    let tls = TlsAcceptor::from(Arc::new(
+        testregistry::Pki::new()
+            .leaf(&["127.0.0.1"])
+            .server_config(),
+    ));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
@@ -43,20 +47,48 @@ async fn what_has_no_length_may_end_without_close_notify() {
         ("1.1", "connection: close\r\n", index.clone(), "Index"),
         ("1.0", &length, index.clone(), "Index"),
         ("1.0", "", index[..index.len() - 1].to_owned(), "Json"),
-        ("1.0", &length, index[..index.len() - 1].to_owned(), "unreachable"),
-        ("1.1", chunked, format!("{:x}\r\n{index}\r\n0\r\n\r\n", index.len()), "Index"),
-        ("1.1", chunked, format!("{:x}\r\n{index}\r\n", index.len()), "unreachable"),
+        (
+            "1.0",
+            &length,
+            index[..index.len() - 1].to_owned(),
+            "unreachable",
+        ),
+        (
+            "1.1",
+            chunked,
+            format!("{:x}\r\n{index}\r\n0\r\n\r\n", index.len()),
+            "Index",
+        ),
+        (
+            "1.1",
+            chunked,
+            format!("{:x}\r\n{index}\r\n", index.len()),
+            "unreachable",
+        ),
     ] {
         let case = format!("HTTP/{version} {framing:?} {body}");
-        let address =
-            sending(format!("HTTP/{version} 200 OK\r\ncontent-type: {OCI_INDEX}\r\n{framing}\r\n{body}"))
-                .await;
-        let settings = HostSettings { skip_verify: true, ..HostSettings::default() };
-        let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-        let client = Registry::new([(address.clone(), settings)], guard, registry_metrics()).unwrap();
+        let address = sending(format!(
+            "HTTP/{version} 200 OK\r\ncontent-type: {OCI_INDEX}\r\n{framing}\r\n{body}"
+        ))
+        .await;
+        let settings = HostSettings {
+            skip_verify: true,
+            ..HostSettings::default()
+        };
+        let guard = AddressGuard {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            deny: vec![],
+        };
+        let client =
+            Registry::new([(address.clone(), settings)], guard, registry_metrics()).unwrap();
         let image = format!("{address}/team/app:v1").parse().unwrap();
         let found = client.fetch(&image, None).await.map(|found| found.support);
         assert!(kind(&found).starts_with(expected), "{case}: {found:?}");
-        assert!(!found.err().is_some_and(|error| error.to_string().contains("docs.rs")), "{case}");
+        assert!(
+            !found
+                .err()
+                .is_some_and(|error| error.to_string().contains("docs.rs")),
+            "{case}"
+        );
     }
 }

@@ -15,27 +15,53 @@ fn client_of(host: &str, mirrors: &[&str], remotes: &[&Remote]) -> (Registry, te
     std::fs::write(&ca, remotes[0].pki().ca_pem()).unwrap();
     let of = |remote: &&Remote| {
         let plain_http = remote.url().starts_with("http:");
-        (remote.address(), HostSettings { ca_file: Some(ca.clone()), plain_http, ..HostSettings::default() })
+        (
+            remote.address(),
+            HostSettings {
+                ca_file: Some(ca.clone()),
+                plain_http,
+                ..HostSettings::default()
+            },
+        )
     };
     let mut settings: std::collections::BTreeMap<_, _> = remotes.iter().map(of).collect();
-    settings.entry(host.to_owned()).or_default().mirrors =
-        mirrors.iter().map(|mirror| mirror.parse().unwrap()).collect();
-    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-    (Registry::new(settings, guard, registry_metrics()).unwrap(), dir)
+    settings.entry(host.to_owned()).or_default().mirrors = mirrors
+        .iter()
+        .map(|mirror| mirror.parse().unwrap())
+        .collect();
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        deny: vec![],
+    };
+    (
+        Registry::new(settings, guard, registry_metrics()).unwrap(),
+        dir,
+    )
 }
 
 #[tokio::test]
 async fn mirrors_are_asked_first_and_told_whose_image_it_is() {
-    let [a, b] = [Remote::start().await, Remote::builder().plain_http().start().await];
+    let [a, b] = [
+        Remote::start().await,
+        Remote::builder().plain_http().start().await,
+    ];
     b.repo("hub/library/nginx").index(Some("v1"), BOTH);
     let prefixed = format!("{}/hub", b.address());
     let (client, _dir) = client_of("docker.io", &[&a.address(), &prefixed], &[&a, &b]);
-    let found = client.fetch(&"nginx:v1".parse().unwrap(), None).await.unwrap();
+    let found = client
+        .fetch(&"nginx:v1".parse().unwrap(), None)
+        .await
+        .unwrap();
     assert_eq!(found.support, Support::Index(platforms(&BOTH)));
-    for (remote, path) in [(&a, "/v2/library/nginx/manifests/v1"), (&b, "/v2/hub/library/nginx/manifests/v1")]
-    {
+    for (remote, path) in [
+        (&a, "/v2/library/nginx/manifests/v1"),
+        (&b, "/v2/hub/library/nginx/manifests/v1"),
+    ] {
         let [request] = remote.requests().try_into().unwrap();
-        assert_eq!((request.path.as_str(), request.query_value("ns").as_deref()), (path, Some("docker.io")));
+        assert_eq!(
+            (request.path.as_str(), request.query_value("ns").as_deref()),
+            (path, Some("docker.io"))
+        );
     }
 }
 
@@ -55,18 +81,41 @@ async fn what_the_registry_says_counts_more_than_what_mirrors_say() {
         (Some(Fault::status(500)), None, ok(&BOTH)),
         (Some(Fault::reset()), None, ok(&BOTH)),
         (Some(garbage()), None, ok(&BOTH)),
-        (Some(Fault::status(404)), Some(Fault::status(403)), "denied".into()),
-        (Some(Fault::status(500)), Some(Fault::status(404)), "not-found".into()),
-        (Some(Fault::status(429)), Some(Fault::status(404)), "not-found".into()),
-        (Some(Fault::status(404)), Some(Fault::status(500)), "unexpected".into()),
-        (Some(Fault::status(500)), Some(Fault::status(500)), "unreachable".into()),
+        (
+            Some(Fault::status(404)),
+            Some(Fault::status(403)),
+            "denied".into(),
+        ),
+        (
+            Some(Fault::status(500)),
+            Some(Fault::status(404)),
+            "not-found".into(),
+        ),
+        (
+            Some(Fault::status(429)),
+            Some(Fault::status(404)),
+            "not-found".into(),
+        ),
+        (
+            Some(Fault::status(404)),
+            Some(Fault::status(500)),
+            "unexpected".into(),
+        ),
+        (
+            Some(Fault::status(500)),
+            Some(Fault::status(500)),
+            "unreachable".into(),
+        ),
         (Some(Fault::status(404)), Some(garbage()), "Json".into()),
     ] {
         let name = format!("{at_mirror:?}, {at_registry:?}");
         here.fault(at_mirror);
         there.fault(at_registry);
-        let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
-        let found = client.fetch(&there.reference("v1").parse().unwrap(), None).await;
+        let (client, _dir) =
+            client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
+        let found = client
+            .fetch(&there.reference("v1").parse().unwrap(), None)
+            .await;
         assert_eq!(kind(&found.map(|found| found.support)), expected, "{name}");
     }
 }
@@ -83,12 +132,19 @@ async fn a_mirror_that_hangs_costs_a_share_of_one_lookup() {
     for _ in 0..3 {
         client.fetch(&image, None).await.unwrap();
     }
-    assert_eq!(mirror.requests().len(), 1, "it is tried last, for the config and by the next lookups");
+    assert_eq!(
+        mirror.requests().len(),
+        1,
+        "it is tried last, for the config and by the next lookups"
+    );
 }
 
 /// Makes a client with a directory of hosts: for each name, the text of its `hosts.toml`, with the authority of
 /// `remote` as `ca.crt` beside it.
-pub(super) fn client_of_directory(remote: &Remote, files: &[(&str, &str)]) -> (Registry, tempfile::TempDir) {
+pub(super) fn client_of_directory(
+    remote: &Remote,
+    files: &[(&str, &str)],
+) -> (Registry, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
         let own = dir.path().join(name);
@@ -96,13 +152,25 @@ pub(super) fn client_of_directory(remote: &Remote, files: &[(&str, &str)]) -> (R
         std::fs::write(own.join("hosts.toml"), text).unwrap();
         std::fs::write(own.join("ca.crt"), remote.pki().ca_pem()).unwrap();
     }
-    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-    let settings = Settings { hosts_dir: Some(dir.path().into()), guard, ..Settings::default() };
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        deny: vec![],
+    };
+    let settings = Settings {
+        hosts_dir: Some(dir.path().into()),
+        guard,
+        ..Settings::default()
+    };
     (Registry::load(settings, registry_metrics()).unwrap(), dir)
 }
 
 pub(super) async fn ask_for(client: &Registry, image: &str) -> String {
-    kind(&client.fetch(&image.parse().unwrap(), None).await.map(|found| found.support))
+    kind(
+        &client
+            .fetch(&image.parse().unwrap(), None)
+            .await
+            .map(|found| found.support),
+    )
 }
 
 #[tokio::test]
@@ -116,9 +184,27 @@ async fn a_hosts_toml_says_where_to_ask() {
     let url = remote.url();
     let nowhere = "server = 'https://127.0.0.3:1'\n";
     for (name, host, text, image, expected) in [
-        ("a server alone", "docker.io", format!("server = '{url}'\nca = 'ca.crt'"), "nginx:v1", &*both),
-        ("the default directory", "_default", format!("server = '{url}'\nca = 'ca.crt'"), "nginx:v1", &both),
-        ("a mirror", "docker.io", format!("{nowhere}[host.'{url}']\nca = 'ca.crt'"), "nginx:v1", &both),
+        (
+            "a server alone",
+            "docker.io",
+            format!("server = '{url}'\nca = 'ca.crt'"),
+            "nginx:v1",
+            &*both,
+        ),
+        (
+            "the default directory",
+            "_default",
+            format!("server = '{url}'\nca = 'ca.crt'"),
+            "nginx:v1",
+            &both,
+        ),
+        (
+            "a mirror",
+            "docker.io",
+            format!("{nowhere}[host.'{url}']\nca = 'ca.crt'"),
+            "nginx:v1",
+            &both,
+        ),
         (
             "a mirror with a path of its own",
             "docker.io",
@@ -147,18 +233,57 @@ async fn a_hosts_toml_says_where_to_ask() {
             "nginx:v1",
             "unexpected",
         ),
-        ("no verification", "docker.io", format!("server = '{url}'\nskip_verify = true"), "nginx:v1", &both),
-        ("an unknown authority", "docker.io", format!("server = '{url}'"), "nginx:v1", "unreachable"),
-        ("itself", &*remote.address(), "ca = 'ca.crt'".into(), &own, &both),
-        ("itself by default", "_default", "ca = 'ca.crt'".into(), &own, &both),
-        ("a file that is none: certificates", &*remote.address(), "ca = [".into(), &own, &both),
+        (
+            "no verification",
+            "docker.io",
+            format!("server = '{url}'\nskip_verify = true"),
+            "nginx:v1",
+            &both,
+        ),
+        (
+            "an unknown authority",
+            "docker.io",
+            format!("server = '{url}'"),
+            "nginx:v1",
+            "unreachable",
+        ),
+        (
+            "itself",
+            &*remote.address(),
+            "ca = 'ca.crt'".into(),
+            &own,
+            &both,
+        ),
+        (
+            "itself by default",
+            "_default",
+            "ca = 'ca.crt'".into(),
+            &own,
+            &both,
+        ),
+        (
+            "a file that is none: certificates",
+            &*remote.address(),
+            "ca = [".into(),
+            &own,
+            &both,
+        ),
     ] {
         let (client, _dir) = client_of_directory(&remote, &[(host, &text)]);
         assert_eq!(ask_for(&client, image).await, expected, "{name}");
     }
-    let (client, _dir) =
-        client_of_directory(&remote, &[("_default", "ca = 'ca.crt'"), (&remote.address(), "server = ''")]);
-    assert_eq!(ask_for(&client, &own).await, "unreachable", "a directory of its own beats the default");
+    let (client, _dir) = client_of_directory(
+        &remote,
+        &[
+            ("_default", "ca = 'ca.crt'"),
+            (&remote.address(), "server = ''"),
+        ],
+    );
+    assert_eq!(
+        ask_for(&client, &own).await,
+        "unreachable",
+        "a directory of its own beats the default"
+    );
 }
 
 #[tokio::test]
@@ -169,14 +294,21 @@ async fn tls_is_tried_first_where_http_has_settings_of_it() {
         remote.repo("library/nginx").index(Some("v1"), BOTH);
         let text = format!("server = 'http://{}'\nca = 'ca.crt'", remote.address());
         let (client, _dir) = client_of_directory(remote, &[("docker.io", &text)]);
-        assert_eq!(ask_for(&client, "nginx:v1").await, format!("{:?}", Support::Index(platforms(&BOTH))));
+        assert_eq!(
+            ask_for(&client, "nginx:v1").await,
+            format!("{:?}", Support::Index(platforms(&BOTH)))
+        );
     }
     secure.repo("library/nginx").fault(Some(Fault::status(403)));
     let text = format!("server = 'http://{}'\nca = 'ca.crt'", secure.address());
     let (client, _dir) = client_of_directory(&secure, &[("docker.io", &text)]);
     secure.forget_requests();
     assert_eq!(ask_for(&client, "nginx:v1").await, "denied");
-    assert_eq!(secure.requests().len(), 1, "what was said over TLS is not asked again without");
+    assert_eq!(
+        secure.requests().len(),
+        1,
+        "what was said over TLS is not asked again without"
+    );
 }
 
 #[tokio::test]
@@ -190,9 +322,14 @@ async fn headers_go_to_their_host_only() {
         "server = '{}'\nca = 'ca.crt'\n[header]\nAuthorization = 'Basic eDp5'\nx-a = ['1', '2']",
         remote.url()
     );
-    let (client, _dir) =
-        client_of_directory(&remote, &[("docker.io", &text), (&cdn.address(), "ca = 'ca.crt'")]);
-    client.fetch(&"nginx:v1".parse().unwrap(), None).await.unwrap();
+    let (client, _dir) = client_of_directory(
+        &remote,
+        &[("docker.io", &text), (&cdn.address(), "ca = 'ca.crt'")],
+    );
+    client
+        .fetch(&"nginx:v1".parse().unwrap(), None)
+        .await
+        .unwrap();
     for request in remote.requests() {
         assert_eq!(request.authorization.as_deref(), Some("Basic eDp5"));
         assert_eq!(request.headers.get_all("x-a").iter().count(), 2);
@@ -208,23 +345,41 @@ async fn our_own_settings_beat_the_directories() {
     let (_, dir) = client_of_directory(&remote, &[("docker.io", "server = 'https://127.0.0.3:1'")]);
     let ca = dir.path().join("docker.io/ca.crt");
     let mirrors = vec![remote.address().parse().unwrap()];
-    let own = HostSettings { ca_file: Some(ca), ..HostSettings::default() };
-    let hub = HostSettings { mirrors, ..HostSettings::default() };
+    let own = HostSettings {
+        ca_file: Some(ca),
+        ..HostSettings::default()
+    };
+    let hub = HostSettings {
+        mirrors,
+        ..HostSettings::default()
+    };
     let settings = Settings {
         hosts: [(remote.address(), own), ("docker.io".into(), hub)].into(),
         hosts_dir: Some(dir.path().into()),
-        guard: AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] },
+        guard: AddressGuard {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            deny: vec![],
+        },
         ..Settings::default()
     };
     let client = Registry::load(settings, registry_metrics()).unwrap();
-    assert_eq!(ask_for(&client, "nginx:v1").await, format!("{:?}", Support::Index(platforms(&BOTH))));
+    assert_eq!(
+        ask_for(&client, "nginx:v1").await,
+        format!("{:?}", Support::Index(platforms(&BOTH)))
+    );
 }
 
 #[test]
 fn a_directory_that_cannot_be_read_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings { hosts_dir: Some(dir.path().join("absent")), ..Settings::default() };
-    let error = Registry::load(settings, registry_metrics()).err().unwrap().to_string();
+    let settings = Settings {
+        hosts_dir: Some(dir.path().join("absent")),
+        ..Settings::default()
+    };
+    let error = Registry::load(settings, registry_metrics())
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.contains("registries.hostsDir"), "{error}");
 }
 
@@ -238,29 +393,51 @@ async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
     }
     there.require(Auth::basic("pod", "p"));
     here.require(Auth::basic("operator", "o"));
-    let pods = Credential::Basic { user: "pod".into(), password: "p".to_owned().into() };
+    let pods = Credential::Basic {
+        user: "pod".into(),
+        password: "p".to_owned().into(),
+    };
     let image = there.reference("v1").parse().unwrap();
     let header = |text: &str| format!("Basic {}", BASE64.encode(text));
     let shown = |remote: &Remote| {
         let requests = remote.requests();
         remote.forget_requests();
-        let mut shown: Vec<_> = requests.into_iter().filter_map(|request| request.authorization).collect();
+        let mut shown: Vec<_> = requests
+            .into_iter()
+            .filter_map(|request| request.authorization)
+            .collect();
         shown.dedup();
         shown
     };
     let ours = vec![header("operator:o")];
     for (key, at_mirror, at_registry, source) in [
         (mirror.address(), ours, vec![], "docker config"),
-        (remote.address(), vec![], vec![header("pod:p")], "pull secret"),
+        (
+            remote.address(),
+            vec![],
+            vec![header("pod:p")],
+            "pull secret",
+        ),
     ] {
         let (client, dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
         let file = dir.path().join("config.json");
         let auths = json!({"auths": {key: {"auth": BASE64.encode("operator:o")}}});
         std::fs::write(&file, auths.to_string()).unwrap();
-        let settings = CredentialSettings { docker_configs: vec![file], ..CredentialSettings::default() };
-        let credentials =
-            Credentials::load(&settings, vec![], Caller::Service, &Environment::default(), None);
-        let client = Registry { credentials: credentials.unwrap(), ..client };
+        let settings = CredentialSettings {
+            docker_configs: vec![file],
+            ..CredentialSettings::default()
+        };
+        let credentials = Credentials::load(
+            &settings,
+            vec![],
+            Caller::Service,
+            &Environment::default(),
+            None,
+        );
+        let client = Registry {
+            credentials: credentials.unwrap(),
+            ..client
+        };
         let (found, sources) = traced(&image, client.fetch(&image, Some(&pods))).await;
         assert_eq!(found.unwrap().support, Support::Index(platforms(&BOTH)));
         assert_eq!((shown(&mirror), shown(&remote)), (at_mirror, at_registry));
@@ -287,33 +464,63 @@ async fn no_image_borrows_what_the_operator_has_for_a_host() {
     let repo = evil.repo("team/app");
     repo.image("linux/amd64", Some("v1"));
     repo.redirect_blobs_to(&format!("{}/any/path", mirror.url()));
-    assert_eq!(ask_for(&client, &repo.reference("v1")).await, "Missing", "a redirect");
+    assert_eq!(
+        ask_for(&client, &repo.reference("v1")).await,
+        "Missing",
+        "a redirect"
+    );
     let challenge = format!("Bearer realm=\"{realm}?scope=repository:secret/app:pull\"");
     repo.require(Auth::basic("x", "y").challenges(&[&challenge]));
-    assert_eq!(ask_for(&client, &repo.reference("v1")).await, "denied", "a realm");
+    assert_eq!(
+        ask_for(&client, &repo.reference("v1")).await,
+        "denied",
+        "a realm"
+    );
     let bare = |request: &testregistry::Request| request.authorization.is_none();
     assert!(mirror.requests().iter().all(bare), "asked as by anybody");
 
-    assert_eq!(ask_for(&client, "nginx:v1").await, format!("{:?}", Support::Index(platforms(&BOTH))));
+    assert_eq!(
+        ask_for(&client, "nginx:v1").await,
+        format!("{:?}", Support::Index(platforms(&BOTH)))
+    );
     mirror.forget_requests();
-    assert_eq!(ask_for(&client, &cached.reference("v1")).await, "denied", "by its own name");
-    assert!(mirror.requests().iter().all(|request| request.authorization.is_none()), "nor the token");
+    assert_eq!(
+        ask_for(&client, &cached.reference("v1")).await,
+        "denied",
+        "by its own name"
+    );
+    assert!(
+        mirror
+            .requests()
+            .iter()
+            .all(|request| request.authorization.is_none()),
+        "nor the token"
+    );
 
     // The host that the operator configures as the registry's token server is one.
     let settings = Settings {
         hosts: [(
             evil.address(),
-            HostSettings { token_hosts: vec![mirror.address()], ..HostSettings::default() },
+            HostSettings {
+                token_hosts: vec![mirror.address()],
+                ..HostSettings::default()
+            },
         )]
         .into(),
         hosts_dir: Some(dir.path().into()),
-        guard: AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] },
+        guard: AddressGuard {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            deny: vec![],
+        },
         ..Settings::default()
     };
     let client = Registry::load(settings, registry_metrics()).unwrap();
     mirror.forget_requests();
     assert_eq!(ask_for(&client, &repo.reference("v1")).await, "denied");
-    assert_eq!(mirror.count(|request| request.kind == Kind::Token && request.authorization.is_none()), 1);
+    assert_eq!(
+        mirror.count(|request| request.kind == Kind::Token && request.authorization.is_none()),
+        1
+    );
 }
 
 #[tokio::test]
@@ -326,9 +533,19 @@ async fn no_image_borrows_a_client_certificate() {
     std::fs::write(&ca, inner.pki().ca_pem()).unwrap();
     std::fs::write(&cert, &leaf.cert_pem).unwrap();
     std::fs::write(&key, &leaf.key_pem).unwrap();
-    let trusted = HostSettings { ca_file: Some(ca), ..HostSettings::default() };
-    let own = HostSettings { client_cert_file: Some(cert), client_key_file: Some(key), ..trusted.clone() };
-    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let trusted = HostSettings {
+        ca_file: Some(ca),
+        ..HostSettings::default()
+    };
+    let own = HostSettings {
+        client_cert_file: Some(cert),
+        client_key_file: Some(key),
+        ..trusted.clone()
+    };
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        deny: vec![],
+    };
     let hosts = [(evil.address(), trusted), (inner.address(), own)];
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
     repo.image("linux/amd64", Some("v1"));
@@ -344,12 +561,17 @@ async fn what_one_image_does_to_a_mirror_is_nothing_to_the_others() {
     let mirror = Remote::start().await;
     let remote = Remote::builder().pki(mirror.pki()).start().await;
     let text = format!("[host.'{}']\nca = 'ca.crt'", mirror.url());
-    let (client, _dir) =
-        client_of_directory(&remote, &[("_default", &text), (&remote.address(), "ca = 'ca.crt'")]);
+    let (client, _dir) = client_of_directory(
+        &remote,
+        &[("_default", &text), (&remote.address(), "ca = 'ca.crt'")],
+    );
     mirror.repo("team/odd").fault(Some(Fault::status(500)));
     mirror.repo("team/app").index(Some("v1"), BOTH);
     for _ in 0..3 {
-        assert_eq!(ask_for(&client, "127.0.0.3:1/team/odd:v1").await, "unreachable");
+        assert_eq!(
+            ask_for(&client, "127.0.0.3:1/team/odd:v1").await,
+            "unreachable"
+        );
     }
     assert_eq!(mirror.requests().len(), 3, "asked last, but asked");
     assert_eq!(

@@ -12,7 +12,12 @@ use super::*;
 const RESPONSE: usize = RequestKind::Manifest.limit() + (1 << 20);
 
 async fn ask_for(client: &Registry, image: &str) -> String {
-    kind(&client.fetch(&image.parse().unwrap(), None).await.map(|found| found.support))
+    kind(
+        &client
+            .fetch(&image.parse().unwrap(), None)
+            .await
+            .map(|found| found.support),
+    )
 }
 
 fn nets(nets: &[&str]) -> Vec<ipnet::IpNet> {
@@ -23,14 +28,26 @@ fn nets(nets: &[&str]) -> Vec<ipnet::IpNet> {
 async fn a_registry_that_is_not_allowed_is_not_asked() {
     let remote = Remote::start().await;
     let settings = Settings {
-        allowed: Allowed { allow: vec![], deny: vec!["127.0.0.1:*/evil".parse().unwrap()] },
-        guard: AddressGuard { allow: nets(&["127.0.0.0/8"]), deny: vec![] },
+        allowed: Allowed {
+            allow: vec![],
+            deny: vec!["127.0.0.1:*/evil".parse().unwrap()],
+        },
+        guard: AddressGuard {
+            allow: nets(&["127.0.0.0/8"]),
+            deny: vec![],
+        },
         ..Settings::default()
     };
     let client = Registry::load(settings, registry_metrics()).unwrap();
     let image = format!("{}/evil/app:v1", remote.address());
-    assert!(matches!(client.fetch(&image.parse().unwrap(), None).await, Err(Error::NotAllowed)));
-    assert!(matches!(client.head(&image.parse().unwrap(), None).await, Err(Error::NotAllowed)));
+    assert!(matches!(
+        client.fetch(&image.parse().unwrap(), None).await,
+        Err(Error::NotAllowed)
+    ));
+    assert!(matches!(
+        client.head(&image.parse().unwrap(), None).await,
+        Err(Error::NotAllowed)
+    ));
     assert_eq!(remote.connections(), 0);
     assert_eq!(
         ask_for(&client, &image.replace("evil", "good")).await,
@@ -43,8 +60,17 @@ async fn a_registry_that_is_not_allowed_is_not_asked() {
 #[tokio::test]
 async fn no_spelling_of_an_address_gets_past_the_guard() {
     let remote = Remote::start().await;
-    let other = Remote::builder().listen("127.0.0.2:0".parse().unwrap()).start().await;
-    let (client, _dir) = client_with(&remote, AddressGuard { allow: nets(&["127.0.0.1/32"]), deny: vec![] });
+    let other = Remote::builder()
+        .listen("127.0.0.2:0".parse().unwrap())
+        .start()
+        .await;
+    let (client, _dir) = client_with(
+        &remote,
+        AddressGuard {
+            allow: nets(&["127.0.0.1/32"]),
+            deny: vec![],
+        },
+    );
     let repo = remote.repo("team/app");
     repo.image("linux/amd64", Some("v1"));
     let image = repo.reference("v1");
@@ -66,33 +92,72 @@ async fn no_spelling_of_an_address_gets_past_the_guard() {
         let elsewhere = format!("https://{host}:{}", other.port());
         repo.require_nothing();
         repo.redirect_blobs_to(&elsewhere);
-        assert_eq!(ask_for(&client, &image).await, "address-not-allowed", "redirect to {host}");
+        assert_eq!(
+            ask_for(&client, &image).await,
+            "address-not-allowed",
+            "redirect to {host}"
+        );
         let manifest = format!("{elsewhere}/v2/team/app/manifests/v1");
         repo.fault(Some(Fault::redirect(307, &manifest).only_manifests()));
-        assert_eq!(ask_for(&client, &image).await, "address-not-allowed", "redirect of a manifest to {host}");
+        assert_eq!(
+            ask_for(&client, &image).await,
+            "address-not-allowed",
+            "redirect of a manifest to {host}"
+        );
         repo.fault(None);
         repo.require(Auth::bearer().realm(&format!("{elsewhere}/token")));
-        assert_eq!(ask_for(&client, &image).await, "address-not-allowed", "realm at {host}");
+        assert_eq!(
+            ask_for(&client, &image).await,
+            "address-not-allowed",
+            "realm at {host}"
+        );
         let named = format!("{host}:{}/team/app:v1", other.port());
         if named.parse::<ImageRef>().is_ok() {
-            assert_eq!(ask_for(&client, &named).await, "address-not-allowed", "image of {host}");
+            assert_eq!(
+                ask_for(&client, &named).await,
+                "address-not-allowed",
+                "image of {host}"
+            );
         }
         if let Ok(mirror) = format!("{host}:{}", other.port()).parse() {
-            let mirrored = HostSettings { mirrors: vec![mirror], ..HostSettings::default() };
-            let guard = AddressGuard { allow: nets(&["127.0.0.1/32"]), deny: vec![] };
+            let mirrored = HostSettings {
+                mirrors: vec![mirror],
+                ..HostSettings::default()
+            };
+            let guard = AddressGuard {
+                allow: nets(&["127.0.0.1/32"]),
+                deny: vec![],
+            };
             let hosts = [("127.0.0.1:1".to_owned(), mirrored)];
             let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
-            assert_eq!(ask_for(&client, "127.0.0.1:1/x").await, "unexpected", "mirror at {host}");
+            assert_eq!(
+                ask_for(&client, "127.0.0.1:1/x").await,
+                "unexpected",
+                "mirror at {host}"
+            );
         }
     }
-    for host in ["[fe80::1%25eth0]", "[::1%eth0]", "127.0.0.2%00", "user@127.0.0.2"] {
+    for host in [
+        "[fe80::1%25eth0]",
+        "[::1%eth0]",
+        "127.0.0.2%00",
+        "user@127.0.0.2",
+    ] {
         repo.require_nothing();
         repo.redirect_blobs_to(&format!("https://{host}:{}", other.port()));
-        assert_eq!(ask_for(&client, &image).await, "unexpected", "redirect to {host}");
+        assert_eq!(
+            ask_for(&client, &image).await,
+            "unexpected",
+            "redirect to {host}"
+        );
         repo.fault(Some(
             Fault::redirect(307, &format!("https://{host}:{}/x", other.port())).only_manifests(),
         ));
-        assert_eq!(ask_for(&client, &image).await, "unexpected", "redirect of a manifest to {host}");
+        assert_eq!(
+            ask_for(&client, &image).await,
+            "unexpected",
+            "redirect of a manifest to {host}"
+        );
         repo.fault(None);
     }
     assert_eq!(other.connections(), 0);
@@ -104,12 +169,19 @@ async fn five_redirects_are_followed_and_no_more() {
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
     let (client, _dir) = client(&remote);
-    for (times, expected) in
-        [(5, format!("{:?}", Support::Index(platforms(&BOTH)))), (6, "unexpected".into())]
-    {
-        repo.fault(Some(Fault::redirect(307, "/v2/team/app/manifests/v1").first(times)));
+    for (times, expected) in [
+        (5, format!("{:?}", Support::Index(platforms(&BOTH)))),
+        (6, "unexpected".into()),
+    ] {
+        repo.fault(Some(
+            Fault::redirect(307, "/v2/team/app/manifests/v1").first(times),
+        ));
         remote.forget_requests();
-        assert_eq!(ask_for(&client, &repo.reference("v1")).await, expected, "{times}");
+        assert_eq!(
+            ask_for(&client, &repo.reference("v1")).await,
+            expected,
+            "{times}"
+        );
         assert_eq!(remote.requests().len(), 6);
     }
 }
@@ -120,14 +192,25 @@ async fn the_rate_limit_is_told() {
     let repo = remote.repo("team/app");
     repo.index(Some("v1"), BOTH);
     let metrics = Metrics::new([remote.address().as_str()]).unwrap();
-    let plain = HostSettings { skip_verify: true, ..HostSettings::default() };
-    let guard = AddressGuard { allow: nets(&["127.0.0.0/8"]), deny: vec![] };
-    let client =
-        Registry::new([(remote.address(), plain)], guard, RegistryMetrics::register(&metrics).unwrap())
-            .unwrap();
+    let plain = HostSettings {
+        skip_verify: true,
+        ..HostSettings::default()
+    };
+    let guard = AddressGuard {
+        allow: nets(&["127.0.0.0/8"]),
+        deny: vec![],
+    };
+    let client = Registry::new(
+        [(remote.address(), plain)],
+        guard,
+        RegistryMetrics::register(&metrics).unwrap(),
+    )
+    .unwrap();
     let told = || {
         let text = metrics.render().unwrap();
-        let line = text.lines().find(|line| line.starts_with("tolerarch_registry_ratelimit_remaining{"));
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("tolerarch_registry_ratelimit_remaining{"));
         line.map(|line| line.rsplit(' ').next().unwrap().to_owned())
     };
     for (value, expected) in [
@@ -139,7 +222,10 @@ async fn the_rate_limit_is_told() {
         ("0", Some("0")),
     ] {
         repo.header("ratelimit-remaining", Some(value));
-        client.fetch(&repo.reference("v1").parse().unwrap(), None).await.unwrap();
+        client
+            .fetch(&repo.reference("v1").parse().unwrap(), None)
+            .await
+            .unwrap();
         assert_eq!(told().as_deref(), expected, "{value}");
     }
 }
@@ -163,7 +249,10 @@ pub(super) async fn proxy(target: String) -> (String, Arc<Mutex<Vec<String>>>) {
                 heads.lock().unwrap().push(text);
                 let mut onward = TcpStream::connect(target).await.unwrap();
                 if tunnel {
-                    stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
+                    stream
+                        .write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                        .await
+                        .unwrap();
                 } else {
                     onward.write_all(&head).await.unwrap();
                 }
@@ -180,7 +269,10 @@ async fn requests_go_through_the_proxy() {
     let plain = Remote::builder().plain_http().start().await;
     for (remote, begins) in [
         (&secure, "CONNECT registry.test:5000 HTTP/1.1"),
-        (&plain, "GET http://registry.test:5000/v2/team/app/manifests/v1 HTTP/1.1"),
+        (
+            &plain,
+            "GET http://registry.test:5000/v2/team/app/manifests/v1 HTTP/1.1",
+        ),
     ] {
         remote.repo("team/app").index(Some("v1"), BOTH);
         let (address, seen) = proxy(remote.address()).await;
@@ -188,7 +280,11 @@ async fn requests_go_through_the_proxy() {
         let ca = dir.path().join("ca.crt");
         std::fs::write(&ca, remote.pki().ca_pem()).unwrap();
         let plain_http = remote.url().starts_with("http:");
-        let host = HostSettings { ca_file: Some(ca), plain_http, ..HostSettings::default() };
+        let host = HostSettings {
+            ca_file: Some(ca),
+            plain_http,
+            ..HostSettings::default()
+        };
         let proxies = Proxies::of(|name| match name {
             "HTTPS_PROXY" | "HTTP_PROXY" => Some(format!("http://user:canary@{address}")),
             _ => None,
@@ -201,14 +297,23 @@ async fn requests_go_through_the_proxy() {
         };
         let client = Registry::load(settings, registry_metrics()).unwrap();
         let found = ask_for(&client, "registry.test:5000/team/app:v1").await;
-        assert_eq!(found, format!("{:?}", Support::Index(platforms(&BOTH))), "{begins}");
+        assert_eq!(
+            found,
+            format!("{:?}", Support::Index(platforms(&BOTH))),
+            "{begins}"
+        );
         let heads = seen.lock().unwrap().clone();
         assert_eq!(heads.len(), 1);
         assert!(heads[0].starts_with(begins), "{}", heads[0]);
         let head = heads[0].to_ascii_lowercase();
         assert!(head.contains("proxy-authorization: basic "), "{head}");
         let inside = remote.requests();
-        assert!(plain_http || inside.iter().all(|r| !r.headers.contains_key("proxy-authorization")));
+        assert!(
+            plain_http
+                || inside
+                    .iter()
+                    .all(|r| !r.headers.contains_key("proxy-authorization"))
+        );
 
         // A host that is named by its address is judged all the same, and localhost is not sent to the proxy.
         for (image, expected) in [
@@ -252,16 +357,24 @@ async fn socks_proxy(to: String) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
 async fn requests_go_through_a_socks_proxy() {
     let secure = Remote::builder().names(&["registry.test"]).start().await;
     let plain = Remote::builder().plain_http().start().await;
-    for (remote, name, port) in [(&secure, "registry.test", 443_u16), (&plain, "registry.test", 80)] {
+    for (remote, name, port) in [
+        (&secure, "registry.test", 443_u16),
+        (&plain, "registry.test", 80),
+    ] {
         remote.repo("team/app").index(Some("v1"), BOTH);
         let (address, messages) = socks_proxy(remote.address()).await;
         let dir = tempfile::tempdir().unwrap();
         let ca = dir.path().join("ca.crt");
         std::fs::write(&ca, remote.pki().ca_pem()).unwrap();
         let plain_http = remote.url().starts_with("http:");
-        let host = HostSettings { ca_file: Some(ca), plain_http, ..HostSettings::default() };
+        let host = HostSettings {
+            ca_file: Some(ca),
+            plain_http,
+            ..HostSettings::default()
+        };
         let proxies = Proxies::of(|name| {
-            matches!(name, "HTTPS_PROXY" | "HTTP_PROXY").then(|| format!("socks5://user:canary@{address}"))
+            matches!(name, "HTTPS_PROXY" | "HTTP_PROXY")
+                .then(|| format!("socks5://user:canary@{address}"))
         });
         let settings = Settings {
             hosts: [(name.to_owned(), host)].into(),
@@ -275,8 +388,16 @@ async fn requests_go_through_a_socks_proxy() {
         assert_eq!(messages[1], b"\x01\x04user\x06canary");
         let asked = [&[5, 1, 0, 3, 13], name.as_bytes(), &port.to_be_bytes()].concat();
         assert_eq!(messages[2], asked);
-        assert!(remote.requests().iter().all(|r| !r.headers.contains_key("proxy-authorization")));
-        assert_eq!(ask_for(&client, "169.254.169.254/x/y").await, "address-not-allowed");
+        assert!(
+            remote
+                .requests()
+                .iter()
+                .all(|r| !r.headers.contains_key("proxy-authorization"))
+        );
+        assert_eq!(
+            ask_for(&client, "169.254.169.254/x/y").await,
+            "address-not-allowed"
+        );
     }
 }
 
@@ -301,7 +422,12 @@ async fn a_proxy_that_refuses_makes_a_registry_unreachable() {
             b"HTTP/1.0 403 Forbidden\r\nContent-Length: 5\r\n\r\nno, a",
             "answers 403: its rules do not let a.b through",
         ),
-        ("http", "", b"HTTP/1.1 502 Bad Gateway\r\n\r\n", "answers 502: it does not reach a.b itself"),
+        (
+            "http",
+            "",
+            b"HTTP/1.1 502 Bad Gateway\r\n\r\n",
+            "answers 502: it does not reach a.b itself",
+        ),
         (
             "http",
             "",
@@ -320,9 +446,24 @@ async fn a_proxy_that_refuses_makes_a_registry_unreachable() {
             b"HTTP/1.1 302 Found\r\nLocation: http://login/\r\n\r\n",
             "answers 302: it opens no tunnel to a.b",
         ),
-        ("http", "", b"SSH-2.0-OpenSSH_9.2\r\n", "answers with something else than HTTP"),
-        ("http", "", b"\x15\x03\x01\x00\x02\x02\x16", "speaks TLS; write https:// for it in HTTPS_PROXY"),
-        ("http", "", b"", "closes the connection without an answer; if it speaks TLS"),
+        (
+            "http",
+            "",
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            "answers with something else than HTTP",
+        ),
+        (
+            "http",
+            "",
+            b"\x15\x03\x01\x00\x02\x02\x16",
+            "speaks TLS; write https:// for it in HTTPS_PROXY",
+        ),
+        (
+            "http",
+            "",
+            b"",
+            "closes the connection without an answer; if it speaks TLS",
+        ),
         (
             "https",
             "user:canary@",
@@ -339,16 +480,27 @@ async fn a_proxy_that_refuses_makes_a_registry_unreachable() {
                 let _ = stream.write_all(reply).await;
             }
         });
-        let read = |name: &str| (name == "HTTPS_PROXY").then(|| format!("{scheme}://{user}{address}"));
-        let settings = Settings { proxies: Proxies::of(read).unwrap(), ..Settings::default() };
+        let read =
+            |name: &str| (name == "HTTPS_PROXY").then(|| format!("{scheme}://{user}{address}"));
+        let settings = Settings {
+            proxies: Proxies::of(read).unwrap(),
+            ..Settings::default()
+        };
         let client = Registry::load(settings, registry_metrics()).unwrap();
-        let error = client.fetch(&"a.b/x".parse().unwrap(), None).await.unwrap_err();
+        let error = client
+            .fetch(&"a.b/x".parse().unwrap(), None)
+            .await
+            .unwrap_err();
         let text = format!("{error} {error:?}");
         assert!(matches!(error, Error::NoConnection(_)), "{text}");
-        let expected =
-            format!("a.b cannot be reached: its proxy {scheme}://{address} (HTTPS_PROXY) {expected}");
+        let expected = format!(
+            "a.b cannot be reached: its proxy {scheme}://{address} (HTTPS_PROXY) {expected}"
+        );
         assert!(text.contains(&expected), "{text}");
-        assert!(!text.contains("canary") && !text.contains("user:"), "{text}");
+        assert!(
+            !text.contains("canary") && !text.contains("user:"),
+            "{text}"
+        );
     }
 }
 
@@ -361,21 +513,32 @@ async fn a_proxy_that_wants_a_password_is_told_apart_from_a_registry() {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut head = [0; 4096];
             let _ = stream.read(&mut head).await;
-            let refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n";
+            let refusal =
+                b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n";
             let _ = stream.write_all(refusal).await;
         }
     });
     let read = |name: &str| (name == "HTTP_PROXY").then(|| address.to_string());
-    let plain = HostSettings { plain_http: true, ..HostSettings::default() };
+    let plain = HostSettings {
+        plain_http: true,
+        ..HostSettings::default()
+    };
     let settings = Settings {
         hosts: [("a.b".to_owned(), plain)].into(),
         proxies: Proxies::of(read).unwrap(),
         ..Settings::default()
     };
     let client = Registry::load(settings, registry_metrics()).unwrap();
-    let error = client.fetch(&"a.b/x".parse().unwrap(), None).await.unwrap_err();
-    let expected = format!("its proxy http://{address} (HTTP_PROXY) answers 407: it wants credentials");
-    assert!(matches!(error, Error::NoConnection(_)) && error.to_string().contains(&expected), "{error}");
+    let error = client
+        .fetch(&"a.b/x".parse().unwrap(), None)
+        .await
+        .unwrap_err();
+    let expected =
+        format!("its proxy http://{address} (HTTP_PROXY) answers 407: it wants credentials");
+    assert!(
+        matches!(error, Error::NoConnection(_)) && error.to_string().contains(&expected),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -394,8 +557,14 @@ async fn a_response_is_bounded_with_everything_around_its_body() {
         }
         sent
     });
-    let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-    let guard = AddressGuard { allow: nets(&["127.0.0.0/8"]), deny: vec![] };
+    let plain = HostSettings {
+        plain_http: true,
+        ..HostSettings::default()
+    };
+    let guard = AddressGuard {
+        allow: nets(&["127.0.0.0/8"]),
+        deny: vec![],
+    };
     let client = Registry::new([(address.to_string(), plain)], guard, registry_metrics()).unwrap();
     let image = format!("{address}/x:v1");
     assert_eq!(ask_for(&client, &image).await, "TooLarge");
@@ -409,7 +578,11 @@ async fn a_connection_serves_more_in_all_than_one_response_may_have() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
     let filler = "x".repeat(RESPONSE / 2);
-    repo.manifest(format!(r#"{{"manifests": [], "filler": "{filler}"}}"#), OCI_INDEX, Some("v1"));
+    repo.manifest(
+        format!(r#"{{"manifests": [], "filler": "{filler}"}}"#),
+        OCI_INDEX,
+        Some("v1"),
+    );
     let (client, _dir) = client(&remote);
     for _ in 0..3 {
         let found = ask_for(&client, &repo.reference("v1")).await;

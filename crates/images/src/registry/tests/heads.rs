@@ -76,17 +76,27 @@ fn made(response: &HttpResponse) -> Made {
             headers.push(format!("{name}: {value}").trim_end().to_owned());
         }
     }
-    (response.status.as_u16(), headers, String::from_utf8_lossy(&response.body.bytes).into_owned())
+    (
+        response.status.as_u16(),
+        headers,
+        String::from_utf8_lossy(&response.body.bytes).into_owned(),
+    )
 }
 
 fn client() -> Registry {
-    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        deny: vec![],
+    };
     Registry::new([], guard, registry_metrics()).unwrap()
 }
 
 /// Returns whether Go takes an answer that hyper has no switch for. docs/registries.md lists them.
 fn is_not_taken(wire: &str) -> bool {
-    let line = wire.lines().find(|line| !line.starts_with("HTTP/1.1 1")).unwrap_or_default();
+    let line = wire
+        .lines()
+        .find(|line| !line.starts_with("HTTP/1.1 1"))
+        .unwrap_or_default();
     let is_other_version = !line.starts_with("HTTP/1.0 ") && !line.starts_with("HTTP/1.1 ");
     let status = line.split(' ').nth(1).unwrap_or_default();
     let is_other_status = !status.starts_with(|digit: char| ('1'..='9').contains(&digit));
@@ -96,7 +106,11 @@ fn is_not_taken(wire: &str) -> bool {
 
 /// Returns whether a name has a blank: Go keeps it in the name, under which nobody looks for it.
 fn has_blank_in_name(wire: &str) -> bool {
-    wire.lines().any(|line| line.split(':').next().is_some_and(|name| name.ends_with(' ')))
+    wire.lines().any(|line| {
+        line.split(':')
+            .next()
+            .is_some_and(|name| name.ends_with(' '))
+    })
 }
 
 #[tokio::test]
@@ -104,7 +118,13 @@ async fn answers_are_read_as_gos_client_reads_them_upstream() {
     let client = client();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut answers = Vec::new();
-    for Head { answer, status, headers, body } in ::upstream::cases("heads") {
+    for Head {
+        answer,
+        status,
+        headers,
+        body,
+    } in ::upstream::cases("heads")
+    {
         let bytes = STANDARD.decode(answer).unwrap();
         let wire = String::from_utf8_lossy(&bytes).into_owned();
         let ours = ask(&client, &listener, &bytes).await;
@@ -112,7 +132,10 @@ async fn answers_are_read_as_gos_client_reads_them_upstream() {
         if status == 0 || is_not_taken(&wire) {
             continue;
         }
-        let headers = headers.iter().map(|header| header.trim_end().to_owned()).collect();
+        let headers = headers
+            .iter()
+            .map(|header| header.trim_end().to_owned())
+            .collect();
         let body = String::from_utf8_lossy(&STANDARD.decode(body).unwrap()).into_owned();
         let theirs: Made = (status, headers, body);
         let mut ours = ours.map_err(|error| error.to_string());

@@ -26,12 +26,24 @@ async fn an_entry_counts_for_what_it_is() {
     );
     for (name, entry, expected) in [
         ("without a platform", arm64.clone(), both),
-        ("with a null platform", with(arm64.clone(), "platform", Value::Null), both),
-        ("with an empty platform", with(arm64.clone(), "platform", json!({})), only),
+        (
+            "with a null platform",
+            with(arm64.clone(), "platform", Value::Null),
+            both,
+        ),
+        (
+            "with an empty platform",
+            with(arm64.clone(), "platform", json!({})),
+            only,
+        ),
         ("an attestation", attestation.clone(), only),
         (
             "an attestation that claims a platform",
-            with(attestation, "platform", json!({"os": "linux", "architecture": "arm64"})),
+            with(
+                attestation,
+                "platform",
+                json!({"os": "linux", "architecture": "arm64"}),
+            ),
             only,
         ),
         (
@@ -48,24 +60,60 @@ async fn an_entry_counts_for_what_it_is() {
             with(repo.entry("linux/arm64"), "artifactType", json!(OCI_CONFIG)),
             both,
         ),
-        ("by that of Docker", with(repo.entry("linux/arm64"), "artifactType", json!(DOCKER_CONFIG)), both),
+        (
+            "by that of Docker",
+            with(
+                repo.entry("linux/arm64"),
+                "artifactType",
+                json!(DOCKER_CONFIG),
+            ),
+            both,
+        ),
         (
             "an image that is called an artifact",
             with(repo.entry("linux/arm64"), "artifactType", json!(SBOM)),
             both,
         ),
-        ("an artifact", with(artifact.clone(), "artifactType", json!(SBOM)), only),
-        ("of no image type", with(repo.entry("linux/arm64"), "mediaType", json!("application/x")), only),
+        (
+            "an artifact",
+            with(artifact.clone(), "artifactType", json!(SBOM)),
+            only,
+        ),
+        (
+            "of no image type",
+            with(
+                repo.entry("linux/arm64"),
+                "mediaType",
+                json!("application/x"),
+            ),
+            only,
+        ),
         ("nested", nested.clone(), both),
         (
             "nested for another platform",
-            with(nested, "platform", json!({"os": "linux", "architecture": "s390x"})),
+            with(
+                nested,
+                "platform",
+                json!({"os": "linux", "architecture": "s390x"}),
+            ),
             only,
         ),
-        ("aliased", with(arm64.clone(), "platform", json!({"os": "Linux", "architecture": "AArch64"})), both),
+        (
+            "aliased",
+            with(
+                arm64.clone(),
+                "platform",
+                json!({"os": "Linux", "architecture": "AArch64"}),
+            ),
+            both,
+        ),
     ] {
         repo.index(Some("v1"), [amd64(), entry]);
-        assert_eq!(ask(&remote, &repo, "v1").await.unwrap(), Support::Index(expected), "{name}");
+        assert_eq!(
+            ask(&remote, &repo, "v1").await.unwrap(),
+            Support::Index(expected),
+            "{name}"
+        );
     }
 }
 
@@ -86,19 +134,51 @@ async fn a_node_gets_the_entry_that_it_chooses_or_none() {
     let mut attestation = repo.attestation(arm64["digest"].as_str().unwrap());
     attestation["platform"] = json!({"os": "linux", "architecture": "arm64"});
     for (name, entries, expected) in [
-        ("two without a platform", vec![bare("linux/arm64"), bare("linux/amd64")], &["linux/arm64"][..]),
-        ("one without, behind one with", vec![bare("linux/arm64"), amd64.clone()], &BOTH),
-        ("one without, of the same", vec![bare("linux/amd64"), amd64.clone()], &["linux/amd64"]),
+        (
+            "two without a platform",
+            vec![bare("linux/arm64"), bare("linux/amd64")],
+            &["linux/arm64"][..],
+        ),
+        (
+            "one without, behind one with",
+            vec![bare("linux/arm64"), amd64.clone()],
+            &BOTH,
+        ),
+        (
+            "one without, of the same",
+            vec![bare("linux/amd64"), amd64.clone()],
+            &["linux/amd64"],
+        ),
         (
             "an index that lacks it, first",
             vec![nested("linux/s390x"), arm64.clone(), amd64.clone()],
             &["linux/amd64"],
         ),
-        ("an index that lacks it, second", vec![arm64.clone(), nested("linux/s390x"), amd64.clone()], &BOTH),
-        ("an index that has it", vec![nested("linux/arm64"), amd64.clone()], &BOTH),
-        ("an attestation first", vec![attestation.clone(), arm64.clone(), amd64.clone()], &["linux/amd64"]),
-        ("an attestation second", vec![arm64.clone(), attestation, amd64.clone()], &BOTH),
-        ("a config with features", vec![with_feature, amd64.clone()], &["linux/amd64"]),
+        (
+            "an index that lacks it, second",
+            vec![arm64.clone(), nested("linux/s390x"), amd64.clone()],
+            &BOTH,
+        ),
+        (
+            "an index that has it",
+            vec![nested("linux/arm64"), amd64.clone()],
+            &BOTH,
+        ),
+        (
+            "an attestation first",
+            vec![attestation.clone(), arm64.clone(), amd64.clone()],
+            &["linux/amd64"],
+        ),
+        (
+            "an attestation second",
+            vec![arm64.clone(), attestation, amd64.clone()],
+            &BOTH,
+        ),
+        (
+            "a config with features",
+            vec![with_feature, amd64.clone()],
+            &["linux/amd64"],
+        ),
         (
             "a 32-bit image before one without",
             vec![bare("linux/amd64"), repo.entry("linux/386")],
@@ -106,7 +186,11 @@ async fn a_node_gets_the_entry_that_it_chooses_or_none() {
         ),
     ] {
         repo.index(Some("v1"), entries);
-        assert_eq!(ask(&remote, &repo, "v1").await.unwrap(), Support::Index(platforms(expected)), "{name}");
+        assert_eq!(
+            ask(&remote, &repo, "v1").await.unwrap(),
+            Support::Index(platforms(expected)),
+            "{name}"
+        );
     }
 }
 

@@ -31,15 +31,23 @@ impl Play {
         let ca = directory.path().join("ca.crt");
         std::fs::write(&ca, internet.pki().ca_pem()).unwrap();
         // The authority of all hosts stands for those that a system trusts.
-        let trusted = HostSettings { ca_file: Some(ca), ..HostSettings::default() };
+        let trusted = HostSettings {
+            ca_file: Some(ca),
+            ..HostSettings::default()
+        };
         let named = |host: &str| (host.to_owned(), trusted.clone());
         let all = personality.others().into_iter().chain([personality.host()]);
         let mut hosts: BTreeMap<String, HostSettings> = all.map(named).collect();
         if let Needs::TokenHosts(host) = needs {
             hosts.get_mut(personality.host()).unwrap().token_hosts = vec![host.to_owned()];
         }
-        let proxies = Proxies::of(|name| (name == "HTTPS_PROXY").then(|| internet.proxy())).unwrap();
-        let settings = Settings { hosts, proxies, ..Settings::default() };
+        let proxies =
+            Proxies::of(|name| (name == "HTTPS_PROXY").then(|| internet.proxy())).unwrap();
+        let settings = Settings {
+            hosts,
+            proxies,
+            ..Settings::default()
+        };
         let registry = Registry::load(settings, registry_metrics()).unwrap();
         let credential = private.then(|| basic(PASSWORD));
         Self {
@@ -55,7 +63,9 @@ impl Play {
 
     fn image(&self, target: &str) -> ImageRef {
         let separator = if target.contains(':') { '@' } else { ':' };
-        format!("{}{separator}{target}", self.personality.image).parse().unwrap()
+        format!("{}{separator}{target}", self.personality.image)
+            .parse()
+            .unwrap()
     }
 
     async fn fetch(&self, target: &str, credential: Option<&Credential>) -> Result<Found, Error> {
@@ -64,7 +74,13 @@ impl Play {
     }
 
     fn pull<'a>(&self, image: &'a ImageRef, credential: Option<&'a Credential>) -> Pull<'a> {
-        Pull { image, credential, of_pod: self.of_pod, namespace: 0, is_redirected: None }
+        Pull {
+            image,
+            credential,
+            of_pod: self.of_pod,
+            namespace: 0,
+            is_redirected: None,
+        }
     }
 
     /// Lists the differences between the table and the personality.
@@ -75,7 +91,11 @@ impl Play {
         let single = Support::Single(platforms(&["linux/amd64"]));
         for (tag, support) in [("multi", both), ("single", single)] {
             let digest = self.staged.digest_of(tag);
-            let expected = Found { digest: Digest::of_text(&digest), support, lacks_parts: false };
+            let expected = Found {
+                digest: Digest::of_text(&digest),
+                support,
+                lacks_parts: false,
+            };
             for target in [tag, &digest] {
                 match self.fetch(target, credential).await {
                     Ok(found) if found == expected => {}
@@ -104,7 +124,10 @@ impl Play {
         let may = self.personality.may_see_passwords();
         for (host, request) in self.staged.requests() {
             if has_password(&request) && !(credential.is_some() && may.contains(&host)) {
-                faults.push(format!("a password at {host}: {} {}", request.method, request.path));
+                faults.push(format!(
+                    "a password at {host}: {} {}",
+                    request.method, request.path
+                ));
             }
         }
         faults
@@ -112,11 +135,17 @@ impl Play {
 }
 
 fn basic(password: &str) -> Credential {
-    Credential::Basic { user: USER.into(), password: password.to_owned().into() }
+    Credential::Basic {
+        user: USER.into(),
+        password: password.to_owned().into(),
+    }
 }
 
 fn has_password(request: &Request) -> bool {
-    let basic = request.authorization.as_deref().is_some_and(|text| text.starts_with("Basic "));
+    let basic = request
+        .authorization
+        .as_deref()
+        .is_some_and(|text| text.starts_with("Basic "));
     basic || request.form_value("password").is_some() || request.query.contains(PASSWORD)
 }
 
@@ -124,28 +153,51 @@ fn has_password(request: &Request) -> bool {
 async fn judge(choose: impl AsyncFn(&'static Personality) -> Option<Play>) {
     let mut faults = Vec::new();
     for personality in PERSONALITIES {
-        let Some(play) = choose(personality).await else { continue };
+        let Some(play) = choose(personality).await else {
+            continue;
+        };
         let found = play.faults().await;
-        faults.extend(found.into_iter().map(|fault| format!("{}: {fault}\n", personality.name)));
+        faults.extend(
+            found
+                .into_iter()
+                .map(|fault| format!("{}: {fault}\n", personality.name)),
+        );
     }
     assert!(faults.is_empty(), "\n{}", faults.concat());
 }
 
 #[tokio::test]
 async fn public_images_are_read_with_nothing_but_what_the_table_names() {
-    judge(async |it| if it.public { Some(Play::of(it, false, it.needs).await) } else { None }).await;
+    judge(async |it| {
+        if it.public {
+            Some(Play::of(it, false, it.needs).await)
+        } else {
+            None
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn private_images_are_read_with_their_password_which_goes_nowhere_else() {
-    judge(async |it| if it.private { Some(Play::of(it, true, it.needs).await) } else { None }).await;
+    judge(async |it| {
+        if it.private {
+            Some(Play::of(it, true, it.needs).await)
+        } else {
+            None
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn private_images_are_read_with_a_password_of_the_operator_which_goes_nowhere_else() {
     let operators = async |it: &'static Personality| {
         let play = Play::of(it, true, it.operator_needs).await;
-        it.private.then_some(Play { of_pod: false, ..play })
+        it.private.then_some(Play {
+            of_pod: false,
+            ..play
+        })
     };
     judge(operators).await;
 }
@@ -155,13 +207,32 @@ async fn private_images_are_read_with_a_password_of_the_operator_which_goes_nowh
 async fn a_token_host_that_is_not_known_is_named() {
     let mut tried = 0;
     for personality in PERSONALITIES {
-        for (of_pod, needs) in [(true, personality.needs), (false, personality.operator_needs)] {
-            let Needs::TokenHosts(host) = needs else { continue };
-            let play = Play { of_pod, ..Play::of(personality, true, Needs::Nothing).await };
-            let error = play.fetch("multi", play.credential.as_ref()).await.unwrap_err();
+        for (of_pod, needs) in [
+            (true, personality.needs),
+            (false, personality.operator_needs),
+        ] {
+            let Needs::TokenHosts(host) = needs else {
+                continue;
+            };
+            let play = Play {
+                of_pod,
+                ..Play::of(personality, true, Needs::Nothing).await
+            };
+            let error = play
+                .fetch("multi", play.credential.as_ref())
+                .await
+                .unwrap_err();
             let text = error.to_string();
-            assert!(matches!(error, Error::TokenHost { .. }), "{}: {text}", personality.name);
-            assert!(text.contains("tokenHosts") && text.contains(host), "{}: {text}", personality.name);
+            assert!(
+                matches!(error, Error::TokenHost { .. }),
+                "{}: {text}",
+                personality.name
+            );
+            assert!(
+                text.contains("tokenHosts") && text.contains(host),
+                "{}: {text}",
+                personality.name
+            );
             tried += 1;
         }
     }

@@ -21,50 +21,89 @@ impl Bench {
         Self::with(names, token_hosts, |_, _| ()).await
     }
 
-    async fn with(names: &[&str], token_hosts: &[&str], change: impl Fn(&str, &mut HostSettings)) -> Self {
+    async fn with(
+        names: &[&str],
+        token_hosts: &[&str],
+        change: impl Fn(&str, &mut HostSettings),
+    ) -> Self {
         let remote = Remote::builder().names(names).start().await;
         let (address, _) = proxy(remote.address()).await;
         let dir = tempfile::tempdir().unwrap();
         let ca = dir.path().join("ca.crt");
         std::fs::write(&ca, remote.pki().ca_pem()).unwrap();
-        let hosts = ["", ":5050"].into_iter().flat_map(|port| names.iter().map(move |name| (name, port)));
+        let hosts = ["", ":5050"]
+            .into_iter()
+            .flat_map(|port| names.iter().map(move |name| (name, port)));
         let hosts = hosts.map(|(name, port)| {
             let token_hosts = if *name == REGISTRY { token_hosts } else { &[] };
             let token_hosts = token_hosts.iter().map(ToString::to_string).collect();
             let ca_file = Some(ca.clone());
-            let mut settings = HostSettings { ca_file, token_hosts, ..HostSettings::default() };
+            let mut settings = HostSettings {
+                ca_file,
+                token_hosts,
+                ..HostSettings::default()
+            };
             let name = format!("{name}{port}");
             change(&name, &mut settings);
             (name, settings)
         });
         let proxies =
-            Proxies::of(|name| (name == "HTTPS_PROXY").then(|| format!("http://{address}"))).unwrap();
-        let settings = Settings { hosts: hosts.collect(), proxies, ..Settings::default() };
+            Proxies::of(|name| (name == "HTTPS_PROXY").then(|| format!("http://{address}")))
+                .unwrap();
+        let settings = Settings {
+            hosts: hosts.collect(),
+            proxies,
+            ..Settings::default()
+        };
         let client = Registry::load(settings, registry_metrics()).unwrap();
-        Self { remote, client, _dir: dir }
+        Self {
+            remote,
+            client,
+            _dir: dir,
+        }
     }
 
     /// Looks up an image of this registry, whose realm is `realm`, with a password of a Pod or of the operator.
     async fn ask(&self, registry: &str, realm: &str, of_pod: bool) -> Result<Support, Error> {
         let repo = self.remote.repo("team/app");
-        repo.require(Auth::bearer().credentials("user", "word").oauth().realm(realm));
+        repo.require(
+            Auth::bearer()
+                .credentials("user", "word")
+                .oauth()
+                .realm(realm),
+        );
         repo.index(Some("v1"), BOTH);
         let image: ImageRef = format!("{registry}/team/app:v1").parse().unwrap();
-        let credential = Credential::Basic { user: "user".into(), password: "word".to_owned().into() };
-        let pull =
-            Pull { image: &image, credential: Some(&credential), of_pod, namespace: 0, is_redirected: None };
+        let credential = Credential::Basic {
+            user: "user".into(),
+            password: "word".to_owned().into(),
+        };
+        let pull = Pull {
+            image: &image,
+            credential: Some(&credential),
+            of_pod,
+            namespace: 0,
+            is_redirected: None,
+        };
         self.client.find(pull).await.map(|found| found.support)
     }
 
     /// Returns the hosts that saw the password since the last call.
     fn informed(&self) -> Vec<String> {
         let saw = |request: &Request| {
-            let shown = request.authorization.as_deref().is_some_and(|text| text.starts_with("Basic"));
+            let shown = request
+                .authorization
+                .as_deref()
+                .is_some_and(|text| text.starts_with("Basic"));
             shown || request.form_value("password").is_some()
         };
         let requests = self.remote.requests();
         self.remote.forget_requests();
-        requests.into_iter().filter(saw).map(|request| request.host).collect()
+        requests
+            .into_iter()
+            .filter(saw)
+            .map(|request| request.host)
+            .collect()
     }
 }
 
@@ -73,20 +112,43 @@ impl Bench {
 async fn a_pods_secret_opens_a_registry_whose_tokens_come_from_its_own_domain() {
     let bench = Bench::new(&[REGISTRY, "git.example.com"], &[]).await;
     let ok = format!("{:?}", Support::Index(platforms(&BOTH)));
-    assert_eq!(kind(&bench.ask(REGISTRY, "https://git.example.com/token", true).await), ok);
+    assert_eq!(
+        kind(
+            &bench
+                .ask(REGISTRY, "https://git.example.com/token", true)
+                .await
+        ),
+        ok
+    );
     assert_eq!(bench.informed(), ["git.example.com"]);
     for of_pod in [false, true] {
-        let found = bench.ask("git.example.com:5050", "https://git.example.com/token", of_pod).await;
+        let found = bench
+            .ask(
+                "git.example.com:5050",
+                "https://git.example.com/token",
+                of_pod,
+            )
+            .await;
         assert_eq!(kind(&found), ok);
         assert_eq!(bench.informed(), ["git.example.com"]);
     }
-    let error = bench.ask(REGISTRY, "https://git.example.com/token", false).await.unwrap_err();
+    let error = bench
+        .ask(REGISTRY, "https://git.example.com/token", false)
+        .await
+        .unwrap_err();
     let line = r#"set registries.hosts."registry.git.example.com".tokenHosts: [git.example.com]"#;
-    assert!(error.to_string().ends_with(line) && error.is_refusal(), "{error}");
+    assert!(
+        error.to_string().ends_with(line) && error.is_refusal(),
+        "{error}"
+    );
     assert_eq!(bench.informed(), [""; 0]);
     let bench = Bench::new(&[REGISTRY, "git.example.com"], &["git.example.com"]).await;
     assert_eq!(
-        kind(&bench.ask(REGISTRY, "https://git.example.com/token", false).await),
+        kind(
+            &bench
+                .ask(REGISTRY, "https://git.example.com/token", false)
+                .await
+        ),
         ok,
         "as the line says"
     );
@@ -141,9 +203,15 @@ async fn no_realm_borrows_a_client_certificate() {
     .await;
     for registry in [REGISTRY, "git.example.com:5050"] {
         for of_pod in [false, true] {
-            let found = bench.ask(registry, "https://git.example.com/token", of_pod).await;
+            let found = bench
+                .ask(registry, "https://git.example.com/token", of_pod)
+                .await;
             assert_eq!(kind(&found), "denied", "{registry}");
-            let asked = bench.remote.requests().into_iter().any(|request| request.host == "git.example.com");
+            let asked = bench
+                .remote
+                .requests()
+                .into_iter()
+                .any(|request| request.host == "git.example.com");
             assert!(!asked, "{registry}");
         }
     }
@@ -155,8 +223,15 @@ async fn a_realm_of_its_own_without_tls_is_asked_over_tls() {
     let bench = Bench::new(&["git.example.com"], &[]).await;
     let ok = format!("{:?}", Support::Index(platforms(&BOTH)));
     for registry in ["git.example.com", "git.example.com:5050"] {
-        for realm in ["http://git.example.com/token", "http://git.example.com:8080/token"] {
-            assert_eq!(kind(&bench.ask(registry, realm, false).await), ok, "{realm} of {registry}");
+        for realm in [
+            "http://git.example.com/token",
+            "http://git.example.com:8080/token",
+        ] {
+            assert_eq!(
+                kind(&bench.ask(registry, realm, false).await),
+                ok,
+                "{realm} of {registry}"
+            );
             assert_eq!(bench.informed(), [registry]);
         }
     }

@@ -30,27 +30,51 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let ca = dir.path().join("ca.crt");
         std::fs::write(&ca, source.pki().ca_pem()).unwrap();
-        let hosts = [&source].into_iter().chain(&others).enumerate().map(|(place, remote)| {
-            let mut settings = HostSettings { ca_file: Some(ca.clone()), ..HostSettings::default() };
-            change(place, &mut settings);
-            (remote.address(), settings)
-        });
-        let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+        let hosts = [&source]
+            .into_iter()
+            .chain(&others)
+            .enumerate()
+            .map(|(place, remote)| {
+                let mut settings = HostSettings {
+                    ca_file: Some(ca.clone()),
+                    ..HostSettings::default()
+                };
+                change(place, &mut settings);
+                (remote.address(), settings)
+            });
+        let guard = AddressGuard {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            deny: vec![],
+        };
         let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
-        Self { source, targets: others, client, _dir: dir }
+        Self {
+            source,
+            targets: others,
+            client,
+            _dir: dir,
+        }
     }
 
     fn image(&self) -> ImageRef {
-        self.source.repo("team/app").reference("v1").parse().unwrap()
+        self.source
+            .repo("team/app")
+            .reference("v1")
+            .parse()
+            .unwrap()
     }
 
     /// Has the source redirect its manifests to this location.
     fn redirect(&self, status: u16, location: &str) {
-        self.source.repo("team/app").fault(Some(Fault::redirect(status, location).only_manifests()));
+        self.source
+            .repo("team/app")
+            .fault(Some(Fault::redirect(status, location).only_manifests()));
     }
 
     async fn fetch(&self, credential: Option<&Credential>) -> Result<Support, Error> {
-        self.client.fetch(&self.image(), credential).await.map(|found| found.support)
+        self.client
+            .fetch(&self.image(), credential)
+            .await
+            .map(|found| found.support)
     }
 
     async fn ask(&self, credential: Option<&Credential>) -> String {
@@ -59,7 +83,10 @@ impl Bench {
 }
 
 fn password() -> Credential {
-    Credential::Basic { user: "user".into(), password: "word".to_owned().into() }
+    Credential::Basic {
+        user: "user".into(),
+        password: "word".to_owned().into(),
+    }
 }
 
 fn ok() -> String {
@@ -69,7 +96,11 @@ fn ok() -> String {
 /// Lists requests: kind, method, and scheme of authorisation.
 fn steps(remote: &Remote) -> Vec<String> {
     let step = |request: Request| {
-        let shown = request.authorization.as_deref().and_then(|text| text.split(' ').next()).unwrap_or("-");
+        let shown = request
+            .authorization
+            .as_deref()
+            .and_then(|text| text.split(' ').next())
+            .unwrap_or("-");
         format!("{:?} {} {shown}", request.kind, request.method)
     };
     let steps = remote.requests().into_iter().map(step).collect();
@@ -82,20 +113,39 @@ fn steps(remote: &Remote) -> Vec<String> {
 async fn a_manifest_may_be_at_another_registry_under_another_name() {
     let bench = Bench::new(1).await;
     let repo = bench.targets[0].repo("k8s-artifacts-prod/images/team/app");
-    let digest = repo.image("linux/amd64", Some("v1"))["digest"].as_str().unwrap().to_owned();
+    let digest = repo.image("linux/amd64", Some("v1"))["digest"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let url = bench.targets[0].url();
-    bench.source.repo("team/app").fault(Some(Fault::custom(move |request| {
-        let path = request.path.replacen("/v2/", "/v2/k8s-artifacts-prod/images/", 1);
-        Some(Fault::redirect(307, &format!("{url}{path}")))
-    })));
+    bench
+        .source
+        .repo("team/app")
+        .fault(Some(Fault::custom(move |request| {
+            let path = request
+                .path
+                .replacen("/v2/", "/v2/k8s-artifacts-prod/images/", 1);
+            Some(Fault::redirect(307, &format!("{url}{path}")))
+        })));
     let single = format!("{:?}", Support::Single(platforms(&["linux/amd64"])));
     assert_eq!(bench.ask(None).await, single);
     assert_eq!(steps(&bench.source), ["Manifest GET -", "Blob GET -"]);
     assert_eq!(steps(&bench.targets[0]), ["Manifest GET -", "Blob GET -"]);
     let (traces, image) = (Traces::default(), bench.image());
-    trace::scope(Some(&traces), &image, bench.client.fetch(&image, None)).await.unwrap();
-    let asked: Vec<_> = traces.of(&image).requests.iter().filter_map(|request| request.url.port()).collect();
-    assert_eq!(asked, [bench.source.port(), bench.targets[0].port()].repeat(2), "as inspect shows");
+    trace::scope(Some(&traces), &image, bench.client.fetch(&image, None))
+        .await
+        .unwrap();
+    let asked: Vec<_> = traces
+        .of(&image)
+        .requests
+        .iter()
+        .filter_map(|request| request.url.port())
+        .collect();
+    assert_eq!(
+        asked,
+        [bench.source.port(), bench.targets[0].port()].repeat(2),
+        "as inspect shows"
+    );
     let head = bench.client.head(&bench.image(), None).await.unwrap();
     assert_eq!(head, Some(Digest::of_text(&digest)));
 }
@@ -111,11 +161,17 @@ async fn a_target_that_asks_for_a_token_gets_its_own_for_anybody() {
     bench.redirect(301, &format!("{}/v2/vendor/app/manifests/v1", target.url()));
     let credential = password();
     for credential in [None, Some(&credential)] {
-        assert_eq!(traced(&bench.image(), bench.ask(credential)).await, (ok(), vec!["anonymous"]));
+        assert_eq!(
+            traced(&bench.image(), bench.ask(credential)).await,
+            (ok(), vec!["anonymous"])
+        );
         assert_eq!(steps(&bench.source), ["Manifest GET -"]);
         let scope = target.requests()[1].query_value("scope");
         assert_eq!(scope.as_deref(), Some("repository:vendor/app:pull"));
-        assert_eq!(steps(target), ["Manifest GET -", "Token GET -", "Manifest GET Bearer"]);
+        assert_eq!(
+            steps(target),
+            ["Manifest GET -", "Token GET -", "Manifest GET Bearer"]
+        );
     }
     let head = bench.client.head(&bench.image(), None).await.unwrap();
     assert!(head.is_some());
@@ -123,11 +179,18 @@ async fn a_target_that_asks_for_a_token_gets_its_own_for_anybody() {
     // The target's scheme is learned from images of the target only.
     let named = repo.reference("v1").parse().unwrap();
     bench.client.fetch(&named, None).await.unwrap();
-    assert_eq!(steps(target), ["Manifest GET -", "Token GET -", "Manifest GET Bearer"]);
+    assert_eq!(
+        steps(target),
+        ["Manifest GET -", "Token GET -", "Manifest GET Bearer"]
+    );
 
     auth.refuse(true);
     assert_eq!(bench.ask(None).await, "denied");
-    assert_eq!(steps(target), ["Manifest GET -", "Token GET -", "Manifest GET Bearer"], "once only");
+    assert_eq!(
+        steps(target),
+        ["Manifest GET -", "Token GET -", "Manifest GET Bearer"],
+        "once only"
+    );
 }
 
 #[tokio::test]
@@ -139,8 +202,14 @@ async fn a_registry_with_a_token_may_redirect_to_one_with_another() {
     bench.targets[0].repo("team/app").require(Auth::bearer());
     bench.redirect(307, &format!("{}{PATH}", bench.targets[0].url()));
     assert_eq!(bench.ask(Some(&password())).await, ok());
-    assert_eq!(steps(&bench.source), ["Manifest GET -", "Token POST -", "Manifest GET Bearer"]);
-    assert_eq!(steps(&bench.targets[0]), ["Manifest GET -", "Token GET -", "Manifest GET Bearer"]);
+    assert_eq!(
+        steps(&bench.source),
+        ["Manifest GET -", "Token POST -", "Manifest GET Bearer"]
+    );
+    assert_eq!(
+        steps(&bench.targets[0]),
+        ["Manifest GET -", "Token GET -", "Manifest GET Bearer"]
+    );
 }
 
 /// The attackers' table: whatever a registry, a mirror or a CDN answers, no credential arrives at another origin.
@@ -151,33 +220,54 @@ async fn no_redirect_leads_a_credential_to_another_origin() {
     let wants: [Wants; 4] = [
         ("Basic", || Auth::basic("user", "word")),
         ("Bearer and Basic", || {
-            Auth::basic("user", "word").challenges(&[r#"Bearer realm="{realm}""#, r#"Basic realm="x""#])
+            Auth::basic("user", "word")
+                .challenges(&[r#"Bearer realm="{realm}""#, r#"Basic realm="x""#])
         }),
-        ("Bearer for a password", || Auth::bearer().credentials("user", "word").oauth()),
+        ("Bearer for a password", || {
+            Auth::bearer().credentials("user", "word").oauth()
+        }),
         ("Bearer", Auth::bearer),
     ];
     for status in [301, 302, 303, 307, 308] {
-        for at_source in [Auth::basic("user", "word"), Auth::bearer().credentials("user", "word").oauth()] {
+        for at_source in [
+            Auth::basic("user", "word"),
+            Auth::bearer().credentials("user", "word").oauth(),
+        ] {
             for (name, at_target) in wants {
                 let bench = Bench::new(2).await;
-                let [first, second] = &*bench.targets else { unreachable!() };
+                let [first, second] = &*bench.targets else {
+                    unreachable!()
+                };
                 bench.source.repo("team/app").require(at_source.clone());
                 bench.redirect(status, &format!("{}{PATH}", first.url()));
-                first
-                    .repo("team/app")
-                    .fault(Some(Fault::redirect(status, &format!("{}{PATH}", second.url()))));
+                first.repo("team/app").fault(Some(Fault::redirect(
+                    status,
+                    &format!("{}{PATH}", second.url()),
+                )));
                 second.repo("team/app").index(Some("v1"), BOTH);
                 second.repo("team/app").require(at_target());
                 let answer = bench.ask(Some(&credential)).await;
-                let expected = if name == "Bearer" { ok() } else { "denied".into() };
+                let expected = if name == "Bearer" {
+                    ok()
+                } else {
+                    "denied".into()
+                };
                 assert_eq!(answer, expected, "{status}, {name}");
                 let _ = bench.client.head(&bench.image(), Some(&credential)).await;
-                assert!(first.count(|request| request.method == "HEAD") > 0, "{status}, {name}");
+                assert!(
+                    first.count(|request| request.method == "HEAD") > 0,
+                    "{status}, {name}"
+                );
                 for remote in &bench.targets {
                     for request in remote.requests() {
                         let shown = request.authorization.unwrap_or_default();
-                        assert!(!shown.starts_with("Basic") && request.body.is_empty(), "{status}, {name}");
-                        assert!(shown.is_empty() || name == "Bearer" && remote.port() == second.port());
+                        assert!(
+                            !shown.starts_with("Basic") && request.body.is_empty(),
+                            "{status}, {name}"
+                        );
+                        assert!(
+                            shown.is_empty() || name == "Bearer" && remote.port() == second.port()
+                        );
                     }
                 }
             }
@@ -193,8 +283,14 @@ async fn no_redirect_leads_headers_to_another_origin() {
         let target = Remote::builder().pki(source.pki()).start().await;
         let dir = tempfile::tempdir().unwrap();
         let hosts = [
-            (source.address(), "[header]\nAuthorization = 'Basic eDp5'\nx-a = 'source'\n"),
-            (target.address(), "[header]\nAuthorization = 'Basic b3A6b3A='\nx-b = 'target'\n"),
+            (
+                source.address(),
+                "[header]\nAuthorization = 'Basic eDp5'\nx-a = 'source'\n",
+            ),
+            (
+                target.address(),
+                "[header]\nAuthorization = 'Basic b3A6b3A='\nx-b = 'target'\n",
+            ),
         ];
         for (name, text) in hosts {
             let own = dir.path().join(&name);
@@ -202,30 +298,52 @@ async fn no_redirect_leads_headers_to_another_origin() {
             std::fs::write(own.join("hosts.toml"), format!("ca = 'ca.crt'\n{text}")).unwrap();
             std::fs::write(own.join("ca.crt"), source.pki().ca_pem()).unwrap();
         }
-        let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-        let settings = Settings { hosts_dir: Some(dir.path().into()), guard, ..Settings::default() };
+        let guard = AddressGuard {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            deny: vec![],
+        };
+        let settings = Settings {
+            hosts_dir: Some(dir.path().into()),
+            guard,
+            ..Settings::default()
+        };
         let client = Registry::load(settings, registry_metrics()).unwrap();
         let repo = source.repo("team/app");
         let back = format!("{}/back", source.url());
-        repo.fault(Some(Fault::redirect(status, &format!("{}{PATH}", target.url())).only_manifests()));
+        repo.fault(Some(
+            Fault::redirect(status, &format!("{}{PATH}", target.url())).only_manifests(),
+        ));
         target.repo("team/app").index(Some("v1"), BOTH);
         let image: ImageRef = repo.reference("v1").parse().unwrap();
         let token = Credential::Bearer("the-token".to_owned().into());
         for credential in [None, Some(&token)] {
             client.fetch(&image, credential).await.unwrap();
-            assert!(source.requests().iter().all(|request| request.headers["x-a"] == "source"));
+            assert!(
+                source
+                    .requests()
+                    .iter()
+                    .all(|request| request.headers["x-a"] == "source")
+            );
             for request in target.requests() {
                 let headers = &request.headers;
-                assert!(!headers.contains_key("x-a") && !headers.contains_key("x-b"), "{headers:?}");
+                assert!(
+                    !headers.contains_key("x-a") && !headers.contains_key("x-b"),
+                    "{headers:?}"
+                );
                 assert_eq!(request.authorization, None, "{status}");
             }
         }
         // Nor does the source get its own headers when a later redirect comes back.
         source.forget_requests();
-        target.repo("team/app").fault(Some(Fault::redirect(status, &back)));
+        target
+            .repo("team/app")
+            .fault(Some(Fault::redirect(status, &back)));
         assert!(client.fetch(&image, None).await.is_err());
         let returned = source.requests().pop().unwrap();
-        assert_eq!((returned.path.as_str(), returned.authorization), ("/back", None));
+        assert_eq!(
+            (returned.path.as_str(), returned.authorization),
+            ("/back", None)
+        );
         assert!(!returned.headers.contains_key("x-a"));
     }
 }
@@ -242,12 +360,20 @@ async fn what_comes_back_comes_without_its_authorization() {
     let back = Fault::redirect(307, &format!("{url}/v2/public/app/manifests/v1"));
     bench.targets[0].repo("team/app").fault(Some(back));
     assert_eq!(bench.ask(Some(&password())).await, "denied");
-    let shown: Vec<_> = public.requests().into_iter().map(|request| request.authorization).collect();
+    let shown: Vec<_> = public
+        .requests()
+        .into_iter()
+        .map(|request| request.authorization)
+        .collect();
     assert_eq!(shown, [None]);
     public.require_nothing();
     assert_eq!(bench.ask(Some(&password())).await, ok());
     public.require(Auth::bearer());
-    assert_eq!(bench.ask(Some(&password())).await, ok(), "by a token for anybody");
+    assert_eq!(
+        bench.ask(Some(&password())).await,
+        ok(),
+        "by a token for anybody"
+    );
 }
 
 #[tokio::test]
@@ -272,8 +398,15 @@ async fn a_client_certificate_is_presented_only_where_that_is_configured() {
         let (source, target) = (&bench.source, &bench.targets[0]);
         bench.redirect(status, &format!("{}{PATH}", target.url()));
         let error = bench.fetch(None).await.unwrap_err();
-        let line = format!("registries.hosts.{:?}.tokenHosts: [{}]", source.address(), target.address());
-        assert!(matches!(error, Error::Unexpected(_)) && error.to_string().ends_with(&line), "{error}");
+        let line = format!(
+            "registries.hosts.{:?}.tokenHosts: [{}]",
+            source.address(),
+            target.address()
+        );
+        assert!(
+            matches!(error, Error::Unexpected(_)) && error.to_string().ends_with(&line),
+            "{error}"
+        );
         assert_eq!(target.connections(), 0, "{status}");
         // Nor does a chain of redirects end at a target with a certificate.
         let bench = Bench::with(2, of_place(2)).await;
@@ -296,21 +429,44 @@ async fn a_client_certificate_is_presented_only_where_that_is_configured() {
 #[tokio::test]
 async fn a_target_cannot_borrow_what_the_source_has() {
     let bench = Bench::new(1).await;
-    let auth = Auth::bearer().credentials("user", "word").oauth().or_anonymous();
+    let auth = Auth::bearer()
+        .credentials("user", "word")
+        .oauth()
+        .or_anonymous();
     bench.source.repo("team/app").require(auth.clone());
     bench.redirect(307, &format!("{}{PATH}", bench.targets[0].url()));
     let realm = format!("{}/token", bench.source.url());
-    bench.targets[0].repo("team/app").require(Auth::bearer().realm(&realm));
+    bench.targets[0]
+        .repo("team/app")
+        .require(Auth::bearer().realm(&realm));
     assert_eq!(bench.ask(Some(&password())).await, "denied");
-    let tokens: Vec<_> =
-        bench.source.requests().into_iter().filter(|request| request.kind == Kind::Token).collect();
-    let methods: Vec<_> = tokens.iter().map(|request| request.method.as_str()).collect();
-    assert_eq!(methods, ["POST", "GET"], "for the target a token for anybody");
+    let tokens: Vec<_> = bench
+        .source
+        .requests()
+        .into_iter()
+        .filter(|request| request.kind == Kind::Token)
+        .collect();
+    let methods: Vec<_> = tokens
+        .iter()
+        .map(|request| request.method.as_str())
+        .collect();
+    assert_eq!(
+        methods,
+        ["POST", "GET"],
+        "for the target a token for anybody"
+    );
     assert_eq!(tokens[1].authorization, None);
-    let shown: Vec<_> =
-        bench.targets[0].requests().into_iter().filter_map(|request| request.authorization).collect();
-    let own: Vec<_> =
-        bench.source.requests().into_iter().filter_map(|request| request.authorization).collect();
+    let shown: Vec<_> = bench.targets[0]
+        .requests()
+        .into_iter()
+        .filter_map(|request| request.authorization)
+        .collect();
+    let own: Vec<_> = bench
+        .source
+        .requests()
+        .into_iter()
+        .filter_map(|request| request.authorization)
+        .collect();
     assert!(shown.iter().all(|shown| !own.contains(shown)));
 }
 
@@ -323,11 +479,17 @@ async fn an_object_store_may_have_the_manifest() {
     repo.header("content-type", Some("binary/octet-stream"));
     repo.header("docker-content-digest", None);
     let page = Reply::new(302)
-        .header("location", &format!("{}{PATH}?X-Amz-Signature=abc", bench.targets[0].url()))
+        .header(
+            "location",
+            &format!("{}{PATH}?X-Amz-Signature=abc", bench.targets[0].url()),
+        )
         .header("content-encoding", "gzip")
         .header("docker-content-digest", &testregistry::sha256(b"other"))
         .body("<html>");
-    bench.source.repo("team/app").fault(Some(Fault::reply(page)));
+    bench
+        .source
+        .repo("team/app")
+        .fault(Some(Fault::reply(page)));
     assert_eq!(bench.ask(None).await, ok());
     let head = async || bench.client.head(&bench.image(), None).await;
     assert_eq!(head().await.unwrap(), None, "without a digest");
@@ -361,18 +523,41 @@ async fn an_error_names_the_host_where_it_happened() {
         let name = format!("{fault:?}");
         repo.fault(Some(fault));
         let error = bench.fetch(None).await.unwrap_err();
-        assert!(error.to_string().starts_with(&format!("{source} redirects to {target}: ")), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with(&format!("{source} redirects to {target}: ")),
+            "{error}"
+        );
         assert_eq!(kind(&Err(error)), expected, "{name}");
     }
     bench.redirect(307, "https://127.0.0.1:1/x");
     let error = bench.fetch(None).await.unwrap_err().to_string();
-    assert!(error.starts_with(&format!("{source} redirects to 127.0.0.1:1: ")), "{error}");
+    assert!(
+        error.starts_with(&format!("{source} redirects to 127.0.0.1:1: ")),
+        "{error}"
+    );
     bench.redirect(307, "https://169.254.169.254/x");
     let error = bench.fetch(None).await.unwrap_err();
     assert_eq!(word(&error), "address-not-allowed");
-    assert!(error.to_string().contains(" redirects to 169.254.169.254: "), "{error}");
-    bench.source.repo("team/app").fault(Some(Fault::status(403)));
-    assert!(!bench.fetch(None).await.unwrap_err().to_string().contains("redirects"));
+    assert!(
+        error
+            .to_string()
+            .contains(" redirects to 169.254.169.254: "),
+        "{error}"
+    );
+    bench
+        .source
+        .repo("team/app")
+        .fault(Some(Fault::status(403)));
+    assert!(
+        !bench
+            .fetch(None)
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("redirects")
+    );
 }
 
 #[tokio::test]
@@ -390,12 +575,30 @@ async fn a_storage_without_tls_serves_what_has_a_digest() {
     let ca = dir.path().join("ca.crt");
     std::fs::write(&ca, bench.source.pki().ca_pem()).unwrap();
     let hosts = [
-        (bench.source.address(), HostSettings { ca_file: Some(ca), ..HostSettings::default() }),
-        (storage.address(), HostSettings { plain_http: true, ..HostSettings::default() }),
+        (
+            bench.source.address(),
+            HostSettings {
+                ca_file: Some(ca),
+                ..HostSettings::default()
+            },
+        ),
+        (
+            storage.address(),
+            HostSettings {
+                plain_http: true,
+                ..HostSettings::default()
+            },
+        ),
     ];
-    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        deny: vec![],
+    };
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
-    let found = client.fetch(&bench.image(), Some(&password())).await.unwrap();
+    let found = client
+        .fetch(&bench.image(), Some(&password()))
+        .await
+        .unwrap();
     assert_eq!(found.support, Support::Single(platforms(&["linux/amd64"])));
     assert_eq!(steps(&storage), ["Cdn GET -"]);
 }

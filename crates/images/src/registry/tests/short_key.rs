@@ -17,7 +17,9 @@ const PRIVATE_EXPONENT: &str = "57a693bf252158bbee228aa4c37aab2303dbb5c25b041dd6
     197c840ccb703a04ab5b719cf306886edf74225fec59bfe94d86194c1d1e6c51";
 const BYTES: usize = 128;
 /// Prefix of a SHA-256 in a signature of PKCS #1 (RFC 8017 section 9.2).
-const DIGEST_INFO: [u8; 19] = [48, 49, 48, 13, 6, 9, 96, 134, 72, 1, 101, 3, 4, 2, 1, 5, 0, 4, 32];
+const DIGEST_INFO: [u8; 19] = [
+    48, 49, 48, 13, 6, 9, 96, 134, 72, 1, 101, 3, 4, 2, 1, 5, 0, 4, 32,
+];
 
 #[derive(Clone, Debug)]
 pub(in crate::registry) struct ShortKey {
@@ -39,7 +41,8 @@ impl ShortKey {
         padded[..2].copy_from_slice(&[0, 1]);
         *padded.last_mut().unwrap() = 0;
         padded.extend(info);
-        let signed = BigUint::from_bytes_be(&padded).modpow(&number(PRIVATE_EXPONENT), &number(MODULUS));
+        let signed =
+            BigUint::from_bytes_be(&padded).modpow(&number(PRIVATE_EXPONENT), &number(MODULUS));
         let signed = signed.to_bytes_be();
         [vec![0; BYTES - signed.len()], signed].concat()
     }
@@ -51,9 +54,13 @@ impl ShortKey {
         versions: &[&'static SupportedProtocolVersion],
     ) -> ServerConfig {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .unwrap();
         let key = CertifiedKey::new(vec![certificate], Arc::new(self));
-        builder.with_no_client_auth().with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(key)))
+        builder
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(key)))
     }
 }
 
@@ -79,7 +86,10 @@ impl rcgen::SigningKey for ShortKey {
 
 impl SigningKey for ShortKey {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        let able = [SignatureScheme::RSA_PSS_SHA256, SignatureScheme::RSA_PKCS1_SHA256];
+        let able = [
+            SignatureScheme::RSA_PSS_SHA256,
+            SignatureScheme::RSA_PKCS1_SHA256,
+        ];
         let scheme = offered.iter().find(|scheme| able.contains(scheme))?;
         Some(Box::new(Signature(*scheme)))
     }

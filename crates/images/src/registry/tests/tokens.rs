@@ -17,13 +17,24 @@ async fn a_token_is_fetched_once_and_remembered() {
     }
     let (client, _dir) = client(&remote);
     let ask = async |reference: &str| {
-        client.fetch(&format!("{}/{reference}", remote.address()).parse().unwrap(), None).await
+        client
+            .fetch(
+                &format!("{}/{reference}", remote.address()).parse().unwrap(),
+                None,
+            )
+            .await
     };
     let seen = || {
         let kinds: Vec<&str> = remote
             .requests()
             .iter()
-            .map(|r| if r.kind == Kind::Token { "token" } else { "manifest" })
+            .map(|r| {
+                if r.kind == Kind::Token {
+                    "token"
+                } else {
+                    "manifest"
+                }
+            })
             .collect();
         remote.forget_requests();
         kinds
@@ -33,7 +44,11 @@ async fn a_token_is_fetched_once_and_remembered() {
     ask("team/a:v2").await.unwrap();
     assert_eq!(seen(), ["manifest"]);
     ask("team/b:v1").await.unwrap();
-    assert_eq!(seen(), ["token", "manifest"], "the challenge is remembered by host, the token by repository");
+    assert_eq!(
+        seen(),
+        ["token", "manifest"],
+        "the challenge is remembered by host, the token by repository"
+    );
     auth.revoke_all();
     ask("team/a:v1").await.unwrap();
     assert_eq!(seen(), ["manifest", "token", "manifest"]);
@@ -45,28 +60,45 @@ async fn a_token_is_fetched_once_and_remembered() {
 async fn many_tags_at_once_cost_one_token() {
     for (name, auth, credential) in [
         ("anonymous", Auth::bearer(), None),
-        ("by GET", Auth::bearer().credentials("user", "password"), Some(("user", "password"))),
-        ("by POST", Auth::bearer().credentials("user", "password").oauth(), Some(("user", "password"))),
+        (
+            "by GET",
+            Auth::bearer().credentials("user", "password"),
+            Some(("user", "password")),
+        ),
+        (
+            "by POST",
+            Auth::bearer().credentials("user", "password").oauth(),
+            Some(("user", "password")),
+        ),
     ] {
         let remote = Remote::start().await;
         let repo = remote.repo("team/app");
         repo.require(auth.clone());
         let tags: Vec<String> = (0..20).map(|tag| format!("v{tag}")).collect();
-        tags.iter().for_each(|tag| drop(repo.index(Some(tag), BOTH)));
+        tags.iter()
+            .for_each(|tag| drop(repo.index(Some(tag), BOTH)));
         let (client, _dir) = client(&remote);
         let credential = credential.map(|(user, secret)| Credential::Basic {
             user: user.into(),
             password: secret.to_owned().into(),
         });
         let ask = async || {
-            let images: Vec<ImageRef> = tags.iter().map(|tag| repo.reference(tag).parse().unwrap()).collect();
-            let asked = images.iter().map(|image| client.fetch(image, credential.as_ref()));
+            let images: Vec<ImageRef> = tags
+                .iter()
+                .map(|tag| repo.reference(tag).parse().unwrap())
+                .collect();
+            let asked = images
+                .iter()
+                .map(|image| client.fetch(image, credential.as_ref()));
             for found in futures_util::future::join_all(asked).await {
                 found.unwrap();
             }
             let asked = remote.requests();
             remote.forget_requests();
-            let tokens = asked.iter().filter(|request| request.kind == Kind::Token).count();
+            let tokens = asked
+                .iter()
+                .filter(|request| request.kind == Kind::Token)
+                .count();
             (tokens, asked.len() - tokens)
         };
         // A server that does not take POST is asked by GET then.
@@ -99,7 +131,11 @@ async fn who_waits_for_a_token_goes_on_where_its_fetch_is_cut_off() {
     ask(&images[0]).await.unwrap();
     remote.forget_requests();
     auth.fault(Some(Fault::hang()));
-    let tokens = |seen: &[Request]| seen.iter().filter(|request| request.kind == Kind::Token).count();
+    let tokens = |seen: &[Request]| {
+        seen.iter()
+            .filter(|request| request.kind == Kind::Token)
+            .count()
+    };
     let mut cut_off = ask(&images[1]);
     tokio::select! {
         found = &mut cut_off => panic!("{found:?}"),
@@ -122,7 +158,10 @@ async fn a_lifetime_that_nodes_refuse_is_refused_by_its_name() {
         repo.require(Auth::bearer().extra("expires_in", life.clone()));
         let error = ask(&remote, &repo, "v1").await.unwrap_err();
         assert!(matches!(error, Error::Denied(_)), "{life}: {error}");
-        assert!(error.to_string().contains("expires_in as a whole number"), "{life}: {error}");
+        assert!(
+            error.to_string().contains("expires_in as a whole number"),
+            "{life}: {error}"
+        );
     }
 }
 
@@ -134,12 +173,28 @@ async fn token_servers_may_be_odd() {
     let ok = format!("{:?}", Support::Index(platforms(&BOTH)));
     let quoted = r#"Negotiate, Bearer service={service} realm="{realm}""#;
     for (name, auth, expected) in [
-        ("access_token", Auth::bearer().fields(&["access_token"]), ok.as_str()),
-        ("both names", Auth::bearer().fields(&["token", "access_token"]), &ok),
+        (
+            "access_token",
+            Auth::bearer().fields(&["access_token"]),
+            ok.as_str(),
+        ),
+        (
+            "both names",
+            Auth::bearer().fields(&["token", "access_token"]),
+            &ok,
+        ),
         ("neither name", Auth::bearer().fields(&[]), "denied"),
         ("no lifetime", Auth::bearer().expires_in(None), &ok),
-        ("relative realm", Auth::bearer().challenges(&[r#"Bearer realm="/token",service="s""#]), &ok),
-        ("several challenges", Auth::bearer().challenges(&["Basic realm=\"x\"", quoted]), &ok),
+        (
+            "relative realm",
+            Auth::bearer().challenges(&[r#"Bearer realm="/token",service="s""#]),
+            &ok,
+        ),
+        (
+            "several challenges",
+            Auth::bearer().challenges(&["Basic realm=\"x\"", quoted]),
+            &ok,
+        ),
         ("no challenge", Auth::bearer().challenges(&[]), "denied"),
         (
             "a realm without TLS",
@@ -156,23 +211,40 @@ async fn token_servers_may_be_odd() {
             Auth::bearer().challenges(&[r#"Bearer realm="https://u:p@127.0.0.1/token""#]),
             "denied",
         ),
-        ("control characters", Auth::bearer().token_text("a\r\nX-Evil: 1"), "denied"),
+        (
+            "control characters",
+            Auth::bearer().token_text("a\r\nX-Evil: 1"),
+            "denied",
+        ),
         ("a long token", Auth::bearer().padding(20 << 10), "denied"),
-        ("a huge token", Auth::bearer().padding(100 << 10), "TooLarge"),
+        (
+            "a huge token",
+            Auth::bearer().padding(100 << 10),
+            "TooLarge",
+        ),
         (
             "a long realm",
             Auth::bearer().challenges(&[&format!("Bearer realm=\"/{}\"", "x".repeat(3000))]),
             "denied",
         ),
         ("refused tokens", Auth::bearer().refuse(true), "denied"),
-        ("credentials wanted", Auth::bearer().credentials("u", "p"), "denied"),
+        (
+            "credentials wanted",
+            Auth::bearer().credentials("u", "p"),
+            "denied",
+        ),
         ("basic", Auth::basic("u", "p"), "denied"),
     ] {
         repo.require(auth);
         assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{name}");
     }
     let again = |status| {
-        Fault::custom(move |request| Some(Fault::redirect(status, &format!("/token?{}", request.query))))
+        Fault::custom(move |request| {
+            Some(Fault::redirect(
+                status,
+                &format!("/token?{}", request.query),
+            ))
+        })
     };
     for (fault, expected) in [
         (Fault::status(500), "unreachable"),
@@ -182,8 +254,14 @@ async fn token_servers_may_be_odd() {
         (again(307), "unexpected"),
         (again(308).first(3), "unexpected"),
         (again(301).first(2), &ok),
-        (Fault::redirect(307, "https://127.0.0.2:1/token"), "unexpected"),
-        (Fault::redirect(307, "http://127.0.0.1:1/token"), "unexpected"),
+        (
+            Fault::redirect(307, "https://127.0.0.2:1/token"),
+            "unexpected",
+        ),
+        (
+            Fault::redirect(307, "http://127.0.0.1:1/token"),
+            "unexpected",
+        ),
         (Fault::reset(), "unreachable"),
         (Fault::body("no JSON", "application/json"), "denied"),
     ] {
@@ -206,13 +284,32 @@ async fn a_token_never_follows_to_another_host() {
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.crt");
     std::fs::write(&ca, remote.pki().ca_pem()).unwrap();
-    let settings = HostSettings { ca_file: Some(ca), ..HostSettings::default() };
-    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let settings = HostSettings {
+        ca_file: Some(ca),
+        ..HostSettings::default()
+    };
+    let guard = AddressGuard {
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        deny: vec![],
+    };
     let hosts = [remote.address(), cdn.address()].map(|host| (host, settings.clone()));
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
-    let support = client.fetch(&repo.reference("v1").parse().unwrap(), None).await.unwrap().support;
+    let support = client
+        .fetch(&repo.reference("v1").parse().unwrap(), None)
+        .await
+        .unwrap()
+        .support;
     assert_eq!(support, Support::Single(platforms(&["linux/amd64"])));
-    assert!(remote.requests().iter().any(|request| request.authorization.is_some()));
+    assert!(
+        remote
+            .requests()
+            .iter()
+            .any(|request| request.authorization.is_some())
+    );
     assert_eq!(cdn.requests().len(), 1);
-    assert!(cdn.requests().iter().all(|request| request.authorization.is_none()));
+    assert!(
+        cdn.requests()
+            .iter()
+            .all(|request| request.authorization.is_none())
+    );
 }

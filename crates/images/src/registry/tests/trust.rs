@@ -11,15 +11,25 @@ async fn what_is_wrong_with_files_of_a_host_is_its_own_fault() {
     let leaf = remotes[0].pki().leaf(&["client"]);
     leaf.write(dir.path()).unwrap();
     std::fs::write(file("garbage"), "garbage").unwrap();
-    std::fs::write(file("other.key"), remotes[0].pki().leaf(&["client"]).key_pem).unwrap();
-    let trusting = |name: &str| HostSettings { ca_file: Some(file(name)), ..HostSettings::default() };
+    std::fs::write(
+        file("other.key"),
+        remotes[0].pki().leaf(&["client"]).key_pem,
+    )
+    .unwrap();
+    let trusting = |name: &str| HostSettings {
+        ca_file: Some(file(name)),
+        ..HostSettings::default()
+    };
     let showing = |certificate: &str, key: &str| HostSettings {
         client_cert_file: Some(file(certificate)),
         client_key_file: Some(file(key)),
         ..HostSettings::default()
     };
     for (broken, expected) in [
-        (trusting("nonesuch"), "nonesuch: cannot be read: No such file"),
+        (
+            trusting("nonesuch"),
+            "nonesuch: cannot be read: No such file",
+        ),
         (
             trusting("garbage"),
             "garbage: holds no certificate authority in PEM that can be read; mend the file, or caFile of registries.hosts",
@@ -37,11 +47,22 @@ async fn what_is_wrong_with_files_of_a_host_is_its_own_fault() {
             "tls.crt: the client certificate cannot be used with its key (clientCertFile",
         ),
     ] {
-        let hosts = [(remotes[0].address(), broken), (remotes[1].address(), trusting("good.crt"))];
-        let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+        let hosts = [
+            (remotes[0].address(), broken),
+            (remotes[1].address(), trusting("good.crt")),
+        ];
+        let guard = AddressGuard {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            deny: vec![],
+        };
         let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
-        let [fault] = &*client.tls_faults else { panic!("{:?}", client.tls_faults) };
-        assert!(fault.starts_with(&remotes[0].address()) && fault.contains(expected), "{expected}: {fault}");
+        let [fault] = &*client.tls_faults else {
+            panic!("{:?}", client.tls_faults)
+        };
+        assert!(
+            fault.starts_with(&remotes[0].address()) && fault.contains(expected),
+            "{expected}: {fault}"
+        );
         let asked = remotes.each_ref().map(|remote| {
             remote.repo("team/app").index(Some("v1"), BOTH);
             remote.repo("team/app").reference("v1").parse().unwrap()
@@ -52,10 +73,20 @@ async fn what_is_wrong_with_files_of_a_host_is_its_own_fault() {
             !failed.is_fault() && !failed.is_answer(),
             "the registry has nothing to do with it: {failed:?}"
         );
-        let begin = format!("failed: TLS with {} cannot be set up: ", remotes[0].address());
+        let begin = format!(
+            "failed: TLS with {} cannot be set up: ",
+            remotes[0].address()
+        );
         let text = failed.to_string();
-        assert!(text.starts_with(&begin) && text.contains(expected), "{expected}: {text}");
-        assert_eq!(found.await.unwrap().support, Support::Index(platforms(&BOTH)), "{expected}");
+        assert!(
+            text.starts_with(&begin) && text.contains(expected),
+            "{expected}: {text}"
+        );
+        assert_eq!(
+            found.await.unwrap().support,
+            Support::Index(platforms(&BOTH)),
+            "{expected}"
+        );
     }
     assert_eq!(remotes[0].requests().len(), 0, "nobody is asked");
 }
@@ -71,13 +102,23 @@ async fn files_that_cannot_be_read_do_not_lead_to_http() {
     std::fs::create_dir(&namespace).unwrap();
     let toml = format!("[host.'http://{}']\nca = 'ca.crt'", remote.address());
     std::fs::write(namespace.join("hosts.toml"), toml).unwrap();
-    for (authority, expected) in [(Some(remote.pki().ca_pem()), "Index"), (None, "unreachable")] {
+    for (authority, expected) in [
+        (Some(remote.pki().ca_pem()), "Index"),
+        (None, "unreachable"),
+    ] {
         match authority {
             Some(pem) => std::fs::write(namespace.join("ca.crt"), pem).unwrap(),
             None => std::fs::remove_file(namespace.join("ca.crt")).unwrap(),
         }
-        let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-        let settings = Settings { hosts_dir: Some(dir.path().into()), guard, ..Settings::default() };
+        let guard = AddressGuard {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            deny: vec![],
+        };
+        let settings = Settings {
+            hosts_dir: Some(dir.path().into()),
+            guard,
+            ..Settings::default()
+        };
         let client = Registry::load(settings, registry_metrics()).unwrap();
         let image = repo.reference("v1").parse().unwrap();
         let found = client.fetch(&image, None).await.map(|found| found.support);

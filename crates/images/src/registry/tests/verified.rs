@@ -4,12 +4,28 @@ use super::*;
 
 async fn ask_verified(remote: &Remote, repo: &Repo, configs: &[&str]) -> Result<Support, Error> {
     let configs = platforms(configs);
-    ask_for(remote, repo, Verified { configs, ..Verified::default() }).await
+    ask_for(
+        remote,
+        repo,
+        Verified {
+            configs,
+            ..Verified::default()
+        },
+    )
+    .await
 }
 
 async fn ask_existing(remote: &Remote, repo: &Repo, manifests: &[&str]) -> Result<Support, Error> {
     let manifests = platforms(manifests);
-    ask_for(remote, repo, Verified { manifests, ..Verified::default() }).await
+    ask_for(
+        remote,
+        repo,
+        Verified {
+            manifests,
+            ..Verified::default()
+        },
+    )
+    .await
 }
 
 async fn ask_for(remote: &Remote, repo: &Repo, verified: Verified) -> Result<Support, Error> {
@@ -35,22 +51,58 @@ async fn an_entry_counts_if_its_config_says_the_same() {
     let amd64 = || claims(repo.image("linux/amd64", None), "linux/amd64");
     let both = platforms(&BOTH);
     let only = platforms(&["linux/amd64"]);
-    let config = |config: Value| repo.image_of(repo.blob(config.to_string(), OCI_CONFIG), OCI_MANIFEST, None);
+    let config = |config: Value| {
+        repo.image_of(
+            repo.blob(config.to_string(), OCI_CONFIG),
+            OCI_MANIFEST,
+            None,
+        )
+    };
     let nested = |entry: Value| repo.index(None, [claims(entry, "linux/arm64")]);
     for (name, entry, expected) in [
         ("honest", repo.image("linux/arm64", None), both),
         ("a lie", repo.image("linux/amd64", None), only),
         ("another system", repo.image("windows/arm64", None), only),
-        ("an alias", config(json!({"os": "linux", "architecture": "aarch64"})), both),
-        ("with a variant", config(json!({"os": "linux", "architecture": "arm64", "variant": "v8"})), both),
-        ("an architecture that no node has", config(json!({"os": "linux", "architecture": "vax"})), only),
-        ("an honest one in an index", nested(repo.image("linux/arm64", None)), both),
-        ("a lie in an index", nested(repo.image("linux/amd64", None)), only),
+        (
+            "an alias",
+            config(json!({"os": "linux", "architecture": "aarch64"})),
+            both,
+        ),
+        (
+            "with a variant",
+            config(json!({"os": "linux", "architecture": "arm64", "variant": "v8"})),
+            both,
+        ),
+        (
+            "an architecture that no node has",
+            config(json!({"os": "linux", "architecture": "vax"})),
+            only,
+        ),
+        (
+            "an honest one in an index",
+            nested(repo.image("linux/arm64", None)),
+            both,
+        ),
+        (
+            "a lie in an index",
+            nested(repo.image("linux/amd64", None)),
+            only,
+        ),
     ] {
-        let is_index = entry["mediaType"].as_str().is_some_and(|media_type| media_type.contains("index"));
-        let entry = if is_index { entry } else { claims(entry, "linux/arm64") };
+        let is_index = entry["mediaType"]
+            .as_str()
+            .is_some_and(|media_type| media_type.contains("index"));
+        let entry = if is_index {
+            entry
+        } else {
+            claims(entry, "linux/arm64")
+        };
         repo.index(Some("v1"), [amd64(), entry]);
-        assert_eq!(ask_verified(&remote, &repo, &BOTH).await.unwrap(), Support::Index(expected), "{name}");
+        assert_eq!(
+            ask_verified(&remote, &repo, &BOTH).await.unwrap(),
+            Support::Index(expected),
+            "{name}"
+        );
         assert_eq!(
             ask_verified(&remote, &repo, &[]).await.unwrap(),
             Support::Index(both),
@@ -62,19 +114,30 @@ async fn an_entry_counts_if_its_config_says_the_same() {
     repo.index(Some("v1"), [claims(arm, "linux/arm/v6")]);
     let expected = platforms(&["linux/arm/v6", "linux/arm/v7"]);
     let verified = ["linux/arm/v6", "linux/arm/v7"];
-    assert_eq!(ask_verified(&remote, &repo, &verified).await.unwrap(), Support::Index(expected));
+    assert_eq!(
+        ask_verified(&remote, &repo, &verified).await.unwrap(),
+        Support::Index(expected)
+    );
 }
 
 #[tokio::test]
 async fn what_cannot_be_read_is_unknown_and_what_no_pool_needs_is_not_read() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
-    let (amd64, lie) = (repo.image("linux/amd64", None), repo.image("linux/amd64", None));
+    let (amd64, lie) = (
+        repo.image("linux/amd64", None),
+        repo.image("linux/amd64", None),
+    );
     let entries = [claims(amd64, "linux/amd64"), claims(lie, "linux/s390x")];
     repo.index(Some("v1"), entries.clone());
     let before = remote.requests().len();
-    let support = ask_verified(&remote, &repo, &["linux/amd64"]).await.unwrap();
-    assert_eq!(support, Support::Index(platforms(&["linux/amd64", "linux/s390x"])));
+    let support = ask_verified(&remote, &repo, &["linux/amd64"])
+        .await
+        .unwrap();
+    assert_eq!(
+        support,
+        Support::Index(platforms(&["linux/amd64", "linux/s390x"]))
+    );
     let asked = remote.requests().len() - before;
     assert_eq!(asked, 3, "the index, one manifest, one config");
 
@@ -106,7 +169,11 @@ fn at(entry: &Value, fault: impl Fn() -> Fault + Send + Sync + 'static) -> Fault
 /// Returns where an image runs, where that is unknown, and why.
 fn partly(result: Result<Support, Error>) -> (String, String, &'static str) {
     match result {
-        Err(Error::Partly { runs, unknown, cause }) => (runs.to_string(), unknown.to_string(), word(&cause)),
+        Err(Error::Partly {
+            runs,
+            unknown,
+            cause,
+        }) => (runs.to_string(), unknown.to_string(), word(&cause)),
         other => panic!("{other:?}"),
     }
 }
@@ -120,15 +187,29 @@ async fn an_entry_counts_if_its_manifest_is_there() {
     for (name, entry) in [
         ("missing", claims(gone(), "linux/arm64")),
         ("missing in an index", claims(nested, "linux/arm64")),
-        ("a missing index", json!({"mediaType": OCI_INDEX, "digest": gone()["digest"], "size": 2})),
+        (
+            "a missing index",
+            json!({"mediaType": OCI_INDEX, "digest": gone()["digest"], "size": 2}),
+        ),
         ("missing, without a platform", gone()),
     ] {
         repo.index(Some("v1"), [amd64.clone(), entry]);
         let support = ask_existing(&remote, &repo, &BOTH).await.unwrap();
-        assert_eq!(support, Support::Index(platforms(&["linux/amd64"])), "{name}");
+        assert_eq!(
+            support,
+            Support::Index(platforms(&["linux/amd64"])),
+            "{name}"
+        );
     }
     // Nodes that choose a missing entry do not take the next one.
-    repo.index(Some("v1"), [amd64.clone(), claims(gone(), "linux/arm64"), repo.entry("linux/arm64")]);
+    repo.index(
+        Some("v1"),
+        [
+            amd64.clone(),
+            claims(gone(), "linux/arm64"),
+            repo.entry("linux/arm64"),
+        ],
+    );
     let support = ask_existing(&remote, &repo, &BOTH).await.unwrap();
     assert_eq!(support, Support::Index(platforms(&["linux/amd64"])));
 }
@@ -137,16 +218,26 @@ async fn an_entry_counts_if_its_manifest_is_there() {
 async fn each_entry_that_counts_is_asked_for_once_by_head() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
-    repo.index(Some("v1"), ["linux/amd64", "linux/arm64", "linux/s390x", "linux/arm/v6"]);
+    repo.index(
+        Some("v1"),
+        ["linux/amd64", "linux/arm64", "linux/s390x", "linux/arm/v6"],
+    );
     let asked = async |platforms: &[&str]| {
         remote.forget_requests();
         ask_existing(&remote, &repo, platforms).await.unwrap();
-        remote.requests().iter().map(|request| request.method.to_string()).collect::<Vec<_>>()
+        remote
+            .requests()
+            .iter()
+            .map(|request| request.method.to_string())
+            .collect::<Vec<_>>()
     };
     assert_eq!(asked(&[]).await, ["GET"]);
     assert_eq!(asked(&BOTH).await, ["GET", "HEAD", "HEAD"]);
     // The one entry that nodes of three kinds choose.
-    assert_eq!(asked(&["linux/arm/v6", "linux/arm/v7"]).await, ["GET", "HEAD"]);
+    assert_eq!(
+        asked(&["linux/arm/v6", "linux/arm/v7"]).await,
+        ["GET", "HEAD"]
+    );
 }
 
 #[tokio::test]
@@ -155,19 +246,37 @@ async fn what_cannot_be_asked_for_is_unknown_for_its_platform() {
     let repo = remote.repo("team/app");
     let [amd64, arm64] = BOTH.map(|platform| repo.entry(platform));
     repo.index(Some("v1"), [amd64, arm64.clone()]);
-    for (status, why) in
-        [(401, "denied"), (403, "denied"), (429, "throttled"), (500, "unreachable"), (503, "unreachable")]
-    {
+    for (status, why) in [
+        (401, "denied"),
+        (403, "denied"),
+        (429, "throttled"),
+        (500, "unreachable"),
+        (503, "unreachable"),
+    ] {
         repo.fault(Some(at(&arm64, move || Fault::status(status))));
         let known = partly(ask_existing(&remote, &repo, &BOTH).await);
-        assert_eq!(known, ("linux/amd64".into(), "linux/arm64".into(), why), "{status}");
-        let believed = ask_existing(&remote, &repo, &["linux/amd64"]).await.unwrap();
-        assert_eq!(believed, Support::Index(platforms(&BOTH)), "{status}, of no pool");
+        assert_eq!(
+            known,
+            ("linux/amd64".into(), "linux/arm64".into(), why),
+            "{status}"
+        );
+        let believed = ask_existing(&remote, &repo, &["linux/amd64"])
+            .await
+            .unwrap();
+        assert_eq!(
+            believed,
+            Support::Index(platforms(&BOTH)),
+            "{status}, of no pool"
+        );
     }
     // A registry that does not answer HEAD is asked by GET.
     for status in [401, 403, 405] {
         repo.fault(Some(at(&arm64, move || Fault::status(status).only_head())));
         let support = ask_existing(&remote, &repo, &BOTH).await;
-        assert_eq!(kind(&support), kind(&Ok(Support::Index(platforms(&BOTH)))), "{status}");
+        assert_eq!(
+            kind(&support),
+            kind(&Ok(Support::Index(platforms(&BOTH)))),
+            "{status}"
+        );
     }
 }

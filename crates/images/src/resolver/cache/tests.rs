@@ -19,7 +19,10 @@ fn cache() -> Cache {
         timeout: 10 * SECOND,
         ..CacheSettings::default()
     };
-    Cache::new(settings, ResolverMetrics::register(&Metrics::new([]).unwrap()).unwrap())
+    Cache::new(
+        settings,
+        ResolverMetrics::register(&Metrics::new([]).unwrap()).unwrap(),
+    )
 }
 
 fn image(text: &str) -> ImageRef {
@@ -37,7 +40,11 @@ fn failed(cache: &Cache, image: &ImageRef, error: &Error) -> Outcome {
 }
 
 fn found(content: &[u8], support: Support) -> Found {
-    Found { digest: Digest::of_content(content), support, lacks_parts: false }
+    Found {
+        digest: Digest::of_content(content),
+        support,
+        lacks_parts: false,
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,8 +55,20 @@ async fn a_tag_is_fresh_then_stale_then_expired_then_gone() {
     for (after, expected) in [
         (0, Cached::Fresh(Ok(BOTH))),
         (89, Cached::Fresh(Ok(BOTH))),
-        (11, Cached::Stale { support: BOTH, due: true }),
-        (39, Cached::Stale { support: BOTH, due: true }),
+        (
+            11,
+            Cached::Stale {
+                support: BOTH,
+                due: true,
+            },
+        ),
+        (
+            39,
+            Cached::Stale {
+                support: BOTH,
+                due: true,
+            },
+        ),
         (11, Cached::Expired(BOTH)),
         (939, Cached::Expired(BOTH)),
         (11, Cached::Nothing),
@@ -67,11 +86,23 @@ async fn a_digest_lives_for_ever_and_in_its_repository_only() {
     cache.learn(&pinned, ANONYMOUS, &found(b"1", BOTH));
     tokio::time::advance(1_000_000 * SECOND).await;
     assert_eq!(cache.get(&pinned, ANONYMOUS), Cached::Fresh(Ok(BOTH)));
-    assert_eq!(cache.get(&image(&format!("a.b/other@{digest}")), ANONYMOUS), Cached::Nothing);
-    assert_eq!(cache.get(&image(&format!("c.d/app@{digest}")), ANONYMOUS), Cached::Nothing);
+    assert_eq!(
+        cache.get(&image(&format!("a.b/other@{digest}")), ANONYMOUS),
+        Cached::Nothing
+    );
+    assert_eq!(
+        cache.get(&image(&format!("c.d/app@{digest}")), ANONYMOUS),
+        Cached::Nothing
+    );
     // A tag that points to known content needs no second request.
-    assert_eq!(cache.confirm(&image("a.b/app:1"), ANONYMOUS, Digest::of_content(b"1")), Some(BOTH));
-    assert_eq!(cache.confirm(&image("a.b/app:1"), ANONYMOUS, Digest::of_content(b"2")), None);
+    assert_eq!(
+        cache.confirm(&image("a.b/app:1"), ANONYMOUS, Digest::of_content(b"1")),
+        Some(BOTH)
+    );
+    assert_eq!(
+        cache.confirm(&image("a.b/app:1"), ANONYMOUS, Digest::of_content(b"2")),
+        None
+    );
     let long = image(&format!("a.b/app@{}", testregistry::sha512(b"1")));
     cache.learn(&long, ANONYMOUS, &found(b"1", BOTH));
     assert_eq!(cache.get(&long, ANONYMOUS), Cached::Fresh(Ok(BOTH)));
@@ -84,14 +115,33 @@ async fn failures_live_by_kind_and_are_never_platforms() {
         ("a.b/1", Error::NotFound, LookupError::NotFound, 20),
         ("a.b/2", Error::Timeout, LookupError::Timeout, 10),
         ("a.b/3", Error::Throttled(None), LookupError::Throttled, 20),
-        ("a.b/4", Error::Throttled(Some(5 * SECOND)), LookupError::Throttled, 20),
-        ("a.b/5", Error::Throttled(Some(500 * SECOND)), LookupError::Throttled, 500),
-        ("a.b/6", Error::Throttled(Some(1_000_000 * SECOND)), LookupError::Throttled, 3600),
+        (
+            "a.b/4",
+            Error::Throttled(Some(5 * SECOND)),
+            LookupError::Throttled,
+            20,
+        ),
+        (
+            "a.b/5",
+            Error::Throttled(Some(500 * SECOND)),
+            LookupError::Throttled,
+            500,
+        ),
+        (
+            "a.b/6",
+            Error::Throttled(Some(1_000_000 * SECOND)),
+            LookupError::Throttled,
+            3600,
+        ),
     ] {
         let app = image(name);
         assert_eq!(failed(&cache, &app, &error), Err(why));
         tokio::time::advance(life * SECOND * 8 / 10).await;
-        assert_eq!(cache.get(&app, ANONYMOUS), Cached::Fresh(Err(why)), "{name}");
+        assert_eq!(
+            cache.get(&app, ANONYMOUS),
+            Cached::Fresh(Err(why)),
+            "{name}"
+        );
         tokio::time::advance(life * SECOND * 3 / 10).await;
         assert_eq!(cache.get(&app, ANONYMOUS), Cached::Nothing, "{name}");
     }
@@ -105,9 +155,21 @@ async fn a_good_answer_outlives_failures_and_no_answers() {
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
     // The registry failed a moment ago: no Pod waits, and the registry is not asked again at once.
     assert_eq!(failed(&cache, &app, &Error::Timeout), Ok(BOTH));
-    assert_eq!(cache.get(&app, ANONYMOUS), Cached::Stale { support: BOTH, due: false });
+    assert_eq!(
+        cache.get(&app, ANONYMOUS),
+        Cached::Stale {
+            support: BOTH,
+            due: false
+        }
+    );
     tokio::time::advance(11 * SECOND).await;
-    assert_eq!(cache.get(&app, ANONYMOUS), Cached::Stale { support: BOTH, due: true });
+    assert_eq!(
+        cache.get(&app, ANONYMOUS),
+        Cached::Stale {
+            support: BOTH,
+            due: true
+        }
+    );
     // The failure is long ago: the registry may work again, so a Pod waits.
     tokio::time::advance(100 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
@@ -120,8 +182,14 @@ async fn a_good_answer_outlives_failures_and_no_answers() {
         assert_eq!(failed(&cache, &app, &error), Ok(BOTH));
     }
     // A denial or a bad manifest is an answer.
-    assert_eq!(failed(&cache, &app, &Error::Denied("".into())), Err(LookupError::Denied));
-    assert_eq!(failed(&cache, &app, &Error::Timeout), Err(LookupError::Timeout));
+    assert_eq!(
+        failed(&cache, &app, &Error::Denied("".into())),
+        Err(LookupError::Denied)
+    );
+    assert_eq!(
+        failed(&cache, &app, &Error::Timeout),
+        Err(LookupError::Timeout)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,7 +205,10 @@ async fn a_good_answer_does_not_outlive_its_bound() {
         cache.get(&app, ANONYMOUS),
         Cached::Stale { .. } | Cached::Fresh(Ok(_)) | Cached::Expired(_)
     ));
-    assert_eq!(failed(&cache, &app, &Error::Timeout), Err(LookupError::Timeout));
+    assert_eq!(
+        failed(&cache, &app, &Error::Timeout),
+        Err(LookupError::Timeout)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,30 +217,50 @@ async fn a_new_digest_takes_the_place_of_the_old() {
     cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     cache.learn(&app, ANONYMOUS, &found(b"2", NONE));
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Fresh(Ok(NONE)));
-    assert_eq!(cache.confirm(&app, ANONYMOUS, Digest::of_content(b"1")), Some(BOTH));
+    assert_eq!(
+        cache.confirm(&app, ANONYMOUS, Digest::of_content(b"1")),
+        Some(BOTH)
+    );
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Fresh(Ok(BOTH)));
 }
 
 #[tokio::test]
 async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
     let metrics = Metrics::new([]).unwrap();
-    let settings = CacheSettings { capacity: 10_000, ..cache().settings };
+    let settings = CacheSettings {
+        capacity: 10_000,
+        ..cache().settings
+    };
     let cache = Cache::new(settings, ResolverMetrics::register(&metrics).unwrap());
     let working: Vec<ImageRef> = (0..1000).map(|i| image(&format!("a.b/app:{i}"))).collect();
     for app in &working {
         cache.learn(app, ANONYMOUS, &found(app.as_str().as_bytes(), BOTH));
     }
-    let used = || working.iter().filter(|app| cache.get(app, ANONYMOUS) == Cached::Fresh(Ok(BOTH))).count();
+    let used = || {
+        working
+            .iter()
+            .filter(|app| cache.get(app, ANONYMOUS) == Cached::Fresh(Ok(BOTH)))
+            .count()
+    };
     assert_eq!(used(), 1000);
     for i in 0..100_000 {
-        cache.fail(&image(&format!("evil.test/x:{i}")), ANONYMOUS, &Error::NotFound);
+        cache.fail(
+            &image(&format!("evil.test/x:{i}")),
+            ANONYMOUS,
+            &Error::NotFound,
+        );
         if i % 10_000 == 0 {
             used();
         }
     }
     assert!(cache.levels.tags.len() <= 10_000 && cache.levels.platforms.len() <= 10_000);
     assert!(used() >= 900, "{} of 1000 are left", used());
-    assert!(metrics.render().unwrap().contains("tolerarch_cache_evictions_total{level=\"tag\"} 9"));
+    assert!(
+        metrics
+            .render()
+            .unwrap()
+            .contains("tolerarch_cache_evictions_total{level=\"tag\"} 9")
+    );
 }
 
 #[tokio::test]
@@ -178,7 +269,9 @@ async fn a_lookup_that_ends_while_more_is_verified_leaves_nothing() {
     let new = old.reconfigured(old.settings.clone(), false);
     let (app, digest) = (image("a.b/app:1"), Digest::of_content(b"1"));
     // This lookup has seen that its configuration is the current one, and stores only now.
-    old.levels.platforms.insert(old.platforms_key(&app, ANONYMOUS, digest), BOTH);
+    old.levels
+        .platforms
+        .insert(old.platforms_key(&app, ANONYMOUS, digest), BOTH);
     assert_eq!(new.confirm(&app, ANONYMOUS, digest), None);
     assert_eq!(new.get(&app, ANONYMOUS), Cached::Nothing);
 }

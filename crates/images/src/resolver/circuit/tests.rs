@@ -5,7 +5,13 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn access(namespace: u64, repository: u64) -> Access {
     let credential = CredentialId::ANONYMOUS;
-    Access { image: repository, repository, namespace, credential, of_pod: false }
+    Access {
+        image: repository,
+        repository,
+        namespace,
+        credential,
+        of_pod: false,
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +61,22 @@ fn in_all_orders_a_namespaces_circuit_is_opened_by_its_own_failures_only() {
             shown.push(step);
             match step {
                 Step::Fails(namespace) => {
-                    faults.add(access(namespace, u64::from(place)), FaultScope::Registry, now);
+                    faults.add(
+                        access(namespace, u64::from(place)),
+                        FaultScope::Registry,
+                        now,
+                    );
                     let own = &mut expected[namespace as usize];
                     own.failures += 1;
                     own.last = Some(now);
                 }
                 Step::TargetFails(namespace) => {
                     faults.registry_answered();
-                    faults.add(access(namespace, u64::from(place)), FaultScope::Repository, now);
+                    faults.add(
+                        access(namespace, u64::from(place)),
+                        FaultScope::Repository,
+                        now,
+                    );
                     expected = [Expected::default(); NAMESPACES as usize];
                 }
                 Step::Answered(namespace) => {
@@ -73,9 +87,17 @@ fn in_all_orders_a_namespaces_circuit_is_opened_by_its_own_failures_only() {
             }
             for namespace in 0..NAMESPACES {
                 let open_until = faults.open_until(None, namespace);
-                assert_eq!(open_until, expected[namespace as usize].open_until(), "{namespace} {shown:?}");
+                assert_eq!(
+                    open_until,
+                    expected[namespace as usize].open_until(),
+                    "{namespace} {shown:?}"
+                );
                 opened += usize::from(open_until.is_some());
-                assert_eq!(faults.open_until(Some(100), namespace), None, "{namespace} {shown:?}");
+                assert_eq!(
+                    faults.open_until(Some(100), namespace),
+                    None,
+                    "{namespace} {shown:?}"
+                );
             }
         }
     }
@@ -88,10 +110,20 @@ fn images_whose_redirects_fail_open_the_circuit_of_their_repository_for_their_na
     let mut faults = Faults::default();
     for image in 0..3 {
         faults.registry_answered();
-        faults.add(Access { image, ..access(1, 7) }, FaultScope::Repository, now);
+        faults.add(
+            Access {
+                image,
+                ..access(1, 7)
+            },
+            FaultScope::Repository,
+            now,
+        );
     }
     assert_eq!(faults.open_until(Some(7), 1), Some(now + OPEN));
-    assert_eq!([faults.open_until(None, 1), faults.open_until(Some(7), 2)], [None, None]);
+    assert_eq!(
+        [faults.open_until(None, 1), faults.open_until(Some(7), 2)],
+        [None, None]
+    );
 }
 
 #[test]
@@ -106,7 +138,11 @@ fn one_namespaces_failures_leave_those_of_others_known() {
     }
     assert_eq!(faults.0.len(), 3 + FAULTS_OF_NAMESPACE);
     for namespace in 1..3 {
-        assert_eq!(faults.open_until(None, namespace), Some(now + OPEN), "{namespace}");
+        assert_eq!(
+            faults.open_until(None, namespace),
+            Some(now + OPEN),
+            "{namespace}"
+        );
     }
     for namespace in 3..1000 {
         faults.add(access(namespace, 1), FaultScope::Registry, now);

@@ -4,29 +4,51 @@ use super::*;
 use crate::resolver::circuit::OPEN;
 use tolerarch_support::metrics::Metrics;
 
-const ANONYMOUS: Access =
-    Access { image: 0, repository: 0, namespace: 0, credential: CredentialId::ANONYMOUS, of_pod: false };
+const ANONYMOUS: Access = Access {
+    image: 0,
+    repository: 0,
+    namespace: 0,
+    credential: CredentialId::ANONYMOUS,
+    of_pod: false,
+};
 
 fn repository(repository: u64) -> Access {
-    Access { image: repository, repository, ..ANONYMOUS }
+    Access {
+        image: repository,
+        repository,
+        ..ANONYMOUS
+    }
 }
 
 fn of_pod(name: &str) -> Access {
-    Access { credential: CredentialId::of(&[name]), of_pod: true, ..ANONYMOUS }
+    Access {
+        credential: CredentialId::of(&[name]),
+        of_pod: true,
+        ..ANONYMOUS
+    }
 }
 
 /// Returns the access on behalf of this namespace.
 fn of(namespace: u64, access: Access) -> Access {
-    Access { namespace, ..access }
+    Access {
+        namespace,
+        ..access
+    }
 }
 
 fn host() -> (Arc<Host>, Metrics) {
     let metrics = Metrics::new(["a.test"]).unwrap();
-    (Hosts::new(ResolverMetrics::register(&metrics).unwrap()).get("a.test"), metrics)
+    (
+        Hosts::new(ResolverMetrics::register(&metrics).unwrap()).get("a.test"),
+        metrics,
+    )
 }
 
 fn open(metrics: &Metrics) -> bool {
-    metrics.render().unwrap().contains(r#"tolerarch_registry_circuit_open{registry="a.test"} 1"#)
+    metrics
+        .render()
+        .unwrap()
+        .contains(r#"tolerarch_registry_circuit_open{registry="a.test"} 1"#)
 }
 
 fn failed(host: &Arc<Host>, access: Access) {
@@ -39,12 +61,21 @@ fn failed_probe(host: &Arc<Host>, access: Access) {
 
 fn throttled(host: &Host, access: Access, seconds: u64) {
     let time = Duration::from_secs(seconds);
-    host.throttled(access, Throttler::Registry, Pauses { repository: time, registry: time });
+    host.throttled(
+        access,
+        Throttler::Registry,
+        Pauses {
+            repository: time,
+            registry: time,
+        },
+    );
 }
 
 /// Begins a lookup that is a probe.
 fn probe(host: &Host, access: Access) -> Probe {
-    host.enter(access).unwrap().expect("a circuit that is half-open")
+    host.enter(access)
+        .unwrap()
+        .expect("a circuit that is half-open")
 }
 
 /// Opens the circuit for a namespace by failures of three repositories.
@@ -61,7 +92,12 @@ const THROTTLED: Permission = Err(LookupError::Throttled);
 #[tokio::test(start_paused = true)]
 async fn shows_that_it_fails_from_its_first_failure_to_its_next_answer() {
     let (host, metrics) = host();
-    let fails = || metrics.render().unwrap().contains(r#"tolerarch_registry_failing{registry="a.test"} 1"#);
+    let fails = || {
+        metrics
+            .render()
+            .unwrap()
+            .contains(r#"tolerarch_registry_failing{registry="a.test"} 1"#)
+    };
     assert!(!fails());
     failed(&host, repository(1));
     failed(&host, repository(1));
@@ -81,16 +117,26 @@ async fn opens_after_failures_of_several_repositories_in_a_row_and_lets_one_prob
         host.answered(repository(4));
     }
     failed(&host, repository(3));
-    assert_eq!((host.permission(repository(4)), open(&metrics)), (ALLOWED, false));
+    assert_eq!(
+        (host.permission(repository(4)), open(&metrics)),
+        (ALLOWED, false)
+    );
     host.answered(repository(4));
     fail(&host, 0);
-    assert_eq!((host.permission(repository(4)), open(&metrics)), (CIRCUIT_OPEN, true));
+    assert_eq!(
+        (host.permission(repository(4)), open(&metrics)),
+        (CIRCUIT_OPEN, true)
+    );
 
     tokio::time::advance(OPEN / 2).await;
     failed(&host, repository(6));
     tokio::time::advance(OPEN / 2).await;
     let first = probe(&host, repository(4));
-    assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN, "one at a time");
+    assert_eq!(
+        host.permission(repository(5)),
+        CIRCUIT_OPEN,
+        "one at a time"
+    );
     failed_probe(&host, repository(4));
     drop(first);
     assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN);
@@ -98,12 +144,18 @@ async fn opens_after_failures_of_several_repositories_in_a_row_and_lets_one_prob
     drop(probe(&host, repository(5)));
     let _without_a_result = probe(&host, repository(5));
     host.answered(repository(5));
-    assert_eq!((host.permission(repository(4)), open(&metrics)), (ALLOWED, false));
+    assert_eq!(
+        (host.permission(repository(4)), open(&metrics)),
+        (ALLOWED, false)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_repository_fails_alone() {
-    let tag = |image: u64| Access { image, ..repository(1) };
+    let tag = |image: u64| Access {
+        image,
+        ..repository(1)
+    };
     let (host, metrics) = host();
     for image in 1..=3 {
         assert_eq!(host.permission(tag(image)), ALLOWED);
@@ -111,7 +163,10 @@ async fn one_repository_fails_alone() {
     }
     assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
     host.answered(repository(9));
-    assert_eq!([tag(4), repository(9)].map(|access| host.permission(access)), [CIRCUIT_OPEN, ALLOWED]);
+    assert_eq!(
+        [tag(4), repository(9)].map(|access| host.permission(access)),
+        [CIRCUIT_OPEN, ALLOWED]
+    );
     assert!(!open(&metrics));
     tokio::time::advance(OPEN).await;
     let first = probe(&host, tag(1));
@@ -127,12 +182,19 @@ async fn one_repository_fails_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn one_bad_tag_fails_alone() {
-    let tag = |image: u64| Access { image, repository: 1, ..of(7, ANONYMOUS) };
+    let tag = |image: u64| Access {
+        image,
+        repository: 1,
+        ..of(7, ANONYMOUS)
+    };
     let (host, metrics) = host();
     for _ in 0..2 * FAILURES {
         failed(&host, tag(1));
     }
-    assert_eq!([tag(1), tag(2)].map(|tag| host.permission(tag)), [ALLOWED; 2]);
+    assert_eq!(
+        [tag(1), tag(2)].map(|tag| host.permission(tag)),
+        [ALLOWED; 2]
+    );
     for image in 1..=3 {
         failed(&host, tag(image));
     }
@@ -146,13 +208,26 @@ async fn failures_of_one_namespace_open_the_circuit_for_that_one_only() {
     let (host, metrics) = host();
     for repository in (1..=20).map(repository) {
         failed(&host, of(7, repository));
-        failed(&host, Access { credential: CredentialId::of(&["own"]), of_pod: true, ..of(7, repository) });
+        failed(
+            &host,
+            Access {
+                credential: CredentialId::of(&["own"]),
+                of_pod: true,
+                ..of(7, repository)
+            },
+        );
     }
     assert_eq!(host.permission(of(7, repository(30))), CIRCUIT_OPEN);
-    assert_eq!((host.permission(of(8, repository(30))), open(&metrics)), (ALLOWED, true));
+    assert_eq!(
+        (host.permission(of(8, repository(30))), open(&metrics)),
+        (ALLOWED, true)
+    );
     // Another namespace fails, too.
     failed(&host, of(8, repository(31)));
-    assert_eq!([8, 9].map(|other| host.permission(of(other, repository(30)))), [ALLOWED; 2]);
+    assert_eq!(
+        [8, 9].map(|other| host.permission(of(other, repository(30)))),
+        [ALLOWED; 2]
+    );
 }
 
 /// However often others fail, a namespace is refused only because of its own failures, and then has a probe.
@@ -164,7 +239,11 @@ async fn namespaces_that_fail_do_not_open_the_circuit_for_others() {
             for part in 0..3 {
                 failed_probe(&host, of(namespace, repository(40 + 3 * round + part)));
             }
-            assert_eq!(host.permission(of(namespace, repository(500))), CIRCUIT_OPEN, "{round}");
+            assert_eq!(
+                host.permission(of(namespace, repository(500))),
+                CIRCUIT_OPEN,
+                "{round}"
+            );
         }
         assert_eq!(host.permission(of(9, repository(500))), ALLOWED, "{round}");
         // The registry answers the third namespace, and fails for the two again.
@@ -174,13 +253,23 @@ async fn namespaces_that_fail_do_not_open_the_circuit_for_others() {
         tokio::time::advance(OPEN / 3).await;
     }
     fail(&host, 9);
-    assert_eq!([9, 10].map(|own| host.permission(of(own, repository(500)))), [CIRCUIT_OPEN, ALLOWED]);
+    assert_eq!(
+        [9, 10].map(|own| host.permission(of(own, repository(500)))),
+        [CIRCUIT_OPEN, ALLOWED]
+    );
     tokio::time::advance(OPEN).await;
     let first = probe(&host, of(9, repository(500)));
-    assert_eq!(host.permission(of(9, repository(501))), CIRCUIT_OPEN, "one at a time");
+    assert_eq!(
+        host.permission(of(9, repository(501))),
+        CIRCUIT_OPEN,
+        "one at a time"
+    );
     failed_probe(&host, of(9, repository(500)));
     drop(first);
-    assert_eq!([9, 10].map(|own| host.permission(of(own, repository(500)))), [CIRCUIT_OPEN, ALLOWED]);
+    assert_eq!(
+        [9, 10].map(|own| host.permission(of(own, repository(500)))),
+        [CIRCUIT_OPEN, ALLOWED]
+    );
     host.answered(of(10, repository(500)));
     let all = [7, 8, 9, 10].map(|namespace| host.permission(of(namespace, repository(500))));
     assert_eq!(all, [ALLOWED; 4]);
@@ -192,13 +281,19 @@ async fn a_target_of_redirects_that_fails_opens_no_circuit_of_the_registry() {
     for failing in 0..20 {
         host.failed(of(7, repository(failing)), FaultScope::Repository, false);
     }
-    assert_eq!([7, 8].map(|namespace| host.permission(of(namespace, repository(30)))), [ALLOWED; 2]);
+    assert_eq!(
+        [7, 8].map(|namespace| host.permission(of(namespace, repository(30)))),
+        [ALLOWED; 2]
+    );
     assert!(!open(&metrics));
     // The registry that redirects has answered, so its circuit is closed.
     fail(&host, 8);
     assert!(open(&metrics));
     host.failed(of(7, repository(20)), FaultScope::Repository, false);
-    assert_eq!((host.permission(of(8, repository(30))), open(&metrics)), (ALLOWED, false));
+    assert_eq!(
+        (host.permission(of(8, repository(30))), open(&metrics)),
+        (ALLOWED, false)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,7 +315,10 @@ async fn a_circuit_that_nobody_uses_any_more_closes_by_itself() {
     tokio::time::sleep(FORGOTTEN - Duration::from_secs(1)).await;
     assert!(open(&metrics), "it has failed within a minute");
     tokio::time::sleep(FORGOTTEN).await;
-    assert_eq!((host.permission(repository(4)), open(&metrics)), (ALLOWED, false));
+    assert_eq!(
+        (host.permission(repository(4)), open(&metrics)),
+        (ALLOWED, false)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,11 +326,20 @@ async fn pauses_what_is_throttled_and_remembers_who_has_no_head() {
     let (host, _) = host();
     throttled(&host, repository(1), 7);
     host.disable_head();
-    assert_eq!([1, 2].map(|it| host.permission(repository(it))), [THROTTLED, ALLOWED]);
+    assert_eq!(
+        [1, 2].map(|it| host.permission(repository(it))),
+        [THROTTLED, ALLOWED]
+    );
     throttled(&host, repository(2), 7);
-    assert_eq!((host.permission(repository(3)), host.answers_head()), (THROTTLED, false));
+    assert_eq!(
+        (host.permission(repository(3)), host.answers_head()),
+        (THROTTLED, false)
+    );
     tokio::time::advance(Duration::from_secs(7)).await;
-    assert_eq!((host.permission(repository(1)), host.answers_head()), (ALLOWED, false));
+    assert_eq!(
+        (host.permission(repository(1)), host.answers_head()),
+        (ALLOWED, false)
+    );
     tokio::time::advance(LACKS_HEAD).await;
     assert!(host.answers_head());
 }
@@ -244,7 +351,11 @@ async fn a_registry_that_throttles_others_is_asked_again_once_it_has_answered() 
     throttled(&host, of(8, repository(2)), 60);
     assert_eq!(host.permission(of(9, repository(3))), THROTTLED);
     host.answered(of(9, repository(3)));
-    assert_eq!(host.permission(of(9, repository(3))), THROTTLED, "it was not an image");
+    assert_eq!(
+        host.permission(of(9, repository(3))),
+        THROTTLED,
+        "it was not an image"
+    );
     host.succeeded(of(9, repository(3)));
     assert_eq!(host.permission(of(9, repository(3))), ALLOWED);
 }
@@ -261,9 +372,16 @@ async fn a_pods_own_credential_opens_no_circuit_for_others() {
         failed(&host, a);
         assert_eq!(host.permission(a), ALLOWED);
     }
-    assert_eq!([a, b, ANONYMOUS].map(|id| host.permission(id)), [ALLOWED; 3]);
+    assert_eq!(
+        [a, b, ANONYMOUS].map(|id| host.permission(id)),
+        [ALLOWED; 3]
+    );
     assert!(!open(&metrics));
-    assert_eq!([a, b].map(|of| host.patience(of)), [PATIENCE, Duration::MAX], "it has not answered since");
+    assert_eq!(
+        [a, b].map(|of| host.patience(of)),
+        [PATIENCE, Duration::MAX],
+        "it has not answered since"
+    );
 }
 
 #[tokio::test]

@@ -5,7 +5,13 @@ use tolerarch_support::metrics::counted;
 fn hosts_are_a_closed_set() {
     let metrics = Metrics::new(["docker.io"]).unwrap();
     let counts = ResolverMetrics::register(&metrics).unwrap();
-    for host in ["docker.io", "docker.io:443", "evil-1.test", "evil-2.test", "evil-3.test"] {
+    for host in [
+        "docker.io",
+        "docker.io:443",
+        "evil-1.test",
+        "evil-2.test",
+        "evil-3.test",
+    ] {
         counts.looked_up(host, LookupResult::Hit);
     }
     let text = metrics.render().unwrap();
@@ -20,7 +26,17 @@ fn hosts_are_a_closed_set() {
 fn what_is_under_way_ends() {
     let metrics = Metrics::new([]).unwrap();
     let lookup = counted(&ResolverMetrics::register(&metrics).unwrap().of.in_flight);
-    assert!(metrics.render().unwrap().contains("tolerarch_lookups_in_flight 1"));
+    assert!(
+        metrics
+            .render()
+            .unwrap()
+            .contains("tolerarch_lookups_in_flight 1")
+    );
     drop(lookup);
-    assert!(metrics.render().unwrap().contains("tolerarch_lookups_in_flight 0"));
+    assert!(
+        metrics
+            .render()
+            .unwrap()
+            .contains("tolerarch_lookups_in_flight 0")
+    );
 }

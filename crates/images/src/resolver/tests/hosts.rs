@@ -16,7 +16,11 @@ async fn a_repository_that_is_throttled_has_its_pause() {
         repo.index(Some("v2"), ["linux/amd64", "linux/arm64"]);
         repo.fault(Some(too_many(retry_after)));
         assert_eq!(bench.ask(&image).await, Err(LookupError::Throttled));
-        assert_eq!(bench.ask(&tag).await, Err(LookupError::Throttled), "the whole repository");
+        assert_eq!(
+            bench.ask(&tag).await,
+            Err(LookupError::Throttled),
+            "the whole repository"
+        );
         assert_eq!(bench.ask(&other).await, Ok(BOTH), "no other one");
         assert_eq!(bench.seen(), ["GET"; 2]);
         repo.fault(None);
@@ -43,21 +47,33 @@ async fn a_registry_that_throttles_everything_is_paused_after_two_repositories()
     for (name, namespace) in [("one", "a"), ("two", "b")] {
         let (repo, image) = bench.multi(name);
         repo.fault(Some(too_many(Some("3600"))));
-        assert_eq!(bench.pod(namespace, &[image], SECOND).await, [Err(LookupError::Throttled)]);
+        assert_eq!(
+            bench.pod(namespace, &[image], SECOND).await,
+            [Err(LookupError::Throttled)]
+        );
     }
     let (repo, image) = bench.multi("three");
     let images = [image];
     bench.seen();
-    assert_eq!(bench.pod("c", &images, SECOND).await, [Err(LookupError::Throttled)]);
+    assert_eq!(
+        bench.pod("c", &images, SECOND).await,
+        [Err(LookupError::Throttled)]
+    );
     assert_eq!(bench.seen(), [""; 0], "it is not asked");
     // Each minute a namespace finds out for itself.
     repo.fault(Some(too_many(None)));
     later(61 * SECOND).await;
-    assert_eq!(bench.pod("c", &images, SECOND).await, [Err(LookupError::Throttled)]);
+    assert_eq!(
+        bench.pod("c", &images, SECOND).await,
+        [Err(LookupError::Throttled)]
+    );
     assert_eq!(bench.seen(), ["GET"]);
     let (_, image) = bench.multi("four");
     let images = [image];
-    assert_eq!(bench.pod("c", &images, SECOND).await, [Err(LookupError::Throttled)]);
+    assert_eq!(
+        bench.pod("c", &images, SECOND).await,
+        [Err(LookupError::Throttled)]
+    );
     assert_eq!(bench.seen(), [""; 0]);
     later(61 * SECOND).await;
     assert_eq!(bench.pod("c", &images, SECOND).await, [Ok(BOTH)]);
@@ -72,7 +88,10 @@ async fn tenants_whose_repositories_are_throttled_pause_the_registry_for_no_othe
         for namespace in ["a", "b"] {
             let (repo, image) = bench.multi(&format!("{namespace}{round}"));
             repo.fault(Some(too_many(Some("3600"))));
-            assert_eq!(bench.pod(namespace, &[image], SECOND).await, [Err(LookupError::Throttled)]);
+            assert_eq!(
+                bench.pod(namespace, &[image], SECOND).await,
+                [Err(LookupError::Throttled)]
+            );
         }
         let (_, image) = bench.multi(&format!("good{round}"));
         known += usize::from(bench.pod("c", &[image], SECOND).await == [Ok(BOTH)]);
@@ -90,8 +109,15 @@ async fn what_throttles_elsewhere_pauses_its_repository_only() {
     at_target.fault(Some(too_many(Some("3600"))));
     for name in ["one", "two", "three"] {
         let (repo, image) = bench.multi(name);
-        repo.fault(Some(Fault::redirect(307, &format!("{}/v2/app/manifests/v1", elsewhere.url()))));
-        assert_eq!(bench.ask(&image).await, Err(LookupError::Throttled), "{name}");
+        repo.fault(Some(Fault::redirect(
+            307,
+            &format!("{}/v2/app/manifests/v1", elsewhere.url()),
+        )));
+        assert_eq!(
+            bench.ask(&image).await,
+            Err(LookupError::Throttled),
+            "{name}"
+        );
         let tag: ImageRef = repo.reference("v2").parse().unwrap();
         bench.seen();
         assert_eq!(bench.ask(&tag).await, Err(LookupError::Throttled), "{name}");
@@ -136,7 +162,10 @@ async fn a_registry_that_keeps_failing_delays_no_pod_until_it_works_again() {
 
     // A Pod finds the registry still failing.
     later(circuit::OPEN).await;
-    assert_eq!([bench.ask(&images[6].1).await, bench.ask(&images[7].1).await], [faults, open]);
+    assert_eq!(
+        [bench.ask(&images[6].1).await, bench.ask(&images[7].1).await],
+        [faults, open]
+    );
     assert_eq!(bench.seen().len(), 1);
 
     images.iter().for_each(|(repo, _)| repo.fault(None));
@@ -156,13 +185,18 @@ async fn no_pod_waits_long_for_a_probe() {
     let bench = Bench::new().await;
     let ((repo, image), (other, next)) = (bench.multi("app"), bench.multi("next"));
     fail(&bench).await;
-    [&repo, &other].iter().for_each(|repo| repo.fault(Some(Fault::hang())));
+    [&repo, &other]
+        .iter()
+        .for_each(|repo| repo.fault(Some(Fault::hang())));
     bench.seen();
     later(circuit::OPEN).await;
     let (outcome, ()) = tokio::join!(bench.ask(&image), later(circuit::PROBE_PATIENCE));
     assert_eq!(outcome, Err(LookupError::CircuitOpen));
     for image in [&image, &next] {
-        assert_eq!(bench.ask_within(image, Duration::ZERO).await, Err(LookupError::CircuitOpen));
+        assert_eq!(
+            bench.ask_within(image, Duration::ZERO).await,
+            Err(LookupError::CircuitOpen)
+        );
     }
     bench.remote.wait_until(|seen| seen.len() == 1).await;
 
@@ -173,7 +207,9 @@ async fn no_pod_waits_long_for_a_probe() {
     assert_eq!(bench.ask(&next).await, Err(LookupError::CircuitOpen));
     later(circuit::OPEN).await;
     assert_eq!(bench.ask(&next).await, Ok(BOTH));
-    assert!(circuit::PROBE_TIME + circuit::OPEN < 10 * SECOND && circuit::PROBE_PATIENCE < SECOND / 2);
+    assert!(
+        circuit::PROBE_TIME + circuit::OPEN < 10 * SECOND && circuit::PROBE_PATIENCE < SECOND / 2
+    );
 }
 
 /// Makes three repositories fail, so that the circuit opens.
@@ -191,7 +227,12 @@ async fn one_bad_image_fails_alone() {
     let (bad, _) = bench.multi("bad");
     bad.fault(Some(Fault::status(500)));
     for tag in 0..100 {
-        assert!(bench.ask(&bad.reference(&format!("t{tag}")).parse().unwrap()).await.is_err());
+        assert!(
+            bench
+                .ask(&bad.reference(&format!("t{tag}")).parse().unwrap())
+                .await
+                .is_err()
+        );
         if tag % 10 == 0 {
             let (_, image) = bench.multi(&format!("good{tag}"));
             assert_eq!(bench.ask(&image).await, Ok(BOTH), "{tag}");
@@ -205,8 +246,17 @@ async fn several_bad_repositories_of_one_namespace_rest_for_no_other() {
     let (_, other) = bench.multi("other");
     fail(&bench).await;
     assert_eq!(bench.ask(&other).await, Err(LookupError::CircuitOpen));
-    assert_eq!(bench.pod("another", std::slice::from_ref(&other), SECOND).await, [Ok(BOTH)]);
-    assert_eq!(bench.ask(&bench.multi("next").1).await, Ok(BOTH), "the registry has answered");
+    assert_eq!(
+        bench
+            .pod("another", std::slice::from_ref(&other), SECOND)
+            .await,
+        [Ok(BOTH)]
+    );
+    assert_eq!(
+        bench.ask(&bench.multi("next").1).await,
+        Ok(BOTH),
+        "the registry has answered"
+    );
 }
 
 #[tokio::test]
@@ -233,16 +283,24 @@ async fn with_one_bad_repository_the_others_are_answered_anonymously_and_with_a_
         for number in 0..10 {
             for tag in 0..5 {
                 let image: ImageRef = bad.reference(&format!("t{number}-{tag}")).parse().unwrap();
-                let outcome = bench.ask_as(&image, std::slice::from_ref(&candidate), SECOND).await;
+                let outcome = bench
+                    .ask_as(&image, std::slice::from_ref(&candidate), SECOND)
+                    .await;
                 assert!(outcome.is_err());
             }
             let (_, image) = bench.multi(&format!("good{}", number % 5));
-            let image: ImageRef = image.as_str().replace(":v1", &format!(":v{number}")).parse().unwrap();
+            let image: ImageRef = image
+                .as_str()
+                .replace(":v1", &format!(":v{number}"))
+                .parse()
+                .unwrap();
             bench
                 .remote
                 .repo(&format!("good{}", number % 5))
                 .index(Some(&format!("v{number}")), ["linux/amd64"]);
-            let outcome = bench.ask_as(&image, std::slice::from_ref(&candidate), SECOND).await;
+            let outcome = bench
+                .ask_as(&image, std::slice::from_ref(&candidate), SECOND)
+                .await;
             tolerated += usize::from(outcome.is_ok());
         }
         assert_eq!(tolerated, 10, "{candidate:?}");
@@ -253,7 +311,9 @@ async fn with_one_bad_repository_the_others_are_answered_anonymously_and_with_a_
 async fn one_bad_tag_does_not_rest_its_repository() {
     let bench = Bench::new().await;
     let (repo, good) = bench.multi("app");
-    repo.fault(Some(Fault::custom(|request| request.path.ends_with("/bad").then(|| Fault::status(500)))));
+    repo.fault(Some(Fault::custom(|request| {
+        request.path.ends_with("/bad").then(|| Fault::status(500))
+    })));
     let bad: ImageRef = repo.reference("bad").parse().unwrap();
     for _ in 0..4 {
         later(15 * SECOND).await;
@@ -277,12 +337,19 @@ async fn when_a_whole_registry_hangs_no_pod_of_any_tenant_waits_long() {
     let (repo, image) = bench.multi("new");
     repo.fault(Some(Fault::hang()));
     let images = [image];
-    for (wait, silence) in [(PATIENCE, Duration::ZERO), (circuit::PROBE_PATIENCE, LONG_SILENCE)] {
+    for (wait, silence) in [
+        (PATIENCE, Duration::ZERO),
+        (circuit::PROBE_PATIENCE, LONG_SILENCE),
+    ] {
         later(silence).await;
         for namespace in ["one", "two", "three"] {
             let asking = bench.pod(namespace, &images, 3 * SECOND);
             let (outcome, ()) = tokio::join!(asking, later(wait));
-            assert_eq!(outcome, [Err(LookupError::BudgetExceeded)], "{namespace} {wait:?}");
+            assert_eq!(
+                outcome,
+                [Err(LookupError::BudgetExceeded)],
+                "{namespace} {wait:?}"
+            );
         }
     }
     assert!(circuit::PROBE_PATIENCE < SECOND / 2);
@@ -301,21 +368,30 @@ async fn only_the_first_pods_wait_long_for_a_registry_that_hangs() {
             })
             .collect();
         let pods = (0..60).map(|i| {
-            let (resolver, image) = (bench.resolver.clone(), images[i as usize % images.len()].clone());
+            let (resolver, image) = (
+                bench.resolver.clone(),
+                images[i as usize % images.len()].clone(),
+            );
             let namespace = format!("team-{}", i % namespaces);
             async move {
                 sleep(i * SECOND).await;
                 let begun = Instant::now();
                 let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
                 let tenant = Tenant::of(&namespace);
-                let outcome =
-                    resolver.resolve(tenant, &[&image], candidates, begun + 3 * SECOND, |_, _| false).await;
+                let outcome = resolver
+                    .resolve(tenant, &[&image], candidates, begun + 3 * SECOND, |_, _| {
+                        false
+                    })
+                    .await;
                 assert!(outcome[0].unwrap().is_err());
                 begun.elapsed()
             }
         });
         let waits = futures_util::future::join_all(pods).await;
-        let long = waits.iter().filter(|wait| **wait > PATIENCE + Duration::from_millis(5)).count();
+        let long = waits
+            .iter()
+            .filter(|wait| **wait > PATIENCE + Duration::from_millis(5))
+            .count();
         let all: Duration = waits.iter().sum();
         assert!(long <= namespaces.min(2) as usize, "{long} of {waits:?}");
         assert!(all < 40 * SECOND, "{all:?} of {waits:?}");
@@ -334,7 +410,11 @@ async fn commands_wait_until_a_lookup_ends_however_silent_the_registry_is() {
             sleep(i * SECOND).await;
             let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
             let deadline = Instant::now() + 60 * SECOND;
-            resolver.resolve(Tenant::Operator, &[&image], candidates, deadline, |_, _| false).await[0]
+            resolver
+                .resolve(Tenant::Operator, &[&image], candidates, deadline, |_, _| {
+                    false
+                })
+                .await[0]
         }
     });
     let outcomes = futures_util::future::join_all(commands).await;
@@ -346,10 +426,16 @@ async fn commands_wait_until_a_lookup_ends_however_silent_the_registry_is() {
 async fn one_tenant_does_not_make_others_impatient() {
     let bench = Bench::new().await;
     let image = bench.multi("app").1;
-    let access = |namespace| Access { namespace, ..bench_access(&bench, &image) };
+    let access = |namespace| Access {
+        namespace,
+        ..bench_access(&bench, &image)
+    };
     let host = bench.resolver.hosts.get(image.host());
     let patience = |namespaces: &[u64]| -> Vec<Duration> {
-        namespaces.iter().map(|namespace| host.patience(access(*namespace))).collect()
+        namespaces
+            .iter()
+            .map(|namespace| host.patience(access(*namespace)))
+            .collect()
     };
     host.lookup_started(access(1));
     later(PATIENCE).await;
@@ -378,6 +464,9 @@ async fn one_tenant_does_not_make_others_impatient() {
 }
 
 fn bench_access(bench: &Bench, image: &ImageRef) -> Access {
-    let request = Request { image, candidates: &[CredentialCandidate::anonymous()] };
+    let request = Request {
+        image,
+        candidates: &[CredentialCandidate::anonymous()],
+    };
     bench.resolver.hosts.access(request, &Tenant::Operator)
 }

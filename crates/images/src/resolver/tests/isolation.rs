@@ -10,7 +10,10 @@ use tolerarch_kubernetes::cluster::testing::ApiServer;
 
 /// Returns the credential of a tenant, whose password is its name.
 pub(super) fn tenant(name: &str) -> CredentialCandidate {
-    of_pod(Credential::Basic { user: name.into(), password: name.to_owned().into() })
+    of_pod(Credential::Basic {
+        user: name.into(),
+        password: name.to_owned().into(),
+    })
 }
 
 /// Returns a tenant's candidates: its own credential, then anonymous access.
@@ -40,7 +43,11 @@ impl Bench {
     fn shown(&self) -> Vec<Option<String>> {
         let requests = self.remote.requests();
         self.remote.forget_requests();
-        requests.into_iter().filter(|r| r.kind == Kind::Manifest).map(|r| r.authorization).collect()
+        requests
+            .into_iter()
+            .filter(|r| r.kind == Kind::Manifest)
+            .map(|r| r.authorization)
+            .collect()
     }
 }
 
@@ -49,20 +56,37 @@ async fn no_tenant_gets_an_answer_of_anothers_credential() {
     for a_is_first in [true, false] {
         let bench = Bench::new().await;
         let (repo, tag) = bench.private("app");
-        let digest: ImageRef = repo.reference(&repo.digest_of("v1").unwrap()).parse().unwrap();
+        let digest: ImageRef = repo
+            .reference(&repo.digest_of("v1").unwrap())
+            .parse()
+            .unwrap();
         for image in [&tag, &digest] {
             for round in 0..2 {
                 if a_is_first {
                     assert_eq!(bench.ask_with(image, &candidates("a")).await, Ok(BOTH));
                 }
-                assert_eq!(bench.ask_with(image, &candidates("b")).await, DENIED, "{round}");
                 assert_eq!(
-                    bench.ask_with(image, &[CredentialCandidate::anonymous()]).await,
+                    bench.ask_with(image, &candidates("b")).await,
                     DENIED,
                     "{round}"
                 );
-                assert_eq!(bench.ask_with(image, &[tenant("b")]).await, DENIED, "{round}");
-                assert_eq!(bench.ask_with(image, &candidates("a")).await, Ok(BOTH), "{round}");
+                assert_eq!(
+                    bench
+                        .ask_with(image, &[CredentialCandidate::anonymous()])
+                        .await,
+                    DENIED,
+                    "{round}"
+                );
+                assert_eq!(
+                    bench.ask_with(image, &[tenant("b")]).await,
+                    DENIED,
+                    "{round}"
+                );
+                assert_eq!(
+                    bench.ask_with(image, &candidates("a")).await,
+                    Ok(BOTH),
+                    "{round}"
+                );
             }
         }
     }
@@ -73,12 +97,19 @@ async fn a_digest_that_another_tenant_has_learnt_is_asked_for_anew() {
     let bench = Bench::new().await;
     let (repo, tag) = bench.private("app");
     assert_eq!(bench.ask_with(&tag, &candidates("a")).await, Ok(BOTH));
-    let digest: ImageRef = repo.reference(&repo.digest_of("v1").unwrap()).parse().unwrap();
+    let digest: ImageRef = repo
+        .reference(&repo.digest_of("v1").unwrap())
+        .parse()
+        .unwrap();
     bench.seen();
     assert_eq!(bench.ask_with(&digest, &candidates("b")).await, DENIED);
     assert!(!bench.seen().is_empty(), "the registry has said so");
     assert_eq!(bench.ask_with(&digest, &candidates("a")).await, Ok(BOTH));
-    assert_eq!(bench.seen(), [""; 0], "the tenant that learnt it has it cached");
+    assert_eq!(
+        bench.seen(),
+        [""; 0],
+        "the tenant that learnt it has it cached"
+    );
 }
 
 #[tokio::test]
@@ -87,11 +118,26 @@ async fn what_a_tenant_may_not_see_looks_the_same_whether_it_is_there_or_known_o
     let (repo, known) = bench.private("app");
     let absent: ImageRef = repo.reference("absent").parse().unwrap();
     assert_eq!(bench.ask_with(&known, &candidates("a")).await, Ok(BOTH));
-    assert_eq!(bench.ask_with(&absent, &candidates("a")).await, Err(LookupError::NotFound));
-    for image in [&known, &absent, &repo.reference("never-asked-for").parse().unwrap()] {
+    assert_eq!(
+        bench.ask_with(&absent, &candidates("a")).await,
+        Err(LookupError::NotFound)
+    );
+    for image in [
+        &known,
+        &absent,
+        &repo.reference("never-asked-for").parse().unwrap(),
+    ] {
         bench.seen();
-        assert_eq!(bench.ask_with(image, &candidates("b")).await, DENIED, "{image}");
-        let by_b = bench.shown().into_iter().filter(|shown| *shown == Some(header("b"))).count();
+        assert_eq!(
+            bench.ask_with(image, &candidates("b")).await,
+            DENIED,
+            "{image}"
+        );
+        let by_b = bench
+            .shown()
+            .into_iter()
+            .filter(|shown| *shown == Some(header("b")))
+            .count();
         assert_eq!(by_b, 1, "the registry itself has said so");
     }
 }
@@ -108,10 +154,17 @@ async fn no_tenant_joins_anothers_lookup() {
         bench.ask_as(&image, &candidates("a"), Duration::ZERO).await,
         Err(LookupError::BudgetExceeded)
     );
-    bench.remote.wait_until(|seen| seen.iter().any(|request| request.authorization.is_some())).await;
+    bench
+        .remote
+        .wait_until(|seen| seen.iter().any(|request| request.authorization.is_some()))
+        .await;
     assert_eq!(bench.ask_with(&image, &candidates("b")).await, DENIED);
     assert_eq!(bench.ask(&image).await, DENIED);
-    assert_eq!(bench.resolver.flights.count(), 1, "that of the first tenant");
+    assert_eq!(
+        bench.resolver.flights.count(),
+        1,
+        "that of the first tenant"
+    );
     assert_eq!(bench.counted("joined"), 0);
     assert_eq!(
         bench.ask_as(&image, &candidates("a"), Duration::ZERO).await,
@@ -133,7 +186,11 @@ async fn a_rotated_secret_works_within_two_minutes() {
     };
     let credentials = with_cluster(&api, &[]);
     let ask = async || {
-        let candidates = credentials.keyring("team", ["pull"]).await.candidates(&image).into_owned();
+        let candidates = credentials
+            .keyring("team", ["pull"])
+            .await
+            .candidates(&image)
+            .into_owned();
         bench.ask_with(&image, &candidates).await
     };
     rotate("old");
@@ -156,7 +213,11 @@ async fn answers_of_anonymous_access_are_shared() {
         assert_eq!(bench.ask_with(&image, &candidates(name)).await, Ok(BOTH));
     }
     assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH));
-    assert_eq!(bench.seen(), ["GET", "GET"], "but not with a tenant that may not ask anonymously");
+    assert_eq!(
+        bench.seen(),
+        ["GET", "GET"],
+        "but not with a tenant that may not ask anonymously"
+    );
 }
 
 #[tokio::test]
@@ -165,7 +226,11 @@ async fn a_wrong_password_changes_no_other_tenants_answer() {
     let (public, image) = bench.multi("public");
     public.require(Auth::bearer().credentials("a", "a").or_anonymous());
     assert_eq!(bench.ask_with(&image, &[tenant("b")]).await, DENIED);
-    assert_eq!(bench.ask_with(&image, &candidates("b")).await, Ok(BOTH), "anonymous access has it");
+    assert_eq!(
+        bench.ask_with(&image, &candidates("b")).await,
+        Ok(BOTH),
+        "anonymous access has it"
+    );
     bench.seen();
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
     assert_eq!(bench.ask_with(&image, &candidates("b")).await, Ok(BOTH));
@@ -177,15 +242,36 @@ async fn a_wrong_password_changes_no_other_tenants_answer() {
 async fn candidates_are_tried_in_their_order_until_one_is_accepted() {
     let bench = Bench::new().await;
     let (repo, image) = bench.private("app");
-    let all = [tenant("b"), tenant("c"), tenant("a"), tenant("d"), CredentialCandidate::anonymous()];
+    let all = [
+        tenant("b"),
+        tenant("c"),
+        tenant("a"),
+        tenant("d"),
+        CredentialCandidate::anonymous(),
+    ];
     assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
     let shown = bench.shown();
-    assert_eq!(shown, [None, Some(header("b")), Some(header("c")), Some(header("a"))]);
+    assert_eq!(
+        shown,
+        [
+            None,
+            Some(header("b")),
+            Some(header("c")),
+            Some(header("a"))
+        ]
+    );
     assert_eq!(bench.ask_with(&image, &all[..2]).await, DENIED);
     assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH));
     assert_eq!(bench.shown(), [], "each of them is remembered");
-    assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("d")]).await, DENIED);
-    assert_eq!(bench.shown(), [Some(header("d"))], "and only what is not is asked");
+    assert_eq!(
+        bench.ask_with(&image, &[tenant("b"), tenant("d")]).await,
+        DENIED
+    );
+    assert_eq!(
+        bench.shown(),
+        [Some(header("d"))],
+        "and only what is not is asked"
+    );
 
     let gone: ImageRef = repo.reference("gone").parse().unwrap();
     assert_eq!(
@@ -193,7 +279,10 @@ async fn candidates_are_tried_in_their_order_until_one_is_accepted() {
         Err(LookupError::NotFound),
         "which tells more than a denial"
     );
-    assert_eq!(bench.ask_with(&gone, &all).await, Err(LookupError::NotFound));
+    assert_eq!(
+        bench.ask_with(&gone, &all).await,
+        Err(LookupError::NotFound)
+    );
 }
 
 #[tokio::test]
@@ -205,11 +294,24 @@ async fn a_failure_that_is_no_refusal_ends_the_lookup() {
     repo.fault(Some(Fault::custom(move |request| {
         (request.authorization.as_ref() == Some(&b)).then(|| Fault::status(429))
     })));
-    assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("a")]).await, Err(LookupError::Throttled));
-    assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("a")]).await, Err(LookupError::Throttled));
+    assert_eq!(
+        bench.ask_with(&image, &[tenant("b"), tenant("a")]).await,
+        Err(LookupError::Throttled)
+    );
+    assert_eq!(
+        bench.ask_with(&image, &[tenant("b"), tenant("a")]).await,
+        Err(LookupError::Throttled)
+    );
     assert_eq!(bench.shown(), [None, Some(header("b"))]);
-    assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH), "a rate limit is an account's own");
-    assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("a")]).await, Ok(BOTH));
+    assert_eq!(
+        bench.ask_with(&image, &[tenant("a")]).await,
+        Ok(BOTH),
+        "a rate limit is an account's own"
+    );
+    assert_eq!(
+        bench.ask_with(&image, &[tenant("b"), tenant("a")]).await,
+        Ok(BOTH)
+    );
 }
 
 #[tokio::test]
@@ -230,7 +332,11 @@ async fn a_refresh_asks_as_the_answer_was_got() {
     later(3601 * SECOND).await;
     assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
     bench.landed().await;
-    assert_eq!(bench.shown(), [Some(header("a"))], "one HEAD, and nothing of the others");
+    assert_eq!(
+        bench.shown(),
+        [Some(header("a"))],
+        "one HEAD, and nothing of the others"
+    );
     assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
     assert_eq!(bench.shown(), []);
 }
@@ -255,7 +361,9 @@ async fn a_revoked_credential_is_answered_no_longer() {
     later(61 * SECOND).await;
     let (candidates, budget) = (candidates("a"), Duration::from_millis(50));
     assert_eq!(
-        bench.unanswered(bench.ask_as(&image, &candidates, budget), SECOND / 10).await,
+        bench
+            .unanswered(bench.ask_as(&image, &candidates, budget), SECOND / 10)
+            .await,
         Err(LookupError::BudgetExceeded),
         "also when the registry fails"
     );
@@ -272,8 +380,14 @@ async fn a_lookup_that_hangs_is_its_own_failure_only() {
     })));
     let of_b = candidates("b");
     let asking = bench.ask_with(&image, &of_b);
-    assert_eq!(bench.unanswered(asking, SECOND / 2).await, Err(LookupError::Timeout));
-    assert_eq!(bench.ask_with(&image, &of_b).await, Err(LookupError::Timeout));
+    assert_eq!(
+        bench.unanswered(asking, SECOND / 2).await,
+        Err(LookupError::Timeout)
+    );
+    assert_eq!(
+        bench.ask_with(&image, &of_b).await,
+        Err(LookupError::Timeout)
+    );
     assert_eq!(bench.ask_with(&image, &candidates("a")).await, Ok(BOTH));
     assert_eq!(bench.ask(&image).await, DENIED);
 }
@@ -282,9 +396,22 @@ async fn a_lookup_that_hangs_is_its_own_failure_only() {
 async fn nothing_that_is_remembered_shows_a_credential() {
     let bench = Bench::new().await;
     let (_, image) = bench.private("app");
-    let canary = Credential::Basic { user: "a".into(), password: "canary-password".to_owned().into() };
+    let canary = Credential::Basic {
+        user: "a".into(),
+        password: "canary-password".to_owned().into(),
+    };
     let candidates = [of_pod(canary), CredentialCandidate::anonymous()];
-    let request = Request { image: &image, candidates: &candidates };
-    let shown = format!("{} {candidates:?} {:?}", request.key(), bench.ask_with(&image, &candidates).await);
-    assert!(!shown.contains("canary") && !shown.contains(&BASE64.encode("canary")), "{shown}");
+    let request = Request {
+        image: &image,
+        candidates: &candidates,
+    };
+    let shown = format!(
+        "{} {candidates:?} {:?}",
+        request.key(),
+        bench.ask_with(&image, &candidates).await
+    );
+    assert!(
+        !shown.contains("canary") && !shown.contains(&BASE64.encode("canary")),
+        "{shown}"
+    );
 }

@@ -18,8 +18,11 @@ enum Step {
 }
 
 const REPOS: usize = 2;
-const CONTENTS: [&[&str]; 3] =
-    [&["linux/amd64", "linux/arm64"], &["linux/amd64"], &["linux/arm64", "linux/s390x"]];
+const CONTENTS: [&[&str]; 3] = [
+    &["linux/amd64", "linux/arm64"],
+    &["linux/amd64"],
+    &["linux/arm64", "linux/s390x"],
+];
 const WELL: usize = 0;
 const RESETS: usize = 2;
 const TAG: u64 = 100;
@@ -58,11 +61,19 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         cache.stale_if_error = Duration::from_secs(IF_ERROR);
     })
     .await;
-    let support = |content: usize| Support::Index(tolerarch_core::testing::platforms(CONTENTS[content]));
-    let repos: Vec<Repo> = (0..REPOS).map(|i| bench.remote.repo(&format!("app{i}"))).collect();
-    let images: Vec<ImageRef> = repos.iter().map(|repo| repo.reference("v1").parse().unwrap()).collect();
+    let support =
+        |content: usize| Support::Index(tolerarch_core::testing::platforms(CONTENTS[content]));
+    let repos: Vec<Repo> = (0..REPOS)
+        .map(|i| bench.remote.repo(&format!("app{i}")))
+        .collect();
+    let images: Vec<ImageRef> = repos
+        .iter()
+        .map(|repo| repo.reference("v1").parse().unwrap())
+        .collect();
     let mut histories: Vec<History> = vec![vec![(support(0), u64::MAX)]; REPOS];
-    repos.iter().for_each(|repo| drop(repo.index(Some("v1"), CONTENTS[0].iter().copied())));
+    repos
+        .iter()
+        .for_each(|repo| drop(repo.index(Some("v1"), CONTENTS[0].iter().copied())));
     let (mut now, mut failed, mut well_since) = (0u64, None, Some(0));
     // Number of requests: a request that a kept connection does not answer is sent once more.
     let mut times = 1;
@@ -97,7 +108,11 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                     failed = Some(now);
                 }
                 if well_since.is_some_and(|since| now - since > 61) {
-                    prop_assert!(outcome.is_ok(), "{:?} though the registry is well since a minute", outcome);
+                    prop_assert!(
+                        outcome.is_ok(),
+                        "{:?} though the registry is well since a minute",
+                        outcome
+                    );
                 }
                 let bound = match failed {
                     // After a failure an answer may be as old as `IF_ERROR` allows, as long as the failure counts.
@@ -108,7 +123,13 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                     let true_once = histories[repo]
                         .iter()
                         .any(|(had, until)| *had == support && now.saturating_sub(bound) <= *until);
-                    prop_assert!(true_once, "{:?} of {:?} at {}", support, histories[repo], now);
+                    prop_assert!(
+                        true_once,
+                        "{:?} of {:?} at {}",
+                        support,
+                        histories[repo],
+                        now
+                    );
                 }
                 let requests = bench.seen();
                 prop_assert!(requests.len() <= 2 * times, "{:?}", requests);

@@ -6,7 +6,10 @@ use tolerarch_core::testing::platforms;
 
 async fn bench() -> (Bench, Repo, ImageRef) {
     let mut bench = Bench::new().await;
-    let verified = Verified { manifests: PlatformSet::AMD64_AND_ARM64, ..Verified::default() };
+    let verified = Verified {
+        manifests: PlatformSet::AMD64_AND_ARM64,
+        ..Verified::default()
+    };
     let (lookup, cache) = (LookupSettings::default(), CacheSettings::default());
     let registry = registry([&bench.remote]).verifying(verified);
     bench.resolver = bench.resolver.reconfigured(registry, lookup, cache);
@@ -16,7 +19,10 @@ async fn bench() -> (Bench, Repo, ImageRef) {
 
 /// Answers requests for the entry of arm64 with this status.
 fn fail(repo: &Repo, status: u16) {
-    let arm64 = repo.image("linux/arm64", None)["digest"].as_str().unwrap().to_owned();
+    let arm64 = repo.image("linux/arm64", None)["digest"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     repo.fault(Some(Fault::custom(move |request| {
         (request.reference.as_ref() == Some(&arm64)).then(|| Fault::status(status))
     })));
@@ -64,7 +70,11 @@ async fn what_was_missing_is_looked_for_again() {
     for by_digest in [false, true] {
         let (bench, repo, tag) = bench().await;
         let digest = repo.digest_of("v1").unwrap();
-        let image = if by_digest { repo.reference(&digest).parse().unwrap() } else { tag };
+        let image = if by_digest {
+            repo.reference(&digest).parse().unwrap()
+        } else {
+            tag
+        };
         fail(&repo, 404);
         let amd64 = Ok(Support::Index(platforms(&["linux/amd64"])));
         assert_eq!(bench.ask(&image).await, amd64);
@@ -89,7 +99,16 @@ async fn entries_that_fail_do_not_open_the_circuit() {
     };
     for i in 0..30 {
         let answer = bench.ask(&tagged(&format!("v1.{i}"))).await;
-        assert!(matches!(answer, Ok(Support::Partial { why: LookupError::Unreachable, .. })), "{answer:?}");
+        assert!(
+            matches!(
+                answer,
+                Ok(Support::Partial {
+                    why: LookupError::Unreachable,
+                    ..
+                })
+            ),
+            "{answer:?}"
+        );
     }
     repo.fault(None);
     assert_eq!(bench.ask(&tagged("v2")).await, Ok(BOTH));

@@ -23,11 +23,19 @@ echo '{{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialPr
     std::fs::write(dir.join("config.yaml"), config).unwrap();
     // Another process writes the plugin: a file that this one may have open for writing cannot be run.
     let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" >plugin && chmod 755 plugin";
-    let written = Command::new("/bin/sh").args(["-c", write, "sh", &script]).current_dir(dir).status();
+    let written = Command::new("/bin/sh")
+        .args(["-c", write, "sh", &script])
+        .current_dir(dir)
+        .status();
     assert!(written.unwrap().success());
-    let providers =
-        ProviderSettings { config: Some(dir.join("config.yaml")), bin_dir: Some(dir.to_path_buf()) };
-    let settings = CredentialSettings { providers, ..CredentialSettings::default() };
+    let providers = ProviderSettings {
+        config: Some(dir.join("config.yaml")),
+        bin_dir: Some(dir.to_path_buf()),
+    };
+    let settings = CredentialSettings {
+        providers,
+        ..CredentialSettings::default()
+    };
     Credentials::load(
         &settings,
         Vec::new(),
@@ -49,7 +57,11 @@ async fn a_busy_plugin_is_no_refusal() {
 
     let team = Tenant::of("team");
     // Two run, and the others have all places in the queue.
-    let made_up = (2..36).map(|host| image.as_str().replace("127.0.0.1", &format!("127.0.0.{host}")));
+    let made_up = (2..36).map(|host| {
+        image
+            .as_str()
+            .replace("127.0.0.1", &format!("127.0.0.{host}"))
+    });
     let made_up: Vec<ImageRef> = made_up.map(|name| name.parse().unwrap()).collect();
     let mut flood: Vec<_> = made_up
         .iter()
@@ -66,10 +78,18 @@ async fn a_busy_plugin_is_no_refusal() {
     let ask = async || {
         let candidates = |image: &ImageRef| keyring.candidates(image);
         let deadline = Instant::now() + 30 * SECOND;
-        bench.resolver.resolve(team.clone(), &[&image], candidates, deadline, |_, _| false).await[0].unwrap()
+        bench
+            .resolver
+            .resolve(team.clone(), &[&image], candidates, deadline, |_, _| false)
+            .await[0]
+            .unwrap()
     };
     assert_eq!(ask().await, Err(LookupError::Overloaded));
-    assert_eq!(bench.seen().len(), 1, "the next candidate is tried, which is anonymous access");
+    assert_eq!(
+        bench.seen().len(),
+        1,
+        "the next candidate is tried, which is anonymous access"
+    );
 
     std::fs::write(dir.path().join("go"), "").unwrap();
     for run in flood {
@@ -86,16 +106,28 @@ async fn no_pod_waits_for_a_run_that_another_tenant_has_queued() {
     repo.require(Auth::basic("user", "word"));
     let dir = tempfile::tempdir().unwrap();
     let keyring = plugin(dir.path(), &bench.remote).shared_keyring();
-    let made_up = (2..6).map(|host| image.as_str().replace("127.0.0.1", &format!("127.0.0.{host}")));
+    let made_up = (2..6).map(|host| {
+        image
+            .as_str()
+            .replace("127.0.0.1", &format!("127.0.0.{host}"))
+    });
     let mut images: Vec<ImageRef> = made_up.map(|name| name.parse().unwrap()).collect();
     images.push(image);
     let pod = async |name: &str, images: &[ImageRef], budget: Duration| {
         let (images, deadline) = (images.iter().collect::<Vec<_>>(), Instant::now() + budget);
         let candidates = |image: &ImageRef| keyring.candidates(image);
-        let asking = bench.resolver.resolve(Tenant::of(name), &images, candidates, deadline, |_, _| false);
+        let asking =
+            bench
+                .resolver
+                .resolve(Tenant::of(name), &images, candidates, deadline, |_, _| {
+                    false
+                });
         bench.within(budget, asking).await.last().copied().flatten()
     };
-    assert_eq!(pod("attacker", &images, Duration::ZERO).await, Some(Err(LookupError::BudgetExceeded)));
+    assert_eq!(
+        pod("attacker", &images, Duration::ZERO).await,
+        Some(Err(LookupError::BudgetExceeded))
+    );
     assert_eq!(pod("victim", &images[4..], SECOND).await, Some(Ok(BOTH)));
     std::fs::write(dir.path().join("go"), "").unwrap();
     bench.landed().await;

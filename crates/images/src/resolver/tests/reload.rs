@@ -31,7 +31,10 @@ async fn no_pod_joins_a_lookup_of_the_old_configuration() {
     let mut bench = Bench::new().await;
     let (repo, image) = bench.multi("app");
     repo.fault(Some(Fault::hang()));
-    assert_eq!(bench.ask_within(&image, Duration::ZERO).await, Err(LookupError::BudgetExceeded));
+    assert_eq!(
+        bench.ask_within(&image, Duration::ZERO).await,
+        Err(LookupError::BudgetExceeded)
+    );
     bench.remote.wait_until(|seen| seen.len() == 1).await;
     bench.reload();
     repo.fault(None);
@@ -46,7 +49,11 @@ async fn a_lookup_of_the_old_configuration_stores_nothing() {
     let gone: ImageRef = repo.reference("gone").parse().unwrap();
     for (image, expected) in [(known, Ok(BOTH)), (gone, Err(LookupError::NotFound))] {
         let new = std::mem::replace(&mut bench.resolver, old.clone());
-        assert_eq!(bench.ask(&image).await, expected, "its own Pod gets the answer");
+        assert_eq!(
+            bench.ask(&image).await,
+            expected,
+            "its own Pod gets the answer"
+        );
         bench.resolver = new;
         assert_eq!(bench.resolver.cached(&image), Cached::Nothing);
         assert_eq!(bench.ask(&image).await, expected);
@@ -65,11 +72,23 @@ async fn what_was_believed_is_forgotten_where_more_is_verified() {
         entry["platform"] = json!({"os": os, "architecture": architecture});
         entry
     };
-    repo.index(Some(image.target()), ["linux/amd64", "linux/arm64"].map(entry));
+    repo.index(
+        Some(image.target()),
+        ["linux/amd64", "linux/arm64"].map(entry),
+    );
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
     bench.reload();
-    assert!(matches!(bench.resolver.cached(&image), Cached::Fresh(Ok(_))));
-    let verified = Verified { configs: PlatformSet::AMD64_AND_ARM64, ..Verified::default() };
+    assert!(matches!(
+        bench.resolver.cached(&image),
+        Cached::Fresh(Ok(_))
+    ));
+    let verified = Verified {
+        configs: PlatformSet::AMD64_AND_ARM64,
+        ..Verified::default()
+    };
     bench.reload_with(registry([&bench.remote]).verifying(verified));
-    assert_eq!(bench.ask(&image).await, Ok(Support::Index(platforms(&["linux/amd64"]))));
+    assert_eq!(
+        bench.ask(&image).await,
+        Ok(Support::Index(platforms(&["linux/amd64"])))
+    );
 }

@@ -58,7 +58,13 @@ impl Replica {
         let resolver = Resolver::new(registry([&**remote]), lookup, cache, counts, Some(shared));
         let state = keeper.state.clone();
         let keeper = tokio::spawn(async move { keeper.run().await });
-        Self { remote: Arc::clone(remote), resolver, metrics, state, keeper }
+        Self {
+            remote: Arc::clone(remote),
+            resolver,
+            metrics,
+            state,
+            keeper,
+        }
     }
 
     async fn ask(&self, image: &ImageRef) -> Outcome {
@@ -68,27 +74,41 @@ impl Replica {
     async fn ask_as(&self, image: &ImageRef, candidate: &CredentialCandidate) -> Outcome {
         let candidates = |_: &ImageRef| vec![candidate.clone()].into();
         let deadline = Instant::now() + 60 * SECOND;
-        self.resolver.resolve(Tenant::Operator, &[image], candidates, deadline, |_, _| false).await[0]
+        self.resolver
+            .resolve(Tenant::Operator, &[image], candidates, deadline, |_, _| {
+                false
+            })
+            .await[0]
             .unwrap()
     }
 
     /// Returns the number of images that were looked up with this result.
     fn looked_up(&self, result: &str) -> u64 {
         let host = self.remote.address();
-        self.metric(&format!("tolerarch_lookups_total{{registry=\"{host}\",result=\"{result}\"}} "))
+        self.metric(&format!(
+            "tolerarch_lookups_total{{registry=\"{host}\",result=\"{result}\"}} "
+        ))
     }
 
     fn metric(&self, name: &str) -> u64 {
         let text = self.metrics.render().unwrap();
-        text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+        text.lines()
+            .find_map(|line| line.strip_prefix(name))
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 
     fn counted(&self, operation: &str, result: &str) -> u64 {
         const NAME: &str = "tolerarch_shared_cache_requests_total";
         let all = self.metrics.render().unwrap();
-        let all = all.lines().filter(|line| line.starts_with(&format!("{NAME}{{")));
+        let all = all
+            .lines()
+            .filter(|line| line.starts_with(&format!("{NAME}{{")));
         assert_eq!(all.count(), 3 * 8, "operations and results are closed sets");
-        self.metric(&format!("{NAME}{{operation=\"{operation}\",result=\"{result}\"}} "))
+        self.metric(&format!(
+            "{NAME}{{operation=\"{operation}\",result=\"{result}\"}} "
+        ))
     }
 
     /// Waits until so many entries have been written.
@@ -97,7 +117,10 @@ impl Replica {
     }
 
     async fn is(&self, healthy: bool) {
-        until("its state", || (self.state.get() == State::Healthy) == healthy).await;
+        until("its state", || {
+            (self.state.get() == State::Healthy) == healthy
+        })
+        .await;
     }
 }
 
@@ -109,7 +132,9 @@ async fn until(what: &str, yes: impl Fn() -> bool) {
             times.tick().await;
         }
     };
-    timeout(120 * SECOND, wait).await.unwrap_or_else(|_| panic!("waited in vain: {what}"));
+    timeout(120 * SECOND, wait)
+        .await
+        .unwrap_or_else(|_| panic!("waited in vain: {what}"));
 }
 
 async fn remote() -> Arc<Remote> {
@@ -120,7 +145,11 @@ async fn remote() -> Arc<Remote> {
 fn seen(remote: &Remote) -> Vec<String> {
     let requests = remote.requests();
     remote.forget_requests();
-    requests.iter().filter(|r| r.kind == Kind::Manifest).map(|r| r.method.to_string()).collect()
+    requests
+        .iter()
+        .filter(|r| r.kind == Kind::Manifest)
+        .map(|r| r.method.to_string())
+        .collect()
 }
 
 fn multi(remote: &Remote, name: &str) -> (Repo, ImageRef) {
@@ -139,15 +168,27 @@ fn key_file() -> (TempDir, std::path::PathBuf) {
 
 #[tokio::test]
 async fn replicas_ask_a_registry_once() {
-    let Some(redis) = Redis::start(&[]).await else { return };
+    let Some(redis) = Redis::start(&[]).await else {
+        return;
+    };
     let remote = remote().await;
     let (repo, tag) = multi(&remote, "app");
-    let digest: ImageRef = repo.reference(&repo.digest_of("v1").unwrap()).parse().unwrap();
-    let (one, two) = (Replica::new(&remote, &redis).await, Replica::new(&remote, &redis).await);
+    let digest: ImageRef = repo
+        .reference(&repo.digest_of("v1").unwrap())
+        .parse()
+        .unwrap();
+    let (one, two) = (
+        Replica::new(&remote, &redis).await,
+        Replica::new(&remote, &redis).await,
+    );
     assert_eq!(one.ask(&tag).await, Ok(BOTH));
     one.wrote(2).await;
     assert_eq!(two.ask(&tag).await, Ok(BOTH));
-    assert_eq!(two.ask(&digest).await, Ok(BOTH), "and the digest is known with it");
+    assert_eq!(
+        two.ask(&digest).await,
+        Ok(BOTH),
+        "and the digest is known with it"
+    );
     let three = Replica::new(&remote, &redis).await;
     assert_eq!(three.ask(&digest).await, Ok(BOTH));
     assert_eq!(seen(&remote), ["GET"], "one request in sum");
@@ -159,35 +200,54 @@ async fn replicas_ask_a_registry_once() {
     );
     for key in redis.keys() {
         let life: i64 = redis.cli(&["PTTL", &key]).parse().unwrap();
-        assert!((1..=7 * 24 * 3_600_000).contains(&life), "{key} lives for {life} ms");
+        assert!(
+            (1..=7 * 24 * 3_600_000).contains(&life),
+            "{key} lives for {life} ms"
+        );
         assert!(key.starts_with("tolerarch:"), "{key}");
     }
 }
 
 #[tokio::test]
 async fn an_old_answer_is_confirmed_and_serves_where_the_registry_fails() {
-    let Some(redis) = Redis::start(&[]).await else { return };
+    let Some(redis) = Redis::start(&[]).await else {
+        return;
+    };
     let remote = remote().await;
     let (repo, image) = multi(&remote, "app");
-    let old = |_: &mut SharedCacheSettings, cache: &mut CacheSettings| cache.tag = Duration::from_millis(1);
+    let old = |_: &mut SharedCacheSettings, cache: &mut CacheSettings| {
+        cache.tag = Duration::from_millis(1)
+    };
     let one = Replica::with(&remote, &redis.url(), old).await;
     assert_eq!(one.ask(&image).await, Ok(BOTH));
     one.wrote(2).await;
     until("a millisecond", || redis.cli(&["PING"]) == "PONG").await;
     let two = Replica::with(&remote, &redis.url(), old).await;
     assert_eq!(two.ask(&image).await, Ok(BOTH));
-    assert_eq!(seen(&remote), ["GET", "HEAD"], "the registry confirms what another replica fetched");
+    assert_eq!(
+        seen(&remote),
+        ["GET", "HEAD"],
+        "the registry confirms what another replica fetched"
+    );
     repo.fault(Some(Fault::status(503)));
     let three = Replica::with(&remote, &redis.url(), old).await;
-    assert_eq!(three.ask(&image).await, Ok(BOTH), "as it would after an answer of its own");
+    assert_eq!(
+        three.ask(&image).await,
+        Ok(BOTH),
+        "as it would after an answer of its own"
+    );
 }
 
 #[tokio::test]
 async fn a_moved_tag_costs_no_manifest_that_another_replica_has_read() {
-    let Some(redis) = Redis::start(&[]).await else { return };
+    let Some(redis) = Redis::start(&[]).await else {
+        return;
+    };
     let remote = remote().await;
     let (repo, image) = multi(&remote, "app");
-    let old = |_: &mut SharedCacheSettings, cache: &mut CacheSettings| cache.tag = Duration::from_millis(1);
+    let old = |_: &mut SharedCacheSettings, cache: &mut CacheSettings| {
+        cache.tag = Duration::from_millis(1)
+    };
     let one = Replica::with(&remote, &redis.url(), old).await;
     assert_eq!(one.ask(&image).await, Ok(BOTH));
     one.wrote(2).await;
@@ -206,7 +266,9 @@ async fn a_moved_tag_costs_no_manifest_that_another_replica_has_read() {
 
 #[tokio::test]
 async fn replicas_answer_each_other_while_a_registry_fails() {
-    let Some(redis) = Redis::start(&[]).await else { return };
+    let Some(redis) = Redis::start(&[]).await else {
+        return;
+    };
     let remote = remote().await;
     let [known, next] = ["known", "next"].map(|name| multi(&remote, name).1);
     let one = Replica::new(&remote, &redis).await;
@@ -225,13 +287,25 @@ async fn replicas_answer_each_other_while_a_registry_fails() {
     }
     let open = two.ask(&broken("z")).await;
     assert_eq!(open, Err(LookupError::CircuitOpen));
-    assert_eq!(two.ask(&known).await, Ok(BOTH), "although the circuit is open");
+    assert_eq!(
+        two.ask(&known).await,
+        Ok(BOTH),
+        "although the circuit is open"
+    );
     let _clock = StoppedClock::stop();
     later(circuit::OPEN).await;
     seen(&remote);
     assert_eq!(two.ask(&next).await, Ok(BOTH));
-    assert_eq!((seen(&remote).len(), two.looked_up("shared")), (0, 2), "no probe where the answer is known");
-    assert_eq!(two.ask(&broken("last")).await, Err(LookupError::Unreachable), "the next one is the probe");
+    assert_eq!(
+        (seen(&remote).len(), two.looked_up("shared")),
+        (0, 2),
+        "no probe where the answer is known"
+    );
+    assert_eq!(
+        two.ask(&broken("last")).await,
+        Err(LookupError::Unreachable),
+        "the next one is the probe"
+    );
 }
 
 #[tokio::test]
@@ -241,11 +315,14 @@ async fn a_definite_answer_takes_back_what_was_shared() {
         // A tag that was pushed anew, as no manifest.
         (Fault::body("[]", OCI_INDEX), LookupError::BadManifest),
     ] {
-        let Some(redis) = Redis::start(&[]).await else { return };
+        let Some(redis) = Redis::start(&[]).await else {
+            return;
+        };
         let remote = remote().await;
         let (repo, image) = multi(&remote, "app");
-        let old =
-            |_: &mut SharedCacheSettings, cache: &mut CacheSettings| cache.tag = Duration::from_millis(1);
+        let old = |_: &mut SharedCacheSettings, cache: &mut CacheSettings| {
+            cache.tag = Duration::from_millis(1)
+        };
         let one = Replica::with(&remote, &redis.url(), old).await;
         assert_eq!(one.ask(&image).await, Ok(BOTH));
         one.wrote(2).await;
@@ -259,25 +336,40 @@ async fn a_definite_answer_takes_back_what_was_shared() {
 
 #[tokio::test]
 async fn what_a_credential_gave_stays_with_those_who_hold_it() {
-    let Some(redis) = Redis::start(&[]).await else { return };
+    let Some(redis) = Redis::start(&[]).await else {
+        return;
+    };
     let remote = remote().await;
     let (repo, image) = multi(&remote, "team/canary-app");
     repo.require(Auth::basic("canary-user", "canary-user"));
-    let (canary, other, anonymous) = (tenant("canary-user"), tenant("b"), CredentialCandidate::anonymous());
+    let (canary, other, anonymous) = (
+        tenant("canary-user"),
+        tenant("b"),
+        CredentialCandidate::anonymous(),
+    );
     let (_directory, file) = key_file();
-    let keyed =
-        |settings: &mut SharedCacheSettings, _: &mut CacheSettings| settings.key_file = Some(file.clone());
+    let keyed = |settings: &mut SharedCacheSettings, _: &mut CacheSettings| {
+        settings.key_file = Some(file.clone())
+    };
 
     let plain = Replica::new(&remote, &redis).await;
     assert_eq!(plain.ask_as(&image, &canary).await, Ok(BOTH));
     let (_, public) = multi(&remote, "public");
     assert_eq!(plain.ask(&public).await, Ok(BOTH));
     plain.wrote(2).await;
-    assert_eq!(redis.keys().len(), 2, "without a key nothing of a credential is written");
+    assert_eq!(
+        redis.keys().len(),
+        2,
+        "without a key nothing of a credential is written"
+    );
 
     let one = Replica::with(&remote, &redis.url(), keyed).await;
     assert_eq!(one.ask(&public).await, Ok(BOTH));
-    assert_eq!(one.looked_up("shared"), 0, "what is not proved by the key is not believed");
+    assert_eq!(
+        one.looked_up("shared"),
+        0,
+        "what is not proved by the key is not believed"
+    );
     assert_eq!(one.ask_as(&image, &canary).await, Ok(BOTH));
     one.wrote(4).await;
     seen(&remote);
@@ -285,32 +377,53 @@ async fn what_a_credential_gave_stays_with_those_who_hold_it() {
     assert_eq!(two.ask_as(&image, &canary).await, Ok(BOTH));
     assert_eq!(seen(&remote), Vec::<String>::new(), "the same credential");
     for candidate in [&other, &anonymous] {
-        assert_eq!(two.ask_as(&image, candidate).await, Err(LookupError::Denied));
+        assert_eq!(
+            two.ask_as(&image, candidate).await,
+            Err(LookupError::Denied)
+        );
     }
     assert!(!seen(&remote).is_empty(), "others ask for themselves");
 
     let content = redis.content();
     let basic = BASE64.encode("canary-user:canary-user");
-    for secret in ["canary", "team/", &basic, &remote.address(), "secret of the operator"] {
-        let found = content.windows(secret.len()).any(|part| part == secret.as_bytes());
+    for secret in [
+        "canary",
+        "team/",
+        &basic,
+        &remote.address(),
+        "secret of the operator",
+    ] {
+        let found = content
+            .windows(secret.len())
+            .any(|part| part == secret.as_bytes());
         assert!(!found, "{secret} in a key or a value");
     }
 }
 
 #[tokio::test]
 async fn lookups_of_a_former_configuration_share_nothing() {
-    let Some(redis) = Redis::start(&[]).await else { return };
+    let Some(redis) = Redis::start(&[]).await else {
+        return;
+    };
     let remote = remote().await;
     let (_, image) = multi(&remote, "app");
     let one = Replica::new(&remote, &redis).await;
     let (lookup, cache) = (LookupSettings::default(), CacheSettings::default());
-    let new = one.resolver.reconfigured(registry([&*remote]), lookup, cache);
+    let new = one
+        .resolver
+        .reconfigured(registry([&*remote]), lookup, cache);
     assert_eq!(one.ask(&image).await, Ok(BOTH));
     until("the lookup's end", || one.resolver.flights.count() == 0).await;
     let of_new = async |image: &ImageRef| {
         let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
-        new.resolve(Tenant::Operator, &[image], candidates, Instant::now() + 5 * SECOND, |_, _| false).await
-            [0]
+        new.resolve(
+            Tenant::Operator,
+            &[image],
+            candidates,
+            Instant::now() + 5 * SECOND,
+            |_, _| false,
+        )
+        .await[0]
     };
     assert_eq!(of_new(&multi(&remote, "other").1).await, Some(Ok(BOTH)));
     one.wrote(2).await;

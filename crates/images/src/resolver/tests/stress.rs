@@ -54,5 +54,11 @@ async fn thousands_of_pods_some_cancelled_get_true_answers_and_cost_few_requests
     }
     bench.landed().await;
     assert_eq!(bench.seen().len(), images.len());
-    assert!(bench.metrics.render().unwrap().contains("tolerarch_lookups_in_flight 0"));
+    assert!(
+        bench
+            .metrics
+            .render()
+            .unwrap()
+            .contains("tolerarch_lookups_in_flight 0")
+    );
 }

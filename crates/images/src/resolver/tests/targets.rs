@@ -23,8 +23,16 @@ impl World {
             remotes.push(Remote::builder().plain_http().start().await);
         }
         let own = Remote::builder().plain_http().start().await;
-        let bench = Bench::of(own, &remotes, |lookup, _| lookup.per_registry = PER_REGISTRY);
-        let world = Self { bench: Bench { clock: Some(StoppedClock::stop()), ..bench }, remotes };
+        let bench = Bench::of(own, &remotes, |lookup, _| {
+            lookup.per_registry = PER_REGISTRY
+        });
+        let world = Self {
+            bench: Bench {
+                clock: Some(StoppedClock::stop()),
+                ..bench
+            },
+            remotes,
+        };
         world.target().repo("hanging").fault(Some(Fault::hang()));
         world
     }
@@ -43,25 +51,34 @@ impl World {
 
     /// Returns an image that the target has, at a source of its own.
     fn shared(&self, repository: &str) -> ImageRef {
-        self.target().repo(repository).index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+        self.target()
+            .repo(repository)
+            .index(Some("v1"), ["linux/amd64", "linux/arm64"]);
         self.redirected(LOOKUPS, repository)
     }
 
     fn hanging(&self) -> Vec<ImageRef> {
-        (0..LOOKUPS).map(|source| self.redirected(source, "hanging")).collect()
+        (0..LOOKUPS)
+            .map(|source| self.redirected(source, "hanging"))
+            .collect()
     }
 
     /// Begins lookups of these images, and waits until each of their registries has been asked.
     async fn begin(&self, namespace: &str, images: &[ImageRef]) {
         self.bench.pod(namespace, images, Duration::ZERO).await;
         for image in images {
-            let source = self.remotes.iter().find(|source| source.address() == image.host()).unwrap();
+            let source = self
+                .remotes
+                .iter()
+                .find(|source| source.address() == image.host())
+                .unwrap();
             source.wait_until(|seen| !seen.is_empty()).await;
         }
     }
 
     fn at_target(&self) -> usize {
-        self.target().count(|request| request.path.contains("hanging") || request.kind == Kind::Token)
+        self.target()
+            .count(|request| request.path.contains("hanging") || request.kind == Kind::Token)
     }
 }
 
@@ -70,10 +87,17 @@ impl World {
 async fn one_namespace_has_a_share_of_the_target_of_redirects() {
     let world = World::new().await;
     world.begin("attacker", &world.hanging()).await;
-    world.target().wait_until(|seen| seen.len() >= FROM_ONE).await;
+    world
+        .target()
+        .wait_until(|seen| seen.len() >= FROM_ONE)
+        .await;
     for round in 0..5 {
         let image = world.shared(&format!("app{round}"));
-        assert_eq!(world.bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)], "{round}");
+        assert_eq!(
+            world.bench.pod("victim", &[image], GOAL).await,
+            [Ok(BOTH)],
+            "{round}"
+        );
     }
     assert_eq!(world.at_target(), FROM_ONE);
 }
@@ -87,11 +111,19 @@ async fn other_ports_of_the_target_give_no_share_more() {
     let images = world.hanging();
     for source in &world.remotes[..LOOKUPS / 2] {
         let url = format!("{}/v2/hanging/manifests/v1", other.url());
-        source.repo("hanging").fault(Some(Fault::redirect(307, &url).only_manifests()));
+        source
+            .repo("hanging")
+            .fault(Some(Fault::redirect(307, &url).only_manifests()));
     }
     world.begin("attacker", &images).await;
     while world.at_target() + other.requests().len() < FROM_ONE
-        || !world.bench.resolver.fetcher.registry.named_servers().is_waited_for()
+        || !world
+            .bench
+            .resolver
+            .fetcher
+            .registry
+            .named_servers()
+            .is_waited_for()
     {
         tokio::task::yield_now().await;
     }
@@ -111,16 +143,29 @@ async fn two_namespaces_do_not_keep_a_third_from_the_target() {
     world.begin("second", halves.1).await;
     let image = world.shared("app");
     assert_eq!(world.bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)]);
-    assert!(world.at_target() < 4 * PER_REGISTRY, "{}", world.at_target());
+    assert!(
+        world.at_target() < 4 * PER_REGISTRY,
+        "{}",
+        world.at_target()
+    );
 }
 
 impl World {
     /// Has a namespace take all of its share of the target, and wait there with one lookup more.
     async fn crowd(&self, late: &ImageRef) {
         self.begin("attacker", &self.hanging()[..FROM_ONE]).await;
-        self.target().wait_until(|seen| seen.len() == FROM_ONE).await;
+        self.target()
+            .wait_until(|seen| seen.len() == FROM_ONE)
+            .await;
         self.begin("attacker", std::slice::from_ref(late)).await;
-        while !self.bench.resolver.fetcher.registry.named_servers().is_waited_for() {
+        while !self
+            .bench
+            .resolver
+            .fetcher
+            .registry
+            .named_servers()
+            .is_waited_for()
+        {
             tokio::task::yield_now().await;
         }
     }
@@ -195,7 +240,10 @@ async fn one_namespace_has_a_share_of_a_token_server() {
         images.push(repo.reference("v1").parse().unwrap());
     }
     world.begin("attacker", &images).await;
-    world.target().wait_until(|seen| seen.len() >= FROM_ONE).await;
+    world
+        .target()
+        .wait_until(|seen| seen.len() >= FROM_ONE)
+        .await;
     let image = world.shared("app");
     assert_eq!(world.bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)]);
     assert_eq!(world.at_target(), FROM_ONE);

@@ -9,24 +9,42 @@ struct Hanging(Vec<TcpListener>);
 
 impl Hanging {
     fn new(count: usize) -> Self {
-        Self((0..count).map(|_| TcpListener::bind("127.0.0.2:0").unwrap()).collect())
+        Self(
+            (0..count)
+                .map(|_| TcpListener::bind("127.0.0.2:0").unwrap())
+                .collect(),
+        )
     }
 
     fn images(&self) -> Vec<ImageRef> {
         let image = |registry: &TcpListener| format!("{}/app:v1", registry.local_addr().unwrap());
-        self.0.iter().map(|registry| image(registry).parse().unwrap()).collect()
+        self.0
+            .iter()
+            .map(|registry| image(registry).parse().unwrap())
+            .collect()
     }
 }
 
 impl Bench {
     /// Resolves the images of a Pod of this namespace, which waits no longer than `budget`.
-    pub(super) async fn pod(&self, namespace: &str, images: &[ImageRef], budget: Duration) -> Vec<Outcome> {
+    pub(super) async fn pod(
+        &self,
+        namespace: &str,
+        images: &[ImageRef],
+        budget: Duration,
+    ) -> Vec<Outcome> {
         let images: Vec<&ImageRef> = images.iter().collect();
         let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
         let deadline = Instant::now() + budget;
         let tenant = Tenant::of(namespace);
-        let asking = self.resolver.resolve(tenant, &images, candidates, deadline, |_, _| false);
-        self.within(budget, asking).await.into_iter().flatten().collect()
+        let asking = self
+            .resolver
+            .resolve(tenant, &images, candidates, deadline, |_, _| false);
+        self.within(budget, asking)
+            .await
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 
@@ -39,7 +57,11 @@ async fn a_pod_with_many_hosts_that_hang_keeps_no_other_tenant_waiting() {
     for (round, images) in hanging.images().chunks(64).enumerate() {
         bench.pod("attacker", images, Duration::ZERO).await;
         let (_, image) = bench.multi(&format!("new{round}"));
-        assert_eq!(bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)], "{round}");
+        assert_eq!(
+            bench.pod("victim", &[image], GOAL).await,
+            [Ok(BOTH)],
+            "{round}"
+        );
     }
 }
 
@@ -51,7 +73,10 @@ async fn a_flood_of_names_that_hang_keeps_no_new_registry_out() {
         registries.push(Remote::builder().plain_http().start().await);
     }
     let bench = Bench::of(registries.pop().unwrap(), &registries, |_, _| {});
-    let bench = Bench { clock: Some(StoppedClock::stop()), ..bench };
+    let bench = Bench {
+        clock: Some(StoppedClock::stop()),
+        ..bench
+    };
     let hanging = Hanging::new(320);
     let images = hanging.images();
     for pod in images.chunks(64) {
@@ -77,7 +102,11 @@ async fn one_tenants_failing_repositories_rest_the_registry_for_no_other() {
             assert!(bench.pod("attacker", &[image], GOAL).await[0].is_err());
         }
         let (_, image) = bench.multi(&format!("new{round}"));
-        assert_eq!(bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)], "{round}");
+        assert_eq!(
+            bench.pod("victim", &[image], GOAL).await,
+            [Ok(BOTH)],
+            "{round}"
+        );
     }
 }
 
@@ -98,12 +127,23 @@ async fn a_pod_does_not_wait_for_the_queued_lookup_of_another_tenant() {
 async fn a_cold_image_costs_one_request_however_many_namespaces_ask_for_it() {
     let bench = Bench::new().await;
     let (_, image) = bench.multi("app");
-    let (images, names) = ([image], (0..50).map(|team| format!("team-{team}")).collect::<Vec<_>>());
+    let (images, names) = (
+        [image],
+        (0..50)
+            .map(|team| format!("team-{team}"))
+            .collect::<Vec<_>>(),
+    );
     let pods = names.iter().map(|name| bench.pod(name, &images, GOAL));
     let outcomes = futures_util::future::join_all(pods).await;
     assert!(outcomes.iter().all(|outcome| *outcome == [Ok(BOTH)]));
     assert_eq!(bench.seen(), ["GET"]);
-    assert_eq!((bench.counted("fetched"), bench.counted("joined") + bench.counted("hit")), (1, 49));
+    assert_eq!(
+        (
+            bench.counted("fetched"),
+            bench.counted("joined") + bench.counted("hit")
+        ),
+        (1, 49)
+    );
     assert_eq!(bench.resolver.requests.count(), 0);
 }
 
@@ -114,7 +154,10 @@ async fn a_request_that_hangs_ends_for_all_who_joined_it() {
     let (repo, image) = bench.multi("app");
     repo.fault(Some(Fault::hang()));
     let images = [image];
-    assert_eq!(bench.pod("first", &images, Duration::ZERO).await, [Err(LookupError::BudgetExceeded)]);
+    assert_eq!(
+        bench.pod("first", &images, Duration::ZERO).await,
+        [Err(LookupError::BudgetExceeded)]
+    );
     bench.remote.wait_until(|seen| seen.len() == 1).await;
     let others = ["second", "third"].map(|name| bench.pod(name, &images, 5 * SECOND));
     let time = async {
@@ -124,8 +167,14 @@ async fn a_request_that_hangs_ends_for_all_who_joined_it() {
         later(2 * SECOND).await;
     };
     let (outcomes, ()) = tokio::join!(futures_util::future::join_all(others), time);
-    assert_eq!(outcomes, [[Err(LookupError::Timeout)], [Err(LookupError::Timeout)]]);
-    assert_eq!((bench.seen().len(), bench.resolver.requests.count()), (1, 0));
+    assert_eq!(
+        outcomes,
+        [[Err(LookupError::Timeout)], [Err(LookupError::Timeout)]]
+    );
+    assert_eq!(
+        (bench.seen().len(), bench.resolver.requests.count()),
+        (1, 0)
+    );
 }
 
 /// The goal: whatever two tenants' repositories of a registry do, a third one's images are known.
@@ -148,6 +197,8 @@ async fn two_tenants_whose_lookups_hang_leave_their_registry_to_a_third_one() {
         let (_, image) = bench.multi(&format!("new{number}"));
         assert_eq!(bench.pod("c", &[image], GOAL).await, [Ok(BOTH)], "{number}");
     }
-    let burst: Vec<ImageRef> = (0..40).map(|number| bench.multi(&format!("burst{number}")).1).collect();
+    let burst: Vec<ImageRef> = (0..40)
+        .map(|number| bench.multi(&format!("burst{number}")).1)
+        .collect();
     assert_eq!(bench.pod("d", &burst, GOAL).await, [Ok(BOTH); 40]);
 }

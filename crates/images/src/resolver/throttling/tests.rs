@@ -2,16 +2,29 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
-const PAUSES: Pauses = Pauses { repository: HOUR, registry: MINUTE };
+const PAUSES: Pauses = Pauses {
+    repository: HOUR,
+    registry: MINUTE,
+};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn access(namespace: u64, repository: u64) -> Access {
     let credential = CredentialId::ANONYMOUS;
-    Access { image: repository, repository, namespace, credential, of_pod: false }
+    Access {
+        image: repository,
+        repository,
+        namespace,
+        credential,
+        of_pod: false,
+    }
 }
 
 fn with_credential(name: &str, access: Access) -> Access {
-    Access { credential: CredentialId::of(&[name]), of_pod: true, ..access }
+    Access {
+        credential: CredentialId::of(&[name]),
+        of_pod: true,
+        ..access
+    }
 }
 
 /// Records a 429 of the registry.
@@ -27,9 +40,15 @@ fn a_429_pauses_its_repository_for_its_time() {
     let later = now + HOUR - SECOND;
     for namespace in [1, 2] {
         assert!(throttling.applies_to(access(namespace, 10), later));
-        assert!(!throttling.applies_to(access(namespace, 11), now), "another repository");
+        assert!(
+            !throttling.applies_to(access(namespace, 11), now),
+            "another repository"
+        );
     }
-    assert!(!throttling.applies_to(with_credential("a", access(1, 10)), now), "another account");
+    assert!(
+        !throttling.applies_to(with_credential("a", access(1, 10)), now),
+        "another account"
+    );
     assert!(!throttling.applies_to(access(1, 10), now + HOUR));
 }
 
@@ -38,7 +57,10 @@ fn the_longer_pause_of_a_repository_counts() {
     let now = Instant::now();
     let mut throttling = Throttling::default();
     throttle(&mut throttling, access(1, 10), now);
-    let short = Pauses { repository: MINUTE, registry: MINUTE };
+    let short = Pauses {
+        repository: MINUTE,
+        registry: MINUTE,
+    };
     throttling.add(access(1, 10), Throttler::Registry, short, now + SECOND);
     assert!(throttling.applies_to(access(1, 10), now + HOUR - SECOND));
 }
@@ -50,12 +72,18 @@ fn the_second_throttled_repository_pauses_the_registry_for_a_bounded_time() {
     let mut throttling = Throttling::default();
     throttle(&mut throttling, access(1, 10), now);
     throttle(&mut throttling, access(1, 10), now);
-    assert!(!throttling.applies_to(access(2, 12), now), "the same repository twice");
+    assert!(
+        !throttling.applies_to(access(2, 12), now),
+        "the same repository twice"
+    );
     throttle(&mut throttling, access(2, 11), now + SECOND);
     for namespace in [1, 2, 3] {
         let other = access(namespace, 12);
         assert!(throttling.applies_to(other, now + MINUTE), "{namespace}");
-        assert!(!throttling.applies_to(other, now + SECOND + MINUTE), "{namespace}");
+        assert!(
+            !throttling.applies_to(other, now + SECOND + MINUTE),
+            "{namespace}"
+        );
     }
     assert!(!throttling.applies_to(with_credential("a", access(1, 12)), now + SECOND));
 }
@@ -69,7 +97,10 @@ fn later_429s_prolong_the_pause_of_their_own_namespace_only() {
         throttle(&mut throttling, access(1, u64::from(2 * second)), now);
         throttle(&mut throttling, access(2, u64::from(2 * second + 1)), now);
         for attacker in [1, 2] {
-            assert!(throttling.applies_to(access(attacker, 1_000_000), now), "{second}");
+            assert!(
+                throttling.applies_to(access(attacker, 1_000_000), now),
+                "{second}"
+            );
         }
         let is_paused = throttling.applies_to(access(3, 1_000_000), now);
         assert_eq!(is_paused, second < 60, "{second}");
@@ -87,12 +118,18 @@ fn while_other_repositories_are_answered_the_registry_is_not_paused() {
         let now = start + second * SECOND;
         throttle(&mut throttling, access(1, u64::from(100 + second)), now);
         assert!(!throttling.applies_to(access(3, 13), now), "{second}");
-        assert!(throttling.applies_to(access(3, 11), now), "what is throttled stays paused");
+        assert!(
+            throttling.applies_to(access(3, 11), now),
+            "what is throttled stays paused"
+        );
     }
     let now = start + REMEMBERED + SECOND;
     throttle(&mut throttling, access(1, 1000), now);
     throttle(&mut throttling, access(1, 1001), now);
-    assert!(throttling.applies_to(access(3, 13), now), "nobody has been answered for ten minutes");
+    assert!(
+        throttling.applies_to(access(3, 13), now),
+        "nobody has been answered for ten minutes"
+    );
 }
 
 #[test]
@@ -120,7 +157,12 @@ fn the_target_of_a_redirect_pauses_repositories_only() {
     let now = Instant::now();
     let mut throttling = Throttling::default();
     for repository in 0..10 {
-        throttling.add(access(1, repository), Throttler::RedirectTarget, PAUSES, now);
+        throttling.add(
+            access(1, repository),
+            Throttler::RedirectTarget,
+            PAUSES,
+            now,
+        );
         assert!(throttling.applies_to(access(2, repository), now));
         assert!(!throttling.applies_to(access(1, 100), now));
     }
@@ -144,13 +186,23 @@ fn one_namespace_takes_no_places_from_others() {
     for namespace in 3..100 {
         throttle(&mut throttling, access(namespace, 1000 + namespace), now);
     }
-    assert_eq!(throttling.repositories.len(), 1 + REPOSITORIES_OF_NAMESPACE + 97);
+    assert_eq!(
+        throttling.repositories.len(),
+        1 + REPOSITORIES_OF_NAMESPACE + 97
+    );
     for namespace in 100..300 {
         throttle(&mut throttling, access(namespace, 1000 + namespace), now);
     }
     assert_eq!(throttling.repositories.len(), REPOSITORIES);
-    let of_largest = throttling.repositories.iter().filter(|known| known.namespace == 2).count();
-    assert!(of_largest <= 2, "the namespace with the most gives way: {of_largest}");
+    let of_largest = throttling
+        .repositories
+        .iter()
+        .filter(|known| known.namespace == 2)
+        .count();
+    assert!(
+        of_largest <= 2,
+        "the namespace with the most gives way: {of_largest}"
+    );
 }
 
 #[test]
@@ -160,9 +212,17 @@ fn many_credentials_leave_what_is_known_of_anonymous_access() {
     throttle(&mut throttling, access(1, 10), now);
     throttle(&mut throttling, access(1, 11), now);
     for number in 0..4 * ACCOUNTS {
-        throttle(&mut throttling, with_credential(&number.to_string(), access(2, 12)), now);
+        throttle(
+            &mut throttling,
+            with_credential(&number.to_string(), access(2, 12)),
+            now,
+        );
     }
-    assert!(throttling.accounts.len() <= ACCOUNTS + 1, "{}", throttling.accounts.len());
+    assert!(
+        throttling.accounts.len() <= ACCOUNTS + 1,
+        "{}",
+        throttling.accounts.len()
+    );
     assert!(throttling.applies_to(access(3, 13), now));
 }
 
@@ -177,7 +237,12 @@ fn in_all_orders_others_pause_a_namespace_for_a_bounded_time() {
         Answered,
         Minute,
     }
-    let steps = [Step::Throttled(1), Step::Throttled(2), Step::Answered, Step::Minute];
+    let steps = [
+        Step::Throttled(1),
+        Step::Throttled(2),
+        Step::Answered,
+        Step::Minute,
+    ];
     let length = 7;
     for order in 0..steps.len().pow(length) {
         let start = Instant::now();
@@ -202,9 +267,19 @@ fn in_all_orders_others_pause_a_namespace_for_a_bounded_time() {
             }
             let is_paused = throttling.applies_to(access(3, 101), now);
             assert!(!(is_paused && answered.is_some()), "{shown:?}");
-            assert!(!is_paused || shown.iter().filter(|step| matches!(step, Step::Throttled(_))).count() > 1);
+            assert!(
+                !is_paused
+                    || shown
+                        .iter()
+                        .filter(|step| matches!(step, Step::Throttled(_)))
+                        .count()
+                        > 1
+            );
         }
         // A minute after the last change the third namespace is paused by nothing.
-        assert!(!throttling.applies_to(access(3, 101), now + MINUTE), "{shown:?}");
+        assert!(
+            !throttling.applies_to(access(3, 101), now + MINUTE),
+            "{shown:?}"
+        );
     }
 }

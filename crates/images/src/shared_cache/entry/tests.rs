@@ -14,7 +14,11 @@ fn key(keys: &Keys, image: &str) -> String {
 }
 
 fn found(support: Support) -> Found {
-    Found { digest: Digest::of_content(b"x"), support, lacks_parts: false }
+    Found {
+        digest: Digest::of_content(b"x"),
+        support,
+        lacks_parts: false,
+    }
 }
 
 #[test]
@@ -32,7 +36,10 @@ fn every_entry_comes_back_and_ages() {
         let age = Duration::from_secs(7);
         assert_eq!(at(NOW + age), Some((found(support), age)));
         // A replica whose clock is behind.
-        assert_eq!(at(NOW - Duration::from_secs(30)), Some((found(support), Duration::ZERO)));
+        assert_eq!(
+            at(NOW - Duration::from_secs(30)),
+            Some((found(support), Duration::ZERO))
+        );
         assert_eq!(at(NOW - Duration::from_secs(300)), None);
     }
 }
@@ -42,7 +49,12 @@ fn whatever_is_changed_counts_as_nothing() {
     for secret in [None, Some("the operator's own secret, 32 by")] {
         let own = keys(secret);
         let place = key(&own, "app");
-        let bytes = encode(found(Support::Index(PlatformSet::AMD64_AND_ARM64)), &own, &place, NOW);
+        let bytes = encode(
+            found(Support::Index(PlatformSet::AMD64_AND_ARM64)),
+            &own,
+            &place,
+            NOW,
+        );
         assert!(decode(&bytes, &own, &place, NOW).is_some());
         for bit in 0..8 * LENGTH {
             let mut lie = bytes;
@@ -52,8 +64,15 @@ fn whatever_is_changed_counts_as_nothing() {
         for length in 0..LENGTH {
             assert_eq!(decode(&bytes[..length], &own, &place, NOW), None);
         }
-        assert_eq!(decode(&[&bytes[..], b"\0"].concat(), &own, &place, NOW), None);
-        assert_eq!(decode(&bytes, &own, &key(&own, "other"), NOW), None, "copied to another key");
+        assert_eq!(
+            decode(&[&bytes[..], b"\0"].concat(), &own, &place, NOW),
+            None
+        );
+        assert_eq!(
+            decode(&bytes, &own, &key(&own, "other"), NOW),
+            None,
+            "copied to another key"
+        );
     }
 }
 
@@ -62,7 +81,12 @@ fn whatever_is_changed_counts_as_nothing() {
 fn lies_of_the_right_form_count_as_nothing() {
     let own = keys(None);
     let place = key(&own, "app");
-    let good = encode(found(Support::Index(PlatformSet::AMD64_AND_ARM64)), &own, &place, NOW);
+    let good = encode(
+        found(Support::Index(PlatformSet::AMD64_AND_ARM64)),
+        &own,
+        &place,
+        NOW,
+    );
     let forged = |change: fn(&mut [u8])| {
         let mut bytes = good;
         change(&mut bytes[..CONTENT]);
@@ -85,7 +109,10 @@ fn lies_of_the_right_form_count_as_nothing() {
 
 #[test]
 fn without_the_operators_key_nothing_is_believed() {
-    let (own, other) = (keys(Some("one secret of at least 16 bytes")), keys(Some("another secret, as long")));
+    let (own, other) = (
+        keys(Some("one secret of at least 16 bytes")),
+        keys(Some("another secret, as long")),
+    );
     let place = key(&own, "app");
     let bytes = encode(found(Support::Artifact), &other, &place, NOW);
     assert_eq!(decode(&bytes, &own, &place, NOW), None);

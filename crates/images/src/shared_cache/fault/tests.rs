@@ -34,13 +34,19 @@ async fn answering(reply: &'static [u8]) -> SocketAddr {
 
 async fn fault_of(url: &str, settings: SharedCacheSettings) -> Fault {
     let url: ServerUrl = url.parse().unwrap();
-    let connected = timeout(Duration::from_secs(60), Server::connect(&settings, &url)).await.unwrap();
-    let Err(error) = connected else { panic!("{} was connected", url.as_str()) };
+    let connected = timeout(Duration::from_secs(60), Server::connect(&settings, &url))
+        .await
+        .unwrap();
+    let Err(error) = connected else {
+        panic!("{} was connected", url.as_str())
+    };
     Fault::of(&error, &url, Failed::Connect)
 }
 
 fn text(state: State) -> &'static str {
-    let State::Degraded(text) = state else { panic!("{state:?}") };
+    let State::Degraded(text) = state else {
+        panic!("{state:?}")
+    };
     text
 }
 
@@ -108,7 +114,10 @@ async fn a_refused_login_is_told_apart_from_what_else_comes_then() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("password");
     std::fs::write(&file, "canary").unwrap();
-    let settings = SharedCacheSettings { password_file: Some(file), ..SharedCacheSettings::default() };
+    let settings = SharedCacheSettings {
+        password_file: Some(file),
+        ..SharedCacheSettings::default()
+    };
     for (reply, state) in [
         (&b"-WRONGPASS invalid username-password pair or user is disabled.\r\n"[..], "passwordFile"),
         (
@@ -129,7 +138,11 @@ async fn a_refused_login_is_told_apart_from_what_else_comes_then() {
 #[tokio::test]
 async fn a_database_that_is_not_there_is_named() {
     let address = answering(b"-ERR DB index is out of range\r\n").await;
-    let fault = fault_of(&format!("redis://{address}/99"), SharedCacheSettings::default()).await;
+    let fault = fault_of(
+        &format!("redis://{address}/99"),
+        SharedCacheSettings::default(),
+    )
+    .await;
     assert!(
         fault.text.contains("the end of cache.shared.url") || fault.text.contains("`databases`"),
         "{}",
@@ -140,15 +153,27 @@ async fn a_database_that_is_not_there_is_named() {
 #[tokio::test]
 async fn tls_and_no_tls_are_told_apart() {
     let address = answering(b"-ERR Protocol error\r\n").await;
-    let fault = fault_of(&format!("rediss://{address}"), SharedCacheSettings::default()).await;
+    let fault = fault_of(
+        &format!("rediss://{address}"),
+        SharedCacheSettings::default(),
+    )
+    .await;
     assert!(
         text(fault.state).contains("does not speak TLS") && fault.text.contains("write redis://"),
         "{}",
         fault.text
     );
     let refused = answering(b"\x15\x03\x03\x00\x02\x02\x28").await;
-    let fault = fault_of(&format!("rediss://{refused}"), SharedCacheSettings::default()).await;
-    assert!(text(fault.state).contains("TLS handshake") && fault.text.contains("caFile"), "{}", fault.text);
+    let fault = fault_of(
+        &format!("rediss://{refused}"),
+        SharedCacheSettings::default(),
+    )
+    .await;
+    assert!(
+        text(fault.state).contains("TLS handshake") && fault.text.contains("caFile"),
+        "{}",
+        fault.text
+    );
 }
 
 /// As OpenSSL does with what is no handshake, and as Redis does with one.
@@ -161,14 +186,38 @@ async fn servers_that_close_or_wait_may_speak_tls_or_not() {
             drop(listener.accept().await.unwrap());
         }
     });
-    let fault = fault_of(&format!("redis://{address}"), SharedCacheSettings::default()).await;
-    assert!(text(fault.state).contains("closes each connection"), "{}", text(fault.state));
-    assert!(fault.text.contains("if it speaks TLS, write rediss://"), "{}", fault.text);
+    let fault = fault_of(
+        &format!("redis://{address}"),
+        SharedCacheSettings::default(),
+    )
+    .await;
+    assert!(
+        text(fault.state).contains("closes each connection"),
+        "{}",
+        text(fault.state)
+    );
+    assert!(
+        fault.text.contains("if it speaks TLS, write rediss://"),
+        "{}",
+        fault.text
+    );
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = silent.local_addr().unwrap();
-    let fault = fault_of(&format!("rediss://{address}"), SharedCacheSettings::default()).await;
-    assert!(text(fault.state).contains("does not speak TLS"), "{}", text(fault.state));
-    assert!(fault.text.contains("write redis:// in cache.shared.url"), "{}", fault.text);
+    let fault = fault_of(
+        &format!("rediss://{address}"),
+        SharedCacheSettings::default(),
+    )
+    .await;
+    assert!(
+        text(fault.state).contains("does not speak TLS"),
+        "{}",
+        text(fault.state)
+    );
+    assert!(
+        fault.text.contains("write redis:// in cache.shared.url"),
+        "{}",
+        fault.text
+    );
 }
 
 #[tokio::test]
@@ -177,13 +226,30 @@ async fn what_does_not_answer_is_said_so() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         listener.local_addr().unwrap()
     };
-    let fault = fault_of(&format!("redis://{address}"), SharedCacheSettings::default()).await;
+    let fault = fault_of(
+        &format!("redis://{address}"),
+        SharedCacheSettings::default(),
+    )
+    .await;
     assert_eq!(text(fault.state), NOT_CONNECTED);
     let missing = Some("/nowhere/password".into());
-    let settings = SharedCacheSettings { password_file: missing, ..SharedCacheSettings::default() };
+    let settings = SharedCacheSettings {
+        password_file: missing,
+        ..SharedCacheSettings::default()
+    };
     let fault = fault_of(&format!("redis://{address}"), settings).await;
-    assert!(text(fault.state).contains("a file of cache.shared"), "{}", text(fault.state));
-    assert!(fault.text.starts_with("cache.shared.passwordFile: /nowhere/password: "), "{}", fault.text);
+    assert!(
+        text(fault.state).contains("a file of cache.shared"),
+        "{}",
+        text(fault.state)
+    );
+    assert!(
+        fault
+            .text
+            .starts_with("cache.shared.passwordFile: /nowhere/password: "),
+        "{}",
+        fault.text
+    );
 }
 
 #[test]
@@ -199,7 +265,11 @@ fn refused_writes_have_their_reasons() {
     ] {
         let error = redis::make_extension_error(code.to_owned(), Some("why".to_owned()));
         let fault = Fault::of(&error, &url, Failed::Write);
-        assert!(text(fault.state).contains(state), "{code}: {}", text(fault.state));
+        assert!(
+            text(fault.state).contains(state),
+            "{code}: {}",
+            text(fault.state)
+        );
         assert!(!text(fault.state).contains("no server answers"));
     }
 }
@@ -213,23 +283,72 @@ async fn a_cluster_that_is_none_and_its_nodes_say_the_same() {
             "no cluster",
             "write redis:// in",
         ),
-        ("redis", b"-CLUSTERDOWN The cluster is down\r\n", "the cluster is down", "CLUSTER INFO"),
-        ("redis", b"-NOAUTH Authentication required.\r\n", "passwordFile", "set cache.shared.passwordFile"),
-        ("redis", b"-DENIED Redis is running in protected mode\r\n", "protected mode", "requirepass"),
+        (
+            "redis",
+            b"-CLUSTERDOWN The cluster is down\r\n",
+            "the cluster is down",
+            "CLUSTER INFO",
+        ),
+        (
+            "redis",
+            b"-NOAUTH Authentication required.\r\n",
+            "passwordFile",
+            "set cache.shared.passwordFile",
+        ),
+        (
+            "redis",
+            b"-DENIED Redis is running in protected mode\r\n",
+            "protected mode",
+            "requirepass",
+        ),
         (
             "redis",
             b"-NOPERM User x has no permissions to run the 'cluster|slots' command\r\n",
             "lacks rights",
             "+cluster|slots",
         ),
-        ("redis", b"-LOADING Redis is loading\r\n", "loading", "tried again"),
-        ("redis", b"HTTP/1.1 400 Bad Request\r\n\r\n", "no Valkey or Redis", "write rediss://"),
-        ("rediss", b"-ERR Protocol error\r\n", "does not speak TLS", "write redis://"),
-        ("rediss", b"\x15\x03\x03\x00\x02\x02\x28", "TLS handshake", "caFile"),
+        (
+            "redis",
+            b"-LOADING Redis is loading\r\n",
+            "loading",
+            "tried again",
+        ),
+        (
+            "redis",
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            "no Valkey or Redis",
+            "write rediss://",
+        ),
+        (
+            "rediss",
+            b"-ERR Protocol error\r\n",
+            "does not speak TLS",
+            "write redis://",
+        ),
+        (
+            "rediss",
+            b"\x15\x03\x03\x00\x02\x02\x28",
+            "TLS handshake",
+            "caFile",
+        ),
     ] {
         let address = answering(reply).await;
-        let fault = fault_of(&format!("{scheme}+cluster://{address}"), SharedCacheSettings::default()).await;
-        assert!(text(fault.state).contains(state), "{}: {}", reply.escape_ascii(), text(fault.state));
-        assert!(fault.text.contains(advice), "{}: {}", reply.escape_ascii(), fault.text);
+        let fault = fault_of(
+            &format!("{scheme}+cluster://{address}"),
+            SharedCacheSettings::default(),
+        )
+        .await;
+        assert!(
+            text(fault.state).contains(state),
+            "{}: {}",
+            reply.escape_ascii(),
+            text(fault.state)
+        );
+        assert!(
+            fault.text.contains(advice),
+            "{}: {}",
+            reply.escape_ascii(),
+            fault.text
+        );
     }
 }

@@ -8,8 +8,10 @@ use tolerarch_core::pod::Toleration;
 const POOL: &str = "tolerarch.io/multi-arch";
 
 fn node(group: &str, keys: &[&str]) -> Node {
-    let taints: Vec<Value> =
-        keys.iter().map(|key| json!({"key": key, "value": "true", "effect": "NoSchedule"})).collect();
+    let taints: Vec<Value> = keys
+        .iter()
+        .map(|key| json!({"key": key, "value": "true", "effect": "NoSchedule"}))
+        .collect();
     let node = json!({"metadata": {"name": format!("{group}-x7k2p")}, "spec": {"taints": taints}});
     serde_json::from_value(node).unwrap()
 }
@@ -67,13 +69,23 @@ fn without_priorities_chance_decides() {
         (named(&[]), "its default expander"),
         (named(&["least-waste"]), "its expander `least-waste`"),
         (named(&["random"]), "its expander `random`"),
-        (named(&["most-pods", "priority"]), "its expander `most-pods`"),
+        (
+            named(&["most-pods", "priority"]),
+            "its expander `most-pods`",
+        ),
     ] {
         // With nodes or scaled to zero, and whatever a ConfigMap says that is not read.
         for nodes in [Vec::new(), both_seen(), vec![node("multi", &[POOL])]] {
             for known in [KnownPriorities::Missing, priorities("{10: [multi]}")] {
-                let choice = judged(&autoscaler(expanders.clone(), known, &ALL), &nodes, &tolerations());
-                assert!(choice.is_wrong() && choice.to_string().contains(by), "{choice}");
+                let choice = judged(
+                    &autoscaler(expanders.clone(), known, &ALL),
+                    &nodes,
+                    &tolerations(),
+                );
+                assert!(
+                    choice.is_wrong() && choice.to_string().contains(by),
+                    "{choice}"
+                );
             }
         }
     }
@@ -81,9 +93,16 @@ fn without_priorities_chance_decides() {
 
 #[test]
 fn expanders_that_cannot_be_foreseen_are_neither_right_nor_wrong() {
-    for expanders in [named(&["price"]), named(&["grpc", "priority"]), Expanders::Gke] {
-        let choice =
-            judged(&autoscaler(expanders, KnownPriorities::Missing, &ALL), &both_seen(), &tolerations());
+    for expanders in [
+        named(&["price"]),
+        named(&["grpc", "priority"]),
+        Expanders::Gke,
+    ] {
+        let choice = judged(
+            &autoscaler(expanders, KnownPriorities::Missing, &ALL),
+            &both_seen(),
+            &tolerations(),
+        );
         assert!(!choice.is_wrong() && !choice.is_right(), "{choice}");
     }
 }
@@ -92,26 +111,42 @@ fn expanders_that_cannot_be_foreseen_are_neither_right_nor_wrong() {
 fn priorities_decide_as_the_expander_takes_them() {
     let of = |written: &str| {
         let choice = judged(
-            &autoscaler(named(&["priority", "least-waste"]), priorities(written), &ALL),
+            &autoscaler(
+                named(&["priority", "least-waste"]),
+                priorities(written),
+                &ALL,
+            ),
             &both_seen(),
             &tolerations(),
         );
         (choice.is_right(), choice.is_wrong(), choice.to_string())
     };
     let first = "the cluster-autoscaler takes `multi` first (priority 100)".to_owned();
-    assert_eq!(of("{100: ['.*multi.*'], 10: ['.*']}"), (true, false, first.clone()));
+    assert_eq!(
+        of("{100: ['.*multi.*'], 10: ['.*']}"),
+        (true, false, first.clone())
+    );
     assert_eq!(of("{100: [multi]}"), (true, false, first));
     for (written, expected) in [
-        ("{100: [plain], 10: ['.*']}", "takes `plain` (priority 100) before `multi`"),
+        (
+            "{100: [plain], 10: ['.*']}",
+            "takes `plain` (priority 100) before `multi`",
+        ),
         ("{10: ['.*']}", "have the same priority (10)"),
-        ("{100: [plain]}", "name no node group of it (`multi`): new nodes come from other groups first"),
+        (
+            "{100: [plain]}",
+            "name no node group of it (`multi`): new nodes come from other groups first",
+        ),
         (
             "{100: [other]}",
             "name no node group of it (`multi`), and no other one: new nodes come from the pool by chance",
         ),
     ] {
         let (is_right, is_wrong, text) = of(written);
-        assert!(!is_right && is_wrong && text.contains(expected), "{written}: {text}");
+        assert!(
+            !is_right && is_wrong && text.contains(expected),
+            "{written}: {text}"
+        );
     }
 }
 
@@ -122,13 +157,27 @@ fn priorities_that_are_missing_or_refused_leave_it_to_chance() {
             KnownPriorities::Missing,
             "the ConfigMap kube-system/cluster-autoscaler-priority-expander is missing",
         ),
-        (KnownPriorities::Ignored("no numbers".to_owned()), "does not count: no numbers"),
+        (
+            KnownPriorities::Ignored("no numbers".to_owned()),
+            "does not count: no numbers",
+        ),
     ] {
-        let choice = judged(&autoscaler(named(&["priority"]), known, &ALL), &both_seen(), &tolerations());
-        assert!(choice.is_wrong() && choice.to_string().contains(expected), "{choice}");
+        let choice = judged(
+            &autoscaler(named(&["priority"]), known, &ALL),
+            &both_seen(),
+            &tolerations(),
+        );
+        assert!(
+            choice.is_wrong() && choice.to_string().contains(expected),
+            "{choice}"
+        );
     }
     let unknown = KnownPriorities::Unknown("forbidden".to_owned());
-    let choice = judged(&autoscaler(named(&["priority"]), unknown, &ALL), &both_seen(), &tolerations());
+    let choice = judged(
+        &autoscaler(named(&["priority"]), unknown, &ALL),
+        &both_seen(),
+        &tolerations(),
+    );
     assert!(!choice.is_wrong() && !choice.is_right(), "{choice}");
 }
 
@@ -144,13 +193,22 @@ fn groups_without_a_node_count_as_far_as_they_are_known() {
     // The group without a node is behind, whatever its taints are.
     assert!(of("{100: [multi], 10: ['.*']}", &multi).0);
     // It is first, or as high, and may be the pool's as well.
-    for (written, nodes) in [("{100: [plain], 10: [multi]}", &multi), ("{10: ['.*']}", &multi)] {
+    for (written, nodes) in [
+        ("{100: [plain], 10: [multi]}", &multi),
+        ("{10: ['.*']}", &multi),
+    ] {
         let (is_right, is_wrong, text) = of(written, nodes);
-        assert!(!is_right && !is_wrong && text.contains("the taints of `plain` are not known"), "{text}");
+        assert!(
+            !is_right && !is_wrong && text.contains("the taints of `plain` are not known"),
+            "{text}"
+        );
     }
     // Nothing is known of the pool's groups, but that one without a node is first.
     let (is_right, is_wrong, text) = of("{100: [multi], 10: ['.*']}", &plain);
-    assert!(!is_right && !is_wrong && text.contains("the taints of `multi` are not known"), "{text}");
+    assert!(
+        !is_right && !is_wrong && text.contains("the taints of `multi` are not known"),
+        "{text}"
+    );
     // Whichever of them is the pool's, an open one comes before it.
     assert!(of("{100: [plain], 10: ['.*']}", &plain).1);
     assert!(of("{10: ['.*']}", &plain).1);
@@ -164,35 +222,66 @@ fn groups_without_a_node_count_as_far_as_they_are_known() {
 fn where_no_other_group_fits_nothing_has_to_be_chosen() {
     let closed = [node("multi", &[POOL]), node("plain", &["nvidia.com/gpu"])];
     let expected = "`multi` is the only node group of the cluster-autoscaler that its Pods fit";
-    assert_eq!(text(named(&[]), KnownPriorities::Missing, &closed), expected);
+    assert_eq!(
+        text(named(&[]), KnownPriorities::Missing, &closed),
+        expected
+    );
     let alone = autoscaler(named(&[]), KnownPriorities::Missing, &["multi"]);
-    assert_eq!(judged(&alone, &[node("multi", &[POOL])], &tolerations()).to_string(), expected);
+    assert_eq!(
+        judged(&alone, &[node("multi", &[POOL])], &tolerations()).to_string(),
+        expected
+    );
     let unseen = judged(&alone, &[], &tolerations());
     assert!(!unseen.is_right() && !unseen.is_wrong(), "{unseen}");
     // A group of a fixed size makes no node.
     let mut fixed = autoscaler(named(&[]), KnownPriorities::Missing, &ALL);
     let sizes = json!({"nodeGroups": [{"name": "multi", "health": {"maxSize": 9}}, {"name": "plain", "health": {"minSize": 3, "maxSize": 3}}]});
     fixed.groups = Some(Status::parse(&sizes.to_string()).unwrap().groups);
-    assert_eq!(judged(&fixed, &both_seen(), &tolerations()).to_string(), expected);
+    assert_eq!(
+        judged(&fixed, &both_seen(), &tolerations()).to_string(),
+        expected
+    );
     // Taints that come and go, or are wishes, keep no Pod away.
-    let passing = [node("multi", &[POOL]), node("plain", &["node.kubernetes.io/not-ready"])];
+    let passing = [
+        node("multi", &[POOL]),
+        node("plain", &["node.kubernetes.io/not-ready"]),
+    ];
     assert!(
-        judged(&autoscaler(named(&[]), KnownPriorities::Missing, &ALL), &passing, &tolerations()).is_wrong()
+        judged(
+            &autoscaler(named(&[]), KnownPriorities::Missing, &ALL),
+            &passing,
+            &tolerations()
+        )
+        .is_wrong()
     );
 }
 
 #[test]
 fn a_pool_of_other_nodes_has_no_group() {
-    let plain = [node("multi", &[]), node("plain", &[]), node("fixed", &[POOL])];
+    let plain = [
+        node("multi", &[]),
+        node("plain", &[]),
+        node("fixed", &[POOL]),
+    ];
     assert_eq!(
-        judged(&autoscaler(named(&[]), KnownPriorities::Missing, &ALL), &plain, &tolerations()),
+        judged(
+            &autoscaler(named(&[]), KnownPriorities::Missing, &ALL),
+            &plain,
+            &tolerations()
+        ),
         Choice::NoGroup
     );
 }
 
 #[test]
 fn without_its_flags_only_its_priorities_are_judged() {
-    let of = |known| judged(&autoscaler(Expanders::Unseen, known, &ALL), &both_seen(), &tolerations());
+    let of = |known| {
+        judged(
+            &autoscaler(Expanders::Unseen, known, &ALL),
+            &both_seen(),
+            &tolerations(),
+        )
+    };
     assert!(of(KnownPriorities::Missing).is_wrong());
     assert!(of(priorities("{10: ['.*']}")).is_wrong());
     let first = of(priorities("{100: [multi], 10: ['.*']}"));
@@ -202,10 +291,14 @@ fn without_its_flags_only_its_priorities_are_judged() {
 
 #[test]
 fn without_a_status_the_groups_are_not_known() {
-    for (expanders, known) in
-        [(named(&[]), KnownPriorities::Missing), (named(&["priority"]), priorities("{100: [multi]}"))]
-    {
-        let autoscaler = Autoscaler { groups: None, ..autoscaler(expanders, known, &[]) };
+    for (expanders, known) in [
+        (named(&[]), KnownPriorities::Missing),
+        (named(&["priority"]), priorities("{100: [multi]}")),
+    ] {
+        let autoscaler = Autoscaler {
+            groups: None,
+            ..autoscaler(expanders, known, &[])
+        };
         let unseen = judged(&autoscaler, &both_seen(), &tolerations());
         assert!(!unseen.is_right() && !unseen.is_wrong(), "{unseen}");
     }
@@ -215,7 +308,11 @@ fn without_a_status_the_groups_are_not_known() {
 #[test]
 fn a_group_that_may_be_the_pools_is_neither_right_nor_wrong() {
     let of = |written: &str, nodes: &[Node]| {
-        let autoscaler = autoscaler(named(&["priority"]), priorities(written), &["multi", "plain", "arm"]);
+        let autoscaler = autoscaler(
+            named(&["priority"]),
+            priorities(written),
+            &["multi", "plain", "arm"],
+        );
         judged(&autoscaler, nodes, &tolerations())
     };
     for (written, nodes) in [
@@ -225,8 +322,16 @@ fn a_group_that_may_be_the_pools_is_neither_right_nor_wrong() {
         ("{100: [arm], 10: ['.*']}", vec![node("plain", &[])]),
     ] {
         let choice = of(written, &nodes);
-        assert!(!choice.is_right() && !choice.is_wrong(), "{written}: {choice}");
-        assert!(choice.to_string().contains("the taints of `arm` are not known"), "{choice}");
+        assert!(
+            !choice.is_right() && !choice.is_wrong(),
+            "{written}: {choice}"
+        );
+        assert!(
+            choice
+                .to_string()
+                .contains("the taints of `arm` are not known"),
+            "{choice}"
+        );
     }
     assert!(of("{100: [plain], 50: [arm], 10: [multi]}", &both_seen()).is_wrong());
     let behind = of("{100: [plain], 10: ['.*']}", &[node("plain", &[])]).to_string();
@@ -242,7 +347,11 @@ fn a_group_whose_nodes_differ_is_not_known() {
     let mut nodes = both_seen();
     nodes.push(node("multi", &[]));
     nodes[2].metadata.name = "multi-b8c9d".to_owned();
-    let autoscaler = autoscaler(named(&["priority"]), priorities("{100: [multi], 10: ['.*']}"), &ALL);
+    let autoscaler = autoscaler(
+        named(&["priority"]),
+        priorities("{100: [multi], 10: ['.*']}"),
+        &ALL,
+    );
     let choice = judged(&autoscaler, &nodes, &tolerations());
     assert!(!choice.is_right() && !choice.is_wrong(), "{choice}");
 }
@@ -251,10 +360,15 @@ fn a_group_whose_nodes_differ_is_not_known() {
 fn an_ignored_taint_is_worse_than_any_order() {
     let mut autoscaler = autoscaler(named(&["priority"]), priorities("{100: [multi]}"), &ALL);
     let words = [format!("--startup-taint={POOL}")];
-    autoscaler.ignored_taints = Flags::of("cluster-autoscaler", &words).unwrap().ignored_taints;
+    autoscaler.ignored_taints = Flags::of("cluster-autoscaler", &words)
+        .unwrap()
+        .ignored_taints;
     let choice = judged(&autoscaler, &both_seen(), &tolerations());
     assert!(
-        choice.is_wrong() && choice.to_string().contains("ignores the taint tolerarch.io/multi-arch"),
+        choice.is_wrong()
+            && choice
+                .to_string()
+                .contains("ignores the taint tolerarch.io/multi-arch"),
         "{choice}"
     );
 }
@@ -262,23 +376,44 @@ fn an_ignored_taint_is_worse_than_any_order() {
 /// A taint that the autoscaler takes off keeps no Pod away in its simulation, but another one of the pool does.
 #[test]
 fn taints_count_only_if_they_are_not_ignored() {
-    let mut autoscaler = autoscaler(named(&["priority"]), priorities("{100: [multi], 10: ['.*']}"), &ALL);
-    let words = ["--startup-taint=agent".to_owned(), "--status-taint=gpu".to_owned()];
-    autoscaler.ignored_taints = Flags::of("cluster-autoscaler", &words).unwrap().ignored_taints;
+    let mut autoscaler = autoscaler(
+        named(&["priority"]),
+        priorities("{100: [multi], 10: ['.*']}"),
+        &ALL,
+    );
+    let words = [
+        "--startup-taint=agent".to_owned(),
+        "--status-taint=gpu".to_owned(),
+    ];
+    autoscaler.ignored_taints = Flags::of("cluster-autoscaler", &words)
+        .unwrap()
+        .ignored_taints;
     let mut two = tolerations();
-    two.insert(0, Toleration { key: "agent".into(), ..tolerations().remove(0) });
+    two.insert(
+        0,
+        Toleration {
+            key: "agent".into(),
+            ..tolerations().remove(0)
+        },
+    );
     let nodes = [node("multi", &[POOL, "agent"]), node("plain", &["gpu"])];
     assert_eq!(
         judged(&autoscaler, &nodes, &two).to_string(),
         "the cluster-autoscaler takes `multi` first (priority 100)"
     );
     autoscaler.expanders = named(&[]);
-    assert!(judged(&autoscaler, &nodes, &two).is_wrong(), "plain is open");
+    assert!(
+        judged(&autoscaler, &nodes, &two).is_wrong(),
+        "plain is open"
+    );
     let prefixed = [Toleration {
         key: "startup-taint.cluster-autoscaler.kubernetes.io/a".into(),
         ..tolerations().remove(0)
     }];
-    assert!(matches!(judged(&autoscaler, &nodes, &prefixed), Choice::Ignored { .. }));
+    assert!(matches!(
+        judged(&autoscaler, &nodes, &prefixed),
+        Choice::Ignored { .. }
+    ));
 }
 
 /// Similar groups have the same architecture; their taints are not compared.
@@ -290,11 +425,30 @@ fn new_nodes_are_divided_between_similar_groups_only() {
         node
     };
     let mut autoscaler = autoscaler(named(&["priority"]), priorities("{100: [multi]}"), &ALL);
-    let alike = [labelled("multi", &[POOL], "amd64"), labelled("plain", &[], "amd64")];
-    let different = [labelled("multi", &[POOL], "arm64"), labelled("plain", &[], "amd64")];
-    assert_eq!(autoscaler.grouped(&alike).outlook(&tolerations()).balanced, None);
+    let alike = [
+        labelled("multi", &[POOL], "amd64"),
+        labelled("plain", &[], "amd64"),
+    ];
+    let different = [
+        labelled("multi", &[POOL], "arm64"),
+        labelled("plain", &[], "amd64"),
+    ];
+    assert_eq!(
+        autoscaler.grouped(&alike).outlook(&tolerations()).balanced,
+        None
+    );
     autoscaler.balances = true;
-    assert_eq!(autoscaler.grouped(&different).outlook(&tolerations()).balanced, None);
-    let (own, other) = autoscaler.grouped(&alike).outlook(&tolerations()).balanced.unwrap();
+    assert_eq!(
+        autoscaler
+            .grouped(&different)
+            .outlook(&tolerations())
+            .balanced,
+        None
+    );
+    let (own, other) = autoscaler
+        .grouped(&alike)
+        .outlook(&tolerations())
+        .balanced
+        .unwrap();
     assert_eq!((own.name.as_str(), other.name.as_str()), ("multi", "plain"));
 }

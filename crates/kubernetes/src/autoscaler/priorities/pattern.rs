@@ -123,7 +123,9 @@ impl Translation<'_> {
 
     /// Goes on behind a text if it is next.
     fn skip(&mut self, text: &str) -> bool {
-        let Some(rest) = self.rest.as_str().strip_prefix(text) else { return false };
+        let Some(rest) = self.rest.as_str().strip_prefix(text) else {
+            return false;
+        };
         self.rest = rest.chars();
         true
     }
@@ -142,12 +144,16 @@ impl Translation<'_> {
     fn add(&mut self, written: &str) {
         self.finish_item();
         self.written += written;
-        self.last = Some(Item { repetitions: 0, is_repeated: false });
+        self.last = Some(Item {
+            repetitions: 0,
+            is_repeated: false,
+        });
     }
 
     fn add_character(&mut self, character: char) -> Result<(), Refusal> {
         let code = u32::from(character);
-        let is_plain = character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '/' | ':');
+        let is_plain =
+            character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '/' | ':');
         if is_plain && !self.flags.ignores_case {
             self.add(character.encode_utf8(&mut [0; 4]));
             return Ok(());
@@ -162,7 +168,10 @@ impl Translation<'_> {
             return Err(Unknown("its groups are nested deeper than is read"));
         }
         self.finish_item();
-        self.groups.push(Group { flags: self.flags, repetitions: self.repetitions });
+        self.groups.push(Group {
+            flags: self.flags,
+            repetitions: self.repetitions,
+        });
         self.written += "(?:";
         self.flags = inner;
         self.repetitions = 0;
@@ -170,11 +179,16 @@ impl Translation<'_> {
     }
 
     fn close(&mut self) -> Result<(), Refusal> {
-        let Some(group) = self.groups.pop() else { return Err(Invalid("a ) without its (")) };
+        let Some(group) = self.groups.pop() else {
+            return Err(Invalid("a ) without its ("));
+        };
         self.finish_item();
         self.written.push(')');
         self.flags = group.flags;
-        self.last = Some(Item { repetitions: self.repetitions, is_repeated: false });
+        self.last = Some(Item {
+            repetitions: self.repetitions,
+            is_repeated: false,
+        });
         self.repetitions = group.repetitions;
         Ok(())
     }
@@ -184,7 +198,9 @@ impl Translation<'_> {
         const UNNAMED: Refusal = Invalid("a (? that is no group, as lookaround is not supported");
         let start = self.rest.clone();
         if self.skip("P<") || self.skip("<") {
-            let Some(end) = self.rest.as_str().find('>') else { return Err(UNNAMED) };
+            let Some(end) = self.rest.as_str().find('>') else {
+                return Err(UNNAMED);
+            };
             let name = &self.rest.as_str()[..end];
             if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
                 return Err(UNNAMED);
@@ -233,11 +249,17 @@ impl Translation<'_> {
         if is_behind_repetition {
             return Err(Invalid("a repetition right behind another"));
         }
-        let Some(Item { repetitions, is_repeated }) = self.last else {
+        let Some(Item {
+            repetitions,
+            is_repeated,
+        }) = self.last
+        else {
             return Err(Invalid("a repetition of nothing"));
         };
         if is_repeated {
-            return Err(Unknown("a repetition behind another, with flags between them"));
+            return Err(Unknown(
+                "a repetition behind another, with flags between them",
+            ));
         }
         let repetitions = count.map_or(repetitions, |count| count.product(repetitions));
         let is_checked =
@@ -246,7 +268,10 @@ impl Translation<'_> {
             return Err(Invalid("nested repetitions of more than 1000"));
         }
         self.written += written;
-        self.last = Some(Item { repetitions, is_repeated: true });
+        self.last = Some(Item {
+            repetitions,
+            is_repeated: true,
+        });
         Ok(())
     }
 
@@ -275,7 +300,9 @@ impl Translation<'_> {
     /// Reads a number without leading zeros, of which what is too large is only that.
     fn number(&mut self) -> Option<u64> {
         let text = self.rest.as_str();
-        let length = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let length = text
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len());
         let digits = &text[..length];
         if digits.is_empty() || digits.len() > 1 && digits.starts_with('0') {
             return None;
@@ -335,14 +362,21 @@ impl Translation<'_> {
 
     /// Returns a named class of ASCII characters, with what differs from them in case only.
     fn group(&self, ranges: Vec<Range>, is_negated: bool) -> Vec<Range> {
-        let ranges = if self.flags.ignores_case { with_other_case(&ranges) } else { ranges };
+        let ranges = if self.flags.ignores_case {
+            with_other_case(&ranges)
+        } else {
+            ranges
+        };
         if is_negated { others(ranges) } else { ranges }
     }
 
     /// Reads one character behind its backslash.
     fn character_escape(&mut self) -> Result<u32, Refusal> {
-        const NONE: Refusal = Invalid("a \\ with a character behind it that needs none, or a backreference");
-        let Some(next) = self.rest.next() else { return Err(Invalid("a \\ at the end")) };
+        const NONE: Refusal =
+            Invalid("a \\ with a character behind it that needs none, or a backreference");
+        let Some(next) = self.rest.next() else {
+            return Err(Invalid("a \\ at the end"));
+        };
         let is_octal = |next: Option<char>| next.is_some_and(|c| c.is_digit(8));
         let code = match next {
             'a' => 7,
@@ -355,7 +389,9 @@ impl Translation<'_> {
             '0'..='7' => {
                 let mut code = next.to_digit(8).unwrap_or_default();
                 for _place in 0..2 {
-                    let Some(digit) = self.peek().and_then(|c| c.to_digit(8)) else { break };
+                    let Some(digit) = self.peek().and_then(|c| c.to_digit(8)) else {
+                        break;
+                    };
                     code = code * 8 + digit;
                     self.rest.next();
                 }
@@ -440,8 +476,12 @@ impl Translation<'_> {
 
     /// Reads `[:name:]`.
     fn named_class(&mut self) -> Result<Option<Vec<Range>>, Refusal> {
-        let Some(text) = self.rest.as_str().strip_prefix("[:") else { return Ok(None) };
-        let Some(end) = text.find(":]") else { return Ok(None) };
+        let Some(text) = self.rest.as_str().strip_prefix("[:") else {
+            return Ok(None);
+        };
+        let Some(end) = text.find(":]") else {
+            return Ok(None);
+        };
         let name = &text[..end];
         let bare_name = name.strip_prefix('^').unwrap_or(name);
         let ranges = ranges_of(match bare_name {
@@ -471,7 +511,9 @@ impl Translation<'_> {
             return Ok(vec![range]);
         }
         if *range.end() > 0x7f {
-            return Err(Unknown("it ignores the case of other characters than those of ASCII"));
+            return Err(Unknown(
+                "it ignores the case of other characters than those of ASCII",
+            ));
         }
         Ok(with_other_case(&[range]))
     }
@@ -512,7 +554,9 @@ impl Count {
 /// Returns the ranges whose ends are pairs of characters.
 fn ranges_of(pairs: &str) -> Vec<Range> {
     let pairs = pairs.as_bytes().chunks_exact(2);
-    pairs.map(|pair| u32::from(pair[0])..=u32::from(pair[1])).collect()
+    pairs
+        .map(|pair| u32::from(pair[0])..=u32::from(pair[1]))
+        .collect()
 }
 
 /// Returns ranges of ASCII characters with what differs from them in case only: of `k` and `s`, two characters beyond ASCII
@@ -579,12 +623,19 @@ fn written_class(ranges: Vec<Range>) -> String {
     for range in merged(ranges) {
         let low = *range.start();
         let high = *range.end();
-        let parts = [low..=high.min(SURROGATES.start() - 1), low.max(SURROGATES.end() + 1)..=high];
+        let parts = [
+            low..=high.min(SURROGATES.start() - 1),
+            low.max(SURROGATES.end() + 1)..=high,
+        ];
         for part in parts {
             if !part.is_empty() {
                 class += &format!("\\x{{{:X}}}-\\x{{{:X}}}", part.start(), part.end());
             }
         }
     }
-    if class.is_empty() { r"[^\x{0}-\x{10FFFF}]".to_owned() } else { format!("[{class}]") }
+    if class.is_empty() {
+        r"[^\x{0}-\x{10FFFF}]".to_owned()
+    } else {
+        format!("[{class}]")
+    }
 }

@@ -22,13 +22,23 @@ struct Case {
 type Answer = Result<(Vec<Option<i64>>, Vec<String>), ()>;
 
 /// What a text may be unknown for: classes of Unicode, flags, tags, anchors, numbers and forms of YAML that are not read.
-const UNKNOWN: [&str; 12] = [r"\p", r"\P", "(?", "!", "&", r"\'", ".inf", ".nan", "? [", ":]", ":[", ":,"];
+const UNKNOWN: [&str; 12] = [
+    r"\p", r"\P", "(?", "!", "&", r"\'", ".inf", ".nan", "? [", ":]", ":[", ":,",
+];
 
 /// Returns what the expander leaves of the groups to which a Pod could come: those of the highest priority, or all where
 /// none has one.
 fn best<'a>(priorities: &Priorities, groups: &[&'a str]) -> Vec<&'a str> {
-    let highest = groups.iter().map(|group| priorities.of(group)).max().flatten();
-    groups.iter().copied().filter(|group| priorities.of(group) == highest).collect()
+    let highest = groups
+        .iter()
+        .map(|group| priorities.of(group))
+        .max()
+        .flatten();
+    groups
+        .iter()
+        .copied()
+        .filter(|group| priorities.of(group) == highest)
+        .collect()
 }
 
 #[test]
@@ -37,16 +47,32 @@ fn groups_are_chosen_as_upstream_chooses_them() {
     let mut unknown = 0;
     let mut refused = 0;
     for case in upstream::cases::<Case>("priorities") {
-        let expected: Answer = if case.is_refused { Err(()) } else { Ok((case.priorities, case.best)) };
+        let expected: Answer = if case.is_refused {
+            Err(())
+        } else {
+            Ok((case.priorities, case.best))
+        };
         let groups: Vec<&str> = case.groups.iter().map(String::as_str).collect();
         let parsed = Priorities::parse(&case.text);
-        assert!(!case.is_random || matches!(parsed, Err(PrioritiesError::Unknown(_))), "{:?}", case.text);
+        assert!(
+            !case.is_random || matches!(parsed, Err(PrioritiesError::Unknown(_))),
+            "{:?}",
+            case.text
+        );
         let answer = match parsed {
             Err(PrioritiesError::Unknown(why)) => {
                 let has_mark = UNKNOWN.iter().any(|mark| case.text.contains(mark));
                 // A key that is a list, on separate lines.
-                let has_list = case.text.split('?').skip(1).any(|rest| rest.trim_start().starts_with('-'));
-                assert!(has_mark || has_list || case.is_random, "{:?}: {why}", case.text);
+                let has_list = case
+                    .text
+                    .split('?')
+                    .skip(1)
+                    .any(|rest| rest.trim_start().starts_with('-'));
+                assert!(
+                    has_mark || has_list || case.is_random,
+                    "{:?}: {why}",
+                    case.text
+                );
                 unknown += 1;
                 continue;
             }
@@ -56,14 +82,25 @@ fn groups_are_chosen_as_upstream_chooses_them() {
             }
             Ok(priorities) => {
                 let of_groups = groups.iter().map(|group| priorities.of(group)).collect();
-                let best = best(&priorities, &groups).into_iter().map(str::to_owned).collect();
+                let best = best(&priorities, &groups)
+                    .into_iter()
+                    .map(str::to_owned)
+                    .collect();
                 Ok((of_groups, best))
             }
         };
         answers.push((format!("{:?} {groups:?}", case.text), answer, expected));
     }
-    assert!(refused > 50 && answers.len() - refused > 100, "{refused} of {} refused", answers.len());
-    assert!(unknown * 8 < answers.len(), "{unknown} unknown beside {}", answers.len());
+    assert!(
+        refused > 50 && answers.len() - refused > 100,
+        "{refused} of {} refused",
+        answers.len()
+    );
+    assert!(
+        unknown * 8 < answers.len(),
+        "{unknown} unknown beside {}",
+        answers.len()
+    );
     upstream::assert_agreement(answers);
 }
 
@@ -76,27 +113,45 @@ fn as_many_groups_as_a_cluster_has_are_read() {
     text += "10:\n- .*\n";
     let priorities = Priorities::parse(&text).unwrap();
     let named = "eks-prod-multi-arch-399-0a1b2c3d";
-    assert_eq!(best(&priorities, &["eks-plain", named, "eks-other"]), [named]);
+    assert_eq!(
+        best(&priorities, &["eks-plain", named, "eks-other"]),
+        [named]
+    );
     assert_eq!(priorities.of("eks-prod-multi-arch-400-0a1b2c3d"), Some(10));
 }
 
 #[test]
 fn a_text_takes_no_more_than_its_bounds() {
-    let lists = |pattern: &str, times: usize| format!("1:\n{}", format!("- {pattern}\n").repeat(times));
+    let lists =
+        |pattern: &str, times: usize| format!("1:\n{}", format!("- {pattern}\n").repeat(times));
     let aliases = format!("0: &a [{}]\n", "x,".repeat(100));
-    let aliases = (1..100).fold(aliases, |text, priority| text + &format!("{priority}: *a\n"));
+    let aliases = (1..100).fold(aliases, |text, priority| {
+        text + &format!("{priority}: *a\n")
+    });
     let nested = format!("1: ['{}a{}']", "(".repeat(100), ")".repeat(100));
     let too_long = "#".repeat(TEXT + 1);
-    for text in [lists(".{1000}", 50_000), lists(&r"\W".repeat(1000), 300), nested, aliases, too_long] {
+    for text in [
+        lists(".{1000}", 50_000),
+        lists(&r"\W".repeat(1000), 300),
+        nested,
+        aliases,
+        too_long,
+    ] {
         let read = Priorities::parse(&text);
-        assert!(matches!(read, Err(PrioritiesError::Unknown(_))), "{text:.60}: {read:?}");
+        assert!(
+            matches!(read, Err(PrioritiesError::Unknown(_))),
+            "{text:.60}: {read:?}"
+        );
     }
 }
 
 #[test]
 fn what_the_autoscaler_refuses_counts_before_what_is_unknown() {
     let unknown = "1:\n- \\pL\n";
-    assert!(matches!(Priorities::parse(unknown), Err(PrioritiesError::Unknown(_))));
+    assert!(matches!(
+        Priorities::parse(unknown),
+        Err(PrioritiesError::Unknown(_))
+    ));
     let refused = format!("{unknown}- '*'\n");
     assert_eq!(
         Priorities::parse(&refused).unwrap_err().to_string(),

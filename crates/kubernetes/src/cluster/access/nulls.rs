@@ -8,7 +8,11 @@ pub(in crate::cluster) fn without_nulls(value: Value) -> Value {
         Value::Array(items) => items.into_iter().map(without_nulls).collect(),
         Value::Object(members) => {
             let members = members.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(members.map(|(name, value)| (name, without_nulls(value))).collect())
+            Value::Object(
+                members
+                    .map(|(name, value)| (name, without_nulls(value)))
+                    .collect(),
+            )
         }
         other => other,
     }

@@ -6,7 +6,10 @@ use zeroize::Zeroizing;
 
 /// Returns the certificates, in their order.
 pub(super) fn certificates(text: &[u8]) -> Vec<CertificateDer<'static>> {
-    parts(text).iter().filter_map(|part| CertificateDer::from_pem_slice(part).ok()).collect()
+    parts(text)
+        .iter()
+        .filter_map(|part| CertificateDer::from_pem_slice(part).ok())
+        .collect()
 }
 
 /// Returns the parts with a certificate, as PEM; `None` if there is none.
@@ -31,6 +34,8 @@ pub(super) fn key(text: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
 fn parts(text: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
     let is_begin = |line: &[u8]| line.starts_with(b"-----BEGIN ");
-    let parts = lines.chunk_by(|_, next| !is_begin(next)).filter(|part| is_begin(part[0]));
+    let parts = lines
+        .chunk_by(|_, next| !is_begin(next))
+        .filter(|part| is_begin(part[0]));
     parts.map(|part| Zeroizing::new(part.concat())).collect()
 }

@@ -14,7 +14,10 @@ use super::nulls::without_nulls;
 use tolerarch_text::yaml::{self, Dialect};
 
 /// Versions of the program's input and output that client-go knows.
-const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+const VERSIONS: [&str; 2] = [
+    "client.authentication.k8s.io/v1",
+    "client.authentication.k8s.io/v1beta1",
+];
 const KIND: &str = "ExecCredential";
 
 #[derive(Clone)]
@@ -66,7 +69,11 @@ pub enum PluginError {
 }
 
 fn on_own_lines(hint: &str) -> String {
-    if hint.is_empty() { String::new() } else { format!("\n{hint}") }
+    if hint.is_empty() {
+        String::new()
+    } else {
+        format!("\n{hint}")
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -104,13 +111,21 @@ impl Plugin {
         }
         let info = json!({"kind": KIND, "apiVersion": self.api_version, "spec": spec});
         let mut command = Command::new(&self.command);
-        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
         command.env("KUBERNETES_EXEC_INFO", info.to_string());
-        command.stdin(if is_interactive { Stdio::inherit() } else { Stdio::null() });
+        command.stdin(if is_interactive {
+            Stdio::inherit()
+        } else {
+            Stdio::null()
+        });
         command.stderr(Stdio::inherit());
         // What was written before comes before the program's words.
         let _ = io::stderr().flush();
-        let ran = command.output().map_err(|error| PluginError::Start(error, self.install_hint.clone()))?;
+        let ran = command
+            .output()
+            .map_err(|error| PluginError::Start(error, self.install_hint.clone()))?;
         let output = Zeroizing::new(ran.stdout);
         if !ran.status.success() {
             return Err(PluginError::Failed(ran.status));
@@ -128,16 +143,27 @@ impl Plugin {
         if given.kind != KIND || given.api_version != self.api_version {
             return Err(unreadable());
         }
-        let Status { expiration_timestamp, token, client_certificate_data, client_key_data } = given.status;
+        let Status {
+            expiration_timestamp,
+            token,
+            client_certificate_data,
+            client_key_data,
+        } = given.status;
         let token = Zeroizing::new(token);
         let key = Zeroizing::new(client_key_data);
-        if client_certificate_data.is_empty() != key.is_empty() || (token.is_empty() && key.is_empty()) {
+        if client_certificate_data.is_empty() != key.is_empty()
+            || (token.is_empty() && key.is_empty())
+        {
             return Err(PluginError::Empty);
         }
         let token = (!token.is_empty()).then_some(token);
         let identity = (!key.is_empty()).then_some((client_certificate_data, key));
         let expires = expiration_timestamp.map(|time| SystemTime::from(time.0));
-        Ok(Credential { token, identity, expires })
+        Ok(Credential {
+            token,
+            identity,
+            expires,
+        })
     }
 }
 

@@ -47,13 +47,20 @@ pub(super) fn connector(
         Some(proxy) => {
             let to_proxy = config.rustls_https_connector_with_connector(tcp.clone())?;
             let to_proxy = Connector::new(to_proxy.map_response(Wire::new).map_err(flat));
-            Connector::new(Route { proxy: proxy.clone(), tcp, to_proxy })
+            Connector::new(Route {
+                proxy: proxy.clone(),
+                tcp,
+                to_proxy,
+            })
         }
         None => Connector::new(tcp.map_response(Wire::new).map_err(io::Error::other)),
     };
     let encrypted = config.rustls_https_connector_with_connector(wire)?;
     let encrypted = Connector::new(encrypted.map_response(Wire::new).map_err(flat));
-    Ok(Connector::new(Limited { connector: encrypted, time }))
+    Ok(Connector::new(Limited {
+        connector: encrypted,
+        time,
+    }))
 }
 
 /// Connects within a time.
@@ -74,7 +81,11 @@ impl Service<Uri> for Limited {
 
     fn call(&mut self, server: Uri) -> Self::Future {
         let connected = timeout(self.time, self.connector.clone().oneshot(server));
-        Box::pin(async { connected.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) })
+        Box::pin(async {
+            connected
+                .await
+                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        })
     }
 }
 
@@ -100,14 +111,21 @@ impl Service<Uri> for Route {
         let route = self.clone();
         Box::pin(async move {
             let proxy = route.proxy.url.as_str().trim_end_matches('/').to_owned();
-            route.connect(server).await.map_err(|error| io::Error::other(ProxyFailure::of(proxy, &error)))
+            route
+                .connect(server)
+                .await
+                .map_err(|error| io::Error::other(ProxyFailure::of(proxy, &error)))
         })
     }
 }
 
 impl Route {
     async fn connect(self, server: Uri) -> io::Result<Wire> {
-        let Self { proxy, tcp, to_proxy } = self;
+        let Self {
+            proxy,
+            tcp,
+            to_proxy,
+        } = self;
         if proxy.is_socks() {
             let address = proxy.url.as_str().parse().map_err(io::Error::other)?;
             let mut socks = SocksV5::new(address, tcp);
@@ -115,18 +133,25 @@ impl Route {
                 socks = socks.with_auth(user.clone(), password.to_string());
             }
             let server = with_port(&server).map_err(io::Error::other)?;
-            return Ok(Wire::new(socks.oneshot(server).await.map_err(io::Error::other)?));
+            return Ok(Wire::new(
+                socks.oneshot(server).await.map_err(io::Error::other)?,
+            ));
         }
         let address: Uri = proxy.url.as_str().parse().map_err(io::Error::other)?;
         if server.scheme() == Some(&Scheme::HTTP) {
             let reached = to_proxy.oneshot(address).await?;
-            return Ok(Wire { is_read_by_proxy: true, ..reached });
+            return Ok(Wire {
+                is_read_by_proxy: true,
+                ..reached
+            });
         }
         let reached = to_proxy.oneshot(address.clone()).await?;
         let answer = Answer::default();
         let mut observed = Some(TokioIo::new(answer.observe(TokioIo::new(reached))));
         // The proxy is reached already, wherever the tunnel would look for it.
-        let reach = service_fn(move |_: Uri| ready(observed.take().ok_or_else(|| refused("no connection"))));
+        let reach = service_fn(move |_: Uri| {
+            ready(observed.take().ok_or_else(|| refused("no connection")))
+        });
         let mut tunnel = Tunnel::new(address, reach);
         if let Some(authorization) = &proxy.authorization {
             tunnel = tunnel.with_auth(authorization.clone());
@@ -140,10 +165,18 @@ impl Route {
 
 /// Returns an address with its port: without one, the library takes that of HTTPS for a server.
 fn with_port(server: &Uri) -> Result<Uri, http::Error> {
-    let default = if server.scheme() == Some(&Scheme::HTTP) { 80 } else { 443 };
+    let default = if server.scheme() == Some(&Scheme::HTTP) {
+        80
+    } else {
+        443
+    };
     let port = server.port_u16().unwrap_or(default);
     let host = server.host().unwrap_or_default();
-    Uri::builder().scheme("https").authority(format!("{host}:{port}")).path_and_query("/").build()
+    Uri::builder()
+        .scheme("https")
+        .authority(format!("{host}:{port}"))
+        .path_and_query("/")
+        .build()
 }
 
 fn refused(why: &str) -> io::Error {
@@ -178,8 +211,12 @@ fn flat(error: BoxError) -> io::Error {
 impl ProxyFailure {
     /// Names the last cause, which says what happened.
     fn of(proxy: String, error: &(dyn Error + 'static)) -> Self {
-        let cause = successors(Some(error), |&error| error.source()).last().unwrap_or(error);
-        let system = cause.downcast_ref::<io::Error>().filter(|error| error.raw_os_error().is_some());
+        let cause = successors(Some(error), |&error| error.source())
+            .last()
+            .unwrap_or(error);
+        let system = cause
+            .downcast_ref::<io::Error>()
+            .filter(|error| error.raw_os_error().is_some());
         let cause = match system {
             Some(error) => error.kind().to_string(),
             None => cause.to_string(),
@@ -202,7 +239,10 @@ impl<T: Read + Write + Send + Unpin> ReadWrite for T {}
 impl Wire {
     fn new(io: impl ReadWrite + Connection + 'static) -> Self {
         let is_read_by_proxy = io.connected().is_proxied();
-        Self { io: Box::new(io), is_read_by_proxy }
+        Self {
+            io: Box::new(io),
+            is_read_by_proxy,
+        }
     }
 }
 

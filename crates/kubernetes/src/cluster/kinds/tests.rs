@@ -37,36 +37,74 @@ fn upstream_finds_the_same_kinds() {
     let mut compared = Vec::new();
     for Case { groups, names } in upstream::cases("kinds") {
         let mut kinds = ServedKinds::default();
-        for GivenGroup { name, preferred, versions } in groups {
+        for GivenGroup {
+            name,
+            preferred,
+            versions,
+        } in groups
+        {
             let read = |GivenVersion { version, resources }| Version {
                 name: version,
-                resources: resources.into_iter().filter_map(Resource::of_listed).collect(),
+                resources: resources
+                    .into_iter()
+                    .filter_map(Resource::of_listed)
+                    .collect(),
             };
             let versions = versions.into_iter().map(read).collect();
-            kinds.groups.push(Group { name, preferred, versions });
+            kinds.groups.push(Group {
+                name,
+                preferred,
+                versions,
+            });
         }
         for Named { name, is } in names {
             let found = kinds.find(&name.parse().unwrap());
-            let found = found.map(|kind| format!("{}/{}.{}", kind.version, kind.plural, kind.group));
+            let found =
+                found.map(|kind| format!("{}/{}.{}", kind.version, kind.plural, kind.group));
             // kubectl takes a Kind that is not the singular only with its group, and no short name in capitals.
             let has_group = name.contains('.') && !name.ends_with('.');
             let is_ours_alone = is.is_empty() && (!has_group || name.contains(char::is_uppercase));
             if !is_ours_alone {
-                compared.push((format!("{name} of {kinds:?}"), found.unwrap_or_default(), is));
+                compared.push((
+                    format!("{name} of {kinds:?}"),
+                    found.unwrap_or_default(),
+                    is,
+                ));
             }
         }
     }
-    assert!(compared.iter().filter(|(_, _, theirs)| theirs.is_empty()).count() > 20);
-    assert!(compared.iter().filter(|(_, _, theirs)| !theirs.is_empty()).count() > 500);
+    assert!(
+        compared
+            .iter()
+            .filter(|(_, _, theirs)| theirs.is_empty())
+            .count()
+            > 20
+    );
+    assert!(
+        compared
+            .iter()
+            .filter(|(_, _, theirs)| !theirs.is_empty())
+            .count()
+            > 500
+    );
     upstream::assert_agreement(compared);
 }
 
 #[test]
 fn names_of_kinds_are_checked() {
-    for name in ["pods", "po", "my-things.example.com", "pods.v1.", "Deployment.v1.apps", "pods."] {
+    for name in [
+        "pods",
+        "po",
+        "my-things.example.com",
+        "pods.v1.",
+        "Deployment.v1.apps",
+        "pods.",
+    ] {
         name.parse::<KindName>().unwrap();
     }
-    for name in ["", ".", ".apps", "a/b", "a..b", "..", "a.b..", "a b", "a,b", "a.b/c", "a.b?c"] {
+    for name in [
+        "", ".", ".apps", "a/b", "a..b", "..", "a.b..", "a b", "a,b", "a.b/c", "a.b?c",
+    ] {
         assert_eq!(name.parse::<KindName>(), Err(()), "{name}");
     }
 }
@@ -126,14 +164,20 @@ async fn all_kinds_come_by_two_requests() {
         ("pods.v1.", "/api/v1/namespaces/shop/pods/x"),
         ("node", "/api/v1/nodes/x"),
         ("Widget", "/apis/example.com/v2/namespaces/shop/widgets/x"),
-        ("widgets.v1.example.com", "/apis/example.com/v1/namespaces/shop/widgets/x"),
+        (
+            "widgets.v1.example.com",
+            "/apis/example.com/v1/namespaces/shop/widgets/x",
+        ),
         ("gadget", "/apis/example.com/v1/namespaces/shop/gadgets/x"),
         (
             "scale",
             "the API server has no such kind, but may have it in an API that is unavailable: metrics.k8s.io/v1beta1 (its server does not answer)",
         ),
         ("nothing.example.com", "the API server has no such kind"),
-        ("nothing.v1.metrics.k8s.io", "the API server has no such kind"),
+        (
+            "nothing.v1.metrics.k8s.io",
+            "the API server has no such kind",
+        ),
         (
             "nothing.v1beta1.metrics.k8s.io",
             "the API server has no such kind, but may have it in an API that is unavailable: metrics.k8s.io/v1beta1 (its server does not answer)",
@@ -182,7 +226,10 @@ async fn an_old_api_server_is_asked_for_each_version() {
             "nothing",
             "the API server has no such kind, but may have it in an API that is unavailable: away.example.com/v1 (service unavailable (503))",
         ),
-        ("nothing.gone.example.com", "the API server has no such kind"),
+        (
+            "nothing.gone.example.com",
+            "the API server has no such kind",
+        ),
     ] {
         assert_eq!(found(&kinds, name), path, "{name}");
     }

@@ -161,7 +161,9 @@ impl<'de> Deserialize<'de> for Bytes {
         };
         // Go's decoder passes over line ends.
         text.retain(|character| !matches!(character, '\r' | '\n'));
-        let bytes = BASE64.decode(text.as_bytes()).map_err(|_| D::Error::custom("not base64"))?;
+        let bytes = BASE64
+            .decode(text.as_bytes())
+            .map_err(|_| D::Error::custom("not base64"))?;
         Ok(Self(Zeroizing::new(bytes)))
     }
 }
@@ -178,8 +180,11 @@ pub(super) fn read(path: &Path, is_named: bool) -> Result<Option<File>, ConnectE
     // The errors' texts may quote a token.
     let unreadable = |line: usize| is_none(format!("line {line} is no YAML that belongs in one"));
     // As in Go the first document counts, and one without content is an empty kubeconfig.
-    let document = yaml::read_first(&text, Dialect::Kubernetes).map_err(|fault| unreadable(fault.line))?;
-    let Some(document) = document else { return Ok(Some(File::default())) };
+    let document =
+        yaml::read_first(&text, Dialect::Kubernetes).map_err(|fault| unreadable(fault.line))?;
+    let Some(document) = document else {
+        return Ok(Some(File::default()));
+    };
     let line = document.line;
     let value = match document.value() {
         Value::Null => return Ok(Some(File::default())),
@@ -187,11 +192,16 @@ pub(super) fn read(path: &Path, is_named: bool) -> Result<Option<File>, ConnectE
         _ => return Err(unreadable(line)),
     };
     let file: File = serde_path_to_error::deserialize(value).map_err(|error| {
-        is_none(format!("{} has a value of another kind than belongs there", error.path()))
+        is_none(format!(
+            "{} has a value of another kind than belongs there",
+            error.path()
+        ))
     })?;
     let is = |own: &str, expected| own.is_empty() || own == expected;
     if !is(&file.api_version, "v1") || !is(&file.kind, "Config") {
-        return Err(is_none("its apiVersion and kind are not v1 and Config".to_owned()));
+        return Err(is_none(
+            "its apiVersion and kind are not v1 and Config".to_owned(),
+        ));
     }
     let all = [
         ("context", twice(file.contexts.iter().map(|one| &one.name))),
@@ -200,7 +210,9 @@ pub(super) fn read(path: &Path, is_named: bool) -> Result<Option<File>, ConnectE
     ];
     for (kind, twice) in all {
         if let Some(name) = twice {
-            return Err(is_none(format!("it has a second {kind} of the name {name:?}")));
+            return Err(is_none(format!(
+                "it has a second {kind} of the name {name:?}"
+            )));
         }
     }
     Ok(Some(file))
@@ -216,7 +228,9 @@ fn twice<'n>(names: impl Iterator<Item = &'n String>) -> Option<&'n String> {
 fn decoded(bytes: &[u8]) -> Option<Zeroizing<String>> {
     let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
         let units = rest.chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
-        char::decode_utf16(units).collect::<Result<String, _>>().ok()
+        char::decode_utf16(units)
+            .collect::<Result<String, _>>()
+            .ok()
     };
     let text = match bytes {
         [0xFF, 0xFE, rest @ ..] => wide(rest, u16::from_le_bytes),

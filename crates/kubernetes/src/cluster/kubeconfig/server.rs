@@ -12,10 +12,23 @@ use crate::cluster::error::ConnectError;
 use tolerarch_support::proxy::{Proxies, Proxy};
 
 /// Returns the way to a cluster's API server, for nobody so far.
-pub(super) fn reach(cluster: &Cluster, directory: &Path, proxies: &Proxies) -> Result<Access, ConnectError> {
-    let authority = source(&cluster.certificate_authority_data.0, &cluster.certificate_authority, directory);
+pub(super) fn reach(
+    cluster: &Cluster,
+    directory: &Path,
+    proxies: &Proxies,
+) -> Result<Access, ConnectError> {
+    let authority = source(
+        &cluster.certificate_authority_data.0,
+        &cluster.certificate_authority,
+        directory,
+    );
     let server = address(&cluster.server)?;
-    let mut config = Config::new(server.as_str().parse::<Uri>().map_err(|_| no_address(&cluster.server))?);
+    let mut config = Config::new(
+        server
+            .as_str()
+            .parse::<Uri>()
+            .map_err(|_| no_address(&cluster.server))?,
+    );
     config.accept_invalid_certs = cluster.insecure_skip_tls_verify;
     config.disable_compression = cluster.disable_compression;
     config.tls_server_name = Some(cluster.tls_server_name.clone()).filter(|name| !name.is_empty());
@@ -23,7 +36,11 @@ pub(super) fn reach(cluster: &Cluster, directory: &Path, proxies: &Proxies) -> R
         "" => proxies.find(&server).cloned(),
         text => Some(named_proxy(text)?),
     };
-    Ok(Access { proxy, authority, ..Access::from(config) })
+    Ok(Access {
+        proxy,
+        authority,
+        ..Access::from(config)
+    })
 }
 
 /// Returns a content by its data, which counts first, or by its path; `None` if both are empty.
@@ -38,10 +55,16 @@ pub(super) fn source(data: &[u8], path: &str, directory: &Path) -> Option<Source
 /// client-go (`rest.DefaultServerURL`).
 fn address(server: &str) -> Result<Url, ConnectError> {
     if server.is_empty() {
-        return Err(ConnectError::Unusable("the context's cluster has no server".to_owned()));
+        return Err(ConnectError::Unusable(
+            "the context's cluster has no server".to_owned(),
+        ));
     }
     let has_scheme = server.contains("://");
-    let text = if has_scheme { server.to_owned() } else { format!("http://{server}") };
+    let text = if has_scheme {
+        server.to_owned()
+    } else {
+        format!("http://{server}")
+    };
     let mut url = Url::parse(&text).map_err(|_| no_address(server))?;
     let is_host_alone = has_scheme || url.path() == "/";
     if !matches!(url.scheme(), "http" | "https") || !is_host_alone {
@@ -53,12 +76,16 @@ fn address(server: &str) -> Result<Url, ConnectError> {
 }
 
 fn no_address(server: &str) -> ConnectError {
-    ConnectError::Unusable(format!("the server {server:?} is no address of an API server"))
+    ConnectError::Unusable(format!(
+        "the server {server:?} is no address of an API server"
+    ))
 }
 
 /// Returns the proxy of a `proxy-url`. The error does not quote it, as it may hold a password.
 fn named_proxy(text: &str) -> Result<Proxy, ConnectError> {
-    let is_known = ["http://", "https://", "socks5://"].iter().any(|scheme| text.starts_with(scheme));
+    let is_known = ["http://", "https://", "socks5://"]
+        .iter()
+        .any(|scheme| text.starts_with(scheme));
     Proxy::parse(text).filter(|_| is_known).ok_or_else(|| {
         let unknown =
             "its proxy-url is no proxy that can be used; it begins with http://, https:// or socks5://";

@@ -8,7 +8,10 @@ use super::*;
 
 /// Files of the same names as their texts in this table, in an order of `KUBECONFIG`.
 const FILES: &[(&str, &str)] = &[
-    ("context", "apiVersion: v1\nkind: Config\ncurrent-context: one\n"),
+    (
+        "context",
+        "apiVersion: v1\nkind: Config\ncurrent-context: one\n",
+    ),
     (
         "clusters",
         "clusters: [{name: c, cluster: {server: 'https://a.test', certificate-authority: ca.pem}}]\n",
@@ -21,10 +24,16 @@ const FILES: &[(&str, &str)] = &[
         "others",
         "current-context: two\nclusters: [{name: c, cluster: {}}, {name: d, cluster: {server: 'https://d.test'}}]\n",
     ),
-    ("nulls", "apiVersion: v1\nkind: Config\nclusters: null\nusers: null\ncurrent-context: ''\n"),
+    (
+        "nulls",
+        "apiVersion: v1\nkind: Config\nclusters: null\nusers: null\ncurrent-context: ''\n",
+    ),
     ("empty", ""),
     ("comment", "# nothing\n---\n"),
-    ("stray", "arn:aws:eks:eu-central-1:111122223333:cluster/services\n"),
+    (
+        "stray",
+        "arn:aws:eks:eu-central-1:111122223333:cluster/services\n",
+    ),
     ("torn", "users:\n- name: u\n  user: {token: hunter2\n"),
     ("deployment", "apiVersion: apps/v1\nkind: Deployment\n"),
     ("another", "apiVersion: v1\nkind: Secret\n"),
@@ -44,31 +53,74 @@ impl Home {
 
     /// Returns host, namespace and context by `KUBECONFIG` with these files; the empty name is one, too.
     fn load(&self, files: &[&str], context: Option<&str>) -> Result<String, String> {
-        let path = |name: &&str| if name.is_empty() { PathBuf::new() } else { self.0.path().join(name) };
-        let list = std::env::join_paths(files.iter().map(path)).map_err(|error| error.to_string())?;
-        shown(load(None, context, &Environment::from_iter([("KUBECONFIG", list)])))
+        let path = |name: &&str| {
+            if name.is_empty() {
+                PathBuf::new()
+            } else {
+                self.0.path().join(name)
+            }
+        };
+        let list =
+            std::env::join_paths(files.iter().map(path)).map_err(|error| error.to_string())?;
+        shown(load(
+            None,
+            context,
+            &Environment::from_iter([("KUBECONFIG", list)]),
+        ))
     }
 }
 
 fn shown(loaded: Result<(Access, String), ConnectError>) -> Result<String, String> {
     let (access, context) = loaded.map_err(|error| error.to_string())?;
     let config = access.config;
-    Ok(format!("{} {} {context}", config.cluster_url.host().unwrap_or_default(), config.default_namespace))
+    Ok(format!(
+        "{} {} {context}",
+        config.cluster_url.host().unwrap_or_default(),
+        config.default_namespace
+    ))
 }
 
 #[test]
 fn several_files_are_merged_as_kubectl_merges_them() {
     let home = Home::new();
     for (files, context, expected) in [
-        (&["context", "clusters", "contexts"][..], None, "a.test default one"),
-        (&["", "context", "missing", "", "clusters", "contexts"], None, "a.test default one"),
-        (&["empty", "comment", "context", "clusters", "contexts"], None, "a.test default one"),
-        (&["nulls", "context", "clusters", "contexts"], None, "a.test default one"),
-        (&["context", "clusters", "others", "contexts"], None, "a.test default one"),
+        (
+            &["context", "clusters", "contexts"][..],
+            None,
+            "a.test default one",
+        ),
+        (
+            &["", "context", "missing", "", "clusters", "contexts"],
+            None,
+            "a.test default one",
+        ),
+        (
+            &["empty", "comment", "context", "clusters", "contexts"],
+            None,
+            "a.test default one",
+        ),
+        (
+            &["nulls", "context", "clusters", "contexts"],
+            None,
+            "a.test default one",
+        ),
+        (
+            &["context", "clusters", "others", "contexts"],
+            None,
+            "a.test default one",
+        ),
         (&["others", "context", "contexts"], None, "d.test team two"),
-        (&["context", "others", "contexts"], Some("two"), "d.test team two"),
+        (
+            &["context", "others", "contexts"],
+            Some("two"),
+            "d.test team two",
+        ),
     ] {
-        assert_eq!(home.load(files, context).as_deref(), Ok(expected), "{files:?}");
+        assert_eq!(
+            home.load(files, context).as_deref(),
+            Ok(expected),
+            "{files:?}"
+        );
     }
 }
 
@@ -76,16 +128,31 @@ fn several_files_are_merged_as_kubectl_merges_them() {
 fn an_error_names_the_file_and_quotes_nothing_of_it() {
     let home = Home::new();
     for (files, words) in [
-        (&["context", "stray", "clusters"][..], &["/stray is not a kubeconfig", "line 1"][..]),
+        (
+            &["context", "stray", "clusters"][..],
+            &["/stray is not a kubeconfig", "line 1"][..],
+        ),
         (&["torn"], &["/torn is not a kubeconfig", "line "]),
-        (&["deployment", "context"], &["/deployment is not a kubeconfig", "v1 and Config"]),
+        (
+            &["deployment", "context"],
+            &["/deployment is not a kubeconfig", "v1 and Config"],
+        ),
         (&["another"], &["/another is not a kubeconfig"]),
-        (&["nulls", "missing"], &["no current context", "/nulls, ", "/missing"]),
+        (
+            &["nulls", "missing"],
+            &["no current context", "/nulls, ", "/missing"],
+        ),
         (&["context", "clusters"], &["no context \"one\""]),
     ] {
         let error = home.load(files, None).unwrap_err();
-        assert!(words.iter().all(|word| error.contains(word)), "{files:?}: {error}");
-        assert!(!error.contains("hunter2") && !error.contains("arn:"), "{error}");
+        assert!(
+            words.iter().all(|word| error.contains(word)),
+            "{files:?}: {error}"
+        );
+        assert!(
+            !error.contains("hunter2") && !error.contains("arn:"),
+            "{error}"
+        );
     }
 }
 
@@ -99,12 +166,27 @@ fn the_one_that_is_named_or_in_the_home_directory_is_read_where_none_is_listed()
     fs::create_dir(home.0.path().join(".kube")).unwrap();
     fs::write(home.0.path().join(".kube/config"), whole("home.test")).unwrap();
     fs::write(home.0.path().join("named"), whole("named.test")).unwrap();
-    let of_home = Environment::from_iter([("HOME", home.0.path().as_os_str()), ("KUBECONFIG", "".as_ref())]);
-    assert_eq!(shown(load(None, None, &of_home)).unwrap(), "home.test default one");
+    let of_home = Environment::from_iter([
+        ("HOME", home.0.path().as_os_str()),
+        ("KUBECONFIG", "".as_ref()),
+    ]);
+    assert_eq!(
+        shown(load(None, None, &of_home)).unwrap(),
+        "home.test default one"
+    );
     let named = home.0.path().join("named");
-    assert_eq!(shown(load(Some(&named), None, &of_home)).unwrap(), "named.test default one");
-    for (file, words) in [("missing", "/missing cannot be read"), ("nulls", "no current context")] {
+    assert_eq!(
+        shown(load(Some(&named), None, &of_home)).unwrap(),
+        "named.test default one"
+    );
+    for (file, words) in [
+        ("missing", "/missing cannot be read"),
+        ("nulls", "no current context"),
+    ] {
         let error = shown(load(Some(&home.0.path().join(file)), None, &of_home)).unwrap_err();
-        assert!(error.contains("the kubeconfig cannot be used") && error.contains(words), "{error}");
+        assert!(
+            error.contains("the kubeconfig cannot be used") && error.contains(words),
+            "{error}"
+        );
     }
 }

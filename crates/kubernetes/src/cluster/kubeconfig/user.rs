@@ -24,7 +24,11 @@ pub(super) fn identify(
     cluster: &Cluster,
 ) -> Result<(), ConnectError> {
     impersonate(access, user)?;
-    let certificate = source(&user.client_certificate_data.0, &user.client_certificate, directory);
+    let certificate = source(
+        &user.client_certificate_data.0,
+        &user.client_certificate,
+        directory,
+    );
     if let Some(certificate) = certificate {
         let key = source(&user.client_key_data.0, &user.client_key, directory);
         let key = key.ok_or(ConnectError::Key)?;
@@ -35,7 +39,8 @@ pub(super) fn identify(
     // client-go sends a password with a username only.
     let has_login = !user.username.is_empty();
     if has_token && (has_login || !user.password.0.is_empty()) {
-        let both = "its user has a token and a username with a password, of which only one can be sent";
+        let both =
+            "its user has a token and a username with a password, of which only one can be sent";
         return Err(ConnectError::Unusable(both.to_owned()));
     }
     if !user.token.0.is_empty() {
@@ -53,7 +58,11 @@ pub(super) fn identify(
         auth.username = Some(user.username.clone());
         auth.password = Some(user.password.0.as_str().into());
     }
-    if let Some(provider) = user.auth_provider.as_ref().filter(|_| !has_login && !has_token) {
+    if let Some(provider) = user
+        .auth_provider
+        .as_ref()
+        .filter(|_| !has_login && !has_token)
+    {
         auth.auth_provider = Some(AuthProviderConfig {
             name: provider.name.clone(),
             config: provider.config.clone().into_iter().collect(),
@@ -78,7 +87,8 @@ fn impersonate(access: &mut Access, user: &User) -> Result<(), ConnectError> {
         if user.as_uid.is_empty() && user.as_groups.is_empty() && user.as_user_extra.is_empty() {
             return Ok(());
         }
-        let nobody = "its user has as-uid, as-groups or as-user-extra, and no `as` whom they belong to";
+        let nobody =
+            "its user has as-uid, as-groups or as-user-extra, and no `as` whom they belong to";
         return Err(ConnectError::Unusable(nobody.to_owned()));
     }
     auth.impersonate = Some(user.impersonate.clone());
@@ -88,7 +98,12 @@ fn impersonate(access: &mut Access, user: &User) -> Result<(), ConnectError> {
     Ok(())
 }
 
-fn plugin(exec: &Exec, directory: &Path, access: &Access, cluster: &Cluster) -> Result<Plugin, ConnectError> {
+fn plugin(
+    exec: &Exec,
+    directory: &Path,
+    access: &Access,
+    cluster: &Cluster,
+) -> Result<Plugin, ConnectError> {
     let unusable = |why: &str| ConnectError::Unusable(format!("its user's `exec` {why}"));
     if exec.command.is_empty() {
         return Err(unusable("has no command"));
@@ -99,15 +114,26 @@ fn plugin(exec: &Exec, directory: &Path, access: &Access, cluster: &Cluster) -> 
         "Always" => Interactive::Always,
         // Only the first versions had none.
         "" if exec.api_version.ends_with("/v1beta1") => Interactive::IfAvailable,
-        "" => return Err(unusable("has no interactiveMode, which is Never, IfAvailable or Always")),
-        _ => return Err(unusable("has an interactiveMode that is none of Never, IfAvailable and Always")),
+        "" => {
+            return Err(unusable(
+                "has no interactiveMode, which is Never, IfAvailable or Always",
+            ));
+        }
+        _ => {
+            return Err(unusable(
+                "has an interactiveMode that is none of Never, IfAvailable and Always",
+            ));
+        }
     };
     let mut command = exec.command.clone();
     // A name alone is looked for in the PATH.
     if command.contains(MAIN_SEPARATOR) {
         command = directory.join(command).display().to_string();
     }
-    let env = exec.env.iter().map(|variable| (variable.name.clone(), variable.value.clone()));
+    let env = exec
+        .env
+        .iter()
+        .map(|variable| (variable.name.clone(), variable.value.clone()));
     let is_shown = |character: &char| matches!(character, '\n' | '\t') || !character.is_control();
     Ok(Plugin {
         api_version: exec.api_version.clone(),
@@ -116,7 +142,11 @@ fn plugin(exec: &Exec, directory: &Path, access: &Access, cluster: &Cluster) -> 
         env: env.collect(),
         interactive,
         install_hint: exec.install_hint.chars().filter(is_shown).collect(),
-        cluster: if exec.provide_cluster_info { Some(shown(cluster, access)?) } else { None },
+        cluster: if exec.provide_cluster_info {
+            Some(shown(cluster, access)?)
+        } else {
+            None
+        },
     })
 }
 
@@ -132,7 +162,10 @@ fn shown(cluster: &Cluster, access: &Access) -> Result<Value, ConnectError> {
         put("insecure-skip-tls-verify", true.into());
     }
     if let Some(authority) = &access.authority {
-        put("certificate-authority-data", BASE64.encode(&*authority.read()?).into());
+        put(
+            "certificate-authority-data",
+            BASE64.encode(&*authority.read()?).into(),
+        );
     }
     if !cluster.proxy_url.is_empty() {
         put("proxy-url", cluster.proxy_url.clone().into());
@@ -140,7 +173,15 @@ fn shown(cluster: &Cluster, access: &Access) -> Result<Value, ConnectError> {
     if cluster.disable_compression {
         put("disable-compression", true.into());
     }
-    let extension = cluster.extensions.iter().find(|extension| extension.name == EXTENSION);
-    put("config", extension.map(|extension| extension.extension.clone()).unwrap_or_default());
+    let extension = cluster
+        .extensions
+        .iter()
+        .find(|extension| extension.name == EXTENSION);
+    put(
+        "config",
+        extension
+            .map(|extension| extension.extension.clone())
+            .unwrap_or_default(),
+    );
     Ok(Value::Object(members))
 }

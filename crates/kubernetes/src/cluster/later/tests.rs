@@ -44,7 +44,11 @@ fn only_what_client_go_sends_again_is_sent_again() {
             answer = answer.header(RETRY_AFTER, value);
         }
         let pause = pause_of(&answer.body(()).unwrap());
-        assert_eq!(pause, seconds.map(Duration::from_secs), "{status} {value:?}");
+        assert_eq!(
+            pause,
+            seconds.map(Duration::from_secs),
+            "{status} {value:?}"
+        );
     }
 }
 
@@ -52,18 +56,41 @@ fn only_what_client_go_sends_again_is_sent_again() {
 async fn every_request_comes_again_after_the_time_that_the_server_says() {
     for refusal in [|| Reply::later(429, 0), || Reply::later(503, 0)] {
         let (api, asked) = api(2, refusal).await;
-        assert_eq!(api.client().get::<Value>("/version").await.unwrap(), json!({"a": 1}));
+        assert_eq!(
+            api.client().get::<Value>("/version").await.unwrap(),
+            json!({"a": 1})
+        );
         assert_eq!(asked.load(Ordering::SeqCst), 3);
         let (api, asked) = self::api(2, refusal).await;
         assert!(api.client().text("/metrics").await.is_ok());
-        let posted = api.client().post::<Value>("/things", &json!({"b": 2})).await.0;
-        assert_eq!((posted.unwrap(), asked.load(Ordering::SeqCst)), (json!({"a": 1}), 4));
+        let posted = api
+            .client()
+            .post::<Value>("/things", &json!({"b": 2}))
+            .await
+            .0;
+        assert_eq!(
+            (posted.unwrap(), asked.load(Ordering::SeqCst)),
+            (json!({"a": 1}), 4)
+        );
         let (api, asked) = self::api(2, refusal).await;
-        assert_eq!(api.cluster().get::<Value>("/api/v1/nodes/a").await.unwrap().object, json!({"a": 1}));
+        assert_eq!(
+            api.cluster()
+                .get::<Value>("/api/v1/nodes/a")
+                .await
+                .unwrap()
+                .object,
+            json!({"a": 1})
+        );
         assert_eq!(asked.load(Ordering::SeqCst), 3);
         let (api, asked) = self::api(2, refusal).await;
-        api.cluster().patch("/api/v1/nodes/a", PatchType::MERGE, &json!({})).await.unwrap();
-        api.cluster().create("/api/v1/nodes", &json!({})).await.unwrap();
+        api.cluster()
+            .patch("/api/v1/nodes/a", PatchType::MERGE, &json!({}))
+            .await
+            .unwrap();
+        api.cluster()
+            .create("/api/v1/nodes", &json!({}))
+            .await
+            .unwrap();
         assert_eq!(asked.load(Ordering::SeqCst), 4);
     }
 }
@@ -76,7 +103,10 @@ async fn it_comes_again_ten_times_and_within_a_bound() {
     assert_eq!(asked.load(Ordering::SeqCst), 1 + TRIES);
     let (api, asked) = self::api(usize::MAX, || Reply::later(429, 3600)).await;
     assert!(api.client().get::<Value>("/version").await.is_err());
-    assert_eq!(api.cluster().get::<Value>("/version").await.unwrap_err(), ClusterError::Status);
+    assert_eq!(
+        api.cluster().get::<Value>("/version").await.unwrap_err(),
+        ClusterError::Status
+    );
     assert_eq!(asked.load(Ordering::SeqCst), 2, "nobody waits for an hour");
 }
 

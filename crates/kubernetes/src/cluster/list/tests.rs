@@ -13,12 +13,18 @@ use crate::cluster::{Change, ClusterError, Node, NodePool};
 
 /// Adds a node with so many bytes of fields that are not read.
 fn put(api: &Lists, name: &str, bytes: usize) {
-    api.put(Node::PATH, json!({"metadata": {"name": name}, "spec": {"providerID": "x".repeat(bytes)}}));
+    api.put(
+        Node::PATH,
+        json!({"metadata": {"name": name}, "spec": {"providerID": "x".repeat(bytes)}}),
+    );
 }
 
 /// Returns the names in a list.
 async fn listed(api: &Lists) -> Vec<String> {
-    let (mut changes, mut names) = (api.watcher().bounded(PAGE, LARGE).follow::<Node>(None), Vec::new());
+    let (mut changes, mut names) = (
+        api.watcher().bounded(PAGE, LARGE).follow::<Node>(None),
+        Vec::new(),
+    );
     loop {
         match changes.next().await.unwrap() {
             Change::Listed(node) => names.push(node.name().to_owned()),
@@ -32,8 +38,11 @@ async fn listed(api: &Lists) -> Vec<String> {
 
 /// Returns the number of objects requested, page by page.
 fn sizes(api: &Lists) -> Vec<u32> {
-    let size =
-        |query: &String| query.split(['?', '&']).find_map(|pair| pair.strip_prefix("limit=")?.parse().ok());
+    let size = |query: &String| {
+        query
+            .split(['?', '&'])
+            .find_map(|pair| pair.strip_prefix("limit=")?.parse().ok())
+    };
     api.queries().iter().filter_map(size).collect()
 }
 
@@ -43,12 +52,23 @@ async fn pages_have_as_many_objects_as_fit() {
     api.give_whole_pages();
     let names: Vec<String> = (0..300).map(|at| format!("node-{at:03}")).collect();
     for (at, name) in names.iter().enumerate() {
-        put(&api, name, if (100..120).contains(&at) { PAGE / 2 } else { 10 });
+        put(
+            &api,
+            name,
+            if (100..120).contains(&at) {
+                PAGE / 2
+            } else {
+                10
+            },
+        );
     }
     assert_eq!(listed(&api).await, names, "each once, in their order");
     let sizes = sizes(&api);
     assert_eq!(sizes[..2], [FIRST, 2 * FIRST]);
-    assert!(sizes.contains(&1) && *sizes.last().unwrap() > FIRST, "{sizes:?}");
+    assert!(
+        sizes.contains(&1) && *sizes.last().unwrap() > FIRST,
+        "{sizes:?}"
+    );
     assert!(sizes.len() < 60, "{sizes:?}");
 }
 
@@ -67,24 +87,42 @@ async fn one_that_is_too_large_is_left_out() {
 async fn a_list_that_cannot_go_on_behind_it_says_so() {
     let api = Lists::start().await;
     api.give_whole_pages();
-    api.put(NodePool::PATH, json!({"metadata": {"name": "a", "labels": {"x": "x".repeat(LARGE)}}}));
+    api.put(
+        NodePool::PATH,
+        json!({"metadata": {"name": "a", "labels": {"x": "x".repeat(LARGE)}}}),
+    );
     api.write_metadata_last();
     let mut changes = api.watcher().bounded(PAGE, LARGE).follow::<NodePool>(None);
     assert!(matches!(changes.next().await, Some(Change::Begins)));
-    assert!(matches!(changes.next().await, Some(Change::Failed(ClusterError::TooLarge))));
+    assert!(matches!(
+        changes.next().await,
+        Some(Change::Failed(ClusterError::TooLarge))
+    ));
 }
 
 #[test]
 fn takes_only_what_is_whole() {
     let page = br#"{"kind":"List","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"metadata":{"name":"a","#;
     let rest = Page::<Node>::behind(page).unwrap();
-    assert_eq!((&*rest.resource_version, rest.next.as_deref()), ("7", Some("t")));
-    let unread = rest.objects.into_iter().map(|object| object.unwrap_err().0.name);
+    assert_eq!(
+        (&*rest.resource_version, rest.next.as_deref()),
+        ("7", Some("t"))
+    );
+    let unread = rest
+        .objects
+        .into_iter()
+        .map(|object| object.unwrap_err().0.name);
     assert_eq!(unread.collect::<Vec<_>>(), ["a"]);
-    for none in
-        [&br#"{"apiVersion":"v1","items":[{"a"#[..], b"", b"\"items\":", br#"{"metadata":{},"items":["#]
-    {
-        assert!(matches!(Page::<Node>::behind(none), Err(RequestError::TooLarge)));
+    for none in [
+        &br#"{"apiVersion":"v1","items":[{"a"#[..],
+        b"",
+        b"\"items\":",
+        br#"{"metadata":{},"items":["#,
+    ] {
+        assert!(matches!(
+            Page::<Node>::behind(none),
+            Err(RequestError::TooLarge)
+        ));
     }
 }
 
@@ -95,7 +133,12 @@ fn an_object_is_known_by_as_much_as_there_is() {
         r#"{{"metadata":{{"name":"web","managedFields":[{{"fieldsV1":{deep}}}],"namespace":"team","uid":"u"}}}}"#
     );
     let of = |json: &str| {
-        let Metadata { name, namespace, uid, .. } = identity(json.as_bytes());
+        let Metadata {
+            name,
+            namespace,
+            uid,
+            ..
+        } = identity(json.as_bytes());
         (name, namespace, uid)
     };
     let all = ("web".to_owned(), "team".to_owned(), "u".to_owned());
@@ -108,6 +151,7 @@ fn an_object_is_known_by_as_much_as_there_is() {
     assert_eq!((&*name, &*namespace), ("web", ""));
     assert_eq!(of("canary"), Default::default());
     // The same words within a text are escaped.
-    let quoted = json!({"apiVersion": "\"metadata\":{\"name\":\"no\"}", "metadata": {"name": "web"}});
+    let quoted =
+        json!({"apiVersion": "\"metadata\":{\"name\":\"no\"}", "metadata": {"name": "web"}});
     assert_eq!(of(&quoted.to_string()).0, "web");
 }

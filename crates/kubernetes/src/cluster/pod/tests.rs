@@ -38,7 +38,10 @@ fn what_a_decision_takes_outlives_the_text() {
     assert_eq!(facts.tolerations()[0].key.as_str(), "a");
     assert_eq!(facts.workload(), ("ReplicaSet", "web"));
     assert_eq!(facts.skipped(), None);
-    assert_eq!((pod.namespace(), pod.name(), pod.uid()), ("team", "web-1", "u-1"));
+    assert_eq!(
+        (pod.namespace(), pod.name(), pod.uid()),
+        ("team", "web-1", "u-1")
+    );
     assert_eq!(pod.metadata.resource_version, "42");
     assert_eq!(pod.controller().unwrap().kind, "ReplicaSet");
     assert!(pod.is_waiting_for_a_node);
@@ -55,15 +58,24 @@ fn only_a_pod_without_a_node_waits_for_one() {
     };
     assert!(!changed("/spec/nodeName", json!("node-1")).is_waiting_for_a_node);
     assert_eq!(
-        changed("/spec/nodeName", json!("node-1")).facts.unwrap().skipped(),
+        changed("/spec/nodeName", json!("node-1"))
+            .facts
+            .unwrap()
+            .skipped(),
         Some(Reason::NodeAssigned)
     );
-    assert!(!changed("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")).is_waiting_for_a_node);
+    assert!(
+        !changed("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"))
+            .is_waiting_for_a_node
+    );
     let conditions = json!([{"type": "PodScheduled", "status": "True"}]);
     assert!(!changed("/status/conditions", conditions).is_waiting_for_a_node);
     assert!(!changed("/status", json!({})).is_waiting_for_a_node);
     assert!(!changed("/status/nominatedNodeName", json!("node-1")).is_waiting_for_a_node);
-    assert_eq!(changed("/status/phase", json!("Later")).phase, Phase::Unknown);
+    assert_eq!(
+        changed("/status/phase", json!("Later")).phase,
+        Phase::Unknown
+    );
 }
 
 #[test]
@@ -80,9 +92,25 @@ fn tells_how_containers_fare() {
     let [init, pull, crash, fine] = read(&pod).containers.try_into().unwrap();
     let init = init.state.terminated.unwrap();
     assert_eq!((init.exit_code, init.message.as_deref()), (255, Some("m")));
-    assert_eq!(pull.state.waiting.unwrap().message.as_deref(), Some("no match"));
-    assert_eq!((crash.state.terminated, crash.last_state.terminated.unwrap().exit_code), (None, 1));
-    assert_eq!((fine.state.waiting, fine.state.terminated, fine.last_state.terminated), (None, None, None));
+    assert_eq!(
+        pull.state.waiting.unwrap().message.as_deref(),
+        Some("no match")
+    );
+    assert_eq!(
+        (
+            crash.state.terminated,
+            crash.last_state.terminated.unwrap().exit_code
+        ),
+        (None, 1)
+    );
+    assert_eq!(
+        (
+            fine.state.waiting,
+            fine.state.terminated,
+            fine.last_state.terminated
+        ),
+        (None, None, None)
+    );
 }
 
 /// A list loses no Pod because of one that a tenant made unreadable.
@@ -97,8 +125,7 @@ fn a_pod_that_a_decision_cannot_read_is_there_without_facts() {
 
 #[test]
 fn requests_are_what_the_scheduler_counts() {
-    let container =
-        |cpu: &str, memory: &str| json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}});
+    let container = |cpu: &str, memory: &str| json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}});
     let sidecar = |cpu: &str, memory: &str| {
         let mut container = container(cpu, memory);
         container["restartPolicy"] = "Always".into();
@@ -106,8 +133,16 @@ fn requests_are_what_the_scheduler_counts() {
     };
     for (spec, cpu, memory) in [
         (json!({"containers": [{}]}), 0, 0),
-        (json!({"containers": [container("100m", "1Ki"), container("1", "1k")]}), 1100, 2024),
-        (json!({"containers": [container("1", "1k")], "initContainers": [container("2", "1")]}), 2000, 1000),
+        (
+            json!({"containers": [container("100m", "1Ki"), container("1", "1k")]}),
+            1100,
+            2024,
+        ),
+        (
+            json!({"containers": [container("1", "1k")], "initContainers": [container("2", "1")]}),
+            2000,
+            1000,
+        ),
         (
             json!({"containers": [container("1", "1")],
                 "initContainers": [container("500m", "5"), sidecar("1", "1"), container("3", "1")]}),
@@ -124,7 +159,12 @@ fn requests_are_what_the_scheduler_counts() {
         let mut pod = pod();
         pod["spec"] = spec;
         let requests = read(&pod).requests;
-        assert_eq!((requests.cpu.millis(), requests.memory.units()), (cpu, memory), "{}", pod["spec"]);
+        assert_eq!(
+            (requests.cpu.millis(), requests.memory.units()),
+            (cpu, memory),
+            "{}",
+            pod["spec"]
+        );
     }
 }
 
@@ -132,9 +172,16 @@ fn requests_are_what_the_scheduler_counts() {
 #[test]
 fn what_is_not_needed_is_skipped_however_deep_it_is() {
     for levels in [200, 10_000] {
-        let deep = format!("{}{}{}", r#"{"f:a":"#.repeat(levels), "{}", "}".repeat(levels));
+        let deep = format!(
+            "{}{}{}",
+            r#"{"f:a":"#.repeat(levels),
+            "{}",
+            "}".repeat(levels)
+        );
         let fields = format!(r#""managedFields":[{{"manager":"x","fieldsV1":{deep}}}]"#);
-        let text = pod().to_string().replace(r#""managedFields":[{"manager":"x"}]"#, &fields);
+        let text = pod()
+            .to_string()
+            .replace(r#""managedFields":[{"manager":"x"}]"#, &fields);
         assert!(text.len() > 7 * levels);
         let pod: StoredPod = serde_json::from_str(&text).unwrap();
         assert_eq!((pod.name(), pod.uid()), ("web-1", "u-1"));
@@ -150,10 +197,16 @@ fn what_is_kept_of_lists_is_bounded() {
     large["status"]["containerStatuses"] = vec![json!({"name": "app"}); 10_000].into();
     let read_pod = read(&large);
     assert!(read_pod.containers.len() <= 4097);
-    assert!(read_pod.containers.iter().all(|container| container.image.is_empty()));
+    assert!(
+        read_pod
+            .containers
+            .iter()
+            .all(|container| container.image.is_empty())
+    );
     let mut labelled = pod();
-    let labels: serde_json::Map<String, Value> =
-        (0..10_000).map(|at| (format!("l-{at}"), "".into())).collect();
+    let labels: serde_json::Map<String, Value> = (0..10_000)
+        .map(|at| (format!("l-{at}"), "".into()))
+        .collect();
     labelled["metadata"]["labels"] = labels.into();
     assert!(serde_json::from_str::<StoredPod>(&labelled.to_string()).is_err());
 }
@@ -187,18 +240,32 @@ fn a_pod_that_has_the_node_bring_mounts_or_hooks_is_not_plain() {
         ("prometheus.iox/y", false),
     ] {
         let annotations = json!({"kubernetes.io/config.source": "api", key: "x"});
-        assert_eq!(is_plain("/metadata", "annotations", &annotations), is_harmless, "{key}");
+        assert_eq!(
+            is_plain("/metadata", "annotations", &annotations),
+            is_harmless,
+            "{key}"
+        );
     }
     for (resources, is_usual) in [
         (
             json!({"limits": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi", "hugepages-2Mi": "2Mi"}}),
             true,
         ),
-        (json!({"limits": null, "claims": null, "requests": {"cpu": "1"}}), true),
+        (
+            json!({"limits": null, "claims": null, "requests": {"cpu": "1"}}),
+            true,
+        ),
         (json!({"claims": []}), true),
         (json!({"claims": [{"name": "gpu"}]}), false),
-        (json!({"limits": {"cpu": "1", "nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}), false),
+        (
+            json!({"limits": {"cpu": "1", "nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}),
+            false,
+        ),
     ] {
-        assert_eq!(is_plain("/spec/containers/0", "resources", &resources), is_usual, "{resources}");
+        assert_eq!(
+            is_plain("/spec/containers/0", "resources", &resources),
+            is_usual,
+            "{resources}"
+        );
     }
 }

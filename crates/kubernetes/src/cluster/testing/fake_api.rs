@@ -35,13 +35,22 @@ pub struct Reply {
 
 impl Reply {
     pub fn of(status: u16, body: Value) -> Self {
-        Self { status, warning: None, retry_after: None, body, takes: Duration::ZERO }
+        Self {
+            status,
+            warning: None,
+            retry_after: None,
+            body,
+            takes: Duration::ZERO,
+        }
     }
 
     /// Makes a refusal of an API server that answers after so many seconds.
     pub fn later(status: u16, seconds: u64) -> Self {
         let body = json!({"kind": "Status", "message": "storage is (re)initializing"});
-        Self { retry_after: Some(seconds), ..Self::of(status, body) }
+        Self {
+            retry_after: Some(seconds),
+            ..Self::of(status, body)
+        }
     }
 
     pub fn refused(status: u16, message: &str) -> Self {
@@ -63,16 +72,21 @@ impl FakeApi {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let answer = Arc::new(answer);
-        let router =
-            Router::new().fallback(async move |method, uri: Uri, headers: HeaderMap, body: Bytes| {
+        let router = Router::new().fallback(
+            async move |method, uri: Uri, headers: HeaderMap, body: Bytes| {
                 respond(&*answer, method, &uri, &headers, &body).await
-            });
+            },
+        );
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { url, server }
     }
 
     pub fn cluster(&self) -> Cluster {
-        Cluster::new(Config::new(self.url.parse().unwrap()), Duration::from_secs(60)).unwrap()
+        Cluster::new(
+            Config::new(self.url.parse().unwrap()),
+            Duration::from_secs(60),
+        )
+        .unwrap()
     }
 
     pub fn client(&self) -> UserClient {
@@ -93,7 +107,9 @@ async fn respond(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Response {
-    let header = headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
+    let header = headers
+        .get("authorization")
+        .map(|value| value.to_str().unwrap().to_owned());
     let query = uri.query().unwrap_or_default().to_owned();
     let reply = answer(Asked {
         method,
@@ -114,7 +130,9 @@ async fn respond(
     };
     let mut response = (StatusCode::from_u16(reply.status).unwrap(), body).into_response();
     if let Some(warning) = reply.warning {
-        response.headers_mut().append("warning", format!("299 - \"{warning}\"").parse().unwrap());
+        response
+            .headers_mut()
+            .append("warning", format!("299 - \"{warning}\"").parse().unwrap());
     }
     if let Some(seconds) = reply.retry_after {
         response.headers_mut().append("retry-after", seconds.into());
@@ -123,13 +141,26 @@ async fn respond(
 }
 
 fn page(items: &[Value], query: &str) -> Value {
-    let pairs: Vec<(String, String)> = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-    let value = |name: &str| pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    let pairs: Vec<(String, String)> = url::form_urlencoded::parse(query.as_bytes())
+        .into_owned()
+        .collect();
+    let value = |name: &str| {
+        pairs
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+    };
     if value("limit").is_none() {
         return json!({"items": items});
     }
-    let begin = value("continue").map_or(0, |token| token.strip_prefix("a+/=").unwrap().parse().unwrap());
+    let begin = value("continue").map_or(0, |token| {
+        token.strip_prefix("a+/=").unwrap().parse().unwrap()
+    });
     let end = items.len().min(begin + SMALL_PAGE);
-    let more = if end < items.len() { format!("a+/={end}") } else { String::new() };
+    let more = if end < items.len() {
+        format!("a+/={end}")
+    } else {
+        String::new()
+    };
     json!({"metadata": {"continue": more}, "items": items[begin..end]})
 }

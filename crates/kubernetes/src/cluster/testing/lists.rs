@@ -66,12 +66,23 @@ impl Lists {
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let store = Arc::new(Mutex::new(Store { version: 1, ..Store::default() }));
+        let store = Arc::new(Mutex::new(Store {
+            version: 1,
+            ..Store::default()
+        }));
         let changed = watch::Sender::new(());
-        let api = Api { store: Arc::clone(&store), changed: changed.clone() };
+        let api = Api {
+            store: Arc::clone(&store),
+            changed: changed.clone(),
+        };
         let router = Router::new().fallback(answer).with_state(api);
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { address, store, changed, server }
+        Self {
+            address,
+            store,
+            changed,
+            server,
+        }
     }
 
     /// Returns a watcher that waits next to nothing after a failure.
@@ -111,9 +122,14 @@ impl Lists {
     pub fn delete(&self, list: &str, name: &str) {
         self.change(|store| {
             store.version += 1;
-            let mut object = store.objects.remove(&(list.to_owned(), name.to_owned())).unwrap();
+            let mut object = store
+                .objects
+                .remove(&(list.to_owned(), name.to_owned()))
+                .unwrap();
             object["metadata"]["resourceVersion"] = store.version.to_string().into();
-            store.events.push((store.version, list.to_owned(), event("DELETED", &object)));
+            store
+                .events
+                .push((store.version, list.to_owned(), event("DELETED", &object)));
         });
     }
 
@@ -169,10 +185,14 @@ impl Store {
     fn put(&mut self, list: &str, mut object: Value) {
         self.version += 1;
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
-        let key = (list.to_owned(), object["metadata"]["name"].as_str().unwrap().to_owned());
+        let key = (
+            list.to_owned(),
+            object["metadata"]["name"].as_str().unwrap().to_owned(),
+        );
         let known = self.objects.insert(key, object.clone()).is_some();
         let r#type = if known { "MODIFIED" } else { "ADDED" };
-        self.events.push((self.version, list.to_owned(), event(r#type, &object)));
+        self.events
+            .push((self.version, list.to_owned(), event(r#type, &object)));
     }
 
     /// Merges this patch into an object, if the patch is for the object's version.
@@ -213,8 +233,9 @@ async fn answer(State(api): State<Api>, method: Method, uri: Uri, body: Bytes) -
         return (status, "{}").into_response();
     }
     let (path, query) = (uri.path().to_owned(), uri.query().unwrap_or_default());
-    let pairs: BTreeMap<String, String> =
-        url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    let pairs: BTreeMap<String, String> = url::form_urlencoded::parse(query.as_bytes())
+        .into_owned()
+        .collect();
     if let Some(&status) = store.refused.get(&path) {
         return (StatusCode::from_u16(status).unwrap(), "canary").into_response();
     }
@@ -230,19 +251,33 @@ async fn answer(State(api): State<Api>, method: Method, uri: Uri, body: Bytes) -
         drop(store);
         return events(api, path, since, cuts);
     }
-    let items: Vec<&Value> =
-        store.objects.iter().filter(|((list, _), _)| *list == path).map(|(_, object)| object).collect();
-    let begin = pairs.get("continue").map_or(0, |token| token.parse().unwrap());
+    let items: Vec<&Value> = store
+        .objects
+        .iter()
+        .filter(|((list, _), _)| *list == path)
+        .map(|(_, object)| object)
+        .collect();
+    let begin = pairs
+        .get("continue")
+        .map_or(0, |token| token.parse().unwrap());
     let limit = pairs.get("limit").filter(|_| store.writing.whole_pages);
     let size = limit.map_or(SMALL_PAGE, |limit| limit.parse().unwrap());
     let page: Vec<&Value> = items.iter().skip(begin).take(size).copied().collect();
     let next = begin + page.len();
-    let more = if next < items.len() { next.to_string() } else { String::new() };
+    let more = if next < items.len() {
+        next.to_string()
+    } else {
+        String::new()
+    };
     let metadata = json!({"resourceVersion": store.version.to_string(), "continue": more});
     let items = Value::from(page.into_iter().cloned().collect::<Vec<Value>>());
     let body = match store.writing.metadata_last {
-        true => format!(r#"{{"apiVersion":"v1","items":{items},"kind":"List","metadata":{metadata}}}"#),
-        false => format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{metadata},"items":{items}}}"#),
+        true => {
+            format!(r#"{{"apiVersion":"v1","items":{items},"kind":"List","metadata":{metadata}}}"#)
+        }
+        false => {
+            format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{metadata},"items":{items}}}"#)
+        }
     };
     body.into_response()
 }
@@ -265,8 +300,10 @@ fn events(api: Api, path: String, since: usize, cuts: usize) -> Response {
                     if store.cuts != cuts {
                         return None;
                     }
-                    let next =
-                        store.events.iter().find(|(version, list, _)| *version > since && *list == path);
+                    let next = store
+                        .events
+                        .iter()
+                        .find(|(version, list, _)| *version > since && *list == path);
                     if let Some((version, _, event)) = next {
                         let line = Bytes::from(event.clone());
                         return Some((Ok::<_, Infallible>(line), (*version, changes)));

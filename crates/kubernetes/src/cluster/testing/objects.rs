@@ -43,9 +43,15 @@ impl Objects {
         let state = Arc::new(Store::default());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = Router::new().fallback(handle).with_state(Arc::clone(&state));
+        let router = Router::new()
+            .fallback(handle)
+            .with_state(Arc::clone(&state));
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { state, address, server }
+        Self {
+            state,
+            address,
+            server,
+        }
     }
 
     pub fn cluster(&self) -> Cluster {
@@ -55,9 +61,17 @@ impl Objects {
     }
 
     pub fn put(&self, path: &str, mut object: Value) {
-        let version = self.state.version.fetch_add(1, Ordering::SeqCst).to_string();
+        let version = self
+            .state
+            .version
+            .fetch_add(1, Ordering::SeqCst)
+            .to_string();
         object["metadata"]["resourceVersion"] = version.into();
-        self.state.objects.lock().unwrap().insert(path.into(), object);
+        self.state
+            .objects
+            .lock()
+            .unwrap()
+            .insert(path.into(), object);
     }
 
     pub fn get(&self, path: &str) -> Option<Value> {
@@ -67,7 +81,11 @@ impl Objects {
     /// Returns the objects below this path.
     pub fn all(&self, below: &str) -> Vec<Value> {
         let objects = self.state.objects.lock().unwrap();
-        objects.iter().filter(|(path, _)| path.starts_with(below)).map(|(_, object)| object.clone()).collect()
+        objects
+            .iter()
+            .filter(|(path, _)| path.starts_with(below))
+            .map(|(_, object)| object.clone())
+            .collect()
     }
 
     /// Returns the number of requests to create objects so far, those for existing objects included.
@@ -148,7 +166,13 @@ async fn handle(State(store): State<Arc<Store>>, request: Request) -> Response {
     std::future::pending().await
 }
 
-fn answer(store: &Store, method: &Method, path: &str, headers: &HeaderMap, body: &[u8]) -> (u16, String) {
+fn answer(
+    store: &Store,
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> (u16, String) {
     if method == Method::POST {
         store.creations.fetch_add(1, Ordering::SeqCst);
     }
@@ -161,7 +185,9 @@ fn answer(store: &Store, method: &Method, path: &str, headers: &HeaderMap, body:
     let mut objects = store.objects.lock().unwrap();
     let old = objects.get(path).cloned();
     if method == Method::GET {
-        let Some(object) = old else { return (404, "canary".into()) };
+        let Some(object) = old else {
+            return (404, "canary".into());
+        };
         // A log is text.
         let line = object["line"].as_str().filter(|_| path.ends_with("/log"));
         return (200, line.map_or_else(|| object.to_string(), str::to_owned));
@@ -173,7 +199,11 @@ fn answer(store: &Store, method: &Method, path: &str, headers: &HeaderMap, body:
     if method == Method::POST {
         let path = format!("{path}/{}", patch["metadata"]["name"].as_str().unwrap());
         let is_new = objects.insert(path, patch).is_none();
-        return if is_new { (201, "{}".into()) } else { (409, "canary".into()) };
+        return if is_new {
+            (201, "{}".into())
+        } else {
+            (409, "canary".into())
+        };
     }
     let how = headers.get("content-type").unwrap().to_str().unwrap();
     let mut new = match (&old, how) {
@@ -208,14 +238,20 @@ fn answer(store: &Store, method: &Method, path: &str, headers: &HeaderMap, body:
         objects.remove(path);
         return (200, "{}".into());
     }
-    new["metadata"]["resourceVersion"] = store.version.fetch_add(1, Ordering::SeqCst).to_string().into();
+    new["metadata"]["resourceVersion"] = store
+        .version
+        .fetch_add(1, Ordering::SeqCst)
+        .to_string()
+        .into();
     objects.insert(path.into(), new.clone());
     (200, new.to_string())
 }
 
 /// Deletes the object, or marks it if it has finalizers.
 fn delete(objects: &mut BTreeMap<String, Value>, path: &str, options: &[u8]) -> (u16, String) {
-    let Some(object) = objects.get_mut(path) else { return (404, "canary".into()) };
+    let Some(object) = objects.get_mut(path) else {
+        return (404, "canary".into());
+    };
     let options: Value = serde_json::from_slice(options).unwrap();
     let expected = &options["preconditions"]["resourceVersion"];
     if expected.is_string() && *expected != object["metadata"]["resourceVersion"] {
@@ -230,7 +266,9 @@ fn delete(objects: &mut BTreeMap<String, Value>, path: &str, options: &[u8]) -> 
 }
 
 fn has_finalizers(object: &Value) -> bool {
-    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+    object["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|finalizers| !finalizers.is_empty())
 }
 
 /// Whether the API server's validation of Secrets allows the change.
@@ -239,10 +277,18 @@ fn is_allowed(old: &Value, new: &Value) -> bool {
     if is_immutable && (old["data"] != new["data"] || new["immutable"] != true) {
         return false;
     }
-    if old["type"] == "kubernetes.io/dockerconfigjson" && !new["data"][".dockerconfigjson"].is_string() {
+    if old["type"] == "kubernetes.io/dockerconfigjson"
+        && !new["data"][".dockerconfigjson"].is_string()
+    {
         return false;
     }
-    let values = new["data"].as_object().into_iter().flat_map(|data| data.values());
-    let bytes: usize = values.filter_map(Value::as_str).map(|value| value.len() / 4 * 3).sum();
+    let values = new["data"]
+        .as_object()
+        .into_iter()
+        .flat_map(|data| data.values());
+    let bytes: usize = values
+        .filter_map(Value::as_str)
+        .map(|value| value.len() / 4 * 3)
+        .sum();
     bytes <= 1 << 20
 }

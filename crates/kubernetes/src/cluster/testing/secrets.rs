@@ -34,7 +34,10 @@ struct Api {
 
 impl ApiServer {
     pub async fn start() -> Self {
-        let state = Arc::new(Api { token: Mutex::new("first".into()), ..Api::default() });
+        let state = Arc::new(Api {
+            token: Mutex::new("first".into()),
+            ..Api::default()
+        });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new()
@@ -43,13 +46,24 @@ impl ApiServer {
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         let files = TempDir::new().unwrap();
         std::fs::write(files.path().join("token"), "first").unwrap();
-        Self { state, address, files, server }
+        Self {
+            state,
+            address,
+            files,
+            server,
+        }
     }
 
     /// Answers so for a Secret from now on; status 0 is no answer at all.
     pub fn answer(&self, namespace: &str, name: &str, status: u16, body: &Value) {
-        let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
-        self.state.answers.lock().unwrap().insert((namespace.into(), name.into()), (status, body));
+        let body = body
+            .as_str()
+            .map_or_else(|| body.to_string(), str::to_owned);
+        self.state
+            .answers
+            .lock()
+            .unwrap()
+            .insert((namespace.into(), name.into()), (status, body));
     }
 
     /// Accepts this token only, and mounts it.
@@ -99,7 +113,10 @@ async fn answer(
 ) -> Response {
     api.requests.fetch_add(1, Ordering::SeqCst);
     let token = format!("Bearer {}", api.token.lock().unwrap());
-    if headers.get("authorization").is_none_or(|given| *given != token) {
+    if headers
+        .get("authorization")
+        .is_none_or(|given| *given != token)
+    {
         return (StatusCode::UNAUTHORIZED, "canary").into_response();
     }
     let known = api.answers.lock().unwrap().get(&which).cloned();

@@ -32,9 +32,21 @@ async fn reads_lists_page_by_page() {
     let things: Vec<Value> = client.list("/things?labelSelector=a%3Db").await.unwrap();
     assert_eq!(things.len(), 5);
     assert_eq!(asked.lock().unwrap().len(), 3);
-    assert!(asked.lock().unwrap().iter().all(|query| query.contains("labelSelector=a%3Db&limit=500")));
+    assert!(
+        asked
+            .lock()
+            .unwrap()
+            .iter()
+            .all(|query| query.contains("labelSelector=a%3Db&limit=500"))
+    );
     assert!(client.list::<Value>("/none").await.unwrap().is_empty());
-    assert!(client.list::<Value>("/missing").await.unwrap_err().is_missing());
+    assert!(
+        client
+            .list::<Value>("/missing")
+            .await
+            .unwrap_err()
+            .is_missing()
+    );
 }
 
 /// The API server answers with a token for the current rest of the list, or without one.
@@ -55,18 +67,29 @@ async fn a_list_that_has_expired_goes_on() {
         seen.fetch_add(1, Ordering::SeqCst);
         let is_next = request.query.contains("continue");
         if is_next
-            && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+            && left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                    left.checked_sub(1)
+                })
+                .is_ok()
         {
             return Reply::refused(410, "the provided continue parameter is too old");
         }
         Reply::of(200, json!([1, 2, 3]))
     })
     .await;
-    assert_eq!(api.client().list::<u8>("/things").await.unwrap(), [1, 2, 3], "from the beginning");
+    assert_eq!(
+        api.client().list::<u8>("/things").await.unwrap(),
+        [1, 2, 3],
+        "from the beginning"
+    );
     assert_eq!(asked.load(Ordering::SeqCst), 4);
     expires.store(usize::MAX, Ordering::SeqCst);
     let error = api.client().list::<u8>("/things").await.unwrap_err();
-    assert!(matches!(error, RequestError::Refused { status: 410, .. }), "{error}");
+    assert!(
+        matches!(error, RequestError::Refused { status: 410, .. }),
+        "{error}"
+    );
     assert_eq!(asked.load(Ordering::SeqCst), 4 + 2 * BEGINNINGS);
 }
 
@@ -76,7 +99,10 @@ async fn large_objects_come_in_smaller_pages_and_what_cannot_be_read_is_told() {
     let escaped = |count: usize| "\\u003c".repeat(count);
     let items: Vec<String> = (0..16)
         .map(|at| {
-            format!(r#"{{"metadata":{{"name":"p-{at}","namespace":"team"}},"x":"{}"}}"#, escaped(1_500_000))
+            format!(
+                r#"{{"metadata":{{"name":"p-{at}","namespace":"team"}},"x":"{}"}}"#,
+                escaped(1_500_000)
+            )
         })
         .chain([r#"{"metadata":{"name":"odd","namespace":"team","labels":7}}"#.to_owned()])
         .chain([format!(
@@ -99,9 +125,13 @@ async fn large_objects_come_in_smaller_pages_and_what_cannot_be_read_is_told() {
     })
     .await;
     let client = api.client();
-    let pods: Vec<crate::cluster::Namespace> = client.list("/api/v1/pods?fieldSelector=a").await.unwrap();
+    let pods: Vec<crate::cluster::Namespace> =
+        client.list("/api/v1/pods?fieldSelector=a").await.unwrap();
     let names: Vec<&str> = pods.iter().map(|pod| &*pod.metadata.name).collect();
-    let expected: Vec<String> = (0..16).map(|at| format!("p-{at}")).chain(["last".to_owned()]).collect();
+    let expected: Vec<String> = (0..16)
+        .map(|at| format!("p-{at}"))
+        .chain(["last".to_owned()])
+        .collect();
     assert_eq!(names, expected);
     let again: Vec<crate::cluster::Namespace> = client.list("/api/v1/pods").await.unwrap();
     assert_eq!(again.len(), 17);
@@ -139,9 +169,18 @@ fn a_cluster_on_this_machine_is_known() {
         ("https://10.0.0.1:6443", false),
         ("https://localhost.example.com", false),
     ] {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         let _guard = runtime.enter();
-        assert_eq!(UserClient::new(Config::new(url.parse().unwrap())).unwrap().is_local, is_local, "{url}");
+        assert_eq!(
+            UserClient::new(Config::new(url.parse().unwrap()))
+                .unwrap()
+                .is_local,
+            is_local,
+            "{url}"
+        );
     }
 }
 
@@ -153,7 +192,10 @@ async fn says_what_the_api_server_said() {
             "/text" => Reply::of(503, json!("error trying to reach service")),
             _ => Reply::of(200, json!([])),
         };
-        Reply { warning: (request.method == http::Method::POST).then(|| "careful".into()), ..reply }
+        Reply {
+            warning: (request.method == http::Method::POST).then(|| "careful".into()),
+            ..reply
+        }
     })
     .await;
     let client = api.client();
@@ -198,12 +240,20 @@ async fn an_exec_plugin_gives_the_token_of_the_context_that_is_named() {
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
     for (context, name) in [(None, "one"), (Some("two"), "two")] {
         let client = UserClient::connect(Some(&file), context, &Environment::default()).unwrap();
-        assert_eq!(client.text("/").await.unwrap(), format!("Bearer token-of-{name}"));
+        assert_eq!(
+            client.text("/").await.unwrap(),
+            format!("Bearer token-of-{name}")
+        );
         assert_eq!(client.namespace, format!("ns-{name}"));
     }
     assert!(UserClient::connect(Some(&file), Some("three"), &Environment::default()).is_err());
     assert!(
-        UserClient::connect(Some(&directory.path().join("missing")), None, &Environment::default()).is_err()
+        UserClient::connect(
+            Some(&directory.path().join("missing")),
+            None,
+            &Environment::default()
+        )
+        .is_err()
     );
 }
 
@@ -217,7 +267,8 @@ async fn a_token_file_counts_before_a_token_and_is_trimmed() {
         ("edited", Some(" of-file\r\n"), "of-file"),
         ("missing", None, "of-kubeconfig"),
     ] {
-        text.into_iter().for_each(|text| std::fs::write(directory.path().join(name), text).unwrap());
+        text.into_iter()
+            .for_each(|text| std::fs::write(directory.path().join(name), text).unwrap());
         let kubeconfig = json!({
             "current-context": "c",
             "clusters": [{"name": "c", "cluster": {"server": api.url}}],
@@ -226,14 +277,20 @@ async fn a_token_file_counts_before_a_token_and_is_trimmed() {
         });
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         let client = UserClient::connect(Some(&file), None, &Environment::default()).unwrap();
-        assert_eq!(client.text("/").await.unwrap(), format!("Bearer {token}"), "{name}");
+        assert_eq!(
+            client.text("/").await.unwrap(),
+            format!("Bearer {token}"),
+            "{name}"
+        );
     }
 }
 
 /// Starts an API server that accepts clients with a certificate of its CA.
 async fn strict_api(pki: &Pki, leaf: &Leaf) -> String {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(pki.ca_pem().as_bytes()).unwrap()).unwrap();
+    roots
+        .add(CertificateDer::from_pem_slice(pki.ca_pem().as_bytes()).unwrap())
+        .unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
@@ -250,7 +307,9 @@ async fn strict_api(pki: &Pki, leaf: &Leaf) -> String {
     tokio::spawn(async move {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         while let Ok((stream, _)) = listener.accept().await {
-            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let Ok(mut stream) = acceptor.accept(stream).await else {
+                continue;
+            };
             let mut head = [0; 4096];
             let _ = stream.read(&mut head).await;
             let _ = stream
@@ -273,7 +332,10 @@ async fn a_client_certificate_is_shown() {
     std::fs::write(path("client.crt"), &leaf.cert_pem).unwrap();
     std::fs::write(path("client.key"), &leaf.key_pem).unwrap();
     for (user, allowed) in [
-        (json!({"client-certificate": path("client.crt"), "client-key": path("client.key")}), true),
+        (
+            json!({"client-certificate": path("client.crt"), "client-key": path("client.key")}),
+            true,
+        ),
         (json!({}), false),
     ] {
         let kubeconfig = json!({
@@ -283,7 +345,8 @@ async fn a_client_certificate_is_shown() {
             "users": [{"name": "c", "user": user}],
         });
         std::fs::write(path("kubeconfig"), kubeconfig.to_string()).unwrap();
-        let client = UserClient::connect(Some(&path("kubeconfig")), None, &Environment::default()).unwrap();
+        let client =
+            UserClient::connect(Some(&path("kubeconfig")), None, &Environment::default()).unwrap();
         assert_eq!(client.get::<Value>("/version").await.is_ok(), allowed);
     }
 }

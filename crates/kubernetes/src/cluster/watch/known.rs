@@ -46,7 +46,9 @@ impl<V: Clone + PartialEq> Known<V> {
             }
             Change::Deleted(meta) => self.objects.remove(&meta.key()).is_some(),
             // A kind that the cluster does not have has no objects. Those that were known stay nevertheless.
-            Change::Failed(ClusterError::NotFound) => !std::mem::replace(&mut self.is_complete, true),
+            Change::Failed(ClusterError::NotFound) => {
+                !std::mem::replace(&mut self.is_complete, true)
+            }
             Change::Failed(_) => false,
         }
     }

@@ -15,7 +15,11 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn of(body: Body, most: usize) -> Self {
-        Self { body, most, rest: Bytes::new() }
+        Self {
+            body,
+            most,
+            rest: Bytes::new(),
+        }
     }
 
     /// Returns the next line, truncated to the bound, and whether it is whole. An unterminated last line is dropped.
@@ -23,14 +27,22 @@ impl Lines {
         let (mut line, mut is_whole) = (Vec::new(), true);
         loop {
             let end = self.rest.iter().position(|&byte| byte == b'\n');
-            let part = self.rest.split_to(end.map_or(self.rest.len(), |end| end + 1));
+            let part = self
+                .rest
+                .split_to(end.map_or(self.rest.len(), |end| end + 1));
             let room = self.most - line.len();
             line.extend_from_slice(&part[..part.len().min(room)]);
             is_whole &= part.len() <= room;
             if end.is_some() {
                 return Some((line, is_whole));
             }
-            self.rest = self.body.frame().await?.ok()?.into_data().unwrap_or_default();
+            self.rest = self
+                .body
+                .frame()
+                .await?
+                .ok()?
+                .into_data()
+                .unwrap_or_default();
         }
     }
 }

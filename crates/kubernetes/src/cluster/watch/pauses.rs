@@ -17,7 +17,11 @@ pub(super) struct Pauses {
 
 impl Pauses {
     pub(super) fn new(first: Duration) -> Self {
-        Self { first, next: first, failed: Instant::now() }
+        Self {
+            first,
+            next: first,
+            failed: Instant::now(),
+        }
     }
 
     pub(super) fn next(&mut self) -> Duration {

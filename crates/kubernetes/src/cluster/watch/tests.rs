@@ -12,7 +12,14 @@ use tolerarch_support::testing::StoppedClock;
 impl Watcher {
     /// Sets smaller bounds of pages and objects.
     pub(in crate::cluster) fn bounded(self, bytes: usize, object: usize) -> Self {
-        Self { bounds: Bounds { bytes, object, ..self.bounds }, ..self }
+        Self {
+            bounds: Bounds {
+                bytes,
+                object,
+                ..self.bounds
+            },
+            ..self
+        }
     }
 }
 
@@ -37,7 +44,10 @@ struct Followed<K> {
 
 impl<K: super::Followed> Followed<K> {
     fn of(api: &Lists, selection: Option<&str>) -> Self {
-        Self { changes: api.watcher().follow(selection), known: Known::default() }
+        Self {
+            changes: api.watcher().follow(selection),
+            known: Known::default(),
+        }
     }
 
     async fn next(&mut self) -> Change<K> {
@@ -80,7 +90,10 @@ async fn follows_what_happens_to_a_list_that_has_many_pages() {
     assert_eq!(lists.count(), 3, "{queries:?}");
     // A list from the cache would ignore the limit, and many API servers refuse streaming lists.
     for refused in ["resourceVersion=0", "sendInitialEvents"] {
-        assert!(!queries.iter().any(|query| query.contains(refused)), "{queries:?}");
+        assert!(
+            !queries.iter().any(|query| query.contains(refused)),
+            "{queries:?}"
+        );
     }
 }
 
@@ -116,13 +129,15 @@ async fn an_object_that_cannot_be_read_costs_that_object_only() {
     let (api, metrics) = (Lists::start().await, Metrics::new([]).unwrap());
     api.give_whole_pages();
     let odd = |name: &str| json!({"metadata": {"name": name, "uid": name, "labels": 7}});
-    let huge =
-        |name: &str| json!({"metadata": {"name": name, "uid": name}, "spec": {"x": "x".repeat(2 * LARGE)}});
+    let huge = |name: &str| json!({"metadata": {"name": name, "uid": name}, "spec": {"x": "x".repeat(2 * LARGE)}});
     for object in [node("a", "amd64"), odd("b"), huge("c"), node("d", "amd64")] {
         api.put(Node::PATH, object);
     }
     let unread = unread_objects(&metrics).unwrap();
-    let watcher = Watcher { unread, ..api.watcher().bounded(LARGE, LARGE) };
+    let watcher = Watcher {
+        unread,
+        ..api.watcher().bounded(LARGE, LARGE)
+    };
     let mut nodes = watcher.follow::<Node>(None);
     let mut next = async |count: usize| {
         let mut seen = Vec::new();
@@ -138,16 +153,35 @@ async fn an_object_that_cannot_be_read_costs_that_object_only() {
         }
         seen
     };
-    assert_eq!(next(4).await, ["listed a", "unread b", "unread c", "listed d"]);
+    assert_eq!(
+        next(4).await,
+        ["listed a", "unread b", "unread c", "listed d"]
+    );
     for object in [odd("a"), huge("d"), node("b", "arm64"), node("e", "arm64")] {
         api.put(Node::PATH, object);
     }
     api.delete(Node::PATH, "a");
-    assert_eq!(next(5).await, ["unread a", "unread d", "applied b", "applied e", "deleted a"]);
-    let lists = api.queries().iter().filter(|query| query.contains("limit")).count();
+    assert_eq!(
+        next(5).await,
+        [
+            "unread a",
+            "unread d",
+            "applied b",
+            "applied e",
+            "deleted a"
+        ]
+    );
+    let lists = api
+        .queries()
+        .iter()
+        .filter(|query| query.contains("limit"))
+        .count();
     assert!(lists < 12, "{lists}");
     let text = metrics.render().unwrap();
-    assert!(text.contains("tolerarch_cluster_unread_objects_total{resource=\"nodes\"} 4"), "{text}");
+    assert!(
+        text.contains("tolerarch_cluster_unread_objects_total{resource=\"nodes\"} 4"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -159,7 +193,10 @@ async fn passes_on_a_selector() {
     api.put(Node::PATH, node("a", "amd64"));
     nodes.until(&["a"]).await;
     for query in api.queries() {
-        assert!(query.contains("fieldSelector=spec.unschedulable%3Dfalse"), "{query}");
+        assert!(
+            query.contains("fieldSelector=spec.unschedulable%3Dfalse"),
+            "{query}"
+        );
     }
 }
 
@@ -172,7 +209,11 @@ async fn goes_on_when_watches_end() {
     api.cut();
     api.put(Node::PATH, node("b", "amd64"));
     nodes.until(&["a", "b"]).await;
-    let lists = api.queries().iter().filter(|query| query.contains("limit")).count();
+    let lists = api
+        .queries()
+        .iter()
+        .filter(|query| query.contains("limit"))
+        .count();
     assert_eq!(lists, 1, "a watch that ends is resumed");
 }
 
@@ -186,7 +227,10 @@ async fn a_list_that_is_not_looked_at_keeps_no_other_one_waiting() {
     let mut nodes = watcher.follow::<Node>(None);
     assert!(matches!(nodes.next().await, Some(Change::Begins)));
     while api.queries().is_empty() {
-        assert!(nodes.next().now_or_never().is_none(), "its page is being read");
+        assert!(
+            nodes.next().now_or_never().is_none(),
+            "its page is being read"
+        );
         tokio::task::yield_now().await;
     }
     let mut pools = watcher.follow::<NodePool>(None);
@@ -206,7 +250,13 @@ async fn a_page_is_not_asked_for_while_another_one_is_read() {
     // A watcher with separate turns; its list takes as long as a request of the other one would.
     let mut pools = api.watcher().follow::<NodePool>(None);
     while !matches!(pools.next().await, Some(Change::Complete)) {}
-    assert!(!api.queries().iter().any(|query| query.starts_with(Node::PATH)), "{:?}", api.queries());
+    assert!(
+        !api.queries()
+            .iter()
+            .any(|query| query.starts_with(Node::PATH)),
+        "{:?}",
+        api.queries()
+    );
     drop(read);
     while !matches!(nodes.next().await, Some(Change::Complete)) {}
 }
@@ -234,7 +284,11 @@ async fn a_watch_that_cannot_be_begun_is_tried_again_before_all_is_listed_anew()
             }
         });
     }
-    let lists = api.queries().iter().filter(|query| query.contains("limit")).count();
+    let lists = api
+        .queries()
+        .iter()
+        .filter(|query| query.contains("limit"))
+        .count();
     assert_eq!(lists, 1);
     // The watch is tried again for a limited time only.
     api.refuse(Node::PATH, Some(503));
@@ -262,7 +316,11 @@ async fn a_watch_that_gets_no_answer_is_tried_again_before_all_is_listed_anew() 
     api.put(Node::PATH, node("b", "amd64"));
     drop(clock);
     nodes.until(&["a", "b"]).await;
-    let lists = api.queries().iter().filter(|query| query.contains("limit")).count();
+    let lists = api
+        .queries()
+        .iter()
+        .filter(|query| query.contains("limit"))
+        .count();
     assert_eq!(lists, 1);
 }
 
@@ -279,7 +337,10 @@ async fn lists_anew_what_cannot_be_resumed() {
     assert_eq!(nodes.failure().await, ClusterError::Forbidden);
     api.delete(Node::PATH, "b");
     api.compact();
-    assert!(nodes.known.objects().values().eq(&["a", "b", "c"]), "what is known counts meanwhile");
+    assert!(
+        nodes.known.objects().values().eq(&["a", "b", "c"]),
+        "what is known counts meanwhile"
+    );
     api.refuse(Node::PATH, None);
     nodes.until(&["a", "c"]).await;
 
@@ -307,7 +368,10 @@ async fn says_that_a_right_is_lost_and_goes_on_when_it_is_back() {
     api.put(Node::PATH, node("a", "amd64"));
     let mut nodes = Followed::<Node>::of(&api, None);
     nodes.until(&["a"]).await;
-    for (status, error) in [(403, ClusterError::Forbidden), (401, ClusterError::Unauthorized)] {
+    for (status, error) in [
+        (403, ClusterError::Forbidden),
+        (401, ClusterError::Unauthorized),
+    ] {
         api.refuse(Node::PATH, Some(status));
         assert_eq!(nodes.failure().await, error);
         assert!(nodes.known.objects().values().eq(&["a"]));
@@ -328,7 +392,10 @@ async fn waits_for_an_api_server_that_is_not_there_yet() {
     let mut nodes = watcher.follow::<Node>(None);
     for _ in 0..3 {
         assert!(matches!(nodes.next().await, Some(Change::Begins)));
-        assert!(matches!(nodes.next().await, Some(Change::Failed(ClusterError::Unreachable))));
+        assert!(matches!(
+            nodes.next().await,
+            Some(Change::Failed(ClusterError::Unreachable))
+        ));
     }
 }
 
@@ -349,7 +416,10 @@ async fn pauses_grow_and_begin_anew_after_a_while() {
 #[test]
 fn tells_what_is_new() {
     let object = |name: &str, weight: u32| NodePool {
-        metadata: Metadata { name: name.into(), ..Metadata::default() },
+        metadata: Metadata {
+            name: name.into(),
+            ..Metadata::default()
+        },
         weight,
         ..NodePool::default()
     };
@@ -373,7 +443,10 @@ fn tells_what_is_new() {
 
     let mut missing = Known::<u32>::default();
     let mut take = |change| missing.take(change, |pool: NodePool| pool.weight);
-    assert!(take(Change::Failed(ClusterError::NotFound)), "there are none: that is known now");
+    assert!(
+        take(Change::Failed(ClusterError::NotFound)),
+        "there are none: that is known now"
+    );
     assert!(!take(Change::Failed(ClusterError::NotFound)));
     assert!(missing.is_complete());
 }
@@ -389,13 +462,25 @@ fn reads_nodes() {
             "nodeInfo": {"architecture": "arm64", "operatingSystem": "windows"},
         },
     }));
-    assert_eq!((node.name(), &*node.metadata.labels["kubernetes.io/os"]), ("n", "linux"));
-    assert_eq!((node.architecture.as_str(), node.os.as_str()), ("arm64", "linux"), "labels count first");
+    assert_eq!(
+        (node.name(), &*node.metadata.labels["kubernetes.io/os"]),
+        ("n", "linux")
+    );
+    assert_eq!(
+        (node.architecture.as_str(), node.os.as_str()),
+        ("arm64", "linux"),
+        "labels count first"
+    );
     assert_eq!(
         node.taints,
-        [crate::cluster::Taint { key: "k".into(), effect: "NoSchedule".into(), ..Default::default() }]
+        [crate::cluster::Taint {
+            key: "k".into(),
+            effect: "NoSchedule".into(),
+            ..Default::default()
+        }]
     );
-    let bare = read(json!({"metadata": {"labels": null}, "spec": {"taints": null}, "status": null}));
+    let bare =
+        read(json!({"metadata": {"labels": null}, "spec": {"taints": null}, "status": null}));
     assert_eq!(bare, Node::default());
 }
 
@@ -420,11 +505,19 @@ fn reads_node_pools() {
         "status": {"resources": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "False"}]},
     }));
     assert_eq!(
-        (pool.name(), &*pool.metadata.labels["tolerarch.io/pool"], pool.weight),
+        (
+            pool.name(),
+            &*pool.metadata.labels["tolerarch.io/pool"],
+            pool.weight
+        ),
         ("p", "multi-arch", 5)
     );
     assert_eq!(
-        (pool.limits["cpu"].units(), pool.limits.get("pods"), pool.resources["cpu"].units()),
+        (
+            pool.limits["cpu"].units(),
+            pool.limits.get("pods"),
+            pool.resources["cpu"].units()
+        ),
         (1000, None, 4)
     );
     assert_eq!((pool.taints.len(), pool.startup_taints.len()), (1, 1));
@@ -432,7 +525,10 @@ fn reads_node_pools() {
     assert_eq!(pool.is_ready, Some(false));
     assert_eq!(pool.template_labels["team"], "a");
     assert!(!pool.is_static && read(json!({"spec": {"replicas": 0}})).is_static);
-    assert_eq!(read(json!({"spec": {"limits": null}, "status": {}})), NodePool::default());
+    assert_eq!(
+        read(json!({"spec": {"limits": null}, "status": {}})),
+        NodePool::default()
+    );
 }
 
 /// The commands read the same types, page by page.

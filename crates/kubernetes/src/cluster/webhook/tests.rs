@@ -4,12 +4,16 @@ use super::*;
 use tolerarch_text::yaml::{self, Dialect};
 
 fn labels(labels: &[(&str, &str)]) -> Labels {
-    labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    labels
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 fn scope(webhooks: &Value) -> Scope {
     let configuration = json!({"webhooks": webhooks});
-    let configuration: MutatingWebhookConfiguration = serde_json::from_value(configuration).unwrap();
+    let configuration: MutatingWebhookConfiguration =
+        serde_json::from_value(configuration).unwrap();
     Scope::of(Webhook::all_of(configuration))
 }
 
@@ -24,7 +28,10 @@ fn conditioned() -> Value {
     let text = include_str!("../../../../../e2e/manifests/testdata/chart/webhook.yaml");
     let documents = yaml::read(text, Dialect::Kubernetes).unwrap();
     let mut documents = documents.iter().map(|document| document.value());
-    documents.find(|document| document["kind"] == "MutatingWebhookConfiguration").unwrap()["webhooks"].take()
+    documents
+        .find(|document| document["kind"] == "MutatingWebhookConfiguration")
+        .unwrap()["webhooks"]
+        .take()
 }
 
 #[test]
@@ -42,21 +49,32 @@ fn what_the_chart_renders_is_understood() {
     for (namespace, pod) in [
         (labels(&[(name, "kube-system")]), labels(&[])),
         (labels(&[(name, "tolerarch")]), labels(&[])),
-        (labels(&[(name, "team"), ("tolerarch.io/mode", "off")]), labels(&[])),
+        (
+            labels(&[(name, "team"), ("tolerarch.io/mode", "off")]),
+            labels(&[]),
+        ),
         (team.clone(), labels(&[("tolerarch.io/mode", "off")])),
     ] {
-        assert_eq!(scope.called(&namespace, &pod), Called::No, "{namespace:?} {pod:?}");
+        assert_eq!(
+            scope.called(&namespace, &pod),
+            Called::No,
+            "{namespace:?} {pod:?}"
+        );
     }
 }
 
 #[test]
 fn what_cannot_be_evaluated_is_not_guessed() {
     let mut webhooks = shipped();
-    webhooks[0]["matchConditions"] = json!([{"name": "own", "expression": "object.metadata.name != 'web'"}]);
+    webhooks[0]["matchConditions"] =
+        json!([{"name": "own", "expression": "object.metadata.name != 'web'"}]);
     let scope = scope(&webhooks);
     assert!(!scope.is_evaluable());
     assert_eq!(scope.called(&labels(&[]), &labels(&[])), Called::Unknown);
-    assert_eq!(scope.called(&labels(&[("tolerarch.io/mode", "off")]), &labels(&[])), Called::No);
+    assert_eq!(
+        scope.called(&labels(&[("tolerarch.io/mode", "off")]), &labels(&[])),
+        Called::No
+    );
 }
 
 #[test]
@@ -66,7 +84,10 @@ fn a_profile_is_known_by_its_path() {
     profile["clientConfig"] = json!({"url": "https://a.test:8443/mutate/batch?timeout=5s"});
     profile["namespaceSelector"] = json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
     let without = json!({"key": "tolerarch.io/profile", "operator": "DoesNotExist"});
-    webhooks[0]["namespaceSelector"]["matchExpressions"].as_array_mut().unwrap().push(without);
+    webhooks[0]["namespaceSelector"]["matchExpressions"]
+        .as_array_mut()
+        .unwrap()
+        .push(without);
     webhooks.as_array_mut().unwrap().push(profile);
     let mut daemon_sets = webhooks[0].clone();
     daemon_sets["rules"] =
@@ -75,7 +96,10 @@ fn a_profile_is_known_by_its_path() {
     webhooks.as_array_mut().unwrap().insert(0, daemon_sets);
     let scope = scope(&webhooks);
     let batch = labels(&[("tolerarch.io/profile", "batch")]);
-    assert_eq!(scope.called(&batch, &labels(&[])), Called::For(Some("batch")));
+    assert_eq!(
+        scope.called(&batch, &labels(&[])),
+        Called::For(Some("batch"))
+    );
     assert_eq!(scope.called(&labels(&[]), &labels(&[])), Called::For(None));
     let other = labels(&[("tolerarch.io/profile", "other")]);
     assert_eq!(scope.called(&other, &labels(&[])), Called::No);
@@ -116,11 +140,17 @@ fn a_label_of_a_namespace_is_ignored_if_it_makes_no_difference() {
 #[test]
 fn a_host_is_written_as_in_certificates() {
     for (config, name) in [
-        (json!({"url": "https://Hook.example:8443/mutate"}), Some("hook.example")),
+        (
+            json!({"url": "https://Hook.example:8443/mutate"}),
+            Some("hook.example"),
+        ),
         (json!({"url": "https://10.1.2.3/"}), Some("10.1.2.3")),
         (json!({"url": "https://[FD00:0::7]:8443/"}), Some("fd00::7")),
         (json!({"url": "hook.example"}), None),
-        (json!({"service": {"namespace": "team", "name": "hook"}}), Some("hook.team.svc")),
+        (
+            json!({"service": {"namespace": "team", "name": "hook"}}),
+            Some("hook.team.svc"),
+        ),
     ] {
         let spec = json!({"name": "a.test", "clientConfig": config, "sideEffects": "None", "admissionReviewVersions": []});
         let webhook = Webhook::new(String::new(), serde_json::from_value(spec).unwrap());
@@ -130,7 +160,10 @@ fn a_host_is_written_as_in_certificates() {
 
 #[test]
 fn selects_as_the_api_server_does() {
-    let labels = BTreeMap::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), String::new())]);
+    let labels = BTreeMap::from([
+        ("a".to_owned(), "1".to_owned()),
+        ("b".to_owned(), String::new()),
+    ]);
     let expression = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
     for (selector, expected) in [
         (json!({}), true),

@@ -19,15 +19,36 @@ fn requirement() -> impl Strategy<Value = NodeSelectorRequirement> {
         "node.kubernetes.io/instance-type",
         "example.com/team",
     ];
-    let operators = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Near"];
-    let values = ["amd64", "arm64", "s390x", "sparc", "linux", "windows", "m7g", "m7g.large"];
-    (select(keys.to_vec()), select(operators.to_vec()), subsequence(values.to_vec(), 0..4)).prop_map(
-        |(key, operator, values)| NodeSelectorRequirement {
+    let operators = [
+        "In",
+        "NotIn",
+        "Exists",
+        "DoesNotExist",
+        "Gt",
+        "Lt",
+        "Gte",
+        "Near",
+    ];
+    let values = [
+        "amd64",
+        "arm64",
+        "s390x",
+        "sparc",
+        "linux",
+        "windows",
+        "m7g",
+        "m7g.large",
+    ];
+    (
+        select(keys.to_vec()),
+        select(operators.to_vec()),
+        subsequence(values.to_vec(), 0..4),
+    )
+        .prop_map(|(key, operator, values)| NodeSelectorRequirement {
             key: key.into(),
             operator: operator.into(),
             values: Some(values.into_iter().map(str::to_owned).collect()),
-        },
-    )
+        })
 }
 
 fn taints() -> impl Strategy<Value = Vec<Taint>> {
@@ -35,7 +56,11 @@ fn taints() -> impl Strategy<Value = Vec<Taint>> {
         select(&["a", "b", "gpu", "node.kubernetes.io/not-ready"][..]),
         select(&["NoSchedule", "PreferNoSchedule", "NoExecute"][..]),
     )
-        .prop_map(|(key, effect)| Taint { key: key.into(), value: String::new(), effect: effect.into() });
+        .prop_map(|(key, effect)| Taint {
+            key: key.into(),
+            value: String::new(),
+            effect: effect.into(),
+        });
     prop::collection::vec(one, 0..3)
 }
 
@@ -66,7 +91,10 @@ fn any_kind() -> impl Strategy<Value = NodeKind> {
 }
 
 fn any_cluster() -> impl Strategy<Value = (Vec<NodePool>, Vec<NodeKind>)> {
-    (prop::collection::vec(any_node_pool(), 0..4), prop::collection::vec(any_kind(), 0..4))
+    (
+        prop::collection::vec(any_node_pool(), 0..4),
+        prop::collection::vec(any_kind(), 0..4),
+    )
 }
 
 fn configured() -> Vec<Pool> {

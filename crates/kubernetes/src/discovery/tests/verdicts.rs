@@ -18,7 +18,9 @@ fn weighed(name: &str, weight: u32, taints: Value, more: Value) -> Value {
 /// Returns the verdict on a pool that tolerates the taint `multi`.
 fn verdict(node_pools: &[Value]) -> String {
     let known = inventory(node_pools, &[]);
-    Discovery::of(&[pool("multi-arch", "multi", &[])], &known).pools[0].verdict.to_string()
+    Discovery::of(&[pool("multi-arch", "multi", &[])], &known).pools[0]
+        .verdict
+        .to_string()
 }
 
 #[test]
@@ -26,10 +28,12 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
     let none = || json!({});
     let open = |name: &str, weight, more| weighed(name, weight, json!([]), more);
     let ours = |weight, more| weighed("multi-arch", weight, json!([taint("multi")]), more);
-    let ready = |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+    let ready =
+        |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
     let full = || json!({"spec": {"limits": {"cpu": 4}}, "status": {"resources": {"cpu": "4"}}});
     let requires = |mut pool: Value, all: &[Value]| {
-        pool["spec"]["template"]["spec"]["requirements"] = all.iter().map(|one| one[0].clone()).collect();
+        pool["spec"]["template"]["spec"]["requirements"] =
+            all.iter().map(|one| one[0].clone()).collect();
         pool
     };
     let contradiction = [arch("In", &["amd64"]), arch("In", &["arm64"])];
@@ -56,19 +60,44 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
              NodePool can have more",
         ),
         // A NodePool that keeps these Pods away is no rival.
-        (vec![weighed("zoo", 9, json!([taint("gpu")]), none())], ours(0, none()), first),
-        // Nor is one that prefers other Pods, as long as there is another NodePool.
         (
-            vec![weighed("zoo", 9, json!([{"key": "k", "effect": "PreferNoSchedule"}]), none())],
+            vec![weighed("zoo", 9, json!([taint("gpu")]), none())],
             ours(0, none()),
             first,
         ),
-        (vec![open("spot", 9, ready("False"))], ours(0, none()), first),
-        (vec![open("spot", 9, ready("Unknown"))], ours(0, none()), first),
-        (vec![open("spot", 9, full())], ours(0, none()), first),
-        (vec![open("spot", 9, json!({"spec": {"replicas": 3}}))], ours(0, none()), first),
+        // Nor is one that prefers other Pods, as long as there is another NodePool.
         (
-            vec![open("spot", 9, json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))],
+            vec![weighed(
+                "zoo",
+                9,
+                json!([{"key": "k", "effect": "PreferNoSchedule"}]),
+                none(),
+            )],
+            ours(0, none()),
+            first,
+        ),
+        (
+            vec![open("spot", 9, ready("False"))],
+            ours(0, none()),
+            first,
+        ),
+        (
+            vec![open("spot", 9, ready("Unknown"))],
+            ours(0, none()),
+            first,
+        ),
+        (vec![open("spot", 9, full())], ours(0, none()), first),
+        (
+            vec![open("spot", 9, json!({"spec": {"replicas": 3}}))],
+            ours(0, none()),
+            first,
+        ),
+        (
+            vec![open(
+                "spot",
+                9,
+                json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+            )],
             ours(0, none()),
             first,
         ),
@@ -83,8 +112,16 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
             "new nodes come from `default`, as `multi-arch` is not ready; see its status",
         ),
         // Nor is one of which Karpenter makes no nodes, as no instance type suits it.
-        (vec![requires(open("spot", 9, none()), &contradiction)], ours(0, none()), first),
-        (vec![requires(open("spot", 9, none()), &excluded)], ours(0, none()), first),
+        (
+            vec![requires(open("spot", 9, none()), &contradiction)],
+            ours(0, none()),
+            first,
+        ),
+        (
+            vec![requires(open("spot", 9, none()), &excluded)],
+            ours(0, none()),
+            first,
+        ),
         // Karpenter merely leaves off a label that instance types lack.
         (
             vec![requires(open("spot", 9, none()), &[team("a"), team("b")])],
@@ -108,7 +145,10 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
         all.reverse();
         assert_eq!(verdict(&all), expected, "in another order");
     }
-    assert_eq!(verdict(&[open("default", 0, none())]), "it opens no NodePool");
+    assert_eq!(
+        verdict(&[open("default", 0, none())]),
+        "it opens no NodePool"
+    );
 }
 
 /// As `scheduling.Requirements` of Karpenter 1.14 intersects them with the labels of every instance type.
@@ -118,25 +158,83 @@ fn a_node_pool_whose_requirements_contradict_each_other_makes_no_nodes() {
     let of = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
     let no_labels = || json!({});
     for (requirements, labels, is_dropped) in [
-        (json!([arm64(), arch("NotIn", &["arm64"])[0]]), no_labels(), true),
-        (json!([arch("NotIn", &["arm64"])[0], arm64()]), no_labels(), true),
-        (json!([arm64(), of("beta.kubernetes.io/arch", "NotIn", &["arm64"])]), no_labels(), true),
-        (json!([arm64()]), json!({"kubernetes.io/arch": "amd64"}), true),
-        (json!([arch("NotIn", &["arm64"])[0]]), json!({"beta.kubernetes.io/arch": "arm64"}), true),
+        (
+            json!([arm64(), arch("NotIn", &["arm64"])[0]]),
+            no_labels(),
+            true,
+        ),
+        (
+            json!([arch("NotIn", &["arm64"])[0], arm64()]),
+            no_labels(),
+            true,
+        ),
+        (
+            json!([arm64(), of("beta.kubernetes.io/arch", "NotIn", &["arm64"])]),
+            no_labels(),
+            true,
+        ),
+        (
+            json!([arm64()]),
+            json!({"kubernetes.io/arch": "amd64"}),
+            true,
+        ),
+        (
+            json!([arch("NotIn", &["arm64"])[0]]),
+            json!({"beta.kubernetes.io/arch": "arm64"}),
+            true,
+        ),
         (json!([arch("DoesNotExist", &[])[0]]), no_labels(), true),
-        (json!([arm64(), of("beta.kubernetes.io/arch", "DoesNotExist", &[])]), no_labels(), true),
-        (json!([of("kubernetes.io/arch", "Gt", &["5"])]), no_labels(), true),
-        (json!([of("karpenter.sh/capacity-type", "Lte", &["5"])]), no_labels(), true),
-        (json!([of("topology.kubernetes.io/zone", "Gt", &["0"])]), no_labels(), false),
-        (json!([of("kubernetes.io/arch", "Exists", &[]), arm64()]), no_labels(), false),
-        (json!([arm64()]), json!({"kubernetes.io/arch": "arm64", "team": "a"}), false),
-        (json!([of("example.com/gpu", "DoesNotExist", &[])]), no_labels(), false),
+        (
+            json!([arm64(), of("beta.kubernetes.io/arch", "DoesNotExist", &[])]),
+            no_labels(),
+            true,
+        ),
+        (
+            json!([of("kubernetes.io/arch", "Gt", &["5"])]),
+            no_labels(),
+            true,
+        ),
+        (
+            json!([of("karpenter.sh/capacity-type", "Lte", &["5"])]),
+            no_labels(),
+            true,
+        ),
+        (
+            json!([of("topology.kubernetes.io/zone", "Gt", &["0"])]),
+            no_labels(),
+            false,
+        ),
+        (
+            json!([of("kubernetes.io/arch", "Exists", &[]), arm64()]),
+            no_labels(),
+            false,
+        ),
+        (
+            json!([arm64()]),
+            json!({"kubernetes.io/arch": "arm64", "team": "a"}),
+            false,
+        ),
+        (
+            json!([of("example.com/gpu", "DoesNotExist", &[])]),
+            no_labels(),
+            false,
+        ),
     ] {
-        let template = json!({"metadata": {"labels": labels}, "spec": {"requirements": requirements}});
-        let spot = weighed("spot", 9, json!([]), json!({"spec": {"template": template}}));
+        let template =
+            json!({"metadata": {"labels": labels}, "spec": {"requirements": requirements}});
+        let spot = weighed(
+            "spot",
+            9,
+            json!([]),
+            json!({"spec": {"template": template}}),
+        );
         let own = weighed("multi-arch", 0, json!([taint("multi")]), json!({}));
         let said = verdict(&[spot, own]);
-        assert_eq!(said.contains("is the first NodePool"), is_dropped, "{template}: {said}");
+        assert_eq!(
+            said.contains("is the first NodePool"),
+            is_dropped,
+            "{template}: {said}"
+        );
     }
 }
 
@@ -148,13 +246,21 @@ fn one_of_several_is_enough() {
     let first = "`b` is the first NodePool that Karpenter takes";
     assert_eq!(verdict(&[ours("a", 0), ours("b", 9), spot.clone()]), first);
     let behind = verdict(&[ours("a", 0), ours("b", 4), spot]);
-    assert!(behind.starts_with("new nodes come from `spot`") && behind.contains("before `b`"), "{behind}");
+    assert!(
+        behind.starts_with("new nodes come from `spot`") && behind.contains("before `b`"),
+        "{behind}"
+    );
 }
 
 /// If there is no other NodePool, PreferNoSchedule is no obstacle.
 #[test]
 fn a_wish_gives_way() {
-    let wish = weighed("wish", 9, json!([{"key": "k", "effect": "PreferNoSchedule"}]), json!({}));
+    let wish = weighed(
+        "wish",
+        9,
+        json!([{"key": "k", "effect": "PreferNoSchedule"}]),
+        json!({}),
+    );
     let all: Vec<NodePool> = vec![read(&wish)];
     assert_eq!(next_node_pool(&all, &[]).map(NodePool::name), Some("wish"));
 }

@@ -47,26 +47,51 @@ impl GoStruct for Inner {
 }
 
 fn inner(a: &str, b: &str) -> Inner {
-    Inner { a: a.into(), b: b.into() }
+    Inner {
+        a: a.into(),
+        b: b.into(),
+    }
 }
 
 #[test]
 fn names_count_in_any_case() {
-    for name in ["task", "Task", "TASK", "ta\u{17f}k", "TAS\u{212a}", "t\\u0061sk", "ta\\u017fk"] {
+    for name in [
+        "task",
+        "Task",
+        "TASK",
+        "ta\u{17f}k",
+        "TAS\u{212a}",
+        "t\\u0061sk",
+        "ta\\u017fk",
+    ] {
         let json = format!(r#"{{"{name}": "x", "TASKS": 1, "tas": [], "": {{}}, "ä": 2}}"#);
         assert_eq!(read::<Outer>(json.as_bytes()).unwrap().task, "x", "{name}");
     }
-    for name in ["tasks", "tas", "task ", "täsk", "ẞask", "", &"task".repeat(20)] {
+    for name in [
+        "tasks",
+        "tas",
+        "task ",
+        "täsk",
+        "ẞask",
+        "",
+        &"task".repeat(20),
+    ] {
         let json = format!(r#"{{"{name}": "x"}}"#);
-        assert_eq!(read::<Outer>(json.as_bytes()).unwrap(), Outer::default(), "{name}");
+        assert_eq!(
+            read::<Outer>(json.as_bytes()).unwrap(),
+            Outer::default(),
+            "{name}"
+        );
     }
 }
 
 #[test]
 fn the_last_member_counts_and_null_changes_no_text() {
-    for json in
-        [r#"{"task": "x", "Task": "y"}"#, r#"{"Task": "x", "task": "y"}"#, r#"{"task": "y", "TASK": null}"#]
-    {
+    for json in [
+        r#"{"task": "x", "Task": "y"}"#,
+        r#"{"Task": "x", "task": "y"}"#,
+        r#"{"task": "y", "TASK": null}"#,
+    ] {
         assert_eq!(read::<Outer>(json.as_bytes()).unwrap().task, "y", "{json}");
     }
 }
@@ -74,15 +99,31 @@ fn the_last_member_counts_and_null_changes_no_text() {
 #[test]
 fn structs_and_maps_are_read_over_what_is_there() {
     let json = r#"{"inner": {"a": "1", "b": "2"}, "INNER": {"B": "3"}, "inner": null}"#;
-    assert_eq!(read::<Outer>(json.as_bytes()).unwrap().inner, inner("1", "3"));
+    assert_eq!(
+        read::<Outer>(json.as_bytes()).unwrap().inner,
+        inner("1", "3")
+    );
     let json = r#"{"pointer": {"a": "1"}, "Pointer": {"b": "3"}}"#;
-    assert_eq!(read::<Outer>(json.as_bytes()).unwrap().pointer, Some(inner("1", "3")));
+    assert_eq!(
+        read::<Outer>(json.as_bytes()).unwrap().pointer,
+        Some(inner("1", "3"))
+    );
     let json = r#"{"pointer": {"a": "1"}, "Pointer": null}"#;
     assert_eq!(read::<Outer>(json.as_bytes()).unwrap().pointer, None);
-    let json = r#"{"map": {"k": {"a": "1"}, "l": {"a": "1"}}, "Map": {"k": {"b": "2"}, "K": null}}"#;
+    let json =
+        r#"{"map": {"k": {"a": "1"}, "l": {"a": "1"}}, "Map": {"k": {"b": "2"}, "K": null}}"#;
     let map = read::<Outer>(json.as_bytes()).unwrap().map;
-    let expected = [("K", inner("", "")), ("k", inner("", "2")), ("l", inner("1", ""))];
-    assert_eq!(map, expected.map(|(key, value)| (key.to_owned(), Go(value))).into());
+    let expected = [
+        ("K", inner("", "")),
+        ("k", inner("", "2")),
+        ("l", inner("1", "")),
+    ];
+    assert_eq!(
+        map,
+        expected
+            .map(|(key, value)| (key.to_owned(), Go(value)))
+            .into()
+    );
     let json = r#"{"map": {"k": {"a": "1"}}, "MAP": null}"#;
     assert!(read::<Outer>(json.as_bytes()).unwrap().map.is_empty());
 }
@@ -110,9 +151,17 @@ fn what_go_refuses_is_refused() {
         assert!(read::<Outer>(json.as_bytes()).is_err(), "{json}");
     }
     assert_eq!(read::<Outer>(b"null").unwrap(), Outer::default());
-    for json in [r#"{"task": "x"}{"#, r#" {"task": "x"}, "#, "{\"task\": \"x\"}\n\0"] {
+    for json in [
+        r#"{"task": "x"}{"#,
+        r#" {"task": "x"}, "#,
+        "{\"task\": \"x\"}\n\0",
+    ] {
         assert!(read::<Outer>(json.as_bytes()).is_err(), "{json}");
-        assert_eq!(read_first::<Outer>(json.as_bytes()).unwrap().task, "x", "{json}");
+        assert_eq!(
+            read_first::<Outer>(json.as_bytes()).unwrap().task,
+            "x",
+            "{json}"
+        );
     }
     assert!(read_first::<Outer>(br#"{"task": "x""#).is_err());
 }
@@ -131,7 +180,13 @@ fn text_that_is_no_unicode_is_replaced() {
     ] {
         assert_eq!(read::<Outer>(json).unwrap().task, expected);
     }
-    for json in [&br#"{"task": "\ud8"}"#[..], br#"{"task": "\ud800\"}"#, b"\\", b"{\"\\ud800", b"\xff{}"] {
+    for json in [
+        &br#"{"task": "\ud8"}"#[..],
+        br#"{"task": "\ud800\"}"#,
+        b"\\",
+        b"{\"\\ud800",
+        b"\xff{}",
+    ] {
         assert!(read::<Outer>(json).is_err());
     }
 }
@@ -139,6 +194,10 @@ fn text_that_is_no_unicode_is_replaced() {
 /// Nesting costs no stack in what is skipped.
 #[test]
 fn deep_nesting_is_skipped() {
-    let json = format!(r#"{{"x": {}{}, "Task": "x"}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    let json = format!(
+        r#"{{"x": {}{}, "Task": "x"}}"#,
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
     assert_eq!(read::<Outer>(json.as_bytes()).unwrap().task, "x");
 }

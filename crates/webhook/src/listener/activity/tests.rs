@@ -13,7 +13,9 @@ const FIRST: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(180);
 
 /// A stream to a client, one byte of which is on the way at most.
-fn stream_to_client(activity: &Arc<Activity>) -> (impl AsyncRead + AsyncWrite + Unpin + use<>, DuplexStream) {
+fn stream_to_client(
+    activity: &Arc<Activity>,
+) -> (impl AsyncRead + AsyncWrite + Unpin + use<>, DuplexStream) {
     let (server, client) = duplex(1);
     (watched(server, Arc::clone(activity)), client)
 }
@@ -26,10 +28,17 @@ async fn a_resting_client_does_not_count_as_stalled() {
     activity.head_complete();
     activity.body_complete();
     advance(CLIENT_TIME + SECOND).await;
-    assert_eq!((overdue(), activity.waiting()), (None, None), "it is still being answered");
+    assert_eq!(
+        (overdue(), activity.waiting()),
+        (None, None),
+        "it is still being answered"
+    );
 
     activity.at_rest();
-    assert_eq!((overdue(), activity.waiting()), (None, Some((true, Instant::now()))));
+    assert_eq!(
+        (overdue(), activity.waiting()),
+        (None, Some((true, Instant::now())))
+    );
     advance(IDLE).await;
     assert_eq!(overdue(), None);
     advance(SECOND).await;
@@ -49,7 +58,10 @@ async fn a_client_has_to_take_its_answer() {
     }
     server.write_all(b"x").await.unwrap();
     let begun = Instant::now();
-    assert_eq!(server.write_all(b"x").await.unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(
+        server.write_all(b"x").await.unwrap_err().kind(),
+        ErrorKind::TimedOut
+    );
     assert!(begun.elapsed() >= CLIENT_TIME && begun.elapsed() < CLIENT_TIME + SECOND);
 }
 
@@ -76,8 +88,16 @@ async fn a_head_has_to_be_complete_in_time_whatever_is_written() {
     let begun = Instant::now() - 11 * SECOND;
     activity.head_complete();
     advance(IDLE).await;
-    assert_eq!(overdue(), None, "how fast a body arrives is its reader's business");
-    assert_eq!(activity.waiting(), Some((false, begun)), "but it makes room for others");
+    assert_eq!(
+        overdue(),
+        None,
+        "how fast a body arrives is its reader's business"
+    );
+    assert_eq!(
+        activity.waiting(),
+        Some((false, begun)),
+        "but it makes room for others"
+    );
     activity.body_complete();
     assert_eq!(activity.waiting(), None);
 }

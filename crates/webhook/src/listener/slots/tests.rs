@@ -5,7 +5,11 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// `server.maxConnections` as it is by default, and how long `serve` spares connections.
-const SHIPPED: Limits = Limits { connections: 4096, per_peer: 4096, spared: Duration::from_secs(5) };
+const SHIPPED: Limits = Limits {
+    connections: 4096,
+    per_peer: 4096,
+    spared: Duration::from_secs(5),
+};
 const FLOODER: [u8; 4] = [10, 0, 0, 66];
 const API_SERVER: [u8; 4] = [10, 0, 0, 1];
 
@@ -33,7 +37,11 @@ fn begin_answer((_, activity): &Entered) {
 
 #[tokio::test(start_paused = true)]
 async fn who_has_waited_the_longest_makes_room() {
-    let slots = Slots::new(Limits { connections: 3, per_peer: 3, spared: Duration::ZERO });
+    let slots = Slots::new(Limits {
+        connections: 3,
+        per_peer: 3,
+        spared: Duration::ZERO,
+    });
     let answering = enter(&slots, [10, 0, 0, 1]).await.unwrap();
     begin_answer(&answering);
     let used = enter(&slots, [10, 0, 0, 1]).await.unwrap();
@@ -45,14 +53,21 @@ async fn who_has_waited_the_longest_makes_room() {
     for connection in [&used, &next] {
         begin_answer(connection);
     }
-    assert!(enter(&slots, [10, 0, 0, 2]).await.is_none(), "all are being answered");
+    assert!(
+        enter(&slots, [10, 0, 0, 2]).await.is_none(),
+        "all are being answered"
+    );
     drop(used);
     assert!(enter(&slots, [10, 0, 0, 2]).await.is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_address_takes_its_own_places_only() {
-    let slots = Slots::new(Limits { connections: 9, per_peer: 2, spared: Duration::ZERO });
+    let slots = Slots::new(Limits {
+        connections: 9,
+        per_peer: 2,
+        spared: Duration::ZERO,
+    });
     let other = enter(&slots, [10, 0, 0, 2]).await.unwrap();
     let first = enter(&slots, [10, 0, 0, 1]).await.unwrap();
     let second = enter(&slots, [10, 0, 0, 1]).await.unwrap();
@@ -62,7 +77,11 @@ async fn one_address_takes_its_own_places_only() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fresh_connection_is_spared() {
-    let slots = Slots::new(Limits { connections: 1, per_peer: 1, spared: 3 * SECOND });
+    let slots = Slots::new(Limits {
+        connections: 1,
+        per_peer: 1,
+        spared: 3 * SECOND,
+    });
     let first = enter(&slots, [10, 0, 0, 1]).await.unwrap();
     assert!(enter(&slots, [10, 0, 0, 1]).await.is_none() && !has_to_leave(&first));
     advance(2 * SECOND).await;
@@ -71,7 +90,11 @@ async fn a_fresh_connection_is_spared() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_never_answered_a_request_goes_first() {
-    let slots = Slots::new(Limits { connections: 3, per_peer: 3, spared: SECOND });
+    let slots = Slots::new(Limits {
+        connections: 3,
+        per_peer: 3,
+        spared: SECOND,
+    });
     let resting = enter(&slots, FLOODER).await.unwrap();
     resting.1.at_rest();
     advance(9 * SECOND).await;
@@ -112,14 +135,27 @@ async fn a_flood_from_one_address_refuses_no_other_one() {
             flooding.extend((0..100).map_while(|_| flood()));
             advance(SECOND / 4).await;
         }
-        assert_eq!(api_server.iter().filter(|connection| has_to_leave(connection)).count(), 0, "{answered}");
+        assert_eq!(
+            api_server
+                .iter()
+                .filter(|connection| has_to_leave(connection))
+                .count(),
+            0,
+            "{answered}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_addresses_do_not_take_turns_in_closing_each_others() {
-    let slots = Slots::new(Limits { connections: 4, per_peer: 4, spared: SECOND });
-    let all: Vec<_> = (0..4).map(|i| enter_now(&slots, [10, 0, 0, i % 2]).unwrap()).collect();
+    let slots = Slots::new(Limits {
+        connections: 4,
+        per_peer: 4,
+        spared: SECOND,
+    });
+    let all: Vec<_> = (0..4)
+        .map(|i| enter_now(&slots, [10, 0, 0, i % 2]).unwrap())
+        .collect();
     for connection in &all {
         begin_answer(connection);
     }
@@ -128,15 +164,27 @@ async fn two_addresses_do_not_take_turns_in_closing_each_others() {
     }
     assert!(!all.iter().any(has_to_leave));
     let third = enter(&slots, [10, 0, 0, 2]).await.unwrap();
-    assert_eq!(all.iter().filter(|connection| has_to_leave(connection)).count(), 1);
+    assert_eq!(
+        all.iter()
+            .filter(|connection| has_to_leave(connection))
+            .count(),
+        1
+    );
     begin_answer(&third);
-    assert!(enter(&slots, [10, 0, 0, 2]).await.is_none(), "no other one has two more");
+    assert!(
+        enter(&slots, [10, 0, 0, 2]).await.is_none(),
+        "no other one has two more"
+    );
 }
 
 /// Against the rule itself, over connections that do something at any time.
 #[tokio::test(start_paused = true)]
 async fn the_lowest_rank_makes_room() {
-    let limits = Limits { connections: 24, per_peer: 16, spared: 2 * SECOND };
+    let limits = Limits {
+        connections: 24,
+        per_peer: 16,
+        spared: 2 * SECOND,
+    };
     let slots = Slots::new(limits);
     let mut random = fastrand::Rng::with_seed(7);
     let mut open: Vec<(u8, Entered)> = Vec::new();
@@ -158,21 +206,29 @@ async fn the_lowest_rank_makes_room() {
         let (own, most) = (of[usize::from(peer)], *of.iter().max().unwrap());
         let (full, crowded) = (open.len() >= limits.connections, own >= limits.per_peer);
         let forced = !crowded && own + 1 < most;
-        let spared = if forced { Duration::ZERO } else { limits.spared };
+        let spared = if forced {
+            Duration::ZERO
+        } else {
+            limits.spared
+        };
         let eligible = |of_peer: u8| match (crowded, forced) {
             (true, _) => of_peer == peer,
             (false, true) => of[usize::from(of_peer)] == most,
             (false, false) => of_peer == peer || of[usize::from(of_peer)] == most,
         };
         let now = Instant::now();
-        let waiting =
-            open.iter().filter(|(of_peer, _)| eligible(*of_peer)).filter_map(|(of_peer, (_, activity))| {
+        let waiting = open
+            .iter()
+            .filter(|(of_peer, _)| eligible(*of_peer))
+            .filter_map(|(of_peer, (_, activity))| {
                 let (served, since) = activity.waiting()?;
                 (now - since >= spared).then_some((served, *of_peer, since))
             });
         let waiting: Vec<_> = waiting.collect();
         let entered = enter_now(&slots, [10, 0, 0, peer]);
-        let gone = open.iter().position(|(_, connection)| has_to_leave(connection));
+        let gone = open
+            .iter()
+            .position(|(_, connection)| has_to_leave(connection));
         let gone = gone.map(|index| open.swap_remove(index));
         if let Some(connection) = entered {
             open.push((peer, connection));
@@ -201,5 +257,8 @@ async fn the_lowest_rank_makes_room() {
             }
         }
     }
-    assert!(accepted > 1000 && refused > 100 && cut_off > 10, "{accepted} {refused} {cut_off}");
+    assert!(
+        accepted > 1000 && refused > 100 && cut_off > 10,
+        "{accepted} {refused} {cut_off}"
+    );
 }

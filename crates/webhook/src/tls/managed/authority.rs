@@ -3,8 +3,8 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::crypto::aws_lc_rs;
 use rustls::sign::CertifiedKey;
@@ -33,9 +33,19 @@ impl Authority {
         let name = format!("tolerarch CA {:016x}", fastrand::u64(..));
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let ca = Ca { der: params.self_signed(&key)?.into(), created: now, expires: now + lifetime };
-        Ok(Self { ca, issuer: Issuer::new(params, key) })
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        let ca = Ca {
+            der: params.self_signed(&key)?.into(),
+            created: now,
+            expires: now + lifetime,
+        };
+        Ok(Self {
+            ca,
+            issuer: Issuer::new(params, key),
+        })
     }
 
     /// Reads a CA from its certificate and key, both PEM; `None` if it cannot sign with them what API servers trust.
@@ -47,12 +57,18 @@ impl Authority {
             return None;
         }
         let issuer = Issuer::from_ca_cert_der(&der, key).ok()?;
-        Some(Self { ca: ca(&der, &parsed), issuer })
+        Some(Self {
+            ca: ca(&der, &parsed),
+            issuer,
+        })
     }
 
     /// Returns the certificate and the key, PEM.
     pub(super) fn written(&self) -> (Zeroizing<String>, Zeroizing<String>) {
-        (pem(&self.ca.der).into(), self.issuer.key().serialize_pem().into())
+        (
+            pem(&self.ca.der).into(),
+            self.issuer.key().serialize_pem().into(),
+        )
     }
 
     /// Returns a serving certificate for these names and its new key, PEM.
@@ -65,7 +81,9 @@ impl Authority {
         let key = KeyPair::generate()?;
         let expires = self.ca.expires.min(now + lifetime);
         let mut params = params(names, now, expires)?;
-        params.distinguished_name.push(DnType::CommonName, "tolerarch");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "tolerarch");
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -83,8 +101,12 @@ pub(super) fn read_leaf(
     authorities: &[Authority],
     now: Time,
 ) -> Option<Leaf> {
-    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>().ok()?;
-    let [certificate] = chain.as_slice() else { return None };
+    let chain = CertificateDer::pem_slice_iter(certificate)
+        .collect::<Result<Vec<_>, _>>()
+        .ok()?;
+    let [certificate] = chain.as_slice() else {
+        return None;
+    };
     let key = PrivateKeyDer::from_pem_slice(key).ok()?;
     CertifiedKey::from_der(chain.clone(), key, &aws_lc_rs::default_provider()).ok()?;
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
@@ -98,12 +120,24 @@ pub(super) fn read_leaf(
         _ => None,
     };
     let alternatives = parsed.subject_alternative_name().ok()??;
-    let mut names: Vec<String> = alternatives.value.general_names.iter().filter_map(name).collect();
+    let mut names: Vec<String> = alternatives
+        .value
+        .general_names
+        .iter()
+        .filter_map(name)
+        .collect();
     names.sort();
-    let signer = authorities.iter().find(|authority| has_signed(&authority.ca.der, certificate, now));
+    let signer = authorities
+        .iter()
+        .find(|authority| has_signed(&authority.ca.der, certificate, now));
     let ca = signer.map(|signer| signer.ca.der.clone());
     let (begins, expires) = lifetime(&parsed);
-    Some(Leaf { ca, names, issued: begins + BACKDATE, expires })
+    Some(Leaf {
+        ca,
+        names,
+        issued: begins + BACKDATE,
+        expires,
+    })
 }
 
 fn is_pair(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
@@ -112,7 +146,11 @@ fn is_pair(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
 
 fn ca(der: &Der, parsed: &X509Certificate<'_>) -> Ca {
     let (begins, expires) = lifetime(parsed);
-    Ca { der: der.clone(), created: begins + BACKDATE, expires }
+    Ca {
+        der: der.clone(),
+        created: begins + BACKDATE,
+        expires,
+    }
 }
 
 /// Reads the certificates of a bundle, and skips whatever else it contains.
@@ -138,6 +176,12 @@ pub(super) fn bundle_text<'a>(certificates: impl IntoIterator<Item = &'a Der>) -
 
 pub(super) fn pem(certificate: &Der) -> String {
     let encoded = BASE64_STANDARD.encode(certificate);
-    let lines = encoded.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n");
-    format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())
+    let lines = encoded
+        .as_bytes()
+        .chunks(64)
+        .map(|line| String::from_utf8_lossy(line) + "\n");
+    format!(
+        "-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n",
+        lines.collect::<String>()
+    )
 }

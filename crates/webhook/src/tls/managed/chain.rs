@@ -12,12 +12,18 @@ use crate::tls::validity::is_for_servers;
 /// Returns whether API servers take a certificate for any server name that this CA has signed. All of a root is covered by
 /// its own signature, so that a root with a damaged bit is none. API servers take an intermediate CA by itself, too.
 pub(super) fn is_ca(der: &Der, parsed: &X509Certificate<'_>) -> bool {
-    let Ok(usage) = parsed.key_usage() else { return false };
+    let Ok(usage) = parsed.key_usage() else {
+        return false;
+    };
     let signs = usage.is_none_or(|usage| usage.value.key_cert_sign());
-    let limits_names =
-        parsed.extensions().iter().any(|extension| extension.oid == OID_X509_EXT_NAME_CONSTRAINTS);
+    let limits_names = parsed
+        .extensions()
+        .iter()
+        .any(|extension| extension.oid == OID_X509_EXT_NAME_CONSTRAINTS);
     // Fails for critical extensions that it does not know, as Go does.
-    let Ok(certificate) = EndEntityCert::try_from(der) else { return false };
+    let Ok(certificate) = EndEntityCert::try_from(der) else {
+        return false;
+    };
     let is_root = parsed.subject() == parsed.issuer();
     let is_intact = !is_root || has_signed_itself(&certificate, parsed);
     parsed.is_ca() && signs && is_for_servers(parsed) && !limits_names && is_intact
@@ -26,17 +32,36 @@ pub(super) fn is_ca(der: &Der, parsed: &X509Certificate<'_>) -> bool {
 fn has_signed_itself(certificate: &EndEntityCert<'_>, parsed: &X509Certificate<'_>) -> bool {
     let signed = parsed.tbs_certificate.as_ref();
     let signature = &parsed.signature_value.data;
-    algorithms().iter().any(|algorithm| certificate.verify_signature(*algorithm, signed, signature).is_ok())
+    algorithms().iter().any(|algorithm| {
+        certificate
+            .verify_signature(*algorithm, signed, signature)
+            .is_ok()
+    })
 }
 
 /// Returns whether this CA has signed the certificate, for a server, and it is valid now. Names are not compared.
 pub(super) fn has_signed(ca: &Der, leaf: &CertificateDer<'_>, now: Time) -> bool {
-    let Ok(anchor) = anchor_from_trusted_cert(ca) else { return false };
-    let Ok(leaf) = EndEntityCert::try_from(leaf) else { return false };
+    let Ok(anchor) = anchor_from_trusted_cert(ca) else {
+        return false;
+    };
+    let Ok(leaf) = EndEntityCert::try_from(leaf) else {
+        return false;
+    };
     let now = UnixTime::since_unix_epoch(now);
-    leaf.verify_for_usage(algorithms(), &[anchor], &[], now, KeyUsage::server_auth(), None, None).is_ok()
+    leaf.verify_for_usage(
+        algorithms(),
+        &[anchor],
+        &[],
+        now,
+        KeyUsage::server_auth(),
+        None,
+        None,
+    )
+    .is_ok()
 }
 
 fn algorithms() -> &'static [&'static dyn SignatureVerificationAlgorithm] {
-    aws_lc_rs::default_provider().signature_verification_algorithms.all
+    aws_lc_rs::default_provider()
+        .signature_verification_algorithms
+        .all
 }

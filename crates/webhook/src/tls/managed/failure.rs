@@ -10,18 +10,30 @@ use tolerarch_support::families;
 pub(super) struct Operation(pub(super) &'static str, pub(super) &'static str);
 
 impl Operation {
-    pub(super) const READ_WEBHOOKS: Self =
-        Self("read-webhooks", "get on the MutatingWebhookConfigurations of tls.webhookConfigurations");
-    pub(super) const READ_SECRET: Self =
-        Self("read-secret", "get on the Secrets of tls.secret and tls.servingSecret");
-    pub(super) const CREATE_SECRET: Self =
-        Self("create-secret", "create on the Secrets of tls.secret and tls.servingSecret, by their names");
-    pub(super) const WRITE_SECRET: Self =
-        Self("write-secret", "patch on the Secrets of tls.secret and tls.servingSecret");
-    pub(super) const DELETE_SECRET: Self =
-        Self("delete-secret", "delete on the Secrets of tls.secret and tls.servingSecret");
-    pub(super) const WRITE_WEBHOOKS: Self =
-        Self("write-webhooks", "patch on the MutatingWebhookConfigurations of tls.webhookConfigurations");
+    pub(super) const READ_WEBHOOKS: Self = Self(
+        "read-webhooks",
+        "get on the MutatingWebhookConfigurations of tls.webhookConfigurations",
+    );
+    pub(super) const READ_SECRET: Self = Self(
+        "read-secret",
+        "get on the Secrets of tls.secret and tls.servingSecret",
+    );
+    pub(super) const CREATE_SECRET: Self = Self(
+        "create-secret",
+        "create on the Secrets of tls.secret and tls.servingSecret, by their names",
+    );
+    pub(super) const WRITE_SECRET: Self = Self(
+        "write-secret",
+        "patch on the Secrets of tls.secret and tls.servingSecret",
+    );
+    pub(super) const DELETE_SECRET: Self = Self(
+        "delete-secret",
+        "delete on the Secrets of tls.secret and tls.servingSecret",
+    );
+    pub(super) const WRITE_WEBHOOKS: Self = Self(
+        "write-webhooks",
+        "patch on the MutatingWebhookConfigurations of tls.webhookConfigurations",
+    );
     pub(super) const SIGN: Self = Self("sign", "none");
     const ALL: [Self; 7] = [
         Self::READ_WEBHOOKS,
@@ -34,7 +46,10 @@ impl Operation {
     ];
 
     pub(super) fn failed<E: Into<Cause>>(self) -> impl Fn(E) -> Failure {
-        move |cause| Failure { operation: self, cause: cause.into() }
+        move |cause| Failure {
+            operation: self,
+            cause: cause.into(),
+        }
     }
 }
 

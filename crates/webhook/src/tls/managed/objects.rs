@@ -54,18 +54,30 @@ struct SecretValue(Zeroizing<Vec<u8>>);
 impl From<Option<String>> for SecretValue {
     fn from(text: Option<String>) -> Self {
         let text = text.unwrap_or_default();
-        Self(BASE64_STANDARD.decode(Zeroizing::new(text).as_bytes()).unwrap_or_default().into())
+        Self(
+            BASE64_STANDARD
+                .decode(Zeroizing::new(text).as_bytes())
+                .unwrap_or_default()
+                .into(),
+        )
     }
 }
 
 impl Secret {
     fn path(cluster: &Cluster, name: &ObjectName) -> String {
-        format!("/api/v1/namespaces/{}/secrets/{}", cluster.namespace(), name.as_str())
+        format!(
+            "/api/v1/namespaces/{}/secrets/{}",
+            cluster.namespace(),
+            name.as_str()
+        )
     }
 
     /// Reads the Secret of this name, in the namespace of the service account. Creates one that is missing, and returns
     /// `None`: it has no content, as that is a second write, which can name a version.
-    pub(super) async fn read(cluster: &Cluster, name: &ObjectName) -> Result<Option<Answer<Self>>, Failure> {
+    pub(super) async fn read(
+        cluster: &Cluster,
+        name: &ObjectName,
+    ) -> Result<Option<Answer<Self>>, Failure> {
         let path = Self::path(cluster, name);
         let read = cluster.get_own(&path).await;
         if !matches!(read, Err(ClusterError::NotFound)) {
@@ -73,17 +85,24 @@ impl Secret {
         }
         let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name.as_str()}, "type": OPAQUE});
         let created = cluster.patch(&path, PatchType::APPLY, &object).await;
-        created.map(|()| None).map_err(Operation::CREATE_SECRET.failed())
+        created
+            .map(|()| None)
+            .map_err(Operation::CREATE_SECRET.failed())
     }
 
     /// Returns the value of this key, empty if there is none.
     pub(super) fn value(&self, key: &str) -> &[u8] {
-        self.data.as_ref().and_then(|data| data.get(key)).map_or(&[], |value| &value.0)
+        self.data
+            .as_ref()
+            .and_then(|data| data.get(key))
+            .map_or(&[], |value| &value.0)
     }
 
     /// Returns the CAs that can be used, the newest first.
     pub(super) fn authorities(&self) -> Vec<Authority> {
-        let read = |[certificate, key]: [&str; 2]| Authority::read(self.value(certificate), self.value(key));
+        let read = |[certificate, key]: [&str; 2]| {
+            Authority::read(self.value(certificate), self.value(key))
+        };
         CAS.into_iter().filter_map(read).collect()
     }
 
@@ -95,14 +114,19 @@ impl Secret {
         name: &ObjectName,
         values: Vec<Entry>,
     ) -> Result<(), Failure> {
-        let encoded = |text: Zeroizing<String>| Value::from(BASE64_STANDARD.encode(text.as_bytes()));
-        let data = values.into_iter().map(|(key, text)| (key.to_owned(), text.map_or(Value::Null, encoded)));
+        let encoded =
+            |text: Zeroizing<String>| Value::from(BASE64_STANDARD.encode(text.as_bytes()));
+        let data = values
+            .into_iter()
+            .map(|(key, text)| (key.to_owned(), text.map_or(Value::Null, encoded)));
         let mut data: serde_json::Map<String, Value> = data.collect();
         for key in self.keys_in_the_way() {
             data.entry(key).or_insert(Value::Null);
         }
         let patch = json!({"metadata": {"resourceVersion": self.version()}, "data": data});
-        let written = cluster.patch(&Self::path(cluster, name), PatchType::MERGE, &patch).await;
+        let written = cluster
+            .patch(&Self::path(cluster, name), PatchType::MERGE, &patch)
+            .await;
         // Invalid is also what an admission policy says, and then deleting would only make it worse.
         let is_fixed = self.immutable == Some(true) || self.r#type.as_deref() != Some(OPAQUE);
         if is_fixed && matches!(written, Err(ClusterError::Invalid)) {
@@ -132,15 +156,22 @@ impl Secret {
             );
             cluster.delete(&path, self.version()).await
         } else {
-            let patch = json!({"metadata": {"resourceVersion": self.version(), "finalizers": null}});
+            let patch =
+                json!({"metadata": {"resourceVersion": self.version(), "finalizers": null}});
             cluster.patch(&path, PatchType::MERGE, &patch).await
         };
         removed.map_err(Operation::DELETE_SECRET.failed())?;
-        Err(Failure { operation: Operation::DELETE_SECRET, cause: Cause::Removed })
+        Err(Failure {
+            operation: Operation::DELETE_SECRET,
+            cause: Cause::Removed,
+        })
     }
 
     fn version(&self) -> &str {
-        self.metadata.resource_version.as_deref().unwrap_or_default()
+        self.metadata
+            .resource_version
+            .as_deref()
+            .unwrap_or_default()
     }
 }
 
@@ -148,19 +179,28 @@ impl Secret {
 pub(super) fn values(authorities: &[&Authority]) -> Vec<Entry> {
     let mut written = authorities.iter().map(|authority| authority.written());
     let pairs = CAS.into_iter().map(|keys| (keys, written.next().unzip()));
-    pairs.flat_map(|([certificate, key], (signed, secret))| [(certificate, signed), (key, secret)]).collect()
+    pairs
+        .flat_map(|([certificate, key], (signed, secret))| [(certificate, signed), (key, secret)])
+        .collect()
 }
 
 /// Writes this bundle into each webhook that has another.
 pub(super) async fn write_bundles(
     cluster: &Cluster,
-    WebhookConfiguration { path, version, webhooks }: &WebhookConfiguration,
+    WebhookConfiguration {
+        path,
+        version,
+        webhooks,
+    }: &WebhookConfiguration,
     bundle: &[Der],
 ) -> Result<(), Failure> {
     let pem = bundle_text(bundle);
     let text = BASE64_STANDARD.encode(&pem);
     let is_other = |webhook: &Webhook| webhook.bundle() != pem.as_bytes();
-    let others = webhooks.iter().enumerate().filter(|(_, webhook)| is_other(webhook));
+    let others = webhooks
+        .iter()
+        .enumerate()
+        .filter(|(_, webhook)| is_other(webhook));
     // With the version the webhooks are known by their places.
     let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version});
     let bundles = others.map(

@@ -132,7 +132,10 @@ pub(super) struct History {
 impl History {
     pub(super) fn look(&mut self, view: &View, now: Time) {
         let since = |seen: &HashMap<Der, Time>, ca: &Ca| {
-            (ca.der.clone(), seen.get(&ca.der).copied().unwrap_or(now).min(now))
+            (
+                ca.der.clone(),
+                seen.get(&ca.der).copied().unwrap_or(now).min(now),
+            )
         };
         let trusted = view.cas.iter().filter(|ca| view.trusts(ca));
         self.trusted = trusted.map(|ca| since(&self.trusted, ca)).collect();
@@ -142,12 +145,16 @@ impl History {
     }
 
     fn lasts(&self, ca: &Ca, time: Duration, now: Time) -> bool {
-        self.trusted.get(&ca.der).is_some_and(|&since| now.saturating_sub(since) >= time)
+        self.trusted
+            .get(&ca.der)
+            .is_some_and(|&since| now.saturating_sub(since) >= time)
     }
 
     /// Returns whether certificates of this CA may still be served, although it has left the Secret.
     fn lingers(&self, ca: &Ca, time: Duration, now: Time) -> bool {
-        self.left.get(&ca.der).is_some_and(|&since| now.saturating_sub(since) < time)
+        self.left
+            .get(&ca.der)
+            .is_some_and(|&since| now.saturating_sub(since) < time)
     }
 }
 
@@ -165,30 +172,44 @@ pub(super) enum Write {
 
 pub(super) fn plan(view: &View, seen: &History, now: Time, lifetimes: Lifetimes) -> Option<Write> {
     let valid: Vec<&Ca> = view.cas.iter().filter(|ca| ca.is_valid(now)).collect();
-    let Some(newest) = valid.first() else { return Some(Write::NewCa { beside: None }) };
+    let Some(newest) = valid.first() else {
+        return Some(Write::NewCa { beside: None });
+    };
 
     // What the Secret has lost may be served still: its own CAs, or cert-manager's.
     let lingers = |ca: &&Ca| now < ca.expires && seen.lingers(ca, lifetimes.overlap(), now);
     let others = view.bundles.iter().flatten().filter(lingers);
     let wanted = first_of_each(valid.iter().copied().chain(others));
     // In any order, as each is as good.
-    let is_wanted =
-        |bundle: &Vec<Ca>| bundle.len() == wanted.len() && bundle.iter().all(|ca| wanted.contains(&ca.der));
+    let is_wanted = |bundle: &Vec<Ca>| {
+        bundle.len() == wanted.len() && bundle.iter().all(|ca| wanted.contains(&ca.der))
+    };
     if !view.are_plain || !view.bundles.iter().all(is_wanted) {
         return Some(Write::Bundles(wanted));
     }
 
-    let mut settled = valid.iter().filter(|ca| seen.lasts(ca, lifetimes.settle(), now)).peekable();
+    let mut settled = valid
+        .iter()
+        .filter(|ca| seen.lasts(ca, lifetimes.settle(), now))
+        .peekable();
     // One that is about to be replaced signs only where there is no other.
     let first = settled.peek().copied();
-    let signer = settled.find(|ca| !ca.is_due(now, lifetimes)).or(first).map(|ca| &ca.der);
-    let is_good = |leaf: &&Leaf| leaf.ca.as_ref() == signer && leaf.names == view.names && !leaf.is_due(now);
+    let signer = settled
+        .find(|ca| !ca.is_due(now, lifetimes))
+        .or(first)
+        .map(|ca| &ca.der);
+    let is_good =
+        |leaf: &&Leaf| leaf.ca.as_ref() == signer && leaf.names == view.names && !leaf.is_due(now);
     let leaf = view.leaf.as_ref();
     match signer.filter(|_| leaf.filter(is_good).is_none()) {
         Some(signer) => Some(Write::Leaf(signer.clone())),
-        None if newest.is_due(now, lifetimes) => Some(Write::NewCa { beside: Some(newest.der.clone()) }),
+        None if newest.is_due(now, lifetimes) => Some(Write::NewCa {
+            beside: Some(newest.der.clone()),
+        }),
         // What the others have signed was replaced.
-        None if view.cas.len() > 1 && leaf.is_some_and(|leaf| leaf.ca.as_ref() == Some(&newest.der)) => {
+        None if view.cas.len() > 1
+            && leaf.is_some_and(|leaf| leaf.ca.as_ref() == Some(&newest.der)) =>
+        {
             Some(Write::OnlyCa(newest.der.clone()))
         }
         None => None,

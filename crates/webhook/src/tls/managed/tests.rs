@@ -20,7 +20,8 @@ use tolerarch_support::metrics::Metrics;
 
 const SECRET: &str = "/api/v1/namespaces/team/secrets/tolerarch-certificates";
 const SERVING: &str = "/api/v1/namespaces/team/secrets/tolerarch-serving";
-const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-tolerarch";
+const WEBHOOKS: &str =
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-tolerarch";
 const START: u64 = 1_800_000_000;
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
@@ -29,19 +30,27 @@ const DAY: u64 = 24 * HOUR;
 async fn cluster() -> Objects {
     let api = Objects::start().await;
     api.set_time(START);
-    let service = |path: &str| json!({"service": {"name": "hook", "namespace": "team", "path": path}});
+    let service =
+        |path: &str| json!({"service": {"name": "hook", "namespace": "team", "path": path}});
     let webhooks = json!([
         {"name": "pods.tolerarch.io", "clientConfig": service("/mutate")},
         {"name": "other.tolerarch.io", "clientConfig": {"url": "https://10.1.2.3:8443/mutate", "caBundle": "Cg=="}},
     ]);
-    api.put(WEBHOOKS, json!({"metadata": {"name": "zz-tolerarch"}, "webhooks": webhooks}));
+    api.put(
+        WEBHOOKS,
+        json!({"metadata": {"name": "zz-tolerarch"}, "webhooks": webhooks}),
+    );
     api
 }
 
 fn metric(metrics: &Metrics, name: &str) -> u64 {
     let text = metrics.render().unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-    line.unwrap_or_else(|| panic!("{name}: {text}")).parse().unwrap()
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name} ")));
+    line.unwrap_or_else(|| panic!("{name}: {text}"))
+        .parse()
+        .unwrap()
 }
 
 struct Issuer {
@@ -56,9 +65,15 @@ impl Issuer {
 
     fn with(api: &Objects, lifetimes: Lifetimes) -> Self {
         let metrics = Metrics::new([]).unwrap();
-        let settings = ManagedSettings { lifetimes, ..ManagedSettings::default() };
-        let issuer =
-            CertificateIssuer::new(api.cluster(), settings, ManagedMetrics::register(&metrics).unwrap());
+        let settings = ManagedSettings {
+            lifetimes,
+            ..ManagedSettings::default()
+        };
+        let issuer = CertificateIssuer::new(
+            api.cluster(),
+            settings,
+            ManagedMetrics::register(&metrics).unwrap(),
+        );
         Self { issuer, metrics }
     }
 
@@ -89,11 +104,18 @@ impl Replica {
         project(api, mount.path());
         let metrics = Metrics::new([]).unwrap();
         let counts = TlsMetrics::register(&metrics).unwrap();
-        let files =
-            CertificateFiles { certificate: mount.path().join(CERTIFICATE), key: mount.path().join(KEY) };
-        let (served, watch) =
-            ServingCertificate::load(files, TlsMode::Managed, None, counts).expect("it may come later");
-        Self { mount, watch, served, metrics }
+        let files = CertificateFiles {
+            certificate: mount.path().join(CERTIFICATE),
+            key: mount.path().join(KEY),
+        };
+        let (served, watch) = ServingCertificate::load(files, TlsMode::Managed, None, counts)
+            .expect("it may come later");
+        Self {
+            mount,
+            watch,
+            served,
+            metrics,
+        }
     }
 
     /// The kubelet projects the Secret, and the replica looks at its files.
@@ -116,23 +138,32 @@ impl Replica {
         let names = ["hook.team.svc", "10.1.2.3"];
         bundles(api).iter().zip(names).all(|(bundle, name)| {
             let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(CertificateDer::pem_slice_iter(bundle).map(Result::unwrap));
+            roots.add_parsable_certificates(
+                CertificateDer::pem_slice_iter(bundle).map(Result::unwrap),
+            );
             if roots.is_empty() {
                 return false;
             }
             let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-            let verifier =
-                WebPkiServerVerifier::builder_with_provider(roots.into(), provider).build().unwrap();
+            let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider)
+                .build()
+                .unwrap();
             let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
             let name = ServerName::try_from(name).unwrap();
-            self.leaf().is_some_and(|leaf| verifier.verify_server_cert(&leaf, &[], &name, &[], now).is_ok())
+            self.leaf().is_some_and(|leaf| {
+                verifier
+                    .verify_server_cert(&leaf, &[], &name, &[], now)
+                    .is_ok()
+            })
         })
     }
 }
 
 /// Writes the files of the volume, as a kubelet does where no key is optional: with one missing it changes nothing.
 fn project(api: &Objects, mount: &Path) {
-    let data = api.get(SERVING).map_or(Value::Null, |secret| secret["data"].clone());
+    let data = api
+        .get(SERVING)
+        .map_or(Value::Null, |secret| secret["data"].clone());
     if let [Value::String(_), Value::String(_)] = [&data[CERTIFICATE], &data[KEY]] {
         for key in [CERTIFICATE, KEY] {
             std::fs::write(mount.join(key), decoded(&data[key])).unwrap();
@@ -142,12 +173,19 @@ fn project(api: &Objects, mount: &Path) {
 
 fn decoded(text: &Value) -> Vec<u8> {
     use base64::Engine;
-    base64::prelude::BASE64_STANDARD.decode(text.as_str().unwrap_or_default()).unwrap()
+    base64::prelude::BASE64_STANDARD
+        .decode(text.as_str().unwrap_or_default())
+        .unwrap()
 }
 
 fn bundles(api: &Objects) -> Vec<Vec<u8>> {
     let webhooks = api.get(WEBHOOKS).unwrap()["webhooks"].clone();
-    webhooks.as_array().unwrap().iter().map(|webhook| decoded(&webhook["clientConfig"]["caBundle"])).collect()
+    webhooks
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|webhook| decoded(&webhook["clientConfig"]["caBundle"]))
+        .collect()
 }
 
 fn data(api: &Objects) -> Value {
@@ -158,7 +196,9 @@ fn data(api: &Objects) -> Value {
 #[tokio::test]
 async fn log_lines_show_names_and_times_as_people_write_them() {
     let log = tempfile::NamedTempFile::new().unwrap();
-    let lines = tracing_subscriber::fmt().with_writer(Arc::new(log.reopen().unwrap())).finish();
+    let lines = tracing_subscriber::fmt()
+        .with_writer(Arc::new(log.reopen().unwrap()))
+        .finish();
     let lines = tracing::Dispatch::new(lines);
     // With one alone, no thread would hear what another test says first.
     let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
@@ -185,22 +225,41 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     api.set_time(START);
     issuer.look().await;
     replica.look(&api).await;
-    assert!(replica.leaf().is_none(), "API servers may not know the CA yet");
-    assert!(matches!(replica.watch.state.get(), State::Starting(_)), "not ready");
+    assert!(
+        replica.leaf().is_none(),
+        "API servers may not know the CA yet"
+    );
+    assert!(
+        matches!(replica.watch.state.get(), State::Starting(_)),
+        "not ready"
+    );
     api.set_time(START + 6);
     issuer.look().await;
     replica.look(&api).await;
     assert!(replica.is_trusted(&api, START + 6));
     let failures = "tolerarch_certificate_reloads_total{result=\"failure\"}";
-    assert_eq!(metric(&replica.metrics, failures), 0, "waiting is no failure");
+    assert_eq!(
+        metric(&replica.metrics, failures),
+        0,
+        "waiting is no failure"
+    );
     // Clocks differ.
     assert!(replica.is_trusted(&api, START + 6 - 299));
     assert!(!replica.is_trusted(&api, START + 30 * DAY + 7));
     assert_eq!(
-        metric(&replica.metrics, "tolerarch_certificate_expiry_timestamp_seconds"),
+        metric(
+            &replica.metrics,
+            "tolerarch_certificate_expiry_timestamp_seconds"
+        ),
         START + 6 + 30 * DAY
     );
-    assert_eq!(metric(&issuer.metrics, "tolerarch_managed_ca_expiry_timestamp_seconds"), START + 365 * DAY);
+    assert_eq!(
+        metric(
+            &issuer.metrics,
+            "tolerarch_managed_ca_expiry_timestamp_seconds"
+        ),
+        START + 365 * DAY
+    );
 
     // There is nothing to do, for a new issuer either, and another replica takes what there is, at once.
     let before = [SECRET, SERVING, WEBHOOKS].map(|path| api.get(path));
@@ -208,7 +267,10 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     issuer.look().await;
     Issuer::new(&api).settle(&api, START + 40).await;
     assert_eq!(other.leaf(), replica.leaf());
-    assert_eq!([SECRET, SERVING, WEBHOOKS].map(|path| api.get(path)), before);
+    assert_eq!(
+        [SECRET, SERVING, WEBHOOKS].map(|path| api.get(path)),
+        before
+    );
 }
 
 #[tokio::test]
@@ -224,8 +286,17 @@ async fn issuers_that_start_at_once_agree() {
         replica.look(&api).await;
         assert!(replica.is_trusted(&api, START + 12));
         let is_well = |issuer: &Issuer| issuer.issuer.failing.is_none();
-        assert!([&a, &b, &c].into_iter().all(is_well), "conflicts are no failures");
-        assert_eq!(bundles(&api).iter().map(|one| authority::read_bundle(one).len()).max(), Some(1));
+        assert!(
+            [&a, &b, &c].into_iter().all(is_well),
+            "conflicts are no failures"
+        );
+        assert_eq!(
+            bundles(&api)
+                .iter()
+                .map(|one| authority::read_bundle(one).len())
+                .max(),
+            Some(1)
+        );
     }
 }
 
@@ -247,9 +318,15 @@ async fn a_start_that_was_cut_off_anywhere_is_finished_by_the_next() {
         assert!(replica.leaf().is_none() || replica.is_trusted(&api, START + 6));
         Issuer::new(&api).settle(&api, START + 10).await;
         replica.look(&api).await;
-        assert!(replica.is_trusted(&api, START + 16), "{request} {carried_out}");
+        assert!(
+            replica.is_trusted(&api, START + 16),
+            "{request} {carried_out}"
+        );
     }
-    assert!(cut >= 30, "two Secrets, a new CA, bundles, a leaf, and three reads before each: {cut}");
+    assert!(
+        cut >= 30,
+        "two Secrets, a new CA, bundles, a leaf, and three reads before each: {cut}"
+    );
 }
 
 /// The same while a CA is replaced, with a replica that goes on serving.
@@ -258,7 +335,10 @@ async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
     let mut cut = 0;
     for (request, carried_out) in (0..).flat_map(|request| [(request, false), (request, true)]) {
         let api = cluster().await;
-        let lifetimes = Lifetimes { ca: Duration::from_secs(300), leaf: Duration::from_secs(100) };
+        let lifetimes = Lifetimes {
+            ca: Duration::from_secs(300),
+            leaf: Duration::from_secs(100),
+        };
         let (mut issuer, mut replica) = (Issuer::with(&api, lifetimes), Replica::new(&api));
         for now in (START..START + 200).step_by(10) {
             api.set_time(now);
@@ -288,20 +368,35 @@ async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
             now += 10;
             api.set_time(now);
             next.look().await;
-            assert!(replica.is_trusted(&api, now), "{request} {carried_out} {now}");
+            assert!(
+                replica.is_trusted(&api, now),
+                "{request} {carried_out} {now}"
+            );
             replica.look(&api).await;
-            assert!(replica.is_trusted(&api, now), "{request} {carried_out} {now}");
+            assert!(
+                replica.is_trusted(&api, now),
+                "{request} {carried_out} {now}"
+            );
         }
         assert!(data(&api)["ca.crt"] != old);
     }
-    assert!(cut >= 30, "a new CA, bundles, a leaf, the old CA, and three reads around each: {cut}");
+    assert!(
+        cut >= 30,
+        "a new CA, bundles, a leaf, the old CA, and three reads around each: {cut}"
+    );
 }
 
 #[tokio::test]
 async fn certificates_of_seconds_are_replaced_without_a_gap() {
     let api = cluster().await;
     let seconds = |seconds| Duration::from_secs(seconds);
-    let mut issuer = Issuer::with(&api, Lifetimes { ca: seconds(30), leaf: seconds(10) });
+    let mut issuer = Issuer::with(
+        &api,
+        Lifetimes {
+            ca: seconds(30),
+            leaf: seconds(10),
+        },
+    );
     let mut replica = Replica::new(&api);
     issuer.settle(&api, START - 10).await;
     let (mut cas, mut leaves) = (Vec::new(), Vec::new());
@@ -313,7 +408,11 @@ async fn certificates_of_seconds_are_replaced_without_a_gap() {
         assert!(replica.is_trusted(&api, now));
         cas.push(data(&api)["ca.crt"].to_string());
         leaves.push(replica.leaf());
-        assert!(bundles(&api).iter().all(|bundle| CertificateDer::pem_slice_iter(bundle).count() <= 3));
+        assert!(
+            bundles(&api)
+                .iter()
+                .all(|bundle| CertificateDer::pem_slice_iter(bundle).count() <= 3)
+        );
     }
     cas.dedup();
     leaves.dedup();
@@ -332,7 +431,10 @@ async fn the_ca_of_an_older_release_is_kept() {
         Value::from(base64::prelude::BASE64_STANDARD.encode(text))
     };
     let data_of = json!({"ca.crt": encoded(&certificate), "ca.key": encoded(&key)});
-    api.put(SECRET, json!({"metadata": {"name": "tolerarch-certificates"}, "data": data_of}));
+    api.put(
+        SECRET,
+        json!({"metadata": {"name": "tolerarch-certificates"}, "data": data_of}),
+    );
     let mut webhooks = api.get(WEBHOOKS).unwrap();
     for webhook in webhooks["webhooks"].as_array_mut().unwrap() {
         webhook["clientConfig"]["caBundle"] = encoded(&certificate);
@@ -343,7 +445,10 @@ async fn the_ca_of_an_older_release_is_kept() {
     let mut replica = Replica::new(&api);
     replica.look(&api).await;
     assert!(replica.is_trusted(&api, START + 20 * DAY + 6));
-    assert_eq!((data(&api)["ca.crt"].clone(), bundles(&api)), (encoded(&certificate), before));
+    assert_eq!(
+        (data(&api)["ca.crt"].clone(), bundles(&api)),
+        (encoded(&certificate), before)
+    );
 }
 
 #[test]
@@ -354,12 +459,22 @@ fn only_a_ca_with_its_key_is_one() {
     let read = Authority::read(cert.as_bytes(), key.as_bytes()).unwrap();
     assert_eq!(read.ca, a.ca);
     let leaf = testregistry::Pki::new().leaf(&["a.test"]);
-    let (serving, own) = a.sign(&["a.test".into()], now, Duration::from_secs(DAY)).unwrap();
+    let (serving, own) = a
+        .sign(&["a.test".into()], now, Duration::from_secs(DAY))
+        .unwrap();
     let cas = [b, a];
     let read = read_leaf(serving.as_bytes(), own.as_bytes(), &cas, now).unwrap();
     let ca = Some(cas[1].ca.der.clone());
-    assert_eq!((read.ca, read.issued, read.names), (ca, now, vec!["a.test".to_owned()]));
-    assert_eq!(read_leaf(serving.as_bytes(), own.as_bytes(), &cas[..1], now).unwrap().ca, None);
+    assert_eq!(
+        (read.ca, read.issued, read.names),
+        (ca, now, vec!["a.test".to_owned()])
+    );
+    assert_eq!(
+        read_leaf(serving.as_bytes(), own.as_bytes(), &cas[..1], now)
+            .unwrap()
+            .ca,
+        None
+    );
     assert!(read_leaf(serving.as_bytes(), key.as_bytes(), &cas, now).is_none());
     for (certificate, key) in [
         (cert.as_str(), other.as_str()),
@@ -369,6 +484,9 @@ fn only_a_ca_with_its_key_is_one() {
         (&cert, &cert),
         (&key, &key),
     ] {
-        assert!(Authority::read(certificate.as_bytes(), key.as_bytes()).is_none(), "{certificate}");
+        assert!(
+            Authority::read(certificate.as_bytes(), key.as_bytes()).is_none(),
+            "{certificate}"
+        );
     }
 }

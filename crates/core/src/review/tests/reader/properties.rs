@@ -14,15 +14,39 @@ fn text() -> BoxedStrategy<String> {
             .prop_map(str::to_owned),
         1 => "[a-z]{60,140}",
     ];
-    let odd =
-        prop::sample::select(vec!["\\ud800", "\\udc00\\ud800", "\\x", "\\u12g4", "\n", "\0", "\u{7f}", "\\"]);
-    let parts = prop::collection::vec(prop_oneof![400 => part, 1 => odd.prop_map(str::to_owned)], 0..4);
-    parts.prop_map(|parts| format!("\"{}\"", parts.concat())).boxed()
+    let odd = prop::sample::select(vec![
+        "\\ud800",
+        "\\udc00\\ud800",
+        "\\x",
+        "\\u12g4",
+        "\n",
+        "\0",
+        "\u{7f}",
+        "\\",
+    ]);
+    let parts = prop::collection::vec(
+        prop_oneof![400 => part, 1 => odd.prop_map(str::to_owned)],
+        0..4,
+    );
+    parts
+        .prop_map(|parts| format!("\"{}\"", parts.concat()))
+        .boxed()
 }
 
 fn scalar() -> BoxedStrategy<String> {
-    let usual =
-        vec!["null", "true", "false", "0", "-1", "300", "1.5", "-0", "1E-7", "12e+3", "9223372036854775807"];
+    let usual = vec![
+        "null",
+        "true",
+        "false",
+        "0",
+        "-1",
+        "300",
+        "1.5",
+        "-0",
+        "1E-7",
+        "12e+3",
+        "9223372036854775807",
+    ];
     let odd = vec![
         "9223372036854775808",
         "-9223372036854775809",
@@ -45,18 +69,26 @@ fn scalar() -> BoxedStrategy<String> {
 }
 
 fn list(item: BoxedStrategy<String>) -> BoxedStrategy<String> {
-    prop::collection::vec(item, 0..4).prop_map(|items| format!("[{}]", items.join(","))).boxed()
+    prop::collection::vec(item, 0..4)
+        .prop_map(|items| format!("[{}]", items.join(",")))
+        .boxed()
 }
 
 fn members(member: impl Strategy<Value = (String, String)> + 'static) -> BoxedStrategy<String> {
     let member = member.prop_map(|(key, value)| format!("{key}:{value}"));
-    prop::collection::vec(member, 0..7).prop_map(|members| format!("{{{}}}", members.join(","))).boxed()
+    prop::collection::vec(member, 0..7)
+        .prop_map(|members| format!("{{{}}}", members.join(",")))
+        .boxed()
 }
 
 fn any_value() -> BoxedStrategy<String> {
     scalar()
         .prop_recursive(5, 40, 5, |inner| {
-            prop_oneof![list(inner.clone().boxed()), members((text(), inner.boxed()))].boxed()
+            prop_oneof![
+                list(inner.clone().boxed()),
+                members((text(), inner.boxed()))
+            ]
+            .boxed()
         })
         .boxed()
 }
@@ -68,8 +100,11 @@ fn object(known: Vec<(&'static str, BoxedStrategy<String>)>) -> BoxedStrategy<St
         let value = prop_oneof![30 => value, 1 => Just("null".to_owned()), 1 => any_value()];
         value.prop_map(move |value| (key, value)).boxed()
     }));
-    let mixed =
-        (prop::collection::vec(member, 0..=all), prop::collection::vec((text(), any_value()), 0..2), 0..30u8);
+    let mixed = (
+        prop::collection::vec(member, 0..=all),
+        prop::collection::vec((text(), any_value()), 0..2),
+        0..30u8,
+    );
     let object = mixed.prop_map(|(known, unknown, twice)| {
         let mut seen = Vec::new();
         let mut members: Vec<String> = Vec::new();
@@ -88,7 +123,11 @@ fn object(known: Vec<(&'static str, BoxedStrategy<String>)>) -> BoxedStrategy<St
 }
 
 fn pod() -> BoxedStrategy<String> {
-    let owner = object(vec![("kind", text()), ("name", text()), ("controller", scalar())]);
+    let owner = object(vec![
+        ("kind", text()),
+        ("name", text()),
+        ("controller", scalar()),
+    ]);
     let annotations = prop_oneof![
         2 => members((text(), text())),
         3 => object(vec![("tolerarch.io/mode", text()), ("tolerarch.io/pools", text()), ("kubernetes.io/config.mirror", text())]),
@@ -102,9 +141,21 @@ fn pod() -> BoxedStrategy<String> {
         ("ownerReferences", list(owner)),
         ("managedFields", any_value()),
     ]);
-    let container = object(vec![("image", text()), ("imagePullPolicy", text()), ("env", any_value())]);
+    let container = object(vec![
+        ("image", text()),
+        ("imagePullPolicy", text()),
+        ("env", any_value()),
+    ]);
     let image = object(vec![("reference", text()), ("pullPolicy", text())]);
-    let seconds = prop::sample::select(vec!["300", "-1", "0", "1.0", "3e2", "9223372036854775808", "\"1\""]);
+    let seconds = prop::sample::select(vec![
+        "300",
+        "-1",
+        "0",
+        "1.0",
+        "3e2",
+        "9223372036854775808",
+        "\"1\"",
+    ]);
     let toleration = object(vec![
         ("key", text()),
         ("operator", text()),
@@ -123,12 +174,24 @@ fn pod() -> BoxedStrategy<String> {
         ("imagePullSecrets", list(object(vec![("name", text())]))),
         ("affinity", any_value()),
     ]);
-    object(vec![("metadata", metadata), ("spec", spec), ("status", any_value())])
+    object(vec![
+        ("metadata", metadata),
+        ("spec", spec),
+        ("status", any_value()),
+    ])
 }
 
 fn a_review() -> BoxedStrategy<String> {
-    let kind = object(vec![("group", text()), ("kind", text()), ("version", text())]);
-    let resource = object(vec![("group", text()), ("version", text()), ("resource", text())]);
+    let kind = object(vec![
+        ("group", text()),
+        ("kind", text()),
+        ("version", text()),
+    ]);
+    let resource = object(vec![
+        ("group", text()),
+        ("version", text()),
+        ("resource", text()),
+    ]);
     let request = object(vec![
         ("uid", text()),
         ("kind", kind),
@@ -139,13 +202,16 @@ fn a_review() -> BoxedStrategy<String> {
         ("object", pod()),
         ("userInfo", any_value()),
     ]);
-    object(vec![("apiVersion", text()), ("kind", text()), ("request", request)])
+    object(vec![
+        ("apiVersion", text()),
+        ("kind", text()),
+        ("request", request),
+    ])
 }
 
 /// A change of some bytes: what, where (in parts of 65536 of the length), and the new byte.
 fn damage() -> impl Strategy<Value = Vec<(u8, u16, u8)>> {
-    let byte =
-        prop_oneof![3 => prop::sample::select(b"\"\\{}[]:,0-.eutn \n\0\xff\xc3".to_vec()), 1 => any::<u8>()];
+    let byte = prop_oneof![3 => prop::sample::select(b"\"\\{}[]:,0-.eutn \n\0\xff\xc3".to_vec()), 1 => any::<u8>()];
     prop::collection::vec((0..4u8, any::<u16>(), byte), 1..3)
 }
 

@@ -7,15 +7,23 @@ use super::*;
 
 /// Makes a plugin whose runs for made-up accounts hang.
 fn plugin_for_real_accounts(dir: &TestDir, cache_key: &str) -> Arc<Program> {
-    let answer =
-        says(cache_key, r#""cacheDuration":"0s","#, r#"{"*.example.com":{"username":"u","password":"p"}}"#);
-    plugin(dir, &format!("case $request in *made-up*) exec sleep 600;; esac\n{answer}"))
+    let answer = says(
+        cache_key,
+        r#""cacheDuration":"0s","#,
+        r#"{"*.example.com":{"username":"u","password":"p"}}"#,
+    );
+    plugin(
+        dir,
+        &format!("case $request in *made-up*) exec sleep 600;; esac\n{answer}"),
+    )
 }
 
 /// Starts a lookup of a Pod of this namespace, and leaves it running.
 async fn ask(plugin: &Arc<Program>, image: &str, namespace: &str) {
     let (plugin, image, tenant) = (Arc::clone(plugin), image.to_owned(), Tenant::of(namespace));
-    drop(tokio::spawn(async move { plugin.credentials(&image, &tenant).await }));
+    drop(tokio::spawn(async move {
+        plugin.credentials(&image, &tenant).await
+    }));
     tokio::task::yield_now().await;
 }
 
@@ -32,7 +40,12 @@ async fn a_run_that_another_tenant_has_queued_begins_by_the_share_of_who_asks_fo
     let dir = TestDir::new();
     let plugin = plugin_for_real_accounts(&dir, "Registry");
     for account in 0..4 {
-        ask(&plugin, &format!("made-up-{account}.example.com/app"), "attacker").await;
+        ask(
+            &plugin,
+            &format!("made-up-{account}.example.com/app"),
+            "attacker",
+        )
+        .await;
     }
     ask(&plugin, "real.example.com/app", "attacker").await;
     victim_is_served(&plugin, "real.example.com/app").await;
@@ -62,13 +75,21 @@ async fn who_joins_a_run_gives_the_permit_back() {
     }
     let mut held = Vec::new();
     for _ in 1..RUNS {
-        held.push(timeout(GOAL, plugin.acquire("a.b", &Tenant::Operator)).await.unwrap().unwrap());
+        held.push(
+            timeout(GOAL, plugin.acquire("a.b", &Tenant::Operator))
+                .await
+                .unwrap()
+                .unwrap(),
+        );
     }
 }
 
 /// Returns a permit for a Pod of this namespace, if the run may begin at once.
 fn turn(plugin: &Program, image: &str, namespace: &str) -> Option<Permit> {
-    plugin.acquire(image, &Tenant::of(namespace)).now_or_never()?.ok()
+    plugin
+        .acquire(image, &Tenant::of(namespace))
+        .now_or_never()?
+        .ok()
 }
 
 #[tokio::test]
@@ -76,8 +97,16 @@ async fn made_up_accounts_of_one_namespace_leave_runs_for_others() {
     let dir = TestDir::new();
     let plugin = plugin(&dir, "");
     let image = |number: usize| format!("{number}.dkr.ecr.us-east-1.amazonaws.com/app");
-    let held: Vec<_> = (0..64).filter_map(|number| turn(&plugin, &image(number), "attacker")).collect();
+    let held: Vec<_> = (0..64)
+        .filter_map(|number| turn(&plugin, &image(number), "attacker"))
+        .collect();
     assert_eq!(held.len(), 2, "half of the runs");
-    let others: Vec<_> = (0..2).filter_map(|number| turn(&plugin, &image(number), "victim")).collect();
-    assert_eq!(others.len(), 2, "the other half is for others, also at the same registry");
+    let others: Vec<_> = (0..2)
+        .filter_map(|number| turn(&plugin, &image(number), "victim"))
+        .collect();
+    assert_eq!(
+        others.len(),
+        2,
+        "the other half is for others, also at the same registry"
+    );
 }

@@ -2,7 +2,10 @@ use super::*;
 use proptest::prelude::*;
 
 fn bearer(realm: &str, service: Option<&str>) -> Challenge {
-    Challenge::Bearer { realm: realm.into(), service: service.map(Into::into) }
+    Challenge::Bearer {
+        realm: realm.into(),
+        service: service.map(Into::into),
+    }
 }
 
 #[test]
@@ -10,13 +13,31 @@ fn reads_what_registries_write() {
     for (header, expected) in [
         (
             r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:library/nginx:pull""#,
-            vec![bearer("https://auth.docker.io/token", Some("registry.docker.io"))],
+            vec![bearer(
+                "https://auth.docker.io/token",
+                Some("registry.docker.io"),
+            )],
         ),
-        (r#"bearer service="s",REALM="https://a/t""#, vec![bearer("https://a/t", Some("s"))]),
-        (r#"Bearer realm="https://a/t""#, vec![bearer("https://a/t", None)]),
-        (r#"Bearer realm=https://a/t,service=s"#, vec![bearer("https://a/t", Some("s"))]),
-        (r#"Bearer realm="https://a/t" service="s""#, vec![bearer("https://a/t", Some("s"))]),
-        (r#"Bearer realm = "/token" , error="x, y=z""#, vec![bearer("/token", None)]),
+        (
+            r#"bearer service="s",REALM="https://a/t""#,
+            vec![bearer("https://a/t", Some("s"))],
+        ),
+        (
+            r#"Bearer realm="https://a/t""#,
+            vec![bearer("https://a/t", None)],
+        ),
+        (
+            r#"Bearer realm=https://a/t,service=s"#,
+            vec![bearer("https://a/t", Some("s"))],
+        ),
+        (
+            r#"Bearer realm="https://a/t" service="s""#,
+            vec![bearer("https://a/t", Some("s"))],
+        ),
+        (
+            r#"Bearer realm = "/token" , error="x, y=z""#,
+            vec![bearer("/token", None)],
+        ),
         (r#"Bearer realm="a\"b\\c""#, vec![bearer("a\"b\\c", None)]),
         (r#"Basic realm="registry""#, vec![Challenge::Basic]),
         ("Basic", vec![Challenge::Basic]),
@@ -28,12 +49,18 @@ fn reads_what_registries_write() {
             r#"Bearer realm="https://a/t",Basic realm="r""#,
             vec![bearer("https://a/t", None), Challenge::Basic],
         ),
-        (r#"Negotiate abc==, Bearer realm="https://a/t""#, vec![bearer("https://a/t", None)]),
+        (
+            r#"Negotiate abc==, Bearer realm="https://a/t""#,
+            vec![bearer("https://a/t", None)],
+        ),
         (r#"Digest qop="auth",realm="d""#, vec![]),
         (r#"Bearer service="s""#, vec![]),
         (r#"Bearer realm="""#, vec![]),
         (r#"realm="https://a/t""#, vec![]),
-        (r#"Bearer realm="https://a/t"#, vec![bearer("https://a/t", None)]),
+        (
+            r#"Bearer realm="https://a/t"#,
+            vec![bearer("https://a/t", None)],
+        ),
         ("", vec![]),
         (",, ,", vec![]),
         ("\"", vec![]),
@@ -51,7 +78,10 @@ fn reads_all_headers_whatever_their_encoding() {
     ] {
         headers.append(WWW_AUTHENTICATE, value.try_into().unwrap());
     }
-    assert_eq!(challenges(&headers), [Challenge::Basic, bearer("https://a/t", Some("s"))]);
+    assert_eq!(
+        challenges(&headers),
+        [Challenge::Basic, bearer("https://a/t", Some("s"))]
+    );
 }
 
 proptest! {

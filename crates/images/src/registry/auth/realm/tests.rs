@@ -12,19 +12,39 @@ fn accepts_only_realms_that_cannot_hurt() {
     let hosts = Hosts::default();
     let https = "https://registry.test:5000/";
     for (origin, text, expected) in [
-        (https, "https://auth.test/token", Some("https://auth.test/token")),
-        (https, "https://auth.test/token?a=b#c", Some("https://auth.test/token?a=b")),
+        (
+            https,
+            "https://auth.test/token",
+            Some("https://auth.test/token"),
+        ),
+        (
+            https,
+            "https://auth.test/token?a=b#c",
+            Some("https://auth.test/token?a=b"),
+        ),
         (https, "/token", Some("https://registry.test:5000/token")),
         (https, "token", Some("https://registry.test:5000/token")),
         (https, "//auth.test/token", Some("https://auth.test/token")),
         (https, "http://auth.test/token", None),
-        (https, "http://registry.test/token", Some("https://registry.test:5000/token")),
-        (https, "http://registry.test:8080/token?a=b", Some("https://registry.test:5000/token?a=b")),
+        (
+            https,
+            "http://registry.test/token",
+            Some("https://registry.test:5000/token"),
+        ),
+        (
+            https,
+            "http://registry.test:8080/token?a=b",
+            Some("https://registry.test:5000/token?a=b"),
+        ),
         (https, "http://sub.registry.test/token", None),
         (https, "https://user:secret@auth.test/", None),
         (https, "file:///etc/passwd", None),
         (https, "https://", None),
-        ("http://registry.test/", "http://auth.test/token", Some("http://auth.test/token")),
+        (
+            "http://registry.test/",
+            "http://auth.test/token",
+            Some("http://auth.test/token"),
+        ),
         ("http://registry.test/", "ftp://auth.test/token", None),
     ] {
         let url = realm(&hosts, origin, text).map(|realm| String::from(realm.url));
@@ -41,10 +61,16 @@ fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
     };
     let hosts = Hosts::new(
         BTreeMap::from([
-            ("own.test:5000".into(), settings(false, &["auth.test", "plain.test", "port.test:8443"])),
+            (
+                "own.test:5000".into(),
+                settings(false, &["auth.test", "plain.test", "port.test:8443"]),
+            ),
             ("plain.test".into(), settings(true, &[])),
             ("open.test".into(), settings(true, &["auth.test"])),
-            ("eighty.test:80".into(), settings(true, &["auth.test:80", "plain.test:80"])),
+            (
+                "eighty.test:80".into(),
+                settings(true, &["auth.test:80", "plain.test:80"]),
+            ),
         ]),
         HostsDirectory::default(),
     );
@@ -56,11 +82,27 @@ fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
         ("https://a.test/", "https://a.test.evil.test/token", false),
         ("https://a.test/", "https://auth.docker.io/token", false),
         ("https://a.test/", "https://gitlab.com/jwt/auth", false),
-        ("https://registry-1.docker.io/", "https://auth.docker.io/token", true),
+        (
+            "https://registry-1.docker.io/",
+            "https://auth.docker.io/token",
+            true,
+        ),
         ("https://own.test:5000/", "https://auth.test/token", true),
-        ("https://own.test:5000/", "https://AUTH.test:443/token", true),
-        ("https://own.test:5000/", "https://auth.test:444/token", false),
-        ("https://own.test:5000/", "https://port.test:8443/token", true),
+        (
+            "https://own.test:5000/",
+            "https://AUTH.test:443/token",
+            true,
+        ),
+        (
+            "https://own.test:5000/",
+            "https://auth.test:444/token",
+            false,
+        ),
+        (
+            "https://own.test:5000/",
+            "https://port.test:8443/token",
+            true,
+        ),
         ("https://own.test:5000/", "https://port.test/token", false),
         ("https://own.test:5000/", "http://plain.test/token", true),
         ("https://own.test/", "https://auth.test/token", false),
@@ -73,7 +115,9 @@ fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
         ("http://eighty.test/", "https://auth.test/token", false),
     ] {
         let url = Url::parse(origin).unwrap();
-        let may = realm(&hosts, origin, text).unwrap().may_see_credentials(&hosts, &url, false);
+        let may = realm(&hosts, origin, text)
+            .unwrap()
+            .may_see_credentials(&hosts, &url, false);
         assert_eq!(may, expected, "{text} of {origin}");
     }
 }
@@ -82,12 +126,42 @@ fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
 fn a_pods_credential_also_goes_to_another_host_of_the_same_owner() {
     let hosts = Hosts::default();
     for (origin, text, of_operator, of_pod) in [
-        ("https://registry.example.com/", "https://gitlab.example.com/jwt/auth", false, true),
-        ("https://git.example.com:5050/", "https://git.example.com/jwt/auth", true, true),
-        ("https://registry.example.com/", "https://auth.evil.com/token", false, false),
-        ("https://a.github.io/", "https://b.github.io/token", false, false),
-        ("http://registry.example.com/", "https://gitlab.example.com/jwt/auth", false, false),
-        ("http://registry.example.com/", "http://gitlab.example.com/jwt/auth", false, false),
+        (
+            "https://registry.example.com/",
+            "https://gitlab.example.com/jwt/auth",
+            false,
+            true,
+        ),
+        (
+            "https://git.example.com:5050/",
+            "https://git.example.com/jwt/auth",
+            true,
+            true,
+        ),
+        (
+            "https://registry.example.com/",
+            "https://auth.evil.com/token",
+            false,
+            false,
+        ),
+        (
+            "https://a.github.io/",
+            "https://b.github.io/token",
+            false,
+            false,
+        ),
+        (
+            "http://registry.example.com/",
+            "https://gitlab.example.com/jwt/auth",
+            false,
+            false,
+        ),
+        (
+            "http://registry.example.com/",
+            "http://gitlab.example.com/jwt/auth",
+            false,
+            false,
+        ),
     ] {
         let url = Url::parse(origin).unwrap();
         let realm = realm(&hosts, origin, text).unwrap();

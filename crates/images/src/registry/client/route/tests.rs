@@ -18,9 +18,18 @@ fn to_manifest(endpoint: &Endpoint, url: Url) -> Route<'_> {
 }
 
 fn hosts() -> Hosts {
-    let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-    let certificate = HostSettings { client_cert_file: Some("/c.crt".into()), ..HostSettings::default() };
-    let listing = HostSettings { token_hosts: vec!["cert.test".into()], ..HostSettings::default() };
+    let plain = HostSettings {
+        plain_http: true,
+        ..HostSettings::default()
+    };
+    let certificate = HostSettings {
+        client_cert_file: Some("/c.crt".into()),
+        ..HostSettings::default()
+    };
+    let listing = HostSettings {
+        token_hosts: vec!["cert.test".into()],
+        ..HostSettings::default()
+    };
     let settings = [
         ("minio.test:9000".into(), plain),
         ("cert.test".into(), certificate.clone()),
@@ -36,8 +45,16 @@ fn redirects_lead_where_they_may() {
     for (from, to, expected) in [
         ("https://a.b/v2/x", "/v2/y", Some("https://a.b/v2/y")),
         ("https://a.b/v2/x", "y?z#f", Some("https://a.b/v2/y?z#f")),
-        ("https://a.b/v2/x", "https://a.b:443/y", Some("https://a.b/y")),
-        ("https://a.b/v2/x", "https://a.b:5000/y", Some("https://a.b:5000/y")),
+        (
+            "https://a.b/v2/x",
+            "https://a.b:443/y",
+            Some("https://a.b/y"),
+        ),
+        (
+            "https://a.b/v2/x",
+            "https://a.b:5000/y",
+            Some("https://a.b:5000/y"),
+        ),
         ("https://a.b/v2/x", "https://c.d/y", Some("https://c.d/y")),
         ("https://a.b/v2/x", "//c.d/y", Some("https://c.d/y")),
         ("https://a.b/v2/x", "http://a.b/y", None),
@@ -51,13 +68,25 @@ fn redirects_lead_where_they_may() {
         ("https://a.b/v2/x", "https://", None),
         ("https://a.b/v2/x", "http://minio.test:9000/y", None),
         ("https://a.b/v2/x", "https://cert.test/y", None),
-        ("https://listing.test/v2/x", "https://cert.test/y", Some("https://cert.test/y")),
-        ("https://own.test/v2/x", "https://own.test/y", Some("https://own.test/y")),
+        (
+            "https://listing.test/v2/x",
+            "https://cert.test/y",
+            Some("https://cert.test/y"),
+        ),
+        (
+            "https://own.test/v2/x",
+            "https://own.test/y",
+            Some("https://own.test/y"),
+        ),
     ] {
         let endpoint = endpoint(from);
         let route = to_manifest(&endpoint, url(from));
         let next = route.next(&hosts, Some(to));
-        assert_eq!(next.ok().as_ref().map(Url::as_str), expected, "{from} to {to}");
+        assert_eq!(
+            next.ok().as_ref().map(Url::as_str),
+            expected,
+            "{from} to {to}"
+        );
     }
 }
 
@@ -71,25 +100,52 @@ fn only_what_has_a_digest_comes_without_tls_and_from_where_that_is_configured() 
         (&digest, "http://minio.test/y", false),
         (&digest, "http://c.d/y", false),
     ] {
-        for kind in [RequestKind::Head, RequestKind::Manifest, RequestKind::Config] {
-            let route = Route::new(&endpoint, kind, url("https://a.b/v2/x"), is_tag(reference), None);
-            assert_eq!(route.next(&hosts, Some(to)).is_ok(), expected, "{reference} to {to}");
+        for kind in [
+            RequestKind::Head,
+            RequestKind::Manifest,
+            RequestKind::Config,
+        ] {
+            let route = Route::new(
+                &endpoint,
+                kind,
+                url("https://a.b/v2/x"),
+                is_tag(reference),
+                None,
+            );
+            assert_eq!(
+                route.next(&hosts, Some(to)).is_ok(),
+                expected,
+                "{reference} to {to}"
+            );
         }
     }
     // A route that was once on HTTPS stays there, even after a permitted hop without.
-    let route = Route::new(&endpoint, RequestKind::Config, url("https://a.b/"), false, None);
-    let route = Route { url: url("http://minio.test:9000/x"), ..route };
+    let route = Route::new(
+        &endpoint,
+        RequestKind::Config,
+        url("https://a.b/"),
+        false,
+        None,
+    );
+    let route = Route {
+        url: url("http://minio.test:9000/x"),
+        ..route
+    };
     assert!(route.next(&hosts, Some("http://c.d/y")).is_err());
 }
 
 #[test]
 fn a_client_certificate_is_not_presented_for_another_origin() {
     let hosts = hosts();
-    for (origin, to) in
-        [("https://own.test/", "https://own.test/y"), ("https://listing.test/", "https://cert.test/y")]
-    {
+    for (origin, to) in [
+        ("https://own.test/", "https://own.test/y"),
+        ("https://listing.test/", "https://cert.test/y"),
+    ] {
         let endpoint = endpoint(origin);
-        let route = Route { is_cross_origin: true, ..to_manifest(&endpoint, url("https://evil.test/v2/x")) };
+        let route = Route {
+            is_cross_origin: true,
+            ..to_manifest(&endpoint, url("https://evil.test/v2/x"))
+        };
         let error = route.next(&hosts, Some(to)).unwrap_err();
         assert!(error.to_string().contains("client certificate"), "{error}");
     }
@@ -104,9 +160,15 @@ fn a_client_certificate_is_not_presented_for_another_origin() {
 fn a_host_in_an_error_is_cut_and_ascii() {
     let endpoint = endpoint("https://a.b/");
     let to = url(&format!("https://\u{fc}.{}test/x", "x.".repeat(1000)));
-    let route = Route { is_cross_origin: true, ..to_manifest(&endpoint, to) };
+    let route = Route {
+        is_cross_origin: true,
+        ..to_manifest(&endpoint, to)
+    };
     let text = route.located(Error::NotFound).to_string();
-    assert!(text.starts_with("a.b redirects to xn--") && text.is_ascii() && text.len() < 200, "{text}");
+    assert!(
+        text.starts_with("a.b redirects to xn--") && text.is_ascii() && text.len() < 200,
+        "{text}"
+    );
 }
 
 #[test]
@@ -115,9 +177,15 @@ fn a_target_is_asked_again_only_at_a_path_of_the_api() {
     let digest = format!("sha256:{}", "a".repeat(64));
     for (path, expected) in [
         ("/v2/team/app/manifests/v1", Some("team/app")),
-        ("/v2/k8s-artifacts-prod/images/pause/manifests/3.9?ns=x", Some("k8s-artifacts-prod/images/pause")),
+        (
+            "/v2/k8s-artifacts-prod/images/pause/manifests/3.9?ns=x",
+            Some("k8s-artifacts-prod/images/pause"),
+        ),
         (&format!("/v2/app/blobs/{digest}"), Some("app")),
-        (&format!("/v2/a/manifests/b/manifests/{digest}"), Some("a/manifests/b")),
+        (
+            &format!("/v2/a/manifests/b/manifests/{digest}"),
+            Some("a/manifests/b"),
+        ),
         ("/v2/Team/app/manifests/v1", None),
         ("/v2/team%2Fapp/manifests/v1", None),
         ("/v2/team//app/manifests/v1", None),
@@ -134,7 +202,11 @@ fn a_target_is_asked_again_only_at_a_path_of_the_api() {
     ] {
         let route = to_manifest(&endpoint, url("https://c.d/").join(path).unwrap());
         let target = route.target();
-        assert_eq!(target.as_ref().map(|(_, name)| name.as_str()), expected, "{path}");
+        assert_eq!(
+            target.as_ref().map(|(_, name)| name.as_str()),
+            expected,
+            "{path}"
+        );
         assert!(target.is_none_or(|(target, _)| target.origin.as_str() == "https://c.d/"));
     }
 }

@@ -8,7 +8,8 @@ use std::slice;
 use std::sync::Arc;
 
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING,
+    USER_AGENT,
 };
 use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
@@ -26,12 +27,28 @@ pub(super) const NAME: &str = "hosts.toml";
 
 /// The keys of a host, and of the whole file (`hostFileConfig`). containerd skips other keys; its forks do not, so the
 /// meaning of other keys for a node is unknown.
-const KEYS: [&str; 8] =
-    ["ca", "capabilities", "client", "dial_timeout", "header", "override_path", "proxy", "skip_verify"];
+const KEYS: [&str; 8] = [
+    "ca",
+    "capabilities",
+    "client",
+    "dial_timeout",
+    "header",
+    "override_path",
+    "proxy",
+    "skip_verify",
+];
 
 /// Headers that belong to the protocol here, and not to a file.
-const OF_PROTOCOL: [HeaderName; 8] =
-    [ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, USER_AGENT];
+const OF_PROTOCOL: [HeaderName; 8] = [
+    ACCEPT,
+    ACCEPT_ENCODING,
+    CONNECTION,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    HOST,
+    TRANSFER_ENCODING,
+    USER_AGENT,
+];
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -83,14 +100,26 @@ pub(crate) struct RegistryHost {
 }
 
 /// Reads the hosts of a file in the order of trying, which is the file's, and its server.
-pub(super) fn read(text: &str, directory: &Path) -> Result<(Vec<RegistryHost>, RegistryHost), String> {
+pub(super) fn read(
+    text: &str,
+    directory: &Path,
+) -> Result<(Vec<RegistryHost>, RegistryHost), String> {
     let file = File { text, directory };
     let mut root = DeTable::parse(text).map_err(|error| file.fault(error.span()))?;
-    let hosts = root.get_mut().remove("host").map(|hosts| file.table(hosts)).transpose()?;
+    let hosts = root
+        .get_mut()
+        .remove("host")
+        .map(|hosts| file.table(hosts))
+        .transpose()?;
     let server = file.host("server", None, root, &Names::Own)?;
     let hosts = hosts.map_or_else(DeTable::default, Spanned::into_inner);
     let hosts = (1..).zip(hosts).map(|(number, (url, host))| {
-        file.host(&format!("[host] table {number}"), Some(url.get_ref()), file.table(host)?, &server.names)
+        file.host(
+            &format!("[host] table {number}"),
+            Some(url.get_ref()),
+            file.table(host)?,
+            &server.names,
+        )
     });
     Ok((hosts.collect::<Result<_, _>>()?, server))
 }
@@ -103,13 +132,20 @@ struct File<'t> {
 impl File<'_> {
     /// Returns the line, from 1, in which a span begins.
     fn line(&self, span: &Range<usize>) -> usize {
-        self.text.get(..span.start).unwrap_or_default().matches('\n').count() + 1
+        self.text
+            .get(..span.start)
+            .unwrap_or_default()
+            .matches('\n')
+            .count()
+            + 1
     }
 
     /// Describes where a file is malformed, and no more: a parser's words quote what it reads.
     fn fault(&self, span: Option<Range<usize>>) -> String {
         let place = span.map_or_else(String::new, |span| format!("line {}: ", self.line(&span)));
-        format!("{place}no TOML, or a value that its key cannot have (see docs/hosts.md of containerd)")
+        format!(
+            "{place}no TOML, or a value that its key cannot have (see docs/hosts.md of containerd)"
+        )
     }
 
     fn table<'v>(&self, value: Spanned<DeValue<'v>>) -> Result<Spanned<DeTable<'v>>, String> {
@@ -136,13 +172,23 @@ impl File<'_> {
         let (span, mut table) = (table.span(), table.into_inner());
         let server = match url {
             Some(url) => url.to_owned(),
-            None => table.remove("server").map_or(Ok(String::new()), |server| self.decode(server))?,
+            None => table
+                .remove("server")
+                .map_or(Ok(String::new()), |server| self.decode(server))?,
         };
         let names = self.names(&mut table, of_file);
         let keys: Keys = self.decode(Spanned::new(span, DeValue::Table(table)))?;
         let tls = self.tls(&keys);
-        let Keys { capabilities, header, override_path, proxy, .. } = keys;
-        let headers = self.headers(header).map_err(|why| format!("{table_name}: {why}"))?;
+        let Keys {
+            capabilities,
+            header,
+            override_path,
+            proxy,
+            ..
+        } = keys;
+        let headers = self
+            .headers(header)
+            .map_err(|why| format!("{table_name}: {why}"))?;
         let (mut resolves, mut pulls) = (capabilities.is_empty(), capabilities.is_empty());
         for capability in capabilities {
             match capability.get_ref().to_ascii_lowercase().as_str() {
@@ -152,23 +198,45 @@ impl File<'_> {
                 _ => return Err(self.fault(Some(capability.span()))),
             }
         }
-        let bases =
-            bases(&server, override_path, tls.is_some()).map_err(|why| format!("{table_name}: {why}"))?;
+        let bases = bases(&server, override_path, tls.is_some())
+            .map_err(|why| format!("{table_name}: {why}"))?;
         let endpoint = bases.into_iter().rev().fold(None, |fallback, base| {
-            let (headers, names, fallback) = (headers.clone(), names.clone(), fallback.map(Box::new));
+            let (headers, names, fallback) =
+                (headers.clone(), names.clone(), fallback.map(Box::new));
             let is_mirror = url.is_some();
-            Some(Endpoint { headers, names, resolves, pulls, is_mirror, fallback, ..Endpoint::new(base)? })
+            Some(Endpoint {
+                headers,
+                names,
+                resolves,
+                pulls,
+                is_mirror,
+                fallback,
+                ..Endpoint::new(base)?
+            })
         });
         let endpoint = endpoint.map(Arc::new);
-        Ok(RegistryHost { endpoint, tls, headers, names, is_proxied: !proxy.is_empty() })
+        Ok(RegistryHost {
+            endpoint,
+            tls,
+            headers,
+            names,
+            is_proxied: !proxy.is_empty(),
+        })
     }
 
     fn names(&self, table: &mut DeTable<'_>, of_file: &Names) -> Names {
         let place = |key: &Spanned<Cow<'_, str>>| {
-            format!("{}, line {}", self.directory.join(NAME).display(), self.line(&key.span()))
+            format!(
+                "{}, line {}",
+                self.directory.join(NAME).display(),
+                self.line(&key.span())
+            )
         };
         let rewrite = table.remove_entry("rewrite");
-        match (table.keys().find(|key| !KEYS.contains(&&**key.get_ref())), rewrite) {
+        match (
+            table.keys().find(|key| !KEYS.contains(&&**key.get_ref())),
+            rewrite,
+        ) {
             _ if matches!(of_file, Names::Unclear(_)) => of_file.clone(),
             (Some(key), _) => Names::Unclear(place(key)),
             (None, Some((key, rules))) => Names::rewritten(self.decode(rules).ok(), place(&key)),
@@ -176,25 +244,44 @@ impl File<'_> {
         }
     }
 
-    fn tls(&self, Keys { ca, client, skip_verify, .. }: &Keys) -> Option<Tls> {
+    fn tls(
+        &self,
+        Keys {
+            ca,
+            client,
+            skip_verify,
+            ..
+        }: &Keys,
+    ) -> Option<Tls> {
         let path = |path: &PathBuf| self.directory.join(path);
         let identity = |identity: &Identity| match identity {
             Identity::One(file) => (path(file), None),
-            Identity::Pair(file, key) => (path(file), (!key.as_os_str().is_empty()).then(|| path(key))),
+            Identity::Pair(file, key) => {
+                (path(file), (!key.as_os_str().is_empty()).then(|| path(key)))
+            }
         };
         let is_said = ca.is_some() || skip_verify.is_some();
         let tls = Tls {
             authorities: OneOrMany::all(ca.as_ref()).iter().map(path).collect(),
-            identities: OneOrMany::all(client.as_ref()).iter().map(identity).collect(),
+            identities: OneOrMany::all(client.as_ref())
+                .iter()
+                .map(identity)
+                .collect(),
             skip_verify: skip_verify.unwrap_or_default(),
         };
         (is_said || !tls.identities.is_empty()).then_some(tls)
     }
 
-    fn headers(&self, header: BTreeMap<Spanned<String>, OneOrMany<String>>) -> Result<HeaderMap, String> {
+    fn headers(
+        &self,
+        header: BTreeMap<Spanned<String>, OneOrMany<String>>,
+    ) -> Result<HeaderMap, String> {
         let mut headers = HeaderMap::new();
         for (key, values) in header {
-            let name: HeaderName = key.get_ref().parse().map_err(|_| self.fault(Some(key.span())))?;
+            let name: HeaderName = key
+                .get_ref()
+                .parse()
+                .map_err(|_| self.fault(Some(key.span())))?;
             let values = OneOrMany::all(Some(&values)).iter();
             for value in values.filter(|_| !OF_PROTOCOL.contains(&name)) {
                 let cannot = || format!("the value of header {name} cannot be sent");
@@ -210,14 +297,21 @@ fn bases(server: &str, override_path: bool, says_tls: bool) -> Result<Vec<Url>, 
     if server.is_empty() {
         return Ok(Vec::new());
     }
-    let text = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
+    let text = if server.contains("://") {
+        server.to_owned()
+    } else {
+        format!("https://{server}")
+    };
     let authority = text.split('/').nth(2).unwrap_or_default();
-    let unusable = || "no URL of a server; write https://host, https://host:port or with a path".to_owned();
+    let unusable =
+        || "no URL of a server; write https://host, https://host:port or with a path".to_owned();
     let mut url = Url::parse(&text).map_err(|_| unusable())?;
     // The parsed URL counts: the parser looks for a host behind any number of slashes.
     if authority.contains('@') || !url.username().is_empty() || url.password().is_some() {
         // Not quoted: the URL may hold a password.
-        return Err("a server's URL holds no user; write it into the files of credentials".to_owned());
+        return Err(
+            "a server's URL holds no user; write it into the files of credentials".to_owned(),
+        );
     }
     if !(matches!(url.scheme(), "http" | "https") && url.has_host()) || authority.is_empty() {
         return Err(unusable());
@@ -225,13 +319,26 @@ fn bases(server: &str, override_path: bool, says_tls: bool) -> Result<Vec<Url>, 
     url.set_query(None);
     url.set_fragment(None);
     // Decoded and without empty parts and dots, as Go's `url.Parse` and `path.Clean` have it.
-    let path = percent_decode_str(url.path()).decode_utf8_lossy().into_owned();
-    url.set_path(&path.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/"));
+    let path = percent_decode_str(url.path())
+        .decode_utf8_lossy()
+        .into_owned();
+    url.set_path(
+        &path
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join("/"),
+    );
     let path = url.path().trim_end_matches('/');
-    let version = if override_path || path.ends_with("/v2") { "" } else { "/v2" };
+    let version = if override_path || path.ends_with("/v2") {
+        ""
+    } else {
+        "/v2"
+    };
     url.set_path(&format!("{path}{version}/"));
     if url.host_str() == Some(DOCKER_HUB) {
-        url.set_host(Some(DOCKER_HUB_ENDPOINT)).map_err(|_| unusable())?;
+        url.set_host(Some(DOCKER_HUB_ENDPOINT))
+            .map_err(|_| unusable())?;
     }
     let mut bases = vec![url.clone()];
     if url.scheme() == "http" && says_tls && !authority.ends_with(":80") {

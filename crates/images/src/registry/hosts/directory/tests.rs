@@ -8,11 +8,21 @@ fn parse(text: &str) -> Result<Namespace, String> {
 
 fn urls(namespace: &Namespace) -> Vec<String> {
     let url = |place: &RegistryHost| {
-        let Some(endpoint) = &place.endpoint else { return "itself".to_owned() };
-        let fallback = endpoint.fallback.as_ref().map(|fallback| format!(" else {}", fallback.base));
+        let Some(endpoint) = &place.endpoint else {
+            return "itself".to_owned();
+        };
+        let fallback = endpoint
+            .fallback
+            .as_ref()
+            .map(|fallback| format!(" else {}", fallback.base));
         format!("{}{}", endpoint.base, fallback.unwrap_or_default())
     };
-    namespace.hosts.iter().chain([&namespace.server]).map(url).collect()
+    namespace
+        .hosts
+        .iter()
+        .chain([&namespace.server])
+        .map(url)
+        .collect()
 }
 
 #[test]
@@ -37,9 +47,14 @@ server = "https://registry-1.docker.io"
             "https://registry-1.docker.io/v2/"
         ]
     );
-    let [z, a, m] = read.hosts.as_slice() else { panic!("three") };
+    let [z, a, m] = read.hosts.as_slice() else {
+        panic!("three")
+    };
     let [at_z, at_a, at_m] = [z, a, m].map(|host| host.endpoint.as_ref().unwrap());
-    assert_eq!((at_z.resolves, at_z.pulls, at_a.resolves, at_m.pulls), (false, true, true, true));
+    assert_eq!(
+        (at_z.resolves, at_z.pulls, at_a.resolves, at_m.pulls),
+        (false, true, true, true)
+    );
     assert!(a.tls.as_ref().unwrap().skip_verify && m.tls.is_none());
     assert_eq!(a.headers["x-a"], "1");
 }
@@ -54,14 +69,35 @@ fn servers_are_read_as_containerd_reads_them() {
         ("server = 'https://a.b/v2'", "https://a.b/v2/"),
         ("server = 'https://a.b/hub'", "https://a.b/hub/v2/"),
         ("server = 'https://a.b/hub/v2/'", "https://a.b/hub/v2/"),
-        ("server = 'https://a.b/v2/hub'\noverride_path = true", "https://a.b/v2/hub/"),
-        ("server = 'https://a.b'\noverride_path = true", "https://a.b/"),
+        (
+            "server = 'https://a.b/v2/hub'\noverride_path = true",
+            "https://a.b/v2/hub/",
+        ),
+        (
+            "server = 'https://a.b'\noverride_path = true",
+            "https://a.b/",
+        ),
         ("server = 'https://a.b//hub//x/'", "https://a.b/hub/x/v2/"),
-        ("server = 'https://a.b/a%2Fb%2Fv2%2F'", "https://a.b/a/b/v2/"),
-        ("server = 'https://a.b/x%2F..%2Fy/./'\noverride_path = true", "https://a.b/y/"),
-        ("server = 'https://docker.io'", "https://registry-1.docker.io/v2/"),
-        ("server = 'http://a.b:5000'\nskip_verify = false", "https://a.b:5000/v2/ else http://a.b:5000/v2/"),
-        ("server = 'http://a.b'\nca = 'x'", "https://a.b/v2/ else http://a.b/v2/"),
+        (
+            "server = 'https://a.b/a%2Fb%2Fv2%2F'",
+            "https://a.b/a/b/v2/",
+        ),
+        (
+            "server = 'https://a.b/x%2F..%2Fy/./'\noverride_path = true",
+            "https://a.b/y/",
+        ),
+        (
+            "server = 'https://docker.io'",
+            "https://registry-1.docker.io/v2/",
+        ),
+        (
+            "server = 'http://a.b:5000'\nskip_verify = false",
+            "https://a.b:5000/v2/ else http://a.b:5000/v2/",
+        ),
+        (
+            "server = 'http://a.b'\nca = 'x'",
+            "https://a.b/v2/ else http://a.b/v2/",
+        ),
         ("server = 'http://a.b:80'\nca = 'x'", "http://a.b/v2/"),
         ("server = 'https://a.b'\nca = 'x'", "https://a.b/v2/"),
         ("", "itself"),
@@ -84,13 +120,28 @@ fn files_of_tls_come_in_all_forms() {
     };
     for (text, expected) in [
         ("ca = 'ca.crt'", of(&["/certs.d/a.b/ca.crt"], &[])),
-        ("ca = ['/x/1.crt', '2.crt']", of(&["/x/1.crt", "/certs.d/a.b/2.crt"], &[])),
+        (
+            "ca = ['/x/1.crt', '2.crt']",
+            of(&["/x/1.crt", "/certs.d/a.b/2.crt"], &[]),
+        ),
         ("client = '/c.pem'", of(&[], &[("/c.pem", None)])),
-        ("client = ['/c.pem', '/d.pem']", of(&[], &[("/c.pem", None), ("/d.pem", None)])),
-        ("client = [['/c.cert', '/c.key']]", of(&[], &[("/c.cert", Some("/c.key"))])),
-        ("client = [['/c.pem', ''], '/d.pem']", of(&[], &[("/c.pem", None), ("/d.pem", None)])),
+        (
+            "client = ['/c.pem', '/d.pem']",
+            of(&[], &[("/c.pem", None), ("/d.pem", None)]),
+        ),
+        (
+            "client = [['/c.cert', '/c.key']]",
+            of(&[], &[("/c.cert", Some("/c.key"))]),
+        ),
+        (
+            "client = [['/c.pem', ''], '/d.pem']",
+            of(&[], &[("/c.pem", None), ("/d.pem", None)]),
+        ),
         ("skip_verify = false", of(&[], &[])),
-        ("capabilities = ['Pull', 'RESOLVE', 'push', 'referrers']", None),
+        (
+            "capabilities = ['Pull', 'RESOLVE', 'push', 'referrers']",
+            None,
+        ),
         ("dial_timeout = '1s'", None),
     ] {
         assert_eq!(tls(text), expected, "{text}");
@@ -102,22 +153,59 @@ fn what_is_not_understood_is_known_by_its_line() {
     let first = "[host.'https://c.d']\ndial_timeout = '1s'\nproxy = 'http://p'\n";
     let second = "[host.'https://e.f']\nskip_verify = true\n";
     for (text, expected) in [
-        (format!("server = 'https://a.b'\n{first}{second}"), [None, None, None]),
-        (format!("{first}skip-verify = true\n{second}"), [Some(4), None, None]),
-        (format!("{first}Skip_Verify = true\n{second}"), [Some(4), None, None]),
-        (format!("{first}server = 'https://x.y'\n{second}"), [Some(4), None, None]),
-        (format!("{first}{second}[host.'https://c.d'.auth]\nusername = 'x'"), [Some(6), None, None]),
-        (format!("{first}{second}[host.'https://e.f'.auth]\nusername = 'x'"), [None, Some(6), None]),
-        (format!("{first}{second}[[host.'https://e.f'.rewrite]]\nregex = '^/a'"), [None, Some(6), None]),
-        (format!("{first}{second}[host.'https://e.f'.rewrite]\n'(' = 'a'"), [None, Some(6), None]),
-        (format!("{first}rewrite = {{'(.*)' = 'a/$1'}}\n{second}"), [None, None, None]),
-        (format!("[rewrite]\n'(.*)' = 'A'\n{first}{second}"), [None, None, Some(1)]),
+        (
+            format!("server = 'https://a.b'\n{first}{second}"),
+            [None, None, None],
+        ),
+        (
+            format!("{first}skip-verify = true\n{second}"),
+            [Some(4), None, None],
+        ),
+        (
+            format!("{first}Skip_Verify = true\n{second}"),
+            [Some(4), None, None],
+        ),
+        (
+            format!("{first}server = 'https://x.y'\n{second}"),
+            [Some(4), None, None],
+        ),
+        (
+            format!("{first}{second}[host.'https://c.d'.auth]\nusername = 'x'"),
+            [Some(6), None, None],
+        ),
+        (
+            format!("{first}{second}[host.'https://e.f'.auth]\nusername = 'x'"),
+            [None, Some(6), None],
+        ),
+        (
+            format!("{first}{second}[[host.'https://e.f'.rewrite]]\nregex = '^/a'"),
+            [None, Some(6), None],
+        ),
+        (
+            format!("{first}{second}[host.'https://e.f'.rewrite]\n'(' = 'a'"),
+            [None, Some(6), None],
+        ),
+        (
+            format!("{first}rewrite = {{'(.*)' = 'a/$1'}}\n{second}"),
+            [None, None, None],
+        ),
+        (
+            format!("[rewrite]\n'(.*)' = 'A'\n{first}{second}"),
+            [None, None, Some(1)],
+        ),
         (format!("\nrewrites = 1\n{first}{second}"), [Some(2); 3]),
-        (format!("{first}{second}[Host.'https://g.h']\n"), [Some(6); 3]),
+        (
+            format!("{first}{second}[Host.'https://g.h']\n"),
+            [Some(6); 3],
+        ),
     ] {
         let read = parse(&text).unwrap();
-        let lines: Vec<_> = read.hosts().map(|host| host.names.of("team/app").err()).collect();
-        let place = |line: Option<usize>| line.map(|line| format!("/certs.d/a.b/hosts.toml, line {line}"));
+        let lines: Vec<_> = read
+            .hosts()
+            .map(|host| host.names.of("team/app").err())
+            .collect();
+        let place =
+            |line: Option<usize>| line.map(|line| format!("/certs.d/a.b/hosts.toml, line {line}"));
         let expected = expected.map(place);
         assert_eq!(lines, expected.each_ref().map(Option::as_deref), "{text}");
     }
@@ -128,9 +216,19 @@ fn headers_are_kept_and_not_shown() {
     let text = "[header]\nAuthorization = 'Basic canary'\nX-B = ['1', '2']\nx-b = '3'\nHost = 'evil'\nAccept-Encoding = 'gzip'\n";
     let place = parse(text).unwrap().server;
     assert_eq!(place.headers["authorization"], "Basic canary");
-    assert_eq!(place.headers.get_all("x-b").iter().collect::<Vec<_>>(), ["1", "2", "3"]);
-    assert_eq!(place.headers.len(), 4, "what belongs to the protocol is not sent");
-    assert!(!format!("{place:?} {:?}", place.headers).contains("canary"), "{place:?}");
+    assert_eq!(
+        place.headers.get_all("x-b").iter().collect::<Vec<_>>(),
+        ["1", "2", "3"]
+    );
+    assert_eq!(
+        place.headers.len(),
+        4,
+        "what belongs to the protocol is not sent"
+    );
+    assert!(
+        !format!("{place:?} {:?}", place.headers).contains("canary"),
+        "{place:?}"
+    );
 }
 
 #[test]
@@ -152,29 +250,51 @@ fn an_error_names_its_line_and_quotes_nothing() {
         ("[header]\nAuthorization = [['canary']]", "line 2: "),
         ("[header]\nAuthorization = Basic canary", "line 2: "),
         ("[header]\n'Basic canary' = 'x'", "line 2: "),
-        ("[header]\nAuthorization = 'x'\nAuthorization = 'canary'", "line 3: "),
-        ("[header]\nAuthorization = \"canary\\u0001\"", "the value of header authorization"),
+        (
+            "[header]\nAuthorization = 'x'\nAuthorization = 'canary'",
+            "line 3: ",
+        ),
+        (
+            "[header]\nAuthorization = \"canary\\u0001\"",
+            "the value of header authorization",
+        ),
         ("host = 'canary'", "line 1: "),
         ("host = ['canary']", "line 1: "),
         ("[host]\na = 'canary'", "line 2: "),
         ("[host.'https://a.b']\nskip_verify = 'canary'", "line 2: "),
         ("[host.'https://a.b']\nheader = 'canary'", "line 2: "),
-        ("[host.'https://a.b']\n[host.'ftp://a.b/canary']", "[host] table 2: no URL"),
+        (
+            "[host.'https://a.b']\n[host.'ftp://a.b/canary']",
+            "[host] table 2: no URL",
+        ),
         ("server = 'ftp://canary'", "server: no URL"),
         ("server = 'https://u:canary@a.b'", "holds no user"),
         ("server = 'https:////u:canary@a.b'", "holds no user"),
         ("server = 'https://\\/u:canary@a.b'", "holds no user"),
         ("server = 'https:///a.b'", "no URL of a server"),
     ] {
-        let error = parse(text).err().unwrap_or_else(|| panic!("{text:?} is read"));
-        assert!(error.contains(said) && !error.contains("canary"), "{text:?}: {error}");
+        let error = parse(text)
+            .err()
+            .unwrap_or_else(|| panic!("{text:?} is read"));
+        assert!(
+            error.contains(said) && !error.contains("canary"),
+            "{text:?}: {error}"
+        );
     }
 }
 
 #[test]
 fn directories_are_found_in_containerds_order() {
     let dir = tempfile::tempdir().unwrap();
-    for name in ["a.b_5000_", "a.b:5000", "c.d:5000", "c.d", "_default", "..data", "[::1]_5000_"] {
+    for name in [
+        "a.b_5000_",
+        "a.b:5000",
+        "c.d:5000",
+        "c.d",
+        "_default",
+        "..data",
+        "[::1]_5000_",
+    ] {
         fs::create_dir(dir.path().join(name)).unwrap();
     }
     fs::write(dir.path().join("file"), "").unwrap();
@@ -188,11 +308,17 @@ fn directories_are_found_in_containerds_order() {
         ("e.f", "_default"),
         ("[::1]:5000", "[::1]_5000_"),
     ] {
-        assert!(std::ptr::eq(read.find(host).unwrap(), &raw const read.namespaces[name]), "{host}");
+        assert!(
+            std::ptr::eq(read.find(host).unwrap(), &raw const read.namespaces[name]),
+            "{host}"
+        );
     }
-    for (name, host) in
-        [("a.b_5000_", "a.b:5000"), ("a.b:5000", "a.b:5000"), ("a.b_443_", "a.b"), ("docker.io", "docker.io")]
-    {
+    for (name, host) in [
+        ("a.b_5000_", "a.b:5000"),
+        ("a.b:5000", "a.b:5000"),
+        ("a.b_443_", "a.b"),
+        ("docker.io", "docker.io"),
+    ] {
         assert_eq!(host_of(name), host, "{name}");
     }
     assert!(HostsDirectory::default().find("a.b").is_none());
@@ -208,20 +334,39 @@ fn a_file_that_cannot_be_read_leaves_the_certificates() {
     }
     let expected = Tls {
         authorities: vec![own.join("one.crt"), own.join("two.crt")],
-        identities: vec![(own.join("c.cert"), Some(own.join("c.key"))), (own.join("d.cert"), None)],
+        identities: vec![
+            (own.join("c.cert"), Some(own.join("c.key"))),
+            (own.join("d.cert"), None),
+        ],
         skip_verify: false,
     };
-    for text in [None, Some(""), Some("server = ["), Some("capabilities = ['steal']")] {
+    for text in [
+        None,
+        Some(""),
+        Some("server = ["),
+        Some("capabilities = ['steal']"),
+    ] {
         if let Some(text) = text {
             fs::write(own.join("hosts.toml"), text).unwrap();
         }
         let read = HostsDirectory::load(dir.path()).unwrap();
         let namespace = &read.namespaces["a.b"];
         assert_eq!(namespace.server.tls.as_ref(), Some(&expected), "{text:?}");
-        assert_eq!(namespace.fault.is_some(), text.is_some_and(|text| !text.is_empty()), "{text:?}");
-        assert!(namespace.hosts.is_empty() && namespace.server.endpoint.is_none(), "{text:?}");
+        assert_eq!(
+            namespace.fault.is_some(),
+            text.is_some_and(|text| !text.is_empty()),
+            "{text:?}"
+        );
+        assert!(
+            namespace.hosts.is_empty() && namespace.server.endpoint.is_none(),
+            "{text:?}"
+        );
     }
-    fs::write(own.join("hosts.toml"), "server = 'https://c.d'\nca = '/else/ca.crt'").unwrap();
+    fs::write(
+        own.join("hosts.toml"),
+        "server = 'https://c.d'\nca = '/else/ca.crt'",
+    )
+    .unwrap();
     let read = HostsDirectory::load(dir.path()).unwrap();
     assert_eq!(read.files(), [Path::new("/else/ca.crt")]);
     assert!(HostsDirectory::load(&dir.path().join("absent")).is_err());

@@ -5,10 +5,19 @@ use crate::registry::net::authority;
 fn reads_mirrors() {
     for (text, expected) in [
         ("cache.example.com", Some(("cache.example.com", ""))),
-        ("Cache.example.com:5000", Some(("cache.example.com:5000", ""))),
+        (
+            "Cache.example.com:5000",
+            Some(("cache.example.com:5000", "")),
+        ),
         ("https://cache.example.com", Some(("cache.example.com", ""))),
-        ("https://cache.example.com:443/hub/", Some(("cache.example.com", "hub/"))),
-        ("cache.example.com/hub/x", Some(("cache.example.com", "hub/x/"))),
+        (
+            "https://cache.example.com:443/hub/",
+            Some(("cache.example.com", "hub/")),
+        ),
+        (
+            "cache.example.com/hub/x",
+            Some(("cache.example.com", "hub/x/")),
+        ),
         ("[::1]:5000", Some(("[::1]:5000", ""))),
         ("http://cache.example.com", None),
         ("ftp://cache.example.com", None),
@@ -22,8 +31,10 @@ fn reads_mirrors() {
         ("", None),
     ] {
         let read = text.parse::<Mirror>().ok();
-        let expected =
-            expected.map(|(host, prefix)| Mirror { authority: host.into(), prefix: prefix.into() });
+        let expected = expected.map(|(host, prefix)| Mirror {
+            authority: host.into(),
+            prefix: prefix.into(),
+        });
         assert_eq!(read, expected, "{text}");
     }
 }
@@ -31,18 +42,27 @@ fn reads_mirrors() {
 #[test]
 fn finds_the_image_at_each_endpoint() {
     let url = |endpoint: &Endpoint, image: &str| {
-        endpoint.url(&image.parse().unwrap(), "manifests/v1").unwrap().to_string()
+        endpoint
+            .url(&image.parse().unwrap(), "manifests/v1")
+            .unwrap()
+            .to_string()
     };
     let mirror = |text: &str| Endpoint::of_mirror(&text.parse().unwrap(), false).unwrap();
     let hub = Endpoint::at("docker.io", "", false).unwrap();
-    assert_eq!(url(&hub, "nginx"), "https://registry-1.docker.io/v2/library/nginx/manifests/v1");
+    assert_eq!(
+        url(&hub, "nginx"),
+        "https://registry-1.docker.io/v2/library/nginx/manifests/v1"
+    );
     assert!(hub.is_own(&"nginx".parse().unwrap()));
     let cache = mirror("https://cache.example.com/hub");
     assert_eq!(
         url(&cache, "nginx"),
         "https://cache.example.com/v2/hub/library/nginx/manifests/v1?ns=docker.io"
     );
-    assert_eq!(cache.repository(&"nginx".parse().unwrap()).as_deref(), Some("hub/library/nginx"));
+    assert_eq!(
+        cache.repository(&"nginx".parse().unwrap()).as_deref(),
+        Some("hub/library/nginx")
+    );
     assert!(!cache.is_own(&"nginx".parse().unwrap()));
     let own = Endpoint::at("a.b:5000", "", true).unwrap();
     assert_eq!(url(&own, "a.b:5000/x"), "http://a.b:5000/v2/x/manifests/v1");
@@ -55,16 +75,27 @@ fn finds_the_image_at_each_endpoint() {
         let own = Endpoint::at(host, "", plain).unwrap();
         assert_eq!(url(&own, &format!("{host}/x")), expected);
     }
-    assert!(!Endpoint::at("a.b", "", false).unwrap().is_own(&"a.b:80/x".parse().unwrap()));
+    assert!(
+        !Endpoint::at("a.b", "", false)
+            .unwrap()
+            .is_own(&"a.b:80/x".parse().unwrap())
+    );
 }
 
 #[test]
 fn a_tag_is_asked_for_where_it_is_resolved_and_pulled() {
     let image = "e.f/x".parse().unwrap();
-    for (resolves, pulls, by_tag, by_digest) in
-        [(true, true, 1, 1), (true, false, 0, 0), (false, true, 0, 1), (false, false, 0, 0)]
-    {
-        let all = [Arc::new(Endpoint { resolves, pulls, ..Endpoint::at("a.b", "", false).unwrap() })];
+    for (resolves, pulls, by_tag, by_digest) in [
+        (true, true, 1, 1),
+        (true, false, 0, 0),
+        (false, true, 0, 1),
+        (false, false, 0, 0),
+    ] {
+        let all = [Arc::new(Endpoint {
+            resolves,
+            pulls,
+            ..Endpoint::at("a.b", "", false).unwrap()
+        })];
         let found = [true, false].map(|by_tag| in_order(all.to_vec(), &image, 0, by_tag).len());
         assert_eq!(found, [by_tag, by_digest], "{resolves} {pulls}");
     }
@@ -85,13 +116,16 @@ fn only_the_very_origin_is_its_home() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_mirror_is_tried_last() {
-    let [a, b] = ["a.b", "c.d"].map(|text| Endpoint::of_mirror(&text.parse().unwrap(), false).unwrap());
+    let [a, b] =
+        ["a.b", "c.d"].map(|text| Endpoint::of_mirror(&text.parse().unwrap(), false).unwrap());
     let registry = Endpoint::at("e.f", "", false).unwrap();
     let all = [Arc::new(a), Arc::new(b), Arc::new(registry)];
     let image = "e.f/x".parse().unwrap();
     let order = || -> Vec<String> {
         let all = in_order(all.to_vec(), &image, 0, true);
-        all.iter().map(|endpoint| authority(&endpoint.origin).to_owned()).collect()
+        all.iter()
+            .map(|endpoint| authority(&endpoint.origin).to_owned())
+            .collect()
     };
     assert_eq!(order(), ["a.b", "c.d", "e.f"]);
     all[0].health.failed(&image, 0, false);

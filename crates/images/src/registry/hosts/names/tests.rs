@@ -12,22 +12,49 @@ struct Case {
 }
 
 fn names(rules: &[(&str, &str)]) -> Names {
-    let rules = rules.iter().map(|(pattern, template)| (pattern.to_string(), template.to_string())).collect();
+    let rules = rules
+        .iter()
+        .map(|(pattern, template)| (pattern.to_string(), template.to_string()))
+        .collect();
     Names::rewritten(Some(rules), "here".to_owned())
 }
 
 #[test]
 fn the_rules_of_k3s_are_followed() {
     for (pattern, template, repository, expected) in [
-        ("^rancher/(.*)", "mirror/rancher-images/$1", "rancher/pause", "mirror/rancher-images/pause"),
-        ("^library/alpine$", "my-org/alpine", "library/alpine", "my-org/alpine"),
-        ("^library/alpine$", "my-org/alpine", "library/alpine-glibc", "library/alpine-glibc"),
+        (
+            "^rancher/(.*)",
+            "mirror/rancher-images/$1",
+            "rancher/pause",
+            "mirror/rancher-images/pause",
+        ),
+        (
+            "^library/alpine$",
+            "my-org/alpine",
+            "library/alpine",
+            "my-org/alpine",
+        ),
+        (
+            "^library/alpine$",
+            "my-org/alpine",
+            "library/alpine-glibc",
+            "library/alpine-glibc",
+        ),
         ("(.*)", "dockerhub/$1", "team/app", "dockerhub/team/app"),
-        ("^(?:library|)(.*)", "rke-test/docker.io$1", "library/nginx", "rke-test/docker.io/nginx"),
+        (
+            "^(?:library|)(.*)",
+            "rke-test/docker.io$1",
+            "library/nginx",
+            "rke-test/docker.io/nginx",
+        ),
         ("^([^/]+)/(.+)$", "${2}/${1}", "team/app", "app/team"),
         ("a", "b", "a/ca/aa", "b/cb/bb"),
     ] {
-        assert_eq!(names(&[(pattern, template)]).of(repository).as_deref(), Ok(expected), "{pattern}");
+        assert_eq!(
+            names(&[(pattern, template)]).of(repository).as_deref(),
+            Ok(expected),
+            "{pattern}"
+        );
     }
     let several = names(&[("^library/", "hub/"), ("^rancher/", "ranch/")]);
     assert_eq!(several.of("library/nginx").as_deref(), Ok("hub/nginx"));
@@ -52,18 +79,29 @@ fn what_go_may_do_otherwise_is_not_guessed() {
     ] {
         assert_eq!(names(rules).of("library/nginx"), Err("here"), "{rules:?}");
     }
-    assert_eq!(Names::rewritten(None, "here".to_owned()).of("a"), Err("here"));
+    assert_eq!(
+        Names::rewritten(None, "here".to_owned()).of("a"),
+        Err("here")
+    );
 }
 
 /// The same rules through Go's `regexp`: `e2e/upstream`. Unclear names are not compared.
 #[test]
 fn names_are_what_go_makes_of_the_rules() {
-    let answers =
-        ::upstream::cases("rewrites").into_iter().filter_map(|Case { rules, repository, names }| {
+    let answers = ::upstream::cases("rewrites").into_iter().filter_map(
+        |Case {
+             rules,
+             repository,
+             names,
+         }| {
             let text = format!("{repository} by {rules:?}");
-            let ours = Names::rewritten(Some(rules), String::new()).of(&repository).ok()?.into_owned();
+            let ours = Names::rewritten(Some(rules), String::new())
+                .of(&repository)
+                .ok()?
+                .into_owned();
             Some((text, vec![ours], names))
-        });
+        },
+    );
     let answers: Vec<_> = answers.collect();
     assert!(answers.len() > 300, "{}", answers.len());
     assert_agreement(answers);

@@ -76,7 +76,10 @@ fn admits_public_and_private_networks() {
 
 #[test]
 fn the_operator_has_the_last_word() {
-    let guard = AddressGuard { allow: nets(&["127.0.0.0/8"]), deny: nets(&["127.0.0.2/32", "10.0.0.0/8"]) };
+    let guard = AddressGuard {
+        allow: nets(&["127.0.0.0/8"]),
+        deny: nets(&["127.0.0.2/32", "10.0.0.0/8"]),
+    };
     for (address, admitted) in [
         ("127.0.0.1", true),
         ("::ffff:127.0.0.1", true),
@@ -90,6 +93,10 @@ fn the_operator_has_the_last_word() {
         ("169.254.169.254", false),
         ("192.168.0.1", true),
     ] {
-        assert_eq!(guard.admits(address.parse().unwrap()), admitted, "{address}");
+        assert_eq!(
+            guard.admits(address.parse().unwrap()),
+            admitted,
+            "{address}"
+        );
     }
 }

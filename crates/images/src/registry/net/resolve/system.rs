@@ -59,7 +59,11 @@ pub(super) fn read(text: &str, host_name: &str) -> (ResolverConfig, ResolverOpts
         let domain = host_name.trim().split_once('.').map(|(_, domain)| domain);
         search = names(domain.into_iter());
     }
-    let connect = if is_tcp_only { NameServerConfig::tcp } else { NameServerConfig::udp_and_tcp };
+    let connect = if is_tcp_only {
+        NameServerConfig::tcp
+    } else {
+        NameServerConfig::udp_and_tcp
+    };
     let servers = servers.into_iter().map(connect).collect();
     (ResolverConfig::from_parts(None, search, servers), options)
 }
@@ -73,7 +77,11 @@ fn names<'w>(words: impl Iterator<Item = &'w str>) -> Vec<Name> {
 /// Returns the number that a text begins with; 0 without one.
 fn number(text: &str) -> usize {
     let digits = text.bytes().take_while(u8::is_ascii_digit);
-    digits.fold(0_usize, |number, digit| number.saturating_mul(10).saturating_add(usize::from(digit - b'0')))
+    digits.fold(0_usize, |number, digit| {
+        number
+            .saturating_mul(10)
+            .saturating_add(usize::from(digit - b'0'))
+    })
 }
 
 #[cfg(test)]
@@ -85,12 +93,32 @@ mod tests {
         let servers: Vec<String> = config
             .name_servers
             .iter()
-            .map(|server| format!("{}{}", server.ip, if server.connections.len() == 1 { "/tcp" } else { "" }))
+            .map(|server| {
+                format!(
+                    "{}{}",
+                    server.ip,
+                    if server.connections.len() == 1 {
+                        "/tcp"
+                    } else {
+                        ""
+                    }
+                )
+            })
             .collect();
         let search: Vec<String> = config.search.iter().map(ToString::to_string).collect();
-        let ResolverOpts { ndots, timeout, attempts, edns0, .. } = options;
+        let ResolverOpts {
+            ndots,
+            timeout,
+            attempts,
+            edns0,
+            ..
+        } = options;
         let seconds = timeout.as_secs();
-        format!("{} {} {ndots} {seconds} {attempts} {edns0}", servers.join(","), search.join(","))
+        format!(
+            "{} {} {ndots} {seconds} {attempts} {edns0}",
+            servers.join(","),
+            search.join(",")
+        )
     }
 
     #[test]
@@ -102,11 +130,26 @@ mod tests {
                 "nameserver 10.96.0.10\nsearch a.svc.cluster.local svc.cluster.local\noptions ndots:5\n",
                 "10.96.0.10 a.svc.cluster.local,svc.cluster.local 5 5 2 false".to_owned(),
             ),
-            ("options timeout:0 attempts:0 ndots:-1", format!("{local} 0 1 1 false")),
-            ("options timeout:x attempts: ndots:99\n", format!("{local} 15 1 1 false")),
-            ("options timeout:2s attempts:3x ndots:2 bogus\n", format!("{local} 2 2 3 false")),
-            ("options edns0 rotate trust-ad no-aaaa single-request-reopen\n", format!("{local} 1 5 2 true")),
-            ("nameserver 10.0.0.1\noptions use-vc\n", "10.0.0.1/tcp corp.example 1 5 2 false".to_owned()),
+            (
+                "options timeout:0 attempts:0 ndots:-1",
+                format!("{local} 0 1 1 false"),
+            ),
+            (
+                "options timeout:x attempts: ndots:99\n",
+                format!("{local} 15 1 1 false"),
+            ),
+            (
+                "options timeout:2s attempts:3x ndots:2 bogus\n",
+                format!("{local} 2 2 3 false"),
+            ),
+            (
+                "options edns0 rotate trust-ad no-aaaa single-request-reopen\n",
+                format!("{local} 1 5 2 true"),
+            ),
+            (
+                "nameserver 10.0.0.1\noptions use-vc\n",
+                "10.0.0.1/tcp corp.example 1 5 2 false".to_owned(),
+            ),
             (
                 "nameserver\nnameserver none\nnameserver ::1 # local\n",
                 "::1 corp.example 1 5 2 false".to_owned(),
@@ -115,9 +158,18 @@ mod tests {
                 "nameserver 1.1.1.1\nnameserver 2.2.2.2\nnameserver 3.3.3.3\nnameserver 4.4.4.4\n",
                 "1.1.1.1,2.2.2.2,3.3.3.3 corp.example 1 5 2 false".to_owned(),
             ),
-            ("domain a.b\nsearch c.d .\n", "127.0.0.1,::1 c.d 1 5 2 false".to_owned()),
-            ("search c.d\ndomain a.b e.f\n", "127.0.0.1,::1 a.b 1 5 2 false".to_owned()),
-            ("search bad..name good.name\n", "127.0.0.1,::1 good.name 1 5 2 false".to_owned()),
+            (
+                "domain a.b\nsearch c.d .\n",
+                "127.0.0.1,::1 c.d 1 5 2 false".to_owned(),
+            ),
+            (
+                "search c.d\ndomain a.b e.f\n",
+                "127.0.0.1,::1 a.b 1 5 2 false".to_owned(),
+            ),
+            (
+                "search bad..name good.name\n",
+                "127.0.0.1,::1 good.name 1 5 2 false".to_owned(),
+            ),
             (
                 "#nameserver 9.9.9.9\n; search x\n\tnameserver 8.8.8.8\n",
                 "8.8.8.8 corp.example 1 5 2 false".to_owned(),

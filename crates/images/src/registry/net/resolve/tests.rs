@@ -63,8 +63,13 @@ async fn name_server(answer: impl Fn(&str, RecordType) -> Answer + Send + 'stati
         while let Ok((length, peer)) = socket.recv_from(&mut query).await {
             let query = query[..length].to_vec();
             let asked = Message::from_vec(&query).unwrap();
-            let [question] = asked.queries.as_slice() else { panic!("one question") };
-            let answer = answer(&question.name().to_ascii().to_lowercase(), question.query_type());
+            let [question] = asked.queries.as_slice() else {
+                panic!("one question")
+            };
+            let answer = answer(
+                &question.name().to_ascii().to_lowercase(),
+                question.query_type(),
+            );
             let socket = Arc::clone(&socket);
             answers.spawn(async move {
                 if let Some(answer) = answer.of(&query).await {
@@ -92,10 +97,17 @@ fn asking(servers: &[SocketAddr], search: &[&str]) -> NameResolver {
         config.connections[0].port = server.port();
         config
     });
-    let search = search.iter().map(|domain| Name::from_ascii(domain).unwrap()).collect();
+    let search = search
+        .iter()
+        .map(|domain| Name::from_ascii(domain).unwrap())
+        .collect();
     let mut options = ResolverOpts::default();
     (options.timeout, options.attempts, options.ndots) = (Duration::from_secs(60), 20, 5);
-    NameResolver::new(ResolverConfig::from_parts(None, search, servers.collect()), options).unwrap()
+    NameResolver::new(
+        ResolverConfig::from_parts(None, search, servers.collect()),
+        options,
+    )
+    .unwrap()
 }
 
 /// Resolves to the addresses that are known soon. On a busy machine all tries of `NAME_TIME` may be too short, but not
@@ -108,7 +120,11 @@ async fn known(resolver: &NameResolver) -> Vec<String> {
             }
         }
     };
-    let mut found = pin!(timeout(Duration::from_secs(60), found).await.expect("it hangs"));
+    let mut found = pin!(
+        timeout(Duration::from_secs(60), found)
+            .await
+            .expect("it hangs")
+    );
     let mut addresses = Vec::new();
     while let Some(Some(address)) = found.next().now_or_never() {
         addresses.push(address.to_string());
@@ -129,8 +145,14 @@ async fn one_family_is_enough() {
         (Code(ResponseCode::ServFail), Address(V6), &[V6]),
         (Truncated, Address(V6), &[V6]),
     ] {
-        let server =
-            name_server(move |_, family| if family == RecordType::A { v4.clone() } else { v6.clone() }).await;
+        let server = name_server(move |_, family| {
+            if family == RecordType::A {
+                v4.clone()
+            } else {
+                v6.clone()
+            }
+        })
+        .await;
         assert_eq!(known(&asking(&[server], &[])).await, expected);
     }
 }
@@ -139,8 +161,14 @@ async fn one_family_is_enough() {
 async fn what_comes_later_is_used_as_well() {
     let permits = Arc::new(Semaphore::new(0));
     let held = Held(Arc::clone(&permits), V4);
-    let server =
-        name_server(move |_, family| if family == RecordType::A { held.clone() } else { Address(V6) }).await;
+    let server = name_server(move |_, family| {
+        if family == RecordType::A {
+            held.clone()
+        } else {
+            Address(V6)
+        }
+    })
+    .await;
     let mut found = pin!(asking(&[server], &[]).resolve(NAME).await.unwrap());
     assert_eq!(found.next().await, Some(V6.parse().unwrap()));
     permits.add_permits(Semaphore::MAX_PERMITS);
@@ -150,7 +178,12 @@ async fn what_comes_later_is_used_as_well() {
 
 #[tokio::test]
 async fn one_name_server_is_enough() {
-    for other in [Silence, Truncated, Code(ResponseCode::ServFail), Code(ResponseCode::Refused)] {
+    for other in [
+        Silence,
+        Truncated,
+        Code(ResponseCode::ServFail),
+        Code(ResponseCode::Refused),
+    ] {
         let other = name_server(move |_, _| other.clone()).await;
         let healthy = name_server(healthy).await;
         for servers in [[other, other, healthy], [healthy, other, other]] {
@@ -163,9 +196,24 @@ async fn one_name_server_is_enough() {
 async fn the_search_list_is_followed_past_what_is_silent() {
     let nothing = || Code(ResponseCode::NXDomain);
     for (case, within, itself, expected) in [
-        ("the first name counts", (Address(V4), nothing()), (nothing(), Address(V6)), V4),
-        ("not there, and half of it silent", (nothing(), Silence), (Address(V4), Silence), V4),
-        ("the reverse", (Silence, nothing()), (Silence, Address(V6)), V6),
+        (
+            "the first name counts",
+            (Address(V4), nothing()),
+            (nothing(), Address(V6)),
+            V4,
+        ),
+        (
+            "not there, and half of it silent",
+            (nothing(), Silence),
+            (Address(V4), Silence),
+            V4,
+        ),
+        (
+            "the reverse",
+            (Silence, nothing()),
+            (Silence, Address(V6)),
+            V6,
+        ),
         (
             "no address of one family",
             (Code(ResponseCode::NoError), Address(V6)),
@@ -174,10 +222,22 @@ async fn the_search_list_is_followed_past_what_is_silent() {
         ),
     ] {
         let server = name_server(move |name, family| {
-            let (v4, v6) = if name == "a_registry.test.a.b." { &within } else { &itself };
-            if family == RecordType::A { v4.clone() } else { v6.clone() }
+            let (v4, v6) = if name == "a_registry.test.a.b." {
+                &within
+            } else {
+                &itself
+            };
+            if family == RecordType::A {
+                v4.clone()
+            } else {
+                v6.clone()
+            }
         });
-        assert_eq!(known(&asking(&[server.await], &["a.b"])).await, [expected], "{case}");
+        assert_eq!(
+            known(&asking(&[server.await], &["a.b"])).await,
+            [expected],
+            "{case}"
+        );
     }
 }
 
@@ -207,15 +267,24 @@ async fn a_name_that_is_denied_for_one_family_may_be_there_for_the_other() {
 async fn silence_leaves_time_to_connect_and_is_told_from_a_name_that_is_not_there() {
     let silent = asking(&[name_server(|_, _| Silence).await], &[]);
     let begun = Instant::now();
-    assert_eq!(silent.resolve(NAME).await.err().unwrap().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(
+        silent.resolve(NAME).await.err().unwrap().kind(),
+        io::ErrorKind::TimedOut
+    );
     assert_eq!(begun.elapsed().as_secs(), NAME_TIME.as_secs());
     assert!(NAME_TIME < super::super::connect::CONNECT_TIME);
 }
 
 #[tokio::test]
 async fn a_name_that_is_not_there_is_an_error() {
-    let nothing = asking(&[name_server(|_, _| Code(ResponseCode::NXDomain)).await], &["a.b"]);
-    assert_eq!(nothing.resolve(NAME).await.err().unwrap().kind(), io::ErrorKind::Other);
+    let nothing = asking(
+        &[name_server(|_, _| Code(ResponseCode::NXDomain)).await],
+        &["a.b"],
+    );
+    assert_eq!(
+        nothing.resolve(NAME).await.err().unwrap().kind(),
+        io::ErrorKind::Other
+    );
     assert!(nothing.resolve("a..b").await.is_err());
 }
 
@@ -223,14 +292,19 @@ async fn a_name_that_is_not_there_is_an_error() {
 fn threads(name: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
-    names.filter(|own| own.as_ref().is_ok_and(|own| own.trim_end() == name)).count()
+    names
+        .filter(|own| own.as_ref().is_ok_and(|own| own.trim_end() == name))
+        .count()
 }
 
 #[test]
 fn names_that_hang_cost_no_threads_and_keep_no_other_waiting() {
     // Other tests of this process have threads as well.
     let own = "of-names";
-    let runtime = tokio::runtime::Builder::new_current_thread().thread_name(own).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .thread_name(own)
+        .enable_all()
+        .build();
     runtime.unwrap().block_on(async {
         let resolver = Arc::new(asking(&[name_server(healthy).await], &[]));
         let mut hanging = JoinSet::new();

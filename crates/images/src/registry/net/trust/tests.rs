@@ -6,7 +6,11 @@ fn read(text: &str) -> usize {
     std::fs::write(file.path(), text).unwrap();
     let mut roots = RootCertStore::empty();
     let added = match add(&mut roots, file.path()) {
-        Err(TlsFault::Authorities(_, what)) if what.starts_with("holds no certificate authority") => 0,
+        Err(TlsFault::Authorities(_, what))
+            if what.starts_with("holds no certificate authority") =>
+        {
+            0
+        }
         added => added.unwrap().len(),
     };
     assert_eq!(roots.len(), added);
@@ -35,7 +39,10 @@ fn what_cannot_be_read_is_passed_over() {
         assert_eq!(read(&format!("{bad}{good}{bad}{good}{bad}")), 2, "{bad}");
         assert_eq!(read(bad), 0, "{bad}");
     }
-    assert_eq!(read(&format!("of whom\r\n{}", good.replace('\n', "\r\n"))), 1);
+    assert_eq!(
+        read(&format!("of whom\r\n{}", good.replace('\n', "\r\n"))),
+        1
+    );
     assert_eq!(read(good.trim_end()), 1);
     assert_eq!(read(""), 0);
 }
@@ -43,7 +50,10 @@ fn what_cannot_be_read_is_passed_over() {
 #[test]
 fn a_part_has_its_line() {
     let text = b"of whom\n-----BEGIN A-----\n\nx\r\n-----BEGIN B-----";
-    let expected = [(2, b"-----BEGIN A-----\n\nx\r\n".to_vec()), (5, b"-----BEGIN B-----".to_vec())];
+    let expected = [
+        (2, b"-----BEGIN A-----\n\nx\r\n".to_vec()),
+        (5, b"-----BEGIN B-----".to_vec()),
+    ];
     assert_eq!(parts(text), expected);
     assert_eq!(parts(b""), []);
 }

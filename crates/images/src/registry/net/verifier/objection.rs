@@ -41,15 +41,19 @@ impl Objection {
         files: &str,
     ) -> Self {
         let presented: Vec<_> = presented.map(parse).collect();
-        let find = |first: usize, flaw: &dyn Fn(&X509Certificate<'_>) -> Option<Cow<'static, str>>| {
-            let mut certificates = presented.iter().enumerate().skip(first);
-            certificates
-                .find_map(|(place, certificate)| Some(Self::Flaw(place, flaw(certificate.as_ref()?)?)))
-        };
+        let find =
+            |first: usize, flaw: &dyn Fn(&X509Certificate<'_>) -> Option<Cow<'static, str>>| {
+                let mut certificates = presented.iter().enumerate().skip(first);
+                certificates.find_map(|(place, certificate)| {
+                    Some(Self::Flaw(place, flaw(certificate.as_ref()?)?))
+                })
+            };
         let found = match error {
             Error::CertExpired { .. }
             | Error::CertNotValidYet { .. }
-            | Error::RequiredEkuNotFoundContext(_) => find(0, &|certificate| unusable(certificate, now)),
+            | Error::RequiredEkuNotFoundContext(_) => {
+                find(0, &|certificate| unusable(certificate, now))
+            }
             Error::UnsupportedSignatureAlgorithmContext(context) => {
                 let id = context.signature_algorithm_id.get(2..).unwrap_or_default();
                 find(0, &|certificate| signed_by(certificate, id))
@@ -70,7 +74,9 @@ impl Objection {
 
     pub(in crate::registry::net) fn in_error(error: &TlsError) -> Option<&Self> {
         match error {
-            TlsError::InvalidCertificate(CertificateError::Other(OtherError(error))) => error.downcast_ref(),
+            TlsError::InvalidCertificate(CertificateError::Other(OtherError(error))) => {
+                error.downcast_ref()
+            }
             _ => None,
         }
     }
@@ -95,8 +101,12 @@ impl Objection {
                 "{own} is that of an authority; if it is the right one, add that very certificate to {files}"
             ),
             Self::Flaw(0, what) => format!("{own} {what}"),
-            Self::Flaw(place, what) => format!("certificate {} of the chain of {host} {what}", place + 1),
-            Self::Chain(what) => format!("the chain of certificates of {host} is not taken: {what}"),
+            Self::Flaw(place, what) => {
+                format!("certificate {} of the chain of {host} {what}", place + 1)
+            }
+            Self::Chain(what) => {
+                format!("the chain of certificates of {host} is not taken: {what}")
+            }
         }
     }
 }
@@ -108,11 +118,14 @@ impl From<Objection> for TlsError {
 }
 
 /// Returns why a server cannot use the certificate: its dates, or its usage.
-pub(super) fn unusable(certificate: &X509Certificate<'_>, now: UnixTime) -> Option<Cow<'static, str>> {
+pub(super) fn unusable(
+    certificate: &X509Certificate<'_>,
+    now: UnixTime,
+) -> Option<Cow<'static, str>> {
     let seconds = |time: ASN1Time| u64::try_from(time.timestamp()).unwrap_or_default();
     let (validity, usage) = (certificate.validity(), certificate.extended_key_usage());
-    let is_for_servers =
-        usage.is_ok_and(|usage| usage.is_none_or(|usage| usage.value.server_auth || usage.value.any));
+    let is_for_servers = usage
+        .is_ok_and(|usage| usage.is_none_or(|usage| usage.value.server_auth || usage.value.any));
     if now.as_secs() < seconds(validity.not_before) {
         Some("is not valid yet; compare the clocks".into())
     } else if now.as_secs() > seconds(validity.not_after) {
@@ -145,17 +158,28 @@ fn signs_by_short_key(certificate: &X509Certificate<'_>) -> Option<Cow<'static, 
 /// Names the first critical extension that webpki does not understand.
 fn not_understood(certificate: &X509Certificate<'_>) -> Option<Cow<'static, str>> {
     let understood = |oid: &Oid<'_>| {
-        policies::is_about(oid) || matches!(oid.as_bytes(), [85, 29, last] if UNDERSTOOD.contains(last))
+        policies::is_about(oid)
+            || matches!(oid.as_bytes(), [85, 29, last] if UNDERSTOOD.contains(last))
     };
-    let mut critical = certificate.extensions().iter().filter(|extension| extension.critical);
+    let mut critical = certificate
+        .extensions()
+        .iter()
+        .filter(|extension| extension.critical);
     let oid = &critical.find(|extension| !understood(&extension.oid))?.oid;
     Some(format!("has the critical extension {}, which is not understood, by nodes neither; have it issued without", shown(oid)).into())
 }
 
 fn shown(oid: &Oid<'_>) -> String {
-    if oid.as_bytes().len() > SHOWN { "of an unknown kind".to_owned() } else { oid.to_id_string() }
+    if oid.as_bytes().len() > SHOWN {
+        "of an unknown kind".to_owned()
+    } else {
+        oid.to_id_string()
+    }
 }
 
 fn name(debug: &str) -> &str {
-    debug.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default()
+    debug
+        .split(|character: char| !character.is_alphanumeric())
+        .next()
+        .unwrap_or_default()
 }

@@ -20,8 +20,10 @@ use super::policies;
 const RSA_BITS: u32 = 2048;
 
 /// Signatures of handshakes by shorter keys.
-pub(super) const SCHEMES: [SignatureScheme; 2] =
-    [SignatureScheme::RSA_PKCS1_SHA512, SignatureScheme::RSA_PKCS1_SHA256];
+pub(super) const SCHEMES: [SignatureScheme; 2] = [
+    SignatureScheme::RSA_PKCS1_SHA512,
+    SignatureScheme::RSA_PKCS1_SHA256,
+];
 
 /// A certificate whose extensions about policies are not critical: webpki refuses critical ones unread, and skips
 /// others; [`policies::are_valid`] reads them. The rest of the certificate is unchanged.
@@ -35,16 +37,28 @@ pub(super) struct Relaxed<'c> {
 impl<'c> Relaxed<'c> {
     pub(super) fn of(certificate: &'c CertificateDer<'_>) -> Self {
         let original: &'c [u8] = certificate;
-        let mut relaxed = Self { certificate: CertificateDer::from(original), original, signed: 0..0 };
-        let Some(parsed) = parse(certificate) else { return relaxed };
+        let mut relaxed = Self {
+            certificate: CertificateDer::from(original),
+            original,
+            signed: 0..0,
+        };
+        let Some(parsed) = parse(certificate) else {
+            return relaxed;
+        };
         let place = |part: &[u8]| part.as_ptr().addr() - original.as_ptr().addr();
-        let critical = parsed.extensions().iter().filter(|extension| extension.critical);
+        let critical = parsed
+            .extensions()
+            .iter()
+            .filter(|extension| extension.critical);
         let about = critical.filter(|extension| policies::is_about(&extension.oid));
         // The flag follows the identifier, behind a tag and a length.
-        let flags =
-            about.map(|extension| place(extension.oid.as_bytes()) + extension.oid.as_bytes().len() + 2);
-        let is_flag =
-            |flag: &usize| original.get(..=*flag).is_some_and(|until| until.ends_with(&[1, 1, 0xff]));
+        let flags = about
+            .map(|extension| place(extension.oid.as_bytes()) + extension.oid.as_bytes().len() + 2);
+        let is_flag = |flag: &usize| {
+            original
+                .get(..=*flag)
+                .is_some_and(|until| until.ends_with(&[1, 1, 0xff]))
+        };
         let flags: Vec<usize> = flags.filter(is_flag).collect();
         if !flags.is_empty() {
             let mut bytes = original.to_vec();
@@ -71,14 +85,24 @@ pub(super) struct Original<'a> {
 }
 
 impl SignatureVerificationAlgorithm for Original<'_> {
-    fn verify_signature(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
+    fn verify_signature(
+        &self,
+        key: &[u8],
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), InvalidSignature> {
         let mut changed = self.changed.iter();
-        let message = changed.find(|(relaxed, _)| *relaxed == message).map_or(message, |(_, signed)| signed);
-        let by_short_key = |error| match verify_short(self.signature_alg_id(), key, message, signature) {
-            true => Ok(()),
-            false => Err(error),
-        };
-        self.algorithm.verify_signature(key, message, signature).or_else(by_short_key)
+        let message = changed
+            .find(|(relaxed, _)| *relaxed == message)
+            .map_or(message, |(_, signed)| signed);
+        let by_short_key =
+            |error| match verify_short(self.signature_alg_id(), key, message, signature) {
+                true => Ok(()),
+                false => Err(error),
+            };
+        self.algorithm
+            .verify_signature(key, message, signature)
+            .or_else(by_short_key)
     }
 
     fn public_key_alg_id(&self) -> AlgorithmIdentifier {
@@ -96,7 +120,9 @@ pub(super) fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Option<X509Certi
 
 /// Returns the bits of a certificate's RSA key, if fewer than rustls verifies.
 pub(super) fn short_key(certificate: &X509Certificate<'_>) -> Option<u32> {
-    RsaParameters::public_modulus_len(rsa_key(certificate)?).ok().filter(|bits| *bits < RSA_BITS)
+    RsaParameters::public_modulus_len(rsa_key(certificate)?)
+        .ok()
+        .filter(|bits| *bits < RSA_BITS)
 }
 
 fn rsa_key<'c>(certificate: &'c X509Certificate<'_>) -> Option<&'c [u8]> {
@@ -120,11 +146,18 @@ pub(super) fn verify_handshake(
 }
 
 /// Verifies a signature by an RSA key of 1,024 bits at least, which is what Go's `crypto/rsa` takes.
-fn verify_short(algorithm: AlgorithmIdentifier, key: &[u8], message: &[u8], signature: &[u8]) -> bool {
+fn verify_short(
+    algorithm: AlgorithmIdentifier,
+    key: &[u8],
+    message: &[u8],
+    signature: &[u8],
+) -> bool {
     let parameters = match algorithm {
         alg_id::RSA_PKCS1_SHA256 => &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
         alg_id::RSA_PKCS1_SHA512 => &RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
         _ => return false,
     };
-    UnparsedPublicKey::new(parameters, key).verify(message, signature).is_ok()
+    UnparsedPublicKey::new(parameters, key)
+        .verify(message, signature)
+        .is_ok()
 }

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::*;
 use crate::registry::tests::short_key::ShortKey;
 use rcgen::{
-    BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair,
+    BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair,
 };
 
 /// Makes a certificate as `openssl req -x509 -addext subjectAltName=DNS:a.b` does.
@@ -16,22 +16,40 @@ fn certificate(change: impl FnOnce(&mut CertificateParams)) -> CertificateDer<'s
     let mut params = CertificateParams::new(["a.b".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     change(&mut params);
-    params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    params
+        .self_signed(&KeyPair::generate().unwrap())
+        .unwrap()
+        .der()
+        .clone()
 }
 
 fn verifier(authorities: &[CertificateDer<'static>]) -> Verifier {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(authorities.iter().cloned());
-    trusting(Trusted { roots, own: authorities.to_vec(), files: "/ca.crt".into() })
+    trusting(Trusted {
+        roots,
+        own: authorities.to_vec(),
+        files: "/ca.crt".into(),
+    })
 }
 
 fn trusting(trusted: Trusted) -> Verifier {
-    let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
-    Verifier { algorithms, trusted: Some(Arc::new(trusted)), short_key: false }
+    let algorithms =
+        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
+    Verifier {
+        algorithms,
+        trusted: Some(Arc::new(trusted)),
+        short_key: false,
+    }
 }
 
 fn takes(verifier: &Verifier, certificate: &CertificateDer<'_>, name: &str) -> Result<(), String> {
-    takes_chain(verifier, std::slice::from_ref(certificate), name, UnixTime::now())
+    takes_chain(
+        verifier,
+        std::slice::from_ref(certificate),
+        name,
+        UnixTime::now(),
+    )
 }
 
 /// Verifies `chain`, which begins with the server's certificate; the error is the explanation for people.
@@ -43,10 +61,12 @@ fn takes_chain(
 ) -> Result<(), String> {
     let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
     let verified = verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], now);
-    verified.map(|_| ()).map_err(|error| match Objection::in_error(&error) {
-        Some(objection) => objection.explain("a.b"),
-        None => error.to_string(),
-    })
+    verified
+        .map(|_| ())
+        .map_err(|error| match Objection::in_error(&error) {
+            Some(objection) => objection.explain("a.b"),
+            None => error.to_string(),
+        })
 }
 
 #[test]
@@ -68,10 +88,18 @@ fn the_servers_own_certificate_need_not_be_an_authority() {
     let alone = certificate(|params| params.is_ca = IsCa::NoCa);
     let leaf = testregistry::Pki::new().leaf(&["a.b"]).cert_pem;
     let signed = rustls_pki_types::pem::PemObject::from_pem_slice(leaf.as_bytes()).unwrap();
-    for own in [alone, certificate(|params| params.is_ca = IsCa::ExplicitNoCa), signed] {
+    for own in [
+        alone,
+        certificate(|params| params.is_ca = IsCa::ExplicitNoCa),
+        signed,
+    ] {
         let verifier = verifier(std::slice::from_ref(&own));
         assert_eq!(takes(&verifier, &own, "a.b"), Ok(()));
-        assert!(takes(&verifier, &own, "c.d").unwrap_err().contains("is not for this name"));
+        assert!(
+            takes(&verifier, &own, "c.d")
+                .unwrap_err()
+                .contains("is not for this name")
+        );
     }
 }
 
@@ -80,31 +108,45 @@ fn its_dates_and_usage_count() {
     let day = Duration::from_secs(24 * 3600);
     let now = SystemTime::now();
     for (expected, certificate) in [
-        ("has expired", certificate(|params| params.not_after = (now - day).into())),
-        ("is not valid yet", certificate(|params| params.not_before = (now + day).into())),
+        (
+            "has expired",
+            certificate(|params| params.not_after = (now - day).into()),
+        ),
+        (
+            "is not valid yet",
+            certificate(|params| params.not_before = (now + day).into()),
+        ),
         (
             "is not for servers",
-            certificate(|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]),
+            certificate(|params| {
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]
+            }),
         ),
     ] {
         let verifier = verifier(std::slice::from_ref(&certificate));
         let error = takes(&verifier, &certificate, "a.b").unwrap_err();
         assert!(error.contains(expected), "{expected}: {error}");
     }
-    let for_servers =
-        certificate(|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]);
-    assert_eq!(takes(&verifier(std::slice::from_ref(&for_servers)), &for_servers, "a.b"), Ok(()));
+    let for_servers = certificate(|params| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]
+    });
+    assert_eq!(
+        takes(
+            &verifier(std::slice::from_ref(&for_servers)),
+            &for_servers,
+            "a.b"
+        ),
+        Ok(())
+    );
 }
 
 #[test]
 fn any_other_certificate_is_judged_as_ever() {
     let (own, other) = (certificate(|_| ()), certificate(|_| ()));
     let verifier = verifier(&[own]);
-    assert!(
-        takes(&verifier, &other, "a.b").unwrap_err().contains(
-            "is that of an authority; if it is the right one, add that very certificate to /ca.crt"
-        )
-    );
+    assert!(takes(&verifier, &other, "a.b").unwrap_err().contains(
+        "is that of an authority; if it is the right one, add that very certificate to /ca.crt"
+    ));
     let pki = testregistry::Pki::new();
     let leaf = pki.leaf(&["a.b"]).cert_pem;
     let leaf = rustls_pki_types::pem::PemObject::from_pem_slice(leaf.as_bytes()).unwrap();
@@ -113,10 +155,15 @@ fn any_other_certificate_is_judged_as_ever() {
             .unwrap_err()
             .contains("is signed by no authority in /ca.crt, nor by one of the system")
     );
-    let authority = rustls_pki_types::pem::PemObject::from_pem_slice(pki.ca_pem().as_bytes()).unwrap();
+    let authority =
+        rustls_pki_types::pem::PemObject::from_pem_slice(pki.ca_pem().as_bytes()).unwrap();
     let verifier = super::tests::verifier(&[authority]);
     assert_eq!(takes(&verifier, &leaf, "a.b"), Ok(()));
-    assert!(takes(&verifier, &leaf, "c.d").unwrap_err().contains("is not for this name"));
+    assert!(
+        takes(&verifier, &leaf, "c.d")
+            .unwrap_err()
+            .contains("is not for this name")
+    );
 }
 
 #[derive(Deserialize)]
@@ -129,16 +176,28 @@ struct Chain {
 fn takes_the_chains_that_go_takes() {
     // 2026-01-01
     let now = UnixTime::since_unix_epoch(Duration::from_secs(1_767_225_600));
-    let answers =
-        upstream::cases("certificates").into_iter().enumerate().map(|(number, case): (usize, Chain)| {
-            let decoded = case.certificates.iter().map(|der| BASE64.decode(der).unwrap().into());
+    let answers = upstream::cases("certificates").into_iter().enumerate().map(
+        |(number, case): (usize, Chain)| {
+            let decoded = case
+                .certificates
+                .iter()
+                .map(|der| BASE64.decode(der).unwrap().into());
             let mut chain: Vec<CertificateDer<'static>> = decoded.collect();
             let mut roots = RootCertStore::empty();
             roots.add(chain.pop().unwrap()).unwrap();
-            let verifier = trusting(Trusted { roots, own: Vec::new(), files: String::new() });
+            let verifier = trusting(Trusted {
+                roots,
+                own: Vec::new(),
+                files: String::new(),
+            });
             let taken = takes_chain(&verifier, &chain, "a.b", now);
-            (format!("{number}: {taken:?} {:?}", case.certificates), taken.is_ok(), case.taken)
-        });
+            (
+                format!("{number}: {taken:?} {:?}", case.certificates),
+                taken.is_ok(),
+                case.taken,
+            )
+        },
+    );
     upstream::assert_agreement(answers);
 }
 
@@ -149,11 +208,24 @@ fn signed(links: Vec<CertificateParams>) -> (Verifier, Vec<CertificateDer<'stati
     for place in 0..links.len() {
         let issuer = (place + 1).min(links.len() - 1);
         let issuer = Issuer::from_params(&links[issuer], &keys[issuer]);
-        chain.push(links[place].signed_by(&keys[place], &issuer).unwrap().der().clone());
+        chain.push(
+            links[place]
+                .signed_by(&keys[place], &issuer)
+                .unwrap()
+                .der()
+                .clone(),
+        );
     }
     let mut roots = RootCertStore::empty();
     roots.add(chain.pop().unwrap()).unwrap();
-    (trusting(Trusted { roots, own: Vec::new(), files: "/ca.crt".into() }), chain)
+    (
+        trusting(Trusted {
+            roots,
+            own: Vec::new(),
+            files: "/ca.crt".into(),
+        }),
+        chain,
+    )
 }
 
 fn server() -> CertificateParams {
@@ -200,12 +272,24 @@ fn it_says_which_certificate_is_wrong_and_why() {
             vec![long, issuer("c")],
             "the certificate of a.b has the critical extension of an unknown kind, which",
         ),
-        (vec![server(), explicit, issuer("c")], "requires a certificate policy (requireExplicitPolicy)"),
-        (vec![server(), client, issuer("c")], "certificate 2 of the chain of a.b is not for servers"),
-        (vec![server(), old, issuer("c")], "certificate 2 of the chain of a.b has expired"),
+        (
+            vec![server(), explicit, issuer("c")],
+            "requires a certificate policy (requireExplicitPolicy)",
+        ),
+        (
+            vec![server(), client, issuer("c")],
+            "certificate 2 of the chain of a.b is not for servers",
+        ),
+        (
+            vec![server(), old, issuer("c")],
+            "certificate 2 of the chain of a.b has expired",
+        ),
     ] {
         let error = told(links).unwrap_err();
-        assert!(error.contains(expected) && error.len() < 400, "{expected}: {error}");
+        assert!(
+            error.contains(expected) && error.len() < 400,
+            "{expected}: {error}"
+        );
     }
 }
 
@@ -215,8 +299,12 @@ fn an_authority_may_sign_with_a_short_rsa_key() {
     let key = ShortKey::new();
     let root = authority.self_signed(&key).unwrap().der().clone();
     let leaf = server();
-    let signed =
-        leaf.signed_by(&KeyPair::generate().unwrap(), &Issuer::from_params(&authority, &key)).unwrap();
+    let signed = leaf
+        .signed_by(
+            &KeyPair::generate().unwrap(),
+            &Issuer::from_params(&authority, &key),
+        )
+        .unwrap();
     let own = std::slice::from_ref(&root);
     assert_eq!(takes(&verifier(own), signed.der(), "a.b"), Ok(()));
     let mut forged = signed.der().to_vec();
@@ -235,16 +323,28 @@ fn nothing_but_critical_flags_of_policies_is_relaxed() {
         critical(&[2, 5, 29, 54], vec![0; 300]),
         critical(&[2, 5, 29, 99], vec![5, 0]),
     ];
-    let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone();
+    let certificate = params
+        .self_signed(&KeyPair::generate().unwrap())
+        .unwrap()
+        .der()
+        .clone();
     let relaxed = Relaxed::of(&certificate);
     let pairs = certificate.iter().zip(relaxed.certificate.iter());
     let changed: Vec<_> = pairs.filter(|(before, after)| before != after).collect();
-    assert_eq!((changed, relaxed.certificate.len()), (vec![(&255, &0); 3], certificate.len()));
+    assert_eq!(
+        (changed, relaxed.certificate.len()),
+        (vec![(&255, &0); 3], certificate.len())
+    );
     let before = parse(&certificate).unwrap();
     let after = parse(&relaxed.certificate).unwrap();
     for (before, after) in before.extensions().iter().zip(after.extensions()) {
         assert_eq!((&before.oid, before.value), (&after.oid, after.value));
-        assert_eq!(after.critical, before.critical && !policies::is_about(&before.oid), "{}", before.oid);
+        assert_eq!(
+            after.critical,
+            before.critical && !policies::is_about(&before.oid),
+            "{}",
+            before.oid
+        );
     }
 }
 
@@ -253,9 +353,13 @@ fn nothing_but_critical_flags_of_policies_is_relaxed() {
 fn hundreds_of_certificates_cost_little() {
     let (verifier, mut chain) = signed(vec![server(), issuer("x"), issuer("root")]);
     chain.truncate(1);
-    chain.extend(
-        (0..300).map(|_| issuer("x").self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()),
-    );
+    chain.extend((0..300).map(|_| {
+        issuer("x")
+            .self_signed(&KeyPair::generate().unwrap())
+            .unwrap()
+            .der()
+            .clone()
+    }));
     let server = EndEntityCert::try_from(&chain[0]).unwrap();
     assert_eq!(issuers(&server, &chain[1..]).len(), ISSUERS);
     takes_chain(&verifier, &chain, "a.b", UnixTime::now()).unwrap_err();
@@ -265,8 +369,17 @@ fn hundreds_of_certificates_cost_little() {
 fn certificates_that_lead_nowhere_are_in_nobodys_way() {
     let (verifier, mut chain) = signed(vec![server(), issuer("x"), issuer("root")]);
     let others = (0..100).map(|number| issuer(&format!("other {number}")));
-    let others = others.map(|other| other.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone());
+    let others = others.map(|other| {
+        other
+            .self_signed(&KeyPair::generate().unwrap())
+            .unwrap()
+            .der()
+            .clone()
+    });
     chain.splice(1..1, others);
     chain.push(CertificateDer::from(vec![48, 0]));
-    assert_eq!(takes_chain(&verifier, &chain, "a.b", UnixTime::now()), Ok(()));
+    assert_eq!(
+        takes_chain(&verifier, &chain, "a.b", UnixTime::now()),
+        Ok(())
+    );
 }

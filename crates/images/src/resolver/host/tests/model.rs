@@ -61,7 +61,10 @@ impl Expected {
             return Ok(false);
         }
         let last = self.failed.last().copied().unwrap();
-        let is_probed = self.running.iter().any(|running| running.probe.is_some() && !running.is_outdated);
+        let is_probed = self
+            .running
+            .iter()
+            .any(|running| running.probe.is_some() && !running.is_outdated);
         if now < last + OPEN || is_probed {
             return Err(LookupError::CircuitOpen);
         }
@@ -87,14 +90,23 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 // Each lookup is of a new repository.
                 let access = of(namespace as u64, repository(number as u64));
                 let entered = host.enter(access);
-                let is_probe = entered.as_ref().map(Option::is_some).map_err(|error| *error);
+                let is_probe = entered
+                    .as_ref()
+                    .map(Option::is_some)
+                    .map_err(|error| *error);
                 prop_assert_eq!(is_probe, all[namespace].next(now), "{} {:?}", number, step);
                 if let Ok(probe) = entered {
-                    all[namespace].running.push_back(Running { access, probe, is_outdated: false });
+                    all[namespace].running.push_back(Running {
+                        access,
+                        probe,
+                        is_outdated: false,
+                    });
                 }
             }
             Step::Ends(namespace, end) => {
-                let Some(ended) = all[namespace].running.pop_front() else { continue };
+                let Some(ended) = all[namespace].running.pop_front() else {
+                    continue;
+                };
                 let Running { access, probe, .. } = ended;
                 let is_probe = probe.is_some();
                 match end {

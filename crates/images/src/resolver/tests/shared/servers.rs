@@ -20,7 +20,9 @@ async fn two_answers(replica: &Replica, name: &str) -> Duration {
 
 #[tokio::test]
 async fn a_dead_server_is_not_asked_until_it_is_back() {
-    let Some(mut redis) = Redis::start(&[]).await else { return };
+    let Some(mut redis) = Redis::start(&[]).await else {
+        return;
+    };
     let remote = remote().await;
     let one = Replica::new(&remote, &redis).await;
     assert_eq!(one.ask(&multi(&remote, "app").1).await, Ok(BOTH));
@@ -42,7 +44,9 @@ async fn a_dead_server_is_not_asked_until_it_is_back() {
 
 #[tokio::test]
 async fn a_replica_starts_without_its_server_and_finds_it_later() {
-    let Some(mut redis) = Redis::start(&[]).await else { return };
+    let Some(mut redis) = Redis::start(&[]).await else {
+        return;
+    };
     redis.kill().await;
     let remote = remote().await;
     let one = Replica::new(&remote, &redis).await;
@@ -54,9 +58,14 @@ async fn a_replica_starts_without_its_server_and_finds_it_later() {
 
 #[tokio::test]
 async fn a_server_that_hangs_costs_one_timeout() {
-    let Some(redis) = Redis::start(&[]).await else { return };
+    let Some(redis) = Redis::start(&[]).await else {
+        return;
+    };
     let remote = remote().await;
-    let one = Replica::with(&remote, &redis.url(), |settings, _| settings.timeout = SECOND).await;
+    let one = Replica::with(&remote, &redis.url(), |settings, _| {
+        settings.timeout = SECOND
+    })
+    .await;
     redis.signal("STOP");
     for round in 0..5 {
         two_answers(&one, &format!("hangs-{round}-")).await;
@@ -70,7 +79,9 @@ async fn a_server_that_hangs_costs_one_timeout() {
 
 #[tokio::test]
 async fn a_full_server_still_answers() {
-    let Some(redis) = Redis::start(&[]).await else { return };
+    let Some(redis) = Redis::start(&[]).await else {
+        return;
+    };
     let remote = remote().await;
     let one = Replica::new(&remote, &redis).await;
     let (_, image) = multi(&remote, "app");
@@ -93,8 +104,11 @@ async fn a_full_server_still_answers() {
 
 #[tokio::test]
 async fn a_read_only_replica_still_answers() {
-    let Some(primary) = Redis::start(&[]).await else { return };
-    let Some(copy) = Redis::start(&["--replicaof", "127.0.0.1", &primary.port.to_string()]).await else {
+    let Some(primary) = Redis::start(&[]).await else {
+        return;
+    };
+    let Some(copy) = Redis::start(&["--replicaof", "127.0.0.1", &primary.port.to_string()]).await
+    else {
         return;
     };
     let remote = remote().await;
@@ -112,7 +126,10 @@ async fn a_read_only_replica_still_answers() {
     assert_eq!(two.counted("get", "error"), 0);
     // A failover makes the copy the primary.
     copy.cli(&["REPLICAOF", "NO", "ONE"]);
-    until("the next write", || copy.cli(&["ROLE"]).starts_with("master")).await;
+    until("the next write", || {
+        copy.cli(&["ROLE"]).starts_with("master")
+    })
+    .await;
     let mut asked = 0;
     while two.counted("set", "ok") == 0 {
         asked += 1;
@@ -122,7 +139,9 @@ async fn a_read_only_replica_still_answers() {
 
 #[tokio::test]
 async fn after_a_flush_registries_are_asked_again() {
-    let Some(redis) = Redis::start(&[]).await else { return };
+    let Some(redis) = Redis::start(&[]).await else {
+        return;
+    };
     let remote = remote().await;
     let (_, image) = multi(&remote, "app");
     let one = Replica::new(&remote, &redis).await;
@@ -131,12 +150,17 @@ async fn after_a_flush_registries_are_asked_again() {
     redis.cli(&["FLUSHALL"]);
     let two = Replica::new(&remote, &redis).await;
     assert_eq!(two.ask(&image).await, Ok(BOTH));
-    assert_eq!((two.counted("get", "miss"), two.looked_up("fetched")), (1, 1));
+    assert_eq!(
+        (two.counted("get", "miss"), two.looked_up("fetched")),
+        (1, 1)
+    );
 }
 
 #[tokio::test]
 async fn garbage_counts_as_nothing() {
-    let Some(redis) = Redis::start(&[]).await else { return };
+    let Some(redis) = Redis::start(&[]).await else {
+        return;
+    };
     let remote = remote().await;
     let (_, image) = multi(&remote, "app");
     let one = Replica::new(&remote, &redis).await;
@@ -161,7 +185,11 @@ async fn garbage_counts_as_nothing() {
         }
         let two = Replica::new(&remote, &redis).await;
         assert_eq!(two.ask(&image).await, Ok(BOTH), "{command:?}");
-        assert_eq!((two.counted("get", "invalid"), two.looked_up("fetched")), (1, 1), "{command:?}");
+        assert_eq!(
+            (two.counted("get", "invalid"), two.looked_up("fetched")),
+            (1, 1),
+            "{command:?}"
+        );
         two.is(true).await;
         two.wrote(2).await;
     }
@@ -169,14 +197,21 @@ async fn garbage_counts_as_nothing() {
 
 /// Starts a cluster of two nodes with a half of the keys each. Returns also the URL of the first.
 async fn cluster() -> Option<([Redis; 2], String)> {
-    let started = async || Redis::start(&["--cluster-enabled", "yes", "--cluster-node-timeout", "500"]).await;
+    let started =
+        async || Redis::start(&["--cluster-enabled", "yes", "--cluster-node-timeout", "500"]).await;
     let nodes = [started().await?, started().await?];
     for (node, [first, last]) in nodes.iter().zip([["0", "8191"], ["8192", "16383"]]) {
         assert_eq!(node.cli(&["CLUSTER", "ADDSLOTSRANGE", first, last]), "OK");
     }
     let bus = nodes[1].cli(&["CONFIG", "GET", "cluster-port"]);
     let bus = bus.lines().last().unwrap();
-    nodes[0].cli(&["CLUSTER", "MEET", "127.0.0.1", &nodes[1].port.to_string(), bus]);
+    nodes[0].cli(&[
+        "CLUSTER",
+        "MEET",
+        "127.0.0.1",
+        &nodes[1].port.to_string(),
+        bus,
+    ]);
     let joined = |node: &Redis| node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
     until("the cluster", || nodes.iter().all(joined)).await;
     let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port);
@@ -185,19 +220,29 @@ async fn cluster() -> Option<([Redis; 2], String)> {
 
 #[tokio::test]
 async fn a_cluster_is_shared_as_one_server_is() {
-    let Some((nodes, url)) = cluster().await else { return };
+    let Some((nodes, url)) = cluster().await else {
+        return;
+    };
     // Nodes that hear nothing of each other for that time, as on a busy machine, refuse commands.
     for node in &nodes {
-        assert_eq!(node.cli(&["CONFIG", "SET", "cluster-node-timeout", "60000"]), "OK");
+        assert_eq!(
+            node.cli(&["CONFIG", "SET", "cluster-node-timeout", "60000"]),
+            "OK"
+        );
     }
     let remote = remote().await;
     let one = Replica::with(&remote, &url, |_, _| {}).await;
-    let images: Vec<ImageRef> = (0..20).map(|name| multi(&remote, &format!("app-{name}")).1).collect();
+    let images: Vec<ImageRef> = (0..20)
+        .map(|name| multi(&remote, &format!("app-{name}")).1)
+        .collect();
     for image in &images {
         assert_eq!(one.ask(image).await, Ok(BOTH));
     }
     one.wrote(40).await;
-    assert!(nodes.iter().all(|node| !node.keys().is_empty()), "each node has some");
+    assert!(
+        nodes.iter().all(|node| !node.keys().is_empty()),
+        "each node has some"
+    );
     let two = Replica::with(&remote, &url, |_, _| {}).await;
     let three = Replica::with(&remote, &url, |_, _| {}).await;
     for image in &images {
@@ -210,7 +255,10 @@ async fn a_cluster_is_shared_as_one_server_is() {
     let key = nodes[0].keys().remove(0);
     let [old, new] = [0, 1].map(|node: usize| nodes[node].cli(&["CLUSTER", "MYID"]));
     let slot = nodes[0].cli(&["CLUSTER", "KEYSLOT", &key]);
-    assert_eq!(nodes[1].cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &old]), "OK");
+    assert_eq!(
+        nodes[1].cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &old]),
+        "OK"
+    );
     for node in nodes.iter().rev() {
         node.cli(&["FLUSHALL"]);
         assert_eq!(node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &new]), "OK");
@@ -224,13 +272,19 @@ async fn a_cluster_is_shared_as_one_server_is() {
     }
     until("the key at its new node", || nodes[1].keys().contains(&key)).await;
     for failure in ["error", "timeout"] {
-        assert_eq!((three.counted("get", failure), three.counted("set", failure)), (0, 0), "{failure}");
+        assert_eq!(
+            (three.counted("get", failure), three.counted("set", failure)),
+            (0, 0),
+            "{failure}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_cluster_without_one_of_its_nodes_costs_one_timeout_at_a_time() {
-    let Some((mut nodes, url)) = cluster().await else { return };
+    let Some((mut nodes, url)) = cluster().await else {
+        return;
+    };
     let remote = remote().await;
     let one = Replica::with(&remote, &url, |settings, _| settings.timeout = SECOND).await;
     two_answers(&one, "whole").await;
@@ -267,14 +321,33 @@ async fn read_anew_and_verified(scheme: &str, arguments: &[&str], rights: &[&str
     let path = |name: &str| directory.path().join(name);
     pki.leaf(&["127.0.0.1"]).write(directory.path()).unwrap();
     std::fs::write(path("ca.crt"), pki.ca_pem()).unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+        .to_string();
     let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
     let (certificate, key) = (text(path("tls.crt")), text(path("tls.key")));
     let mut arguments = arguments.to_vec();
-    arguments.extend(["--tls-port", &port, "--tls-cert-file", &certificate, "--tls-key-file", &key]);
+    arguments.extend([
+        "--tls-port",
+        &port,
+        "--tls-cert-file",
+        &certificate,
+        "--tls-key-file",
+        &key,
+    ]);
     let authorities = text(path("ca.crt"));
-    arguments.extend(["--tls-ca-cert-file", &authorities, "--tls-auth-clients", "no"]);
-    let Some(redis) = Redis::start(&arguments).await else { return };
+    arguments.extend([
+        "--tls-ca-cert-file",
+        &authorities,
+        "--tls-auth-clients",
+        "no",
+    ]);
+    let Some(redis) = Redis::start(&arguments).await else {
+        return;
+    };
     // Refused on a server that is no cluster.
     redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     let user = |password: &str| {
@@ -320,14 +393,25 @@ async fn read_anew_and_verified(scheme: &str, arguments: &[&str], rights: &[&str
     })
     .await;
     two_answers(&strict, "strict").await;
-    assert_ne!(strict.state.get(), State::Healthy, "a certificate of another authority");
+    assert_ne!(
+        strict.state.get(),
+        State::Healthy,
+        "a certificate of another authority"
+    );
 }
 
 /// Starts a server that answers properly so many times, and then without end. Returns its port, the number of its
 /// connections, and of the bytes that it could send.
-async fn endless(proper: usize, answer: &'static str, more: &'static str) -> (u16, Arc<[AtomicU64; 2]>) {
+async fn endless(
+    proper: usize,
+    answer: &'static str,
+    more: &'static str,
+) -> (u16, Arc<[AtomicU64; 2]>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (port, sent) = (listener.local_addr().unwrap().port(), Arc::<[AtomicU64; 2]>::default());
+    let (port, sent) = (
+        listener.local_addr().unwrap().port(),
+        Arc::<[AtomicU64; 2]>::default(),
+    );
     let counted = Arc::clone(&sent);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -389,7 +473,11 @@ async fn a_server_that_answers_without_end_is_left() {
             two_answers(&one, &format!("endless-{port}-{}-end-", more.len())).await;
             let [connections, sent] = [0, 1].map(|of| sent[of].load(Ordering::Relaxed));
             // Sent bytes that the kernel keeps count as well.
-            assert!(sent < connections * (8 << 20), "{url} {answer:?}: {} MiB", sent >> 20);
+            assert!(
+                sent < connections * (8 << 20),
+                "{url} {answer:?}: {} MiB",
+                sent >> 20
+            );
         }
     }
 }
@@ -404,12 +492,16 @@ async fn a_server_that_refuses_is_not_one_that_does_not_answer() {
         (vec!["--databases", "2"], "/7", "no such database"),
         (vec!["--maxclients", "1"], "", "maxclients"),
     ] {
-        let Some(redis) = Redis::start(&arguments).await else { return };
+        let Some(redis) = Redis::start(&arguments).await else {
+            return;
+        };
         if reason == "lacks rights" {
             redis.cli(&["ACL", "SETUSER", "default", "-getrange"]);
         }
         let _taken = if reason == "maxclients" {
-            let stream = tokio::net::TcpStream::connect(("127.0.0.1", redis.port)).await.unwrap();
+            let stream = tokio::net::TcpStream::connect(("127.0.0.1", redis.port))
+                .await
+                .unwrap();
             // Counts once it is accepted.
             let mut stream = stream;
             stream.write_all(b"PING\r\n").await.unwrap();

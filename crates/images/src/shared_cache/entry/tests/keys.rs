@@ -2,7 +2,10 @@
 
 use super::*;
 
-const BELIEVED: Verified = Verified { manifests: PlatformSet::EMPTY, configs: PlatformSet::EMPTY };
+const BELIEVED: Verified = Verified {
+    manifests: PlatformSet::EMPTY,
+    configs: PlatformSet::EMPTY,
+};
 const SECRET: &[u8] = b"0123456789abcdef";
 
 fn image(text: &str) -> ImageRef {
@@ -10,7 +13,10 @@ fn image(text: &str) -> ImageRef {
 }
 
 fn password(user: &str, password: &str) -> Credential {
-    Credential::Basic { user: user.into(), password: password.to_owned().into() }
+    Credential::Basic {
+        user: user.into(),
+        password: password.to_owned().into(),
+    }
 }
 
 #[test]
@@ -31,8 +37,24 @@ fn everything_that_makes_another_answer_makes_another_key() {
         own.of(&app, None, Some(&password("alice", "y")), BELIEVED),
         own.of(&app, None, Some(&password("alicex", "")), BELIEVED),
         own.of(&app, None, Some(&token), BELIEVED),
-        own.of(&app, None, None, Verified { manifests: PlatformSet::AMD64_AND_ARM64, ..BELIEVED }),
-        own.of(&app, None, None, Verified { configs: PlatformSet::AMD64_AND_ARM64, ..BELIEVED }),
+        own.of(
+            &app,
+            None,
+            None,
+            Verified {
+                manifests: PlatformSet::AMD64_AND_ARM64,
+                ..BELIEVED
+            },
+        ),
+        own.of(
+            &app,
+            None,
+            None,
+            Verified {
+                configs: PlatformSet::AMD64_AND_ARM64,
+                ..BELIEVED
+            },
+        ),
         Keys::new("p:", Some(b"fedcba9876543210")).of(&app, None, None, BELIEVED),
         Keys::new("p:", None).of(&app, None, None, BELIEVED),
         Keys::new("q:", Some(SECRET)).of(&app, None, None, BELIEVED),
@@ -50,6 +72,17 @@ fn everything_that_makes_another_answer_makes_another_key() {
 #[test]
 fn what_a_credential_gave_is_shared_only_under_the_operators_key() {
     let own = Keys::new("p:", None);
-    assert_eq!(own.of(&image("r.test/app:1"), None, Some(&password("alice", "x")), BELIEVED), None);
-    assert!(own.of(&image("r.test/app:1"), None, None, BELIEVED).is_some());
+    assert_eq!(
+        own.of(
+            &image("r.test/app:1"),
+            None,
+            Some(&password("alice", "x")),
+            BELIEVED
+        ),
+        None
+    );
+    assert!(
+        own.of(&image("r.test/app:1"), None, None, BELIEVED)
+            .is_some()
+    );
 }

@@ -43,7 +43,10 @@ fn counted(directory: &Path, server: &str, more: &str) -> UserClient {
 
 #[test]
 fn a_program_is_told_what_it_is_for() {
-    let told = plugin(&format!("echo '{}' | sed \"s/INFO/$GIVEN/\"", output(&json!({"token": "INFO"}))));
+    let told = plugin(&format!(
+        "echo '{}' | sed \"s/INFO/$GIVEN/\"",
+        output(&json!({"token": "INFO"}))
+    ));
     assert_eq!(*told.run().unwrap().token.unwrap(), "of-kubeconfig");
     let script = format!(
         r#"printf '%s' "$KUBERNETES_EXEC_INFO" | grep -q '"server":"https://a.test"' && echo '{}'"#,
@@ -61,18 +64,28 @@ fn an_error_has_advice_and_nothing_of_the_output() {
     missing.command = "nonesuch-login".to_owned();
     let error = missing.run().err().unwrap().to_string();
     assert!(
-        error.contains("cannot be run: No such file") && error.ends_with("\nbrew install login\nand log in")
+        error.contains("cannot be run: No such file")
+            && error.ends_with("\nbrew install login\nand log in")
     );
     for script in [
         "echo canary; exit 1".to_owned(),
         "echo canary".to_owned(),
         "echo '{\"canary\": ['".to_owned(),
-        format!("echo '{}'", output(&json!({"token": 7, "canary": "canary"}))),
+        format!(
+            "echo '{}'",
+            output(&json!({"token": 7, "canary": "canary"}))
+        ),
         format!("echo '{}'", output(&json!({"clientKeyData": "canary"}))),
-        format!("echo '{}'", output(&json!({"token": "canary"})).replace("/v1", "/v2")),
+        format!(
+            "echo '{}'",
+            output(&json!({"token": "canary"})).replace("/v1", "/v2")
+        ),
     ] {
         let error = plugin(&script).run().err().unwrap();
-        assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+        assert!(
+            !format!("{error} {error:?}").contains("canary"),
+            "{error:?}"
+        );
     }
 }
 
@@ -87,7 +100,12 @@ async fn a_program_runs_once_and_again_when_its_token_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let client = counted(directory.path(), &api.url, "");
     assert!(client.text("/one").await.is_ok() && client.text("/one").await.is_ok());
-    let runs = || std::fs::read_to_string(directory.path().join("count")).unwrap().lines().count();
+    let runs = || {
+        std::fs::read_to_string(directory.path().join("count"))
+            .unwrap()
+            .lines()
+            .count()
+    };
     assert_eq!(runs(), 1);
     assert!(client.text("/two").await.is_ok());
     assert_eq!(runs(), 2);
@@ -97,8 +115,16 @@ async fn a_program_runs_once_and_again_when_its_token_is_refused() {
 async fn a_token_that_has_expired_is_not_sent() {
     let api = FakeApi::start(|request| Reply::of(200, json!(request.authorization))).await;
     let directory = tempfile::tempdir().unwrap();
-    let client = counted(directory.path(), &api.url, r#""expirationTimestamp":"2020-01-01T00:00:00Z","#);
+    let client = counted(
+        directory.path(),
+        &api.url,
+        r#""expirationTimestamp":"2020-01-01T00:00:00Z","#,
+    );
     assert_eq!(client.text("/").await.unwrap(), "Bearer 2");
-    let client = counted(directory.path(), &api.url, r#""expirationTimestamp":"2999-01-01T00:00:00Z","#);
+    let client = counted(
+        directory.path(),
+        &api.url,
+        r#""expirationTimestamp":"2999-01-01T00:00:00Z","#,
+    );
     assert_eq!(client.text("/").await.unwrap(), "Bearer 3");
 }

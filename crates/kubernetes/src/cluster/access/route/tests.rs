@@ -34,7 +34,9 @@ async fn api(leaf: &Leaf) -> SocketAddr {
     let acceptor = acceptor(leaf);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let Ok(mut stream) = acceptor.accept(stream).await else {
+                continue;
+            };
             let _ = stream.read(&mut [0; 4096]).await;
             let _ = stream.write_all(ANSWER).await;
             let _ = stream.shutdown().await;
@@ -80,7 +82,11 @@ impl Proxy {
 }
 
 /// Speaks SOCKS if that is how the client begins, else HTTP.
-async fn serve(mut client: impl AsyncRead + AsyncWrite + Unpin, to: SocketAddr, seen: &Mutex<Vec<String>>) {
+async fn serve(
+    mut client: impl AsyncRead + AsyncWrite + Unpin,
+    to: SocketAddr,
+    seen: &Mutex<Vec<String>>,
+) {
     let mut read = [0; 4096];
     let count = client.read(&mut read).await.unwrap();
     let note = |text: String| seen.lock().unwrap().push(text);
@@ -88,17 +94,25 @@ async fn serve(mut client: impl AsyncRead + AsyncWrite + Unpin, to: SocketAddr, 
         let head = String::from_utf8_lossy(&read[..count]).into_owned();
         note(head.clone());
         if head.contains("forbidden.test") {
-            let _ = client.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n").await;
+            let _ = client
+                .write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
+                .await;
             return;
         }
         if !head.starts_with("CONNECT ") {
             let _ = client.write_all(ANSWER).await;
             return;
         }
-        client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
+        client
+            .write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            .await
+            .unwrap();
     } else {
         let has_login = read[2..count].contains(&2);
-        client.write_all(&[5, if has_login { 2 } else { 0 }]).await.unwrap();
+        client
+            .write_all(&[5, if has_login { 2 } else { 0 }])
+            .await
+            .unwrap();
         if has_login {
             let count = client.read(&mut read).await.unwrap();
             note(String::from_utf8_lossy(&read[1..count]).into_owned());
@@ -106,7 +120,10 @@ async fn serve(mut client: impl AsyncRead + AsyncWrite + Unpin, to: SocketAddr, 
         }
         let count = client.read(&mut read).await.unwrap();
         note(String::from_utf8_lossy(&read[5..count - 2]).into_owned());
-        client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+        client
+            .write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])
+            .await
+            .unwrap();
     }
     let mut server = TcpStream::connect(to).await.unwrap();
     let _ = copy_bidirectional(&mut client, &mut server).await;
@@ -122,7 +139,8 @@ async fn ask(
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("kubeconfig");
     std::fs::write(directory.path().join("ca.crt"), pki.ca_pem()).unwrap();
-    let cluster = json!({"server": server, "certificate-authority": "ca.crt", "proxy-url": proxy_url});
+    let cluster =
+        json!({"server": server, "certificate-authority": "ca.crt", "proxy-url": proxy_url});
     let kubeconfig = json!({
         "current-context": "c",
         "clusters": [{"name": "c", "cluster": cluster}],
@@ -130,8 +148,12 @@ async fn ask(
     });
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
     let environment: Environment = environment.iter().copied().collect();
-    let client = UserClient::connect(Some(&file), None, &environment).map_err(|error| error.to_string())?;
-    client.get("/version").await.map_err(|error| error.to_string())
+    let client =
+        UserClient::connect(Some(&file), None, &environment).map_err(|error| error.to_string())?;
+    client
+        .get("/version")
+        .await
+        .map_err(|error| error.to_string())
 }
 
 #[tokio::test]
@@ -147,12 +169,33 @@ async fn proxies_of_every_kind_lead_to_the_api_server() {
         let proxy = Proxy::start(tls, api).await;
         let url = format!("{scheme}://{}", proxy.address);
         let ours = "https://far.test:6443";
-        assert_eq!(ask(&pki, ours, Some(&url), &[]).await, Ok(json!({})), "{scheme}");
-        assert_eq!(ask(&pki, ours, None, &[("HTTPS_PROXY", &url)]).await, Ok(json!({})), "{scheme}");
+        assert_eq!(
+            ask(&pki, ours, Some(&url), &[]).await,
+            Ok(json!({})),
+            "{scheme}"
+        );
+        assert_eq!(
+            ask(&pki, ours, None, &[("HTTPS_PROXY", &url)]).await,
+            Ok(json!({})),
+            "{scheme}"
+        );
         assert_eq!(proxy.asked().matches(asked).count(), 2, "{}", proxy.asked());
         // The kubeconfig's own proxy is exempt from nothing.
-        assert!(ask(&pki, ours, Some(&url), &[("NO_PROXY", "*")]).await.is_ok());
-        assert!(ask(&pki, ours, None, &[("HTTPS_PROXY", &url), ("NO_PROXY", "far.test")]).await.is_err());
+        assert!(
+            ask(&pki, ours, Some(&url), &[("NO_PROXY", "*")])
+                .await
+                .is_ok()
+        );
+        assert!(
+            ask(
+                &pki,
+                ours,
+                None,
+                &[("HTTPS_PROXY", &url), ("NO_PROXY", "far.test")]
+            )
+            .await
+            .is_err()
+        );
         assert_eq!(proxy.asked().matches(asked).count(), 3, "{}", proxy.asked());
     }
 }
@@ -163,16 +206,40 @@ async fn a_proxy_is_shown_its_user() {
     let api = api(&pki.leaf(&["far.test"])).await;
     let proxy = Proxy::start(None, api).await;
     for (scheme, server, shown) in [
-        ("http", "https://far.test", "CONNECT far.test:443 HTTP/1.1\r\n"),
-        ("http", "https://far.test", "Proxy-Authorization: Basic dTpwQHM="),
-        ("http", "http://far.test:8080", "GET http://far.test:8080/version HTTP/1.1\r\n"),
-        ("http", "http://far.test:8080", "proxy-authorization: Basic dTpwQHM="),
+        (
+            "http",
+            "https://far.test",
+            "CONNECT far.test:443 HTTP/1.1\r\n",
+        ),
+        (
+            "http",
+            "https://far.test",
+            "Proxy-Authorization: Basic dTpwQHM=",
+        ),
+        (
+            "http",
+            "http://far.test:8080",
+            "GET http://far.test:8080/version HTTP/1.1\r\n",
+        ),
+        (
+            "http",
+            "http://far.test:8080",
+            "proxy-authorization: Basic dTpwQHM=",
+        ),
         ("socks5", "https://far.test", "\u{1}u\u{3}p@s"),
     ] {
         let url = format!("{scheme}://u:p%40s@{}", proxy.address);
         proxy.asked.lock().unwrap().clear();
-        assert_eq!(ask(&pki, server, Some(&url), &[]).await, Ok(json!({})), "{scheme} {server}");
-        assert!(proxy.asked().contains(shown), "{scheme} {server}: {}", proxy.asked());
+        assert_eq!(
+            ask(&pki, server, Some(&url), &[]).await,
+            Ok(json!({})),
+            "{scheme} {server}"
+        );
+        assert!(
+            proxy.asked().contains(shown),
+            "{scheme} {server}: {}",
+            proxy.asked()
+        );
     }
 }
 
@@ -181,8 +248,15 @@ async fn an_error_names_the_proxy_and_no_password() {
     let pki = Pki::new();
     let api = api(&pki.leaf(&["far.test"])).await;
     let proxy = Proxy::start(None, api).await;
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    for (address, server) in [(proxy.address, "https://forbidden.test"), (closed, "https://far.test")] {
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    for (address, server) in [
+        (proxy.address, "https://forbidden.test"),
+        (closed, "https://far.test"),
+    ] {
         for scheme in ["http", "socks5"] {
             if scheme == "socks5" && address == proxy.address {
                 continue;
@@ -191,14 +265,27 @@ async fn an_error_names_the_proxy_and_no_password() {
             let error = ask(&pki, server, Some(&url), &[]).await.unwrap_err();
             let proxy = format!("its proxy {scheme}://{address} does not lead there");
             assert!(error.contains(server) && error.contains(&proxy), "{error}");
-            assert!(address == closed || error.contains("it answers 403"), "{error}");
+            assert!(
+                address == closed || error.contains("it answers 403"),
+                "{error}"
+            );
             assert!(!error.contains("canary"), "{error}");
         }
     }
     let over_tls = Proxy::start(Some(acceptor(&pki.leaf(&["127.0.0.1"]))), api).await;
     let url = format!("http://u:canary@{}", over_tls.address);
-    let error = ask(&pki, "https://far.test", Some(&url), &[]).await.unwrap_err();
-    assert!(error.contains("it speaks TLS") && !error.contains("canary"), "{error}");
-    let error = ask(&pki, "https://far.test", Some("ftp://u:canary@a.test"), &[]).await.unwrap_err();
-    assert!(error.contains("proxy-url") && !error.contains("canary"), "{error}");
+    let error = ask(&pki, "https://far.test", Some(&url), &[])
+        .await
+        .unwrap_err();
+    assert!(
+        error.contains("it speaks TLS") && !error.contains("canary"),
+        "{error}"
+    );
+    let error = ask(&pki, "https://far.test", Some("ftp://u:canary@a.test"), &[])
+        .await
+        .unwrap_err();
+    assert!(
+        error.contains("proxy-url") && !error.contains("canary"),
+        "{error}"
+    );
 }

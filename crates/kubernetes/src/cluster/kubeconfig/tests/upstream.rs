@@ -71,15 +71,31 @@ async fn made(case: &Case) -> Option<Made> {
     let sent = sent(&config).await?;
     let mut headers: BTreeMap<String, String> = BTreeMap::new();
     // client-go sends no credentials without TLS.
-    let is_compared = |name: &str| if is_tls { true } else { name.starts_with("impersonate-") };
+    let is_compared = |name: &str| {
+        if is_tls {
+            true
+        } else {
+            name.starts_with("impersonate-")
+        }
+    };
     for (name, value) in sent.iter().filter(|(name, _)| is_compared(name.as_str())) {
         let values = headers.entry(name.to_string()).or_default();
         let separator = if values.is_empty() { "" } else { "," };
         *values += &format!("{separator}{}", value.to_str().unwrap());
     }
-    let roots: BTreeSet<&Vec<u8>> = config.root_cert.iter().flatten().filter(|_| is_tls).collect();
-    let chain = config.auth_info.client_certificate_data.as_ref().filter(|_| is_tls);
-    let chain = chain.map(|chain| String::from_utf8(BASE64_STANDARD.decode(chain).unwrap()).unwrap());
+    let roots: BTreeSet<&Vec<u8>> = config
+        .root_cert
+        .iter()
+        .flatten()
+        .filter(|_| is_tls)
+        .collect();
+    let chain = config
+        .auth_info
+        .client_certificate_data
+        .as_ref()
+        .filter(|_| is_tls);
+    let chain =
+        chain.map(|chain| String::from_utf8(BASE64_STANDARD.decode(chain).unwrap()).unwrap());
     let mut proxy = String::new();
     if let Some(found) = &access.proxy {
         let mut url = found.url.clone();
@@ -90,12 +106,21 @@ async fn made(case: &Case) -> Option<Made> {
         proxy = url.as_str().trim_end_matches('/').to_owned();
     }
     Some(Made {
-        server: config.cluster_url.to_string().trim_end_matches('/').to_owned(),
+        server: config
+            .cluster_url
+            .to_string()
+            .trim_end_matches('/')
+            .to_owned(),
         proxy,
-        server_name: config.tls_server_name.filter(|_| is_tls).unwrap_or_default(),
+        server_name: config
+            .tls_server_name
+            .filter(|_| is_tls)
+            .unwrap_or_default(),
         insecure: config.accept_invalid_certs && is_tls,
         authorities: roots.len(),
-        chain: chain.map(|chain| chain.matches("BEGIN CERTIFICATE").count()).unwrap_or_default(),
+        chain: chain
+            .map(|chain| chain.matches("BEGIN CERTIFICATE").count())
+            .unwrap_or_default(),
         headers,
         namespace: config.default_namespace,
     })

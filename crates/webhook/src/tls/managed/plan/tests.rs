@@ -4,7 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LIFETIMES: Lifetimes = Lifetimes { ca: Duration::from_secs(300), leaf: Duration::from_secs(100) };
+const LIFETIMES: Lifetimes = Lifetimes {
+    ca: Duration::from_secs(300),
+    leaf: Duration::from_secs(100),
+};
 const START: Time = Duration::from_secs(1_800_000_000);
 /// As during a rollout.
 const ISSUERS: usize = 2;
@@ -109,22 +112,35 @@ enum Op {
 impl Op {
     /// Whether an issuer has to begin anew after it.
     fn takes_away(&self) -> bool {
-        matches!(self, Self::Crash(_) | Self::DeleteSecret | Self::Damage(_) | Self::Restore(_))
+        matches!(
+            self,
+            Self::Crash(_) | Self::DeleteSecret | Self::Damage(_) | Self::Restore(_)
+        )
     }
 }
 
 impl World {
     fn new() -> Self {
-        Self { now: START, ..Self::default() }
+        Self {
+            now: START,
+            ..Self::default()
+        }
     }
 
     fn der(&mut self) -> Der {
         self.next = self.next.wrapping_add(1);
-        (u64::from(self.next) + self.secret.version * 256).to_be_bytes().to_vec().into()
+        (u64::from(self.next) + self.secret.version * 256)
+            .to_be_bytes()
+            .to_vec()
+            .into()
     }
 
     fn ca(&mut self, created: Time) -> Ca {
-        Ca { der: self.der(), created, expires: created + LIFETIMES.ca }
+        Ca {
+            der: self.der(),
+            created,
+            expires: created + LIFETIMES.ca,
+        }
     }
 
     fn step(&mut self, index: usize) {
@@ -135,33 +151,65 @@ impl World {
                 let cas = self.secret.value.clone().unwrap_or_default();
                 let mut leaf = self.serving.value.clone();
                 if let Some(leaf) = &mut leaf {
-                    leaf.ca = leaf.ca.take().filter(|der| cas.iter().any(|ca| ca.der == *der));
+                    leaf.ca = leaf
+                        .ca
+                        .take()
+                        .filter(|der| cas.iter().any(|ca| ca.der == *der));
                 }
                 let names = vec!["tolerarch".into()];
-                let view =
-                    View { cas, bundles: vec![bundle.value], are_plain: !self.has_other_text, names, leaf };
+                let view = View {
+                    cas,
+                    bundles: vec![bundle.value],
+                    are_plain: !self.has_other_text,
+                    names,
+                    leaf,
+                };
                 issuer.seen.look(&view, self.now);
                 let write = plan(&view, &issuer.seen, self.now, LIFETIMES);
-                let (bundle, secret, serving) = (bundle.version, self.secret.version, self.serving.version);
-                Stage::HasPlan { bundle, secret, serving, view, write, now: self.now }
+                let (bundle, secret, serving) =
+                    (bundle.version, self.secret.version, self.serving.version);
+                Stage::HasPlan {
+                    bundle,
+                    secret,
+                    serving,
+                    view,
+                    write,
+                    now: self.now,
+                }
             }
-            Stage::HasPlan { bundle, secret, serving, view, write, now } => {
+            Stage::HasPlan {
+                bundle,
+                secret,
+                serving,
+                view,
+                write,
+                now,
+            } => {
                 let find = |der: &Der| view.cas.iter().find(|ca| ca.der == *der).cloned();
                 match write {
                     Some(Write::NewCa { beside }) => {
                         let new = self.ca(now);
                         let cas = [Some(new), beside.as_ref().and_then(find)];
-                        self.secret.replace(secret, Some(cas.into_iter().flatten().collect()));
+                        self.secret
+                            .replace(secret, Some(cas.into_iter().flatten().collect()));
                     }
                     Some(Write::OnlyCa(der)) => {
-                        self.secret.replace(secret, Some(find(&der).into_iter().collect()));
+                        self.secret
+                            .replace(secret, Some(find(&der).into_iter().collect()));
                     }
                     Some(Write::Bundles(bundled)) => {
                         assert!(bundled.len() <= BUNDLE, "{}", bundled.len());
                         let known = [view.cas, view.bundles[0].clone()].concat();
-                        let of = |der: &Der| known.iter().find(|known| known.der == *der).unwrap().clone();
+                        let of = |der: &Der| {
+                            known
+                                .iter()
+                                .find(|known| known.der == *der)
+                                .unwrap()
+                                .clone()
+                        };
                         let old = self.bundle.clone();
-                        self.bundle.replace(bundle, bundled.iter().map(of).collect());
+                        self.bundle
+                            .replace(bundle, bundled.iter().map(of).collect());
                         if self.bundle.version != old.version {
                             self.has_other_text = false;
                             self.replaced.push((self.now, old.value));
@@ -169,7 +217,12 @@ impl World {
                     }
                     Some(Write::Leaf(der)) => {
                         let expires = find(&der).unwrap().expires.min(now + LIFETIMES.leaf);
-                        let leaf = Leaf { ca: Some(der), names: view.names, issued: now, expires };
+                        let leaf = Leaf {
+                            ca: Some(der),
+                            names: view.names,
+                            issued: now,
+                            expires,
+                        };
                         self.serving.replace(serving, Some(leaf));
                     }
                     None => {}
@@ -201,7 +254,12 @@ impl World {
     fn fetch(&mut self, index: usize) {
         let replica = &mut self.replicas[index];
         replica.last = self.now;
-        if let Some(leaf) = self.serving.value.clone().filter(|leaf| self.now < leaf.expires) {
+        if let Some(leaf) = self
+            .serving
+            .value
+            .clone()
+            .filter(|leaf| self.now < leaf.expires)
+        {
             replica.leaf = Some(leaf);
         }
     }
@@ -233,8 +291,18 @@ impl World {
                 self.pass(Duration::from_millis(millis));
                 self.step(index);
             }
-            Op::Crash(index) => self.issuers[index] = Issuer { last: self.now, ..Issuer::default() },
-            Op::Start(index) => self.replicas[index] = Replica { last: self.now, ..Replica::default() },
+            Op::Crash(index) => {
+                self.issuers[index] = Issuer {
+                    last: self.now,
+                    ..Issuer::default()
+                }
+            }
+            Op::Start(index) => {
+                self.replicas[index] = Replica {
+                    last: self.now,
+                    ..Replica::default()
+                }
+            }
             Op::DeleteSecret => self.secret.put(None),
             Op::DeleteServing => self.serving.put(None),
             Op::Damage(index) => {
@@ -267,8 +335,12 @@ impl World {
             }
             Op::Jump(seconds) => {
                 self.now = shifted(self.now, seconds);
-                self.issuers.iter_mut().for_each(|issuer| issuer.last = Time::ZERO);
-                self.replicas.iter_mut().for_each(|replica| replica.last = Time::ZERO);
+                self.issuers
+                    .iter_mut()
+                    .for_each(|issuer| issuer.last = Time::ZERO);
+                self.replicas
+                    .iter_mut()
+                    .for_each(|replica| replica.last = Time::ZERO);
             }
         }
     }
@@ -276,7 +348,10 @@ impl World {
     /// Whether something is served that has to be replaced: an issuer has half a certificate's life for that, and nothing
     /// helps where its CA is taken away each time before it may sign.
     fn is_due(&self) -> bool {
-        self.replicas.iter().filter_map(|replica| replica.leaf.as_ref()).any(|leaf| leaf.is_due(self.now))
+        self.replicas
+            .iter()
+            .filter_map(|replica| replica.leaf.as_ref())
+            .any(|leaf| leaf.is_due(self.now))
     }
 
     /// Whether every replica serves what every API server trusts.
@@ -288,10 +363,21 @@ impl World {
                 "{index}: {leaf:?} at {:?}",
                 self.now
             );
-            let trusts = |bundle: &[Ca]| bundle.iter().any(|trusted| Some(&trusted.der) == leaf.ca.as_ref());
-            let lately = self.replaced.iter().filter(|(at, _)| *at + LAG > self.now && *at <= self.now);
+            let trusts = |bundle: &[Ca]| {
+                bundle
+                    .iter()
+                    .any(|trusted| Some(&trusted.der) == leaf.ca.as_ref())
+            };
+            let lately = self
+                .replaced
+                .iter()
+                .filter(|(at, _)| *at + LAG > self.now && *at <= self.now);
             for bundle in lately.map(|(_, bundle)| bundle).chain([&self.bundle.value]) {
-                prop_assert!(trusts(bundle), "{index}: {leaf:?} not in {bundle:?}, now {:?}", self.now);
+                prop_assert!(
+                    trusts(bundle),
+                    "{index}: {leaf:?} not in {bundle:?}, now {:?}",
+                    self.now
+                );
             }
         }
         Ok(())
@@ -389,10 +475,20 @@ fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
     });
     let names = vec!["tolerarch".to_owned()];
     let now = new.created;
-    let leaf =
-        Leaf { ca: Some(old.der.clone()), names: names.clone(), issued: now, expires: now + LIFETIMES.leaf };
+    let leaf = Leaf {
+        ca: Some(old.der.clone()),
+        names: names.clone(),
+        issued: now,
+        expires: now + LIFETIMES.leaf,
+    };
     let bundles = vec![vec![old.clone()]; 2];
-    let mut view = View { cas: vec![old.clone()], bundles, are_plain: true, names, leaf: Some(leaf) };
+    let mut view = View {
+        cas: vec![old.clone()],
+        bundles,
+        are_plain: true,
+        names,
+        leaf: Some(leaf),
+    };
     let mut seen = History::default();
     seen.look(&view, now);
     view.cas.insert(0, new.clone());
@@ -413,14 +509,23 @@ fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
     view.bundles[1] = view.bundles[0].clone();
     assert_eq!(next(&mut seen, &view, 5), None);
     assert_eq!(next(&mut seen, &view, 9), None);
-    assert_eq!(next(&mut seen, &view, 10), Some(Write::Leaf(new.der.clone())));
+    assert_eq!(
+        next(&mut seen, &view, 10),
+        Some(Write::Leaf(new.der.clone()))
+    );
     // The old one leaves the Secret only when it signs nothing more, and the bundle only when all of that has expired.
     view.leaf.as_mut().unwrap().ca = Some(new.der.clone());
-    assert_eq!(next(&mut seen, &view, 11), Some(Write::OnlyCa(new.der.clone())));
+    assert_eq!(
+        next(&mut seen, &view, 11),
+        Some(Write::OnlyCa(new.der.clone()))
+    );
     view.cas.pop();
     view.leaf.as_mut().unwrap().issued += Duration::from_secs(300);
     view.leaf.as_mut().unwrap().expires += Duration::from_secs(300);
     assert_eq!(next(&mut seen, &view, 12), None);
     assert_eq!(next(&mut seen, &view, 12 + 149), None);
-    assert_eq!(next(&mut seen, &view, 12 + 150), Some(Write::Bundles(vec![new.der])));
+    assert_eq!(
+        next(&mut seen, &view, 12 + 150),
+        Some(Write::Bundles(vec![new.der]))
+    );
 }

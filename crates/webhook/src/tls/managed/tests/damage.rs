@@ -3,8 +3,8 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, GeneralSubtree,
-    IsCa, KeyPair, KeyUsagePurpose, NameConstraints,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    GeneralSubtree, IsCa, KeyPair, KeyUsagePurpose, NameConstraints,
 };
 
 use super::*;
@@ -25,7 +25,12 @@ impl World {
         issuer.settle(&api, START).await;
         replica.look(&api).await;
         assert!(replica.is_trusted(&api, START + 6));
-        Self { api, issuer, replica, now: START + 6 }
+        Self {
+            api,
+            issuer,
+            replica,
+            now: START + 6,
+        }
     }
 
     /// Lets less than a minute pass.
@@ -74,7 +79,9 @@ impl World {
 
 /// Returns the certificate as PEM, with one bit of this byte changed, counted from the end.
 fn with_other_bit(certificate: &[u8], from_end: usize) -> Vec<u8> {
-    let mut der = CertificateDer::from_pem_slice(certificate).unwrap().to_vec();
+    let mut der = CertificateDer::from_pem_slice(certificate)
+        .unwrap()
+        .to_vec();
     let at = der.len() - from_end;
     der[at] ^= 1;
     authority::pem(&der.into()).into_bytes()
@@ -82,7 +89,8 @@ fn with_other_bit(certificate: &[u8], from_end: usize) -> Vec<u8> {
 
 /// Returns settings of a serving certificate like those that the issuer signs.
 fn leaf_params() -> CertificateParams {
-    let mut params = CertificateParams::new(["hook.team.svc".to_owned(), "10.1.2.3".to_owned()]).unwrap();
+    let mut params =
+        CertificateParams::new(["hook.team.svc".to_owned(), "10.1.2.3".to_owned()]).unwrap();
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + Duration::from_secs(START - 300);
     params.not_after = epoch + Duration::from_secs(START + 30 * DAY);
@@ -98,7 +106,12 @@ fn put_leaf(world: &World, params: &CertificateParams, signer: KeyPair) {
     let key = KeyPair::generate().unwrap();
     let leaf = params.signed_by(&key, &issuer).unwrap();
     let values = [(CERTIFICATE, leaf.pem()), (KEY, key.serialize_pem())];
-    world.set(SERVING, &values.each_ref().map(|(key, value)| (*key, value.as_bytes())));
+    world.set(
+        SERVING,
+        &values
+            .each_ref()
+            .map(|(key, value)| (*key, value.as_bytes())),
+    );
 }
 
 fn key_of_ca(world: &World) -> KeyPair {
@@ -110,7 +123,9 @@ fn ca_params() -> CertificateParams {
     let mut params = leaf_params();
     params.subject_alt_names.clear();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "tolerarch CA");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "tolerarch CA");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     params.extended_key_usages = Vec::new();
@@ -126,8 +141,16 @@ fn put_ca(world: &World, params: &CertificateParams) {
 }
 
 fn put_signed_ca(world: &World, certificate: &rcgen::Certificate, key: KeyPair) {
-    let values = [("ca.crt", certificate.pem()), ("ca.key", key.serialize_pem())];
-    world.set(SECRET, &values.each_ref().map(|(key, value)| (*key, value.as_bytes())));
+    let values = [
+        ("ca.crt", certificate.pem()),
+        ("ca.key", key.serialize_pem()),
+    ];
+    world.set(
+        SECRET,
+        &values
+            .each_ref()
+            .map(|(key, value)| (*key, value.as_bytes())),
+    );
     world.set_bundle(certificate.pem().as_bytes());
     put_leaf(world, &leaf_params(), key);
 }
@@ -144,7 +167,10 @@ async fn a_serving_certificate_that_api_servers_refuse_is_replaced() {
         ("a changed serial number", |world| {
             let certificate = world.value(SERVING, CERTIFICATE);
             let length = CertificateDer::from_pem_slice(&certificate).unwrap().len();
-            world.set(SERVING, &[(CERTIFICATE, &with_other_bit(&certificate, length - 20))]);
+            world.set(
+                SERVING,
+                &[(CERTIFICATE, &with_other_bit(&certificate, length - 20))],
+            );
         }),
         ("a signer of the same name with another key", |world| {
             put_leaf(world, &leaf_params(), KeyPair::generate().unwrap());
@@ -154,17 +180,23 @@ async fn a_serving_certificate_that_api_servers_refuse_is_replaced() {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
             put_leaf(world, &params, key_of_ca(world));
         }),
-        ("an extension that nobody knows and everybody has to", |world| {
-            let mut params = leaf_params();
-            let mut extension =
-                rcgen::CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99999], vec![5, 0]);
-            extension.set_criticality(true);
-            params.custom_extensions.push(extension);
-            put_leaf(world, &params, key_of_ca(world));
-        }),
+        (
+            "an extension that nobody knows and everybody has to",
+            |world| {
+                let mut params = leaf_params();
+                let mut extension = rcgen::CustomExtension::from_oid_content(
+                    &[1, 3, 6, 1, 4, 1, 99999],
+                    vec![5, 0],
+                );
+                extension.set_criticality(true);
+                params.custom_extensions.push(extension);
+                put_leaf(world, &params, key_of_ca(world));
+            },
+        ),
         ("a second certificate that cannot be read", |world| {
             let mut certificate = world.value(SERVING, CERTIFICATE);
-            certificate.extend_from_slice(b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n");
+            certificate
+                .extend_from_slice(b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n");
             world.set(SERVING, &[(CERTIFICATE, &certificate)]);
         }),
         ("more certificates than a client takes", |world| {
@@ -198,7 +230,9 @@ async fn a_ca_by_which_api_servers_trust_nothing_is_replaced() {
     type Change = fn(&mut CertificateParams);
     let changes: [(&str, Change); 5] = [
         ("no CA", |params| params.is_ca = IsCa::ExplicitNoCa),
-        ("not for signing certificates", |params| params.key_usages = vec![KeyUsagePurpose::CrlSign]),
+        ("not for signing certificates", |params| {
+            params.key_usages = vec![KeyUsagePurpose::CrlSign]
+        }),
         ("for clients only", |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         }),
@@ -208,12 +242,17 @@ async fn a_ca_by_which_api_servers_trust_nothing_is_replaced() {
                 excluded_subtrees: Vec::new(),
             });
         }),
-        ("an extension that nobody knows and everybody has to", |params| {
-            let mut extension =
-                rcgen::CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99999], vec![5, 0]);
-            extension.set_criticality(true);
-            params.custom_extensions.push(extension);
-        }),
+        (
+            "an extension that nobody knows and everybody has to",
+            |params| {
+                let mut extension = rcgen::CustomExtension::from_oid_content(
+                    &[1, 3, 6, 1, 4, 1, 99999],
+                    vec![5, 0],
+                );
+                extension.set_criticality(true);
+                params.custom_extensions.push(extension);
+            },
+        ),
     ];
     let mut unhealed = Vec::new();
     for (name, change) in changes {
@@ -276,7 +315,8 @@ async fn a_good_ca_that_another_one_has_signed_is_kept() {
     let mut world = World::new().await;
     let mut root = ca_params();
     root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    root.distinguished_name.push(DnType::OrganizationName, "a root");
+    root.distinguished_name
+        .push(DnType::OrganizationName, "a root");
     let root = rcgen::Issuer::new(root, KeyPair::generate().unwrap());
     let key = KeyPair::generate().unwrap();
     let certificate = ca_params().signed_by(&key, &root).unwrap();
@@ -302,7 +342,9 @@ async fn a_bundle_that_api_servers_cannot_read_is_written_again() {
             let text = [b"# ours\n".to_vec(), world.value(SECRET, "ca.crt")].concat();
             world.set_bundle(&text);
         }),
-        ("larger than the answer to other requests", |world| world.set_bundle(&vec![b'x'; 700 << 10])),
+        ("larger than the answer to other requests", |world| {
+            world.set_bundle(&vec![b'x'; 700 << 10])
+        }),
         ("many certificates", |world| {
             let certificate = world.value(SECRET, "ca.crt");
             world.set_bundle(&certificate.repeat((512 << 10) / certificate.len()));
@@ -332,7 +374,10 @@ async fn a_replica_takes_no_certificate_for_clients() {
     put_leaf(&world, &params, key_of_ca(&world));
     world.replica.look(&world.api).await;
     assert_eq!(world.replica.leaf(), current);
-    assert!(matches!(world.replica.watch.state.get(), State::Degraded(_)));
+    assert!(matches!(
+        world.replica.watch.state.get(),
+        State::Degraded(_)
+    ));
     world.pass().await;
     assert!(world.is_well());
     assert_ne!(world.replica.leaf(), current);
@@ -358,10 +403,13 @@ async fn a_secret_that_cannot_be_changed_is_replaced() {
             secret["immutable"] = true.into();
             secret["metadata"]["finalizers"] = json!(["example.com/kept"]);
         }),
-        ("null as a value", |secret| secret["data"]["other"] = Value::Null),
+        ("null as a value", |secret| {
+            secret["data"]["other"] = Value::Null
+        }),
         ("a MiB that its type wants", |secret| {
             secret["type"] = "kubernetes.io/dockerconfigjson".into();
-            secret["data"] = json!({".dockerconfigjson": BASE64_STANDARD.encode(vec![b' '; 1 << 20])});
+            secret["data"] =
+                json!({".dockerconfigjson": BASE64_STANDARD.encode(vec![b' '; 1 << 20])});
         }),
         ("no data, and immutable", |secret| {
             secret["immutable"] = true.into();
@@ -400,8 +448,19 @@ async fn without_the_right_to_delete_an_immutable_secret_the_log_names_it() {
     world.api.put(SERVING, secret);
     world.api.refuse(Some((Method::DELETE, "/secrets/", 403)));
     world.pass().await;
-    assert!(world.issuer.issuer.failing.as_ref().unwrap().contains("delete-secret: forbidden"));
-    assert!(world.replica.is_trusted(&world.api, world.now), "the one in use goes on");
+    assert!(
+        world
+            .issuer
+            .issuer
+            .failing
+            .as_ref()
+            .unwrap()
+            .contains("delete-secret: forbidden")
+    );
+    assert!(
+        world.replica.is_trusted(&world.api, world.now),
+        "the one in use goes on"
+    );
     world.api.refuse(None);
     world.pass().await;
     assert!(world.is_well());

@@ -5,7 +5,9 @@ use super::*;
 #[tokio::test]
 async fn a_configuration_that_is_not_there_does_not_matter_to_the_others() {
     let api = cluster().await;
-    let names = ["zz-tolerarch", "not-installed"].map(|name| ObjectName::new(name).unwrap()).to_vec();
+    let names = ["zz-tolerarch", "not-installed"]
+        .map(|name| ObjectName::new(name).unwrap())
+        .to_vec();
     let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
     issuer.issuer.settings.webhook_configurations = names;
     issuer.settle(&api, START).await;
@@ -27,7 +29,10 @@ async fn what_others_break_is_repaired() {
 
     // A bundle that was reset, and one with rubbish and a foreign certificate, which stays for a while.
     let foreign = Authority::new(Duration::from_secs(now), Duration::from_secs(99 * DAY)).unwrap();
-    for bundle in ["no certificate\n".to_owned(), foreign.written().0.to_string()] {
+    for bundle in [
+        "no certificate\n".to_owned(),
+        foreign.written().0.to_string(),
+    ] {
         let mut webhooks = api.get(WEBHOOKS).unwrap();
         webhooks["webhooks"][1]["clientConfig"]["caBundle"] = {
             use base64::Engine;
@@ -39,7 +44,10 @@ async fn what_others_break_is_repaired() {
         assert!(replica.is_trusted(&api, now));
     }
     let count = |api: &Objects| {
-        bundles(api).iter().map(|text| authority::read_bundle(text).len()).collect::<Vec<_>>()
+        bundles(api)
+            .iter()
+            .map(|text| authority::read_bundle(text).len())
+            .collect::<Vec<_>>()
     };
     assert_eq!(count(&api), [2, 2]);
 
@@ -47,7 +55,11 @@ async fn what_others_break_is_repaired() {
     let faults: [fn(&Objects); 7] = [
         |api| api.delete(SECRET),
         |api| api.delete(SERVING),
-        |api| [SECRET, SERVING].into_iter().for_each(|path| api.delete(path)),
+        |api| {
+            [SECRET, SERVING]
+                .into_iter()
+                .for_each(|path| api.delete(path))
+        },
         |api| {
             let mut secret = api.get(SECRET).unwrap();
             secret["data"]["ca.key"] = "AAAA".into();
@@ -145,20 +157,38 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
     let api = cluster().await;
     let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
     let failures = |metrics: &Metrics, operation: &str| {
-        metric(metrics, &format!("tolerarch_managed_certificate_failures_total{{operation=\"{operation}\"}}"))
+        metric(
+            metrics,
+            &format!("tolerarch_managed_certificate_failures_total{{operation=\"{operation}\"}}"),
+        )
     };
     // No right at the start: not ready, whatever it is.
     for (method, path, operation) in [
-        (Method::GET, "/mutatingwebhookconfigurations/", "read-webhooks"),
+        (
+            Method::GET,
+            "/mutatingwebhookconfigurations/",
+            "read-webhooks",
+        ),
         (Method::GET, "/secrets/", "read-secret"),
         (Method::PATCH, "/secrets/", "create-secret"),
-        (Method::PATCH, "/mutatingwebhookconfigurations/", "write-webhooks"),
+        (
+            Method::PATCH,
+            "/mutatingwebhookconfigurations/",
+            "write-webhooks",
+        ),
     ] {
         api.refuse(Some((method, path, 403)));
         issuer.look().await;
         issuer.look().await;
         assert_eq!(failures(&issuer.metrics, operation), 2, "{operation}");
-        assert!(issuer.issuer.failing.as_ref().unwrap().contains("forbidden"));
+        assert!(
+            issuer
+                .issuer
+                .failing
+                .as_ref()
+                .unwrap()
+                .contains("forbidden")
+        );
         assert!(matches!(issuer.issuer.state.get(), State::Degraded(_)));
     }
     replica.look(&api).await;
