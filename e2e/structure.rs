@@ -182,9 +182,9 @@ fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            walk(&path, found)
+            walk(&path, found);
         } else {
-            found.push(path)
+            found.push(path);
         }
     }
 }

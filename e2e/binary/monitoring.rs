@@ -201,7 +201,7 @@ async fn alerts_fire_while_a_registry_fails() {
     setup.fires("TolerarchRegistryUnreachable", fail).await;
     setup
         .fires("TolerarchCircuitOpen", async || {
-            setup.review(3, Some(&fault)).await
+            setup.review(3, Some(&fault)).await;
         })
         .await;
     for alert in ["TolerarchRegistryUnreachable", "TolerarchCircuitOpen"] {
@@ -231,7 +231,7 @@ async fn an_alert_fires_by_reviews(alert: &str, fault: Fault) {
     setup.fires(alert, reviews).await;
     setup
         .clears(alert, async || {
-            drop(setup.program.review(&opted_out()).await)
+            drop(setup.program.review(&opted_out()).await);
         })
         .await;
 }

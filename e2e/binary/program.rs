@@ -246,7 +246,7 @@ fn configure(root: &Path, base: &Value, settings: &Value) {
     json_patch::merge(&mut config, settings);
     // JSON is YAML.
     swap(root, |new| {
-        fs::write(new.join("config.yaml"), config.to_string()).unwrap()
+        fs::write(new.join("config.yaml"), config.to_string()).unwrap();
     });
 }
 

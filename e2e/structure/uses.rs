@@ -191,7 +191,7 @@ impl Module {
         while let Some(token) = tree.next() {
             match token {
                 TokenTree::Ident(ident) if ident == "as" => {
-                    name = tree.next().map(|name| name.to_string())
+                    name = tree.next().map(|name| name.to_string());
                 }
                 TokenTree::Ident(ident) => path.push(ident.to_string()),
                 TokenTree::Group(group) => {

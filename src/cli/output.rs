@@ -192,9 +192,9 @@ fn escaped(text: &str, escape: impl Fn(&mut String, char)) -> String {
     let mut escaped = String::with_capacity(text.len() + 1);
     for c in text.chars() {
         if is_unsafe(c) {
-            escape(&mut escaped, c)
+            escape(&mut escaped, c);
         } else {
-            escaped.push(c)
+            escaped.push(c);
         }
     }
     escaped

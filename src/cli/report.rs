@@ -200,7 +200,7 @@ async fn examine(session: &Session, survey: &Survey) -> Vec<Examined> {
     let show = |done: usize| {
         progress.show(&format!(
             "looked up the images of {done} of {all} kinds of Pods"
-        ))
+        ));
     };
     let done = Cell::new(0);
     let one = async |shape: &Shape| {

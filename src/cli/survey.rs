@@ -208,7 +208,7 @@ async fn owners(
             ))
         };
         let read = client.pages(&path, |_, items| {
-            owners.extend(items.into_iter().filter_map(entry))
+            owners.extend(items.into_iter().filter_map(entry));
         });
         match read.await {
             Err(error) if error.is_forbidden() => {

@@ -71,7 +71,7 @@ impl Printer<'_> {
         match shape.content {
             Content::Value(value) if value.written.is_null() => {}
             Content::Value(value) => {
-                self.line(&format!("{name} {}", shown(&value.written)), &comment)
+                self.line(&format!("{name} {}", shown(&value.written)), &comment);
             }
             section @ Content::Section(_) => {
                 self.line(&name, &heading);

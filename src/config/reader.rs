@@ -60,7 +60,7 @@ impl Reader {
             Err(error) => self.fault(Location::Line(error.line), error.message),
             Ok(documents) => match &*documents {
                 [_, second, ..] => {
-                    self.fault(place(second), "a second document: a configuration is one")
+                    self.fault(place(second), "a second document: a configuration is one");
                 }
                 [document] if !is_null(document) => {
                     self.fill(document, shape);
@@ -168,7 +168,7 @@ impl Reader {
                 let message =
                     format!("it is there already, on line {first}; remove one of the two");
                 self.within(&step(text), |reader| {
-                    reader.fault(Location::Line(*line), message)
+                    reader.fault(Location::Line(*line), message);
                 });
             } else {
                 lines.insert(text, line);

@@ -82,7 +82,7 @@ impl<T: 'static> Kind<T> {
         } = self;
         let written = write(&slot.clone().into());
         value(domain, read, written, move |values| {
-            values.into_iter().for_each(|value| *slot = value.into())
+            values.into_iter().for_each(|value| *slot = value.into());
         })
     }
 

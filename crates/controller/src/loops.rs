@@ -82,7 +82,7 @@ impl Context {
     ) -> Result<T, ClusterError> {
         match &answer {
             Err(ClusterError::Forbidden | ClusterError::Unauthorized) => {
-                self.state.set_fault(what, true)
+                self.state.set_fault(what, true);
             }
             // An overloaded API server has not looked at the right.
             Err(ClusterError::Timeout | ClusterError::Unreachable | ClusterError::Status) => {}

@@ -58,7 +58,7 @@ fn pool(keys: &Value) -> Pool {
             "name" => pool.name = text(value),
             "platforms" => pool.platforms = platforms_of(value),
             "tolerations" => {
-                pool.tolerations = value.as_array().unwrap().iter().map(toleration).collect()
+                pool.tolerations = value.as_array().unwrap().iter().map(toleration).collect();
             }
             "share" => pool.share = value.to_string().trim_matches(['"', '%']).parse().unwrap(),
             "prefer" => {

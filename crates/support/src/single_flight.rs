@@ -46,7 +46,7 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
         drop(all);
         // The task leaves the map when it ends, also by a panic.
         let entry = scopeguard::guard((Arc::clone(&self.0), key), |(all, key)| {
-            drop(all.lock().remove(&key))
+            drop(all.lock().remove(&key));
         });
         let work = work();
         tokio::spawn(async move {

@@ -74,7 +74,7 @@ pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster:
     let aged = |days| Pki::since(SystemTime::now() - days * DAY);
     let (pki, due) = (aged(200), aged(250));
     let put = async |secret: &str, pair: Value| {
-        patch(&namespace, secret, json!({"stringData": pair})).await
+        patch(&namespace, secret, json!({"stringData": pair})).await;
     };
     put(CERTIFICATES, authority(&pki)).await;
     let started = start(cluster, &namespace, &accounts).await;
@@ -598,10 +598,10 @@ impl Damage {
             Self::LeafHasNoKey => take_key(namespace, SERVING, "tls").await,
             Self::LeafHasABrokenSignature => break_signature(namespace, SERVING, "tls.crt").await,
             Self::LeafHasAnotherSigner => {
-                put_leaf(namespace, &pki.namesake().leaf(&["127.0.0.1"])).await
+                put_leaf(namespace, &pki.namesake().leaf(&["127.0.0.1"])).await;
             }
             Self::LeafIsForClients => {
-                put_leaf(namespace, &pki.client_leaf_for(&["127.0.0.1"])).await
+                put_leaf(namespace, &pki.client_leaf_for(&["127.0.0.1"])).await;
             }
             Self::LeafSecretIsLarge => fill(namespace, SERVING, "tls.crt").await,
             Self::LeafSecretIsImmutable => seal(namespace, SERVING, "tls.crt").await,

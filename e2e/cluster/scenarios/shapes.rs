@@ -135,9 +135,9 @@ pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_web
         while exceeds - fits > 8 {
             let middle = usize::midpoint(fits, exceeds);
             if stores(&without, middle).await.is_ok() {
-                fits = middle
+                fits = middle;
             } else {
-                exceeds = middle
+                exceeds = middle;
             }
         }
         assert!(fits > 0, "{count} entries are too large by themselves");

@@ -535,7 +535,7 @@ async fn what_is_not_so_yet_gets_no_tick() {
             world.at(PODS)[0]["status"] = json!({"startTime": "2026-01-01T00:00:00Z"});
         }),
         ("controller", |world| {
-            world.at(LEASE)["spec"]["holderIdentity"] = "tolerarch-0_0123".into()
+            world.at(LEASE)["spec"]["holderIdentity"] = "tolerarch-0_0123".into();
         }),
         ("registries", |world| {
             *world.at(POD_METRICS) =

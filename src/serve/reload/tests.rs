@@ -324,22 +324,22 @@ const NO_FILES: [(&str, Make); 5] = [
                 .status()
                 .unwrap()
                 .success()
-        )
+        );
     }),
     ("a directory", |path| fs::create_dir(path).unwrap()),
     ("a huge file", |path| {
-        fs::File::create(path).unwrap().set_len(1 << 40).unwrap()
+        fs::File::create(path).unwrap().set_len(1 << 40).unwrap();
     }),
     ("a device without an end", |path| {
-        symlink("/dev/zero", path).unwrap()
+        symlink("/dev/zero", path).unwrap();
     }),
 ];
 
 fn remove(path: &Path) {
     if path.is_dir() {
-        fs::remove_dir(path).unwrap()
+        fs::remove_dir(path).unwrap();
     } else {
-        fs::remove_file(path).unwrap()
+        fs::remove_file(path).unwrap();
     }
 }
 

@@ -220,17 +220,17 @@ async fn pods_that_are_not_its_concern_stay_as_they_are() {
         world.pod("out", "out-of-scope", &both),
         changed("bound", &|pod| pod["spec"]["nodeName"] = "node".into()),
         changed("nominated", &|pod| {
-            pod["status"]["nominatedNodeName"] = "node".into()
+            pod["status"]["nominatedNodeName"] = "node".into();
         }),
         changed("going", &|pod| {
-            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into()
+            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         }),
         changed("new", &|pod| pod["status"] = json!({"phase": "Pending"})),
         changed("daemon", &|pod| {
-            pod["metadata"]["ownerReferences"] = owner.clone()
+            pod["metadata"]["ownerReferences"] = owner.clone();
         }),
         changed("off", &|pod| {
-            pod["metadata"]["labels"]["tolerarch.io/mode"] = "off".into()
+            pod["metadata"]["labels"]["tolerarch.io/mode"] = "off".into();
         }),
     ];
     // Another Pod by the same name since.

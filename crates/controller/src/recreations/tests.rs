@@ -73,19 +73,19 @@ fn other_ends_of_pods_show_nothing() {
         });
     }
     none("no owner", &|_, pod| {
-        pod["metadata"]["ownerReferences"] = json!([])
+        pod["metadata"]["ownerReferences"] = json!([]);
     });
     none("another owner controls it", &|_, pod| {
         pod["metadata"]["ownerReferences"][0]["controller"] = false.into();
     });
     none("nothing was changed", &|_, pod| {
-        pod["metadata"]["annotations"] = json!({"own": "x"})
+        pod["metadata"]["annotations"] = json!({"own": "x"});
     });
     none("it is not deleted", &|_, pod| {
-        pod["metadata"]["deletionTimestamp"] = Value::Null
+        pod["metadata"]["deletionTimestamp"] = Value::Null;
     });
     none("it has run", &|_, pod| {
-        pod["status"]["phase"] = "Running".into()
+        pod["status"]["phase"] = "Running".into();
     });
     none("it was evicted, or had to make room", &|_, pod| {
         pod["status"]["conditions"] = json!([{"type": "DisruptionTarget", "status": "True"}]);
@@ -94,14 +94,14 @@ fn other_ends_of_pods_show_nothing() {
         *own = pod(of, 1000 * i64::try_from(of).unwrap(), YOUNG + 1);
     });
     none("it happens now and then", &|of, own| {
-        *own = pod(of, 200 * i64::try_from(of).unwrap(), 1)
+        *own = pod(of, 200 * i64::try_from(of).unwrap(), 1);
     });
     // As when the owner is deleted itself, or scaled down.
     none("all at once", &|of, own| {
-        *own = pod(of, 100 + i64::try_from(of % 50).unwrap(), 55)
+        *own = pod(of, 100 + i64::try_from(of % 50).unwrap(), 55);
     });
     none("one that changes often while it ends", &|_, own| {
-        *own = pod(1, 100, 0)
+        *own = pod(1, 100, 0);
     });
     none("names that no object has", &|_, pod| {
         pod["metadata"]["ownerReferences"][0]["kind"] = "\u{1b}".into();

@@ -143,7 +143,7 @@ impl Managed {
             None => {
                 nodes.required = Some(NodeSelector {
                     terms: vec![self.required.clone().into()],
-                })
+                });
             }
             Some(NodeSelector { terms }) => {
                 let terms = terms.iter_mut().filter(|term| !term.is_empty());

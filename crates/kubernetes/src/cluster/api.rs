@@ -98,7 +98,7 @@ impl Api {
             };
             match pause {
                 Some(pause) if begun.elapsed().saturating_add(pause) <= self.patience => {
-                    sleep(pause).await
+                    sleep(pause).await;
                 }
                 _ => return answer,
             }

@@ -187,7 +187,7 @@ impl ServedKinds {
             // A small API server, such as one of virtual clusters, may have only one of the two.
             match client.read("/api", ACCEPT_AGGREGATED_DISCOVERY_V2).await {
                 Ok(first) if is_aggregated(&first)? => {
-                    kinds.add_all(serde_json::from_slice(&first)?)
+                    kinds.add_all(serde_json::from_slice(&first)?);
                 }
                 _ => kinds.read_versions(client, vec![core()]).await,
             }

@@ -189,14 +189,14 @@ async fn what_is_no_file_does_not_end_reloading() {
                     .status()
                     .unwrap()
                     .success()
-            )
+            );
         },
         |path| std::fs::create_dir(path).unwrap(),
         |path| {
             std::fs::File::create(path)
                 .unwrap()
                 .set_len(1 << 40)
-                .unwrap()
+                .unwrap();
         },
         |path| std::os::unix::fs::symlink("/proc/sys/kernel/random/uuid", path).unwrap(),
     ];

@@ -175,7 +175,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             "the caBundle holds garbage",
             |world| {
                 world.webhook()["clientConfig"]["caBundle"] =
-                    BASE64_STANDARD.encode("garbage").into()
+                    BASE64_STANDARD.encode("garbage").into();
             },
             &[("ca-bundle", "holds no certificate", "cainjector")],
         ),
@@ -570,7 +570,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "the cluster-autoscaler has no priorities",
             |world| {
-                with_cluster_autoscaler(world, &["cluster-autoscaler", "--expander=priority"], None)
+                with_cluster_autoscaler(world, &["cluster-autoscaler", "--expander=priority"], None);
             },
             &[(
                 "pools",
@@ -684,7 +684,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                     world
                         .objects
                         .insert(DEPLOYMENTS.into(), json!([deployment("controller")])),
-                )
+                );
             },
             &[(
                 "controller",
@@ -834,7 +834,7 @@ async fn where_nothing_is_shown_there_is_no_tick() {
         (
             |world| {
                 *world.at(POD_METRICS) =
-                    json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n")
+                    json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n");
             },
             &[("certificate", "ends at 2017-07-14")][..],
         ),

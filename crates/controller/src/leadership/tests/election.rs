@@ -93,7 +93,7 @@ fn a_leader_stops_before_others_may_begin() {
         assert!(
             RENEW.as_secs() + 3 < LEASE as u64,
             "a request may take another 3 s"
-        )
+        );
     };
     let renewed = look(&mut election, &lease("a", 1), start + 2 * SECOND).unwrap();
     assert_eq!(

@@ -200,10 +200,10 @@ fn members_that_only_docker_knows_are_read_as_docker_does() {
         for kept in pattern::lookup(std::iter::once(&read.keyring), "quay.io") {
             match kept.held_credential().flatten() {
                 Some(Credential::Bearer(token)) => {
-                    ours.push(format!("registrytoken={}", token.reveal()))
+                    ours.push(format!("registrytoken={}", token.reveal()));
                 }
                 Some(Credential::Identity(token)) => {
-                    ours.push(format!("identitytoken={}", token.reveal()))
+                    ours.push(format!("identitytoken={}", token.reveal()));
                 }
                 _ => {}
             }

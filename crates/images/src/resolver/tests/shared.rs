@@ -216,7 +216,7 @@ async fn an_old_answer_is_confirmed_and_serves_where_the_registry_fails() {
     let remote = remote().await;
     let (repo, image) = multi(&remote, "app");
     let old = |_: &mut SharedCacheSettings, cache: &mut CacheSettings| {
-        cache.tag = Duration::from_millis(1)
+        cache.tag = Duration::from_millis(1);
     };
     let one = Replica::with(&remote, &redis.url(), old).await;
     assert_eq!(one.ask(&image).await, Ok(BOTH));
@@ -246,7 +246,7 @@ async fn a_moved_tag_costs_no_manifest_that_another_replica_has_read() {
     let remote = remote().await;
     let (repo, image) = multi(&remote, "app");
     let old = |_: &mut SharedCacheSettings, cache: &mut CacheSettings| {
-        cache.tag = Duration::from_millis(1)
+        cache.tag = Duration::from_millis(1);
     };
     let one = Replica::with(&remote, &redis.url(), old).await;
     assert_eq!(one.ask(&image).await, Ok(BOTH));
@@ -321,7 +321,7 @@ async fn a_definite_answer_takes_back_what_was_shared() {
         let remote = remote().await;
         let (repo, image) = multi(&remote, "app");
         let old = |_: &mut SharedCacheSettings, cache: &mut CacheSettings| {
-            cache.tag = Duration::from_millis(1)
+            cache.tag = Duration::from_millis(1);
         };
         let one = Replica::with(&remote, &redis.url(), old).await;
         assert_eq!(one.ask(&image).await, Ok(BOTH));
@@ -349,7 +349,7 @@ async fn what_a_credential_gave_stays_with_those_who_hold_it() {
     );
     let (_directory, file) = key_file();
     let keyed = |settings: &mut SharedCacheSettings, _: &mut CacheSettings| {
-        settings.key_file = Some(file.clone())
+        settings.key_file = Some(file.clone());
     };
 
     let plain = Replica::new(&remote, &redis).await;

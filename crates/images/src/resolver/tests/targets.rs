@@ -24,7 +24,7 @@ impl World {
         }
         let own = Remote::builder().plain_http().start().await;
         let bench = Bench::of(own, &remotes, |lookup, _| {
-            lookup.per_registry = PER_REGISTRY
+            lookup.per_registry = PER_REGISTRY;
         });
         let world = Self {
             bench: Bench {

@@ -119,7 +119,7 @@ fn its_dates_and_usage_count() {
         (
             "is not for servers",
             certificate(|params| {
-                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
             }),
         ),
     ] {
@@ -128,7 +128,7 @@ fn its_dates_and_usage_count() {
         assert!(error.contains(expected), "{expected}: {error}");
     }
     let for_servers = certificate(|params| {
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     });
     assert_eq!(
         takes(

@@ -63,7 +63,7 @@ async fn a_server_that_hangs_costs_one_timeout() {
     };
     let remote = remote().await;
     let one = Replica::with(&remote, &redis.url(), |settings, _| {
-        settings.timeout = SECOND
+        settings.timeout = SECOND;
     })
     .await;
     redis.signal("STOP");

@@ -231,7 +231,7 @@ async fn a_ca_by_which_api_servers_trust_nothing_is_replaced() {
     let changes: [(&str, Change); 5] = [
         ("no CA", |params| params.is_ca = IsCa::ExplicitNoCa),
         ("not for signing certificates", |params| {
-            params.key_usages = vec![KeyUsagePurpose::CrlSign]
+            params.key_usages = vec![KeyUsagePurpose::CrlSign];
         }),
         ("for clients only", |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -343,7 +343,7 @@ async fn a_bundle_that_api_servers_cannot_read_is_written_again() {
             world.set_bundle(&text);
         }),
         ("larger than the answer to other requests", |world| {
-            world.set_bundle(&vec![b'x'; 700 << 10])
+            world.set_bundle(&vec![b'x'; 700 << 10]);
         }),
         ("many certificates", |world| {
             let certificate = world.value(SECRET, "ca.crt");
@@ -404,7 +404,7 @@ async fn a_secret_that_cannot_be_changed_is_replaced() {
             secret["metadata"]["finalizers"] = json!(["example.com/kept"]);
         }),
         ("null as a value", |secret| {
-            secret["data"]["other"] = Value::Null
+            secret["data"]["other"] = Value::Null;
         }),
         ("a MiB that its type wants", |secret| {
             secret["type"] = "kubernetes.io/dockerconfigjson".into();

@@ -58,7 +58,7 @@ async fn what_others_break_is_repaired() {
         |api| {
             [SECRET, SERVING]
                 .into_iter()
-                .for_each(|path| api.delete(path))
+                .for_each(|path| api.delete(path));
         },
         |api| {
             let mut secret = api.get(SECRET).unwrap();
