@@ -1,16 +1,18 @@
 //! The decision on a Pod: a reason and edits. Pure.
 
 mod explanation;
+mod facts;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
-use crate::placement::{self, Edits, Placement};
+use crate::placement::{self, Edits, Ownership};
 use crate::pod::{Pod, REASON_KEY};
 use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool, Rank};
-use crate::reason::{LookupError, Reason};
+use crate::reason::Reason;
+use facts::Facts;
 use tolerarch_text::escape::shortened;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -54,7 +56,10 @@ impl<'a> Decision<'a> {
 
     /// Returns the first blockers for a log line; `None` without blockers.
     pub fn blocker_list(&self) -> Option<impl Display> {
-        (!self.blockers.is_empty()).then_some(BlockerList(&self.blockers))
+        if self.blockers.is_empty() {
+            return None;
+        }
+        Some(BlockerList(&self.blockers))
     }
 
     pub fn pools(&self) -> Cow<'_, str> {
@@ -69,23 +74,24 @@ impl<'a> Decision<'a> {
 
     /// Decides without the images if they do not matter: the Pod is skipped, or tolerates every pool.
     pub fn without_images(policy: &Policy, pod: &Pod<'_>) -> Option<Self> {
-        let reason = match pod.skipped() {
-            Some(reason) => reason,
-            None if pod.is_of_daemon_set() && !policy.daemon_sets => Reason::DaemonSet,
-            None if !pod.has_containers() => Reason::Malformed,
-            // The API server checks annotations after webhooks: it refuses the Pod anyway.
-            None if pod.annotation_bytes() > placement::ANNOTATION_BYTES => Reason::NoRoom,
-            None if !pod.has_annotation(REASON_KEY) && placement::is_needless(pod, policy) => {
-                Reason::AlreadyTolerated
+        let mut warnings = Vec::new();
+        let reason = if let Some(reason) = pod.skipped() {
+            if reason == Reason::OptedOut {
+                warnings.extend(pod.mode().warning());
             }
-            None => return None,
+            reason
+        } else if pod.is_of_daemon_set() && !policy.daemon_sets {
+            Reason::DaemonSet
+        } else if !pod.has_containers() {
+            Reason::Malformed
+        } else if pod.annotation_bytes() > placement::ANNOTATION_BYTES {
+            // The API server checks annotations after webhooks: it refuses the Pod anyway.
+            Reason::NoRoom
+        } else if !pod.has_annotation(REASON_KEY) && placement::is_needless(pod, policy) {
+            Reason::AlreadyTolerated
+        } else {
+            return None;
         };
-        let warnings = pod
-            .mode()
-            .warning()
-            .filter(|_| reason == Reason::OptedOut)
-            .into_iter()
-            .collect();
         Some(Self {
             warnings,
             ..Self::unchanged(reason)
@@ -94,106 +100,56 @@ impl<'a> Decision<'a> {
 
     /// Decides by `images`, one for each image that counts. Some may be missing if one image closes every pool.
     pub fn of(policy: &'a Policy, pod: &Pod<'_>, rank: Rank, images: &[ImageSupport<'a>]) -> Self {
-        Self::after(None, policy, pod, rank, images)
+        let ownership = Ownership::of(pod, &policy.pools);
+        Self::with_ownership(&ownership, policy, pod, rank, images)
     }
 
-    /// Decides on a template after an update: while an image is unknown, the managed additions of `before` stay.
-    pub fn after(
-        before: Option<&Pod<'_>>,
+    /// Decides as [`Decision::of`], on a Pod whose managed additions are known.
+    pub fn with_ownership(
+        ownership: &Ownership<'_>,
         policy: &'a Policy,
         pod: &Pod<'_>,
         rank: Rank,
         images: &[ImageSupport<'a>],
     ) -> Self {
         let verdicts = policy.verdicts(rank, images);
-        let Placement {
-            opened,
-            is_steered,
-            is_nowhere,
-            mut edits,
-        } = placement::place(pod, before, verdicts);
-        let is_open = !opened.is_empty() || policy.pools.iter().any(|pool| verdicts.is_open(pool));
-        let held_back = verdicts.held_back().filter(|_| !is_open);
-        let is_tolerated = |pool: &Pool| placement::is_tolerated(pod, pool);
-        // A profile may have no pools; then nothing is missing if no image narrows the nodes either.
-        let nothing_opens = policy.pools.is_empty() && verdicts.narrowing().is_none();
-        let is_kept = edits.remove.is_empty() && edits.spec.is_empty();
-        let unknown = before.filter(|_| is_kept).and_then(|_| verdicts.unknown());
-        let decisive = unknown.or_else(|| verdicts.decisive());
-        let blocker =
-            decisive.or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
-        // The managed additions stay, and only their form changes.
-        let is_only_rewritten = is_kept && (is_steered || before.is_some() && !opened.is_empty());
-        let mut reason = if !edits.add.is_empty() {
-            Reason::Tolerated
-        } else if edits.steers {
-            Reason::Placed
-        } else if !edits.is_empty() && !is_only_rewritten {
-            Reason::Retracted
-        } else if let Some(unknown) = unknown {
-            unknown.cause.into()
-        } else if is_steered && opened.is_empty() {
-            Reason::Placed
-        } else if is_open || held_back.is_some_and(is_tolerated) || nothing_opens {
-            Reason::AlreadyTolerated
-        } else if is_nowhere {
-            Reason::NoCommonPlatform
-        } else if held_back.is_some() {
-            Reason::NotInShare
-        } else {
-            blocker
-                .or_else(|| verdicts.narrowing())
-                .map_or(Reason::Unknown(LookupError::Internal), |blocker| {
-                    blocker.cause.into()
-                })
-        };
-        if !edits.fit(pod) {
-            // Additions that have become wrong are removed even if there is no room for those that would replace them.
-            let back = !is_kept && !images.is_empty();
-            let back = back.then(|| Self::after(before, policy, pod, rank, &[]));
-            let back =
-                back.filter(|back| matches!(back.reason, Reason::Retracted | Reason::Observed));
-            return back.unwrap_or_else(|| Self::unchanged(Reason::NoRoom));
+        let placement = placement::place(pod, ownership, verdicts);
+        if !placement.edits.fit(pod) {
+            return if placement.edits.takes_back() && !images.is_empty() {
+                Self::retracted(ownership, policy, pod, rank)
+            } else {
+                Self::unchanged(Reason::NoRoom)
+            };
         }
-        let blockers = verdicts.blockers();
-        let image = blocker.map(|blocker| blocker.image);
-        let image = image.filter(|_| !matches!(reason, Reason::Tolerated | Reason::NotInShare));
-        let is_observed = policy.mode_for(pod) == Mode::Observe;
-        let warnings = pod.preference().warning().into_iter().collect();
-        if is_observed && !edits.is_empty() {
-            (reason, edits) = (Reason::Observed, Edits::default());
-        }
-        let explanation = match (held_back, blocker) {
-            _ if is_observed => None,
-            _ if is_open || reason == Reason::AlreadyTolerated && held_back.is_some() => {
-                Some(String::new())
+        let facts = Facts::of(pod, ownership, verdicts, &placement);
+        let mut decision = Self::unchanged(facts.reason());
+        decision.image = facts.image();
+        decision.blockers = verdicts.blockers();
+        decision.warnings.extend(pod.preference().warning());
+        if policy.mode_for(pod) == Mode::Observe {
+            decision.opened = placement.opened;
+            if !placement.edits.is_empty() {
+                decision.reason = Reason::Observed;
             }
-            (None, None) => Some(String::new()),
-            _ if !policy.explain => None,
-            (Some(pool), _) => Some(explanation::by_share(pool)),
-            (None, Some(blocker)) => Some(explanation::by_image(is_nowhere, blocker, &blockers)),
-        };
-        let explained = (pod.has_annotation(REASON_KEY), pod.annotation(REASON_KEY));
-        if let Some(explanation) =
-            explanation.filter(|text| explained != (!text.is_empty(), text.as_str()))
+            return decision;
+        }
+        let explanation = facts.explanation(policy, &decision.blockers);
+        decision.opened = placement.opened;
+        decision.edits = placement.edits;
+        if let Some(text) = explanation
+            && !decision.edits.explain(pod, text)
         {
-            let is_all = edits.is_empty();
-            edits.annotations.insert(REASON_KEY, explanation);
-            if !edits.fit(pod) {
-                if is_all {
-                    return Self::unchanged(Reason::NoRoom);
-                }
-                edits.annotations.remove(REASON_KEY);
-            }
+            return Self::unchanged(Reason::NoRoom);
         }
-        Self {
-            reason,
-            image,
-            blockers,
-            opened,
-            edits,
-            warnings,
-            unused_secrets: Vec::new(),
+        decision
+    }
+
+    /// Removes additions that have become wrong where there is no room for those that would replace them.
+    fn retracted(ownership: &Ownership<'_>, policy: &'a Policy, pod: &Pod<'_>, rank: Rank) -> Self {
+        let decision = Self::with_ownership(ownership, policy, pod, rank, &[]);
+        match decision.reason {
+            Reason::Retracted | Reason::Observed => decision,
+            _ => Self::unchanged(Reason::NoRoom),
         }
     }
 }

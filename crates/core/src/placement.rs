@@ -6,91 +6,119 @@ mod managed;
 mod ownership;
 mod preference;
 mod steering;
+mod update;
 
 pub use edits::{ANNOTATION_BYTES, Edits, Placement};
 pub use ownership::{Ownership, distinct};
 
 use crate::pod::{Pod, Toleration};
 use crate::policy::{Policy, Pool, Verdicts};
-use ownership::names;
 
 /// Returns whether the Pod tolerates every pool by itself and is not steered, so that its images do not matter.
-pub(crate) fn is_needless(
-    pod: &Pod<'_>,
-    Policy {
-        pools, placement, ..
-    }: &Policy,
-) -> bool {
-    !placement.steer(pod)
+pub(crate) fn is_needless(pod: &Pod<'_>, policy: &Policy) -> bool {
+    !policy.placement.steer(pod)
         && !Ownership::is_claimed(pod)
-        && pools.iter().all(|pool| is_tolerated(pod, pool))
+        && policy.pools.iter().all(|pool| is_tolerated(pod, pool))
 }
 
+/// Returns whether the Pod tolerates all taints of the pool, by whosever tolerations.
 pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
-    let covered = |own: &Toleration<'_>| pod.tolerations().iter().any(|there| there.covers(own));
-    pool.tolerations.iter().all(covered)
+    let is_covered = |toleration| {
+        let mut present = pod.tolerations().iter();
+        present.any(|other| other.covers(toleration))
+    };
+    pool.tolerations.iter().all(is_covered)
 }
 
-/// Places a Pod by what its images mean for the pools. `before` is the template before an update: while an image is
-/// unknown, managed additions of `before` stay, as far as the known images do not contradict them.
+/// Places a Pod by what its images mean for the pools.
 pub fn place<'a>(
     pod: &Pod<'_>,
-    before: Option<&Pod<'_>>,
+    ownership: &Ownership<'_>,
     verdicts: Verdicts<'a, '_>,
 ) -> Placement<'a> {
-    let tolerations = pod.tolerations();
-    let ownership = Ownership::of(pod, before, &verdicts.policy.pools);
-    let possible = before.and_then(|_| verdicts.possible());
-    let stays_open = |pool: &Pool| {
-        ownership.was_open(pool) && possible.is_some_and(|known| known.contains(pool.platforms))
-    };
-    let covered_by_others = |own: &Toleration<'_>| {
-        (0..)
-            .zip(tolerations)
-            .any(|(place, there)| there.covers(own) && !ownership.tolerations.contains(&place))
-    };
-    // A pool is opened with all its tolerations or not at all: the annotation names pools, so a later removal must
-    // cover a whole pool, and nothing that was there before.
-    let is_closed = |pool: &&Pool| !pool.tolerations.iter().all(covered_by_others);
-    let open = verdicts
-        .policy
-        .pools
-        .iter()
-        .filter(|pool| verdicts.is_open(pool) || stays_open(pool));
-    let opened: Vec<&Pool> = open.filter(is_closed).collect();
-    let mut add = distinct(opened.iter().copied());
-
-    let stays = |place: &usize| add.iter().any(|own| tolerations[*place].same(own));
-    let remove = ownership
-        .tolerations
-        .iter()
-        .copied()
-        .filter(|place| !stays(place))
-        .collect();
-    add.retain(|own| {
-        !ownership
-            .tolerations
-            .iter()
-            .any(|&place| tolerations[place].same(own))
-    });
-    let annotations = ownership
-        .record(&verdicts.policy.pools, &opened)
-        .into_iter()
-        .collect();
-    let edits = Edits {
-        remove,
-        add,
-        annotations,
-        ..Edits::default()
-    };
+    let opened = opened(pod, ownership, &verdicts);
+    let edits = toleration_edits(pod, ownership, &verdicts.policy.pools, &opened);
     let mut placement = Placement {
         opened,
         is_steered: false,
         is_nowhere: false,
         edits,
     };
-    steering::steer(pod, before, &verdicts, &mut placement);
+    if let Some(steering) = steering::steer(pod, ownership, &verdicts, &placement.opened) {
+        placement.is_steered = steering.is_steered;
+        placement.is_nowhere = steering.is_nowhere;
+        placement.edits.spec = steering.spec;
+        placement.edits.steers = steering.is_added;
+        placement.edits.annotations.extend(steering.annotations);
+    }
     placement
+}
+
+/// Returns the pools that are open to the Pod by managed tolerations after this pass.
+fn opened<'a>(
+    pod: &Pod<'_>,
+    ownership: &Ownership<'_>,
+    verdicts: &Verdicts<'a, '_>,
+) -> Vec<&'a Pool> {
+    // The nodes on which the Pod may run while an image is unknown.
+    let possible = if ownership.is_lasting() {
+        verdicts.possible()
+    } else {
+        None
+    };
+    let stays_open = |pool: &Pool| {
+        ownership.is_lasting_for(pool)
+            && possible.is_some_and(|possible| possible.contains(pool.platforms))
+    };
+    let mut opened = Vec::new();
+    for pool in &verdicts.policy.pools {
+        if !verdicts.is_open(pool) && !stays_open(pool) {
+            continue;
+        }
+        // A pool is opened with all its tolerations or not at all: the annotation names pools, so a later removal must
+        // cover a whole pool, and nothing that was there before.
+        let covers = |toleration| is_covered_by_user(pod, ownership, toleration);
+        if !pool.tolerations.iter().all(covers) {
+            opened.push(pool);
+        }
+    }
+    opened
+}
+
+/// Returns whether a toleration that is not managed covers this one.
+fn is_covered_by_user(
+    pod: &Pod<'_>,
+    ownership: &Ownership<'_>,
+    toleration: &Toleration<'_>,
+) -> bool {
+    let mut present = pod.tolerations().iter().enumerate();
+    present
+        .any(|(place, other)| other.covers(toleration) && !ownership.tolerations.contains(&place))
+}
+
+/// Returns the edits by which the managed tolerations, and their annotation, become those of the opened pools.
+fn toleration_edits<'a>(
+    pod: &Pod<'_>,
+    ownership: &Ownership<'_>,
+    pools: &[Pool],
+    opened: &[&'a Pool],
+) -> Edits<'a> {
+    let present = pod.tolerations();
+    let mut edits = Edits {
+        add: distinct(opened.iter().copied()),
+        ..Edits::default()
+    };
+    for &place in &ownership.tolerations {
+        if !edits.add.iter().any(|wanted| present[place].same(wanted)) {
+            edits.remove.push(place);
+        }
+    }
+    edits.add.retain(|wanted| {
+        let mut managed = ownership.tolerations.iter();
+        !managed.any(|&place| present[place].same(wanted))
+    });
+    edits.annotations.extend(ownership.record(pools, opened));
+    edits
 }
 
 #[cfg(test)]

@@ -124,58 +124,98 @@ pub struct ImageSupport<'a> {
 impl<'a> ImageSupport<'a> {
     /// Returns the nodes on which the Pod could use this image; an error if that is unknown of some.
     pub fn nodes(&self) -> Result<PlatformSet, LookupError> {
-        let (nodes, unknown) = self.parts();
-        unknown.map_or(Ok(nodes), |(_, why)| Err(why))
+        let usable = self.usable();
+        match usable.error {
+            Some(error) => Err(error),
+            None => Ok(usable.nodes),
+        }
     }
 
-    /// Returns the nodes on which the Pod could use this image, and those of which that is unknown.
-    fn parts(&self) -> (PlatformSet, Option<(PlatformSet, LookupError)>) {
-        let wholly = |why| (PlatformSet::EMPTY, Some((PlatformSet::ALL, why)));
-        let (nodes, unknown) = match (self.support, self.purpose) {
-            (Err(why), _) => wholly(why),
-            (Ok(Support::Index(set)), _) | (Ok(Support::Single(set)), Purpose::Run) => (set, None),
-            (Ok(Support::Partial { runs, unknown, why }), _) => (runs, Some((unknown, why))),
-            (Ok(Support::Artifact), Purpose::Run) => wholly(LookupError::BadManifest),
+    fn usable(&self) -> Usable {
+        let mut usable = match (self.support, self.purpose) {
+            (Err(error), _) => Usable::unknown(error),
+            (Ok(Support::Index(nodes)), _) | (Ok(Support::Single(nodes)), Purpose::Run) => {
+                Usable::on(nodes)
+            }
+            (Ok(Support::Partial { runs, unknown, why }), _) => Usable {
+                nodes: runs,
+                unknown,
+                error: Some(why),
+            },
+            (Ok(Support::Artifact), Purpose::Run) => Usable::unknown(LookupError::BadManifest),
             // As a volume, only an index is bound to architectures (KEP-4639).
             (Ok(Support::Single(_) | Support::Artifact), Purpose::Mount) => {
-                (PlatformSet::ALL, None)
+                Usable::on(PlatformSet::ALL)
             }
         };
-        let failed = self.failure.filter(|_| self.purpose == Purpose::Run);
-        (
-            failed.map_or(nodes, |failure| nodes.difference(failure.platforms)),
-            unknown,
-        )
+        if let Some(failure) = self.failure
+            && self.purpose == Purpose::Run
+        {
+            usable.nodes = usable.nodes.difference(failure.platforms);
+        }
+        usable
     }
 
     /// Returns the nodes on which the Pod may be able to use the image.
     fn possible(&self) -> PlatformSet {
-        let (nodes, unknown) = self.parts();
-        unknown.map_or(nodes, |(unknown, _)| nodes.union(unknown))
+        let usable = self.usable();
+        usable.nodes.union(usable.unknown)
+    }
+
+    /// Returns what keeps the image from the pool's nodes for certain: platforms that it lacks.
+    fn lacking(&self, pool: &Pool) -> Option<Blocker<'a>> {
+        let blocker = self.blocker(pool.platforms)?;
+        blocker.is_known().then_some(blocker)
     }
 
     /// Returns what keeps the image from nodes with all of these platforms, if anything; for none, whatever is unknown.
     fn blocker(&self, platforms: PlatformSet) -> Option<Blocker<'a>> {
-        let lacks = platforms.difference(self.possible());
-        let failed = self
-            .failure
-            .filter(|failure| failure.platforms.contains(lacks));
-        let cause = if lacks.is_empty() {
-            let (unknown, why) = self.parts().1?;
-            let matters = platforms.is_empty() || unknown.intersects(platforms);
-            Cause::Unknown(matters.then_some(why)?)
-        } else {
-            failed.map_or(Cause::Lacks(lacks), |failed| {
-                Cause::Failed(Failure {
+        let usable = self.usable();
+        let lacks = platforms.difference(usable.nodes.union(usable.unknown));
+        let cause = if !lacks.is_empty() {
+            match self.failure {
+                Some(failure) if failure.platforms.contains(lacks) => Cause::Failed(Failure {
                     platforms: lacks,
-                    ..failed
-                })
-            })
+                    ..failure
+                }),
+                _ => Cause::Lacks(lacks),
+            }
+        } else if platforms.is_empty() || usable.unknown.intersects(platforms) {
+            Cause::Unknown(usable.error?)
+        } else {
+            return None;
         };
         Some(Blocker {
             image: self.given,
             cause,
         })
+    }
+}
+
+/// The nodes on which a Pod can use an image.
+struct Usable {
+    nodes: PlatformSet,
+    /// Nodes of which that is unknown.
+    unknown: PlatformSet,
+    /// Reason why it is unknown; `None` if it is known of all nodes.
+    error: Option<LookupError>,
+}
+
+impl Usable {
+    fn on(nodes: PlatformSet) -> Self {
+        Self {
+            nodes,
+            unknown: PlatformSet::EMPTY,
+            error: None,
+        }
+    }
+
+    fn unknown(error: LookupError) -> Self {
+        Self {
+            nodes: PlatformSet::EMPTY,
+            unknown: PlatformSet::ALL,
+            error: Some(error),
+        }
     }
 }
 
@@ -223,6 +263,14 @@ pub struct Blocker<'a> {
     pub cause: Cause,
 }
 
+impl Blocker<'_> {
+    /// Returns whether the image certainly does not run on some platform, rather than is unknown.
+    fn is_known(&self) -> bool {
+        self.cause.lacks().is_some()
+    }
+}
+
+/// What the images of a Pod mean for each pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdicts<'a, 'i> {
     pub(crate) policy: &'a Policy,
@@ -253,10 +301,9 @@ impl Policy {
             // The node has an image that is never pulled; the operator knows on which platforms it runs.
             Err(_) => Cow::Owned(usage.given.parse().ok()?),
         };
-        self.overrides
-            .iter()
-            .find(|known| known.images.covers(&image))
-            .map(|known| known.platforms)
+        let mut overrides = self.overrides.iter();
+        let first = overrides.find(|stated| stated.images.covers(&image))?;
+        Some(first.platforms)
     }
 
     pub fn mode_for(&self, pod: &Pod<'_>) -> Mode {
@@ -269,16 +316,18 @@ impl Policy {
 
     /// Returns whether this image alone closes every pool and prevents steering, so that no other has to be awaited.
     pub fn is_closed_by(&self, pod: &Pod<'_>, image: &ImageSupport<'_>) -> bool {
-        let (pools, rules) = (&self.pools, &self.placement);
-        let prevents_steering = || match (image.nodes(), rules.require) {
+        for pool in &self.pools {
+            if image.blocker(pool.platforms).is_none() {
+                return false;
+            }
+        }
+        let rules = &self.placement;
+        match (image.nodes(), rules.require) {
             (Ok(_), Require::Off) => !rules.steer(pod),
+            (Err(_), Require::Off) => true,
             (Ok(nodes), _) => rules.within(nodes).is_empty(),
-            (Err(_), require) => require == Require::Off || rules.when_unknown.is_empty(),
-        };
-        pools
-            .iter()
-            .all(|pool| image.blocker(pool.platforms).is_some())
-            && prevents_steering()
+            (Err(_), _) => rules.when_unknown.is_empty(),
+        }
     }
 
     /// Returns the rank of a Pod's workload; computed only if a pool needs it.
@@ -299,92 +348,93 @@ impl<'a> Verdicts<'a, '_> {
 
     /// Returns the platforms on which every image runs; `None` if one is unknown, or without images.
     pub fn shared(&self) -> Option<PlatformSet> {
-        (!self.images.is_empty() && self.unknown().is_none()).then(|| self.known())
+        if self.images.is_empty() || self.unknown().is_some() {
+            return None;
+        }
+        Some(self.possible_nodes())
     }
 
-    /// Returns the platforms on which every image runs, as far as is known.
-    fn known(&self) -> PlatformSet {
-        self.images
-            .iter()
-            .map(ImageSupport::possible)
-            .fold(PlatformSet::ALL, PlatformSet::intersection)
+    /// Returns the platforms on which every image may run: those of an unknown image are any.
+    fn possible_nodes(&self) -> PlatformSet {
+        let mut nodes = PlatformSet::ALL;
+        for image in self.images {
+            nodes = nodes.intersection(image.possible());
+        }
+        nodes
     }
 
     /// Returns the platforms on which the Pod may run if an image is unknown; `None` if none is.
     pub fn possible(&self) -> Option<PlatformSet> {
-        self.unknown().map(|_| self.known())
+        self.unknown()?;
+        Some(self.possible_nodes())
     }
 
     /// Returns the first image that is unknown.
     pub fn unknown(&self) -> Option<Blocker<'a>> {
-        self.images
-            .iter()
-            .find_map(|image| image.blocker(PlatformSet::EMPTY))
+        let mut images = self.images.iter();
+        images.find_map(|image| image.blocker(PlatformSet::EMPTY))
     }
 
     /// Returns the platforms of the cluster's nodes that the images allow, none of them if the set is empty; `None` if
     /// they are unknown. If known images leave no nodes, unknown ones change nothing.
     pub(crate) fn nodes(&self) -> Option<PlatformSet> {
-        let (rules, known) = (&self.policy.placement, self.known());
-        let allowed = rules.within(known);
         if self.images.is_empty() {
             return None;
         }
+        let rules = &self.policy.placement;
+        let possible = self.possible_nodes();
+        let allowed = rules.within(possible);
         if allowed.is_empty() || self.unknown().is_none() {
             return Some(allowed);
         }
-        Some(rules.within(known.intersection(rules.when_unknown)))
-            .filter(|allowed| !allowed.is_empty())
+        let allowed = rules.within(possible.intersection(rules.when_unknown));
+        (!allowed.is_empty()).then_some(allowed)
     }
 
     /// Returns the first image that lacks some of the cluster's platforms, or else the first that is unknown.
     pub(crate) fn narrowing(&self) -> Option<Blocker<'a>> {
-        let platforms = self.policy.placement.platforms;
-        let blockers = || {
-            self.images
-                .iter()
-                .filter_map(|image| image.blocker(platforms))
-        };
-        blockers()
-            .find(|blocker| blocker.cause.lacks().is_some())
-            .or_else(|| blockers().next())
+        let mut unknown = None;
+        for image in self.images {
+            let blocker = image.blocker(self.policy.placement.platforms);
+            if blocker.is_some_and(|blocker| blocker.is_known()) {
+                return blocker;
+            }
+            unknown = unknown.or(blocker);
+        }
+        unknown
     }
 
     fn fit(&self, pool: &Pool) -> bool {
-        !self.images.is_empty()
-            && self
-                .images
-                .iter()
-                .all(|image| image.blocker(pool.platforms).is_none())
+        let mut images = self.images.iter();
+        !self.images.is_empty() && images.all(|image| image.blocker(pool.platforms).is_none())
     }
 
     /// Returns the first pool that the Pod could use, but that is not open to its workload yet.
     pub(crate) fn held_back(&self) -> Option<&'a Pool> {
-        self.policy
-            .pools
-            .iter()
-            .find(|pool| self.fit(pool) && !self.rank.is_within(pool.share))
+        let mut pools = self.policy.pools.iter();
+        pools.find(|pool| self.fit(pool) && !self.rank.is_within(pool.share))
     }
 
     /// Returns the blocker that decides: `None` if every pool is open. If known images close every pool, unknown ones
     /// change nothing, so that the blocker does not depend on which image was looked up first.
     pub fn decisive(&self) -> Option<Blocker<'a>> {
-        let (pools, images) = (&self.policy.pools, self.images);
-        let lacks = |image: &ImageSupport<'a>, pool: &Pool| {
-            image
-                .blocker(pool.platforms)
-                .filter(|blocker| blocker.cause.lacks().is_some())
-        };
-        let lacking = |pool: &Pool| images.iter().find_map(|image| lacks(image, pool));
-        let closes_all =
-            |image: &&ImageSupport<'a>| pools.iter().all(|pool| lacks(image, pool).is_some());
-        let alone = images
-            .iter()
-            .find(closes_all)
-            .and_then(|image| lacks(image, pools.first()?));
-        let is_closed = pools.iter().all(|pool| lacking(pool).is_some());
-        let unknown = if is_closed { None } else { self.unknown() };
-        alone.or(unknown).or_else(|| pools.iter().find_map(lacking))
+        let pools = &self.policy.pools;
+        let first = pools.first()?;
+        for image in self.images {
+            if pools.iter().all(|pool| image.lacking(pool).is_some()) {
+                return image.lacking(first);
+            }
+        }
+        let is_closed = pools.iter().all(|pool| self.lacking(pool).is_some());
+        if !is_closed && let Some(unknown) = self.unknown() {
+            return Some(unknown);
+        }
+        pools.iter().find_map(|pool| self.lacking(pool))
+    }
+
+    /// Returns the first image that certainly does not run on every platform of the pool.
+    fn lacking(&self, pool: &Pool) -> Option<Blocker<'a>> {
+        self.images.iter().find_map(|image| image.lacking(pool))
     }
 
     /// Returns every image that keeps the Pod closed, each once and in the Pod's order, with all that it lacks.
@@ -392,16 +442,19 @@ impl<'a> Verdicts<'a, '_> {
         if self.policy.pools.iter().any(|pool| self.fit(pool)) {
             return Vec::new();
         }
-        let wanted: PlatformSet = self
-            .policy
-            .pools
-            .iter()
-            .map(|pool| pool.platforms)
-            .collect();
+        let pools = &self.policy.pools;
+        let wanted: PlatformSet = pools.iter().map(|pool| pool.platforms).collect();
         // A Pod may name one image under thousands of tags that its digest overrides.
-        let mut told = HashSet::new();
-        let blockers = self.images.iter().filter_map(|image| image.blocker(wanted));
-        blockers.filter(|blocker| told.insert(*blocker)).collect()
+        let mut listed = HashSet::new();
+        let mut blockers = Vec::new();
+        for image in self.images {
+            if let Some(blocker) = image.blocker(wanted)
+                && listed.insert(blocker)
+            {
+                blockers.push(blocker);
+            }
+        }
+        blockers
     }
 }
 

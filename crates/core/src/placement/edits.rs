@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::pod::{Kept, Pod, REASON_KEY, Toleration};
 use crate::policy::Pool;
 
-/// Maximal bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
+/// Maximum bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
 pub const ANNOTATION_BYTES: usize = 256 << 10;
-/// Maximal bytes of a Pod as it is stored. etcd takes requests of 1.5 MiB (`--max-request-bytes`); 16 KiB of them are
+/// Maximum bytes of a Pod as it is stored. etcd takes requests of 1.5 MiB (`--max-request-bytes`); 16 KiB of them are
 /// kept for what surrounds the Pod there, for what the API server fills in and webhooks after this one add, and for
 /// encryption at rest. An API request may have 3 MiB and binds less.
 pub(super) const OBJECT: usize = (1536 - 16) << 10;
@@ -46,39 +46,56 @@ impl Edits<'_> {
             && self.annotations.is_empty()
     }
 
+    /// Returns whether additions of an earlier pass are removed or replaced.
+    pub(crate) fn takes_back(&self) -> bool {
+        !self.remove.is_empty() || !self.spec.is_empty()
+    }
+
+    /// Sets the annotation with the reason to a text, or removes it if the text is empty. Leaves the annotation out if
+    /// there is no room for it beside the other edits; returns whether there is room for it, or are others.
+    pub(crate) fn explain(&mut self, pod: &Pod<'_>, text: String) -> bool {
+        let is_set = pod.has_annotation(REASON_KEY);
+        if is_set != text.is_empty() && pod.annotation(REASON_KEY) == text {
+            return true;
+        }
+        let is_alone = self.is_empty();
+        self.annotations.insert(REASON_KEY, text);
+        if self.fit(pod) {
+            return true;
+        }
+        self.annotations.remove(REASON_KEY);
+        !is_alone
+    }
+
     /// Returns whether the API server still stores the Pod with the additions, for certain. Removals always fit. A Pod
     /// that is too large by itself gets nothing either: only etcd knows for certain that it is.
     pub fn fit(&self, pod: &Pod<'_>) -> bool {
-        let annotations = self
-            .annotations
-            .iter()
-            .filter(|(_, value)| !value.is_empty());
-        let written: usize = annotations
-            .clone()
-            .map(|(key, value)| key.len() + value.len())
-            .sum();
+        let mut count = self.add.len();
+        let mut written = 0;
+        let mut explains = false;
+        for (key, value) in &self.annotations {
+            if !value.is_empty() {
+                count += 1;
+                written += key.len() + value.len();
+                explains |= *key == REASON_KEY;
+            }
+        }
         if written > 0 && pod.annotation_bytes() + written > ANNOTATION_BYTES {
             return false;
         }
         // The annotations become shorter than before in this case, except for an explanation.
-        let explains = annotations.clone().any(|(key, _)| *key == REASON_KEY);
         if self.add.is_empty() && !self.steers && !self.remove.is_empty() && !explains {
             return true;
         }
-        let count = self.add.len() + annotations.count();
         // JSON is longer than the stored form.
         let steering: usize = if self.steers {
             self.spec.values().map(String::len).sum()
         } else {
             0
         };
-        let added = self
-            .add
-            .iter()
-            .map(|toleration| toleration.held())
-            .sum::<usize>()
-            + steering;
-        let after = pod.bytes.saturating_add(added + written + count * AROUND);
+        let tolerations: usize = self.add.iter().map(|it| it.held()).sum();
+        let added = tolerations + steering + written + count * AROUND;
+        let after = pod.bytes.saturating_add(added);
         count == 0 && steering == 0 || after <= OBJECT
     }
 }

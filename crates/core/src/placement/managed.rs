@@ -20,22 +20,19 @@ impl Managed {
         selects: bool,
         labels: impl IntoIterator<Item = (String, String)>,
     ) -> Self {
-        let (selected, several) = match architectures {
-            [] => (None, None),
-            [one] if selects => (Some(*one), None),
-            several => (
-                None,
-                Some(Expression::is_in(ARCH_KEY, several.iter().copied())),
-            ),
-        };
-        let labels = labels
-            .into_iter()
-            .map(|(key, value)| Expression::is_in(key, [value]));
-        Self {
-            selected,
-            required: several.into_iter().chain(labels).collect(),
-            preferred: Vec::new(),
+        let mut managed = Self::default();
+        match architectures {
+            [] => {}
+            [one] if selects => managed.selected = Some(*one),
+            several => {
+                let values = several.iter().copied();
+                managed.required.push(Expression::is_in(ARCH_KEY, values));
+            }
         }
+        for (key, value) in labels {
+            managed.required.push(Expression::is_in(key, [value]));
+        }
+        managed
     }
 
     /// Drops what contradicts the user's own constraints: everything, and returns false, if these constrain the
@@ -49,86 +46,77 @@ impl Managed {
             return false;
         }
         self.required
-            .retain(|own| users.keys().all(|key| key != own.key()));
-        let preferred = || {
-            users
-                .affinity
-                .nodes
-                .preferred
+            .retain(|managed| users.keys().all(|key| key != managed.key()));
+        let users_terms = &users.affinity.nodes.preferred;
+        self.preferred.retain(|managed| {
+            let managed = &managed.term.preference;
+            !users_terms
                 .iter()
-                .flat_map(|own| &own.preference.match_expressions)
-        };
-        self.preferred.retain(|own| {
-            let own = &own.term.preference.match_expressions;
-            !preferred().any(|users| own.iter().any(|own| own.is_about_the_same(users)))
+                .any(|users| managed.is_about_a_label_of(&users.preference))
         });
         true
     }
 
     /// Returns whether the node selector, the required terms or the preferences newly constrain the nodes.
     pub(super) fn is_added(&self, before: &Scheduling<'_>, after: &Scheduling<'_>) -> bool {
-        let (was, is) = (before.terms(), after.terms());
-        let with = |terms: &[Term<'_>], own: &Expression<'_>| {
-            terms
-                .iter()
-                .filter(|term| term.match_expressions.contains(own))
-                .count()
-        };
-        // If a managed term gives way to others, these get its requirements.
-        let requires =
-            |own: &Expression<'_>| with(is, own) > with(was, own) || is.len() < was.len();
-        let prefers = |own: &Preferred| !before.affinity.nodes.preferred.contains(&own.term);
-        self.selected
-            .is_some_and(|architecture| before.architecture() != Some(architecture))
-            || self.required.iter().any(requires)
-            || self.preferred.iter().any(prefers)
+        if self.selected.is_some() && before.architecture() != self.selected {
+            return true;
+        }
+        let terms_before = before.terms();
+        let terms = after.terms();
+        for managed in &self.required {
+            // If a managed term gives way to others, these get its requirements.
+            if count_with(managed, terms) > count_with(managed, terms_before)
+                || terms.len() < terms_before.len()
+            {
+                return true;
+            }
+        }
+        let preferred_before = &before.affinity.nodes.preferred;
+        let mut preferred = self.preferred.iter();
+        preferred.any(|managed| !preferred_before.contains(&managed.term))
     }
 
     /// Renders the annotation: architectures, then labels.
     pub(super) fn required_text(&self) -> String {
-        let selected = self.selected.map(str::to_owned);
-        selected
-            .into_iter()
-            .chain(self.required.iter().flat_map(Expression::names))
-            .collect::<Vec<_>>()
-            .join(",")
+        let mut names: Vec<String> = self.selected.map(str::to_owned).into_iter().collect();
+        names.extend(self.required.iter().flat_map(Expression::names));
+        names.join(",")
     }
 
     pub(super) fn preferred_text(&self) -> String {
-        self.preferred
-            .iter()
-            .map(|own| own.name.as_str())
-            .collect::<Vec<_>>()
-            .join(",")
+        let names: Vec<&str> = self.preferred.iter().map(|it| it.name.as_str()).collect();
+        names.join(",")
     }
 
     /// Returns the user's own constraints. A list or term that is empty without the managed parts is removed as well.
-    pub(super) fn taken_out<'p>(&self, there: &Scheduling<'p>) -> Scheduling<'p> {
-        let mut users = there.clone();
+    pub(super) fn taken_out<'p>(&self, current: &Scheduling<'p>) -> Scheduling<'p> {
+        let mut users = current.clone();
         if self.selected.is_some() {
             users.selector.remove(ARCH_KEY);
         }
         let nodes = &mut users.affinity.nodes;
-        let terms = there.required().and_then(|terms| self.users_terms(terms));
+        let terms = current.required().and_then(|terms| self.users_terms(terms));
         nodes.required = terms.map(|terms| NodeSelector { terms });
-        for own in &self.preferred {
-            remove_last(&mut nodes.preferred, &own.term);
+        for managed in &self.preferred {
+            remove_last(&mut nodes.preferred, &managed.term);
         }
         users
     }
 
     /// Returns the terms without the managed expressions; `None` if nothing else was required.
     pub(super) fn users_terms<'p>(&self, terms: &[Term<'p>]) -> Option<Vec<Term<'p>>> {
-        let users_term = |term: &Term<'p>| {
-            let mut users = term.clone();
-            let ours = self
-                .required
-                .iter()
-                .filter(|own| remove_last(&mut users.match_expressions, own))
-                .count();
-            Some(users).filter(|users| ours == 0 || !users.is_empty())
-        };
-        let users: Vec<Term<'p>> = terms.iter().filter_map(users_term).collect();
+        let mut users = Vec::new();
+        for term in terms {
+            let mut term = term.clone();
+            let mut is_managed = false;
+            for managed in &self.required {
+                is_managed |= remove_last(&mut term.match_expressions, managed);
+            }
+            if !is_managed || !term.is_empty() {
+                users.push(term);
+            }
+        }
         (!users.is_empty() || terms.is_empty()).then_some(users)
     }
 
@@ -138,27 +126,38 @@ impl Managed {
             users.selector.insert(ARCH_KEY.into(), architecture.into());
         }
         let nodes = &mut users.affinity.nodes;
+        for managed in &self.preferred {
+            nodes.preferred.push(managed.term.clone());
+        }
+        if self.required.is_empty() {
+            return users;
+        }
         match &mut nodes.required {
-            _ if self.required.is_empty() => {}
             None => {
                 nodes.required = Some(NodeSelector {
                     terms: vec![self.required.clone().into()],
                 });
             }
             Some(NodeSelector { terms }) => {
-                let terms = terms.iter_mut().filter(|term| !term.is_empty());
-                terms.for_each(|term| term.match_expressions.extend_from_slice(&self.required));
+                for term in terms.iter_mut().filter(|term| !term.is_empty()) {
+                    term.match_expressions.extend_from_slice(&self.required);
+                }
             }
         }
-        nodes
-            .preferred
-            .extend(self.preferred.iter().map(|own| own.term.clone()));
         users
     }
 }
 
+fn count_with(expression: &Expression<'_>, terms: &[Term<'_>]) -> usize {
+    let has_expression = |term: &&Term<'_>| term.match_expressions.contains(expression);
+    terms.iter().filter(has_expression).count()
+}
+
 /// Removes an item, and returns whether there was one. Of equal items the last is managed: it was appended.
 fn remove_last<T: PartialEq>(items: &mut Vec<T>, item: &T) -> bool {
-    let place = items.iter().rposition(|there| there == item);
-    place.map(|place| items.remove(place)).is_some()
+    let Some(place) = items.iter().rposition(|other| other == item) else {
+        return false;
+    };
+    items.remove(place);
+    true
 }

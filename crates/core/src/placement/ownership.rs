@@ -2,102 +2,145 @@
 
 use std::collections::HashSet;
 
-use crate::pod::{POOLS_KEY, Pod, Toleration};
+use crate::pod::{POOLS_KEY, Pod, REQUIRED_KEY, Toleration};
 use crate::policy::Pool;
 
-/// Additions of an earlier pass to a Pod.
+/// Additions of an earlier pass to a Pod, whose tolerations and constraints are managed.
 #[derive(Debug)]
 pub struct Ownership<'p> {
     /// The annotation's list of opened pools, as text.
-    pools: &'p str,
-    /// The list of the template before an update; empty if there was none.
-    pools_before: &'p str,
+    pub(super) pools: &'p str,
     /// Places of these pools' tolerations in the Pod's list, ascending. All other tolerations are the user's.
     pub(super) tolerations: Vec<usize>,
+    /// The annotation's list of managed requirements, as text.
+    pub(super) required: &'p str,
+    /// Additions that stay while an image is unknown, as far as the known images do not contradict them; `None` for a
+    /// Pod, from which they are removed.
+    pub(super) lasting: Option<Lasting<'p>>,
+}
+
+/// Additions that a rollout would be needed to remove.
+#[derive(Debug)]
+pub(super) struct Lasting<'p> {
+    /// List of opened pools, as text.
+    pub(super) pools: &'p str,
+    /// List of managed requirements, as text.
+    pub(super) required: &'p str,
+    /// Whether the node selector, rather than the affinity, has the managed architecture; `None` if neither has it.
+    pub(super) is_selected: Option<bool>,
 }
 
 impl<'p> Ownership<'p> {
-    /// Reads the additions for `pools`. `before` is the template before an update: what was managed there still is,
-    /// even if the annotation is gone, and what was the user's still is the user's.
-    pub fn of(pod: &'p Pod<'_>, before: Option<&'p Pod<'_>>, pools: &[Pool]) -> Self {
-        let written = pod.annotation(POOLS_KEY);
-        let pools_before = before.map_or("", |before| before.annotation(POOLS_KEY));
-        let opened_before = before.map_or_else(Vec::new, |before| Self::opened(before, pools));
-        let count = |pod: &Pod<'_>, own: &Toleration<'_>| {
-            pod.tolerations()
-                .iter()
-                .filter(|there| there.same(own))
-                .count()
-        };
-        // Of equal tolerations the last is managed: it was appended.
-        let place = |own: &&Toleration<'_>| {
-            let place = pod
-                .tolerations()
-                .iter()
-                .rposition(|there| there.same(own))?;
-            // A template whose annotation names no pool counts as new: none of its tolerations is the user's.
-            let mut managed_before = opened_before.iter().flat_map(|pool| &pool.tolerations);
-            let before = before.filter(|_| managed_before.any(|other| other.same(own)));
-            let users = before.map_or(0, |before| count(before, own).saturating_sub(1));
-            (count(pod, own) > users).then_some(place)
-        };
-        let opened = Self::opened(pod, pools)
-            .into_iter()
-            .chain(opened_before.iter().copied());
-        let own = distinct(opened.filter(|_| !pod.applied.tolerations));
-        let mut tolerations: Vec<usize> = own.iter().filter_map(place).collect();
-        tolerations.sort_unstable();
+    /// Reads the additions for `pools`.
+    pub fn of(pod: &'p Pod<'_>, pools: &[Pool]) -> Self {
+        let opened = Self::opened(pod, pools);
         Self {
-            pools: written,
-            pools_before,
-            tolerations,
+            pools: pod.annotation(POOLS_KEY),
+            tolerations: managed_tolerations(pod, &opened, |_| 0),
+            required: pod.annotation(REQUIRED_KEY),
+            lasting: None,
         }
     }
 
     /// Returns the pools that the Pod's annotation names as opened.
     pub fn opened<'a>(pod: &Pod<'_>, pools: &'a [Pool]) -> Vec<&'a Pool> {
-        let written = pod.annotation(POOLS_KEY);
-        pools
-            .iter()
-            .filter(|pool| names(written).any(|name| name == pool.name))
-            .collect()
+        let annotation = pod.annotation(POOLS_KEY);
+        let is_named = |pool: &&Pool| names(annotation).any(|name| name == pool.name);
+        pools.iter().filter(is_named).collect()
     }
 
     /// Returns whether the Pod's annotation names any pool as opened.
     pub fn is_claimed(pod: &Pod<'_>) -> bool {
-        names(pod.annotation(POOLS_KEY)).next().is_some()
+        has_names(pod.annotation(POOLS_KEY))
     }
 
-    pub(super) fn was_open(&self, pool: &Pool) -> bool {
-        names(self.pools_before).any(|name| name == pool.name)
+    /// Returns whether additions stay while an image is unknown.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.lasting.is_some()
+    }
+
+    /// Returns whether the pool's tolerations stay while an image is unknown.
+    pub(super) fn is_lasting_for(&self, pool: &Pool) -> bool {
+        names(self.lasting_pools()).any(|name| name == pool.name)
+    }
+
+    fn lasting_pools(&self) -> &'p str {
+        match &self.lasting {
+            Some(lasting) => lasting.pools,
+            None => "",
+        }
     }
 
     /// Edits the annotation to name these pools; `None` if it does already. Pools that only another version of the
     /// configuration knows stay named, as the tolerations that were added for them are unknown here.
     pub fn record(&self, pools: &[Pool], opened: &[&Pool]) -> Option<(&'static str, String)> {
-        let all = names(self.pools).chain(names(self.pools_before));
-        let others = all.filter(|name| !pools.iter().any(|pool| pool.name == *name));
         // The annotation is untrusted input and may be long.
-        let mut named = HashSet::new();
-        let after = others.chain(opened.iter().map(|pool| pool.name.as_str()));
-        let after: Vec<&str> = after.filter(|name| named.insert(*name)).collect();
-        (names(self.pools).collect::<HashSet<_>>() != named).then(|| (POOLS_KEY, after.join(",")))
+        let mut listed = HashSet::new();
+        let mut after = Vec::new();
+        for name in names(self.pools).chain(names(self.lasting_pools())) {
+            let is_configured = pools.iter().any(|pool| pool.name == name);
+            if !is_configured && listed.insert(name) {
+                after.push(name);
+            }
+        }
+        for pool in opened {
+            if listed.insert(&pool.name) {
+                after.push(&pool.name);
+            }
+        }
+        let before: HashSet<&str> = names(self.pools).collect();
+        (before != listed).then(|| (POOLS_KEY, after.join(",")))
     }
 }
 
-/// Returns the parts of a managed annotation.
-pub(super) fn names(written: &str) -> impl Iterator<Item = &str> {
-    written
-        .split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
+/// Returns the places of the opened pools' tolerations in the Pod's list, ascending. `users` counts how many
+/// tolerations equal to a pool's are the user's.
+pub(super) fn managed_tolerations(
+    pod: &Pod<'_>,
+    opened: &[&Pool],
+    users: impl Fn(&Toleration<'_>) -> usize,
+) -> Vec<usize> {
+    let mut places = Vec::new();
+    // What the owner has set by server-side apply is the user's.
+    if pod.applied.tolerations {
+        return places;
+    }
+    for toleration in distinct(opened.iter().copied()) {
+        let present = pod.tolerations();
+        // Of equal tolerations the last is managed: it was appended.
+        let Some(place) = present.iter().rposition(|other| other.same(toleration)) else {
+            continue;
+        };
+        if count(pod, toleration) > users(toleration) {
+            places.push(place);
+        }
+    }
+    places.sort_unstable();
+    places
 }
 
+/// Returns how many tolerations of the Pod equal this one.
+pub(super) fn count(pod: &Pod<'_>, toleration: &Toleration<'_>) -> usize {
+    let tolerations = pod.tolerations().iter();
+    tolerations.filter(|other| other.same(toleration)).count()
+}
+
+/// Returns the parts of a managed annotation.
+pub(super) fn names(annotation: &str) -> impl Iterator<Item = &str> {
+    let parts = annotation.split(',').map(str::trim);
+    parts.filter(|name| !name.is_empty())
+}
+
+pub(super) fn has_names(annotation: &str) -> bool {
+    names(annotation).next().is_some()
+}
+
+/// Returns the tolerations of these pools, each once.
 pub fn distinct<'a>(pools: impl Iterator<Item = &'a Pool>) -> Vec<&'a Toleration<'static>> {
     let mut all: Vec<&Toleration<'static>> = Vec::new();
-    for own in pools.flat_map(|pool| &pool.tolerations) {
-        if !all.iter().any(|other| other.same(own)) {
-            all.push(own);
+    for toleration in pools.flat_map(|pool| &pool.tolerations) {
+        if !all.iter().any(|other| other.same(toleration)) {
+            all.push(toleration);
         }
     }
     all

@@ -26,10 +26,10 @@ impl Preferred {
     }
 
     fn of_pool(pool: &Pool, weight: u8) -> Option<Self> {
-        let labels = pool.prefer.as_ref()?.labels.clone().into_iter();
-        let expressions: Vec<_> = labels
-            .map(|(key, value)| Expression::is_in(key, [value]))
-            .collect();
+        let mut expressions = Vec::new();
+        for (key, value) in pool.prefer.as_ref()?.labels.clone() {
+            expressions.push(Expression::is_in(key, [value]));
+        }
         let term = WeightedTerm {
             weight: weight.into(),
             preference: expressions.into(),
@@ -48,7 +48,7 @@ impl Preferred {
             let arch = PlatformSet::of_architecture(what).architectures().pop()?;
             return Some(Self::of_architecture(arch, weight));
         };
-        Self::of_pool(pools.iter().find(|known| known.name == pool)?, weight)
+        Self::of_pool(pools.iter().find(|other| other.name == pool)?, weight)
     }
 }
 
@@ -62,30 +62,36 @@ pub(super) fn possible(
         return Vec::new();
     };
     let rules = &verdicts.policy.placement;
-    let runs_on = |platforms: PlatformSet| {
-        let there = platforms.intersection(rules.platforms);
-        shared.contains(if there.is_empty() { platforms } else { there })
-    };
-    let by_architecture = |platforms: PlatformSet, weight: u8| {
-        let names = platforms.architectures().into_iter();
-        names.map(move |name| Preferred::of_architecture(name, weight))
-    };
-    let mut all: Vec<Preferred> = match preference {
-        PodPreference::None => Vec::new(),
-        PodPreference::Architecture(platforms) if !runs_on(platforms) => Vec::new(),
-        PodPreference::Architecture(platforms) => by_architecture(platforms, 100).collect(),
-        PodPreference::Unset | PodPreference::Unknown(_) => {
-            let fitting = rules
-                .prefer
-                .iter()
-                .filter(|own| shared.contains(own.platform));
-            fitting
-                .flat_map(|own| by_architecture(own.platform, own.weight))
-                .collect()
+    let mut all: Vec<Preferred> = Vec::new();
+    let mut prefer = |platforms: PlatformSet, weight: u8| {
+        for name in platforms.architectures() {
+            all.push(Preferred::of_architecture(name, weight));
         }
     };
-    let of_pool = |pool: &&Pool| Preferred::of_pool(pool, pool.prefer.as_ref()?.weight);
-    all.extend(opened.iter().filter_map(of_pool));
+    match preference {
+        PodPreference::None => {}
+        PodPreference::Architecture(platforms) => {
+            let mut nodes = platforms.intersection(rules.platforms);
+            if nodes.is_empty() {
+                nodes = platforms;
+            }
+            if shared.contains(nodes) {
+                prefer(platforms, 100);
+            }
+        }
+        PodPreference::Unset | PodPreference::Unknown(_) => {
+            for preferred in &rules.prefer {
+                if shared.contains(preferred.platform) {
+                    prefer(preferred.platform, preferred.weight);
+                }
+            }
+        }
+    }
+    for pool in opened {
+        if let Some(preference) = &pool.prefer {
+            all.extend(Preferred::of_pool(pool, preference.weight));
+        }
+    }
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all
 }

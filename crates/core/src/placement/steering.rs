@@ -3,105 +3,120 @@
 use std::collections::BTreeMap;
 
 use super::managed::Managed;
+use super::ownership::{Ownership, has_names, names};
 use super::preference::{self, Preferred};
-use super::{Placement, names};
 use crate::image::PlatformSet;
 use crate::pod::{
     ARCH_KEY, Affinity, AppliedLists, Expression, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY,
     Scheduling, is_label_value,
 };
-use crate::policy::{PlacementRules, Require, Verdicts};
+use crate::policy::{PlacementRules, Policy, Pool, Require, Verdicts};
 
-/// Maximal number of preferences read from an annotation; tolerarch writes one for each architecture and pool.
-const MARKED: usize = 128;
+/// Maximum number of preferences read from an annotation; tolerarch writes one for each architecture and pool.
+const PREFERENCES: usize = 128;
 
-/// Adds the edits that steer the Pod to the placement.
+/// How the Pod is steered after this pass, and the edits for that.
+pub(super) struct Steering {
+    /// Set if a managed constraint or preference steers the Pod after this pass.
+    pub(super) is_steered: bool,
+    /// Set if the edits add something that steers the Pod, rather than only remove it.
+    pub(super) is_added: bool,
+    /// Set if the Pod would be steered if its images had a platform in common.
+    pub(super) is_nowhere: bool,
+    /// Members of the Pod's spec that are replaced, as JSON; `null` removes the member.
+    pub(super) spec: BTreeMap<&'static str, String>,
+    /// Annotations to set, or to remove where the text is empty.
+    pub(super) annotations: BTreeMap<&'static str, String>,
+}
+
+/// The nodes to which a Pod's images confine the Pod.
+#[derive(Clone, Copy, Default)]
+struct Confinement {
+    /// The platforms of these nodes; `None` if every node of the cluster will do, or if the nodes are unknown.
+    nodes: Option<PlatformSet>,
+    /// Set if the Pod's labels are required of its nodes as well.
+    by_labels: bool,
+}
+
+/// Steers the Pod; `None` if there is nothing to add, and nothing managed to remove.
 pub(super) fn steer(
     pod: &Pod<'_>,
-    before: Option<&Pod<'_>>,
+    ownership: &Ownership<'_>,
     verdicts: &Verdicts<'_, '_>,
-    placement: &mut Placement<'_>,
-) {
-    let (rules, preference) = (&verdicts.policy.placement, pod.preference());
-    let prefers = !rules.prefer.is_empty()
-        || verdicts
-            .policy
-            .pools
-            .iter()
-            .any(|pool| pool.prefer.is_some())
-        || matches!(
-            preference,
-            PodPreference::None | PodPreference::Architecture(_)
-        );
-    // The controller of a DaemonSet chooses the nodes, and heeds no preference.
-    let prefers = prefers && !pod.is_of_daemon_set();
-    if !rules.requires() && !prefers {
-        return;
+    opened: &[&Pool],
+) -> Option<Steering> {
+    let Policy {
+        pools,
+        placement: rules,
+        ..
+    } = verdicts.policy;
+    let preference = pod.preference();
+    let requires = rules.requires();
+    let prefers = prefers(pod, preference, verdicts.policy);
+    if !requires && !prefers {
+        return None;
     }
-    let (nodes, labels) = match before.and_then(|before| kept(before, verdicts)) {
-        _ if !rules.requires() => (None, false),
-        Some(kept) => kept,
-        None => allowed(verdicts),
+    let confinement = if requires {
+        confine(ownership, verdicts)
+    } else {
+        Confinement::default()
     };
-    let is_nowhere = nodes == Some(PlatformSet::EMPTY);
-    let mut wanted = required(pod, rules, nodes, labels);
-    if !is_nowhere && prefers {
-        wanted.preferred = preference::possible(preference, verdicts, &placement.opened);
+    let is_nowhere = confinement.nodes == Some(PlatformSet::EMPTY);
+    let mut desired = desired_requirements(pod, rules, confinement);
+    if prefers && !is_nowhere {
+        desired.preferred = preference::possible(preference, verdicts, opened);
     }
     // Additions of a feature that is off are not looked for, either.
-    let written = if rules.requires() {
+    let required = if requires {
         pod.annotation(REQUIRED_KEY)
     } else {
         ""
     };
+    let recorded = if requires { ownership.required } else { "" };
     let preferred = if prefers {
         pod.annotation(PREFERRED_KEY)
     } else {
         ""
     };
-    let marked = match before.filter(|_| rules.requires() && names(written).next().is_none()) {
-        Some(before) => before.annotation(REQUIRED_KEY),
-        None => written,
-    };
-    let is_marked = names(marked).chain(names(preferred)).next().is_some();
-    if wanted == Managed::default() && !is_marked && !is_nowhere {
-        return;
+    let is_recorded = has_names(recorded) || has_names(preferred);
+    if desired == Managed::default() && !is_recorded && !is_nowhere {
+        return None;
     }
-    let Some(there) = Scheduling::of(pod) else {
-        return;
-    };
-    let was_selected = before.and_then(|before| {
-        let there = Scheduling::of(before)?;
-        let own = required_before(
-            &there,
-            rules,
-            before.annotation(REQUIRED_KEY),
-            before.applied,
-            None,
-        );
-        (own.taken_out(&there) != there).then_some(own.selected.is_some())
-    });
-    let mut own = required_before(&there, rules, marked, pod.applied, was_selected);
-    let preferences =
-        names(preferred).filter_map(|name| Preferred::named(name, &verdicts.policy.pools));
-    own.preferred = preferences.take(MARKED).collect();
-    let users = own.taken_out(&there);
-    let is_free = wanted.restrict(&users);
 
-    let after = wanted.put_in(users);
-    let Ok(spec) = changes(&there, &after) else {
-        return;
-    };
-    let edits = &mut placement.edits;
-    (edits.spec, edits.steers) = (spec, wanted.is_added(&there, &after));
-    edits
-        .annotations
-        .extend(record(REQUIRED_KEY, written, wanted.required_text()));
-    edits
-        .annotations
-        .extend(record(PREFERRED_KEY, preferred, wanted.preferred_text()));
-    placement.is_steered = wanted != Managed::default();
-    placement.is_nowhere = is_free && is_nowhere;
+    let current = Scheduling::of(pod)?;
+    let was_selected = ownership.lasting.as_ref().and_then(|it| it.is_selected);
+    let mut managed = managed_requirements(&current, rules, recorded, pod.applied, was_selected);
+    let preferences = names(preferred).filter_map(|name| Preferred::named(name, pools));
+    managed.preferred = preferences.take(PREFERENCES).collect();
+    let user = managed.taken_out(&current);
+    let is_free = desired.restrict(&user);
+    let after = desired.put_in(user);
+
+    let mut annotations = BTreeMap::new();
+    annotations.extend(record(REQUIRED_KEY, required, desired.required_text()));
+    annotations.extend(record(PREFERRED_KEY, preferred, desired.preferred_text()));
+    Some(Steering {
+        is_steered: desired != Managed::default(),
+        is_added: desired.is_added(&current, &after),
+        is_nowhere: is_nowhere && is_free,
+        spec: changes(&current, &after).ok()?,
+        annotations,
+    })
+}
+
+/// Returns whether the Pod, its pools or the rules prefer some nodes, or the Pod asks for no preference.
+fn prefers(pod: &Pod<'_>, preference: PodPreference<'_>, policy: &Policy) -> bool {
+    // The controller of a DaemonSet chooses the nodes, and heeds no preference.
+    if pod.is_of_daemon_set() {
+        return false;
+    }
+    let is_set = matches!(
+        preference,
+        PodPreference::None | PodPreference::Architecture(_)
+    );
+    is_set
+        || !policy.placement.prefer.is_empty()
+        || policy.pools.iter().any(|pool| pool.prefer.is_some())
 }
 
 /// Returns the members of the spec that change, as JSON, `null` if nothing is left; preferences have no order.
@@ -109,133 +124,195 @@ fn changes(
     before: &Scheduling<'_>,
     after: &Scheduling<'_>,
 ) -> serde_json::Result<BTreeMap<&'static str, String>> {
-    let (was, is) = (&before.affinity.nodes, &after.affinity.nodes);
-    let is_same = was.preferred.len() == is.preferred.len()
-        && is.preferred.iter().all(|term| was.preferred.contains(term));
     let mut members = BTreeMap::new();
     if before.selector != after.selector {
-        let selector = Some(&after.selector).filter(|selector| !selector.is_empty());
-        members.insert("nodeSelector", serde_json::to_string(&selector)?);
+        let json = if after.selector.is_empty() {
+            "null".to_owned()
+        } else {
+            serde_json::to_string(&after.selector)?
+        };
+        members.insert("nodeSelector", json);
     }
-    if was.required != is.required || !is_same {
-        let affinity = Some(&after.affinity).filter(|affinity| **affinity != Affinity::default());
-        members.insert("affinity", serde_json::to_string(&affinity)?);
+    let was = &before.affinity.nodes;
+    let is = &after.affinity.nodes;
+    let has_same_preferences = was.preferred.len() == is.preferred.len()
+        && is.preferred.iter().all(|term| was.preferred.contains(term));
+    if was.required != is.required || !has_same_preferences {
+        let json = if after.affinity == Affinity::default() {
+            "null".to_owned()
+        } else {
+            serde_json::to_string(&after.affinity)?
+        };
+        members.insert("affinity", json);
     }
     Ok(members)
 }
 
-/// Returns the nodes to which the images confine the Pod, and whether its labels are required of its nodes.
-fn allowed(verdicts: &Verdicts<'_, '_>) -> (Option<PlatformSet>, bool) {
+/// Returns the nodes to which the images confine the Pod, or to which an earlier pass did if that lasts.
+fn confine(ownership: &Ownership<'_>, verdicts: &Verdicts<'_, '_>) -> Confinement {
+    if let Some(lasting) = &ownership.lasting
+        && let Some(confinement) = lasting_confinement(lasting.required, verdicts)
+    {
+        return confinement;
+    }
     let rules = &verdicts.policy.placement;
     if rules.require == Require::Off {
-        return (None, verdicts.shared().is_some());
+        return Confinement {
+            nodes: None,
+            by_labels: verdicts.shared().is_some(),
+        };
     }
-    let nodes = verdicts.nodes();
-    (
-        nodes.filter(|nodes| *nodes != rules.platforms),
-        nodes.is_some_and(|nodes| !nodes.is_empty()),
-    )
+    match verdicts.nodes() {
+        None => Confinement::default(),
+        Some(nodes) => Confinement {
+            nodes: (nodes != rules.platforms).then_some(nodes),
+            by_labels: !nodes.is_empty(),
+        },
+    }
 }
 
-/// Returns what was required before an update, if the known images run there and not every image is known.
-fn kept(before: &Pod<'_>, verdicts: &Verdicts<'_, '_>) -> Option<(Option<PlatformSet>, bool)> {
+/// Returns what an earlier pass required, if not every image is known and the known ones run there.
+fn lasting_confinement(required: &str, verdicts: &Verdicts<'_, '_>) -> Option<Confinement> {
     let possible = verdicts.possible()?;
-    let written = before.annotation(REQUIRED_KEY);
-    let labels = names(written).any(|name| name.contains('='));
-    let marked = platforms(written);
-    if marked.is_empty() {
-        return Some((None, labels));
+    let by_labels = names(required).any(|name| name.contains('='));
+    let recorded = platforms(required);
+    if recorded.is_empty() {
+        return Some(Confinement {
+            nodes: None,
+            by_labels,
+        });
     }
-    let lacking = verdicts
-        .policy
-        .placement
-        .platforms
-        .intersection(marked)
-        .difference(possible);
-    let kept = marked.without_architectures_of(lacking);
-    (!kept.is_empty()).then_some((Some(kept), labels))
+    let cluster = verdicts.policy.placement.platforms;
+    let lacking = cluster.intersection(recorded).difference(possible);
+    let nodes = recorded.without_architectures_of(lacking);
+    if nodes.is_empty() {
+        return None;
+    }
+    Some(Confinement {
+        nodes: Some(nodes),
+        by_labels,
+    })
 }
 
 /// Returns what the images allow to require, whatever the Pod says of its nodes.
-fn required(
+fn desired_requirements(
     pod: &Pod<'_>,
     rules: &PlacementRules,
-    nodes: Option<PlatformSet>,
-    labels: bool,
+    confinement: Confinement,
 ) -> Managed {
-    let nodes = nodes
-        .filter(|_| rules.require != Require::Off)
-        .unwrap_or_default();
-    // A Pod with a label that is no valid value is no valid Pod, either.
-    let label = |key: &String| {
-        Some((
-            key.clone(),
-            pod.label(key).filter(|value| is_label_value(value))?,
-        ))
+    let nodes = match rules.require {
+        Require::Off => PlatformSet::EMPTY,
+        Require::Affinity | Require::NodeSelector => confinement.nodes.unwrap_or_default(),
     };
-    let mut labels: Vec<_> = rules
-        .pod_labels
-        .iter()
-        .filter(|_| labels)
-        .filter_map(label)
-        .collect();
+    let mut labels = Vec::new();
+    if confinement.by_labels {
+        for key in &rules.pod_labels {
+            // A Pod with a label that is no valid value is no valid Pod, either.
+            if let Some(value) = pod.label(key)
+                && is_label_value(&value)
+            {
+                labels.push((key.clone(), value));
+            }
+        }
+    }
     labels.sort_unstable();
-    Managed::requiring(
-        &nodes.architectures(),
-        rules.require == Require::NodeSelector,
-        labels,
-    )
+    let selects = rules.require == Require::NodeSelector;
+    Managed::requiring(&nodes.architectures(), selects, labels)
 }
 
-/// Returns what an earlier pass required: `written` is the annotation that says so, and `was_selected` whether the node
-/// selector had it before an update, rather than the affinity.
-fn required_before(
-    there: &Scheduling<'_>,
+/// Returns what of the current constraints an earlier pass has required. `recorded` is the annotation that says so, and
+/// `was_selected` whether the node selector had it before an update, rather than the affinity.
+fn managed_requirements(
+    current: &Scheduling<'_>,
     rules: &PlacementRules,
-    written: &str,
+    recorded: &str,
     applied: AppliedLists,
     was_selected: Option<bool>,
 ) -> Managed {
-    let architectures = platforms(written).architectures();
-    let labels = rules.pod_labels.iter().filter_map(|key| {
-        let mut labels = names(written).filter_map(|name| name.split_once('='));
-        Some((
-            key.clone(),
-            labels.find(|(own, _)| own == key)?.1.to_owned(),
-        ))
-    });
-    let expression = Expression::is_in(ARCH_KEY, architectures.iter().copied());
-    let is_required = || {
-        there
-            .terms()
-            .iter()
-            .any(|term| term.match_expressions.contains(&expression))
-    };
-    let is_selected = !applied.node_selector
-        && matches!(&*architectures, [one] if there.architecture() == Some(one))
-        // A constraint that an update has in another place than before is the user's. Otherwise the node selector may
-        // be the user's if the affinity has the managed constraint.
-        && was_selected.unwrap_or_else(|| rules.require == Require::NodeSelector || !is_required());
-    let is_moved = was_selected == Some(true) && !is_selected;
-    let sought: &[&'static str] = if is_moved { &[] } else { &architectures };
-    let mut own = Managed::requiring(sought, is_selected, labels);
+    let mut architectures = platforms(recorded).architectures();
+    let is_selected = is_managed_selector(current, rules, &architectures, applied, was_selected);
+    // What an update has moved from the selector to the affinity is the user's.
+    if was_selected == Some(true) && !is_selected {
+        architectures.clear();
+    }
+    let mut labels = Vec::new();
+    for key in &rules.pod_labels {
+        if let Some(value) = recorded_label(recorded, key) {
+            labels.push((key.clone(), value.to_owned()));
+        }
+    }
+    let mut managed = Managed::requiring(&architectures, is_selected, labels);
     // An owner who applies a required affinity applies a term: if all terms look managed, that one is among them.
     let is_alone = || {
-        there
-            .required()
-            .is_some_and(|terms| own.users_terms(terms).is_none())
+        let terms = current.required();
+        terms.is_some_and(|terms| managed.users_terms(terms).is_none())
     };
     if applied.required || applied.required_before && is_alone() {
-        own.required.clear();
+        managed.required.clear();
     }
-    own
+    managed
+}
+
+/// Returns whether the architecture in the node selector is managed.
+fn is_managed_selector(
+    current: &Scheduling<'_>,
+    rules: &PlacementRules,
+    architectures: &[&'static str],
+    applied: AppliedLists,
+    was_selected: Option<bool>,
+) -> bool {
+    let [architecture] = architectures else {
+        return false;
+    };
+    if applied.node_selector || current.architecture() != Some(architecture) {
+        return false;
+    }
+    // A constraint that an update has in another place than before is the user's.
+    if let Some(was_selected) = was_selected {
+        return was_selected;
+    }
+    // The node selector may be the user's if the affinity has the managed constraint.
+    let expression = Expression::is_in(ARCH_KEY, [*architecture]);
+    let mut terms = current.terms().iter();
+    rules.require == Require::NodeSelector
+        || !terms.any(|term| term.match_expressions.contains(&expression))
+}
+
+/// Returns whether the node selector of a template, rather than the affinity, has the managed architecture; `None` if
+/// neither has anything managed.
+pub(super) fn is_selected(template: &Pod<'_>, rules: &PlacementRules) -> Option<bool> {
+    let current = Scheduling::of(template)?;
+    let recorded = template.annotation(REQUIRED_KEY);
+    let managed = managed_requirements(&current, rules, recorded, template.applied, None);
+    if managed.taken_out(&current) == current {
+        return None;
+    }
+    Some(managed.selected.is_some())
 }
 
 /// Returns the platforms of the architectures that a managed annotation names.
-fn platforms(written: &str) -> PlatformSet {
-    names(written).map(PlatformSet::of_architecture).collect()
+fn platforms(annotation: &str) -> PlatformSet {
+    names(annotation)
+        .map(PlatformSet::of_architecture)
+        .collect()
 }
 
-fn record(key: &'static str, written: &str, value: String) -> Option<(&'static str, String)> {
-    (!names(written).eq(names(&value))).then_some((key, value))
+/// Returns the value of a label that a managed annotation names.
+fn recorded_label<'r>(recorded: &'r str, key: &str) -> Option<&'r str> {
+    for name in names(recorded) {
+        if let Some((label, value)) = name.split_once('=')
+            && label == key
+        {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Returns the edit of an annotation; `None` if it has these names already.
+fn record(key: &'static str, annotation: &str, text: String) -> Option<(&'static str, String)> {
+    if names(annotation).eq(names(&text)) {
+        return None;
+    }
+    Some((key, text))
 }

@@ -108,7 +108,7 @@ fn knows_its_own_earlier_work() {
     });
     let pod = Pod::of_value(&pod).unwrap();
     assert!(Ownership::is_claimed(&pod));
-    let ownership = Ownership::of(&pod, None, &pools);
+    let ownership = Ownership::of(&pod, &pools);
     assert_eq!(ownership.tolerations, [0, 2]);
     assert_eq!(
         ownership.record(&pools, &[&pools[1], &pools[0]]),
@@ -119,7 +119,7 @@ fn knows_its_own_earlier_work() {
     assert_eq!(fewer, ("tolerarch.io/pools", "gpu".to_owned()));
     // A pool of another configuration stays named, and its tolerations are not touched.
     let known = &pools[1..2];
-    let ownership = Ownership::of(&pod, None, known);
+    let ownership = Ownership::of(&pod, known);
     assert_eq!(ownership.tolerations, [0]);
     assert_eq!(ownership.record(known, &[]).unwrap().1, "multi-arch");
 }

@@ -10,7 +10,7 @@ use tolerarch_text::json::Unread;
 pub const ARCH_KEY: &str = "kubernetes.io/arch";
 /// Deprecated node label for the architecture.
 pub const BETA_ARCH_KEY: &str = "beta.kubernetes.io/arch";
-/// Maximal number of items in a list.
+/// Maximum number of items in a list.
 const ITEMS: usize = 128;
 
 /// A Pod's constraints on nodes.
@@ -120,11 +120,8 @@ impl<'p> Scheduling<'p> {
 
     /// Returns the required terms, one of which a node has to match; `None` if there is no requirement.
     pub(crate) fn required(&self) -> Option<&[Term<'p>]> {
-        self.affinity
-            .nodes
-            .required
-            .as_ref()
-            .map(|required| &*required.terms)
+        let required = self.affinity.nodes.required.as_ref()?;
+        Some(&required.terms)
     }
 
     pub(crate) fn terms(&self) -> &[Term<'p>] {
@@ -158,12 +155,20 @@ impl Term<'_> {
     pub(crate) fn is_empty(&self) -> bool {
         self.match_expressions.is_empty() && self.match_fields.is_empty()
     }
+
+    /// Returns whether the expressions of both terms constrain a node label in common.
+    pub(crate) fn is_about_a_label_of(&self, other: &Term<'_>) -> bool {
+        let others = &other.match_expressions;
+        let mut expressions = self.match_expressions.iter();
+        expressions.any(|own| others.iter().any(|other| own.is_about_the_same(other)))
+    }
 }
 
 /// Ignores the order of the expressions: a node has to match all of them.
 impl PartialEq for Term<'_> {
     fn eq(&self, other: &Self) -> bool {
-        let (own, others) = (&self.match_expressions, &other.match_expressions);
+        let own = &self.match_expressions;
+        let others = &other.match_expressions;
         self.match_fields == other.match_fields
             && own.len() == others.len()
             && own.iter().all(|there| others.contains(there))
@@ -190,15 +195,13 @@ impl<'p> Expression<'p> {
 
     /// Renders the values for an annotation: `arm64` for an architecture, `key=value` for any other label.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
-        let before = if self.key == *ARCH_KEY {
+        let prefix = if self.key == *ARCH_KEY {
             String::new()
         } else {
             [self.key(), "="].concat()
         };
-        self.values
-            .iter()
-            .flatten()
-            .map(move |value| [before.as_str(), value.as_str()].concat())
+        let values = self.values.iter().flatten();
+        values.map(move |value| [prefix.as_str(), value.as_str()].concat())
     }
 
     /// Returns whether both expressions constrain the same node label; the two labels for architectures count as one.

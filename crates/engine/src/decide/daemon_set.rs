@@ -34,27 +34,24 @@ impl Snapshot {
         let Some(before) = before else {
             return self.decide(policy, namespace, pod, wait).await;
         };
-        // Managed tolerations look like the user's if their annotation is gone.
-        let is_decided = |decision: &Decision<'_>| {
-            decision.reason != Reason::AlreadyTolerated || !Ownership::is_claimed(&before.pod)
-        };
-        if let Some(decision) = Decision::without_images(policy, pod).filter(is_decided) {
-            return decision;
+        if let Some(decision) = Decision::without_images(policy, pod) {
+            // Managed tolerations look like the user's if their annotation is gone.
+            let may_be_managed =
+                decision.reason == Reason::AlreadyTolerated && Ownership::is_claimed(&before.pod);
+            if !may_be_managed {
+                return decision;
+            }
         }
         if let Some(decision) = without_change(policy, template, before) {
             return decision;
         }
         // An unknown image counts whatever the other images lack, so that none may be left out.
-        let images = self
-            .look_up(policy, namespace, pod, &pod.images(), wait, |_| false)
-            .await;
-        Decision::after(
-            Some(&before.pod),
-            policy,
-            pod,
-            policy.rank(namespace, pod),
-            &images,
-        )
+        let usages = pod.images();
+        let lookups = self.look_up(policy, namespace, pod, &usages, wait, |_| false);
+        let images = lookups.await;
+        let ownership = Ownership::of_update(pod, &before.pod, policy);
+        let rank = policy.rank(namespace, pod);
+        Decision::with_ownership(&ownership, policy, pod, rank, &images)
     }
 }
 
@@ -66,13 +63,19 @@ fn without_change<'a>(
 ) -> Option<Decision<'a>> {
     // Templates that are too large, or nested too deep, cannot be compared: they may be equal.
     let unknown = || Some(Decision::unchanged(Reason::NotApplicable));
-    let (Some(there), Some(was)) = (after.value(), before.value()) else {
+    let Some(value) = after.value() else {
         return unknown();
     };
-    let users = stripped(policy, &after.pod, Some(&before.pod), there.clone());
-    let (Some(users), Some(users_before)) =
-        (users, stripped(policy, &before.pod, None, was.clone()))
-    else {
+    let Some(value_before) = before.value() else {
+        return unknown();
+    };
+    let ownership = Ownership::of_update(&after.pod, &before.pod, policy);
+    let Some(users) = stripped(policy, &after.pod, &ownership, value.clone()) else {
+        return unknown();
+    };
+    let ownership = Ownership::of(&before.pod, &policy.pools);
+    let users_before = stripped(policy, &before.pod, &ownership, value_before.clone());
+    let Some(users_before) = users_before else {
         return unknown();
     };
     if users != users_before {
@@ -90,9 +93,9 @@ fn without_change<'a>(
         return Some(kept(policy, &before.pod, Edits::default()));
     }
     for name in MEMBERS {
-        let was = &was["spec"][name];
-        if there["spec"][name] != *was {
-            edits.spec.insert(name, was.to_string());
+        let member_before = &value_before["spec"][name];
+        if value["spec"][name] != *member_before {
+            edits.spec.insert(name, member_before.to_string());
             edits.steers |= name != TOLERATIONS;
         }
     }
@@ -105,16 +108,14 @@ fn kept<'a>(policy: &'a Policy, before: &Pod<'_>, edits: Edits<'a>) -> Decision<
         return Decision::unchanged(Reason::Observed);
     }
     let opened = Ownership::opened(before, &policy.pools);
-    let reason = if !opened.is_empty() {
-        if edits.is_empty() {
-            Reason::AlreadyTolerated
-        } else {
-            Reason::Tolerated
-        }
-    } else if !before.annotation(REQUIRED_KEY).is_empty() {
-        Reason::Placed
-    } else {
+    let reason = if opened.is_empty() && before.annotation(REQUIRED_KEY).is_empty() {
         Reason::NotApplicable
+    } else if opened.is_empty() {
+        Reason::Placed
+    } else if edits.is_empty() {
+        Reason::AlreadyTolerated
+    } else {
+        Reason::Tolerated
     };
     Decision {
         opened,
@@ -127,19 +128,18 @@ fn kept<'a>(policy: &'a Policy, before: &Pod<'_>, edits: Edits<'a>) -> Decision<
 fn stripped(
     policy: &Policy,
     pod: &Pod<'_>,
-    before: Option<&Pod<'_>>,
+    ownership: &Ownership<'_>,
     mut template: Value,
 ) -> Option<Value> {
-    let edits = placement::place(pod, before, policy.verdicts(Rank::FIRST, &[])).edits;
+    let verdicts = policy.verdicts(Rank::FIRST, &[]);
+    let edits = placement::place(pod, ownership, verdicts).edits;
     let patch = patch::build("", pod, &edits);
     if !patch.is_empty() {
         let patch: json_patch::Patch = serde_json::from_str(&patch).ok()?;
         json_patch::patch(&mut template, &patch).ok()?;
     }
-    if let Some(annotations) = template
-        .pointer_mut("/metadata/annotations")
-        .and_then(Value::as_object_mut)
-    {
+    let annotations = template.pointer_mut("/metadata/annotations");
+    if let Some(Value::Object(annotations)) = annotations {
         annotations.retain(|key, _| !ANNOTATIONS.contains(&&**key));
     }
     // Members that were created for managed additions may be left, empty.

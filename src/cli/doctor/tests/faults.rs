@@ -570,7 +570,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "the cluster-autoscaler has no priorities",
             |world| {
-                with_cluster_autoscaler(world, &["cluster-autoscaler", "--expander=priority"], None);
+                with_cluster_autoscaler(
+                    world,
+                    &["cluster-autoscaler", "--expander=priority"],
+                    None,
+                );
             },
             &[(
                 "pools",

@@ -172,7 +172,8 @@ impl Tokens {
                     error = Error::TokenHost { registry, host };
                 }
                 None => {
-                    error = Error::Denied("the registry named a realm that may not be asked".into());
+                    error =
+                        Error::Denied("the registry named a realm that may not be asked".into());
                 }
             }
         }

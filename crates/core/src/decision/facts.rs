@@ -1,0 +1,134 @@
+//! What a reason depends on, and which reason follows from it.
+
+use super::explanation;
+use crate::placement::{Ownership, Placement, is_tolerated};
+use crate::pod::Pod;
+use crate::policy::{Blocker, Policy, Pool, Verdicts};
+use crate::reason::{LookupError, Reason};
+
+/// The facts about a Pod, its pools and its images that make the reason of a decision.
+pub(super) struct Facts<'a, 'i> {
+    verdicts: Verdicts<'a, 'i>,
+    adds_toleration: bool,
+    /// Set if a node selector, a node affinity or a preference is added.
+    adds_steering: bool,
+    /// Set if additions of an earlier pass are removed, rather than only written in another form.
+    retracts: bool,
+    /// Set if the Pod is steered after this pass, and no pool is open to it by managed tolerations.
+    is_only_steered: bool,
+    /// Set if the Pod would be steered if its images had a platform in common.
+    is_nowhere: bool,
+    /// Set if the images run in some pool, or additions to the Pod last.
+    is_open: bool,
+    /// The pool that is not open to the Pod's workload yet, where no other is open.
+    held_back: Option<&'a Pool>,
+    /// Set if the Pod tolerates that pool by itself.
+    is_held_back_tolerated: bool,
+    /// The unknown image for which additions of an earlier pass stay.
+    awaited: Option<Blocker<'a>>,
+    /// The image that decides; `None` if every pool is open.
+    blocker: Option<Blocker<'a>>,
+}
+
+impl<'a, 'i> Facts<'a, 'i> {
+    pub(super) fn of(
+        pod: &Pod<'_>,
+        ownership: &Ownership<'_>,
+        verdicts: Verdicts<'a, 'i>,
+        placement: &Placement<'a>,
+    ) -> Self {
+        let Placement {
+            opened,
+            is_steered,
+            is_nowhere,
+            edits,
+        } = placement;
+        let mut pools = verdicts.policy.pools.iter();
+        let is_open = !opened.is_empty() || pools.any(|pool| verdicts.is_open(pool));
+        let held_back = if is_open { None } else { verdicts.held_back() };
+        let takes_back = edits.takes_back();
+        let awaited = if ownership.is_lasting() && !takes_back {
+            verdicts.unknown()
+        } else {
+            None
+        };
+        let has_additions = *is_steered || ownership.is_lasting() && !opened.is_empty();
+        let is_rewritten = has_additions && !takes_back;
+        let mut facts = Self {
+            verdicts,
+            adds_toleration: !edits.add.is_empty(),
+            adds_steering: edits.steers,
+            retracts: !edits.is_empty() && !is_rewritten,
+            is_only_steered: *is_steered && opened.is_empty(),
+            is_nowhere: *is_nowhere,
+            is_open,
+            held_back,
+            is_held_back_tolerated: held_back.is_some_and(|pool| is_tolerated(pod, pool)),
+            awaited,
+            blocker: None,
+        };
+        if !facts.adds_toleration {
+            facts.blocker = awaited.or_else(|| verdicts.decisive());
+            if facts.blocker.is_none() && (*is_steered || *is_nowhere) {
+                facts.blocker = verdicts.narrowing();
+            }
+        }
+        facts
+    }
+
+    /// Returns the reason: that of the first line whose condition holds.
+    pub(super) fn reason(&self) -> Reason {
+        if self.adds_toleration {
+            Reason::Tolerated
+        } else if self.adds_steering {
+            Reason::Placed
+        } else if self.retracts {
+            Reason::Retracted
+        } else if let Some(unknown) = self.awaited {
+            unknown.cause.into()
+        } else if self.is_only_steered {
+            Reason::Placed
+        } else if self.is_open || self.is_held_back_tolerated || self.needs_nothing() {
+            Reason::AlreadyTolerated
+        } else if self.is_nowhere {
+            Reason::NoCommonPlatform
+        } else if self.held_back.is_some() {
+            Reason::NotInShare
+        } else {
+            match self.blocker.or_else(|| self.verdicts.narrowing()) {
+                Some(blocker) => blocker.cause.into(),
+                None => Reason::Unknown(LookupError::Internal),
+            }
+        }
+    }
+
+    /// Returns whether there are no pools, as in some profiles, and no image narrows the nodes either.
+    fn needs_nothing(&self) -> bool {
+        self.verdicts.policy.pools.is_empty() && self.verdicts.narrowing().is_none()
+    }
+
+    /// Returns the image that decides; `None` if no image does.
+    pub(super) fn image(&self) -> Option<&'a str> {
+        if self.reason() == Reason::NotInShare {
+            return None;
+        }
+        Some(self.blocker?.image)
+    }
+
+    /// Returns the text of the Pod's annotation with the reason, empty to remove it; `None` to leave it.
+    pub(super) fn explanation(&self, policy: &Policy, blockers: &[Blocker<'_>]) -> Option<String> {
+        let is_settled =
+            self.is_open || self.held_back.is_some() && self.reason() == Reason::AlreadyTolerated;
+        if is_settled {
+            return Some(String::new());
+        }
+        match (self.held_back, self.blocker) {
+            (None, None) => Some(String::new()),
+            _ if !policy.explain => None,
+            (Some(pool), _) => Some(explanation::by_share(pool)),
+            (None, Some(blocker)) => {
+                Some(explanation::by_image(self.is_nowhere, blocker, blockers))
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The update of a template: its former version says, too, which additions are managed, as an update may drop the
+//! annotations or the lists. Nothing else here knows that there was a version before.
+
+use super::ownership::{Lasting, Ownership, count, has_names, managed_tolerations};
+use super::steering;
+use crate::pod::{POOLS_KEY, Pod, REQUIRED_KEY, Toleration};
+use crate::policy::Policy;
+
+impl<'p> Ownership<'p> {
+    /// Reads the additions in `pod` by `before` as well: what was managed there still is, even if the annotation is
+    /// gone, and what was the user's still is the user's. Additions of `before` stay while an image is unknown.
+    pub fn of_update(pod: &'p Pod<'_>, before: &'p Pod<'_>, policy: &Policy) -> Self {
+        let opened_before = Self::opened(before, &policy.pools);
+        let users = |toleration: &Toleration<'_>| {
+            let mut managed = opened_before.iter().flat_map(|pool| &pool.tolerations);
+            // A template whose annotation names no pool counts as new: none of its tolerations is the user's.
+            if managed.any(|other| other.same(toleration)) {
+                count(before, toleration).saturating_sub(1)
+            } else {
+                0
+            }
+        };
+        let mut opened = Self::opened(pod, &policy.pools);
+        opened.extend_from_slice(&opened_before);
+        let required_before = before.annotation(REQUIRED_KEY);
+        let required = pod.annotation(REQUIRED_KEY);
+        Self {
+            pools: pod.annotation(POOLS_KEY),
+            tolerations: managed_tolerations(pod, &opened, users),
+            required: if has_names(required) {
+                required
+            } else {
+                required_before
+            },
+            lasting: Some(Lasting {
+                pools: before.annotation(POOLS_KEY),
+                required: required_before,
+                is_selected: steering::is_selected(before, &policy.placement),
+            }),
+        }
+    }
+}
