@@ -9,6 +9,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::sync::Arc;
 
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 use tolerarch::config::Config;
@@ -89,16 +90,10 @@ fn fill(resolver: &Resolver, images: &[ImageRef]) {
 
 /// Whether the image is answered from the cache: with a deadline that is over, nothing else can answer.
 async fn is_hit(resolver: &Resolver, image: &ImageRef) -> bool {
-    let outcomes = resolver
-        .resolve(
-            Tenant::Operator,
-            &[image],
-            |image| Keyring::default().candidates(image),
-            Instant::now(),
-            |_, _| false,
-        )
-        .await;
-    matches!(outcomes.as_slice(), [Some(Ok(_))])
+    let candidates = |image: &ImageRef| Keyring::default().candidates(image);
+    let images = [image];
+    let mut lookups = resolver.lookups(&Tenant::Operator, &images, candidates, Instant::now());
+    matches!(lookups.next().await, Some((_, Ok(_))))
 }
 
 async fn hits_per_second(resolver: Resolver, images: Vec<ImageRef>) -> f64 {

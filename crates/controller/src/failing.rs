@@ -207,8 +207,10 @@ async fn look(
         }
         let wait = Wait::Until(end);
         let one = std::slice::from_ref(usage);
-        let supports = snapshot.look_up(policy, pod.namespace(), facts, one, wait, |_| false);
-        images.extend(decide::caught(supports).await.unwrap_or_default());
+        let lookup = snapshot.look_up(policy, pod.namespace(), facts, one, wait, |_| false);
+        if let Some(looked_up) = decide::caught(lookup).await {
+            images.extend(looked_up.images);
+        }
     }
     let ControllerSettings { events, learn, .. } = *context.settings.borrow();
     for failure in failures {

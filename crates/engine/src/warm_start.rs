@@ -8,15 +8,15 @@ use std::collections::HashSet;
 use futures_util::StreamExt;
 use futures_util::stream;
 use tokio::sync::Mutex;
-use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
+use tokio::time::{Duration, Instant, Interval, MissedTickBehavior, interval};
 
-use crate::decide::Current;
+use crate::decide::{Current, Snapshot};
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_images::resolver::Tenant;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod, Watcher};
 use tolerarch_support::health::{Reported, State};
 
-/// Maximal number of images, and bytes of their names and of the rest of their entries: some 10 MiB in all.
+/// Maximum number of images, and bytes of their names and of the rest of their entries: some 10 MiB in all.
 const IMAGES: usize = 20_000;
 const BYTES: usize = 8 << 20;
 const LOOKUPS: usize = 2;
@@ -59,24 +59,22 @@ struct Found {
 impl Found {
     fn add(&mut self, pod: &StoredPod, with_secrets: bool) {
         let Some(facts) = &pod.facts else { return };
-        let pull_secrets = facts.pull_secrets().filter(|_| with_secrets);
-        let pull_secrets: Vec<String> = pull_secrets.map(str::to_owned).collect();
+        let mut pull_secrets: Vec<String> = Vec::new();
+        if with_secrets {
+            pull_secrets.extend(facts.pull_secrets().map(str::to_owned));
+        }
         let namespace = if pull_secrets.is_empty() {
             ""
         } else {
             pod.namespace()
         };
-        let secrets: usize = pull_secrets
-            .iter()
-            .map(|name| size_of::<String>() + name.len())
-            .sum();
-        let shared = size_of::<Wanted>() + namespace.len() + secrets;
-        for image in facts
-            .images()
-            .into_iter()
-            .filter_map(|usage| usage.image.ok())
-        {
-            let bytes = shared + image.as_str().len();
+        let mut bytes_without_image = size_of::<Wanted>() + namespace.len();
+        for name in &pull_secrets {
+            bytes_without_image += size_of::<String>() + name.len();
+        }
+        for usage in facts.images() {
+            let Ok(image) = usage.image else { continue };
+            let bytes = bytes_without_image + image.as_str().len();
             let wanted = Wanted {
                 image,
                 namespace: namespace.into(),
@@ -135,57 +133,74 @@ async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<
 
 /// Looks up the images, and returns how many of them are known then.
 async fn look_up(found: Found, current: &Current, per_second: usize) -> usize {
-    let mut ticks =
-        interval(Duration::from_secs(1) / u32::try_from(per_second).unwrap_or(u32::MAX).max(1));
+    let per_second = u32::try_from(per_second).unwrap_or(u32::MAX).max(1);
+    let mut ticks = interval(Duration::from_secs(1) / per_second);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (ticks, left_out) = (&Mutex::new(ticks), &Mutex::new(HashSet::<String>::new()));
-    let one = async |wanted: Wanted| {
+    let run = Run {
+        current,
+        ticks: Mutex::new(ticks),
+        left_out: Mutex::default(),
+    };
+    let mut looked_up = stream::iter(found.seen)
+        .map(|wanted| run.look_up(wanted))
+        .buffer_unordered(LOOKUPS);
+    let mut known = 0;
+    while let Some(is_known) = looked_up.next().await {
+        known += usize::from(is_known);
+    }
+    known
+}
+
+struct Run<'c> {
+    current: &'c Current,
+    /// The pace at which lookups begin.
+    ticks: Mutex<Interval>,
+    /// Registries that are not asked any more.
+    left_out: Mutex<HashSet<String>>,
+}
+
+impl Run<'_> {
+    /// Looks up one image, and returns whether it is known then.
+    async fn look_up(&self, wanted: Wanted) -> bool {
         let Wanted {
             image,
             namespace,
             pull_secrets,
         } = &wanted;
-        let snapshot = current.load_full();
-        let shared = snapshot.credentials.shared_keyring();
-        if snapshot
-            .resolver
-            .is_settled(image, &shared.candidates(image))
-        {
+        let snapshot = self.current.load_full();
+        let Snapshot {
+            credentials,
+            resolver,
+            ..
+        } = &*snapshot;
+        let shared = credentials.shared_keyring();
+        if resolver.is_settled(image, &shared.candidates(image)) {
             return true;
         }
         loop {
-            ticks.lock().await.tick().await;
-            if left_out.lock().await.contains(image.host()) {
+            self.ticks.lock().await.tick().await;
+            if self.left_out.lock().await.contains(image.host()) {
                 return false;
             }
-            if snapshot.resolver.has_spare(image) {
+            if resolver.has_spare(image) {
                 break;
             }
         }
         let pull_secrets = pull_secrets.iter().map(String::as_str);
-        let keyring = snapshot.credentials.keyring(namespace, pull_secrets).await;
+        let keyring = credentials.keyring(namespace, pull_secrets).await;
         let candidates = |image: &ImageRef| keyring.candidates(image);
-        let (images, deadline) = ([image], Instant::now() + TIME);
-        let asked =
-            snapshot
-                .resolver
-                .resolve(Tenant::Operator, &images, candidates, deadline, |_, _| {
-                    false
-                });
-        let found = asked.await.into_iter().next().flatten();
-        let refused = matches!(
-            found,
+        let deadline = Instant::now() + TIME;
+        let mut lookups = resolver.lookups(&Tenant::Operator, &[image], candidates, deadline);
+        let outcome = lookups.next().await.map(|(_, outcome)| outcome);
+        let is_refused = matches!(
+            outcome,
             Some(Err(LookupError::Throttled | LookupError::CircuitOpen))
         );
-        if refused || !snapshot.resolver.allowances().is_plentiful(image.host()) {
-            left_out.lock().await.insert(image.host().to_owned());
+        if is_refused || !resolver.allowances().is_plentiful(image.host()) {
+            self.left_out.lock().await.insert(image.host().to_owned());
         }
-        matches!(found, Some(Ok(_)))
-    };
-    let looked_up = stream::iter(found.seen).map(one).buffer_unordered(LOOKUPS);
-    looked_up
-        .fold(0, async |known, is_known| known + usize::from(is_known))
-        .await
+        matches!(outcome, Some(Ok(_)))
+    }
 }
 
 #[cfg(test)]

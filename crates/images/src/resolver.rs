@@ -7,6 +7,7 @@ mod cache;
 mod circuit;
 mod host;
 mod lookup;
+mod lookups;
 mod metrics;
 mod request;
 #[cfg(any(test, feature = "testing"))]
@@ -16,10 +17,10 @@ mod throttling;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Duration, Instant, timeout};
 
 pub use cache::{CacheSettings, Outcome};
+pub use lookups::Lookups;
 pub use metrics::ResolverMetrics;
 pub use tolerarch_support::concurrency::Tenant;
 
@@ -30,12 +31,13 @@ use cache::{Cache, Cached, Millis};
 use circuit::PROBE_PATIENCE;
 use host::Hosts;
 use lookup::{Fetcher, Job};
+use lookups::Pending;
 use metrics::LookupResult;
 use request::{FlightKey, Request};
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, QUEUE, Queued};
 use tolerarch_support::metrics::counted;
-use tolerarch_support::single_flight::{Flight, SingleFlight};
+use tolerarch_support::single_flight::SingleFlight;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSettings {
@@ -76,29 +78,6 @@ pub struct Resolver {
 enum Lookup {
     Ready(Outcome),
     Pending(Pending),
-}
-
-/// A lookup in flight that a Pod waits for.
-struct Pending {
-    flight: Flight<Outcome>,
-    /// True if another Pod began the lookup.
-    joined: bool,
-    /// Maximal wait, which is short for a probe and for a registry that is silent for long; and the error after it.
-    patience: (Duration, LookupError),
-}
-
-impl Pending {
-    /// Waits for the outcome; fails at the deadline, or when patience ends.
-    async fn outcome(self, deadline: Instant) -> Outcome {
-        let (patience, late) = self.patience;
-        let wait = deadline
-            .saturating_duration_since(Instant::now())
-            .min(patience);
-        timeout(wait, self.flight)
-            .await
-            .map_err(|_| late)?
-            .unwrap_or(Err(LookupError::Internal))
-    }
 }
 
 impl Resolver {
@@ -173,68 +152,40 @@ impl Resolver {
         }
     }
 
-    /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
-    /// Outcomes have the order of `images`. `None` stands for an image that was not needed, as another was enough; an
-    /// image that the deadline cut short has its expired good answer, or [`LookupError::BudgetExceeded`]. Lookups count
-    /// towards the share of `tenant`, the Pod's namespace. `candidates` are an image's in the order of trying
-    /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any the image is denied.
-    pub async fn resolve(
-        &self,
-        tenant: Tenant,
-        images: &[&ImageRef],
+    /// Begins the lookups of all images at once. They count towards the share of `tenant`, the Pod's namespace.
+    /// `candidates` are an image's in the order of trying
+    /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any the image is denied. The lookups
+    /// go on where their outcomes are not awaited.
+    pub fn lookups<'r>(
+        &'r self,
+        tenant: &Tenant,
+        images: &[&'r ImageRef],
         candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
         deadline: Instant,
-        mut enough: impl FnMut(&ImageRef, Outcome) -> bool,
-    ) -> Vec<Option<Outcome>> {
-        let (mut settled, mut pending) = (false, Vec::new());
+    ) -> Lookups<'r> {
         let now = self.fetcher.cache.now();
-        let mut outcomes = vec![None; images.len()];
+        let mut known = Vec::with_capacity(images.len());
+        let mut pending = Vec::new();
         for (place, &image) in images.iter().enumerate() {
-            match self.find(
-                Request {
-                    image,
-                    candidates: &candidates(image),
-                },
-                now,
-                &tenant,
-            ) {
-                Lookup::Ready(outcome) => {
-                    settled |= enough(image, outcome);
-                    outcomes[place] = Some(outcome);
-                }
-                Lookup::Pending(flight) => pending.push((place, flight)),
-            }
-        }
-        if settled || pending.is_empty() {
-            return outcomes;
-        }
-        // On the heap: few Pods have to wait, and the futures of all others would be as large.
-        Box::pin(async move {
-            let wait = |(place, pending): (usize, Pending)| async move {
-                (place, pending.outcome(deadline).await)
+            let candidates = candidates(image);
+            let request = Request {
+                image,
+                candidates: &candidates,
             };
-            let mut pending: FuturesUnordered<_> = pending.into_iter().map(wait).collect();
-            while let Some((place, mut outcome)) = pending.next().await {
-                let image = images[place];
-                if let Err(error @ (LookupError::CircuitOpen | LookupError::BudgetExceeded)) =
-                    outcome
-                {
-                    outcome = self.fetcher.stale_or(
-                        Request {
-                            image,
-                            candidates: &candidates(image),
-                        },
-                        error,
-                    );
-                }
-                outcomes[place] = Some(outcome);
-                if enough(image, outcome) {
-                    break;
-                }
+            match self.find(request, now, tenant) {
+                Lookup::Ready(outcome) => known.push((place, outcome)),
+                Lookup::Pending(lookup) => pending.push((place, lookup, candidates)),
             }
-            outcomes
-        })
-        .await
+        }
+        let mut lookups = Lookups::known(known);
+        for (place, lookup, candidates) in pending {
+            let image = images[place];
+            lookups.push(async move {
+                let outcome = lookup.outcome(&self.fetcher, image, candidates, deadline);
+                (place, outcome.await)
+            });
+        }
+        lookups
     }
 
     /// Returns whether a good answer is cached, or the registry is not allowed: more credentials would not be used.
@@ -333,7 +284,6 @@ impl Resolver {
             // No API server waits for the operator: a late answer is better than none.
             Tenant::Operator => Duration::MAX,
         };
-        let patience = (patience, LookupError::BudgetExceeded);
         let key = (Some(tenant.clone()), request.key());
         if let Some(flight) = flights.get(&key) {
             host.permission(access)?;
@@ -342,6 +292,7 @@ impl Resolver {
                 flight,
                 joined: true,
                 patience,
+                late: LookupError::BudgetExceeded,
             });
         }
         let (probe, refused) = match host.enter(access) {
@@ -357,9 +308,10 @@ impl Resolver {
             }
             Err(error) => return Err(error),
         };
-        let patience = probe
-            .as_ref()
-            .map_or(patience, |_| (PROBE_PATIENCE, LookupError::CircuitOpen));
+        let (patience, late) = match probe {
+            Some(_) => (PROBE_PATIENCE, LookupError::CircuitOpen),
+            None => (patience, LookupError::BudgetExceeded),
+        };
         let queued = limit
             .queue(tenant, &host.name)
             .ok_or(LookupError::Overloaded)?;
@@ -379,6 +331,7 @@ impl Resolver {
             flight,
             joined: false,
             patience,
+            late,
         })
     }
 

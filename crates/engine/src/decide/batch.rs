@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use futures_util::future::join_all;
+use futures_util::StreamExt;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant, timeout_at};
 
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_images::credentials::CredentialCandidate;
-use tolerarch_images::resolver::{LookupSettings, Outcome, Resolver, Tenant};
+use tolerarch_images::resolver::{LookupSettings, Lookups, Outcome, Resolver, Tenant};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit};
 
 /// Time beyond that of any lookup for which an image is waited for, so that the lookup's own outcome is seen.
@@ -27,15 +27,10 @@ pub struct BatchLimits {
 
 impl BatchLimits {
     pub fn new(lookup: &LookupSettings) -> Self {
-        let (all, per_host, waiting) = (
-            lookup.concurrency,
-            lookup.per_registry,
-            Semaphore::MAX_PERMITS,
-        );
         let limit = ConcurrencyLimit::new(Capacity {
-            all,
-            per_host,
-            waiting,
+            all: lookup.concurrency,
+            per_host: lookup.per_registry,
+            waiting: Semaphore::MAX_PERMITS,
         });
         Self {
             time: lookup.timeout + LONGER,
@@ -53,33 +48,41 @@ impl BatchLimits {
         }
     }
 
-    pub(super) async fn resolve(
+    /// Returns the outcomes of all images, each of which is awaited.
+    pub(super) fn lookups<'r>(
+        &'r self,
+        resolver: &'r Resolver,
+        images: &[&'r ImageRef],
+        candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
+    ) -> Lookups<'r> {
+        let mut lookups = Lookups::default();
+        for (place, &image) in images.iter().enumerate() {
+            let candidates = candidates(image);
+            lookups.push(async move { (place, self.outcome(resolver, image, candidates).await) });
+        }
+        lookups
+    }
+
+    async fn outcome(
         &self,
         resolver: &Resolver,
-        images: &[&ImageRef],
-        candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
-    ) -> Vec<Option<Outcome>> {
-        let candidates = &candidates;
-        let one = async |image: &ImageRef| {
-            let is_cached = resolver.is_settled(image, &candidates(image));
-            let permit = if is_cached {
-                Ok(None)
-            } else {
-                self.permit(image).await.map(Some)
-            };
-            let _permit = match permit {
-                Ok(permit) => permit,
-                Err(error) => return Some(Err(error)),
-            };
-            let deadline = Instant::now() + self.time;
-            let images = [image];
-            let answers =
-                resolver.resolve(Tenant::Operator, &images, candidates, deadline, |_, _| {
-                    false
-                });
-            answers.await.into_iter().next().flatten()
+        image: &ImageRef,
+        candidates: Cow<'static, [CredentialCandidate]>,
+    ) -> Outcome {
+        let permit = if resolver.is_settled(image, &candidates) {
+            None
+        } else {
+            Some(self.permit(image).await?)
         };
-        join_all(images.iter().map(|image| one(image))).await
+        let deadline = Instant::now() + self.time;
+        let candidates = |_: &ImageRef| candidates.clone();
+        let mut lookups = resolver.lookups(&Tenant::Operator, &[image], candidates, deadline);
+        let outcome = lookups.next().await;
+        drop(permit);
+        match outcome {
+            Some((_, outcome)) => outcome,
+            None => Err(LookupError::Internal),
+        }
     }
 
     /// Waits for the permit to look up an image.
@@ -175,7 +178,7 @@ mod tests {
         let wait = Wait::ForAll(&limits);
         let supports = snapshot.look_up(&snapshot.policy, "shop", &pod, &usages, wait, |_| false);
         assert_eq!(
-            supports.await.len(),
+            supports.await.images.len(),
             2,
             "as an init container and as a container"
         );

@@ -47,8 +47,8 @@ impl Snapshot {
         }
         // An unknown image counts whatever the other images lack, so that none may be left out.
         let usages = pod.images();
-        let lookups = self.look_up(policy, namespace, pod, &usages, wait, |_| false);
-        let images = lookups.await;
+        let looked_up = self.look_up(policy, namespace, pod, &usages, wait, |_| false);
+        let images = looked_up.await.images;
         let ownership = Ownership::of_update(pod, &before.pod, policy);
         let rank = policy.rank(namespace, pod);
         Decision::with_ownership(&ownership, policy, pod, rank, &images)

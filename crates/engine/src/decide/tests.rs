@@ -1,6 +1,7 @@
 use serde_json::json;
 use testregistry::Fault;
 
+use super::lookup::IMAGES;
 use super::testing::{BOTH, Bench, pod};
 use super::*;
 use crate::lessons::{Evidence, FailedImage, Lesson, RecreatingOwner, node_id};

@@ -2,7 +2,7 @@
 
 use testregistry::{Auth, Fault, Kind, Registry as Remote, Reply, Repo};
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use tokio::time::timeout;
 
 use super::*;
@@ -16,6 +16,20 @@ const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A resolver and its registry. Time passes only by [`later`].
+/// Looks up images, and returns their outcomes in the order of the images.
+async fn outcomes(
+    resolver: &Resolver,
+    tenant: Tenant,
+    images: &[&ImageRef],
+    candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
+    budget: Duration,
+) -> Vec<Outcome> {
+    let lookups = resolver.lookups(&tenant, images, candidates, Instant::now() + budget);
+    let mut outcomes: Vec<(usize, Outcome)> = lookups.collect().await;
+    outcomes.sort_unstable_by_key(|(place, _)| *place);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
 struct Bench {
     remote: Remote,
     resolver: Resolver,
@@ -89,14 +103,16 @@ impl Bench {
         candidates: &[CredentialCandidate],
         budget: Duration,
     ) -> Outcome {
-        let (images, candidates) = ([image], |_: &ImageRef| candidates.to_vec().into());
-        let deadline = Instant::now() + budget;
-        let asking =
-            self.resolver
-                .resolve(Tenant::Operator, &images, candidates, deadline, |_, _| {
-                    false
-                });
-        self.within(budget, asking).await[0].unwrap()
+        let images = [image];
+        let candidates = |_: &ImageRef| candidates.to_vec().into();
+        let asking = outcomes(
+            &self.resolver,
+            Tenant::Operator,
+            &images,
+            candidates,
+            budget,
+        );
+        self.within(budget, asking).await[0]
     }
 
     /// Returns the outcome of `asking`; a budget of zero passes at once.

@@ -378,12 +378,9 @@ async fn only_the_first_pods_wait_long_for_a_registry_that_hangs() {
                 let begun = Instant::now();
                 let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
                 let tenant = Tenant::of(&namespace);
-                let outcome = resolver
-                    .resolve(tenant, &[&image], candidates, begun + 3 * SECOND, |_, _| {
-                        false
-                    })
-                    .await;
-                assert!(outcome[0].unwrap().is_err());
+                let images = [&image];
+                let asking = outcomes(&resolver, tenant, &images, candidates, 3 * SECOND);
+                assert!(asking.await[0].is_err());
                 begun.elapsed()
             }
         });
@@ -409,16 +406,12 @@ async fn commands_wait_until_a_lookup_ends_however_silent_the_registry_is() {
         async move {
             sleep(i * SECOND).await;
             let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
-            let deadline = Instant::now() + 60 * SECOND;
-            resolver
-                .resolve(Tenant::Operator, &[&image], candidates, deadline, |_, _| {
-                    false
-                })
-                .await[0]
+            let budget = 60 * SECOND;
+            outcomes(&resolver, Tenant::Operator, &[&image], candidates, budget).await[0]
         }
     });
     let outcomes = futures_util::future::join_all(commands).await;
-    assert_eq!(outcomes, [Some(Err(LookupError::Timeout)); 2]);
+    assert_eq!(outcomes, [Err(LookupError::Timeout); 2]);
 }
 
 /// One tenant's images that hang do not shorten the wait of others.

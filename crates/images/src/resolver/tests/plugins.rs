@@ -77,12 +77,8 @@ async fn a_busy_plugin_is_no_refusal() {
 
     let ask = async || {
         let candidates = |image: &ImageRef| keyring.candidates(image);
-        let deadline = Instant::now() + 30 * SECOND;
-        bench
-            .resolver
-            .resolve(team.clone(), &[&image], candidates, deadline, |_, _| false)
-            .await[0]
-            .unwrap()
+        let budget = 30 * SECOND;
+        outcomes(&bench.resolver, team.clone(), &[&image], candidates, budget).await[0]
     };
     assert_eq!(ask().await, Err(LookupError::Overloaded));
     assert_eq!(
@@ -114,15 +110,11 @@ async fn no_pod_waits_for_a_run_that_another_tenant_has_queued() {
     let mut images: Vec<ImageRef> = made_up.map(|name| name.parse().unwrap()).collect();
     images.push(image);
     let pod = async |name: &str, images: &[ImageRef], budget: Duration| {
-        let (images, deadline) = (images.iter().collect::<Vec<_>>(), Instant::now() + budget);
+        let images: Vec<&ImageRef> = images.iter().collect();
         let candidates = |image: &ImageRef| keyring.candidates(image);
-        let asking =
-            bench
-                .resolver
-                .resolve(Tenant::of(name), &images, candidates, deadline, |_, _| {
-                    false
-                });
-        bench.within(budget, asking).await.last().copied().flatten()
+        let tenant = Tenant::of(name);
+        let asking = outcomes(&bench.resolver, tenant, &images, candidates, budget);
+        bench.within(budget, asking).await.pop()
     };
     assert_eq!(
         pod("attacker", &images, Duration::ZERO).await,

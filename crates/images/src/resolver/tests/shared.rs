@@ -73,13 +73,15 @@ impl Replica {
 
     async fn ask_as(&self, image: &ImageRef, candidate: &CredentialCandidate) -> Outcome {
         let candidates = |_: &ImageRef| vec![candidate.clone()].into();
-        let deadline = Instant::now() + 60 * SECOND;
-        self.resolver
-            .resolve(Tenant::Operator, &[image], candidates, deadline, |_, _| {
-                false
-            })
-            .await[0]
-            .unwrap()
+        let budget = 60 * SECOND;
+        outcomes(
+            &self.resolver,
+            Tenant::Operator,
+            &[image],
+            candidates,
+            budget,
+        )
+        .await[0]
     }
 
     /// Returns the number of images that were looked up with this result.
@@ -416,16 +418,10 @@ async fn lookups_of_a_former_configuration_share_nothing() {
     until("the lookup's end", || one.resolver.flights.count() == 0).await;
     let of_new = async |image: &ImageRef| {
         let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
-        new.resolve(
-            Tenant::Operator,
-            &[image],
-            candidates,
-            Instant::now() + 5 * SECOND,
-            |_, _| false,
-        )
-        .await[0]
+        let budget = 5 * SECOND;
+        outcomes(&new, Tenant::Operator, &[image], candidates, budget).await[0]
     };
-    assert_eq!(of_new(&multi(&remote, "other").1).await, Some(Ok(BOTH)));
+    assert_eq!(of_new(&multi(&remote, "other").1).await, Ok(BOTH));
     one.wrote(2).await;
     assert_eq!(redis.keys().len(), 2, "those of the second image");
 }

@@ -35,16 +35,9 @@ impl Bench {
     ) -> Vec<Outcome> {
         let images: Vec<&ImageRef> = images.iter().collect();
         let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
-        let deadline = Instant::now() + budget;
         let tenant = Tenant::of(namespace);
-        let asking = self
-            .resolver
-            .resolve(tenant, &images, candidates, deadline, |_, _| false);
-        self.within(budget, asking)
-            .await
-            .into_iter()
-            .flatten()
-            .collect()
+        let asking = outcomes(&self.resolver, tenant, &images, candidates, budget);
+        self.within(budget, asking).await
     }
 }
 
