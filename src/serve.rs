@@ -50,7 +50,7 @@ pub fn snapshot(
 ) -> Result<Snapshot, ServeError> {
     let metrics = Metrics::new([])?;
     let families = Families::register(&metrics, &metrics)?;
-    let mut snapshot = snapshot::load(
+    let snapshot = snapshot::load(
         config,
         &families,
         None,
@@ -59,15 +59,16 @@ pub fn snapshot(
         environment,
         None,
     )?;
-    if let Some(Discovered {
-        inventory,
-        is_complete,
-    }) = discovered
-    {
-        let discovery = Discovery::of(&config.policy.pools, inventory);
-        (snapshot.policy, snapshot.profiles) = snapshot::policies(config, discovery, *is_complete);
-    }
-    Ok(snapshot)
+    let Some(discovered) = discovered else {
+        return Ok(snapshot);
+    };
+    let discovery = Discovery::of(&config.policy.pools, &discovered.inventory);
+    let (policy, profiles) = snapshot::policies(config, discovery, discovered.is_complete);
+    Ok(Snapshot {
+        policy,
+        profiles,
+        ..snapshot
+    })
 }
 
 /// Webhook that listens, and does not answer yet.
@@ -79,9 +80,9 @@ pub struct Server {
     process: Process,
 }
 
-/// Maximal idle time of a connection: longer than the API server's own 90 s, so that no review meets a closing one.
+/// Maximum idle time of a connection: longer than the API server's own 90 s, so that no review meets a closing one.
 pub const IDLE_TIME: Duration = Duration::from_secs(180);
-/// Time for which a connection that waits for its API server is spared if there are too many: a review may be coming.
+/// Idle time below which a connection is not closed when the listener is full: a review may be coming.
 const SPARED: Duration = Duration::from_secs(5);
 
 impl Server {
@@ -106,27 +107,12 @@ impl Server {
                 Box::pin(task.run())
             });
         let tls = (Arc::new(certificate.server_config()?), counts);
-        let live = process.decide(config, environment, None).await?;
-        let current = Arc::clone(&live.current);
-        let credentials = Component::new("credentials", move || {
-            let credentials = &current.load_full().credentials;
-            credentials
-                .is_configured()
-                .then(|| match credentials.faults() {
-                    [] => State::Healthy,
-                    _ => State::Degraded(
-                        "a source cannot be used; the log names it, and the others are in use",
-                    ),
-                })
-        });
-        process.components.insert(1, credentials);
+        let (live, shared_cache) = process.load(config, environment, None).await?;
+        process.components.push(credentials(&live));
+        process.keep_current(&live, shared_cache)?;
         process.components.extend(warm(&live));
-        let (phase, seen) = watch::channel(Phase::Serving);
-        let serving = Component::new("serving", move || match *seen.borrow() {
-            Phase::Serving => [State::Healthy],
-            Phase::Draining | Phase::Stopping => [State::Failed("")],
-        });
-        process.components.push(serving);
+        let (phase, phases) = watch::channel(Phase::Serving);
+        process.components.push(serving(phases));
         let connections = server.max_connections;
         let listener = Listener {
             tcp,
@@ -233,12 +219,39 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
     .await
 }
 
+fn credentials(live: &Live) -> Component {
+    let current = Arc::clone(&live.current);
+    Component::new("credentials", move || {
+        let credentials = &current.load_full().credentials;
+        if !credentials.is_configured() {
+            return None;
+        }
+        Some(match credentials.faults() {
+            [] => State::Healthy,
+            _ => State::Degraded(
+                "a source cannot be used; the log names it, and the others are in use",
+            ),
+        })
+    })
+}
+
+fn serving(phases: watch::Receiver<Phase>) -> Component {
+    Component::new("serving", move || match *phases.borrow() {
+        Phase::Serving => [State::Healthy],
+        Phase::Draining | Phase::Stopping => [State::Failed("")],
+    })
+}
+
 /// Looks up the images of running Pods beside the start of the webhook; returns the component that shows the state.
 fn warm(live: &Live) -> Option<Component> {
     let settings = live.config().warm;
-    let (current, state) = (Arc::clone(&live.current), Reported::default());
+    if !settings.from_pods {
+        return None;
+    }
+    let current = Arc::clone(&live.current);
+    let state = Reported::default();
     let component = Component::reported("warm-start", state.clone());
-    match settings.from_pods.then(|| live.watcher())? {
+    match live.watcher() {
         Ok(watcher) => drop(tokio::spawn(async move {
             let warmed = warm_start::run(watcher, current, settings, state.clone());
             // The panic itself has been logged with its location.

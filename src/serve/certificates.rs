@@ -18,8 +18,8 @@ pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), Serv
         return Err(ServeError::NotManaged);
     }
     until_signalled(async move |shutdown| {
-        let cluster = Cluster::of(Caller::Service, &sources.environment);
-        let cluster = cluster.map_err(|cause| ServeError::Cluster("tls.mode managed", cause))?;
+        let cluster = Cluster::of(Caller::Service, &sources.environment)
+            .map_err(|cause| ServeError::Cluster("tls.mode managed", cause))?;
         let mut process = Process::bind(&config).await?;
         let metrics = ManagedMetrics::register(&process.metrics)?;
         let issuer = CertificateIssuer::new(cluster, config.tls.managed, metrics);
@@ -32,10 +32,9 @@ pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), Serv
         process
             .components
             .push(Component::reported("certificates", state));
-        let admin = address(&process.admin);
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
-            admin,
+            admin = address(&process.admin),
             "issuing certificates"
         );
         process

@@ -22,14 +22,15 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
         // Before the files are used, so that no change after that is missed.
         let seen = FileVersions::now(&sources, &config).await;
         let environment = &sources.environment;
-        let connected = |cause| ServeError::Cluster("the controller", cause);
-        let cluster = Arc::new(Cluster::of(Caller::Service, environment).map_err(connected)?);
+        let not_connected = |cause| ServeError::Cluster("the controller", cause);
+        let cluster = Arc::new(Cluster::of(Caller::Service, environment).map_err(not_connected)?);
         let mut process = Process::bind(&config).await?;
         let (sender, settings) = watch::channel(config.controller.clone());
-        let live = process
-            .decide(config.clone(), environment, Some(sender))
+        let (live, shared_cache) = process
+            .load(config.clone(), environment, Some(sender))
             .await?;
-        let watcher = live.watcher().map_err(connected)?;
+        process.keep_current(&live, shared_cache)?;
+        let watcher = live.watcher().map_err(not_connected)?;
 
         let owned = |name| OwnedName {
             namespace: cluster.namespace().to_owned(),
@@ -37,13 +38,14 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
         };
         let lease = owned(config.controller.lease.clone());
         let failed_images = owned(config.controller.failed_images());
-        let own = ControllerMetrics::register(&process.metrics)?;
-        let elector = Elector::new(Arc::clone(&cluster), lease, identity(environment), &own);
-        let (leadership, resignation) = (elector.leadership(), elector.resignation());
+        let metrics = ControllerMetrics::register(&process.metrics)?;
+        let elector = Elector::new(Arc::clone(&cluster), lease, identity(environment), &metrics);
+        let leadership = elector.leadership();
+        let resignation = elector.resignation();
         process.keep("election", elector.state.clone(), elector, |task| {
             Box::pin(task.run())
         });
-        let recorder = Recorder::new(Arc::clone(&cluster), name(environment), own.clone());
+        let recorder = Recorder::new(Arc::clone(&cluster), name(environment), metrics.clone());
         let learner = Arc::new(Learner::new(Arc::clone(&cluster), failed_images));
         let discovering = live.clone();
         let context = Context {
@@ -52,7 +54,7 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
             watcher,
             current: Arc::clone(&live.current),
             settings,
-            metrics: own,
+            metrics,
             recorder,
             learner,
             is_discovered: Arc::new(move || discovering.is_discovered()),
@@ -66,11 +68,10 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
             process.keep(name, context.state.clone(), context, run);
         }
 
-        let (admin, repair) = (address(&process.admin), config.controller.repair);
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
-            admin,
-            repair,
+            admin = address(&process.admin),
+            repair = config.controller.repair,
             "controlling"
         );
         process.follow(&live, sources, levels, seen);

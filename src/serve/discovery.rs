@@ -9,9 +9,9 @@ use tolerarch_kubernetes::cluster::{self, Change, ClusterError, Known, Node, Nod
 use tolerarch_kubernetes::discovery::{Inventory, NodeKind};
 use tolerarch_support::health::{Reported, State};
 
-/// Maximal time for which readiness waits for the first reading. Pools of the configuration are open without it.
+/// Maximum time for which readiness waits for the first reading. Pools of the configuration are open without it.
 const FIRST_READING: Duration = Duration::from_secs(5);
-/// Minimal time between two snapshots of the cluster: a thousand nodes that appear at once are one change.
+/// Minimum time between two snapshots of the cluster: a thousand nodes that appear at once are one change.
 const SPACING: Duration = Duration::from_millis(500);
 
 const NOT_READ: &str =
@@ -99,7 +99,8 @@ impl Discoverer {
 
     /// Returns a check of the health: starting until the first reading, then the outcome of the last one.
     pub(super) fn readiness(&self) -> impl Fn() -> State + Send + Sync + use<> {
-        let (state, live) = (self.state.clone(), self.live.clone());
+        let state = self.state.clone();
+        let live = self.live.clone();
         let end = Instant::now() + FIRST_READING;
         move || match live.is_discovered() {
             true => state.get(),

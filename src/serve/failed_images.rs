@@ -25,7 +25,8 @@ impl Record {
         let mut changes = self
             .watcher
             .follow_one(&self.name.namespace, &self.name.name);
-        let (mut known, mut counts) = (Known::default(), interval(COUNT));
+        let mut known = Known::default();
+        let mut ticks = interval(COUNT);
         loop {
             tokio::select! {
                 Some(change) = changes.next() => {
@@ -44,19 +45,15 @@ impl Record {
                         self.live.learned(Lessons::of_text(text, Timestamp::now()));
                     }
                 }
-                _ = counts.tick() => {}
+                _ = ticks.tick() => {}
             }
-            let counts = self
-                .live
-                .current
-                .load_full()
-                .lessons
-                .count(Timestamp::now());
+            let snapshot = self.live.current.load_full();
+            let [images, owners] = snapshot.lessons.count(Timestamp::now());
             let metrics = &self.live.metrics.own;
-            for (gauge, count) in [&metrics.failed_images, &metrics.recreating_owners]
-                .into_iter()
-                .zip(counts)
-            {
+            for (gauge, count) in [
+                (&metrics.failed_images, images),
+                (&metrics.recreating_owners, owners),
+            ] {
                 gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
             }
         }

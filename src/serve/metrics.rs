@@ -40,9 +40,10 @@ impl Families {
     /// Registers all. `admission` gets the metrics of reviews.
     pub(super) fn register(metrics: &Metrics, admission: &Metrics) -> Registered<Self> {
         let own = Changes::families(metrics)?;
-        [false, true]
-            .iter()
-            .for_each(|is_ok| drop(own.reloads.with_label_values(&[outcome(*is_ok)])));
+        // Both series exist from the start.
+        for is_ok in [false, true] {
+            own.reloads.with_label_values(&[outcome(is_ok)]);
+        }
         own.last_reload.set(1);
         Ok(Self {
             reviews: ReviewMetrics::register(admission)?,

@@ -36,17 +36,19 @@ const LIMITS: Limits = Limits {
     per_peer: 64,
     spared: Duration::ZERO,
 };
-/// Maximal time of such a connection until its first request, and between two requests.
+/// Maximum time of such a connection until its first request, and between two requests.
 const FIRST_TIME: Duration = Duration::from_secs(5);
 const IDLE_TIME: Duration = Duration::from_secs(15);
 const FINISH_TIME: Duration = Duration::from_secs(1);
-/// Maximal number of connections that wait to be accepted: as many as Linux allows by default (`net.core.somaxconn`).
+/// Maximum number of connections that wait to be accepted: as many as Linux allows by default (`net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
 
 pub(super) struct Process {
     pub(super) admin: TcpListener,
     pub(super) metrics: Metrics,
     pub(super) supervisor: Supervisor,
+    /// Health of the configuration, which is listed before `components`.
+    configuration: Option<Component>,
     pub(super) components: Vec<Component>,
 }
 
@@ -61,6 +63,7 @@ impl Process {
             admin,
             metrics,
             supervisor,
+            configuration: None,
             components: Vec::new(),
         })
     }
@@ -77,13 +80,13 @@ impl Process {
         self.components.push(Component::reported(name, state));
     }
 
-    /// Builds the snapshot and starts the tasks that keep it current. `controller` publishes the controller's settings.
-    pub(super) async fn decide(
-        &mut self,
+    /// Builds the snapshot, and the task that keeps its shared cache. `controller` publishes the controller's settings.
+    pub(super) async fn load(
+        &self,
         config: Config,
         environment: &Environment,
         controller: Option<watch::Sender<ControllerSettings>>,
-    ) -> Result<Live, ServeError> {
+    ) -> Result<(Live, Option<SharedCacheKeeper>), ServeError> {
         // In the controller the metrics of reviews would look like a webhook that fails.
         let reviews = if controller.is_some() {
             &Metrics::new([])?
@@ -95,10 +98,22 @@ impl Process {
         let (shared, keeper) = SharedCacheKeeper::begin(config.shared_cache.clone(), counts)
             .await
             .unzip();
-        let (server, settings) = (config.server.clone(), config.controller.clone());
-        let learns = settings.learn && (server.failed_images || controller.is_some());
-        let discover = config.discover;
         let live = Live::begin(config, shared, families, environment.clone(), controller)?;
+        Ok((live, keeper))
+    }
+
+    /// Starts the tasks that keep the snapshot current.
+    pub(super) fn keep_current(
+        &mut self,
+        live: &Live,
+        shared_cache: Option<SharedCacheKeeper>,
+    ) -> Result<(), ServeError> {
+        let Config {
+            server,
+            controller,
+            discover,
+            ..
+        } = live.config();
         let current = Arc::clone(&live.current);
         self.components.push(Component::new("registry-tls", move || {
             match current.load_full().resolver.tls_faults() {
@@ -113,7 +128,8 @@ impl Process {
                 .watcher()
                 .map_err(|cause| ServeError::Cluster("discover", cause))?;
             let discoverer = Discoverer::new(discover, watcher, live.clone());
-            let (readiness, kept) = (discoverer.readiness(), Reported::default());
+            let readiness = discoverer.readiness();
+            let kept = Reported::default();
             self.supervisor
                 .keep("discovery", kept.clone(), discoverer, |task| {
                     Box::pin(task.run())
@@ -122,19 +138,15 @@ impl Process {
                 [readiness(), kept.get()]
             }));
         }
-        if learns {
-            let connected = |cause| ServeError::Cluster("server.failedImages", cause);
-            let namespace = Cluster::of(Caller::Service, environment)
-                .map_err(connected)?
-                .namespace()
-                .to_owned();
+        if controller.learn && (server.failed_images || live.controller.is_some()) {
+            let not_connected = |cause| ServeError::Cluster("server.failedImages", cause);
+            let cluster = Cluster::of(Caller::Service, &live.environment).map_err(not_connected)?;
             let name = OwnedName {
-                namespace,
-                name: settings.failed_images(),
+                namespace: cluster.namespace().to_owned(),
+                name: controller.failed_images(),
             };
-            let watcher = live.watcher().map_err(connected)?;
             let record = Record {
-                watcher,
+                watcher: live.watcher().map_err(not_connected)?,
                 name,
                 live: live.clone(),
                 state: Reported::default(),
@@ -143,15 +155,15 @@ impl Process {
                 Box::pin(task.run())
             });
         }
-        if let Some(keeper) = keeper {
+        if let Some(keeper) = shared_cache {
             self.keep("shared-cache", keeper.state.clone(), keeper, |task| {
                 Box::pin(task.run())
             });
         }
-        Ok(live)
+        Ok(())
     }
 
-    /// Follows changes of the files since `seen`, which was read before their use. The component is listed first.
+    /// Follows changes of the files since `seen`, which was read before their use.
     pub(super) fn follow(
         &mut self,
         live: &Live,
@@ -167,8 +179,7 @@ impl Process {
                     Box::pin(Follower::run(follower, state.clone()))
                 });
         }
-        self.components
-            .insert(0, Component::reported("configuration", state));
+        self.configuration = Some(Component::reported("configuration", state));
     }
 
     /// Answers readers of metrics and probes until `service` is done and the tasks have ended.
@@ -183,9 +194,10 @@ impl Process {
             admin,
             metrics,
             mut supervisor,
+            configuration,
             components,
-            ..
         } = self;
+        let components = configuration.into_iter().chain(components).collect();
         let health = Health::register(&metrics, components)?;
         let listener = Listener {
             tcp: admin,
@@ -195,8 +207,8 @@ impl Process {
             first: FIRST_TIME,
             idle: IDLE_TIME,
         };
-        let (phase, seen) = watch::channel(Phase::Serving);
-        let mut admin = listener.start(seen);
+        let (phase, phases) = watch::channel(Phase::Serving);
+        let mut admin = listener.start(phases);
         tokio::select! {
             done = service => done?,
             () = supervisor.ended() => return Err(ServeError::Supervisor),
@@ -223,21 +235,16 @@ pub(super) async fn listen(
     key: &'static str,
     address: SocketAddr,
 ) -> Result<TcpListener, ServeError> {
-    if !address.is_ipv6() || !address.ip().is_unspecified() {
-        let bound = TcpListener::bind(address).await;
-        return bound.map_err(|cause| ServeError::Listen {
-            key,
-            address,
-            cause,
-        });
-    }
-    let mut bound = listen_on_both_families(address);
-    if bound
-        .as_ref()
-        .is_err_and(|error| error.kind() != io::ErrorKind::AddrInUse)
-    {
-        bound = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
-    }
+    let bound = if address.is_ipv6() && address.ip().is_unspecified() {
+        match listen_on_both_families(address) {
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+            }
+            bound => bound,
+        }
+    } else {
+        TcpListener::bind(address).await
+    };
     bound.map_err(|cause| ServeError::Listen {
         key,
         address,

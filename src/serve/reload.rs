@@ -22,7 +22,7 @@ use tolerarch_support::metrics::outcome;
 use tolerarch_support::sync::Mutex;
 
 const POLL: Duration = Duration::from_secs(2);
-/// Maximal depth of directories that are searched, and maximal number of files in all.
+/// Maximum depth of directories that are searched, and maximum number of files in all.
 const DEPTH: usize = 3;
 const FILES: usize = 4096;
 
@@ -40,7 +40,8 @@ pub(super) struct FileVersions {
 
 impl FileVersions {
     pub(super) async fn now(sources: &Sources, config: &Config) -> Self {
-        let (sources, config) = (sources.clone(), config.clone());
+        let sources = sources.clone();
+        let config = config.clone();
         let read =
             spawn_blocking(move || Self::read(&sources, &files(&config, &sources.environment)));
         // Where reading broke off nothing was seen.
@@ -81,11 +82,11 @@ impl Follower {
             tracing::info!("the configuration comes from a stream, so it is not followed");
             return None;
         }
-        let (config, before) = (live.config(), seen.clone());
+        let config = live.config();
+        let before = seen.clone();
         // The file may have changed between its first reading and `seen`.
-        if sources
-            .load_again()
-            .is_ok_and(|loaded| loaded.config != config)
+        if let Ok(loaded) = sources.load_again()
+            && loaded.config != config
         {
             seen = FileVersions::default();
         }
@@ -107,10 +108,9 @@ impl Follower {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let own = Arc::clone(follower);
-            let looked = state
-                .looking(spawn_blocking(move || own.lock().look()))
-                .await;
+            let follower = Arc::clone(follower);
+            let look = spawn_blocking(move || follower.lock().look());
+            let looked = state.looking(look).await;
             // The panic itself has been logged with its location.
             let Ok(outcome) = looked else { return };
             if let Some(outcome) = outcome {
@@ -128,7 +128,7 @@ impl Follower {
         }
         let is_readable = || !matches!(self.sources.load_again(), Err(ConfigError::Read { .. }));
         if now == self.seen && !(self.is_unread && is_readable()) {
-            self.mend();
+            self.retry_credentials();
             return None;
         }
         self.seen = now;
@@ -136,41 +136,44 @@ impl Follower {
         let reloaded = self.reload();
         self.is_unread = reloaded == Err(UNREADABLE);
         let metrics = &self.live.metrics.own;
-        metrics
-            .reloads
-            .with_label_values(&[outcome(reloaded.is_ok())])
-            .inc();
+        let result = outcome(reloaded.is_ok());
+        metrics.reloads.with_label_values(&[result]).inc();
         metrics.last_reload.set(reloaded.is_ok().into());
-        match reloaded {
-            Ok(kept) => {
-                let config = self.live.config();
-                // Fails only if logging has ended.
-                let _ = self.levels.reload(targets(config.log.level));
-                let changes = config.changes(&old).join(", ");
-                if kept.is_empty() {
-                    tracing::info!(changes, "configuration reloaded");
-                } else {
-                    let restart = kept.join(", ");
-                    tracing::warn!(
-                        changes,
-                        restart,
-                        "configuration reloaded, but for what needs a restart"
-                    );
-                }
-                Some(State::Healthy)
-            }
-            Err(why) => Some(State::Degraded(why)),
+        let kept = match reloaded {
+            Ok(kept) => kept,
+            Err(why) => return Some(State::Degraded(why)),
+        };
+        let config = self.live.config();
+        // Fails only if logging has ended.
+        let _ = self.levels.reload(targets(config.log.level));
+        let changes = config.changes(&old).join(", ");
+        if kept.is_empty() {
+            tracing::info!(changes, "configuration reloaded");
+        } else {
+            let restart = kept.join(", ");
+            tracing::warn!(
+                changes,
+                restart,
+                "configuration reloaded, but for what needs a restart"
+            );
         }
+        Some(State::Healthy)
     }
 
     /// Takes over sources of credentials that can be used by now, although no file of the configuration has changed: a
     /// helper that has been installed, or a file that could not be read for a while.
-    fn mend(&self) {
-        let (config, current) = (self.live.config(), self.live.current.load_full());
-        let (credentials, environment) = (&current.credentials, &self.live.environment);
-        if credentials.faults().is_empty()
-            || credentials.faults_now(&config.credentials, environment) == credentials.faults()
-        {
+    fn retry_credentials(&self) {
+        let config = self.live.config();
+        let current = self.live.current.load_full();
+        let faults = current.credentials.faults();
+        if faults.is_empty() {
+            return;
+        }
+        let environment = &self.live.environment;
+        let faults_now = current
+            .credentials
+            .faults_now(&config.credentials, environment);
+        if faults_now == faults {
             return;
         }
         match self.live.take(config) {
@@ -210,10 +213,11 @@ fn is_stream(file: &Path) -> bool {
 
 /// Hashes what changes with these files, and with all in these directories; for paths that cannot be read, the reason.
 fn fingerprint(paths: &[PathBuf]) -> u64 {
-    let (mut hasher, mut left) = (DefaultHasher::new(), FILES);
-    paths
-        .iter()
-        .for_each(|path| add(path, DEPTH, &mut left, &mut hasher));
+    let mut hasher = DefaultHasher::new();
+    let mut left = FILES;
+    for path in paths {
+        add(path, DEPTH, &mut left, &mut hasher);
+    }
     hasher.finish()
 }
 
@@ -223,32 +227,26 @@ fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) 
         return;
     };
     *left = rest;
-    let found = file::in_time(path, |path| fs::metadata(path)).map_err(|error| error.kind());
-    // The second time tells when a file has become readable.
-    let times = |found: &fs::Metadata| {
-        [
-            found.mtime(),
-            found.mtime_nsec(),
-            found.ctime(),
-            found.ctime_nsec(),
-        ]
+    path.hash(hasher);
+    let metadata = match file::in_time(path, |path| fs::metadata(path)) {
+        Ok(metadata) => metadata,
+        Err(error) => return error.kind().hash(hasher),
     };
-    (
-        path,
-        found
-            .as_ref()
-            .map(|found| (found.ino(), found.len(), times(found))),
-    )
-        .hash(hasher);
-    if depth > 0 && found.is_ok_and(|found| found.is_dir()) {
-        for entry in file::entries(path, FILES).unwrap_or_default() {
-            // `..data` and the like are where kubelet's links lead; what they hold has its own name, too.
-            if !entry
-                .file_name()
-                .is_some_and(|name| name.as_encoded_bytes().starts_with(b".."))
-            {
-                add(&entry, depth - 1, left, hasher);
-            }
+    metadata.ino().hash(hasher);
+    metadata.len().hash(hasher);
+    metadata.mtime().hash(hasher);
+    metadata.mtime_nsec().hash(hasher);
+    // This time shows when a file has become readable.
+    metadata.ctime().hash(hasher);
+    metadata.ctime_nsec().hash(hasher);
+    if depth == 0 || !metadata.is_dir() {
+        return;
+    }
+    for entry in file::entries(path, FILES).unwrap_or_default() {
+        // `..data` and the like are where kubelet's links lead; what they hold has its own name, too.
+        let name = entry.file_name().unwrap_or_default();
+        if !name.as_encoded_bytes().starts_with(b"..") {
+            add(&entry, depth - 1, left, hasher);
         }
     }
 }

@@ -13,10 +13,8 @@ pub(super) async fn until_signalled(
     service: impl AsyncFnOnce(OwnedNotified) -> Result<(), ServeError>,
 ) -> Result<(), ServeError> {
     let listen = |kind| signal(kind).map_err(ServeError::Signals);
-    let (mut terminate, mut interrupt) = (
-        listen(SignalKind::terminate())?,
-        listen(SignalKind::interrupt())?,
-    );
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
     let mut next = async || {
         tokio::select! {
             _ = terminate.recv() => {}

@@ -25,9 +25,9 @@ use tolerarch_kubernetes::discovery::{Discovery, Inventory};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
-/// Maximal number of faults of credentials or hosts' TLS logged at a time: a directory may have thousands of files.
+/// Maximum number of faults of credentials or hosts' TLS logged at a time: a directory may have thousands of files.
 const LOGGED_FAULTS: usize = 20;
-/// Maximal time for which the controller caches failures of registries: it checks Pods again until their images are
+/// Maximum time for which the controller caches failures of registries: it checks Pods again until their images are
 /// known, and a circuit breaker spares a registry that fails.
 const FAILURE: Duration = Duration::from_secs(1);
 
@@ -50,18 +50,17 @@ pub(super) fn load(
         before.map(|before| &before.credentials),
     )
     .map_err(ServeError::Credentials)?;
-    report(
+    log_credential_faults(
         credentials.faults(),
         before.map_or(&[], |before| before.credentials.faults()),
     );
-    let settings = config.registry_settings(environment)?;
     let settings = Settings {
         credentials: credentials.clone(),
         traces,
-        ..settings
+        ..config.registry_settings(environment)?
     };
     let registry = Registry::load(settings, metrics.registry.clone())?;
-    // Before the cluster is read nothing of it is known.
+    // The cluster has not been read yet.
     let unread = Inventory::default();
     let (policy, profiles) = policies(config, Discovery::of(&config.policy.pools, &unread), false);
     let Config { lookup, cache, .. } = config.clone();
@@ -71,18 +70,10 @@ pub(super) fn load(
         Some(before) => before.resolver.reconfigured(registry, lookup, cache),
         None => Resolver::new(registry, lookup, cache, metrics.resolver.clone(), shared),
     };
-    let known = before.map_or(&[][..], |before| before.resolver.tls_faults());
-    for fault in resolver
-        .tls_faults()
-        .iter()
-        .filter(|fault| !known.contains(fault))
-        .take(LOGGED_FAULTS)
-    {
-        tracing::error!(
-            fault,
-            "TLS with a host cannot be set up; the others are not affected"
-        );
-    }
+    log_tls_faults(
+        resolver.tls_faults(),
+        before.map_or(&[], |before| before.resolver.tls_faults()),
+    );
     metrics.credentials.show(credentials.faults());
     Ok(Snapshot {
         policy,
@@ -107,33 +98,23 @@ pub(super) fn policies(
     discovery: Discovery<'_>,
     is_complete: bool,
 ) -> (Policy, BTreeMap<String, Policy>) {
-    // A group of nodes that is scaled to zero shows only in the platforms that its pool names.
-    let of_pools: PlatformSet = discovery
-        .pools
-        .iter()
-        .map(|known| known.pool.platforms)
-        .collect();
-    // What has not been read yet may have any of the platforms that are assumed until then.
-    let shown = |assumed: PlatformSet| match discovery.platforms {
-        Some(shown) if is_complete => shown.union(of_pools),
-        Some(shown) => shown.union(of_pools).union(assumed),
-        None => assumed.union(of_pools),
-    };
     let mut policy = config.policy.clone();
-    policy.pools = discovery
-        .pools
-        .into_iter()
-        .map(|known| known.pool)
-        .collect();
+    policy.pools = discovery.pools.into_iter().map(|pool| pool.pool).collect();
+    // A group of nodes that is scaled to zero shows only in the platforms that its pool names.
+    let of_pools: PlatformSet = policy.pools.iter().map(|pool| pool.platforms).collect();
     let mut profiles = config.policies(&policy);
-    for rules in profiles
-        .values_mut()
-        .map(|policy| &mut policy.placement)
-        .chain([&mut policy.placement])
-    {
-        if rules.discovered {
-            rules.platforms = shown(rules.platforms);
+    let placements = profiles.values_mut().map(|policy| &mut policy.placement);
+    for rules in placements.chain([&mut policy.placement]) {
+        if !rules.discovered {
+            continue;
         }
+        let assumed = rules.platforms;
+        rules.platforms = of_pools.union(match discovery.platforms {
+            Some(discovered) if is_complete => discovered,
+            // Until discovery completes, also assume the configured platforms.
+            Some(discovered) => discovered.union(assumed),
+            None => assumed,
+        });
     }
     (policy, profiles)
 }
@@ -165,9 +146,8 @@ impl Live {
         environment: Environment,
         controller: Option<watch::Sender<ControllerSettings>>,
     ) -> Result<Self, ServeError> {
-        let parts = parts(&config, controller.is_some());
         let snapshot = load(
-            &parts,
+            &snapshot_config(&config, controller.is_some()),
             &metrics,
             shared,
             None,
@@ -200,37 +180,33 @@ impl Live {
 
     /// Returns whether all kinds that are discovered have been read.
     pub(super) fn is_discovered(&self) -> bool {
-        let Sources {
-            config, discovered, ..
-        } = &*self.sources.lock();
-        !config.discover.is_on()
-            || discovered
-                .as_ref()
-                .is_some_and(|discovered| discovered.is_complete)
+        let sources = self.sources.lock();
+        if !sources.config.discover.is_on() {
+            return true;
+        }
+        let discovered = sources.discovered.as_ref();
+        discovered.is_some_and(|discovered| discovered.is_complete)
     }
 
     /// Takes over another configuration, as a whole or not at all, with the known state of the cluster. Returns the
     /// keys that need a restart. Blocks the thread while it reads files.
     pub(super) fn take(&self, mut config: Config) -> Result<Vec<String>, ServeError> {
         let kept = config.keep(&self.config());
-        let (parts, before) = (
-            parts(&config, self.controller.is_some()),
-            self.current.load_full(),
-        );
-        let (caller, environment) = (Caller::Service, &self.environment);
+        let before = self.current.load_full();
         let mut loaded = load(
-            &parts,
+            &snapshot_config(&config, self.controller.is_some()),
             &self.metrics,
             None,
             None,
-            caller,
-            environment,
+            Caller::Service,
+            &self.environment,
             Some(&before),
         )?;
         let mut sources = self.sources.lock();
         sources.config = config;
-        if let Some(policies) = self.merge(&mut sources) {
-            (loaded.policy, loaded.profiles) = policies;
+        if let Some((policy, profiles)) = self.merge(&mut sources) {
+            loaded.policy = policy;
+            loaded.profiles = profiles;
         }
         loaded.lessons = Arc::clone(&self.current.load_full().lessons);
         self.current.store(Arc::new(loaded));
@@ -288,17 +264,12 @@ impl Live {
         let discovery = Discovery::of(&config.policy.pools, inventory);
         let mismatches = &self.metrics.own.mismatches;
         mismatches.reset();
-        for known in &discovery.pools {
-            mismatches
-                .with_label_values(&[&known.pool.name])
-                .set((!known.mismatch().is_empty()).into());
+        for pool in &discovery.pools {
+            let gauge = mismatches.with_label_values(&[&pool.pool.name]);
+            gauge.set((!pool.mismatch().is_empty()).into());
         }
-        let warnings: Vec<String> = discovery
-            .warnings
-            .iter()
-            .cloned()
-            .chain(discovery.mismatches())
-            .collect();
+        let mut warnings = discovery.warnings.clone();
+        warnings.extend(discovery.mismatches());
         for warning in warnings.iter().filter(|warning| !warned.contains(warning)) {
             tracing::warn!("{warning}");
         }
@@ -310,7 +281,7 @@ impl Live {
 }
 
 /// Returns the configuration with which snapshots are built, in the webhook or the controller.
-fn parts(config: &Config, is_controller: bool) -> Config {
+fn snapshot_config(config: &Config, is_controller: bool) -> Config {
     let mut config = config.clone();
     if is_controller {
         let cache = &mut config.cache;
@@ -321,32 +292,37 @@ fn parts(config: &Config, is_controller: bool) -> Config {
 }
 
 /// Logs the faults of sources of credentials, except those of `before`, which have been logged.
-fn report(faults: &[SourceFault], before: &[SourceFault]) {
+fn log_credential_faults(faults: &[SourceFault], before: &[SourceFault]) {
     let new = || faults.iter().filter(|fault| !before.contains(fault));
     for error in new().take(LOGGED_FAULTS) {
         let kept = error.kept;
         tracing::error!(%error, kept, "a source of credentials cannot be used; the others are");
     }
-    if let Some(more) = new()
-        .count()
-        .checked_sub(LOGGED_FAULTS)
-        .filter(|more| *more > 0)
-    {
+    let more = new().count().saturating_sub(LOGGED_FAULTS);
+    if more > 0 {
         tracing::error!(more, "more sources of credentials cannot be used");
+    }
+}
+
+/// Logs the hosts with which TLS cannot be set up, except those of `before`, which have been logged.
+fn log_tls_faults(faults: &[String], before: &[String]) {
+    let new = faults.iter().filter(|fault| !before.contains(fault));
+    for fault in new.take(LOGGED_FAULTS) {
+        tracing::error!(
+            fault,
+            "TLS with a host cannot be set up; the others are not affected"
+        );
     }
 }
 
 /// Returns the paths read for this configuration, also those that a `hosts.toml` names. Blocks the thread meanwhile.
 pub(super) fn files(config: &Config, environment: &Environment) -> Vec<PathBuf> {
     let mut files = config.files();
-    // Where the proxies cannot be used nothing is read for registries.
-    files.extend(
-        config
-            .registry_settings(environment)
-            .map(|settings| settings.files())
-            .unwrap_or_default(),
-    );
-    // Of the authorities of the system what is no more than a file.
+    // Without proxies that can be used nothing is read for registries.
+    if let Ok(settings) = config.registry_settings(environment) {
+        files.extend(settings.files());
+    }
+    // The system trust store, if it is a single file.
     files.extend(environment.get("SSL_CERT_FILE").map(PathBuf::from));
     files.sort_unstable();
     files.dedup();

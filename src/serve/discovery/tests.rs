@@ -364,7 +364,8 @@ async fn many_changes_are_one() {
             .api
             .put(NodePool::PATH, node_pool("spot", EITHER, label));
     }
-    let (mut last, mut snapshots) = (webhook.live.current.load_full(), 0);
+    let mut last = webhook.live.current.load_full();
+    let mut snapshots = 0;
     while last.policy.pools.last().unwrap().name != "p499" {
         tokio::task::yield_now().await;
         let now = webhook.live.current.load_full();

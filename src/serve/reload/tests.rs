@@ -57,7 +57,8 @@ fn a_swapped_link_and_a_file_written_in_place_count() {
 fn a_file_that_becomes_readable_counts() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let now = || fingerprint(&[file.path().to_owned()]);
-    let (before, begun) = (now(), Instant::now());
+    let before = now();
+    let begun = Instant::now();
     // Not each change has a time of its own.
     while now() == before {
         assert!(begun.elapsed() < Duration::from_secs(60));
@@ -111,7 +112,8 @@ async fn no_review_fails_while_it_changes() {
     let webhook = Webhook::new(Arc::clone(&live.current), webhook_metrics).router();
     let change = async {
         for round in 0..50 {
-            let (live, next) = (live.clone(), config(if round % 2 == 0 { "b" } else { "a" }));
+            let live = live.clone();
+            let next = config(if round % 2 == 0 { "b" } else { "a" });
             spawn_blocking(move || live.take(next))
                 .await
                 .unwrap()
@@ -184,7 +186,8 @@ async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
     let live = Live::begin(config("a", true), None, metrics, environment, None).unwrap();
     let current = Arc::clone(&live.current);
     let begun = current.load_full();
-    let (one, other) = (pod("one"), pod("other"));
+    let one = pod("one");
+    let other = pod("other");
     assert_eq!(decide(&begun, &one).await, ("tolerated", "a".to_owned()));
     live.take(config("b", false)).unwrap();
     assert_eq!(
@@ -354,7 +357,8 @@ async fn what_is_no_file_does_not_end_reloading() {
     let config = followed.root.path().join("config.yaml");
     let mut mode = Mode::Enforce;
     for (what, make) in NO_FILES {
-        let (good, failures) = (fs::read(&config).unwrap(), followed.metric(FAILED));
+        let good = fs::read(&config).unwrap();
+        let failures = followed.metric(FAILED);
         remove(&config);
         make(&config);
         followed.look();
@@ -392,10 +396,8 @@ async fn what_is_no_file_does_not_end_reloading() {
 async fn a_ca_file_that_cannot_be_read_is_the_fault_of_its_host_until_it_is_mended() {
     let mut followed = Followed::start().await;
     followed.look();
-    let (root, ca) = (
-        followed.root.path().to_owned(),
-        followed.root.path().join("ca.crt"),
-    );
+    let root = followed.root.path().to_owned();
+    let ca = followed.root.path().join("ca.crt");
     let live = followed.follower.live.clone();
     let good = fs::read(&ca).unwrap();
     for (what, make) in NO_FILES {
@@ -508,7 +510,8 @@ async fn images_that_failed_are_known_after_a_reload() {
 async fn a_helper_that_is_installed_later_is_taken() {
     const FAULTS: &str = "credentials_source_faults{source=\"docker-configs\"}";
     let root = tempfile::tempdir().unwrap();
-    let (docker, bin) = (root.path().join("config.json"), root.path().join("bin"));
+    let docker = root.path().join("config.json");
+    let bin = root.path().join("bin");
     fs::write(&docker, r#"{"credsStore": "late"}"#).unwrap();
     fs::create_dir(&bin).unwrap();
     let config = json!({"credentials": {"dockerConfigs": [docker]}}).to_string();

@@ -23,7 +23,8 @@ async fn a_task_that_dies_shows_and_is_started_again_ever_more_slowly() {
     let metrics = Metrics::new([]).unwrap();
     let mut supervisor = Supervisor::register(&metrics).unwrap();
     let runs = Arc::new(AtomicU64::new(0));
-    let (state, task) = (Reported::default(), Fragile(Arc::clone(&runs)));
+    let state = Reported::default();
+    let task = Fragile(Arc::clone(&runs));
     state.set_fault("its own", true);
     supervisor.keep("fragile", state.clone(), task, |task| Box::pin(task.run()));
     let restarted = || supervisor.restarts.with_label_values(&["fragile"]).get();
