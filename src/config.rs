@@ -184,17 +184,10 @@ impl Config {
 
     /// Returns the platforms to verify: those that a pool or a placement names, or all if there is discovery.
     fn verified(&self) -> Verified {
-        let placements = self.profiles.values().map(|profile| &profile.placement);
-        let placements = placements.chain([&self.policy.placement]);
-        let placed = placements.flat_map(|rules| [rules.platforms, rules.when_unknown]);
-        let pools = self.policy.pools.iter().map(|pool| pool.platforms);
-        let named = placed
-            .chain(pools)
-            .fold(PlatformSet::EMPTY, PlatformSet::union);
         let named = if self.discover.is_on() {
             PlatformSet::ALL
         } else {
-            named
+            self.named_platforms()
         };
         match self.verify {
             Verify::Index => Verified::default(),
@@ -207,6 +200,14 @@ impl Config {
                 ..Verified::default()
             },
         }
+    }
+
+    fn named_platforms(&self) -> PlatformSet {
+        let profiles = self.profiles.values().map(|profile| &profile.placement);
+        let placements = profiles.chain([&self.policy.placement]);
+        let placed = placements.flat_map(|rules| [rules.platforms, rules.when_unknown]);
+        let pools = self.policy.pools.iter().map(|pool| pool.platforms);
+        placed.chain(pools).collect()
     }
 }
 

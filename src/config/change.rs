@@ -13,12 +13,13 @@ use super::shape::{Slot, is_empty};
 impl Config {
     /// Restores keys that need a restart to their values in `old`; returns those that differed.
     pub fn keep(&mut self, old: &Self) -> Vec<String> {
-        let (before, mut kept) = (old.written(), Vec::new());
+        let before = old.written();
+        let mut kept = Vec::new();
         self.shape().values(&mut |path, at_start, value| {
-            let old = before
-                .get(path)
-                .filter(|old| at_start && **old != value.written);
-            if let Some(old) = old {
+            if at_start
+                && let Some(old) = before.get(path)
+                && *old != value.written
+            {
                 value.set(old);
                 kept.push(path.to_owned());
             }
@@ -35,11 +36,14 @@ impl Config {
             Some(text) if may_be_secret(&text) => "…".to_owned(),
             Some(text) => text,
         };
-        let change = |key| {
+        let mut changes = Vec::new();
+        for key in keys {
             let [old, new] = [&old, &new].map(|all| all.get(key).filter(|value| !is_empty(value)));
-            (old != new).then(|| format!("{key}: {} → {}", text(old), text(new)))
-        };
-        keys.into_iter().filter_map(change).collect()
+            if old != new {
+                changes.push(format!("{key}: {} → {}", text(old), text(new)));
+            }
+        }
+        changes
     }
 
     fn written(&self) -> BTreeMap<String, Json> {
@@ -52,10 +56,9 @@ impl Config {
 
     /// Expands `~` at the beginning of any path to this directory, as a shell does.
     pub fn expand_home(&mut self, home: &Path) {
-        let expanded = |path: PathBuf| {
-            path.strip_prefix("~")
-                .map(|rest| home.join(rest))
-                .unwrap_or(path)
+        let expanded = |path: PathBuf| match path.strip_prefix("~") {
+            Ok(rest) => home.join(rest),
+            Err(_) => path,
         };
         self.shape().values(&mut |_, _, value| {
             let paths = value.files();

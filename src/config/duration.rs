@@ -16,7 +16,7 @@ const UNITS: [(&str, u64); 5] = [
 ];
 /// Form of durations: before the dot as many digits as the maximum has in milliseconds, behind it down to a microsecond.
 const FORM: &str = r"^([0-9]{1,11}(\.[0-9]{1,3})?(ms|s|m|h|d))+$";
-/// Maximal duration: a longer one is a mistake. The maximum is the only rule here that a schema cannot express.
+/// Maximum duration: a longer one is a mistake. The maximum is the only rule here that a schema cannot express.
 const MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Scalar for Duration {
@@ -72,7 +72,8 @@ fn written(duration: Duration) -> String {
         .skip(1)
         .find(|(_, unit)| nanos.is_multiple_of(u128::from(*unit)));
     let (name, unit) = whole.copied().unwrap_or(UNITS[0]);
-    let (count, rest) = (nanos / u128::from(unit), nanos % u128::from(unit) / 1000);
+    let count = nanos / u128::from(unit);
+    let rest = nanos % u128::from(unit) / 1000;
     let fraction = if rest == 0 {
         String::new()
     } else {
@@ -89,16 +90,23 @@ fn parse(text: &str) -> Option<Duration> {
             .find(|(known, _)| *known == name)
             .map(|(_, unit)| *unit)
     };
-    let duration = matches(FORM, text).then(|| sum(text, unit))??;
-    (!duration.is_zero() && duration <= MAX).then_some(duration)
+    if !matches(FORM, text) {
+        return None;
+    }
+    let duration = sum(text, unit)?;
+    if duration.is_zero() || duration > MAX {
+        None
+    } else {
+        Some(duration)
+    }
 }
 
 /// Returns a hint on the duration that a text probably means.
 fn meant(text: &str) -> Option<String> {
     let text = text.trim();
     if terms(text).all(|(_, unit)| unit.is_empty()) {
-        return parse(&format!("{text}s"))
-            .map(|_| format!("the unit is missing: {text}s, {text}m or {text}h"));
+        parse(&format!("{text}s"))?;
+        return Some(format!("the unit is missing: {text}s, {text}m or {text}h"));
     }
     let text = text.to_ascii_lowercase();
     let joined = text.replace(' ', "");
@@ -106,7 +114,8 @@ fn meant(text: &str) -> Option<String> {
         Some(_) => joined,
         None => written(humantime::parse_duration(&text).ok()?),
     };
-    parse(&spelt).map(|_| format!("did you mean {spelt}?"))
+    parse(&spelt)?;
+    Some(format!("did you mean {spelt}?"))
 }
 
 #[cfg(test)]

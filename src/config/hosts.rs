@@ -56,12 +56,9 @@ impl Scalar for ServerUrl {
             |text| text.parse().ok(),
             |url: &ServerUrl| json!(url.as_str()),
         )
-        .hinting(|text| {
-            let fault = text
-                .parse::<ServerUrl>()
-                .err()
-                .filter(|fault| *fault != ParseUrlError::Form);
-            fault.map(|fault| fault.to_string())
+        .hinting(|text| match text.parse::<ServerUrl>() {
+            Ok(_) | Err(ParseUrlError::Form) => None,
+            Err(fault) => Some(fault.to_string()),
         })
     }
 }

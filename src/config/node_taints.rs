@@ -13,16 +13,12 @@ impl Slot for Vec<NodeTaint> {
         let place = |NodeTaint { selector, taint }: &NodeTaint| {
             (selector.clone(), taint.key.clone(), taint.effect.clone())
         };
-        let fault = |NodeTaint {
-                         taint: Taint { key, effect, .. },
-                         ..
-                     }: &_| {
-            (
-                true,
-                format!("two entries set the taint {key}:{effect} on the same nodes"),
-            )
+        let fault = |NodeTaint { taint, .. }: &NodeTaint| {
+            let Taint { key, effect, .. } = taint;
+            format!("two entries set the taint {key}:{effect} on the same nodes")
         };
-        let faults: Vec<_> = repeated(self, place).into_iter().map(fault).collect();
+        let repeated = repeated(self, place).into_iter();
+        let faults: Vec<_> = repeated.map(|entry| (true, fault(entry))).collect();
         Shape::list(self).faulty(faults)
     }
 }

@@ -12,7 +12,8 @@ use tolerarch_core::policy::{PlacementRules, Preference, Require};
 
 impl Slot for PlacementRules {
     fn shape(&mut self) -> Shape<'_> {
-        let (faults, warnings) = (faults(self), warnings(self));
+        let faults = faults(self);
+        let warnings = warnings(self);
         let require = [
             ("off", Require::Off),
             ("affinity", Require::Affinity),
@@ -38,21 +39,16 @@ impl Slot for PlacementRules {
 }
 
 fn faults(rules: &PlacementRules) -> Vec<(bool, String)> {
-    let none =
-        "the cluster has no platforms; write for example [linux/amd64, linux/arm64]".to_owned();
-    let fault = |Preference { platform, .. }: &Preference| {
-        (
-            true,
-            format!("{platform} is preferred twice: nodes are told apart by their architecture"),
-        )
-    };
-    let repeated = repeated(&rules.prefer, |preference| {
-        preference.platform.architectures()
-    });
-    let repeated = repeated.into_iter().map(fault);
-    repeated
-        .chain([(rules.platforms.is_empty(), none)])
-        .collect()
+    let mut faults = Vec::new();
+    let architectures = |preference: &Preference| preference.platform.architectures();
+    for Preference { platform, .. } in repeated(&rules.prefer, architectures) {
+        let twice =
+            format!("{platform} is preferred twice: nodes are told apart by their architecture");
+        faults.push((true, twice));
+    }
+    let none = "the cluster has no platforms; write for example [linux/amd64, linux/arm64]";
+    faults.push((rules.platforms.is_empty(), none.to_owned()));
+    faults
 }
 
 fn warnings(rules: &PlacementRules) -> Vec<(bool, String)> {
@@ -68,24 +64,23 @@ fn warnings(rules: &PlacementRules) -> Vec<(bool, String)> {
     } else {
         rules.platforms
     };
-    let strange = |key: &str, own: PlatformSet| {
-        let beyond = own.difference(platforms);
+    let strange = |key: &str, named: PlatformSet| {
+        let beyond = named.difference(platforms);
         let text =
             format!("{key} has {beyond}, which the cluster's nodes do not have by platforms");
         (!beyond.is_empty(), text)
     };
     let idle = *require == Require::Off && !when_unknown.is_empty();
-    let unknown = [
+    let mut warnings = vec![
         (
             idle,
             "whenUnknown does nothing while require is off".to_owned(),
         ),
         strange("whenUnknown", *when_unknown),
     ];
-    unknown
-        .into_iter()
-        .chain(prefer.iter().map(|own| strange("prefer", own.platform)))
-        .collect()
+    let preferred = prefer.iter().map(|preference| preference.platform);
+    warnings.extend(preferred.map(|platform| strange("prefer", platform)));
+    warnings
 }
 
 impl Slot for Preference {
@@ -112,23 +107,16 @@ fn is_chosen_label(text: &str) -> bool {
 
 /// Reports platforms that rely on discovery although it is off, once all keys have been read.
 pub(super) fn check_discovery(config: &mut Config, reader: &mut Reader) {
-    let is_on = config.discover.is_on();
+    if config.discover.is_on() {
+        return;
+    }
     config.shape().values(&mut |path, _, value| {
-        let relies = value
-            .domain
-            .word
-            .is_some_and(|word| value.written == json!([word]));
-        if let Some(place) = reader
-            .places
-            .get(path)
-            .cloned()
-            .filter(|_| relies && !is_on)
+        if let Some(word) = value.domain.word
+            && value.written == json!([word])
+            && let Some(place) = reader.places.get(path).cloned()
         {
-            reader.fault_at(
-                path,
-                place,
-                "discovered needs `discover`, which is off".to_owned(),
-            );
+            let message = "discovered needs `discover`, which is off".to_owned();
+            reader.fault_at(path, place, message);
         }
     });
 }

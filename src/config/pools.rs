@@ -8,16 +8,12 @@ use tolerarch_core::policy::{Pool, PoolPreference};
 
 impl Slot for Vec<Pool> {
     fn shape(&mut self) -> Shape<'_> {
-        let fault = |pool: &Pool| {
-            (
-                !pool.name.is_empty(),
-                format!("two pools are named {:?}", pool.name),
-            )
+        let fault = |Pool { name, .. }: &Pool| {
+            let message = format!("two pools are named {name:?}");
+            (!name.is_empty(), message)
         };
-        let repeated: Vec<_> = repeated(self, |pool| pool.name.clone())
-            .into_iter()
-            .map(fault)
-            .collect();
+        let repeated = repeated(self, |pool| pool.name.clone()).into_iter();
+        let repeated: Vec<_> = repeated.map(fault).collect();
         let none = (self.is_empty(), "there has to be a pool");
         Shape::list(self).faulty([none]).faulty(repeated)
     }
@@ -30,23 +26,22 @@ impl Entries for Vec<Pool> {
 
     /// Adds a pool, whose own keys replace those of its preset, one by one.
     fn add(&mut self, _: String, fill: Visit<'_>) -> Result<(), String> {
-        let (mut own, mut preset) = (blank(), blank());
-        fill(shape(&mut own, &mut preset));
-        self.push(Pool {
-            name: Some(own.name)
-                .filter(|own| !own.is_empty())
-                .unwrap_or(preset.name),
-            platforms: Some(own.platforms)
-                .filter(|own| !own.is_empty())
-                .unwrap_or(preset.platforms),
-            tolerations: Some(own.tolerations)
-                .filter(|own| !own.is_empty())
-                .unwrap_or(preset.tolerations),
-            prefer: own
-                .prefer
-                .filter(|prefer| *prefer != PoolPreference::default()),
-            ..own
-        });
+        let mut pool = blank();
+        let mut preset = blank();
+        fill(shape(&mut pool, &mut preset));
+        if pool.name.is_empty() {
+            pool.name = preset.name;
+        }
+        if pool.platforms.is_empty() {
+            pool.platforms = preset.platforms;
+        }
+        if pool.tolerations.is_empty() {
+            pool.tolerations = preset.tolerations;
+        }
+        if pool.prefer == Some(PoolPreference::default()) {
+            pool.prefer = None;
+        }
+        self.push(pool);
         Ok(())
     }
 
@@ -58,11 +53,10 @@ impl Entries for Vec<Pool> {
 }
 
 fn blank() -> Pool {
-    let (name, platforms, tolerations) = (String::new(), PlatformSet::EMPTY, Vec::new());
     Pool {
-        name,
-        platforms,
-        tolerations,
+        name: String::new(),
+        platforms: PlatformSet::EMPTY,
+        tolerations: Vec::new(),
         ..Pool::default()
     }
 }
@@ -126,14 +120,15 @@ fn shape<'a>(pool: &'a mut Pool, preset: &'a mut Pool) -> Shape<'a> {
 
 impl Slot for PoolPreference {
     fn shape(&mut self) -> Shape<'_> {
-        let (weighs, is_about) = (self.weight > 0, !self.labels.is_empty());
+        let has_weight = self.weight > 0;
+        let has_labels = !self.labels.is_empty();
         let faults = [
             (
-                is_about && !weighs,
+                has_labels && !has_weight,
                 "the preference has no weight; write 1 to 100",
             ),
             (
-                weighs && !is_about,
+                has_weight && !has_labels,
                 "the preference has no labels, so it would be for no nodes",
             ),
         ];

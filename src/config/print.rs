@@ -51,8 +51,9 @@ impl Printer<'_> {
         let Content::Section(keys) = section else {
             return;
         };
-        keys.into_iter()
-            .for_each(|key| self.shape(key, indent, path));
+        for key in keys {
+            self.shape(key, indent, path);
+        }
     }
 
     /// Writes a name and its content; nothing if the content is null.
@@ -99,7 +100,8 @@ impl Printer<'_> {
 
     /// Writes an item of a list, with a dash before its first key.
     fn item(&mut self, item: Shape<'_>, indent: usize, above: &str) {
-        let (start, path) = (self.text.len(), join(above, &item.name));
+        let start = self.text.len();
+        let path = join(above, &item.name);
         self.keys(item.content, indent + 2, &path);
         let keys = self.text.split_off(start);
         self.text += &keys.replacen(&" ".repeat(indent + 2), &format!("{:indent$}- ", ""), 1);
@@ -136,7 +138,7 @@ pub(super) fn shown(value: &Json) -> String {
             items.iter().map(shown).collect::<Vec<_>>().join(", ")
         );
     }
-    let plain = |text: &&str| {
+    let is_plain = |text: &str| {
         let read = yaml::read(text, Dialect::Kubernetes);
         matches(PLAIN, text)
             && matches!(
@@ -147,8 +149,8 @@ pub(super) fn shown(value: &Json) -> String {
                 }])
             )
     };
-    value
-        .as_str()
-        .filter(plain)
-        .map_or_else(|| value.to_string(), str::to_owned)
+    match value.as_str() {
+        Some(text) if is_plain(text) => text.to_owned(),
+        _ => value.to_string(),
+    }
 }

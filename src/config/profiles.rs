@@ -77,23 +77,23 @@ pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut
         pools: Vec::new(),
         ..top.clone()
     };
-    for (name, own) in &mut config.profiles {
+    for (name, profile) in &mut config.profiles {
         let path = format!("profiles[{name:?}].pools");
         let place = reader.places.get(&path).cloned();
-        *own = if place.is_some() {
+        *profile = if place.is_some() {
             without_pools.clone()
         } else {
             top.clone()
         };
         if let Some(node) = document.and_then(|document| document.at(&["profiles", name])) {
             // The first reading has reported the faults of the profile.
-            Reader::default().fill(node, own.shape());
+            Reader::default().fill(node, profile.shape());
         }
         let Some(place) = place else { continue };
-        own.opens_discovered = false;
+        profile.opens_discovered = false;
         // With discovery, a pool that is not configured may be in the cluster.
         let is_unknown = |pool: &&String| !top.opens_discovered && !known.contains(pool.as_str());
-        for unknown in own.pools.iter().filter(is_unknown) {
+        for unknown in profile.pools.iter().filter(is_unknown) {
             let hint = nearest(unknown, top.pools.iter().map(String::as_str));
             reader.fault_at(
                 &path,

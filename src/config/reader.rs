@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
-use super::shape::{Content, Names, Shape, Value, join};
+use super::shape::{Content, Entries, Names, Shape, Value, join};
 use tolerarch_text::yaml::{self, Data, Dialect, Key, Node};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,69 +75,68 @@ impl Reader {
     pub(super) fn fill(&mut self, node: &Node, shape: Shape<'_>) {
         self.places.insert(self.path.clone(), place(node));
         match shape.content {
-            Content::Section(mut keys) => {
-                let names: Vec<_> = keys.iter().map(|key| key.name.clone()).collect();
-                let Data::Map(members) = &node.data else {
-                    return self.wrong(node, &format!("a section with {}", names.join(", ")));
-                };
-                for (name, value) in self.distinct(members) {
-                    let known = keys
-                        .iter()
-                        .position(|key| key.name == name.text)
-                        .map(|at| keys.swap_remove(at));
-                    self.within(&step(&name.text), |reader| match known {
-                        // A key without a value keeps its default.
-                        Some(_) if is_null(value) => {}
-                        Some(key) => reader.fill(value, key),
-                        None => {
-                            let hint = nearest(&name.text, names.iter().map(|name| &**name));
-                            reader.fault(Location::Line(name.line), format!("unknown key; {hint}"));
-                        }
-                    });
-                }
-            }
+            Content::Section(keys) => self.section(node, keys),
             Content::Value(value) => self.value(node, value),
-            Content::Entries(None, entries) => {
-                let Data::List(items) = &node.data else {
-                    return self.wrong(node, "a list");
-                };
-                entries.clear();
-                for (at, item) in items.iter().enumerate() {
-                    self.within(&format!("[{at}]"), |reader| {
-                        // An item of a list has no name that could be wrong.
-                        let _ = entries.add(String::new(), &mut |shape| reader.fill(item, shape));
-                    });
+            Content::Entries(None, entries) => self.list(node, entries),
+            Content::Entries(Some(names), entries) => self.named(node, &names, entries),
+        }
+    }
+
+    fn section(&mut self, node: &Node, mut keys: Vec<Shape<'_>>) {
+        let names: Vec<_> = keys.iter().map(|key| key.name.clone()).collect();
+        let Data::Map(members) = &node.data else {
+            return self.wrong(node, &format!("a section with {}", names.join(", ")));
+        };
+        for (name, value) in self.distinct(members) {
+            let at = keys.iter().position(|key| key.name == name.text);
+            self.within(&step(&name.text), |reader| match at {
+                // A key without a value keeps its default.
+                Some(_) if is_null(value) => {}
+                Some(at) => reader.fill(value, keys.swap_remove(at)),
+                None => {
+                    let hint = nearest(&name.text, names.iter().map(|name| &**name));
+                    reader.fault(Location::Line(name.line), format!("unknown key; {hint}"));
                 }
-            }
-            Content::Entries(
-                Some(Names {
-                    what,
-                    example,
-                    fault,
-                    read,
-                }),
-                entries,
-            ) => {
-                let Data::Map(members) = &node.data else {
-                    let expected =
-                        format!("a section with a key for each {what}, such as {example:?}");
-                    return self.wrong(node, &expected);
+            });
+        }
+    }
+
+    fn list(&mut self, node: &Node, entries: &mut dyn Entries) {
+        let Data::List(items) = &node.data else {
+            return self.wrong(node, "a list");
+        };
+        entries.clear();
+        for (at, item) in items.iter().enumerate() {
+            self.within(&format!("[{at}]"), |reader| {
+                // An item of a list has no name that could be wrong.
+                let _ = entries.add(String::new(), &mut |shape| reader.fill(item, shape));
+            });
+        }
+    }
+
+    fn named(&mut self, node: &Node, names: &Names, entries: &mut dyn Entries) {
+        let Data::Map(members) = &node.data else {
+            let Names { what, example, .. } = names;
+            let expected = format!("a section with a key for each {what}, such as {example:?}");
+            return self.wrong(node, &expected);
+        };
+        for (key, value) in self.distinct(members) {
+            let name = (names.read)(&key.text);
+            let step = format!("[{}]", quoted(name.as_ref().unwrap_or(&key.text)));
+            self.within(&step, |reader| {
+                let mut fill = |shape: Shape<'_>| {
+                    if !is_null(value) {
+                        reader.fill(value, shape);
+                    }
                 };
-                for (key, value) in self.distinct(members) {
-                    let name = read(&key.text).ok_or_else(|| fault.to_owned());
-                    let step = format!("[{}]", quoted(name.as_ref().unwrap_or(&key.text)));
-                    self.within(&step, |reader| {
-                        let mut fill = |shape: Shape<'_>| {
-                            if !is_null(value) {
-                                reader.fill(value, shape);
-                            }
-                        };
-                        if let Err(message) = name.and_then(|name| entries.add(name, &mut fill)) {
-                            reader.fault(Location::Line(key.line), message);
-                        }
-                    });
+                let added = match name {
+                    Some(name) => entries.add(name, &mut fill),
+                    None => Err(names.fault.to_owned()),
+                };
+                if let Err(message) = added {
+                    reader.fault(Location::Line(key.line), message);
                 }
-            }
+            });
         }
     }
 
@@ -161,7 +160,8 @@ impl Reader {
 
     /// Returns the members without repeated keys, which are faults.
     fn distinct<'n>(&mut self, members: &'n [(Key, Node)]) -> Vec<&'n (Key, Node)> {
-        let (mut lines, mut distinct) = (HashMap::new(), Vec::new());
+        let mut lines = HashMap::new();
+        let mut distinct = Vec::new();
         for member in members {
             let Key { line, text, .. } = &member.0;
             if let Some(first) = lines.get(text) {
@@ -240,19 +240,29 @@ impl Reader {
     }
 }
 
-/// Most names that are compared with a wrong one: there may be thousands of both.
+/// Maximum number of names that are compared with a wrong one: there may be thousands of both.
 const COMPARED: usize = 100;
 
-/// Returns the nearest of the known names, if one is near, else all of them; of more than a hundred the first hundred.
-pub(super) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
-    let known: Vec<&str> = known.take(COMPARED).collect();
-    let nearest = known
-        .iter()
-        .map(|known| (strsim::damerau_levenshtein(known, name), *known))
-        .min();
-    match nearest {
-        Some((distance, known)) if distance * 2 <= known.len() => format!("did you mean {known}?"),
-        _ => format!("known are {}", known.join(", ")),
+/// Hints at the valid name that was probably meant, else at all of them; of more than a hundred at the first hundred.
+pub(super) fn nearest<'n>(name: &str, valid: impl Iterator<Item = &'n str> + Clone) -> String {
+    match near(name, valid.clone()) {
+        Some(near) => format!("did you mean {near}?"),
+        None => {
+            let valid: Vec<&str> = valid.take(COMPARED).collect();
+            format!("known are {}", valid.join(", "))
+        }
+    }
+}
+
+/// Returns the nearest of the valid names, if one is near; of more than a hundred the first hundred count.
+pub(super) fn near<'n>(name: &str, valid: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let compared = valid.take(COMPARED);
+    let distances = compared.map(|valid| (strsim::damerau_levenshtein(valid, name), valid));
+    let (distance, nearest) = distances.min()?;
+    if distance * 2 <= nearest.len() {
+        Some(nearest)
+    } else {
+        None
     }
 }
 

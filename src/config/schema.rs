@@ -20,33 +20,7 @@ pub fn schema() -> String {
 /// Returns the schema of a content, and the content in the form of the file, without entries that the user names.
 fn of(content: Content<'_>) -> (Json, Json) {
     let (mut schema, written) = match content {
-        Content::Section(keys) => {
-            let (mut properties, mut members) = (Object::new(), Object::new());
-            for Shape {
-                name,
-                doc,
-                at_start,
-                content,
-                ..
-            } in keys
-            {
-                let (schema, written) = of(content);
-                let mut property = or_null(schema);
-                let restart = if at_start {
-                    " (a change takes effect at the next start)"
-                } else {
-                    ""
-                };
-                property["description"] = format!("{doc}{restart}").into();
-                if !written.is_null() {
-                    members.insert(name.to_string(), written);
-                }
-                properties.insert(name.into_owned(), property);
-            }
-            let section =
-                json!({"type": "object", "additionalProperties": false, "properties": properties});
-            return (section, members.into());
-        }
+        Content::Section(keys) => return of_section(keys),
         Content::Value(Value {
             domain, written, ..
         }) => {
@@ -59,7 +33,8 @@ fn of(content: Content<'_>) -> (Json, Json) {
             (schema, written)
         }
         Content::Entries(names, entries) => {
-            let (mut items, mut entry) = (Vec::new(), Json::Null);
+            let mut items = Vec::new();
+            let mut entry = Json::Null;
             entries.each(&mut |item| items.push(of(item.content).1));
             // Nobody reads the entries again.
             let _ = entries.add(String::new(), &mut |shape| entry = of(shape.content).0);
@@ -76,6 +51,28 @@ fn of(content: Content<'_>) -> (Json, Json) {
         schema["default"] = written.clone();
     }
     (schema, written)
+}
+
+fn of_section(keys: Vec<Shape<'_>>) -> (Json, Json) {
+    let mut properties = Object::new();
+    let mut members = Object::new();
+    for key in keys {
+        let (schema, written) = of(key.content);
+        let mut property = or_null(schema);
+        let restart = if key.at_start {
+            " (a change takes effect at the next start)"
+        } else {
+            ""
+        };
+        property["description"] = format!("{}{restart}", key.doc).into();
+        if !written.is_null() {
+            members.insert(key.name.to_string(), written);
+        }
+        properties.insert(key.name.into_owned(), property);
+    }
+    let section =
+        json!({"type": "object", "additionalProperties": false, "properties": properties});
+    (section, members.into())
 }
 
 /// Allows null in a schema: a key without a value keeps its default.

@@ -227,10 +227,8 @@ impl Slot for Override {
 
 impl Slot for CredentialSettings {
     fn shape(&mut self) -> Shape<'_> {
-        let (config, plugins) = (
-            self.providers.config.is_some(),
-            self.providers.bin_dir.is_some(),
-        );
+        let config = self.providers.config.is_some();
+        let plugins = self.providers.bin_dir.is_some();
         let faults = [
             (
                 config && !plugins,

@@ -62,12 +62,10 @@ pub(super) struct Domain {
 impl Domain {
     /// Returns the accepted texts in words, and the probable meaning of this text.
     pub(super) fn expected(&self, found: Option<&str>) -> String {
-        let hint = found.and_then(|text| (self.hint)(text));
-        format!(
-            "{}{}",
-            self.expected,
-            hint.map_or_else(String::new, |hint| format!("; {hint}"))
-        )
+        match found.and_then(self.hint) {
+            Some(hint) => format!("{}; {hint}", self.expected),
+            None => self.expected.clone(),
+        }
     }
 }
 
@@ -90,19 +88,20 @@ impl Value<'_> {
     }
 
     pub(super) fn files(&self) -> Vec<PathBuf> {
-        let named = texts(&self.written)
-            .into_iter()
-            .filter(|text| self.domain.names_file && !text.is_empty());
-        named.map(PathBuf::from).collect()
+        if !self.domain.names_file {
+            return Vec::new();
+        }
+        let mut named = texts(&self.written);
+        named.retain(|text| !text.is_empty());
+        named.into_iter().map(PathBuf::from).collect()
     }
 }
 
 /// Returns the texts of a written value, in the form of a file or a variable.
 fn texts(written: &Json) -> Vec<String> {
-    let text = |value: &Json| {
-        value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned)
+    let text = |value: &Json| match value {
+        Json::String(text) => text.clone(),
+        other => other.to_string(),
     };
     match written {
         Json::Null => Vec::new(),
@@ -117,14 +116,13 @@ pub(super) fn is_empty(written: &Json) -> bool {
 
 impl<'a> From<Content<'a>> for Shape<'a> {
     fn from(content: Content<'a>) -> Self {
-        let (faults, warnings) = (Vec::new(), Vec::new());
         Self {
             name: "".into(),
             doc: "",
             at_start: false,
             content,
-            faults,
-            warnings,
+            faults: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 }
@@ -267,9 +265,9 @@ impl<T: Slot + Default> Entries for Vec<T> {
     }
 
     fn each(&mut self, visit: Visit<'_>) {
-        self.iter_mut()
-            .enumerate()
-            .for_each(|(at, item)| visit(item.shape().item(at)));
+        for (at, item) in self.iter_mut().enumerate() {
+            visit(item.shape().item(at));
+        }
     }
 }
 
@@ -310,7 +308,8 @@ impl<V: Named> Entries for BTreeMap<String, V> {
     }
 
     fn each(&mut self, visit: Visit<'_>) {
-        self.iter_mut()
-            .for_each(|(name, value)| visit(value.shape().named(format!("[{name:?}]"))));
+        for (name, value) in self {
+            visit(value.shape().named(format!("[{name:?}]")));
+        }
     }
 }

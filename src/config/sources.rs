@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::reader::{FieldError, Location, Reader, may_be_secret, nearest, quoted};
+use super::reader::{FieldError, Location, Reader, may_be_secret, near, quoted};
 use super::shape::{Content, Slot};
 use super::values::matches;
 use super::{Config, ConfigError, placement, print, profiles};
@@ -70,7 +70,8 @@ impl Sources {
 
     /// Reads this text of a file, the environment and the flags.
     pub fn read(&self, text: &str) -> Result<Loaded, Vec<FieldError>> {
-        let (mut config, mut reader) = (Config::default(), Reader::default());
+        let mut config = Config::default();
+        let mut reader = Reader::default();
         let document = reader.document(text, config.shape());
         self.environment(&mut config, &mut reader);
         for Flag { name, path, value } in &self.flags {
@@ -96,7 +97,8 @@ impl Sources {
 
     /// Applies the environment, except for the variables that Kubernetes adds for a Service called tolerarch.
     fn environment(&self, config: &mut Config, reader: &mut Reader) {
-        let (mut keys, mut scattered) = (BTreeMap::new(), Vec::new());
+        let mut keys = BTreeMap::new();
+        let mut scattered = Vec::new();
         config
             .shape()
             .walk("", &mut |path, shape| match shape.content {
@@ -105,45 +107,41 @@ impl Sources {
                 Content::Entries(..) => scattered.push(variable(path)),
                 Content::Value(_) => drop(keys.insert(variable(path), path.to_owned())),
             });
-        let own = |(name, text): (String, String)| {
+        let without_prefix = |(name, text): (String, String)| {
             Some((name.strip_prefix(Self::PREFIX)?.to_owned(), text))
         };
-        for (own, text) in self
-            .environment
-            .texts()
-            .filter_map(own)
-            .collect::<BTreeMap<_, _>>()
-        {
-            let name = format!("{}{own}", Self::PREFIX);
+        let texts = self.environment.texts();
+        let variables: BTreeMap<_, _> = texts.filter_map(without_prefix).collect();
+        for (variable, text) in variables {
+            let name = format!("{}{variable}", Self::PREFIX);
             let place = Location::Variable(name.clone());
-            if let Some(path) = keys.get(&own) {
+            if let Some(path) = keys.get(&variable) {
                 reader.set(config, path, &text, place);
-            } else if !is_service_link(&name) {
-                let of = |key: &String| own == *key || own.starts_with(&format!("{key}_"));
-                let hint = nearest(&own, keys.keys().map(String::as_str));
-                let message = match hint
-                    .strip_prefix("did you mean ")
-                    .filter(|_| !scattered.iter().any(of))
-                {
-                    Some(near) => format!(
-                        "no key has this variable; did you mean {}{near}",
-                        Self::PREFIX
-                    ),
-                    None => {
-                        "no key has this variable; pools and hosts are set in the file".to_owned()
-                    }
-                };
-                let found = if self.tolerant {
-                    &mut reader.warnings
-                } else {
-                    &mut reader.faults
-                };
-                found.push(FieldError {
-                    path: name,
-                    place,
-                    message,
-                });
+                continue;
             }
+            if is_service_link(&name) {
+                continue;
+            }
+            let is_scattered = scattered
+                .iter()
+                .any(|key| variable == *key || variable.starts_with(&format!("{key}_")));
+            let message = match near(&variable, keys.keys().map(String::as_str)) {
+                Some(near) if !is_scattered => format!(
+                    "no key has this variable; did you mean {}{near}?",
+                    Self::PREFIX
+                ),
+                _ => "no key has this variable; pools and hosts are set in the file".to_owned(),
+            };
+            let reported = if self.tolerant {
+                &mut reader.warnings
+            } else {
+                &mut reader.faults
+            };
+            reported.push(FieldError {
+                path: name,
+                place,
+                message,
+            });
         }
     }
 }
@@ -183,20 +181,19 @@ impl Reader {
             if at != path {
                 return;
             }
-            let items = text
-                .split(',')
-                .map(str::trim)
-                .filter(|_| !text.trim().is_empty());
-            let items: Vec<_> = if value.domain.is_list {
-                items.map(Some).collect()
-            } else {
+            let items: Vec<_> = if !value.domain.is_list {
                 vec![Some(text)]
+            } else if text.trim().is_empty() {
+                Vec::new()
+            } else {
+                text.split(',').map(|item| Some(item.trim())).collect()
             };
             for wrong in (value.take)(&items) {
-                // A password may have commas.
-                let found = items[wrong]
-                    .filter(|_| !may_be_secret(text))
-                    .unwrap_or(text);
+                let found = match items[wrong] {
+                    Some(item) if !may_be_secret(text) => item,
+                    // A password may have commas.
+                    _ => text,
+                };
                 let expected = value.domain.expected(items[wrong]);
                 self.fault_at(
                     path,

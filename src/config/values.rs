@@ -36,11 +36,10 @@ impl<T: 'static> Kind<T> {
         read: impl Fn(&str) -> Option<T> + 'static,
         write: impl Fn(&T) -> Json + 'static,
     ) -> Self {
-        let (hint, expected) = (|_: &str| None, expected.into());
         let domain = Domain {
-            expected,
+            expected: expected.into(),
             schema,
-            hint,
+            hint: |_| None,
             names_file: false,
             is_list: false,
             word: None,
@@ -119,7 +118,8 @@ fn value<'a, T: 'static>(
     mut store: impl FnMut(Vec<T>) + 'a,
 ) -> Shape<'a> {
     let take = move |texts: &[Option<&str>]| {
-        let (mut values, mut wrong) = (Vec::new(), Vec::new());
+        let mut values = Vec::new();
+        let mut wrong = Vec::new();
         for (at, text) in texts.iter().enumerate() {
             match text.and_then(&read) {
                 Some(value) => values.push(value),
@@ -163,11 +163,9 @@ impl<T: Scalar> Scalar for Option<T> {
             write,
         } = T::kind();
         let mut none = Json::Null;
-        let texts = domain
-            .schema
-            .as_object_mut()
-            .filter(|schema| schema.get("type") == Some(&json!("string")));
-        if let Some(schema) = texts {
+        if let Some(schema) = domain.schema.as_object_mut()
+            && schema.get("type") == Some(&json!("string"))
+        {
             none = json!("");
             schema.remove("minLength");
             if let Some(Json::String(pattern)) = schema.get_mut("pattern") {
@@ -303,9 +301,9 @@ impl Scalar for ImagePattern {
             |text| canonical_name(text).parse().ok(),
             |pattern: &Self| json!(pattern.as_str()),
         )
-        .hinting(|text| {
-            let fault = canonical_name(text).parse::<Self>().err();
-            fault.filter(|fault| *fault == PatternError::Class).map(|fault| fault.to_string())
+        .hinting(|text| match canonical_name(text).parse::<Self>() {
+            Err(fault @ PatternError::Class) => Some(fault.to_string()),
+            _ => None,
         })
     }
 }
@@ -336,7 +334,8 @@ where
         .into_iter()
         .map(|(name, value)| (name.into(), value))
         .unzip();
-    let (known, written) = (names.clone(), values.clone());
+    let known = names.clone();
+    let written = values.clone();
     let mut choices: Vec<Json> = names.iter().map(|name| json!(name)).collect();
     // Tools that read YAML, Helm among them, hand an `off` without quotes on as this boolean.
     let has_off = names.iter().any(|name| name == "off");
@@ -381,7 +380,10 @@ pub(super) fn choice<T: ValueEnum + Clone + PartialEq + 'static>() -> Kind<T> {
 
 /// Returns the kind of texts that pass a check; an empty text is not written.
 fn checked(expected: &str, schema: Json, check: impl Fn(&str) -> bool + 'static) -> Kind<String> {
-    let write = |text: &String| Some(&**text).filter(|text| !text.is_empty()).into();
+    let write = |text: &String| match text.as_str() {
+        "" => Json::Null,
+        text => json!(text),
+    };
     Kind::new(
         expected,
         schema,
@@ -454,7 +456,7 @@ impl Slot for PlatformSet {
 
 /// Returns the shape of platforms; with `discovered`, of a cluster, whose platforms may also be discovered.
 pub(super) fn platforms<'a>(
-    known: &'a mut PlatformSet,
+    platforms: &'a mut PlatformSet,
     mut discovered: Option<&'a mut bool>,
 ) -> Shape<'a> {
     /// Word for the platforms that are discovered in the cluster.
@@ -480,16 +482,15 @@ pub(super) fn platforms<'a>(
     let written = if discovered.as_deref() == Some(&true) {
         json!([WORD])
     } else {
-        json!(known)
+        json!(platforms)
     };
     value(domain, read, written, move |sets| {
         let has_word = sets.contains(&PlatformSet::EMPTY);
-        *known = match has_word {
+        *platforms = if has_word {
             // The word beats all other items; until the cluster's platforms are read, the default holds.
-            true => PlacementRules::default().platforms,
-            false => sets
-                .into_iter()
-                .fold(PlatformSet::EMPTY, PlatformSet::union),
+            PlacementRules::default().platforms
+        } else {
+            sets.into_iter().collect()
         };
         if let Some(discovered) = &mut discovered {
             **discovered = has_word;
