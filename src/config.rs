@@ -85,6 +85,11 @@ pub struct Discover {
 }
 
 impl Discover {
+    pub const ALL: Self = Self {
+        node_pools: true,
+        nodes: true,
+    };
+
     pub fn is_on(self) -> bool {
         self.node_pools || self.nodes
     }

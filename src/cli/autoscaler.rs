@@ -24,7 +24,7 @@ const STATUSES: &str =
 const WRITTEN: &str = "cluster-autoscaler.kubernetes.io/last-updated";
 /// Age of a status that a cluster-autoscaler has left behind: one that runs writes it every ten seconds by default.
 const LEFT_BEHIND: SignedDuration = SignedDuration::from_mins(10);
-/// Maximal characters of an error.
+/// Maximum number of characters of an error.
 const MESSAGE: usize = 300;
 /// Label of the nodes of GKE.
 const GKE: &str = "cloud.google.com/gke-nodepool";
@@ -51,22 +51,17 @@ impl Seen {
         let mut candidates = Vec::new();
         // Another namespace may be a tenant's, who has written what looks like one.
         for namespace in namespaces_of(&statuses) {
-            if let Some(found) = in_namespace(client, namespace, nodes, &statuses, &mut notes).await
-            {
-                candidates.push(found);
-            }
+            let candidate = in_namespace(client, namespace, nodes, &statuses, &mut notes).await;
+            candidates.extend(candidate);
             if namespace == USUAL && !candidates.is_empty() {
                 break;
             }
         }
         if candidates.len() > 1 {
-            let namespaces: Vec<&str> = candidates
-                .iter()
-                .map(|found| found.namespace.as_str())
-                .collect();
+            let namespaces = candidates.iter().map(|one| one.namespace.as_str());
+            let namespaces = namespaces.collect::<Vec<_>>().join(", ");
             notes.push(format!(
-                "which of the cluster-autoscalers of {} makes the nodes of this cluster cannot be seen",
-                namespaces.join(", ")
+                "which of the cluster-autoscalers of {namespaces} makes the nodes of this cluster cannot be seen"
             ));
             candidates.clear();
         }
@@ -79,11 +74,8 @@ impl Seen {
 
 /// Returns the usual namespace, and then all others with a status.
 fn namespaces_of(statuses: &[ConfigMap]) -> Vec<&str> {
-    let others: BTreeSet<&str> = statuses
-        .iter()
-        .map(namespace_of)
-        .filter(|name| *name != USUAL)
-        .collect();
+    let mut others: BTreeSet<&str> = statuses.iter().map(namespace_of).collect();
+    others.remove(USUAL);
     let mut namespaces = vec![USUAL];
     namespaces.extend(others);
     namespaces
@@ -98,15 +90,12 @@ async fn in_namespace(
     notes: &mut Vec<String>,
 ) -> Option<Autoscaler> {
     let deployments = list::<Deployment>(client, Some(namespace), "").await;
-    let status = statuses
-        .iter()
-        .find(|status| namespace_of(status) == namespace);
+    let is_here = |status: &&ConfigMap| namespace_of(status) == namespace;
+    let status = statuses.iter().find(is_here);
     match deployments {
         Ok(deployments) => {
-            if let Some(process) = deployments
-                .iter()
-                .find_map(|known| Process::of(known, namespace))
-            {
+            let mut deployments = deployments.iter();
+            if let Some(process) = deployments.find_map(|one| Process::of(one, namespace)) {
                 return Some(process.seen(client, statuses, notes).await);
             }
         }
@@ -131,14 +120,13 @@ async fn statuses(client: &UserClient, notes: &mut Vec<String>) -> Vec<ConfigMap
     let all = match client.list::<ConfigMap>(STATUSES).await {
         Err(error) if error.is_forbidden() => {
             outside = Some(error);
-            get(client, Some(USUAL), Status::CONFIG_MAP)
-                .await
-                .map(|status| vec![status])
+            let usual = get(client, Some(USUAL), Status::CONFIG_MAP).await;
+            usual.map(|status| vec![status])
         }
         all => all,
     };
-    let known = match all {
-        Ok(all) => all,
+    let statuses = match all {
+        Ok(statuses) => statuses,
         Err(error) if error.is_missing() => Vec::new(),
         Err(error) => {
             notes.push(format!(
@@ -152,14 +140,17 @@ async fn statuses(client: &UserClient, notes: &mut Vec<String>) -> Vec<ConfigMap
             "whether a cluster-autoscaler runs outside of {USUAL} cannot be seen: {error}"
         ));
     }
-    known
+    statuses
 }
 
 /// Returns whether the autoscaler does not write a status any more, and notes that.
 fn is_left_behind(status: &ConfigMap, notes: &mut Vec<String>) -> bool {
-    let Some(age) = age(status).filter(|age| *age > LEFT_BEHIND) else {
+    let Some(age) = age(status) else {
         return false;
     };
+    if age <= LEFT_BEHIND {
+        return false;
+    }
     notes.push(format!(
         "the cluster-autoscaler wrote its status ({}/{}) last {} min ago: if it still has to run, see its log",
         namespace_of(status),
@@ -186,11 +177,8 @@ impl Process {
         }
         let pod = spec.template.spec.as_ref()?;
         let flags = pod.containers.iter().find_map(|container| {
-            let command = container.command.iter().flatten();
-            let words: Vec<String> = command
-                .chain(container.args.iter().flatten())
-                .cloned()
-                .collect();
+            let mut words = container.command.clone().unwrap_or_default();
+            words.extend(container.args.iter().flatten().cloned());
             Flags::of(container.image.as_deref().unwrap_or_default(), &words)
         })?;
         let service_account = pod
@@ -219,10 +207,9 @@ impl Process {
             balances,
         } = &self.flags;
         let namespace = namespace.as_ref().unwrap_or(&self.namespace);
-        let is_its =
-            |known: &&ConfigMap| namespace_of(known) == namespace && name_of(*known) == status;
+        let is_its = |one: &&ConfigMap| namespace_of(one) == namespace && name_of(*one) == status;
         let status = match statuses.iter().find(is_its) {
-            Some(known) => Some(known.clone()),
+            Some(listed) => Some(listed.clone()),
             None => get::<ConfigMap>(client, Some(namespace), status).await.ok(),
         };
         let groups = match status {

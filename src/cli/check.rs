@@ -7,7 +7,6 @@ mod report;
 mod verdict;
 pub mod workload;
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -33,7 +32,7 @@ pub(super) use workload::{Object, Place};
 
 /// Exit status if an outcome occurs that `--fail-on` names.
 const FAILED_ON: u8 = 3;
-/// Maximal number of objects decided at a time; the webhook's limits bound the lookups.
+/// Maximum number of objects decided at a time; the webhook's limits bound the lookups.
 const AT_A_TIME: usize = 256;
 
 #[derive(Debug, Args)]
@@ -82,53 +81,36 @@ impl Check {
         self.read(&mut report);
         let asked = mem::take(&mut report.contents.objects);
         let images: Vec<ImageRef> = asked.iter().flatten().flat_map(Object::images).collect();
-        run_alone(
-            shared,
-            None,
-            self.profile.as_deref(),
-            images,
-            async |session| {
-                decide(&session, asked, &mut report).await;
-            },
-        )?;
-        for InputError {
-            file,
-            document,
-            line,
-            message,
-        } in &report.errors
-        {
-            let file = if file == "-" { "standard input" } else { file };
-            let place = if *document == 0 {
-                String::new()
-            } else {
-                format!(": document {document}, line {line}")
-            };
-            tell(&format!("tolerarch: {file}{place}: {message}"));
+        let profile = self.profile.as_deref();
+        run_alone(shared, None, profile, images, async |session| {
+            decide(&session, asked, &mut report).await;
+        })?;
+        for error in &report.errors {
+            tell(&format!("tolerarch: {error}"));
         }
         match self.output {
             Output::Table => print(&report.table(columns()))?,
             Output::Json => print(&document(&serde_json::to_string_pretty(&report)?))?,
             Output::Patch => report.patches()?,
         }
-        report
-            .hints()
-            .iter()
-            .for_each(|hint| tell(&format!("tolerarch: hint: {hint}")));
-        let stumbles = |verdict: &Verdict| {
-            FailOn::of(verdict.reason)
-                .iter()
-                .any(|kind| self.fail_on.contains(kind))
-        };
-        let unseen = !report.contents.not_looked_at.is_empty()
-            && self.fail_on.contains(&FailOn::NotLookedAt);
+        for hint in report.hints() {
+            tell(&format!("tolerarch: hint: {hint}"));
+        }
         Ok(if !report.errors.is_empty() {
             ExitCode::FAILURE
-        } else if unseen || report.results.iter().any(stumbles) {
+        } else if self.fails_on(&report) {
             FAILED_ON.into()
         } else {
             ExitCode::SUCCESS
         })
+    }
+
+    /// Returns whether an outcome has occurred that `--fail-on` names.
+    fn fails_on(&self, report: &Report) -> bool {
+        let is_named = |outcome: &FailOn| self.fail_on.contains(outcome);
+        let fails = |verdict: &Verdict| FailOn::of(verdict.reason).iter().any(is_named);
+        let has_unseen = !report.contents.not_looked_at.is_empty();
+        has_unseen && is_named(&FailOn::NotLookedAt) || report.results.iter().any(fails)
     }
 
     /// Reads all files.
@@ -140,12 +122,14 @@ impl Check {
         } = report;
         let mut documents = 0;
         for given in &self.file {
-            let files = files(given, self.recursive).unwrap_or_else(|error| {
-                contents
-                    .objects
-                    .push(Err(of_file(given, format!("cannot be read: {error}"))));
-                Vec::new()
-            });
+            let files = match files(given, self.recursive) {
+                Ok(files) => files,
+                Err(error) => {
+                    let error = of_file(given, format!("cannot be read: {error}"));
+                    contents.objects.push(Err(error));
+                    Vec::new()
+                }
+            };
             for source in &files {
                 documents += read_file(source, &self.workload, contents);
             }
@@ -153,13 +137,10 @@ impl Check {
         }
         // A check of nothing must not look like a success.
         if documents == 0 && contents.objects.is_empty() {
-            let nothing = |given: &PathBuf| {
-                Err(of_file(
-                    given,
-                    "no objects: there is no document in it".to_owned(),
-                ))
-            };
-            contents.objects.extend(self.file.iter().map(nothing));
+            for given in &self.file {
+                let error = of_file(given, "no objects: there is no document in it".to_owned());
+                contents.objects.push(Err(error));
+            }
         }
     }
 }
@@ -177,12 +158,8 @@ fn of_file(file: &Path, message: String) -> InputError {
 pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
     let mut contents = Contents::default();
     for document in documents::read(object) {
-        contents.add(
-            &document.map_err(|fault| fault.message)?,
-            &Place::default(),
-            None,
-            &[],
-        );
+        let document = document.map_err(|fault| fault.message)?;
+        contents.add(&document, &Place::default(), None, &[]);
     }
     let Contents {
         objects,
@@ -191,16 +168,18 @@ pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
         without_template,
         ..
     } = contents;
-    let objects: Vec<Object> = objects
-        .into_iter()
-        .collect::<Result<_, _>>()
-        .map_err(|error| error.message)?;
-    match [skipped, not_looked_at, without_template]
-        .iter()
-        .find_map(BTreeMap::first_key_value)
-    {
-        Some((kind, _)) if objects.is_empty() => Err(format!("no Pod template is found in {kind}")),
-        _ => Ok(objects),
+    let objects: Result<Vec<Object>, InputError> = objects.into_iter().collect();
+    let objects = objects.map_err(|error| error.message)?;
+    if !objects.is_empty() {
+        return Ok(objects);
+    }
+    let mut passed_over = skipped
+        .keys()
+        .chain(not_looked_at.keys())
+        .chain(without_template.keys());
+    match passed_over.next() {
+        Some(kind) => Err(format!("no Pod template is found in {kind}")),
+        None => Ok(objects),
     }
 }
 
@@ -235,13 +214,11 @@ fn files(given: &Path, recursive: bool) -> io::Result<Vec<Source>> {
         }
     }
     paths.sort();
-    Ok(paths
-        .into_iter()
-        .map(|path| Source {
-            path,
-            is_listed: true,
-        })
-        .collect())
+    let listed = |path| Source {
+        path,
+        is_listed: true,
+    };
+    Ok(paths.into_iter().map(listed).collect())
 }
 
 /// Returns the content of a file, or why it cannot be read.

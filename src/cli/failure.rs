@@ -31,7 +31,9 @@ impl Failure {
             }
         };
         // Faults of a configuration have lines of their own.
-        format!("tolerarch: {text}").lines().for_each(output::tell);
+        for line in format!("tolerarch: {text}").lines() {
+            output::tell(line);
+        }
         status
     }
 }

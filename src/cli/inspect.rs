@@ -43,24 +43,17 @@ pub(super) struct Inspect {
 impl Inspect {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let images = self.images.iter().filter_map(|given| given.parse().ok());
-        let (cluster, profile) = (Some(&self.access), self.profile.as_deref());
         let inspected = run_alone(
             shared,
-            cluster,
-            profile,
+            Some(&self.access),
+            self.profile.as_deref(),
             images,
             async |session: Session| {
-                session.progress.show(&format!(
-                    "asking for {}",
-                    count(self.images.len() as u64, "image")
-                ));
+                let images = count(self.images.len() as u64, "image");
+                session.progress.show(&format!("asking for {images}"));
                 let namespace = self.access.namespace.as_deref().unwrap_or_default();
-                join_all(
-                    self.images
-                        .iter()
-                        .map(|given| Inspected::of(given, namespace, &session)),
-                )
-                .await
+                let images = self.images.iter();
+                join_all(images.map(|given| Inspected::of(given, namespace, &session))).await
             },
         )?;
         print(&match self.output {
@@ -104,26 +97,21 @@ impl Inspected {
         let policy = &session.snapshot.policy;
         let mut examined = session.examine(policy, namespace, &pod).await;
         let state = examined.images.pop().unwrap_or_default();
-        let overrides = pod
-            .images()
-            .first()
-            .is_some_and(|usage| policy.override_for(usage).is_some());
-        let trace = reference
-            .as_ref()
-            .map(|image| session.traces.of(image))
-            .unwrap_or_default();
-        let error = reference
-            .as_ref()
-            .map_or_else(|error| Some(error.to_string()), |_| cause(&trace, &[]));
-        let brought = |request: &&TracedRequest| {
-            request.kind == RequestKind::Manifest && matches!(request.outcome, Some(Ok(200..=299)))
+        let usages = pod.images();
+        let usage = usages.first();
+        let is_overridden = usage.is_some_and(|usage| policy.override_for(usage).is_some());
+        let (trace, error) = match &reference {
+            Ok(image) => {
+                let trace = session.traces.of(image);
+                let error = cause(&trace, &[]);
+                (trace, error)
+            }
+            Err(error) => (Trace::default(), Some(error.to_string())),
         };
-        let request = trace.requests.iter().find(brought);
-        let origin = || Some(request?.url.origin().ascii_serialization());
-        let source = if overrides {
+        let source = if is_overridden {
             Some("overrides".to_owned())
         } else {
-            origin()
+            origin(&trace)
         };
         let milliseconds = begun.elapsed().as_millis();
         Self {
@@ -183,20 +171,25 @@ impl Inspected {
             ..
         } = self;
         let pools = examined.open_pools().join(", ");
-        let colour = match (self.is_unknown(), pools.is_empty()) {
-            (true, _) => Colour::Yellow,
-            (_, true) => Colour::Red,
-            (_, false) => Colour::Green,
+        let colour = if self.is_unknown() {
+            Colour::Yellow
+        } else if pools.is_empty() {
+            Colour::Red
+        } else {
+            Colour::Green
         };
-        let name = reference
-            .as_ref()
-            .map_or_else(|_| image.clone(), ToString::to_string);
+        let name = match reference {
+            Ok(reference) => reference.to_string(),
+            Err(_) => image.clone(),
+        };
         let mut text = colour.paint(&shown(&name)) + "\n";
         let mut line =
             |name: &str, value: &str| text += &format!("  {name:<10} {}\n", shown(value));
         let pools = if pools.is_empty() { "no pool" } else { &pools };
         line("verdict", &format!("{}, opens {pools}", examined.reason));
-        self.error.iter().for_each(|error| line("error", error));
+        if let Some(error) = &self.error {
+            line("error", error);
+        }
         let is_artifact = trace
             .found
             .is_some_and(|found| found.support == Support::Artifact);
@@ -205,44 +198,48 @@ impl Inspected {
             None if is_artifact => line("platforms", "cannot be said: an artifact, no image"),
             None => {}
         }
-        state
-            .failed
-            .iter()
-            .for_each(|failure| line("failed", &Cause::Failed(*failure).to_string()));
-        let failed = state
-            .failed
-            .map_or(PlatformSet::EMPTY, |failure| failure.platforms);
+        let mut failed = PlatformSet::EMPTY;
+        if let Some(failure) = state.failed {
+            line("failed", &Cause::Failed(failure).to_string());
+            failed = failure.platforms;
+        }
         for PoolState { name, lacks, .. } in &examined.pools {
-            let lacks = lacks.map(|lacks| lacks.difference(failed));
-            if let Some(lacking) = lacks.filter(|lacking| !lacking.is_empty()) {
+            let lacking = lacks.unwrap_or_default().difference(failed);
+            if !lacking.is_empty() {
                 line("lacks", &format!("{lacking} of the pool {name}"));
             }
         }
-        trace
-            .found
-            .iter()
-            .for_each(|found| line("digest", &found.digest.to_string()));
+        if let Some(found) = trace.found {
+            line("digest", &found.digest.to_string());
+        }
         if !trace.media_type.is_empty() {
             line("type", &trace.media_type);
         }
-        let asked = count(trace.requests.len() as u64, "request");
-        let source = self
-            .source
-            .as_ref()
-            .map(|source| format!("{source}, "))
-            .unwrap_or_default();
-        line("from", &format!("{source}{asked}, {milliseconds} ms"));
+        let requests = count(trace.requests.len() as u64, "request");
+        let took = format!("{requests}, {milliseconds} ms");
+        match &self.source {
+            Some(source) => line("from", &format!("{source}, {took}")),
+            None => line("from", &took),
+        }
         let entries = trace.entries.iter().map(entry_row);
-        let entries = table(&["ENTRY", "COUNTS", "AS", "DIGEST"], entries, "  ", width);
-        let requests = trace.requests.iter().filter(|_| explain).map(request_row);
-        let requests = table(
-            &["ASKED", "SHOWN", "ANSWER", "MS", "URL"],
-            requests,
-            "  ",
-            width,
-        );
-        paragraphs([text, entries, requests])
+        let header = ["ENTRY", "COUNTS", "AS", "DIGEST"];
+        let mut parts = vec![text, table(&header, entries, "  ", width)];
+        if explain {
+            let requests = trace.requests.iter().map(request_row);
+            let header = ["ASKED", "SHOWN", "ANSWER", "MS", "URL"];
+            parts.push(table(&header, requests, "  ", width));
+        }
+        paragraphs(parts)
     }
+}
+
+/// Returns the registry that served the manifest.
+fn origin(trace: &Trace) -> Option<String> {
+    let has_served = |request: &&TracedRequest| {
+        request.kind == RequestKind::Manifest && matches!(request.outcome, Some(Ok(200..=299)))
+    };
+    let request = trace.requests.iter().find(has_served)?;
+    Some(request.url.origin().ascii_serialization())
 }
 
 /// Returns why an entry counts or not; the words are part of the documented JSON.
@@ -358,12 +355,14 @@ fn request_row(request: &TracedRequest) -> Row {
         (Some(scheme), Some(credential)) => format!("{}, {credential}", scheme.to_lowercase()),
         _ => "-".to_owned(),
     };
-    let (asked, took) = (
-        format!("{method} {}", kind.as_str()),
-        took.as_millis().to_string(),
-    );
     Row {
         colour: Colour::Plain,
-        cells: vec![asked, credential, answer(request), took, url.to_string()],
+        cells: vec![
+            format!("{method} {}", kind.as_str()),
+            credential,
+            answer(request),
+            took.as_millis().to_string(),
+            url.to_string(),
+        ],
     }
 }

@@ -22,17 +22,16 @@ impl Shown {
         client: &UserClient,
         discover: Discover,
     ) -> Result<Self, RequestError> {
-        let (mut node_pools, mut nodes, mut notes) =
-            (Some(Vec::new()), Some(Vec::new()), Vec::new());
+        let mut notes = Vec::new();
+        let mut node_pools = Some(Vec::new());
         if discover.node_pools {
-            node_pools = lenient(
-                "NodePools",
-                client.list::<NodePool>(NodePool::PATH).await,
-                &mut notes,
-            )?;
+            let listed = client.list::<NodePool>(NodePool::PATH).await;
+            node_pools = lenient("NodePools", listed, &mut notes)?;
         }
+        let mut nodes = Some(Vec::new());
         if discover.nodes {
-            nodes = lenient("nodes", client.list::<Node>(Node::PATH).await, &mut notes)?;
+            let listed = client.list::<Node>(Node::PATH).await;
+            nodes = lenient("nodes", listed, &mut notes)?;
         }
         let kinds: Vec<NodeKind> = nodes.iter().flatten().map(NodeKind::of).collect();
         let knows_node_pools = node_pools.is_some();
@@ -57,13 +56,11 @@ impl Shown {
         let discovery = Discovery::of(configured, &inventory);
         notes.extend(discovery.mismatches());
         notes.extend(discovery.warnings);
-        (
-            Discovered {
-                inventory,
-                is_complete,
-            },
-            notes,
-        )
+        let discovered = Discovered {
+            inventory,
+            is_complete,
+        };
+        (discovered, notes)
     }
 }
 

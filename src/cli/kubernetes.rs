@@ -49,9 +49,8 @@ pub(super) async fn get<K: Resource<DynamicType = ()> + DeserializeOwned>(
     namespace: Option<&str>,
     name: &str,
 ) -> Result<K, RequestError> {
-    client
-        .get(&format!("{}/{name}", K::url_path(&(), namespace)))
-        .await
+    let path = K::url_path(&(), namespace);
+    client.get(&format!("{path}/{name}")).await
 }
 
 /// Lists the objects of a kind with these labels (`key=value,…`; all if empty), in a namespace or in all of them.
@@ -61,12 +60,8 @@ pub(super) async fn list<K: Resource<DynamicType = ()> + DeserializeOwned>(
     labels: &str,
 ) -> Result<Vec<K>, RequestError> {
     let labels: String = byte_serialize(labels.as_bytes()).collect();
-    client
-        .list(&format!(
-            "{}?labelSelector={labels}",
-            K::url_path(&(), namespace)
-        ))
-        .await
+    let path = K::url_path(&(), namespace);
+    client.list(&format!("{path}?labelSelector={labels}")).await
 }
 
 /// Returns whether a ServiceAccount of this namespace has a right, given as `resourceAttributes` of a SubjectAccessReview.
@@ -76,13 +71,13 @@ pub(super) async fn is_allowed(
     service_account: &str,
     right: Value,
 ) -> Result<bool, RequestError> {
-    let own = format!("system:serviceaccounts:{namespace}");
+    let of_namespace = format!("system:serviceaccounts:{namespace}");
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
         "spec": {
             "user": format!("system:serviceaccount:{namespace}:{service_account}"),
-            "groups": ["system:serviceaccounts", own, "system:authenticated"],
+            "groups": ["system:serviceaccounts", of_namespace, "system:authenticated"],
             "resourceAttributes": right,
         },
     });

@@ -71,9 +71,9 @@ pub(super) struct Row {
 
 /// Columns that are never cut: without them a line says nothing.
 const VERDICT: &[&str] = &["REASON", "DECISION"];
-/// Maximal number of items of a list that may be long; JSON has them all.
+/// Maximum number of items of a list that may be long; JSON has them all.
 pub(super) const MOST: usize = 20;
-/// Minimal width of all other columns.
+/// Minimum width of all other columns.
 const LEAST: usize = 4;
 
 /// Renders aligned columns; nothing without rows. A narrow terminal cuts the widest column, whose texts keep their ends,
@@ -88,39 +88,42 @@ pub(super) fn table(
         colour: Colour::Plain,
         cells: header.iter().map(ToString::to_string).collect(),
     };
-    let escaped = |Row { colour, cells }| {
-        (
-            colour,
-            cells.iter().map(|cell: &String| shown(cell)).collect(),
-        )
-    };
-    let rows: Vec<(Colour, Vec<String>)> = once(top).chain(rows).map(escaped).collect();
+    let mut rows: Vec<Row> = once(top).chain(rows).collect();
     if rows.len() == 1 {
         return String::new();
     }
     let mut widths = vec![0; header.len()];
-    for (_, cells) in &rows {
-        for (width, cell) in widths.iter_mut().zip(cells) {
+    for row in &mut rows {
+        for (width, cell) in widths.iter_mut().zip(&mut row.cells) {
+            *cell = shown(cell);
             *width = cell.chars().count().max(*width);
         }
     }
-    let gaps = GAP.len() * header.len().saturating_sub(1) + indent.len();
-    while width.is_some_and(|width| widths.iter().sum::<usize>() + gaps > width) {
-        let cut = widths.iter_mut().zip(header);
-        let cut = cut.filter(|(width, name)| **width > LEAST && !VERDICT.contains(name));
-        let Some((widest, _)) = cut.max_by_key(|(width, _)| **width) else {
-            break;
+    if let Some(width) = width {
+        let gaps = GAP.len() * header.len().saturating_sub(1) + indent.len();
+        narrow(header, &mut widths, width.saturating_sub(gaps));
+    }
+    let mut text = String::new();
+    for Row { colour, cells } in &rows {
+        let cells = cells.iter().zip(&widths);
+        let cells = cells.map(|(cell, &width)| format!("{:width$}", cut(cell, width)));
+        let line = format!("{indent}{}", cells.collect::<Vec<_>>().join(GAP));
+        text += &colour.paint(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Takes from the widest columns until all fit together, as far as they may be cut.
+fn narrow(header: &[&str], widths: &mut [usize], together: usize) {
+    while widths.iter().sum::<usize>() > together {
+        let columns = widths.iter_mut().zip(header);
+        let may_be_cut = columns.filter(|(width, name)| **width > LEAST && !VERDICT.contains(name));
+        let Some((widest, _)) = may_be_cut.max_by_key(|(width, _)| **width) else {
+            return;
         };
         *widest -= 1;
     }
-    let line = |(colour, cells): &(Colour, Vec<String>)| {
-        let cells = cells.iter().zip(&widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, &width)| format!("{:width$}", cut(cell, width)))
-            .collect();
-        colour.paint(format!("{indent}{}", cells.join(GAP)).trim_end()) + "\n"
-    };
-    rows.iter().map(line).collect()
 }
 
 fn cut(cell: &str, width: usize) -> String {
@@ -134,8 +137,10 @@ fn cut(cell: &str, width: usize) -> String {
 
 /// Returns a line on the rest of a list of which the first `shown` are shown.
 pub(super) fn rest(all: usize, shown: usize) -> Option<String> {
-    let more = all.checked_sub(shown).filter(|more| *more > 0)?;
-    Some(format!("and {more} more; -o json has them all\n"))
+    match all.saturating_sub(shown) {
+        0 => None,
+        more => Some(format!("and {more} more; -o json has them all\n")),
+    }
 }
 
 /// Joins the texts that are not empty, with an empty line between them.
@@ -148,7 +153,8 @@ pub(super) fn paragraphs(texts: impl IntoIterator<Item = String>) -> String {
 /// `indent`.
 pub(super) fn wrapped(text: &str, indent: &str, width: Option<usize>) -> String {
     let width = width.unwrap_or(usize::MAX);
-    let (mut wrapped, mut column) = (String::new(), 0);
+    let mut wrapped = String::new();
+    let mut column = 0;
     for word in shown(text).split_inclusive(' ') {
         let length = word.trim_end().chars().count();
         if column + length > width && column > indent.len() {

@@ -42,29 +42,18 @@ impl Command {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let Configured { config, notes, .. } = self.access.configured(shared, &client).await?;
-            let mut shown = Shown::read(
-                &client,
-                Discover {
-                    node_pools: true,
-                    nodes: true,
-                },
-            )
-            .await?;
+            let mut shown = Shown::read(&client, Discover::ALL).await?;
             let seen = Seen::read(&client, shown.nodes.as_deref()).await;
             shown.notes.extend(seen.notes);
             shown.notes.extend(client.take_left_out());
             // The first note names the source of the configuration; the others are on parts that have no effect here.
-            shown
-                .notes
-                .extend(notes.into_iter().take(usize::from(shared.config.is_none())));
+            if shared.config.is_none() {
+                shown.notes.extend(notes.into_iter().next());
+            }
             Ok((config.policy.pools, shown, seen.autoscaler))
         })?;
-        print(&shown.written(
-            &configured,
-            autoscaler.as_ref(),
-            self.output,
-            output::columns(),
-        )?)?;
+        let width = output::columns();
+        print(&shown.written(&configured, autoscaler.as_ref(), self.output, width)?)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -92,74 +81,69 @@ impl Shown {
         autoscaler: Option<&Autoscaler>,
         width: Option<usize>,
     ) -> String {
-        let Self {
-            inventory, notes, ..
-        } = self;
         let outlooks = self.outlooks(discovery, autoscaler);
-        let mut head = vec!["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"];
-        let mut rows: Vec<Row> = discovery
-            .pools
-            .iter()
-            .map(|known| self.row(known))
-            .collect();
+        let mut header = vec!["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"];
+        let mut rows: Vec<Row> = discovery.pools.iter().map(|pool| self.row(pool)).collect();
         if let Some(autoscaler) = autoscaler {
-            head.push("NODE GROUPS");
+            header.push("NODE GROUPS");
             for (row, outlook) in rows.iter_mut().zip(&outlooks) {
-                let groups: Vec<String> = outlook
-                    .own
-                    .iter()
-                    .map(|group| group_cell(autoscaler, group))
-                    .collect();
-                row.cells.push(groups.join(", "));
+                let groups = outlook.own.iter();
+                let groups = groups.map(|group| group_cell(autoscaler, group));
+                row.cells.push(groups.collect::<Vec<_>>().join(", "));
             }
         }
-        let mut text = output::table(&head, rows, "", width);
-        let mut line = |colour: Colour, line: &str| {
-            text += &colour.paint(&wrapped(line, "  ", width));
-        };
-        for (at, known) in discovery.pools.iter().enumerate() {
-            let KnownPool { pool, verdict, .. } = known;
-            // Without any NodePool there is no verdict on Karpenter.
-            if !inventory.node_pools.is_empty() {
-                let is_fine = matches!(verdict, Verdict::Own(_) | Verdict::NoNodePool);
-                let colour = if is_fine {
-                    Colour::Plain
-                } else {
-                    Colour::Yellow
-                };
-                line(colour, &format!("{}: {verdict}", pool.name));
-            }
-            let Some(outlook) = outlooks.get(at).filter(|outlook| outlook.concerns(known)) else {
-                continue;
-            };
-            let choice = &outlook.choice;
-            let is_fine = choice.is_right() || *choice == Choice::NoGroup;
+        let mut text = output::table(&header, rows, "", width);
+        for (colour, line) in self.verdicts(discovery, &outlooks) {
+            text += &colour.paint(&wrapped(&line, "  ", width));
+        }
+        let warnings = discovery.mismatches().chain(discovery.warnings.clone());
+        for warning in warnings.chain(self.notes.iter().cloned()) {
+            text += &Colour::Yellow.paint(&wrapped(&warning, "  ", width));
+        }
+        if !discovery.closed.is_empty() {
+            let closed = discovery.closed.iter();
+            let closed = closed.map(|pool| closed_row(pool, &self.inventory));
+            text += "\nNodePools with taints that no pool opens:\n";
+            text += &output::table(&["NODEPOOL", "PLATFORMS", "TAINTS"], closed, "", width);
+        }
+        text
+    }
+
+    /// Says of each pool what Karpenter and the cluster-autoscaler do for it.
+    fn verdicts(
+        &self,
+        discovery: &Discovery<'_>,
+        outlooks: &[Outlook<'_>],
+    ) -> Vec<(Colour, String)> {
+        let mut lines = Vec::new();
+        let mut add = |is_fine: bool, line: String| {
             let colour = if is_fine {
                 Colour::Plain
             } else {
                 Colour::Yellow
             };
-            line(colour, &format!("{}: {choice}", pool.name));
-            for warning in outlook.warnings() {
-                line(Colour::Yellow, &format!("{}: {warning}", pool.name));
+            lines.push((colour, line));
+        };
+        for (at, known) in discovery.pools.iter().enumerate() {
+            let KnownPool { pool, verdict, .. } = known;
+            let name = &pool.name;
+            // Without any NodePool there is no verdict on Karpenter.
+            if !self.inventory.node_pools.is_empty() {
+                let is_fine = matches!(verdict, Verdict::Own(_) | Verdict::NoNodePool);
+                add(is_fine, format!("{name}: {verdict}"));
+            }
+            if let Some(outlook) = outlooks.get(at)
+                && outlook.concerns(known)
+            {
+                let choice = &outlook.choice;
+                let is_fine = choice.is_right() || *choice == Choice::NoGroup;
+                add(is_fine, format!("{name}: {choice}"));
+                for warning in outlook.warnings() {
+                    add(false, format!("{name}: {warning}"));
+                }
             }
         }
-        for warning in discovery
-            .mismatches()
-            .chain(discovery.warnings.clone())
-            .chain(notes.iter().cloned())
-        {
-            line(Colour::Yellow, &warning);
-        }
-        if !discovery.closed.is_empty() {
-            let closed = discovery
-                .closed
-                .iter()
-                .map(|pool| closed_row(pool, inventory));
-            text += "\nNodePools with taints that no pool opens:\n";
-            text += &output::table(&["NODEPOOL", "PLATFORMS", "TAINTS"], closed, "", width);
-        }
-        text
+        lines
     }
 
     /// Judges each pool, in their order; nothing without a cluster-autoscaler.
@@ -172,33 +156,27 @@ impl Shown {
             return Vec::new();
         };
         let grouped = autoscaler.grouped(self.nodes.as_deref().unwrap_or_default());
-        discovery
-            .pools
-            .iter()
+        let pools = discovery.pools.iter();
+        pools
             .map(|known| grouped.outlook(&known.pool.tolerations))
             .collect()
     }
 
     fn row(&self, known: &KnownPool<'_>) -> Row {
-        let node_pools = known
-            .node_pools
-            .iter()
-            .map(|pool| format!("{} ({})", pool.name(), pool.weight));
+        let node_pools = known.node_pools.iter();
+        let node_pools = node_pools.map(|pool| format!("{} ({})", pool.name(), pool.weight));
+        let node_pools = node_pools.collect::<Vec<_>>().join(", ");
         let or_unknown =
             |is_known: bool, text: String| if is_known { text } else { "?".to_owned() };
-        let cells = vec![
-            known.pool.name.clone(),
-            source(known.source).to_owned(),
-            architectures(known.pool.platforms),
-            or_unknown(
-                self.knows_node_pools,
-                node_pools.collect::<Vec<_>>().join(", "),
-            ),
-            or_unknown(self.nodes.is_some(), known.nodes.to_string()),
-        ];
         Row {
             colour: Colour::Plain,
-            cells,
+            cells: vec![
+                known.pool.name.clone(),
+                source(known.source).to_owned(),
+                architectures(known.pool.platforms),
+                or_unknown(self.knows_node_pools, node_pools),
+                or_unknown(self.nodes.is_some(), known.nodes.to_string()),
+            ],
         }
     }
 }
@@ -220,11 +198,8 @@ const fn source(source: Source) -> &'static str {
 
 /// Lists the architectures of platforms, whose operating system is always linux.
 fn architectures(platforms: PlatformSet) -> String {
-    platforms
-        .names()
-        .collect::<Vec<_>>()
-        .join(", ")
-        .replace("linux/", "")
+    let names: Vec<String> = platforms.names().collect();
+    names.join(", ").replace("linux/", "")
 }
 
 fn closed_row(pool: &NodePool, inventory: &Inventory) -> Row {
@@ -237,16 +212,11 @@ fn closed_row(pool: &NodePool, inventory: &Inventory) -> Row {
 }
 
 fn document(discovery: &Discovery<'_>, autoscaler: Option<&Autoscaler>, shown: &Shown) -> Value {
-    let mut pools: Vec<Value> = discovery
-        .pools
-        .iter()
-        .map(|known| pool_document(known, shown))
-        .collect();
+    let pools = discovery.pools.iter();
+    let mut pools: Vec<Value> = pools.map(|known| pool_document(known, shown)).collect();
     if let Some(autoscaler) = autoscaler {
-        for (pool, outlook) in pools
-            .iter_mut()
-            .zip(shown.outlooks(discovery, Some(autoscaler)))
-        {
+        let outlooks = shown.outlooks(discovery, Some(autoscaler));
+        for (pool, outlook) in pools.iter_mut().zip(outlooks) {
             pool["clusterAutoscaler"] = groups_document(autoscaler, &outlook);
         }
     }
@@ -263,17 +233,15 @@ fn document(discovery: &Discovery<'_>, autoscaler: Option<&Autoscaler>, shown: &
 }
 
 fn pool_document(known: &KnownPool<'_>, shown: &Shown) -> Value {
-    let node_pools: Vec<Value> = known
-        .node_pools
-        .iter()
-        .map(|pool| json!({"name": pool.name(), "weight": pool.weight}))
-        .collect();
+    let node_pools = known.node_pools.iter();
+    let node_pools = node_pools.map(|pool| json!({"name": pool.name(), "weight": pool.weight}));
+    let node_pools: Vec<Value> = node_pools.collect();
     json!({
         "name": known.pool.name,
         "source": source(known.source),
         "platforms": known.pool.platforms,
         "nodePools": shown.knows_node_pools.then_some(node_pools),
-        "nodes": shown.nodes.as_ref().map(|_| known.nodes),
+        "nodes": shown.nodes.is_some().then_some(known.nodes),
         "mismatch": known.mismatch(),
         "verdict": shown.knows_node_pools.then(|| known.verdict.to_string()),
     })
@@ -285,10 +253,8 @@ fn autoscaler_document(autoscaler: &Autoscaler) -> Value {
         Expanders::Gke | Expanders::Unseen => None,
     };
     let group = |group: &NodeGroup| json!({"name": group.name, "priority": autoscaler.priority(group), "nodes": group.nodes(), "most": group.most()});
-    let groups = autoscaler
-        .groups
-        .as_ref()
-        .map(|groups| groups.iter().map(group).collect::<Vec<Value>>());
+    let groups = autoscaler.groups.as_ref();
+    let groups = groups.map(|groups| groups.iter().map(group).collect::<Vec<Value>>());
     json!({"namespace": autoscaler.namespace, "expanders": expanders, "nodeGroups": groups})
 }
 

@@ -65,31 +65,29 @@ pub(super) fn run_alone<T>(
         if configured.config.discover.is_on() {
             configured.notes.push("this command asks no cluster for pools: they are those of the configuration, whatever `discover` finds".to_owned());
         }
-        configured
-            .notes
-            .iter()
-            .for_each(|note| tell(&format!("tolerarch: note: {note}")));
+        for note in &configured.notes {
+            tell(&format!("tolerarch: note: {note}"));
+        }
         let mut session = Session::start(shared, configured, progress, None, images).await?;
         let Some(policy) = session.snapshot.policy_for(profile).cloned() else {
-            let known: Vec<&str> = session
-                .snapshot
-                .profiles
-                .keys()
-                .map(String::as_str)
-                .collect();
-            let known = if known.is_empty() {
-                "none".to_owned()
-            } else {
-                known.join(", ")
-            };
             let name = profile.unwrap_or_default();
-            let message =
-                format!("--profile {name:?}: `profiles` of the configuration has {known}");
-            return Err(Failure::Usage(message));
+            return Err(no_profile(name, &session.snapshot));
         };
         session.snapshot.policy = policy;
         Ok(work(session).await)
     })
+}
+
+fn no_profile(name: &str, snapshot: &Snapshot) -> Failure {
+    let names: Vec<&str> = snapshot.profiles.keys().map(String::as_str).collect();
+    let names = if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    };
+    Failure::Usage(format!(
+        "--profile {name:?}: `profiles` of the configuration has {names}"
+    ))
 }
 
 impl Session {
@@ -111,11 +109,10 @@ impl Session {
         let mut discovered = None;
         if let Some(client) = client {
             if config.discover.is_on() {
-                let (found, told) = Shown::read(client, config.discover)
-                    .await?
-                    .noted(&config.policy.pools);
-                discovered = Some(found);
-                notes.extend(told);
+                let shown = Shown::read(client, config.discover).await?;
+                let (shown, warnings) = shown.noted(&config.policy.pools);
+                discovered = Some(shown);
+                notes.extend(warnings);
             }
             notes.extend(client.take_left_out());
         }
@@ -150,17 +147,16 @@ impl Session {
         namespace: &str,
         pod: &Pod<'_>,
     ) -> Examined {
-        let mut examined = self
-            .snapshot
-            .examine(policy, namespace, pod, &self.limits)
-            .await;
-        for image in examined
-            .images
-            .iter_mut()
-            .filter(|image| image.unknown.is_some())
-        {
-            let parsed: Option<ImageRef> = image.image.parse().ok();
-            image.cause = parsed.and_then(|parsed| self.cause(&parsed, &image.unused_secrets));
+        let limits = &self.limits;
+        let mut examined = self.snapshot.examine(policy, namespace, pod, limits).await;
+        for image in &mut examined.images {
+            if image.unknown.is_none() {
+                continue;
+            }
+            image.cause = match image.image.parse() {
+                Ok(reference) => self.cause(&reference, &image.unused_secrets),
+                Err(_invalid) => None,
+            };
         }
         examined
     }
@@ -193,30 +189,26 @@ pub(super) fn cause(trace: &Trace, unused_secrets: &[String]) -> Option<String> 
         credential,
         ..
     } = request;
-    let is_named = request
-        .url
-        .host_str()
-        .is_some_and(|host| error.contains(host));
+    let host = request.url.host_str();
+    let is_named = host.is_some_and(|host| error.contains(host));
     let answer = match request.outcome {
         Some(Err(_)) if is_named => return Some(error.clone()),
         Some(Ok(status)) => format!("answered {status} to"),
         _ => "gave no answer to".to_owned(),
     };
-    let with = match credential.filter(|source| !source.is_empty()) {
-        Some(source) => format!("with {source}"),
-        None if unused_secrets.is_empty() => "with no credential".to_owned(),
-        None => "without one".to_owned(),
+    let mut with = match credential {
+        Some(source) if !source.is_empty() => format!("with {source}"),
+        _ if unused_secrets.is_empty() => "with no credential".to_owned(),
+        _ => "without one".to_owned(),
     };
-    let with: Vec<&str> = [&with]
-        .into_iter()
-        .chain(unused_secrets)
-        .map(String::as_str)
-        .collect();
+    for secret in unused_secrets {
+        with += "; ";
+        with += secret;
+    }
     let host = request.url.origin().ascii_serialization();
     Some(format!(
-        "{error} ({host} {answer} {method} {}, {})",
-        kind.as_str(),
-        with.join("; ")
+        "{error} ({host} {answer} {method} {}, {with})",
+        kind.as_str()
     ))
 }
 
@@ -232,23 +224,16 @@ fn admit_loopback(config: &mut Config, images: impl IntoIterator<Item = ImageRef
         if name != "localhost" && !address.as_ref().is_ok_and(|address| address.is_loopback()) {
             continue;
         }
-        let loopback = [
-            IpAddr::from(Ipv4Addr::LOCALHOST),
-            Ipv6Addr::LOCALHOST.into(),
-        ];
-        config
-            .network
-            .allow
-            .extend(loopback.into_iter().chain(address).map(IpNet::from));
-        let plain = HostSettings {
+        let allow = &mut config.network.allow;
+        allow.push(IpAddr::from(Ipv4Addr::LOCALHOST).into());
+        allow.push(IpAddr::from(Ipv6Addr::LOCALHOST).into());
+        allow.extend(address.map(IpNet::from));
+        let hosts = &mut config.registries.hosts;
+        let settings = hosts.entry(canonical_host(image.host()));
+        settings.or_insert_with(|| HostSettings {
             plain_http: true,
             ..HostSettings::default()
-        };
-        config
-            .registries
-            .hosts
-            .entry(canonical_host(image.host()))
-            .or_insert(plain);
+        });
     }
 }
 

@@ -50,22 +50,23 @@ impl Shared {
 /// Uses the user's own docker configuration if none is configured, as crane and regctl do, and expands `~` in paths.
 pub(super) fn personal(config: &mut Config, environment: &Environment) {
     let variable = |name| {
-        environment
-            .get(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
+        let value = environment.get(name).filter(|value| !value.is_empty());
+        value.map(PathBuf::from)
     };
     let home = variable("HOME");
     if let Some(home) = &home {
         config.expand_home(home);
     }
     let files = &mut config.credentials.docker_configs;
+    if !files.is_empty() {
+        return;
+    }
     let directory = variable("DOCKER_CONFIG").or_else(|| Some(home?.join(".docker")));
-    let own = directory
-        .map(|directory| directory.join("config.json"))
-        .filter(|file| file.is_file());
-    if files.is_empty() {
-        files.extend(own);
+    if let Some(directory) = directory {
+        let file = directory.join("config.json");
+        if file.is_file() {
+            files.push(file);
+        }
     }
 }
 
@@ -91,8 +92,8 @@ pub(super) fn flag(
 
 /// Returns the name of a variant on the command line.
 fn shown(variant: impl ValueEnum) -> String {
-    variant
-        .to_possible_value()
+    let value = variant.to_possible_value();
+    value
         .map(|value| value.get_name().to_owned())
         .unwrap_or_default()
 }

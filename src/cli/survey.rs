@@ -41,17 +41,16 @@ impl Survey {
         namespace: Option<&str>,
         progress: &Progress,
     ) -> Result<Self, RequestError> {
-        let path = format!(
-            "{}?fieldSelector={}",
-            Pod::url_path(&(), namespace),
-            StoredPod::LIVE
-        );
+        let path = Pod::url_path(&(), namespace);
+        let path = format!("{path}?fieldSelector={}", StoredPod::LIVE);
         let mut index = PodIndex::default();
         let list = client.pages(&path, |is_first, items: Vec<StoredPod>| {
             if is_first {
                 index = PodIndex::default();
             }
-            items.into_iter().for_each(|pod| index.add(pod));
+            for pod in items {
+                index.add(pod);
+            }
             progress.show(&format!("read {} Pods", index.pods.len()));
         });
         list.await?;
@@ -77,12 +76,10 @@ impl Survey {
         notes.extend(note);
         notes.extend(client.take_left_out());
         for pod in &mut pods {
-            if let Some(above) = pod
-                .between
-                .as_ref()
-                .and_then(|controller| owners.get(controller))
+            if let Some(controller) = &pod.between
+                && let Some(owner) = owners.get(controller)
             {
-                pod.workload = Arc::clone(above);
+                pod.workload = Arc::clone(owner);
             }
         }
         Ok(Self {
@@ -100,10 +97,10 @@ impl Survey {
         namespace: &str,
     ) -> Result<Self, RequestError> {
         let (namespaces, note) = match namespaces(client, Some(namespace)).await {
-            Err(error) if error.is_missing() => (
-                HashMap::new(),
-                Some(format!("namespace {namespace}: {error}")),
-            ),
+            Err(error) if error.is_missing() => {
+                let note = format!("namespace {namespace}: {error}");
+                (HashMap::new(), Some(note))
+            }
             read => read?,
         };
         Ok(Self {
@@ -122,10 +119,8 @@ impl Survey {
     }
 
     pub(super) fn images(&self) -> impl Iterator<Item = ImageRef> {
-        self.shapes
-            .iter()
-            .flat_map(|shape| shape.pod.images())
-            .filter_map(|usage| usage.image.ok())
+        let usages = self.shapes.iter().flat_map(|shape| shape.pod.images());
+        usages.filter_map(|usage| usage.image.ok())
     }
 }
 
@@ -135,10 +130,10 @@ async fn namespaces(
     namespace: Option<&str>,
 ) -> Result<(HashMap<String, BTreeMap<String, String>>, Option<String>), RequestError> {
     let read = match namespace {
-        Some(name) => client
-            .get(&format!("/api/v1/namespaces/{name}"))
-            .await
-            .map(|one| vec![one]),
+        Some(name) => {
+            let path = format!("/api/v1/namespaces/{name}");
+            client.get(&path).await.map(|one| vec![one])
+        }
         None => client.list::<Namespace>("/api/v1/namespaces").await,
     };
     match read {
@@ -147,10 +142,9 @@ async fn namespaces(
             Ok((HashMap::new(), Some(note)))
         }
         read => {
-            let all = read?
-                .into_iter()
-                .map(|one| (one.metadata.name, one.metadata.labels));
-            Ok((all.collect(), None))
+            let metadata = read?.into_iter().map(|one: Namespace| one.metadata);
+            let labels = metadata.map(|metadata| (metadata.name, metadata.labels));
+            Ok((labels.collect(), None))
         }
     }
 }
@@ -178,37 +172,27 @@ async fn owners(
         pods.iter().filter_map(|pod| pod.between.clone()).collect();
     let mut owners = HashMap::new();
     // The kinds between Pods and the owners that users know.
+    let replica_sets = ReplicaSet::url_path(&(), namespace);
+    let jobs = Job::url_path(&(), namespace);
     for (kind, plural, path) in [
-        (
-            ReplicaSet::KIND,
-            ReplicaSet::URL_PATH_SEGMENT,
-            ReplicaSet::url_path(&(), namespace),
-        ),
-        (
-            Job::KIND,
-            Job::URL_PATH_SEGMENT,
-            Job::url_path(&(), namespace),
-        ),
+        (ReplicaSet::KIND, ReplicaSet::URL_PATH_SEGMENT, replica_sets),
+        (Job::KIND, Job::URL_PATH_SEGMENT, jobs),
     ] {
-        if !controllers
-            .iter()
-            .any(|controller| &*controller.kind == kind)
-        {
+        let mut kinds = controllers.iter().map(|controller| &*controller.kind);
+        if !kinds.any(|one| one == kind) {
             continue;
         }
-        let entry = |Namespace { metadata }| {
-            let own = workload(&metadata.namespace.into(), kind, &metadata.name);
-            let controller = controllers.get(&own)?;
-            let above = metadata.controller;
-            let above =
-                above.map(|above| workload(&controller.namespace, &above.kind, &above.name).into());
-            Some((
-                Arc::clone(controller),
-                above.unwrap_or_else(|| Arc::clone(controller)),
-            ))
+        let owned = |Namespace { metadata }| {
+            let listed = workload(&metadata.namespace.into(), kind, &metadata.name);
+            let controller = controllers.get(&listed)?;
+            let owner = match metadata.controller {
+                Some(owner) => workload(&controller.namespace, &owner.kind, &owner.name).into(),
+                None => Arc::clone(controller),
+            };
+            Some((Arc::clone(controller), owner))
         };
         let read = client.pages(&path, |_, items| {
-            owners.extend(items.into_iter().filter_map(entry));
+            owners.extend(items.into_iter().filter_map(owned));
         });
         match read.await {
             Err(error) if error.is_forbidden() => {

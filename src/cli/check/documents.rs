@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 
 use tolerarch_text::yaml::{self, Data, Dialect, Fault, Key, KeyKind, Node, Reader};
 
-/// Maximal size of a file in bytes. A list of all Pods of a large cluster takes some ten MB.
+/// Maximum size of a file in bytes. A list of all Pods of a large cluster takes some ten MB.
 pub(super) const FILE: u64 = 256 << 20;
 
-/// Maximal depth of a JSON document: serde_json's own limit, which does not apply to raw values.
+/// Maximum depth of a JSON document: serde_json's own limit, which does not apply to raw values.
 const DEPTH: usize = 128;
 
 /// Returns the documents that are not empty, in the order of the file.
@@ -28,7 +28,8 @@ pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
             message: "it is binary, neither YAML nor JSON".to_owned(),
         })];
     }
-    let (mut all, mut reader) = (Vec::new(), Reader::new(Dialect::Kubernetes));
+    let mut all = Vec::new();
+    let mut reader = Reader::new(Dialect::Kubernetes);
     for (before, chunk) in chunks(bytes) {
         let text = match std::str::from_utf8(chunk) {
             Ok(text) => text,
@@ -47,11 +48,9 @@ pub fn read(bytes: &[u8]) -> Vec<Result<Node, Fault>> {
             continue;
         }
         match reader.read(before, text) {
-            Ok(nodes) => {
-                let nodes = nodes
-                    .into_iter()
-                    .filter(|node| !matches!(node.data, Data::Null));
-                all.extend(nodes.map(Ok));
+            Ok(mut nodes) => {
+                nodes.retain(|node| !matches!(node.data, Data::Null));
+                all.extend(nodes.into_iter().map(Ok));
             }
             Err(error) => all.push(Err(error)),
         }
@@ -105,13 +104,12 @@ fn json(text: &str, before: usize, all: &mut Vec<Result<Node, Fault>>) -> bool {
             Some(Err(error)) => {
                 // A broken document ends before the next line that begins with a brace.
                 let begin = rest.len() - rest.trim_start().len();
-                let length = rest[begin..]
-                    .find("\n{")
-                    .map_or(rest.len(), |at| begin + at + 1);
-                (
-                    Err(not_json(line(rest) + error.line().max(1) - 1, &error)),
-                    length,
-                )
+                let length = match rest[begin..].find("\n{") {
+                    Some(at) => begin + at + 1,
+                    None => rest.len(),
+                };
+                let fault = not_json(line(rest) + error.line().max(1) - 1, &error);
+                (Err(fault), length)
             }
         };
         let is_yaml = || yaml::read(text, Dialect::Kubernetes).is_ok();
@@ -135,23 +133,20 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
             });
         }
         Some(b'{') => {
-            let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(fault)?;
+            let mut raw: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(fault)?;
             // Managed fields are nested as deep as the API server allows, and decide nothing.
-            let members = members
-                .into_iter()
-                .filter(|(text, _)| text != "managedFields");
-            let members = members.map(|(text, raw)| {
+            raw.remove("managedFields");
+            let mut members = Vec::with_capacity(raw.len());
+            for (text, raw) in raw {
                 let member = node(raw, line_of, depth - 1)?;
-                Ok((
-                    Key {
-                        line: member.line,
-                        text,
-                        kind: KeyKind::Text,
-                    },
-                    member,
-                ))
-            });
-            Data::Map(members.collect::<Result<_, Fault>>()?)
+                let key = Key {
+                    line: member.line,
+                    text,
+                    kind: KeyKind::Text,
+                };
+                members.push((key, member));
+            }
+            Data::Map(members)
         }
         Some(b'[') => {
             let items: Vec<&RawValue> = serde_json::from_str(text).map_err(fault)?;
@@ -169,12 +164,10 @@ fn node(raw: &RawValue, line_of: &impl Fn(&str) -> usize, depth: usize) -> Resul
 /// Returns a fault at `line` with the error's message, but without the error's place, which is relative to a part.
 fn not_json(line: usize, error: &serde_json::Error) -> Fault {
     let text = error.to_string();
+    let what = text.split(" at line ").next().unwrap_or_default();
     Fault {
         line,
-        message: format!(
-            "not JSON: {}",
-            text.split(" at line ").next().unwrap_or_default()
-        ),
+        message: format!("not JSON: {what}"),
     }
 }
 

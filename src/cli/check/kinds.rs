@@ -120,11 +120,10 @@ impl FromStr for CustomKind {
             "" => Vec::new(),
             steps => steps.split('.').map(ToOwned::to_owned).collect(),
         };
-        if path
-            .iter()
-            .any(|step| step.is_empty() || step != "[]" && step.contains(['[', ']']))
-        {
-            return Err(PATH);
+        for step in &path {
+            if step.is_empty() || step != "[]" && step.contains(['[', ']']) {
+                return Err(PATH);
+            }
         }
         Ok(Self {
             group: group.to_owned(),
@@ -173,10 +172,8 @@ pub(super) fn pods<'n>(
         (group, kind),
         ("", "Pod") | ("admission.k8s.io", "AdmissionReview") | ("serving.knative.dev", "Revision")
     );
-    let (is_foreign, has_controller) = (
-        !is_of_kubernetes(group, kind),
-        controller(group, kind).is_some(),
-    );
+    let is_foreign = !is_of_kubernetes(group, kind);
+    let has_controller = controller(group, kind).is_some();
     let templates = whole.clone().within(&|node, way| match way {
         [] if is_whole => true,
         // An object with `spec.containers` is no template as a whole: its metadata is not that of its Pods.
@@ -188,8 +185,11 @@ pub(super) fn pods<'n>(
     let mut images =
         whole.within(&|node, way| is_foreign && says_what_runs(way) && is_image(node, way));
     images.retain(|image| !templates.iter().any(|template| image.is_run_by(template)));
-    let sought = (has_controller && !is_foreign)
-        .then(|| "Pod template with containers, such as spec.template".to_owned());
+    let sought = if has_controller && !is_foreign {
+        Some("Pod template with containers, such as spec.template".to_owned())
+    } else {
+        None
+    };
     Pods {
         sought,
         templates,
@@ -232,9 +232,9 @@ fn names_images(spec: &Node) -> bool {
 /// Returns whether a YAML node is the spec of a Pod: each of its containers names a valid image.
 fn is_spec(node: &Node) -> bool {
     let has_references = |pod: Pod<'_>| {
-        pod.images()
-            .iter()
-            .all(|usage| usage.image != Err(LookupError::Invalid))
+        let usages = pod.images();
+        let mut images = usages.iter().map(|usage| &usage.image);
+        images.all(|image| *image != Err(LookupError::Invalid))
     };
     names_images(node) && Pod::of_value(&json!({"spec": node.value()})).is_ok_and(has_references)
 }

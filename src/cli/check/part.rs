@@ -62,32 +62,30 @@ impl<'n> Part<'n> {
         if is_it(self.node, &self.way) {
             return vec![self];
         }
-        let step = |step, node| {
-            Part {
-                node,
-                way: [&*self.way, &[step]].concat(),
-            }
-            .within(is_it)
+        let below = |step, node| {
+            let way = [&*self.way, &[step]].concat();
+            Part { node, way }.within(is_it)
         };
         match &self.node.data {
             Data::Map(members) => {
                 // The last of equal keys counts.
-                let last: HashMap<&str, usize> = members
-                    .iter()
-                    .enumerate()
-                    .map(|(at, (key, _))| (&*key.text, at))
-                    .collect();
-                let members = members.iter().enumerate();
-                let members = members.filter(|(at, (key, _))| last.get(&*key.text) == Some(at));
-                members
-                    .flat_map(|(_, (key, member))| step(Step::Member(&key.text), member))
+                let numbered = || members.iter().enumerate();
+                let last: HashMap<&str, usize> =
+                    numbered().map(|(at, (key, _))| (&*key.text, at)).collect();
+                let mut found = Vec::new();
+                for (at, (key, member)) in numbered() {
+                    if last.get(&*key.text) == Some(&at) {
+                        found.extend(below(Step::Member(&key.text), member));
+                    }
+                }
+                found
+            }
+            Data::List(items) => {
+                let items = items.iter().enumerate();
+                items
+                    .flat_map(|(at, item)| below(Step::Item(at), item))
                     .collect()
             }
-            Data::List(items) => items
-                .iter()
-                .enumerate()
-                .flat_map(|(at, item)| step(Step::Item(at), item))
-                .collect(),
             _ => Vec::new(),
         }
     }

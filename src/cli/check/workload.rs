@@ -1,6 +1,7 @@
 //! Finds the Pods to decide on in a document: its Pods, and templates from which controllers would create Pods.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -45,11 +46,11 @@ impl Object {
     /// Returns the images to look up.
     pub(in crate::cli) fn images(&self) -> Vec<ImageRef> {
         let subject = self.subject().ok();
-        let pod = subject.as_ref().and_then(Subject::pod);
-        pod.into_iter()
-            .flat_map(|(_, pod)| pod.images())
-            .filter_map(|usage| usage.image.ok())
-            .collect()
+        let Some((_, pod)) = subject.as_ref().and_then(Subject::pod) else {
+            return Vec::new();
+        };
+        let usages = pod.images().into_iter();
+        usages.filter_map(|usage| usage.image.ok()).collect()
     }
 
     /// Returns what the webhook would decide on, or why the API server would refuse the Pod.
@@ -58,19 +59,13 @@ impl Object {
         if !matches!(self.given, Given::Review) {
             return Ok(Subject::Pod(self.pod().map_err(unread)?.into()));
         }
-        match review::of_value(&self.value)
-            .map_err(|error| error.to_string())?
-            .subject
-        {
-            Subject::Skipped(Reason::Malformed) => {
-                let object = self
-                    .value
-                    .pointer("/request/object")
-                    .filter(|object| !object.is_null());
-                let object = object.ok_or_else(|| self.malformed("request.object is missing"))?;
-                Ok(Subject::Pod(Pod::of_value(object).map_err(unread)?.into()))
-            }
-            subject => Ok(subject),
+        let review = review::of_value(&self.value).map_err(|error| error.to_string())?;
+        if !matches!(review.subject, Subject::Skipped(Reason::Malformed)) {
+            return Ok(review.subject);
+        }
+        match self.value.pointer("/request/object") {
+            None | Some(Value::Null) => Err(self.malformed("request.object is missing")),
+            Some(object) => Ok(Subject::Pod(Pod::of_value(object).map_err(unread)?.into())),
         }
     }
 
@@ -82,8 +77,10 @@ impl Object {
     /// Returns the Pod as it would be created.
     pub(in crate::cli) fn pod(&self) -> Result<Pod<'_>, PodError> {
         match &self.given {
-            Given::Template { owner } => Pod::of_value(&self.value)
-                .map(|pod| pod.created_by(owner.as_str(), &*self.place.name)),
+            Given::Template { owner } => {
+                let pod = Pod::of_value(&self.value)?;
+                Ok(pod.created_by(owner.as_str(), &*self.place.name))
+            }
             // A Pod that was read from a cluster had no node when it was created.
             Given::Pod if self.value["metadata"]["uid"].is_string() => {
                 Pod::of_value(&self.value).map(Pod::as_created)
@@ -119,6 +116,22 @@ pub struct InputError {
     /// Line from 1; 0 for the whole file.
     pub line: usize,
     pub message: String,
+}
+
+impl fmt::Display for InputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            file,
+            document,
+            line,
+            message,
+        } = self;
+        let file = if file == "-" { "standard input" } else { file };
+        match document {
+            0 => write!(f, "{file}: {message}"),
+            _ => write!(f, "{file}: document {document}, line {line}: {message}"),
+        }
+    }
 }
 
 impl Place {
@@ -170,14 +183,15 @@ impl Contents {
                 .objects
                 .push(fault("it is no object with apiVersion and kind"));
         }
-        let (version, kind) = (node.text("apiVersion"), node.text("kind"));
         let (given_version, given_kind) = given.unwrap_or_default();
-        let version = if version.is_empty() {
-            given_version
-        } else {
-            version
+        let version = match node.text("apiVersion") {
+            "" => given_version,
+            version => version,
         };
-        let kind = if kind.is_empty() { given_kind } else { kind };
+        let kind = match node.text("kind") {
+            "" => given_kind,
+            kind => kind,
+        };
         if version.is_empty() || kind.is_empty() {
             return self.objects.push(fault("it has no apiVersion or no kind"));
         }
@@ -186,26 +200,50 @@ impl Contents {
             let Data::List(items) = &items.data else {
                 return self.objects.push(fault("its items are no list"));
             };
+            let given = if item.is_empty() {
+                None
+            } else {
+                Some((version, item))
+            };
             for node in items {
-                self.add(
-                    node,
-                    at,
-                    (!item.is_empty()).then_some((version, item)),
-                    custom,
-                );
+                self.add(node, at, given, custom);
             }
             return;
         }
-        let full_kind = if group.is_empty() || is_of_kubernetes(group, kind) {
-            kind.to_owned()
-        } else {
-            format!("{kind}.{group}")
-        };
+        let pods = kinds::pods(node, group, kind, custom);
+        match &pods.sought {
+            Some(sought) if pods.templates.is_empty() && pods.images.is_empty() => {
+                let message = format!("the {kind} has no {sought}");
+                self.objects.push(fault(&message));
+            }
+            _ => self.add_pods(node, at, group, kind, pods),
+        }
+    }
+
+    /// Adds the Pods of an object and the images outside of them, and counts the object if a part of it is passed over.
+    fn add_pods(&mut self, node: &Node, at: &Place, group: &str, kind: &str, pods: Pods<'_>) {
         let Pods {
             sought,
             templates,
             images,
-        } = kinds::pods(node, group, kind, custom);
+        } = pods;
+        let passed_over = if !images.is_empty() {
+            Some(&mut self.not_looked_at)
+        } else if !templates.is_empty() || kind == "List" {
+            None
+        } else if is_templateless(node, group, kind) {
+            Some(&mut self.without_template)
+        } else {
+            Some(&mut self.skipped)
+        };
+        if let Some(counts) = passed_over {
+            let full_kind = if group.is_empty() || is_of_kubernetes(group, kind) {
+                kind.to_owned()
+            } else {
+                format!("{kind}.{group}")
+            };
+            *counts.entry(full_kind).or_default() += 1;
+        }
         let given = match (group, kind) {
             ("", "Pod") => Given::Pod,
             // By a path of the command line it is an object like others.
@@ -215,7 +253,7 @@ impl Contents {
             },
         };
         let (namespace, name) = identity(node, &given);
-        let own = Place {
+        let object = Place {
             kind: kind.to_owned(),
             namespace,
             name,
@@ -224,52 +262,36 @@ impl Contents {
         let place = |line, part: &Part<'_>| Place {
             line,
             path: part.path(),
-            ..own.clone()
+            ..object.clone()
         };
-        let counts = match &sought {
-            _ if !images.is_empty() => Some(&mut self.not_looked_at),
-            _ if !templates.is_empty() => None,
-            Some(sought) => {
-                return self
-                    .objects
-                    .push(fault(&format!("the {kind} has no {sought}")));
-            }
-            None if kind == "List" => None,
-            None if is_templateless(node, group, kind) => Some(&mut self.without_template),
-            None => Some(&mut self.skipped),
-        };
-        if let Some(counts) = counts {
-            *counts.entry(full_kind).or_default() += 1;
-        }
-        self.unseen_images
-            .extend(images.iter().map(|part| UnseenImage {
+        for part in &images {
+            self.unseen_images.push(UnseenImage {
                 place: place(part.node.line, part),
                 image: kinds::image(part.node).to_owned(),
-            }));
+            });
+        }
         let is_one_of_several = templates.len() > 1;
-        for found in templates {
+        for part in templates {
             // Only objects of known types are checked: others may have numbers there.
-            if let Some(fault) = sought.as_ref().and_then(|_| no_text(node, kind, &found)) {
+            if sought.is_some()
+                && let Some(fault) = unquoted(node, kind, &part)
+            {
                 self.objects.push(Err(at.fault(fault)));
                 continue;
             }
-            let mut value = found.node.value();
+            let mut value = part.node.value();
             let is_spec = value.get("spec").is_none() && value.get("containers").is_some();
             if is_spec && !matches!(given, Given::Pod) {
                 value = json!({"spec": value});
             }
-            let (mut place, template) = (
-                place(node.line, &found),
-                (!is_spec).then(|| found.pointer()),
-            );
-            place.label = format!(
-                "{kind}/{}{}",
-                place.name,
-                if is_one_of_several { &place.path } else { "" }
-            );
+            let mut place = place(node.line, &part);
+            place.label = format!("{kind}/{}", place.name);
+            if is_one_of_several {
+                place.label += &place.path;
+            }
             self.objects.push(Ok(Object {
                 place,
-                template,
+                template: (!is_spec).then(|| part.pointer()),
                 given: given.clone(),
                 value,
             }));
@@ -287,14 +309,13 @@ fn identity(node: &Node, given: &Given) -> (String, String) {
         let mut texts = parts
             .iter()
             .filter_map(|part| Some(node.at(part)?.text(name)));
-        texts
-            .find(|text| !text.is_empty())
-            .unwrap_or_default()
-            .to_owned()
+        let text = texts.find(|text| !text.is_empty());
+        text.unwrap_or_default().to_owned()
     };
-    let name = Some(text("name"))
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| text("generateName"));
+    let mut name = text("name");
+    if name.is_empty() {
+        name = text("generateName");
+    }
     (text("namespace"), name)
 }
 
@@ -303,7 +324,7 @@ const TEXTS: &[&str] = &["name", "generateName", "namespace", "image", "value"];
 const OF_TEXTS: &[&str] = &["labels", "annotations", "nodeSelector"];
 
 /// Returns a fault for a value without quotes where the API server takes only strings, and would refuse the object.
-fn no_text(object: &Node, kind: &str, template: &Part<'_>) -> Option<Fault> {
+fn unquoted(object: &Node, kind: &str, template: &Part<'_>) -> Option<Fault> {
     let is_bare = |node: &Node, way: &[Step<'_>]| {
         let is_text = match way {
             [.., Step::Member(parent), Step::Member(_)] if OF_TEXTS.contains(parent) => true,
@@ -312,24 +333,23 @@ fn no_text(object: &Node, kind: &str, template: &Part<'_>) -> Option<Fault> {
         };
         is_text && matches!(node.data, Data::Bool(_) | Data::Number(_))
     };
-    let own = Part::whole(object).within(&|_, way| matches!(way, [Step::Member("metadata")]));
-    let part = own
-        .into_iter()
-        .chain([template.clone()])
-        .flat_map(|part| part.within(&is_bare))
-        .next()?;
+    let metadata = Part::whole(object).within(&|_, way| matches!(way, [Step::Member("metadata")]));
+    let checked = metadata.into_iter().chain([template.clone()]);
+    let part = checked.flat_map(|part| part.within(&is_bare)).next()?;
     let shown = match &part.node.data {
         Data::Bool(flag) => {
             format!("the boolean {flag}; YAML takes on, off, yes and no for booleans")
         }
         _ => format!("the number {}", part.node.value()),
     };
-    let (line, path) = (part.node.line, part.path());
+    let path = part.path();
     let place = path.trim_start_matches('.');
-    let message = format!(
-        "the {kind} would be refused: {place} has to be a text, and is {shown}; put it in quotes"
-    );
-    Some(Fault { line, message })
+    Some(Fault {
+        line: part.node.line,
+        message: format!(
+            "the {kind} would be refused: {place} has to be a text, and is {shown}; put it in quotes"
+        ),
+    })
 }
 
 #[cfg(test)]

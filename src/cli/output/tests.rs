@@ -101,7 +101,8 @@ fn the_reason_is_whole_in_80_columns() {
 
 #[test]
 fn nothing_steers_a_terminal() {
-    let (text, escaped) = ("a\x1b[31m\n\u{202e}ü", "a\\u{1b}[31m\\n\\u{202e}ü");
+    let text = "a\x1b[31m\n\u{202e}ü";
+    let escaped = "a\\u{1b}[31m\\n\\u{202e}ü";
     assert_eq!(shown(text), escaped);
     assert_eq!(wrapped(text, "", None), format!("{escaped}\n"));
     let row = Row {

@@ -133,7 +133,8 @@ fn knows_the_line_of_each_value() {
 #[test]
 fn managed_fields_are_passed_over_however_deep_they_are() {
     let deep = |name: &str| {
-        let (open, close) = ("{\"a\":".repeat(200), "}".repeat(200));
+        let open = "{\"a\":".repeat(200);
+        let close = "}".repeat(200);
         let text = format!("{{\"metadata\":{{\"{name}\":[{open}1{close}],\"name\":\"web\"}}}}");
         json_of(&text)
             .remove(0)
