@@ -10,6 +10,7 @@ mod configured;
 mod doctor;
 mod failure;
 mod inspect;
+mod installed;
 mod inventory;
 mod kubernetes;
 mod output;

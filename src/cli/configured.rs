@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::time::{Duration, timeout};
 
-use super::doctor::{Installed, Unconfigured, configured};
+use super::installed::{Installed, Unconfigured};
 use super::kubernetes::{Access, get};
 use super::{Shared, personal, warn};
 use crate::config::{Config, ConfigError, Sources};
@@ -15,7 +15,7 @@ use tolerarch_images::credentials::{CredentialSettings, ProviderSettings};
 use tolerarch_images::registry::HostSettings;
 use tolerarch_kubernetes::cluster::{ConfigMap, ConnectError, Scope, UserClient, record};
 
-/// Maximal wait of a command that needs no cluster for the configuration of one.
+/// Maximum wait of a command that needs no cluster for the configuration of one.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// What decides besides the images: the configuration and, of a cluster, what its webhook goes by.
@@ -41,40 +41,40 @@ pub(super) enum NotConfigured {
 }
 
 impl Shared {
-    /// Loads the configuration that was found in the cluster, if one was asked, else of the named file, else the
+    /// Loads the configuration that is installed in the cluster, if one was asked, else of the named file, else the
     /// defaults, where the cluster has none; warnings go to standard error. `access` has the flags that choose a cluster.
     pub(super) fn load(
         &self,
         access: Option<&Access>,
-        found: Option<Result<&Installed, &str>>,
+        installed: Option<Result<&Installed, &str>>,
     ) -> Result<Configured, ConfigError> {
         let mut sources = Sources {
             tolerant: true,
             ..self.sources([])
         };
         let mut notes = Vec::new();
-        let loaded = if let Some(Ok(Installed {
-            source,
-            text,
-            environment,
-            ..
-        })) = found
-        {
-            sources.environment = environment
-                .texts()
-                .chain(sources.environment.texts())
-                .collect();
-            notes.push(format!("the configuration is that of {source}"));
-            let faulty = |faults| ConfigError::Faults {
-                file: Some(source.into()),
-                faults,
-            };
-            sources.read(text).map_err(faulty)?
-        } else {
-            let note =
-                |why| format!("the built-in defaults decide, unless --config names a file: {why}");
-            notes.extend(found.and_then(Result::err).map(note));
-            sources.load()?
+        let loaded = match installed {
+            Some(Ok(Installed {
+                source,
+                text,
+                environment,
+                ..
+            })) => {
+                let texts = environment.texts().chain(sources.environment.texts());
+                sources.environment = texts.collect();
+                notes.push(format!("the configuration is that of {source}"));
+                sources.read(text).map_err(|faults| ConfigError::Faults {
+                    file: Some(source.into()),
+                    faults,
+                })?
+            }
+            Some(Err(why)) => {
+                notes.push(format!(
+                    "the built-in defaults decide, unless --config names a file: {why}"
+                ));
+                sources.load()?
+            }
+            None => sources.load()?,
         };
         warn(&loaded);
         let mut config = loaded.config;
@@ -84,7 +84,7 @@ impl Shared {
         personal(&mut config, &self.environment);
         let providers = &mut config.credentials.providers;
         // Writers of a cluster's ConfigMap must not choose the programs that run on this machine.
-        if matches!(found, Some(Ok(_))) && *providers != ProviderSettings::default() {
+        if matches!(installed, Some(Ok(_))) && *providers != ProviderSettings::default() {
             *providers = ProviderSettings::default();
             notes.push("credentials.providers: programs that the cluster names are not run here, so their credentials are not used; --config takes a file that names them".to_owned());
         }
@@ -113,40 +113,19 @@ impl Access {
         if shared.config.is_some() {
             return Ok(shared.load(Some(self), None)?);
         }
-        let found = match configured(client).await {
-            Ok(installed) => Ok(installed),
-            Err(Unconfigured::Absent(why)) => Err(why),
+        let installed = match Installed::read(client).await {
+            Ok(installed) => installed,
+            Err(Unconfigured::Absent(why)) => {
+                return Ok(shared.load(Some(self), Some(Err(&why)))?);
+            }
             Err(Unconfigured::Unread(why)) => return Err(NotConfigured::Unread(why)),
         };
-        let mut configured =
-            shared.load(Some(self), Some(found.as_ref().map_err(String::as_str)))?;
-        let Ok(Installed {
-            namespace,
-            reviewed,
-            change,
-            ..
-        }) = found
-        else {
-            return Ok(configured);
-        };
-        configured.reviewed = Some(reviewed);
-        configured.notes.extend(change);
-        let controller = &configured.config.controller;
-        if controller.learn {
-            let name = controller.failed_images();
-            let name = name.as_str();
-            match get::<ConfigMap>(client, Some(&namespace), name).await {
-                Ok(map) => configured.lessons = Lessons::of_text(record(&map), Timestamp::now()),
-                Err(error) if error.is_missing() => {}
-                Err(error) if error.is_forbidden() => configured.notes.push(format!(
-                    "ConfigMap {namespace}/{name} cannot be read, so images that failed count as others: {error}"
-                )),
-                Err(error) => {
-                    let why = format!("ConfigMap {namespace}/{name} cannot be read: {error}");
-                    return Err(NotConfigured::Unread(why));
-                }
-            }
-        }
+        let mut configured = shared.load(Some(self), Some(Ok(&installed)))?;
+        configured.reviewed = Some(installed.reviewed);
+        configured.notes.extend(installed.change);
+        configured
+            .read_lessons(client, &installed.namespace)
+            .await?;
         Ok(configured)
     }
 
@@ -163,14 +142,47 @@ impl Access {
             Ok(client) => client,
             Err(error @ ConnectError::NoContext(..)) => {
                 let is_expected = self.is_named() || environment.get("KUBECONFIG").is_some();
-                let why = is_expected.then(|| error.to_string());
-                return Ok(shared.load(Some(self), why.as_deref().map(Err))?);
+                let why = error.to_string();
+                let note = if is_expected { Some(Err(&*why)) } else { None };
+                return Ok(shared.load(Some(self), note)?);
             }
             Err(error) => return Err(NotConfigured::Unread(error.to_string())),
         };
-        let late = || format!("no answer from the API server within {} s", WAIT.as_secs());
-        let configured = timeout(WAIT, self.configured(shared, &client)).await;
-        configured.unwrap_or_else(|_| Err(NotConfigured::Unread(late())))
+        match timeout(WAIT, self.configured(shared, &client)).await {
+            Ok(configured) => configured,
+            Err(_elapsed) => Err(NotConfigured::Unread(format!(
+                "no answer from the API server within {} s",
+                WAIT.as_secs()
+            ))),
+        }
+    }
+}
+
+impl Configured {
+    /// Reads the images that the controller of an installation has recorded, if it records some.
+    async fn read_lessons(
+        &mut self,
+        client: &UserClient,
+        namespace: &str,
+    ) -> Result<(), NotConfigured> {
+        let controller = &self.config.controller;
+        if !controller.learn {
+            return Ok(());
+        }
+        let name = controller.failed_images();
+        let name = name.as_str();
+        match get::<ConfigMap>(client, Some(namespace), name).await {
+            Ok(map) => self.lessons = Lessons::of_text(record(&map), Timestamp::now()),
+            Err(error) if error.is_missing() => {}
+            Err(error) if error.is_forbidden() => self.notes.push(format!(
+                "ConfigMap {namespace}/{name} cannot be read, so images that failed count as others: {error}"
+            )),
+            Err(error) => {
+                let why = format!("ConfigMap {namespace}/{name} cannot be read: {error}");
+                return Err(NotConfigured::Unread(why));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -178,17 +190,16 @@ impl Access {
 fn without_absent(config: &mut Config) -> Vec<String> {
     let mut notes = Vec::new();
     let mut take = |key: &str, lost: &str, files: &mut [&mut Option<PathBuf>]| {
-        let Some(why) = files
-            .iter()
-            .filter_map(|file| file.as_deref())
-            .find_map(absence)
-        else {
+        let mut named = files.iter().filter_map(|file| file.as_deref());
+        let Some(why) = named.find_map(absence) else {
             return;
         };
         notes.push(format!(
             "{key}: {why}, so {lost}; --config takes a file with paths of this machine"
         ));
-        files.iter_mut().for_each(|file| **file = None);
+        for file in files {
+            **file = None;
+        }
     };
     let Config {
         registries,
@@ -243,15 +254,10 @@ fn without_absent(config: &mut Config) -> Vec<String> {
 
 /// Returns why a file or directory cannot be read here. A pipe is not opened, as that would break it.
 fn absence(path: &Path) -> Option<String> {
-    let read = path
-        .metadata()
-        .and_then(|found| match found.is_file() || found.is_dir() {
-            true => File::open(path).map(drop),
-            false => Ok(()),
-        });
-    Some(format!(
-        "{} cannot be read here ({})",
-        path.display(),
-        read.err()?
-    ))
+    let error = match path.metadata() {
+        Ok(metadata) if metadata.is_file() || metadata.is_dir() => File::open(path).err()?,
+        Ok(_stream) => return None,
+        Err(error) => error,
+    };
+    Some(format!("{} cannot be read here ({error})", path.display()))
 }

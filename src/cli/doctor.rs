@@ -16,10 +16,10 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::version::Info;
 
+use super::installed;
 use super::output::{Output, json, print};
 use super::session::run;
 use super::{Failure, Shared};
-pub(super) use configuration::{Installed, Unconfigured, configured};
 use findings::{Exam, Findings, Status};
 use installation::Backend;
 use tolerarch_kubernetes::cluster::{RequestError, Webhook};
@@ -42,7 +42,8 @@ impl Doctor {
         let findings = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
-            let (only, config) = (self.access.namespace.as_deref(), shared.config.as_deref());
+            let only = self.access.namespace.as_deref();
+            let config = shared.config.as_deref();
             Ok(examine(Exam {
                 client: &client,
                 only,
@@ -107,7 +108,7 @@ async fn check_cluster(
 async fn check_all(exam: &mut Exam<'_>) {
     let only = exam.only;
     let namespaces = installation::namespaces(exam).await;
-    let all = webhooks::all(exam.client).await;
+    let all = installed::webhooks(exam.client).await;
     let Some(all) = exam
         .findings
         .read("webhook", "the MutatingWebhookConfigurations", all)

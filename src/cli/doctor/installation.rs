@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Pod, PodSpec, Service};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::ResourceExt;
 use kube::core::Selector;
 
 use super::findings::{Exam, Findings, Status};
+use crate::cli::installed::Workload;
 use crate::cli::kubernetes::{get, list, name_of};
 use crate::cli::output::count;
-use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
+use tolerarch_kubernetes::cluster::{RequestError, Webhook};
 
 const ROOM: &str =
     "make room, or let it on more nodes: nodeSelector, affinity and tolerations of the chart";
@@ -41,64 +41,6 @@ pub(super) async fn namespaces(
         (name != client.namespace, name != "default")
     });
     namespaces
-}
-
-/// Pods of a process that serve or will, as others keep labels until deleted; without any, Deployments that make some.
-#[derive(Default)]
-pub(super) struct Workload {
-    pub(super) pods: Vec<Pod>,
-    deployments: Vec<Deployment>,
-    /// Reason why the Deployments are not known.
-    pub(super) unread: Option<RequestError>,
-}
-
-impl Workload {
-    /// Reads what has these labels, which Deployments of the manifests share with their Pods; nothing without a label.
-    pub(super) async fn read(
-        client: &UserClient,
-        namespace: &str,
-        labels: &Selector,
-    ) -> Result<Self, RequestError> {
-        let (labels, mut found) = (labels.to_string(), Self::default());
-        if !labels.is_empty() {
-            found.pods = list(client, Some(namespace), &labels).await?;
-            found.pods.retain(|pod| {
-                let phase = pod
-                    .status
-                    .as_ref()
-                    .and_then(|status| status.phase.as_deref());
-                pod.metadata.deletion_timestamp.is_none()
-                    && !matches!(phase, Some("Succeeded" | "Failed"))
-            });
-            if found.pods.is_empty() {
-                match list(client, Some(namespace), &labels).await {
-                    Ok(deployments) => found.deployments = deployments,
-                    Err(error) => found.unread = Some(error),
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    /// Returns the specs of the Pods, or of those that the Deployments will make.
-    pub(super) fn specs(&self) -> impl Iterator<Item = &PodSpec> {
-        let templates = self
-            .deployments
-            .iter()
-            .filter_map(|known| known.spec.as_ref()?.template.spec.as_ref());
-        self.pods
-            .iter()
-            .filter_map(|pod| pod.spec.as_ref())
-            .chain(templates)
-    }
-
-    /// Returns a message on a Deployment without a Pod, and advice; `None` if no Deployment can be read.
-    pub(super) fn without_pods(&self, namespace: &str, replicas: u8) -> Option<(String, String)> {
-        let name = name_of(self.deployments.first()?);
-        let scale = format!("kubectl -n {namespace} scale deployment {name} --replicas={replicas}");
-        let fix = scale + ", if it has none; otherwise its events say why";
-        Some((format!("the Deployment {namespace}/{name} has no Pod"), fix))
-    }
 }
 
 #[derive(Default)]
@@ -132,7 +74,8 @@ impl<'n> Backend<'n> {
         let Some((namespace, name, port)) = entry.service() else {
             return unknown;
         };
-        let (service, entry) = (format!("Service {namespace}/{name}"), entry.name());
+        let service = format!("Service {namespace}/{name}");
+        let entry = entry.name();
         let found = get::<Service>(client, Some(namespace), name).await;
         if found.as_ref().is_err_and(RequestError::is_missing) {
             let fix = format!(
@@ -189,7 +132,8 @@ impl<'n> Backend<'n> {
         }
         check_start(&workload.pods, findings);
         let is_ready = check_endpoints(exam, (namespace, name), &labels, &workload.pods).await;
-        let (namespace, leads_nowhere) = (namespace.to_owned(), !is_ready || !has_port);
+        let namespace = namespace.to_owned();
+        let leads_nowhere = !is_ready || !has_port;
         Self {
             namespace,
             workload,
@@ -340,7 +284,9 @@ fn check_start(pods: &[Pod], findings: &mut Findings) {
         .flatten();
     let one_serves = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
     findings.merge(pods.iter().filter_map(|pod| {
-        let (name, (why, fix), mut own) = (name_of(pod), trouble(pod)?, Findings::default());
+        let name = name_of(pod);
+        let (why, fix) = trouble(pod)?;
+        let mut own = Findings::default();
         let status = Status::failed_if(fix != ROOM || !one_serves);
         own.add(status, "pods", format!("{name} cannot start: {why}"), fix);
         Some((name.to_owned(), own))

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::super::output::tests::plain;
 use super::findings::{Finding, Status, Verdict};
 use super::*;
+use crate::cli::installed::{Installed, Unconfigured};
 use world::{
     BINDINGS, CONFIG, Call, DEPLOYMENTS, ISSUERS, LEASE, NAMESPACES, NODE_POOLS, NODES,
     POD_METRICS, PODS, POLICIES, READYZ, SERVICE, SLICES, WEBHOOKS, World, namespace,

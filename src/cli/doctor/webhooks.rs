@@ -9,28 +9,19 @@ use x509_parser::pem::Pem;
 use x509_parser::time::ASN1Time;
 
 use super::findings::{Exam, Findings, Status, some_of};
-use crate::cli::kubernetes::{list, name_of};
+use crate::cli::kubernetes::name_of;
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 // Of Pods, too, nothing but the name and labels is read.
-use tolerarch_kubernetes::cluster::{
-    Namespace as Labelled, RequestError, Scope, UserClient, Webhook,
-};
+use tolerarch_kubernetes::cluster::{Namespace as Labelled, Scope, Webhook};
 use tolerarch_support::logging::date;
 
 pub(super) type Labels = BTreeMap<String, String>;
 
-/// Lists the webhooks of the cluster.
-pub(super) async fn all(client: &UserClient) -> Result<Vec<Webhook>, RequestError> {
-    Ok(list(client, None, "")
-        .await?
-        .into_iter()
-        .flat_map(Webhook::all_of)
-        .collect())
-}
-
 /// Checks that Pods are reviewed, and that no failure of tolerarch keeps them from starting.
 pub(super) fn check_calls(entry: &Webhook) -> Findings {
-    let (name, webhook, mut findings) = (entry.name(), &entry.spec, Findings::default());
+    let name = entry.name();
+    let webhook = &entry.spec;
+    let mut findings = Findings::default();
     let mut fault = |what: &str, fix| findings.failed("webhook", format!("{name} {what}"), fix);
     if !entry.has_pods() && entry.is_for_pods() {
         fault(
@@ -95,7 +86,9 @@ pub(super) fn check_order(entry: &Webhook, all: &[Webhook], namespaces: &[Namesp
             && meets(other)
     });
     let later: BTreeSet<&str> = later.map(|other| &*other.configuration).collect();
-    let (later, name, mut findings) = (some_of(later), entry.name(), Findings::default());
+    let later = some_of(later);
+    let name = entry.name();
+    let mut findings = Findings::default();
     if later.is_empty() {
         findings.ok(
             "order",
@@ -182,7 +175,9 @@ pub(super) fn check_profiles(
 /// `tried` are the bundles of webhooks that were called. One that fails counts: others may have answered by a connection
 /// from before.
 pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> Findings {
-    let (name, pem, mut findings) = (entry.name(), entry.bundle(), Findings::default());
+    let name = entry.name();
+    let pem = entry.bundle();
+    let mut findings = Findings::default();
     let blocks = Pem::iter_from_buffer(pem).filter_map(Result::ok);
     let certificates = blocks.filter(|block| block.label == "CERTIFICATE");
     let ends = certificates
@@ -224,7 +219,8 @@ pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> Findin
 
 /// Checks whether a webhook is called in any namespace.
 pub(super) fn check_namespaces(entry: &Webhook, namespaces: &[Namespace], findings: &mut Findings) {
-    let (name, all) = (entry.name(), namespaces.len());
+    let name = entry.name();
+    let all = namespaces.len();
     let selected = namespaces
         .iter()
         .filter(|namespace| entry.selects(namespace))
@@ -256,7 +252,8 @@ pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Webhook], namespaces
     let called = Scope::of(entries.iter().copied().cloned());
     let fix = "label it tolerarch.io/mode=off, or with a profile that has an entry: docs/placement.md has all that labels can say";
     exam.findings.merge(namespaces.iter().map(|namespace| {
-        let (name, mut own) = (name_of(namespace), Findings::default());
+        let name = name_of(namespace);
+        let mut own = Findings::default();
         for (key, value) in ignored_labels(&called, namespace.labels()) {
             let message =
                 format!("{key}={value} means nothing as a label of {name}: it is ignored");
@@ -283,7 +280,8 @@ pub(in crate::cli) fn ignored_labels<'a>(
 
 /// Checks whether a webhook is called for any existing Pod, or, without any, for one as a Deployment makes it.
 pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces: &[Namespace]) {
-    let (name, selector) = (entry.name(), &entry.objects);
+    let name = entry.name();
+    let selector = &entry.objects;
     if entry.example().is_none() {
         let message =
             format!("the objectSelector of {name} contradicts itself: it selects no Pod at all");
@@ -299,10 +297,8 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
     }
     // Selector in kubectl's syntax.
     let needed = selector.to_string();
-    let (what, path) = (
-        format!("whether any Pod has {needed}: the Pods"),
-        Pod::url_path(&(), exam.only),
-    );
+    let what = format!("whether any Pod has {needed}: the Pods");
+    let path = Pod::url_path(&(), exam.only);
     let pods = exam.client.list::<Labelled>(&path).await;
     let Some(pods) = exam.findings.read("scope", &what, pods) else {
         return;

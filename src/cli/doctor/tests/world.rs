@@ -11,7 +11,8 @@ use http::Method;
 use serde_json::{Value, json};
 use testregistry::Pki;
 
-use super::super::{Exam, Findings, Installed, Unconfigured, configured, examine};
+use super::super::{Exam, Findings, examine};
+use crate::cli::installed::{Installed, Unconfigured};
 use tolerarch_kubernetes::cluster::testing::{Asked, FakeApi, Reply};
 use tolerarch_support::sync::Mutex;
 
@@ -226,7 +227,8 @@ impl World {
         };
         let binding = |resource: &str| json!({"spec": {"policyName": format!("fence-{resource}"), "validationActions": ["Deny"]}});
         let both = ["nodes", "pods"];
-        let (policies, bindings) = (json!(both.map(policy)), json!(both.map(binding)));
+        let policies = json!(both.map(policy));
+        let bindings = json!(both.map(binding));
         for (path, object) in [(LEASE, lease), (POLICIES, policies), (BINDINGS, bindings)] {
             self.objects.insert(path.to_owned(), object);
         }
@@ -368,14 +370,15 @@ impl World {
 
     /// Returns the configuration that other commands find, and the paths that they request.
     pub(super) async fn configured(self) -> (Result<Installed, Unconfigured>, Vec<String>) {
-        let (made, paths) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
+        let made = AtomicUsize::new(0);
+        let paths = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&paths);
         let api = FakeApi::start(move |asked| {
             seen.lock().push(asked.path.clone());
             self.answer(&made, &asked)
         })
         .await;
-        let found = configured(&api.client()).await;
+        let found = Installed::read(&api.client()).await;
         let mut paths = paths.lock().clone();
         // A list has several pages.
         paths.dedup();
