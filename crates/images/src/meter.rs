@@ -37,12 +37,11 @@ impl Meter {
     }
 
     fn update(&self, next: impl Fn(usize) -> usize) -> usize {
-        let before = self
-            .left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                Some(next(left))
-            });
-        before.unwrap_or_else(|before| before)
+        let some_next = |left| Some(next(left));
+        let (Ok(before) | Err(before)) =
+            self.left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, some_next);
+        before
     }
 }
 
@@ -70,11 +69,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         let received = buffer.filled().len() - before;
         let allowed = self.meter.update(|left| left.saturating_sub(received));
-        Poll::Ready(if allowed < received {
-            Err(io::Error::other(TooManyBytes))
-        } else {
-            Ok(())
-        })
+        if allowed < received {
+            return Poll::Ready(Err(io::Error::other(TooManyBytes)));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -41,13 +41,13 @@ use tolerarch_support::single_flight::SingleFlight;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSettings {
-    /// Maximal time that a Pod waits; less if the API server's own timeout is near.
+    /// Maximum time that a Pod waits; less if the API server's own timeout is near.
     pub budget: Duration,
     /// Timeout of a lookup that has its permit, and of the wait for that permit.
     pub timeout: Duration,
-    /// Maximal number of concurrent lookups.
+    /// Maximum number of concurrent lookups.
     pub concurrency: usize,
-    /// Maximal number of concurrent lookups at one registry.
+    /// Maximum number of concurrent lookups at one registry.
     pub per_registry: usize,
 }
 
@@ -89,7 +89,8 @@ impl Resolver {
         metrics: ResolverMetrics,
         shared: Option<SharedCache>,
     ) -> Self {
-        let (all, per_host) = (lookup.concurrency, lookup.per_registry);
+        let all = lookup.concurrency;
+        let per_host = lookup.per_registry;
         let limit = ConcurrencyLimit::new(Capacity {
             all,
             per_host,
@@ -138,15 +139,14 @@ impl Resolver {
     }
 
     fn with(mut fetcher: Fetcher, hosts: Arc<Hosts>, limit: Arc<ConcurrencyLimit>) -> Self {
-        let configured = |shared: SharedCache| {
-            shared.configured(fetcher.registry.verified, fetcher.cache.tag_life())
-        };
-        fetcher.shared = fetcher.shared.map(configured);
-        let (flights, requests) = Default::default();
+        if let Some(shared) = fetcher.shared {
+            let tag_life = fetcher.cache.tag_life();
+            fetcher.shared = Some(shared.configured(fetcher.registry.verified, tag_life));
+        }
         Self {
             fetcher: fetcher.into(),
-            flights,
-            requests,
+            flights: SingleFlight::default(),
+            requests: SingleFlight::default(),
             hosts,
             limit,
         }
@@ -193,20 +193,23 @@ impl Resolver {
         let Fetcher {
             registry, cache, ..
         } = &*self.fetcher;
-        let cached = || Request { image, candidates }.cached(cache, cache.now()).0;
-        !registry.admits(image) || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
+        if !registry.admits(image) {
+            return true;
+        }
+        let (cached, _) = Request { image, candidates }.cached(cache, cache.now());
+        matches!(cached, Cached::Fresh(Ok(_)) | Cached::Stale { .. })
     }
 
     /// Returns the digest that the image names, else the one to which its tag points in the cache.
     pub fn digest(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> Option<Digest> {
-        let cache = &self.fetcher.cache;
+        if let Some(named) = Digest::named_by(image) {
+            return Some(named);
+        }
         // The first candidate with a digest gave the answer, as candidates are tried in this order.
-        let pointed = || {
-            candidates
-                .iter()
-                .find_map(|candidate| cache.points_to(image, candidate.id))
-        };
-        Digest::named_by(image).or_else(pointed)
+        let cache = &self.fetcher.cache;
+        candidates
+            .iter()
+            .find_map(|candidate| cache.points_to(image, candidate.id))
     }
 
     /// Returns whether a lookup of this image would take no capacity that a Pod needs now.
@@ -270,55 +273,43 @@ impl Resolver {
 
     /// Joins or begins the tenant's lookup of this image; fails with `Throttled`, `CircuitOpen` or `Overloaded`.
     fn start(&self, request: Request<'_>, tenant: &Tenant) -> Result<Pending, LookupError> {
-        let Self {
-            fetcher,
-            flights,
-            hosts,
-            limit,
-            ..
-        } = self;
-        let host = hosts.get(request.image.host());
-        let access = hosts.access(request, tenant);
-        let patience = match tenant {
+        let host = self.hosts.get(request.image.host());
+        let access = self.hosts.access(request, tenant);
+        let mut patience = match tenant {
             Tenant::Namespace(_) => host.patience(access),
             // No API server waits for the operator: a late answer is better than none.
             Tenant::Operator => Duration::MAX,
         };
+        let mut late = LookupError::BudgetExceeded;
         let key = (Some(tenant.clone()), request.key());
-        if let Some(flight) = flights.get(&key) {
+        if let Some(flight) = self.flights.get(&key) {
             host.permission(access)?;
             host.lookup_joined(access);
             return Ok(Pending {
                 flight,
                 joined: true,
                 patience,
-                late: LookupError::BudgetExceeded,
+                late,
             });
         }
-        let (probe, refused) = match host.enter(access) {
-            Ok(probe) => (probe, None),
+        let mut probe = None;
+        let mut refused = None;
+        match host.enter(access) {
+            Ok(admitted) => probe = admitted,
             // Another replica may have shared an answer before the registry failed or throttled.
-            Err(error)
-                if fetcher
-                    .shared
-                    .as_ref()
-                    .is_some_and(SharedCache::is_connected) =>
-            {
-                (None, Some(error))
-            }
+            Err(error) if self.fetcher.reads_shared_answers() => refused = Some(error),
             Err(error) => return Err(error),
+        }
+        if probe.is_some() {
+            patience = PROBE_PATIENCE;
+            late = LookupError::CircuitOpen;
+        }
+        let Some(queued) = self.limit.queue(tenant, &host.name) else {
+            return Err(LookupError::Overloaded);
         };
-        let (patience, late) = match probe {
-            Some(_) => (PROBE_PATIENCE, LookupError::CircuitOpen),
-            None => (patience, LookupError::BudgetExceeded),
-        };
-        let queued = limit
-            .queue(tenant, &host.name)
-            .ok_or(LookupError::Overloaded)?;
-        let (image, candidates) = (request.image.clone(), request.candidates.into());
         let job = Job {
-            image,
-            candidates,
+            image: request.image.clone(),
+            candidates: request.candidates.into(),
             host,
             access,
             probe,
@@ -326,9 +317,9 @@ impl Resolver {
             tenant: tenant.clone(),
         };
         let resolver = self.clone();
-        let flight = flights.run(key, || async move { resolver.look_up(job, queued).await });
+        let look_up = || async move { resolver.look_up(job, queued).await };
         Ok(Pending {
-            flight,
+            flight: self.flights.run(key, look_up),
             joined: false,
             patience,
             late,
@@ -340,7 +331,7 @@ impl Resolver {
         let Self {
             fetcher, requests, ..
         } = self;
-        if let Some(outcome) = fetcher.unasked(&job).await {
+        if let Some(outcome) = fetcher.outcome_without_registry(&job).await {
             return outcome;
         }
         let _in_flight = counted(&fetcher.metrics.of.in_flight);

@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use tolerarch_support::sync::Mutex;
 
-/// Maximal lifetime: plugins may demand any.
+/// Maximum lifetime: plugins may demand any.
 const LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// Time between sweeps, which drop expired values.
@@ -53,10 +53,11 @@ where
 
     pub(crate) fn get(&self, key: &K) -> Option<V> {
         let cached = self.cached.lock();
-        cached
-            .get(key)
-            .filter(|(_, until)| Instant::now() < *until)
-            .map(|(value, _)| value.clone())
+        let (value, until) = cached.get(key)?;
+        if *until <= Instant::now() {
+            return None;
+        }
+        Some(value.clone())
     }
 
     /// Keeps a value for `life`, up to [`LIFE`]; removes the key if `life` is zero.

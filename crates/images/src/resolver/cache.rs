@@ -28,7 +28,7 @@ pub type Outcome = Result<Support, LookupError>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// Maximal number of images.
+    /// Maximum number of images.
     pub capacity: usize,
     /// Time for which a tag is assumed to point to the same digest; the content of a digest never changes.
     pub tag: Duration,
@@ -38,7 +38,7 @@ pub struct CacheSettings {
     pub stale_if_error: Duration,
     pub not_found: Duration,
     pub denied: Duration,
-    /// Minimal time; longer if `Retry-After` demands it.
+    /// Minimum time; longer if `Retry-After` demands it.
     pub throttled: Duration,
     pub timeout: Duration,
     pub unreachable: Duration,
@@ -128,14 +128,12 @@ pub(super) struct Pauses {
 
 impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
-        let (items, weight) = (settings.capacity, settings.capacity as u64);
+        let items = settings.capacity;
+        let capacity = settings.capacity as u64;
+        let weigh_tag: fn(&Box<str>, &Tag) -> u64 = |key, _| 1 + (key.len() / KEY_BYTES) as u64;
         let levels = Levels {
-            tags: Level::with_weighter(
-                items,
-                weight,
-                Weight(|key, _| 1 + (key.len() / KEY_BYTES) as u64),
-            ),
-            platforms: Level::with_weighter(items, weight, Weight(|_, _| 1)),
+            tags: Level::with_weighter(items, capacity, Weight(weigh_tag)),
+            platforms: Level::with_weighter(items, capacity, Weight(|_, _| 1)),
             repositories: std::hash::RandomState::new(),
             metrics,
             began: Instant::now(),
@@ -173,13 +171,11 @@ impl Cache {
 
     /// Returns the state at `now`, for callers with several images: reading the clock takes longer than a hit.
     pub(super) fn get_at(&self, image: &ImageRef, access: CredentialId, now: Millis) -> Cached {
-        if let Some(digest) = Digest::named_by(image)
-            && let Some(support) = self
-                .levels
-                .platforms
-                .get(&self.platforms_key(image, access, digest))
-        {
-            return Cached::Fresh(Ok(support));
+        if let Some(digest) = Digest::named_by(image) {
+            let key = self.platforms_key(image, access, digest);
+            if let Some(support) = self.levels.platforms.get(&key) {
+                return Cached::Fresh(Ok(support));
+            }
         }
         match self.levels.tags.get(&*key(image, access)) {
             Some(Tag::Points {
@@ -201,18 +197,22 @@ impl Cache {
             ..
         } = self.settings;
         let age = now - confirmed;
-        let (fresh, at_once) = (millis(tag), millis(stale_while_revalidate));
+        let fresh = millis(tag);
+        let at_once = millis(stale_while_revalidate);
+        if age < fresh {
+            return Cached::Fresh(Ok(support));
+        }
         // A registry that failed a moment ago probably still fails: no Pod waits for that.
         let failing = retry > 0 && now < retry + at_once;
         let usable = age < fresh + millis(stale_if_error);
-        match age {
-            _ if age < fresh => Cached::Fresh(Ok(support)),
-            _ if age < fresh + at_once || failing && usable => Cached::Stale {
-                support,
-                due: now >= retry,
-            },
-            _ if usable => Cached::Expired(support),
-            _ => Cached::Nothing,
+        if age < fresh + at_once || failing && usable {
+            let due = now >= retry;
+            return Cached::Stale { support, due };
+        }
+        if usable {
+            Cached::Expired(support)
+        } else {
+            Cached::Nothing
         }
     }
 
@@ -233,10 +233,10 @@ impl Cache {
     ) -> Option<Support> {
         let support = match self.levels.tags.get(&*key(image, access)) {
             Some(Tag::Points { to, support, .. }) if to == digest => support,
-            _ => self
-                .levels
-                .platforms
-                .get(&self.platforms_key(image, access, digest))?,
+            _ => {
+                let key = self.platforms_key(image, access, digest);
+                self.levels.platforms.get(&key)?
+            }
         };
         self.point(image, access, digest, support);
         Some(support)
@@ -245,15 +245,11 @@ impl Cache {
     pub(super) fn learn(&self, image: &ImageRef, access: CredentialId, found: &Found) {
         if found.lacks_parts {
             // The answer expires like a tag's, even if a digest is named, so that the rest is looked up.
-            let until = self.now() + jittered(self.settings.tag);
-            return self.put_tag(
-                image,
-                access,
-                Tag::Brief {
-                    outcome: Ok(found.support),
-                    until,
-                },
-            );
+            let tag = Tag::Brief {
+                outcome: Ok(found.support),
+                until: self.now() + jittered(self.settings.tag),
+            };
+            return self.put_tag(image, access, tag);
         }
         self.put_platforms(image, access, found.digest, found.support);
         match Digest::named_by(image) {
@@ -280,22 +276,21 @@ impl Cache {
         let now = self.now();
         let confirmed = self.jittered_now() - millis(age);
         match self.levels.tags.get(&*key(image, access)) {
-            Some(Tag::Points { confirmed: own, .. }) if own >= confirmed => {}
-            Some(Tag::Brief { until, .. }) if now < until => {}
-            _ => {
-                self.put_platforms(image, access, digest, support);
-                self.put_tag(
-                    image,
-                    access,
-                    Tag::Points {
-                        to: digest,
-                        support,
-                        confirmed,
-                        retry: 0,
-                    },
-                );
-            }
+            Some(Tag::Points {
+                confirmed: recorded,
+                ..
+            }) if recorded >= confirmed => return,
+            Some(Tag::Brief { until, .. }) if now < until => return,
+            _ => {}
         }
+        self.put_platforms(image, access, digest, support);
+        let tag = Tag::Points {
+            to: digest,
+            support,
+            confirmed,
+            retry: 0,
+        };
+        self.put_tag(image, access, tag);
     }
 
     /// Returns the time for which an answer about a tag may be used.
@@ -323,35 +318,27 @@ impl Cache {
         };
         let until = self.now() + jittered(life);
         let serves = !error.ends_older_answers() && self.last_good(image, access).is_some();
-        let tag = match (
-            self.levels
-                .tags
-                .get(&*key(image, access))
-                .filter(|_| serves),
-            error,
-        ) {
-            (
-                Some(Tag::Points {
-                    to,
-                    support,
-                    confirmed,
-                    ..
-                }),
-                _,
-            ) => Tag::Points {
+        let tag = match self.levels.tags.get(&*key(image, access)) {
+            Some(Tag::Points {
+                to,
+                support,
+                confirmed,
+                ..
+            }) if serves => Tag::Points {
                 to,
                 support,
                 confirmed,
                 retry: until.max(1),
             },
-            (_, &Error::Partly { runs, unknown, .. }) => Tag::Brief {
-                outcome: Ok(Support::Partial { runs, unknown, why }),
-                until,
-            },
-            _ => Tag::Brief {
-                outcome: Err(why),
-                until,
-            },
+            _ => {
+                let outcome = match *error {
+                    Error::Partly { runs, unknown, .. } => {
+                        Ok(Support::Partial { runs, unknown, why })
+                    }
+                    _ => Err(why),
+                };
+                Tag::Brief { outcome, until }
+            }
         };
         self.put_tag(image, access, tag);
     }
@@ -381,16 +368,13 @@ impl Cache {
     }
 
     fn point(&self, image: &ImageRef, access: CredentialId, to: Digest, support: Support) {
-        self.put_tag(
-            image,
-            access,
-            Tag::Points {
-                to,
-                support,
-                confirmed: self.jittered_now(),
-                retry: 0,
-            },
-        );
+        let tag = Tag::Points {
+            to,
+            support,
+            confirmed: self.jittered_now(),
+            retry: 0,
+        };
+        self.put_tag(image, access, tag);
     }
 
     fn jittered_now(&self) -> Millis {
@@ -424,14 +408,14 @@ impl Cache {
         key: K,
         value: V,
     ) {
-        if self.is_current() {
-            let wanted = entries.len() + usize::from(!entries.contains_key(&key));
-            entries.insert(key, value);
-            let kept = entries.len();
-            self.levels
-                .metrics
-                .cache_has(level, kept, wanted.saturating_sub(kept));
+        if !self.is_current() {
+            return;
         }
+        let wanted = entries.len() + usize::from(!entries.contains_key(&key));
+        entries.insert(key, value);
+        let kept = entries.len();
+        let evicted = wanted.saturating_sub(kept);
+        self.levels.metrics.cache_has(level, kept, evicted);
     }
 
     /// Returns whether there is no later configuration.
@@ -445,12 +429,8 @@ impl Cache {
         access: CredentialId,
         digest: Digest,
     ) -> PlatformsKey {
-        (
-            self.levels
-                .repositories
-                .hash_one((image.host(), image.repository(), access)),
-            digest,
-        )
+        let repository = (image.host(), image.repository(), access);
+        (self.levels.repositories.hash_one(repository), digest)
     }
 
     pub(super) fn now(&self) -> Millis {

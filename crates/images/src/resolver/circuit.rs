@@ -17,7 +17,7 @@ pub(super) const FAILURES: usize = 3;
 /// Time from a failure until an open circuit is half-open: a registry that works again is in use within that time, and
 /// the controller has repaired the affected Pods within 5 s. With [`PROBE_TIME`] below 10 s, for a registry that hangs.
 pub(super) const OPEN: Duration = Duration::from_secs(3);
-/// Timeout of a probe, and the maximal wait of the probe's Pod.
+/// Timeout of a probe, and the maximum wait of the probe's Pod.
 pub(super) const PROBE_TIME: Duration = Duration::from_secs(3);
 pub(super) const PROBE_PATIENCE: Duration = Duration::from_millis(400);
 /// Maximum number of failures kept of one registry, the latest ones: 20 KiB. They suffice for the circuits of 32 to 85
@@ -93,21 +93,20 @@ impl Faults {
         let mut failed = HashSet::new();
         let mut last = None;
         for fault in self.of(namespace) {
-            let is_counted = match scope {
-                None => fault.registry_silent,
-                Some(repository) => {
-                    fault.repository_silent && fault.access.repository == repository
+            let access = fault.access;
+            match scope {
+                None if fault.registry_silent => failed.insert(access.repository),
+                Some(repository) if fault.repository_silent && access.repository == repository => {
+                    failed.insert(access.image)
                 }
+                _ => continue,
             };
-            if is_counted {
-                failed.insert(scope.map_or(fault.access.repository, |_| fault.access.image));
-                last = last.max(Some(fault.at));
-            }
+            last = last.max(Some(fault.at));
         }
         if failed.len() < FAILURES {
             return None;
         }
-        last.map(|last| last + OPEN)
+        Some(last? + OPEN)
     }
 
     fn of(&self, namespace: u64) -> impl Iterator<Item = &Fault> {

@@ -115,27 +115,27 @@ impl Hosts {
             credential: CredentialId::ANONYMOUS,
             of_pod: false,
         };
-        request
-            .candidates
-            .first()
-            .map_or(access, |candidate| access.with(candidate))
+        match request.candidates.first() {
+            Some(candidate) => access.with(candidate),
+            None => access,
+        }
     }
 }
 
 impl Host {
     /// Records that a lookup waits for the registry from now on.
     pub(super) fn lookup_started(&self, access: Access) {
-        let (now, mut state) = (Instant::now(), self.state.lock());
-        state.silent.retain(|_, silence| !silence.is_over());
-        if state.silent.len() < SILENT || state.silent.contains_key(&access.namespace) {
-            state
-                .silent
-                .entry(access.namespace)
-                .or_insert(Silence {
-                    since: now,
-                    last: now,
-                })
-                .last = now;
+        let now = Instant::now();
+        let silent = &mut self.state.lock().silent;
+        silent.retain(|_, silence| !silence.is_over());
+        if let Some(silence) = silent.get_mut(&access.namespace) {
+            silence.last = now;
+        } else if silent.len() < SILENT {
+            let silence = Silence {
+                since: now,
+                last: now,
+            };
+            silent.insert(access.namespace, silence);
         }
     }
 
@@ -156,21 +156,20 @@ impl Host {
     pub(super) fn patience(&self, access: Access) -> Duration {
         let state = self.state.lock();
         let is_silent_for_all = |time| {
-            state
+            let late = state
                 .silent
                 .values()
-                .filter(|silence| silence.is_late(time))
-                .count()
-                == SILENT
+                .filter(|silence| silence.is_late(time));
+            late.count() == SILENT
         };
         if is_silent_for_all(LONG_SILENCE) {
             return PROBE_PATIENCE;
         }
-        let is_silent = state
-            .silent
-            .get(&access.namespace)
-            .is_some_and(|silence| silence.is_late(PATIENCE));
-        if is_silent || is_silent_for_all(PATIENCE) || state.faults.has(access) {
+        let silence = state.silent.get(&access.namespace);
+        if silence.is_some_and(|silence| silence.is_late(PATIENCE))
+            || is_silent_for_all(PATIENCE)
+            || state.faults.has(access)
+        {
             return PATIENCE;
         }
         Duration::MAX
@@ -297,18 +296,20 @@ impl State {
             return Ok(None);
         };
         let probe = self.probes.get(&(access.namespace, scope));
-        let is_probed = probe.is_some_and(|probe| probe.strong_count() > 0);
-        if until <= now && !is_probed {
-            Ok(Some(scope))
-        } else {
-            Err(LookupError::CircuitOpen)
+        if now < until || probe.is_some_and(|probe| probe.strong_count() > 0) {
+            return Err(LookupError::CircuitOpen);
         }
+        Ok(Some(scope))
     }
 
     /// Returns the open circuit, that of the registry first, and the time at which it becomes half-open.
     fn open_until(&self, access: Access) -> Option<(Scope, Instant)> {
-        let open = |scope| Some((scope, self.faults.open_until(scope, access.namespace)?));
-        [None, Some(access.repository)].into_iter().find_map(open)
+        for scope in [None, Some(access.repository)] {
+            if let Some(until) = self.faults.open_until(scope, access.namespace) {
+                return Some((scope, until));
+            }
+        }
+        None
     }
 }
 

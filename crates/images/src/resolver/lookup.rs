@@ -81,8 +81,9 @@ fn is_stale(outcome: &Outcome) -> bool {
 
 impl Fetcher {
     pub(super) fn stale_or(&self, request: Request<'_>, error: LookupError) -> Outcome {
-        let good = |own: &CredentialCandidate| self.cache.last_good(request.image, own.id);
-        let outcome = request.candidates.iter().find_map(good).ok_or(error);
+        let last_good =
+            |candidate: &CredentialCandidate| self.cache.last_good(request.image, candidate.id);
+        let outcome = request.candidates.iter().find_map(last_good).ok_or(error);
         let result = if is_stale(&outcome) {
             LookupResult::Stale
         } else {
@@ -103,7 +104,7 @@ impl Fetcher {
 
     /// Returns the outcome if the registry need not be queried, as another replica has a fresh answer, or must not be
     /// queried. Caches an older answer of a replica, too, in case the registry fails.
-    pub(super) async fn unasked(&self, job: &Job) -> Option<Outcome> {
+    pub(super) async fn outcome_without_registry(&self, job: &Job) -> Option<Outcome> {
         if let Some(shared) = &self.shared {
             let found = shared
                 .find(&job.image, Digest::named_by(&job.image), &job.candidates)
@@ -147,10 +148,11 @@ impl Fetcher {
             asked: None,
         };
         let time = self.time(job);
-        match timeout(time, attempt.try_all())
-            .await
-            .unwrap_or_else(|_| Err(attempt.late(time)))
-        {
+        let answer = match timeout(time, attempt.try_all()).await {
+            Ok(answer) => answer,
+            Err(_) => Err(attempt.late(time)),
+        };
+        match answer {
             Ok(support) => {
                 job.host.succeeded(attempt.access);
                 self.metrics
@@ -171,7 +173,28 @@ impl Fetcher {
 
     /// Returns the shared cache if this configuration may still store answers.
     fn sharing(&self) -> Option<&SharedCache> {
-        self.shared.as_ref().filter(|_| self.cache.is_current())
+        if self.cache.is_current() {
+            self.shared.as_ref()
+        } else {
+            None
+        }
+    }
+
+    /// Returns whether answers of other replicas can be read now.
+    pub(super) fn reads_shared_answers(&self) -> bool {
+        let shared = self.shared.as_ref();
+        shared.is_some_and(SharedCache::is_connected)
+    }
+}
+
+/// Returns the refusal that is cached, as the error that the registry gave.
+fn cached_refusal(cached: Cached) -> Option<Error> {
+    match cached {
+        Cached::Fresh(Err(LookupError::Denied)) => {
+            Some(Error::Denied("the registry refused a moment ago".into()))
+        }
+        Cached::Fresh(Err(LookupError::NotFound)) => Some(Error::NotFound),
+        _ => None,
     }
 }
 
@@ -254,14 +277,9 @@ impl Attempt<'_> {
                     .permission(self.access)
                     .map_err(Failure::NotAsked)?;
             }
-            let answer = match self.fetcher.cache.get(image, candidate.id) {
-                Cached::Fresh(Err(LookupError::Denied)) => Err(Failure::Registry(Error::Denied(
-                    "the registry refused a moment ago".into(),
-                ))),
-                Cached::Fresh(Err(LookupError::NotFound)) => {
-                    Err(Failure::Registry(Error::NotFound))
-                }
-                _ => self.try_one(candidate).await,
+            let answer = match cached_refusal(self.fetcher.cache.get(image, candidate.id)) {
+                Some(refusal) => Err(Failure::Registry(refusal)),
+                None => self.try_one(candidate).await,
             };
             self.asked = None;
             let error = match answer {
@@ -271,7 +289,7 @@ impl Attempt<'_> {
                     continue;
                 }
                 Err(Failure::Registry(error)) if is_refusal(lookup_error(&error)) => error,
-                answered => return answered,
+                answer => return answer,
             };
             if matches!(error, Error::Denied(_)) {
                 candidate.refused();
@@ -289,8 +307,11 @@ impl Attempt<'_> {
         if busy {
             return Err(Failure::NotAsked(LookupError::Overloaded));
         }
-        let none = || Error::Denied("there is no credential for the image".into());
-        Err(Failure::Registry(refused.unwrap_or_else(none)))
+        let error = match refused {
+            Some(error) => error,
+            None => Error::Denied("there is no credential for the image".into()),
+        };
+        Err(Failure::Registry(error))
     }
 
     /// Tries each credential of one candidate, and caches a refusal.
@@ -300,8 +321,8 @@ impl Attempt<'_> {
         for credential in credentials.map_err(|Busy| Failure::NotAsked(LookupError::Overloaded))? {
             self.asked = Some(Instant::now());
             self.job.host.lookup_started(self.access);
-            let asked = self.ask(candidate, credential.as_deref());
-            error = match CREDENTIAL.scope(candidate.kind, asked).await {
+            let answer = self.ask(candidate, credential.as_deref());
+            error = match CREDENTIAL.scope(candidate.kind, answer).await {
                 Ok(support) => return Ok(support),
                 // Not cached: the next lookup may be another tenant's.
                 Err(error) if matches!(error.cause(), Error::Crowded) => {
@@ -314,11 +335,8 @@ impl Attempt<'_> {
             }
             self.answered = true;
         }
-        let Self {
-            fetcher,
-            job: Job { image, .. },
-            ..
-        } = self;
+        let fetcher = self.fetcher;
+        let image = &self.job.image;
         if is_refusal(lookup_error(&error)) {
             // An older good answer may outlive the refusal (`last_good`), but first the next candidate is tried.
             fetcher.cache.fail(image, candidate.id, &error);
@@ -331,55 +349,58 @@ impl Attempt<'_> {
         Err(Failure::Registry(error))
     }
 
-    /// Sends one HEAD request if that may suffice, as Docker Hub does not count those; otherwise does the whole lookup.
+    /// Finds the platforms with one credential, and shares them with the other replicas.
     async fn ask(
         &self,
         candidate: &CredentialCandidate,
         credential: Option<&Credential>,
     ) -> Result<Support, Error> {
-        let (
-            Fetcher {
-                registry, cache, ..
-            },
-            host,
-        ) = (self.fetcher, &self.job.host);
-        let (image, id) = (&self.job.image, candidate.id);
-        let is_redirected = Some(&self.is_redirected);
+        let shared = self.fetcher.sharing();
+        let found = self.find(candidate, credential, shared).await?;
+        if let Some(shared) = shared {
+            shared.learn(&self.job.image, candidate, found);
+        }
+        Ok(found.support)
+    }
+
+    /// Sends one HEAD request if that may suffice, as Docker Hub does not count those; otherwise does the whole lookup.
+    async fn find(
+        &self,
+        candidate: &CredentialCandidate,
+        credential: Option<&Credential>,
+        shared: Option<&SharedCache>,
+    ) -> Result<Found, Error> {
+        let registry = &self.fetcher.registry;
+        let cache = &self.fetcher.cache;
+        let Job { image, host, .. } = self.job;
+        let id = candidate.id;
         let pull = Pull {
             image,
             credential,
             of_pod: candidate.is_of_pod,
             namespace: self.access.namespace,
-            is_redirected,
-        };
-        let sharing = self.fetcher.sharing();
-        let share = |found: Found| {
-            if let Some(shared) = sharing {
-                shared.learn(image, candidate, found);
-            }
-            Ok(found.support)
+            is_redirected: Some(&self.is_redirected),
         };
         let by_head = cache.points_to(image, id).is_some() && host.answers_head();
-        let digest = if by_head {
-            registry.resolve(pull).await?
-        } else {
-            None
-        };
+        let mut digest = None;
+        if by_head {
+            digest = registry.resolve(pull).await?;
+        }
         if let Some(digest) = digest {
             if let Some(support) = cache.confirm(image, id, digest) {
-                return share(Found {
+                return Ok(Found {
                     digest,
                     support,
                     lacks_parts: false,
                 });
             }
-            if let Some(shared) = sharing
+            if let Some(shared) = shared
                 && let [(_, found, _)] =
                     shared.find(image, Some(digest), from_ref(candidate)).await[..]
                 && found.digest == digest
             {
                 cache.learn(image, id, &found);
-                return share(found);
+                return Ok(found);
             }
         }
         let found = registry.find(pull).await?;
@@ -387,6 +408,6 @@ impl Attempt<'_> {
             host.disable_head();
         }
         cache.learn(image, id, &found);
-        share(found)
+        Ok(found)
     }
 }

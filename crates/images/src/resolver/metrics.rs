@@ -68,11 +68,11 @@ impl ResolverMetrics {
             circuits_open: of.circuits_open.with_label_values(&[host]),
             failing: of.failing.with_label_values(&[host]),
         }));
-        let own = Self { hosts, of };
-        [TAG, PLATFORMS]
-            .into_iter()
-            .for_each(|level| own.cache_has(level, 0, 0));
-        Ok(own)
+        let metrics = Self { hosts, of };
+        for level in [TAG, PLATFORMS] {
+            metrics.cache_has(level, 0, 0);
+        }
+        Ok(metrics)
     }
 
     pub(super) fn looked_up(&self, host: &str, result: LookupResult) {

@@ -1,5 +1,6 @@
 //! Request of a Pod: an image and the credential candidates that the Pod may use, with what the cache has for them.
 
+use std::fmt::Write;
 use std::slice::from_ref;
 
 use super::cache::{Cache, Cached, Millis};
@@ -40,14 +41,12 @@ impl Access {
 impl<'a> Request<'a> {
     /// Returns the key of the lookup in flight. No image contains a space, which separates the parts.
     pub(super) fn key(self) -> Box<str> {
-        let ids = self
-            .candidates
-            .iter()
-            .map(|candidate| format!(" {:x}", candidate.id.0));
-        std::iter::once(self.image.to_string())
-            .chain(ids)
-            .collect::<String>()
-            .into()
+        let mut key = self.image.to_string();
+        for candidate in self.candidates {
+            // Writing to a string does not fail.
+            let _ = write!(key, " {:x}", candidate.id.0);
+        }
+        key.into()
     }
 
     /// Returns the key by which tenants share the request to the registry. A request that may run a program is not
@@ -62,34 +61,34 @@ impl<'a> Request<'a> {
 
     /// Returns what is cached for any candidate, and the request that would refresh it by the candidate that gave it.
     pub(super) fn cached(self, cache: &Cache, now: Millis) -> (Cached, Self) {
-        let (mut stale, mut expired, mut refused, mut failed) = (None, None, None, None);
-        let mut open = false;
+        let mut stale = None;
+        let mut expired = None;
+        let mut refused = None;
+        let mut failed = None;
+        let mut untried = false;
         for candidate in self.candidates {
             match cache.get_at(self.image, candidate.id, now) {
                 good @ Cached::Fresh(Ok(_)) => return (good, self),
                 Cached::Fresh(Err(error)) if is_refusal(error) => {
-                    refused = if says_more(error, refused, candidate.id) {
-                        Some(error)
-                    } else {
-                        refused
-                    };
+                    if says_more(error, refused, candidate.id) {
+                        refused = Some(error);
+                    }
                 }
-                // In order: a failure after a candidate that may still be tried does not count.
-                Cached::Fresh(Err(error)) => failed = failed.or((!open).then_some(error)),
-                found @ Cached::Stale { .. } => {
-                    stale = stale.or(Some((
-                        found,
-                        Self {
-                            candidates: from_ref(candidate),
-                            ..self
-                        },
-                    )));
+                // Failures of candidates after an untried one do not count.
+                Cached::Fresh(Err(_)) if untried => {}
+                Cached::Fresh(Err(error)) => failed = failed.or(Some(error)),
+                answer @ Cached::Stale { .. } => {
+                    let refresh = Self {
+                        candidates: from_ref(candidate),
+                        ..self
+                    };
+                    stale = stale.or(Some((answer, refresh)));
                 }
                 Cached::Expired(support) => {
-                    open = true;
+                    untried = true;
                     expired = expired.or(Some(support));
                 }
-                Cached::Nothing => open = true,
+                Cached::Nothing => untried = true,
             }
         }
         let cached = match (failed, expired) {
@@ -99,7 +98,7 @@ impl<'a> Request<'a> {
             },
             (Some(error), None) => Cached::Fresh(Err(error)),
             (None, Some(support)) => Cached::Expired(support),
-            (None, None) if open => Cached::Nothing,
+            (None, None) if untried => Cached::Nothing,
             (None, None) => Cached::Fresh(Err(refused.unwrap_or(LookupError::Denied))),
         };
         stale.unwrap_or((cached, self))

@@ -92,7 +92,7 @@ impl Throttling {
         let throttled = self
             .repositories
             .iter()
-            .filter(|known| known.is_by_registry(access.credential));
+            .filter(|repository| repository.is_by_registry(access.credential));
         if throttled.count() >= SEVERAL {
             account.paused_since = Some(now);
         }
@@ -107,8 +107,8 @@ impl Throttling {
         let mut throttled = self
             .repositories
             .iter()
-            .filter(|known| known.is_by_registry(access.credential));
-        if throttled.any(|known| known.repository != access.repository) {
+            .filter(|repository| repository.is_by_registry(access.credential));
+        if throttled.any(|throttled| throttled.repository != access.repository) {
             account.others_answered = Some(now);
             account.paused_since = None;
         }
@@ -116,21 +116,24 @@ impl Throttling {
 
     /// Returns whether a lookup may not be sent now.
     pub(super) fn applies_to(&self, access: Access, now: Instant) -> bool {
-        let of_repository = self.repositories.iter().find(|known| known.is_of(access));
-        if of_repository.is_some_and(|known| now < known.until) {
-            return true;
+        for throttled in &self.repositories {
+            if throttled.is_of(access) && now < throttled.until {
+                return true;
+            }
         }
-        self.registry_paused_until(access)
-            .is_some_and(|until| now < until)
+        let paused_until = self.registry_paused_until(access);
+        paused_until.is_some_and(|until| now < until)
     }
 
     /// Returns the end of the registry's pause for a namespace, which begins anew with each 429 of that namespace.
     fn registry_paused_until(&self, access: Access) -> Option<Instant> {
         let account = self.accounts.get(&access.credential)?;
         let mut since = account.paused_since?;
-        for known in &self.repositories {
-            if known.is_by_registry(access.credential) && known.namespace == access.namespace {
-                since = since.max(known.at);
+        for throttled in &self.repositories {
+            if throttled.namespace == access.namespace
+                && throttled.is_by_registry(access.credential)
+            {
+                since = since.max(throttled.at);
             }
         }
         Some(since + account.longest)
@@ -143,16 +146,14 @@ impl Throttling {
         now: Instant,
         until: Instant,
     ) {
-        if let Some(known) = self
-            .repositories
-            .iter_mut()
-            .find(|known| known.is_of(access))
-        {
-            known.namespace = access.namespace;
-            known.at = now;
-            known.until = known.until.max(until);
-            known.throttler = throttler;
-            return;
+        for throttled in &mut self.repositories {
+            if throttled.is_of(access) {
+                throttled.namespace = access.namespace;
+                throttled.at = now;
+                throttled.until = throttled.until.max(until);
+                throttled.throttler = throttler;
+                return;
+            }
         }
         self.make_room_for_repository(access.namespace);
         self.repositories.push(Throttled {
@@ -167,40 +168,35 @@ impl Throttling {
 
     /// Drops what no longer counts.
     fn forget(&mut self, now: Instant) {
-        self.repositories.retain(|known| now < known.until);
+        self.repositories.retain(|throttled| now < throttled.until);
         let is_recent = |at: Option<Instant>| at.is_some_and(|at| now < at + REMEMBERED);
-        for account in self.accounts.values_mut() {
-            account.others_answered = account.others_answered.filter(|at| now < *at + REMEMBERED);
-        }
-        self.accounts
-            .retain(|_, account| is_recent(account.last) || is_recent(account.others_answered));
+        self.accounts.retain(|_, account| {
+            if !is_recent(account.others_answered) {
+                account.others_answered = None;
+            }
+            is_recent(account.last) || account.others_answered.is_some()
+        });
     }
 
     /// Drops a repository of the namespace if the namespace has its share, else of the one with the most if all have too
     /// many.
     fn make_room_for_repository(&mut self, namespace: u64) {
         let mut counts: HashMap<u64, usize> = HashMap::new();
-        for known in &self.repositories {
-            *counts.entry(known.namespace).or_default() += 1;
+        for throttled in &self.repositories {
+            *counts.entry(throttled.namespace).or_default() += 1;
         }
-        let largest = if counts
-            .get(&namespace)
-            .is_some_and(|count| *count >= REPOSITORIES_OF_NAMESPACE)
+        let share = counts.get(&namespace).copied().unwrap_or(0);
+        let shrinking = if share >= REPOSITORIES_OF_NAMESPACE {
+            namespace
+        } else if self.repositories.len() >= REPOSITORIES
+            && let Some((largest, _)) = counts.into_iter().max_by_key(|(_, count)| *count)
         {
-            Some(namespace)
-        } else if self.repositories.len() >= REPOSITORIES {
-            counts
-                .into_iter()
-                .max_by_key(|(_, count)| *count)
-                .map(|(namespace, _)| namespace)
+            largest
         } else {
-            None
+            return;
         };
-        let oldest = self
-            .repositories
-            .iter()
-            .position(|known| Some(known.namespace) == largest);
-        if let Some(oldest) = oldest {
+        let mut repositories = self.repositories.iter();
+        if let Some(oldest) = repositories.position(|throttled| throttled.namespace == shrinking) {
             self.repositories.remove(oldest);
         }
     }
