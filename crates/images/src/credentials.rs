@@ -38,9 +38,9 @@ use tolerarch_core::image::ImageRef;
 use tolerarch_kubernetes::cluster::{Caller, Cluster, ConnectError};
 use tolerarch_support::environment::Environment;
 
-/// Maximal number of candidates of one image that come from pull secrets.
+/// Maximum number of candidates of one image that come from pull secrets.
 const PULLED: usize = 8;
-/// Maximal number of candidates of one image from all sources.
+/// Maximum number of candidates of one image from all sources.
 const CANDIDATES: usize = 16;
 
 /// All sources of credentials, as loaded. Cheap to clone. The default is anonymous access.

@@ -27,7 +27,7 @@ use crate::registry::{Digest, Found, Verified};
 use server::Server;
 use tolerarch_core::image::ImageRef;
 
-/// Maximal number of candidates of one image whose answers are read, all at once.
+/// Maximum number of candidates of one image whose answers are read, all at once.
 const CANDIDATES: usize = 8;
 /// Lifetime of the platforms of a digest: they never change, but those that nobody uses have to go.
 const DIGEST_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);

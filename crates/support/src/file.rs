@@ -14,12 +14,12 @@ use crate::sync::Mutex;
 use rustix::fs::OFlags;
 use tokio::time::Duration;
 
-/// Maximal bytes of a file. The largest files are bundles of certificate authorities, of some hundred kilobytes.
+/// Maximum bytes of a file. The largest files are bundles of certificate authorities, of some hundred kilobytes.
 const LIMIT: u64 = 4 << 20;
 const TIME: Duration = Duration::from_secs(5);
-/// Maximal number of hanging threads, with which no further file is read.
+/// Maximum number of hanging threads, with which no further file is read.
 const HANGING: usize = 16;
-/// Maximal number of them in one directory: a hanging mount must not keep the certificate's files, on another, unread.
+/// Maximum number of them in one directory: a hanging mount must not keep the certificate's files, on another, unread.
 const HANGING_IN_DIRECTORY: usize = 2;
 
 static HANGS: Mutex<Vec<(PathBuf, JoinHandle<()>)>> = Mutex::new(Vec::new());

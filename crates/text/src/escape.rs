@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Write};
 
-/// Maximal bytes of a value that are written; the rest becomes `…`. Each byte grows to six at most (`\u001b`), and an
+/// Maximum bytes of a value that are written; the rest becomes `…`. Each byte grows to six at most (`\u001b`), and an
 /// event has 32 fields at most: a line is below 768 KiB, and fits into the queue of lines.
 const LIMIT: usize = 4 << 10;
-/// Maximal characters that are shown of a text from a Pod.
+/// Maximum characters that are shown of a text from a Pod.
 pub const SHOWN: usize = 300;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

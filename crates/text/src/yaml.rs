@@ -15,9 +15,9 @@ pub use node::{Data, Key, KeyKind, Node};
 
 /// Maximum nesting, about that of serde_json; trees are walked by recursion.
 const DEPTH: usize = 100;
-/// Maximal number of nodes of one document: some hundred MB.
+/// Maximum number of nodes of one document: some hundred MB.
 const NODES: usize = 5_000_000;
-/// Maximal bytes of copies of aliased nodes, in all documents of a file: they are in memory together.
+/// Maximum bytes of copies of aliased nodes, in all documents of a file: they are in memory together.
 const COPIES: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use tolerarch_support::environment::Environment;
 use tolerarch_support::file;
 use tolerarch_support::metrics::Metrics;
 
-/// Maximal bytes of a file.
+/// Maximum bytes of a file.
 const SIZE: u64 = 1 << 20;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_INDEX, glob_matches};
 
-/// Maximal bytes of a part of a host (RFC 1035).
+/// Maximum bytes of a part of a host (RFC 1035).
 const LABEL: usize = 63;
 
 /// Pattern of images: `*.dkr.ecr.*.amazonaws.com`, `registry.example.com:5000/team`. The default matches none.

@@ -11,9 +11,9 @@ use tokio::process::Command;
 use tokio::time::{Duration, timeout};
 use zeroize::Zeroizing;
 
-/// Maximal time that a program may run: kubelet's limit for plugins.
+/// Maximum time that a program may run: kubelet's limit for plugins.
 const TIME: Duration = Duration::from_secs(60);
-/// Maximal bytes of a program's output.
+/// Maximum bytes of a program's output.
 const OUTPUT: usize = 256 << 10;
 
 #[derive(Debug, thiserror::Error)]

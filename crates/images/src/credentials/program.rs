@@ -16,7 +16,7 @@ use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, Tenant}
 use tolerarch_support::single_flight::SingleFlight;
 use tolerarch_support::sync::Mutex;
 
-/// Maximal number of cached answers of one program.
+/// Maximum number of cached answers of one program.
 const CAPACITY: usize = 1000;
 /// Time for which a failed run is cached, so that a program that fails is not run for every lookup.
 const FAILED: Duration = Duration::from_secs(30);
@@ -24,7 +24,7 @@ const FAILED: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_secs(10);
 /// Runs of one program at a time; of four runs one namespace gets two.
 const RUNS: usize = 4;
-/// Maximal time that a run waits for others: half of `lookup.timeout`, so that the next credential can still be tried.
+/// Maximum time that a run waits for others: half of `lookup.timeout`, so that the next credential can still be tried.
 const WAIT: Duration = Duration::from_secs(5);
 /// Places in the queue for each run: a quarter of them is for all lookups that one namespace has at a time.
 const QUEUE: usize = 32;

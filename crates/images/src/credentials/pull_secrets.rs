@@ -21,25 +21,25 @@ use tolerarch_support::recently::Recently;
 use tolerarch_support::single_flight::{Flight, SingleFlight};
 use tolerarch_support::sync::Mutex;
 
-/// Maximal bytes of docker's format in one Secret, which is a tenant's. Real ones have a few hundred.
+/// Maximum bytes of docker's format in one Secret, which is a tenant's. Real ones have a few hundred.
 const DATA: usize = 128 << 10;
-/// Maximal number of registries in a Secret.
+/// Maximum number of registries in a Secret.
 pub(super) const ENTRIES: usize = 64;
-/// Maximal bytes of a registry's name.
+/// Maximum bytes of a registry's name.
 pub(super) const KEY: usize = 512;
-/// Maximal bytes of a user, a password or a token.
+/// Maximum bytes of a user, a password or a token.
 pub(super) const WORD: usize = 16 << 10;
-/// Maximal bytes of a host with wildcards: comparing takes up to 63 times as many steps.
+/// Maximum bytes of a host with wildcards: comparing takes up to 63 times as many steps.
 pub(super) const GLOB: usize = 128;
-/// Maximal number of entries of all secrets of one Pod: each is matched against each of the Pod's images.
+/// Maximum number of entries of all secrets of one Pod: each is matched against each of the Pod's images.
 const ENTRIES_OF_POD: usize = 256;
-/// Maximal number of entries with wildcards of one Pod; real Pods have one or two for each cloud.
+/// Maximum number of entries with wildcards of one Pod; real Pods have one or two for each cloud.
 const GLOBS_OF_POD: usize = 16;
 
-/// Maximal bytes of all cached secrets, and about how many secrets these are.
+/// Maximum bytes of all cached secrets, and about how many secrets these are.
 const CACHED: u64 = 16 << 20;
 const ITEMS: usize = 10_000;
-/// Maximal number of secrets being read, and waiting to be read; one namespace gets 6 and 64 of them (`concurrency`).
+/// Maximum number of secrets being read, and waiting to be read; one namespace gets 6 and 64 of them (`concurrency`).
 const READS: Capacity = Capacity {
     all: 16,
     per_host: 16,
@@ -50,7 +50,7 @@ const FOUND: Duration = Duration::from_secs(60);
 const NOTHING: Duration = Duration::from_secs(15);
 /// Time for which a secret is used while it cannot be read again.
 const STALE: Duration = Duration::from_secs(600);
-/// Maximal time that a Pod waits for a secret that is not cached, and that a person's command does.
+/// Maximum time that a Pod waits for a secret that is not cached, and that a person's command does.
 const WAIT: Duration = Duration::from_millis(500);
 const WAIT_LONG: Duration = Duration::from_secs(3);
 const MALFORMED: &str = "an auth is not base64(user:password)";
@@ -58,7 +58,7 @@ const TOO_MANY: &str =
     "the pull secrets of the Pod have more than 256 entries, or more than 16 with wildcards";
 /// Time for which a reason is not logged again above debug.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximal number of reasons to remember: more than there are.
+/// Maximum number of reasons to remember: more than there are.
 const REASONS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

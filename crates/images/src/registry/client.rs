@@ -20,7 +20,7 @@ use route::Route;
 use tolerarch_core::image::ImageRef;
 use tolerarch_support::concurrency::Tenant;
 
-/// Maximal time of one mirror while other endpoints are left.
+/// Maximum time of one mirror while other endpoints are left.
 const MIRROR_TIME: Duration = Duration::from_secs(2);
 
 mod route;

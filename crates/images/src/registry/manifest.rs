@@ -11,7 +11,7 @@ use tolerarch_core::image::{Platform, PlatformSet, Preference, Support, is_diges
 use tolerarch_text::json::First;
 use tolerarch_text::json::go::{self, AnyText, Go, GoStruct, GoValue};
 
-/// Maximal number of entries of one index.
+/// Maximum number of entries of one index.
 pub(super) const ENTRIES: usize = 1000;
 
 /// Media types, indexes first: old registries serve a single manifest to clients that do not name indexes first.

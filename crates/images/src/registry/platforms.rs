@@ -12,9 +12,9 @@ use super::net::{HttpResponse, PARTS};
 use super::trace::{self, Fate, TracedEntry};
 use tolerarch_core::image::{PlatformSet, Preference, Support, is_digest};
 
-/// Maximal number of indexes within indexes: the one that the Pod names is the first.
+/// Maximum number of indexes within indexes: the one that the Pod names is the first.
 const DEPTH: usize = 3;
-/// Maximal number of documents below one index that are fetched because no entry says what they are.
+/// Maximum number of documents below one index that are fetched because no entry says what they are.
 const FETCHES: usize = 8;
 
 type ReadConfig = fn(&[u8]) -> Result<PlatformSet, ManifestError>;

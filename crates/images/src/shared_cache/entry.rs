@@ -20,7 +20,7 @@ const MODEL: &str = "1";
 /// Bytes of the content: format, kind, platforms, time, digest.
 const CONTENT: usize = 1 + 1 + 4 + 8 + 32;
 pub(super) const LENGTH: usize = CONTENT + 32;
-/// Maximal difference between the clocks of replicas.
+/// Maximum difference between the clocks of replicas.
 const SKEW: Duration = Duration::from_secs(60);
 
 pub(super) struct Keys {

@@ -16,13 +16,13 @@ use tolerarch_support::health::{Reported, State};
 
 /// Timeout of connecting, in all.
 const CONNECT: Duration = Duration::from_secs(3);
-/// Maximal time that the start of the program waits for the first connection.
+/// Maximum time that the start of the program waits for the first connection.
 const FIRST: Duration = Duration::from_secs(1);
 /// Milliseconds between two attempts to connect: random, so that replicas do not reconnect in step.
 const PAUSE: Range<u64> = 500..5000;
-/// Maximal number of queued writes, of some 500 bytes each; more are dropped.
+/// Maximum number of queued writes, of some 500 bytes each; more are dropped.
 const WRITES: usize = 4096;
-/// Maximal number of writes that are sent at once.
+/// Maximum number of writes that are sent at once.
 const BATCH: usize = 64;
 
 pub struct SharedCacheKeeper {

@@ -15,7 +15,7 @@ use parking_lot::Condvar;
 use super::line::Format;
 use crate::sync::Mutex;
 
-/// Maximal bytes in the queue while the reader stalls; lines beyond are dropped, and counted.
+/// Maximum bytes in the queue while the reader stalls; lines beyond are dropped, and counted.
 const LIMIT: usize = 4 << 20;
 /// Pause in which lines are collected, to be written together.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -15,9 +15,9 @@ use crate::registry::metrics::RequestKind;
 use crate::registry::net::{self, HttpRequest, HttpResponse, Transport};
 use tolerarch_text::json::go::{self, GoStruct, GoValue};
 
-/// Maximal bytes of one token.
+/// Maximum bytes of one token.
 const TOKEN_BYTES: usize = 16 << 10;
-/// Maximal number of redirects of one request, within its origin.
+/// Maximum number of redirects of one request, within its origin.
 const REDIRECTS: usize = 2;
 /// Life of a token without `expires_in`, and the shortest life (distribution's token specification); the longest life.
 const LIFE: Duration = Duration::from_secs(60);

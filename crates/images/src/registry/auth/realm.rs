@@ -8,7 +8,7 @@ use crate::registry::hosts::Hosts;
 use crate::registry::net::{authority, names};
 use tolerarch_core::image::canonical_host;
 
-/// Maximal bytes of a challenge's realm, and of its service.
+/// Maximum bytes of a challenge's realm, and of its service.
 const CHALLENGE_BYTES: usize = 2048;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -15,10 +15,10 @@ use crate::registry::error::Error;
 use crate::registry::net::{HttpResponse, label, shown_host};
 use crate::ttl_cache::{Timed, TtlCache};
 
-/// Maximal number of cached challenges (by host) and tokens (by repository and credential).
+/// Maximum number of cached challenges (by host) and tokens (by repository and credential).
 const CHALLENGES: usize = 1000;
 const TOKENS: usize = 10_000;
-/// Maximal bytes of all tokens.
+/// Maximum bytes of all tokens.
 const TOKENS_BYTES: u64 = 16 << 20;
 /// Time before its end from which a token is no longer used.
 const MARGIN: Duration = Duration::from_secs(5);

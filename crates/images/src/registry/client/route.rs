@@ -15,7 +15,7 @@ use crate::registry::metrics::RequestKind;
 use crate::registry::net::{HttpRequest, HttpResponse, Transport, label, shown_host};
 use tolerarch_core::image::ImageRef;
 
-/// Maximal redirects of one request: an own domain before k8s.gcr.io, whose blobs take three. Other clients follow ten.
+/// Maximum redirects of one request: an own domain before k8s.gcr.io, whose blobs take three. Other clients follow ten.
 const REDIRECTS: usize = 5;
 
 pub(super) struct Route<'a> {

@@ -13,7 +13,7 @@ use tolerarch_support::file::{entries as file_entries, is_directory};
 
 pub(super) use file::RegistryHost;
 
-/// Maximal number of entries of `registries.hostsDir`, and of each directory in it.
+/// Maximum number of entries of `registries.hostsDir`, and of each directory in it.
 const ENTRIES: usize = 1000;
 
 /// Directory for registries without a directory of their own.

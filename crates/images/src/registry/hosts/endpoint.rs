@@ -66,7 +66,7 @@ impl fmt::Display for Mirror {
 }
 
 impl Mirror {
-    /// Maximal number of mirrors of one registry.
+    /// Maximum number of mirrors of one registry.
     pub const MOST: usize = 4;
 }
 

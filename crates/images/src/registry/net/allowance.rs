@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use quick_cache::sync::Cache as Bounded;
 
-/// Maximal number of hosts to remember; the least recently used are evicted.
+/// Maximum number of hosts to remember; the least recently used are evicted.
 const HOSTS: usize = 256;
 
 /// What the last report of each host leaves, and of how much, by the host's name in metrics.

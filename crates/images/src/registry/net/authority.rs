@@ -4,7 +4,7 @@ use url::{Position, Url};
 
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
-/// Maximal characters of a host that a registry named, in a message.
+/// Maximum characters of a host that a registry named, in a message.
 const SHOWN: usize = 100;
 
 /// Returns the host to dial for images of `host`.

@@ -36,15 +36,15 @@ use crate::registry::metrics::RequestKind;
 use tolerarch_support::proxy::{Login, Proxies, Proxy};
 use tolerarch_support::tunnel::Answer;
 
-/// Maximal bytes of one response on the wire, handshake included: the largest body, and 1 MiB for what is around it.
+/// Maximum bytes of one response on the wire, handshake included: the largest body, and 1 MiB for what is around it.
 const RESPONSE: usize = RequestKind::Manifest.limit() + (1 << 20);
-/// Maximal number of addresses of one host that are tried.
+/// Maximum number of addresses of one host that are tried.
 const ADDRESSES: usize = 8;
 /// Head start of one address before the next one is tried beside it (RFC 8305, section 5).
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
-/// Maximal time to connect, handshake included: the pool lets an attempt go on after its lookup has ended.
+/// Maximum time to connect, handshake included: the pool lets an attempt go on after its lookup has ended.
 pub(super) const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// Maximal number of idle connections to all registries together; further ones are used once.
+/// Maximum number of idle connections to all registries together; further ones are used once.
 const IDLE_ALL: usize = 256;
 
 #[derive(Debug, thiserror::Error)]

@@ -14,9 +14,9 @@ use super::authority::name;
 use crate::registry::error::Error;
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, QUEUE, Tenant};
 
-/// Maximal number of requests that a lookup sends at a time: entries of an index, each on a connection.
+/// Maximum number of requests that a lookup sends at a time: entries of an index, each on a connection.
 pub(crate) const PARTS: usize = 4;
-/// Maximal time to wait for a permit. A Pod of another namespace that has joined the lookup has time left for one of its own
+/// Maximum time to wait for a permit. A Pod of another namespace that has joined the lookup has time left for one of its own
 /// (`lookup.budget`).
 const WAIT: Duration = Duration::from_secs(1);
 

@@ -11,7 +11,7 @@ use super::authority::{label, shown};
 use super::connect::{ConnectError, ProxyCause, ProxyFault};
 use super::verifier::Objection;
 
-/// Maximal characters of the cause of a broken connection, whose text may quote a certificate.
+/// Maximum characters of the cause of a broken connection, whose text may quote a certificate.
 const CAUSE: usize = 200;
 
 /// Table of what is not taken, although nodes take it.

@@ -20,9 +20,9 @@ use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 const CONFIGURATION: &str = "/etc/resolv.conf";
 /// File with the name of this host.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
-/// Maximal number of requests to one name server under way. Each lookup has two, and there are never as many lookups.
+/// Maximum number of requests to one name server under way. Each lookup has two, and there are never as many lookups.
 const NAME_REQUESTS: usize = 4096;
-/// Maximal time to resolve a name, so that time is left to connect (`CONNECT_TIME`); and to wait for one family when
+/// Maximum time to resolve a name, so that time is left to connect (`CONNECT_TIME`); and to wait for one family when
 /// the other has answered (RFC 8305, section 3).
 const NAME_TIME: Duration = Duration::from_secs(4);
 const OTHER_FAMILY: Duration = Duration::from_millis(50);

@@ -31,17 +31,17 @@ use crate::registry::metrics::{RegistryMetrics, RequestKind};
 use crate::registry::trace;
 use tolerarch_support::body::{Budget, Read, ReadError};
 
-/// Maximal bytes of an error response: read so that the connection can be used again.
+/// Maximum bytes of an error response: read so that the connection can be used again.
 const ERROR: usize = 64 << 10;
-/// Maximal time to read the body of an error response.
+/// Maximum time to read the body of an error response.
 const ERROR_TIME: Duration = Duration::from_millis(500);
-/// Maximal bytes of all answers being read: twelve of the largest manifests. Beyond, the largest and slowest go.
+/// Maximum bytes of all answers being read: twelve of the largest manifests. Beyond, the largest and slowest go.
 const BODIES: usize = 48 << 20;
-/// Maximal bytes of the headers of an answer.
+/// Maximum bytes of the headers of an answer.
 const HEADERS: usize = 64 << 10;
-/// Maximal number of lines of the headers: Go's client counts only their bytes.
+/// Maximum number of lines of the headers: Go's client counts only their bytes.
 const HEADER_LINES: usize = 2048;
-/// Maximal number of idle connections to one registry, and their lifetime. As many as run at a time by default
+/// Maximum number of idle connections to one registry, and their lifetime. As many as run at a time by default
 /// (`lookup.perRegistry`): with fewer, those that end together would be closed while others wait to begin.
 const IDLE: usize = 16;
 const IDLE_TIME: Duration = Duration::from_secs(20);

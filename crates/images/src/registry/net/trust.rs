@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 use super::key_exchange;
 use super::verifier::{Trusted, Verifier};
 
-/// Maximal number of parts of a file of authorities that are logged at a time: a file may have thousands of them.
+/// Maximum number of parts of a file of authorities that are logged at a time: a file may have thousands of them.
 const LOGGED: usize = 20;
 
 /// Reason why the configuration of registries cannot be used.

@@ -23,7 +23,7 @@ pub(super) use objection::Objection;
 use objection::unusable;
 use original::{Original, Relaxed, parse};
 
-/// Maximal number of certificates of a server's chain that are considered: webpki tries their permutations.
+/// Maximum number of certificates of a server's chain that are considered: webpki tries their permutations.
 const ISSUERS: usize = 8;
 const SERVER_AUTH: KeyPurposeId<'_> = KeyPurposeId::new(&[43, 6, 1, 5, 5, 7, 3, 1]);
 const ANY_USAGE: KeyPurposeId<'_> = KeyPurposeId::new(&[85, 29, 37, 0]);

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// Maximal bytes of one response on the wire.
+/// Maximum bytes of one response on the wire.
 const RESPONSE: usize = RequestKind::Manifest.limit() + (1 << 20);
 
 async fn ask_for(client: &Registry, image: &str) -> String {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hickory_resolver::config::{NameServerConfig, ResolverConfig, ResolverOpts};
 use hickory_resolver::proto::rr::Name;
 
-/// Maximal number of name servers: as many as the C library takes (`MAXNS`).
+/// Maximum number of name servers: as many as the C library takes (`MAXNS`).
 const NAME_SERVERS: usize = 3;
 
 /// Largest `ndots`, of the C library as well (`RES_MAXNDOTS`).

@@ -15,7 +15,7 @@ use super::policies;
 
 /// Extensions that webpki understands, below 2.5.29.
 const UNDERSTOOD: [u8; 6] = [15, 17, 19, 30, 31, 37];
-/// Maximal bytes of an object identifier in a message.
+/// Maximum bytes of an object identifier in a message.
 const SHOWN: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
