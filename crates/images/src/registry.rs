@@ -67,8 +67,12 @@ impl Settings {
     /// Returns the files that [`Registry::load`] reads because a file of [`Settings::hosts_dir`] names them, or lies
     /// beside them: a change of one may change the registry.
     pub fn files(&self) -> Vec<PathBuf> {
-        let directory = self.hosts_dir.as_deref().map(HostsDirectory::load);
-        directory.and_then(Result::ok).unwrap_or_default().files()
+        let Some(directory) = &self.hosts_dir else {
+            return Vec::new();
+        };
+        HostsDirectory::load(directory)
+            .map(|directory| directory.files())
+            .unwrap_or_default()
     }
 }
 
@@ -96,30 +100,24 @@ impl Registry {
             credentials,
             traces,
         } = settings;
-        let directory = hosts_dir
-            .as_deref()
-            .map(HostsDirectory::load)
-            .transpose()?
-            .unwrap_or_default();
+        let directory = match &hosts_dir {
+            Some(directory) => HostsDirectory::load(directory)?,
+            None => HostsDirectory::default(),
+        };
         directory.log_ignored();
         let hosts = Hosts::new(hosts, directory);
         let names =
             NameResolver::of_system().map_err(|error| TrustError::Names(error.to_string()))?;
         let tls = TlsSettings::load(&hosts.tls, hosts.default_tls());
         let tls_faults = tls.faults();
+        let connector = Connector::new(guard, tls, proxies, names);
         // Until a resolver sets its own limit: for who sends one request after the other.
         let named_servers = NamedServers::new(1, 1);
-        let transport = Transport::new(
-            Connector::new(guard, tls, proxies, names),
-            metrics,
-            named_servers,
-        );
-        let tokens = Tokens::new();
         Ok(Self {
             hosts,
             allowed,
-            transport,
-            tokens,
+            transport: Transport::new(connector, metrics, named_servers),
+            tokens: Tokens::new(),
             credentials,
             verified,
             tls_faults,

@@ -66,39 +66,15 @@ impl Registry {
                     "{place}, is not understood, so nodes may pull another image; mirrors in registries.hosts count more"
                 )));
             }
-            let asked = async {
-                let mut answer = self.authorised(endpoint, pull, kind, reference).await;
-                if let Err(Error::NoConnection(_) | Error::Closed(_) | Error::Unreachable(_)) =
-                    answer
-                    && let Some(fallback) = &endpoint.fallback
-                {
-                    answer = self.authorised(fallback, pull, kind, reference).await;
-                }
-                let (response, route) = answer?;
-                let is_success = response.status.is_success();
-                let read = if is_success {
-                    read(&response)
-                } else {
-                    Err(response.failure("the registry"))
-                };
-                read.map_err(|error| route.located(error))
-            };
+            let answer = self.request_from(endpoint, pull, kind, reference, &read);
             let result = if endpoint.is_mirror && untried.peek().is_some() {
-                timeout(MIRROR_TIME, asked)
-                    .await
-                    .unwrap_or(Err(Error::Timeout))
+                let answer = timeout(MIRROR_TIME, answer).await;
+                answer.unwrap_or(Err(Error::Timeout))
             } else {
-                asked.await
+                answer.await
             };
-            let is_fault = result.as_ref().is_err_and(Error::is_fault);
-            if endpoint.is_mirror && is_fault {
-                endpoint.health.failed(
-                    image,
-                    pull.namespace,
-                    matches!(result, Err(Error::NoConnection(_))),
-                );
-            } else if endpoint.is_mirror {
-                endpoint.health.succeeded(image);
+            if endpoint.is_mirror {
+                record_health(endpoint, pull, result.as_ref().err());
             }
             let error = match result {
                 Err(error) if endpoint.is_mirror || !error.is_answer() => error,
@@ -106,7 +82,7 @@ impl Registry {
             };
             tracing::debug!(%image, endpoint = %endpoint.origin, %error, "no usable answer from this endpoint");
             mirror_answered |=
-                endpoint.is_mirror && !is_fault && !matches!(error, Error::TlsSetup(_));
+                endpoint.is_mirror && !error.is_fault() && !matches!(error, Error::TlsSetup(_));
             if !endpoint.is_mirror || failure.is_none() {
                 failure = Some(error);
             }
@@ -121,6 +97,30 @@ impl Registry {
                 "no endpoint serves it (see hosts.toml)".into(),
             )),
         }
+    }
+
+    /// Requests `reference` of one endpoint, or of its fallback if the endpoint cannot be reached.
+    async fn request_from<T>(
+        &self,
+        endpoint: &Endpoint,
+        pull: Pull<'_>,
+        kind: RequestKind,
+        reference: &str,
+        read: &impl Fn(&HttpResponse) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut answer = self.authorised(endpoint, pull, kind, reference).await;
+        if let Err(Error::NoConnection(_) | Error::Closed(_) | Error::Unreachable(_)) = answer
+            && let Some(fallback) = &endpoint.fallback
+        {
+            answer = self.authorised(fallback, pull, kind, reference).await;
+        }
+        let (response, route) = answer?;
+        let result = if response.status.is_success() {
+            read(&response)
+        } else {
+            Err(response.failure("the registry"))
+        };
+        result.map_err(|error| route.located(error))
     }
 
     /// Sends the request to one endpoint, with a token or a password on demand. The Pod's credential is for the image's
@@ -146,75 +146,86 @@ impl Registry {
         } else {
             "manifests"
         };
-        let url = endpoint
-            .url(pull.image, &format!("{directory}/{reference}"))
-            .ok_or_else(invalid)?;
+        let path = format!("{directory}/{reference}");
+        let url = endpoint.url(pull.image, &path).ok_or_else(invalid)?;
+        let of_mirror;
+        let mut source = trace::credential();
+        let mut credential = None;
+        let mut is_redirected = None;
         let is_own = endpoint.is_own(pull.image);
-        let of_mirror = if is_own {
-            None
+        if is_own {
+            credential = pull.credential;
+            is_redirected = pull.is_redirected;
         } else {
-            self.credential_of_mirror(origin).await
-        };
-        let source = of_mirror
-            .as_ref()
-            .map_or_else(trace::credential, |(_, candidate)| candidate.kind);
-        let credential = if is_own {
-            pull.credential
-        } else {
-            of_mirror.as_ref().map(|(found, _)| &**found)
-        };
-        let safe = || origin.scheme() == "https" || hosts.is_plain_at(origin);
-        let credential = credential.filter(|_| safe());
-        let of_pod = is_own && pull.of_pod;
+            of_mirror = self.credential_of_mirror(origin).await;
+            if let Some((held, candidate)) = &of_mirror {
+                credential = Some(&**held);
+                source = candidate.kind;
+            }
+        }
+        if origin.scheme() != "https" && !hosts.is_plain_at(origin) {
+            credential = None;
+        }
         let token = TokenRequest {
             transport,
             hosts,
             endpoint,
             repository,
             credential,
-            of_pod,
+            of_pod: is_own && pull.of_pod,
             of_redirect: false,
         };
-        let asked = async {
-            let (mut sent, mut refusals) = (tokens.remembered(token).await?, 0);
-            loop {
-                let is_redirected = if is_own { pull.is_redirected } else { None };
-                let mut route = Route::new(
-                    endpoint,
-                    kind,
-                    url.clone(),
-                    is_tag(reference),
-                    is_redirected,
-                );
-                let response = route.follow(transport, hosts, sent.as_ref()).await?;
-                let is_refused =
-                    response.status == StatusCode::UNAUTHORIZED && !route.is_cross_origin;
-                let next = match (is_refused, refusals, &sent) {
-                    (true, 0, _) => Some(tokens.renewed(token, sent.as_ref(), &response).await?),
-                    (true, 1, Some(refused)) => tokens.by_get(token, refused).await?,
-                    _ => None,
-                };
-                if next.is_none() {
-                    return Ok::<_, Error>((response, route));
-                }
-                (sent, refusals) = (next, refusals + 1);
-            }
-        };
-        let (mut response, mut route) = CREDENTIAL.scope(source, asked).await?;
+        let by_tag = is_tag(reference);
+        let route = || Route::new(endpoint, kind, url.clone(), by_tag, is_redirected);
+        let answer = self.follow_with_token(token, route);
+        let (mut response, mut route) = CREDENTIAL.scope(source, answer).await?;
         // The target of a redirect is requested once more, with a token that the target's server issues to anybody.
         if response.status == StatusCode::UNAUTHORIZED
             && route.is_cross_origin
             && let Some((endpoint, repository)) = &route.target()
         {
             let token = token.at_target(endpoint, repository);
-            let asked = async {
-                let given = tokens.renewed(token, None, &response).await;
-                let given = given.map_err(|error| route.located(error))?;
-                route.follow(transport, hosts, Some(&given)).await
+            let answer = async {
+                let issued = tokens.renewed(token, None, &response).await;
+                let issued = issued.map_err(|error| route.located(error))?;
+                route.follow(transport, hosts, Some(&issued)).await
             };
-            response = CREDENTIAL.scope("anonymous", asked).await?;
+            response = CREDENTIAL.scope("anonymous", answer).await?;
         }
         Ok((response, route))
+    }
+
+    /// Follows the route, once more after each 401 of the endpoint that leads to another token: one of its challenge,
+    /// then one by GET.
+    async fn follow_with_token<'e>(
+        &self,
+        token: TokenRequest<'_>,
+        route: impl Fn() -> Route<'e>,
+    ) -> Result<(HttpResponse, Route<'e>), Error> {
+        let mut authorization = self.tokens.remembered(token).await?;
+        let mut refusals = 0;
+        loop {
+            let mut route = route();
+            let response = route
+                .follow(&self.transport, &self.hosts, authorization.as_ref())
+                .await?;
+            if response.status != StatusCode::UNAUTHORIZED || route.is_cross_origin {
+                return Ok((response, route));
+            }
+            let next = match (refusals, &authorization) {
+                (0, sent) => {
+                    let renewed = self.tokens.renewed(token, sent.as_ref(), &response);
+                    Some(renewed.await?)
+                }
+                (1, Some(refused)) => self.tokens.by_get(token, refused).await?,
+                _ => None,
+            };
+            if next.is_none() {
+                return Ok((response, route));
+            }
+            authorization = next;
+            refusals += 1;
+        }
     }
 
     /// Returns the operator's first credential for a mirror, and its candidate.
@@ -223,15 +234,25 @@ impl Registry {
         origin: &Url,
     ) -> Option<(Arc<Credential>, CredentialCandidate)> {
         for candidate in names(origin).flat_map(|name| self.credentials.of_host(&name)) {
-            let found = candidate
-                .credentials(&Tenant::Operator)
-                .await
-                .unwrap_or_default();
-            if let Some(found) = found.into_iter().flatten().next() {
-                return Some((found, candidate));
+            let held = candidate.credentials(&Tenant::Operator).await;
+            if let Some(credential) = held.unwrap_or_default().into_iter().flatten().next() {
+                return Some((credential, candidate));
             }
         }
         None
+    }
+}
+
+/// Records whether a mirror works. An answer that is no fault shows that it does.
+fn record_health(mirror: &Endpoint, pull: Pull<'_>, error: Option<&Error>) {
+    match error {
+        Some(error) if error.is_fault() => {
+            let has_no_connection = matches!(error, Error::NoConnection(_));
+            mirror
+                .health
+                .failed(pull.image, pull.namespace, has_no_connection);
+        }
+        _ => mirror.health.succeeded(pull.image),
     }
 }
 

@@ -17,11 +17,10 @@ impl Digest {
 
     /// Parses `sha256:…`. Any other text is hashed, so that it equals itself only.
     pub fn of_text(text: &str) -> Self {
-        let hex = text.strip_prefix("sha256:").filter(|hex| hex.len() == 64);
-        let byte = |place: usize| u8::from_str_radix(hex?.get(2 * place..2 * place + 2)?, 16).ok();
-        let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
-        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or_else(|| Self::of_content(text.as_bytes()), Self)
+        match sha256(text) {
+            Some(bytes) => Self(bytes),
+            None => Self::of_content(text.as_bytes()),
+        }
     }
 
     pub fn named_by(image: &ImageRef) -> Option<Self> {
@@ -40,6 +39,18 @@ impl std::fmt::Debug for Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
     }
+}
+
+fn sha256(text: &str) -> Option<[u8; 32]> {
+    let hex = text.strip_prefix("sha256:")?;
+    if hex.len() != 64 {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(2 * place..2 * place + 2)?, 16).ok()?;
+    }
+    Some(bytes)
 }
 
 /// Returns whether `content` has this digest; an unknown algorithm proves nothing.

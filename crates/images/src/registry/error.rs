@@ -93,7 +93,7 @@ impl Error {
         use Error::{Closed, NoConnection, Redirected, Timeout, Unreachable};
         match self {
             Timeout | NoConnection(_) | Closed(_) | Unreachable(_) => Some(FaultScope::Registry),
-            Redirected { cause, .. } => cause.fault_scope().map(|_| FaultScope::Repository),
+            Redirected { cause, .. } if cause.is_fault() => Some(FaultScope::Repository),
             _ => None,
         }
     }

@@ -307,12 +307,8 @@ impl PlatformJson {
 }
 
 pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, ManifestError> {
-    let announced = content_type
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase();
+    let announced = content_type.split(';').next().unwrap_or_default();
+    let announced = announced.trim().to_ascii_lowercase();
     if media(&announced) == Media::Schema1 {
         return Err(ManifestError::Schema1);
     }
@@ -321,7 +317,7 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
         return Err(ManifestError::Schema1);
     }
     let kind = match (media(&announced), media(&body.media_type)) {
-        (Media::Unsaid, own) => own,
+        (Media::Unsaid, written) => written,
         (Media::Index, Media::Manifest) | (Media::Manifest, Media::Index) => {
             return Err(ManifestError::Contradiction);
         }
@@ -352,54 +348,41 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
 }
 
 fn index(descriptors: Vec<Go<DescriptorJson>>) -> Result<Content, ManifestError> {
-    let listed = descriptors.into_iter().map(|Go(descriptor)| {
-        let kind = entry_kind(&descriptor);
-        let platform = descriptor.platform.as_ref();
-        let preference = platform.map_or(Preference::LAST, |platform| platform.preference());
-        let info = EntryInfo {
-            platform: platform.map_or_else(String::new, |platform| platform.platform().to_string()),
-            media_type: descriptor.media_type,
-            digest: if is_digest(&descriptor.digest) {
-                descriptor.digest
-            } else {
-                String::new()
+    let mut entries = Vec::with_capacity(descriptors.len());
+    for Go(descriptor) in descriptors {
+        let mut entry = IndexEntry {
+            preference: Preference::LAST,
+            kind: entry_kind(&descriptor),
+            info: EntryInfo {
+                digest: descriptor.digest,
+                media_type: descriptor.media_type,
+                platform: String::new(),
             },
         };
-        match kind {
-            EntryKind::Manifest | EntryKind::Index if info.digest.is_empty() => {
-                Err(ManifestError::Descriptor)
-            }
-            // Nodes that choose it have nothing to pull.
-            EntryKind::Runs { is_doubtful, .. } if info.digest.is_empty() => {
-                let kind = EntryKind::Runs {
-                    nodes: PlatformSet::EMPTY,
-                    is_doubtful,
-                };
-                Ok(IndexEntry {
-                    preference,
-                    kind,
-                    info,
-                })
-            }
-            _ => Ok(IndexEntry {
-                preference,
-                kind,
-                info,
-            }),
+        if let Some(platform) = &descriptor.platform {
+            entry.preference = platform.preference();
+            entry.info.platform = platform.platform().to_string();
         }
-    });
-    Ok(Content::Index(listed.collect::<Result<_, _>>()?))
+        if !is_digest(&entry.info.digest) {
+            entry.info.digest = String::new();
+            match &mut entry.kind {
+                EntryKind::Manifest | EntryKind::Index => return Err(ManifestError::Descriptor),
+                // Nodes that choose it have nothing to pull.
+                EntryKind::Runs { nodes, .. } => *nodes = PlatformSet::EMPTY,
+                EntryKind::Skipped(_) => {}
+            }
+        }
+        entries.push(entry);
+    }
+    Ok(Content::Index(entries))
 }
 
 /// Judges an entry as nodes do, by its platform and media type (`images.Manifest`). The rest may be wrong:
 /// go-containerregistry writes the media type of the config as `artifactType` of each image, and nydus a special one.
 fn entry_kind(descriptor: &DescriptorJson) -> EntryKind {
     let is_attestation = descriptor.annotations.kind == "attestation-manifest";
-    if descriptor
-        .platform
-        .as_ref()
-        .is_some_and(|own| own.platform().is_unknown())
-    {
+    let platform = descriptor.platform.as_ref();
+    if platform.is_some_and(|platform| platform.platform().is_unknown()) {
         return EntryKind::Skipped(if is_attestation {
             Skip::Attestation
         } else {
@@ -408,10 +391,9 @@ fn entry_kind(descriptor: &DescriptorJson) -> EntryKind {
     }
     let artifact_type = &descriptor.artifact_type;
     let is_artifact = !artifact_type.is_empty() && !is_image_config(artifact_type);
-    let nodes = descriptor.platform.as_ref().map(PlatformJson::nodes);
-    match (media(&descriptor.media_type), nodes) {
-        (Media::Manifest, Some(nodes)) => EntryKind::Runs {
-            nodes,
+    match (media(&descriptor.media_type), platform) {
+        (Media::Manifest, Some(platform)) => EntryKind::Runs {
+            nodes: platform.nodes(),
             is_doubtful: is_attestation || is_artifact,
         },
         (Media::Manifest, None) => EntryKind::Manifest,

@@ -84,14 +84,13 @@ impl RegistryMetrics {
     /// Begins a request to `host`. Returns its status class, or kind of failure: `abandoned` until another is set. The
     /// request is counted and measured when that is dropped, however it ends.
     pub fn request(&self, host: &str, kind: RequestKind) -> impl DerefMut<Target = &'static str> {
-        let (registry, begun) = (self.labels.get(host), Instant::now());
+        let registry = self.labels.get(host);
+        let begun = Instant::now();
         guard("abandoned", move |code| {
             let labels = [registry.as_str(), kind.as_str(), code];
             self.of.requests.with_label_values(&labels).inc();
-            self.of
-                .durations
-                .with_label_values(&labels)
-                .observe(begun.elapsed().as_secs_f64());
+            let durations = self.of.durations.with_label_values(&labels);
+            durations.observe(begun.elapsed().as_secs_f64());
         })
     }
 

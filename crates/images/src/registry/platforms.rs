@@ -23,19 +23,14 @@ impl Registry {
     /// Resolves a tag. `None` if the registry names no digest, or none that can be compared.
     pub(crate) async fn resolve(&self, pull: Pull<'_>) -> Result<Option<Digest>, Error> {
         let read = |response: &HttpResponse| {
-            let digest = response
-                .header("docker-content-digest")
-                .filter(|digest| is_digest(digest));
-            Ok(digest
-                .filter(|digest| digest.starts_with("sha256:"))
-                .map(Digest::of_text))
+            let announced = announced_digest(response);
+            let comparable = announced.filter(|digest| digest.starts_with("sha256:"));
+            Ok(comparable.map(Digest::of_text))
         };
-        match self
-            .request(pull, RequestKind::Head, pull.image.target(), read)
-            .await
-        {
+        let head = self.request(pull, RequestKind::Head, pull.image.target(), read);
+        match head.await {
             Err(error) if is_of_head(&error) => Ok(None),
-            head => head,
+            result => result,
         }
     }
 
@@ -43,28 +38,24 @@ impl Registry {
     /// [`Registry::verified`] choose are verified: their manifests must exist, or their configs must name the same
     /// platform. So is an entry that calls itself no image. [`Error::Partly`] where entries cannot be looked up now.
     pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<Found, Error> {
-        let (
-            digest,
-            Manifest {
-                media_type,
-                content,
-            },
-        ) = self.manifest(pull, pull.image.target()).await?;
-        trace::record(|trace| trace.media_type = media_type);
-        let (support, lacks_parts) = match content {
+        let (digest, manifest) = self.manifest(pull, pull.image.target()).await?;
+        trace::record(|trace| trace.media_type = manifest.media_type);
+        let mut lacks_parts = false;
+        let support = match manifest.content {
             Content::Index(entries) => {
-                let (platforms, lacks_parts) = self.of_index(pull, entries).await?;
-                (Support::Index(platforms), lacks_parts)
+                let index = self.of_index(pull, entries).await?;
+                lacks_parts = index.lacks_parts;
+                Support::Index(index.runs)
             }
             Content::Image { config } => {
                 match self.of_config(pull, &config, manifest::read_config).await {
                     Err(error) if matches!(error.cause(), Error::NotFound) => {
                         return Err(ManifestError::Missing.into());
                     }
-                    platforms => (Support::Single(platforms?), false),
+                    platforms => Support::Single(platforms?),
                 }
             }
-            Content::Artifact => (Support::Artifact, false),
+            Content::Artifact => Support::Artifact,
         };
         let found = Found {
             digest,
@@ -75,98 +66,95 @@ impl Registry {
         Ok(found)
     }
 
-    /// Returns the nodes that get an image that they run, and whether something is missing: each node follows the one
-    /// entry that it chooses, in nested indexes, too.
+    /// Returns the nodes that get an image that they run: each node follows the one entry that it chooses, in nested
+    /// indexes, too.
     async fn of_index(
         &self,
         pull: Pull<'_>,
         entries: Vec<IndexEntry>,
-    ) -> Result<(PlatformSet, bool), Error> {
-        let (mut platforms, mut unknown, mut cause) =
-            (PlatformSet::EMPTY, PlatformSet::EMPTY, None);
-        let (mut fetches, mut lacks_parts) = (0, false);
+    ) -> Result<IndexSupport, Error> {
+        let mut support = IndexSupport::default();
+        let mut unknown = PlatformSet::EMPTY;
+        let mut cause = None;
+        let mut fetches = 0;
         // A stack: the entries of an index are pushed in reverse, so that they are popped in the order of the document.
         let mut open = self.chosen(pull, entries, PlatformSet::ALL, 1).await;
-        while let Some(Chosen {
-            entry,
-            nodes,
-            within,
-            depth,
-            part,
-        }) = open.pop()
-        {
-            let IndexEntry {
-                preference,
-                kind,
-                info,
-            } = entry;
-            let is_fetched =
-                matches!(kind, EntryKind::Manifest | EntryKind::Index) && !nodes.is_empty();
-            fetches += usize::from(is_fetched);
-            if fetches > FETCHES {
-                return Err(ManifestError::Nesting.into());
+        while let Some(mut chosen) = open.pop() {
+            let is_index = matches!(chosen.entry.kind, EntryKind::Index);
+            let is_manifest = matches!(chosen.entry.kind, EntryKind::Manifest);
+            if !chosen.nodes.is_empty() && (is_index || is_manifest) {
+                fetches += 1;
+                if fetches > FETCHES || is_index && chosen.depth == DEPTH {
+                    return Err(ManifestError::Nesting.into());
+                }
             }
-            let entry = if let EntryKind::Runs { nodes, .. } = kind {
-                nodes
-            } else {
-                PlatformSet::ALL
-            };
-            let part = match kind {
-                EntryKind::Skipped(skip) => Ok(Fate::Skipped(skip)),
-                _ if nodes.is_empty() && !entry.is_empty() => {
-                    let takers = preference.takers(PlatformSet::ALL).intersection(within);
-                    Ok(if takers.is_empty() {
-                        Fate::Outside
-                    } else {
-                        Fate::Shadowed
-                    })
-                }
-                EntryKind::Runs { .. } => part.unwrap_or(Ok(Fate::Runs(entry))),
-                EntryKind::Manifest => {
-                    self.of_part(pull, &info.digest, manifest::read_config)
-                        .await
-                }
-                EntryKind::Index if depth == DEPTH => return Err(ManifestError::Nesting.into()),
-                EntryKind::Index => match self.manifest(pull, &info.digest).await {
-                    Ok((
-                        _,
-                        Manifest {
-                            content: Content::Index(entries),
-                            ..
-                        },
-                    )) => {
-                        open.extend(self.chosen(pull, entries, nodes, depth + 1).await);
-                        Ok(Fate::Index)
-                    }
-                    Ok(_) => Err(ManifestError::MediaType.into()),
-                    Err(error) => Err(error),
-                },
-            };
-            let fate = match part {
-                Ok(Fate::Runs(found)) => {
-                    let runs = found.intersection(entry).intersection(nodes);
-                    platforms = platforms.union(runs);
+            let candidates = chosen.declared_nodes().intersection(chosen.nodes);
+            let fate = match self.fate(pull, &mut chosen, &mut open).await {
+                Ok(Fate::Runs(platforms)) => {
+                    let runs = platforms.intersection(candidates);
+                    support.runs = support.runs.union(runs);
                     Fate::Runs(runs)
                 }
                 Ok(fate) => fate,
                 // Nodes that choose such an entry cannot pull it.
-                Err(error) if matches!(error.cause(), Error::NotFound) => Fate::Missing,
+                Err(error) if matches!(error.cause(), Error::NotFound) => {
+                    support.lacks_parts = true;
+                    Fate::Missing
+                }
                 Err(error) => {
-                    unknown = unknown.union(entry.intersection(nodes));
+                    unknown = unknown.union(candidates);
                     cause = cause.or(Some(error));
                     Fate::Unknown
                 }
             };
-            lacks_parts |= fate == Fate::Missing;
-            trace::record(|trace| trace.entries.push(TracedEntry { info, depth, fate }));
+            let traced = TracedEntry {
+                info: chosen.entry.info,
+                depth: chosen.depth,
+                fate,
+            };
+            trace::record(|trace| trace.entries.push(traced));
         }
         match cause {
             Some(cause) => Err(Error::Partly {
-                runs: platforms,
+                runs: support.runs,
                 unknown,
                 cause: Box::new(cause),
             }),
-            None => Ok((platforms, lacks_parts)),
+            None => Ok(support),
+        }
+    }
+
+    /// Returns what becomes of the nodes that choose an entry. Pushes the entries of a nested index onto `open`.
+    async fn fate(
+        &self,
+        pull: Pull<'_>,
+        chosen: &mut Chosen,
+        open: &mut Vec<Chosen>,
+    ) -> Result<Fate, Error> {
+        let declared = chosen.declared_nodes();
+        let entry = &chosen.entry;
+        let digest = &entry.info.digest;
+        match entry.kind {
+            EntryKind::Skipped(skip) => Ok(Fate::Skipped(skip)),
+            _ if chosen.nodes.is_empty() && !declared.is_empty() => {
+                let takers = entry.preference.takers(PlatformSet::ALL);
+                if takers.intersection(chosen.within).is_empty() {
+                    Ok(Fate::Outside)
+                } else {
+                    Ok(Fate::Shadowed)
+                }
+            }
+            EntryKind::Runs { .. } => chosen.part.take().unwrap_or(Ok(Fate::Runs(declared))),
+            EntryKind::Manifest => self.of_part(pull, digest, manifest::read_config).await,
+            EntryKind::Index => {
+                let (_, nested) = self.manifest(pull, digest).await?;
+                let Content::Index(entries) = nested.content else {
+                    return Err(ManifestError::MediaType.into());
+                };
+                let depth = chosen.depth + 1;
+                open.extend(self.chosen(pull, entries, chosen.nodes, depth).await);
+                Ok(Fate::Index)
+            }
         }
     }
 
@@ -181,56 +169,54 @@ impl Registry {
     ) -> Vec<Chosen> {
         let preferences: Vec<Preference> = entries.iter().map(|entry| entry.preference).collect();
         let nodes = Preference::choose(&preferences, within);
-        let all = entries.into_iter().zip(nodes).rev();
-        let mut chosen: Vec<_> = all
-            .map(|(entry, nodes)| Chosen {
+        let mut chosen = Vec::with_capacity(entries.len());
+        for (entry, nodes) in entries.into_iter().zip(nodes).rev() {
+            chosen.push(Chosen {
                 entry,
                 nodes,
                 within,
                 depth,
                 part: None,
+            });
+        }
+        stream::iter(&mut chosen)
+            .for_each_concurrent(PARTS, |chosen| async {
+                chosen.part = self.verify(pull, chosen).await;
             })
-            .collect();
-        let asked = chosen.iter_mut().filter_map(
-            |Chosen {
-                 entry, nodes, part, ..
-             }| {
-                let EntryKind::Runs {
-                    nodes: runs,
-                    is_doubtful,
-                } = entry.kind
-                else {
-                    return None;
-                };
-                let (takers, digest) = (runs.intersection(*nodes), &entry.info.digest);
-                let is_asked = |verified: PlatformSet| !takers.intersection(verified).is_empty();
-                let reads = is_asked(if is_doubtful {
-                    PlatformSet::ALL
-                } else {
-                    self.verified.configs
-                });
-                (reads || is_asked(self.verified.manifests)).then_some(async move {
-                    *part = Some(if digest.is_empty() {
-                        Err(ManifestError::Descriptor.into())
-                    } else if reads {
-                        self.of_part(pull, digest, manifest::read_architecture)
-                            .await
-                            .map(|fate| match fate {
-                                Fate::Runs(config) if config.intersection(runs).is_empty() => {
-                                    Fate::Contradicted(config)
-                                }
-                                fate => fate,
-                            })
-                    } else {
-                        self.exists(pull, digest).await.map(|()| Fate::Runs(runs))
-                    });
-                })
-            },
-        );
-        stream::iter(asked)
-            .for_each_concurrent(PARTS, |part| part)
             .await;
         chosen
+    }
+
+    /// Verifies an entry that says where it runs, by its manifest or its config; `None` if no node needs that.
+    async fn verify(&self, pull: Pull<'_>, chosen: &Chosen) -> Option<Result<Fate, Error>> {
+        let EntryKind::Runs { nodes, is_doubtful } = chosen.entry.kind else {
+            return None;
+        };
+        let digest = &chosen.entry.info.digest;
+        let takers = nodes.intersection(chosen.nodes);
+        let takes = |verified: PlatformSet| !takers.intersection(verified).is_empty();
+        let reads_config = takes(if is_doubtful {
+            PlatformSet::ALL
+        } else {
+            self.verified.configs
+        });
+        if !reads_config && !takes(self.verified.manifests) {
+            return None;
+        }
+        if digest.is_empty() {
+            return Some(Err(ManifestError::Descriptor.into()));
+        }
+        if !reads_config {
+            let exists = self.exists(pull, digest).await;
+            return Some(exists.map(|()| Fate::Runs(nodes)));
+        }
+        let part = self.of_part(pull, digest, manifest::read_architecture);
+        Some(match part.await {
+            Ok(Fate::Runs(config)) if config.intersection(nodes).is_empty() => {
+                Ok(Fate::Contradicted(config))
+            }
+            part => part,
+        })
     }
 
     /// Finds the nodes of an index's manifest by the manifest's config, or why there are none.
@@ -244,12 +230,10 @@ impl Registry {
 
     /// Checks that the registry has a manifest that an index points to, whatever its content.
     async fn exists(&self, pull: Pull<'_>, digest: &str) -> Result<(), Error> {
-        match self
-            .request(pull, RequestKind::Head, digest, |_| Ok(()))
-            .await
-        {
+        let head = self.request(pull, RequestKind::Head, digest, |_| Ok(()));
+        match head.await {
             Err(error) if is_of_head(&error) => self.manifest(pull, digest).await.map(drop),
-            head => head,
+            result => result,
         }
     }
 
@@ -259,9 +243,12 @@ impl Registry {
         digest: &str,
         read: ReadConfig,
     ) -> Result<PlatformSet, Error> {
-        let verified = |config: &HttpResponse| match digest::verifies(&config.body.bytes, digest) {
-            true => Ok(read(&config.body.bytes)?),
-            false => Err(ManifestError::Digest.into()),
+        let verified = |config: &HttpResponse| {
+            let body = &config.body.bytes;
+            if !digest::verifies(body, digest) {
+                return Err(ManifestError::Digest.into());
+            }
+            Ok(read(body)?)
         };
         self.request(pull, RequestKind::Config, digest, verified)
             .await
@@ -270,14 +257,8 @@ impl Registry {
     async fn manifest(&self, pull: Pull<'_>, target: &str) -> Result<(Digest, Manifest), Error> {
         let read = |response: &HttpResponse| {
             let body = &response.body.bytes;
-            let announced = response
-                .header("docker-content-digest")
-                .filter(|digest| is_digest(digest));
-            let pinned = (!is_tag(target)).then_some(target);
-            if announced
-                .into_iter()
-                .chain(pinned)
-                .any(|digest| !digest::verifies(body, digest))
+            let differs = |digest: &str| !digest::verifies(body, digest);
+            if announced_digest(response).is_some_and(differs) || !is_tag(target) && differs(target)
             {
                 return Err(ManifestError::Digest.into());
             }
@@ -290,6 +271,11 @@ impl Registry {
     }
 }
 
+fn announced_digest(response: &HttpResponse) -> Option<&str> {
+    let digest = response.header("docker-content-digest");
+    digest.filter(|digest| is_digest(digest))
+}
+
 /// Returns whether a HEAD request failed where a GET request may succeed.
 fn is_of_head(error: &Error) -> bool {
     match error {
@@ -297,6 +283,13 @@ fn is_of_head(error: &Error) -> bool {
         Error::Redirected { cause, .. } if matches!(**cause, Error::NotFound) => true,
         error => error.is_refusal() || matches!(error.cause(), Error::Unexpected(_)),
     }
+}
+
+/// Nodes that get an image of an index.
+#[derive(Default)]
+struct IndexSupport {
+    runs: PlatformSet,
+    lacks_parts: bool,
 }
 
 /// An entry, and the nodes that choose it among those that look at its index.
@@ -307,4 +300,14 @@ struct Chosen {
     depth: usize,
     /// Meaning of the entry's manifest, or why that is unknown; `None` if the entry needs no verification.
     part: Option<Result<Fate, Error>>,
+}
+
+impl Chosen {
+    /// Returns the nodes for which the entry is by itself: all, unless it says which.
+    fn declared_nodes(&self) -> PlatformSet {
+        match self.entry.kind {
+            EntryKind::Runs { nodes, .. } => nodes,
+            _ => PlatformSet::ALL,
+        }
+    }
 }

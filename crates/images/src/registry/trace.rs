@@ -114,21 +114,21 @@ pub(crate) fn request_begins(
 ) -> Option<usize> {
     record(|trace| {
         let scheme = |value: &HeaderValue| Some(value.to_str().ok()?.split(' ').next()?.to_owned());
-        let (authorization, credential) = (
-            authorization.and_then(scheme),
-            authorization.map(|_| credential()),
-        );
-        let (method, mut url, took) = (method.to_owned(), url.clone(), Duration::ZERO);
+        let mut url = url.clone();
         url.set_query(None);
-        let request = TracedRequest {
+        let mut request = TracedRequest {
             kind,
-            method,
+            method: method.to_owned(),
             url,
-            authorization,
-            credential,
+            authorization: None,
+            credential: None,
             outcome: None,
-            took,
+            took: Duration::ZERO,
         };
+        if let Some(authorization) = authorization {
+            request.authorization = scheme(authorization);
+            request.credential = Some(credential());
+        }
         trace.requests.push(request);
         trace.requests.len() - 1
     })
@@ -141,7 +141,8 @@ pub(crate) fn request_ends(
 ) {
     record(|trace| {
         let request = trace.requests.get_mut(index?)?;
-        (request.outcome, request.took) = (Some(outcome), took);
+        request.outcome = Some(outcome);
+        request.took = took;
         Some(())
     });
 }

@@ -60,11 +60,13 @@ impl<'a> Route<'a> {
         mut authorization: Option<&HeaderValue>,
     ) -> Result<HttpResponse, Error> {
         loop {
-            let (kind, url) = (self.kind, &self.url);
-            let headers = (!self.is_cross_origin).then_some(&self.endpoint.headers);
+            let mut headers = None;
+            if !self.is_cross_origin {
+                headers = Some(&self.endpoint.headers);
+            }
             let request = HttpRequest {
-                kind,
-                url,
+                kind: self.kind,
+                url: &self.url,
                 authorization,
                 headers,
                 form: None,
@@ -99,31 +101,29 @@ impl<'a> Route<'a> {
         if self.redirects == REDIRECTS {
             return refused("the registry redirects too often".into());
         }
-        let to = location.and_then(|location| self.url.join(location).ok());
-        let to =
-            to.filter(|to| to.has_host() && to.username().is_empty() && to.password().is_none());
-        let Some(to) = to.filter(|to| matches!(to.scheme(), "http" | "https")) else {
+        let target = location.and_then(|location| self.url.join(location).ok());
+        let Some(target) = target.filter(may_be_followed) else {
             return refused("the registry answered with a redirect that is not followed".into());
         };
+        let host = shown_host(&target);
         // Content with a digest may come from anywhere, and then without TLS where the operator says so.
-        let plain_storage = || !self.by_tag && hosts.is_plain_at(&to);
-        if to.scheme() == "http" && self.is_secure && !plain_storage() {
-            return refused(format!(
-                "the registry redirects to {} without TLS",
-                shown_host(&to)
-            ));
+        if target.scheme() == "http"
+            && self.is_secure
+            && (self.by_tag || !hosts.is_plain_at(&target))
+        {
+            return refused(format!("the registry redirects to {host} without TLS"));
         }
         // Whoever chose the target after another origin is not the endpoint.
-        let may_present =
-            || !self.is_cross_origin && may_redirect(hosts, &self.endpoint.origin, &to);
-        if hosts.has_client_certificate(&to) && !may_present() {
-            let (registry, host) = (label(&self.endpoint.origin), shown_host(&to));
-            let line = token_hosts(registry, &host);
+        let origin = &self.endpoint.origin;
+        if hosts.has_client_certificate(&target)
+            && (self.is_cross_origin || !may_redirect(hosts, origin, &target))
+        {
+            let line = token_hosts(label(origin), &host);
             return refused(format!(
                 "the registry redirects to {host}, which gets a client certificate; if that is right, set {line}"
             ));
         }
-        Ok(to)
+        Ok(target)
     }
 
     /// Returns the endpoint and its repository, if its 401 can be answered. Registries in front rename repositories.
@@ -137,7 +137,10 @@ impl<'a> Route<'a> {
             .parse()
             .ok()?;
         let endpoint = Endpoint::new(self.url.join("/v2/").ok()?)?;
-        (image.repository() == repository).then_some((endpoint, repository.to_owned()))
+        if image.repository() != repository {
+            return None;
+        }
+        Some((endpoint, repository.to_owned()))
     }
 
     /// Returns the error, with its host unless that is the endpoint's: people have to open the way there.
@@ -151,6 +154,14 @@ impl<'a> Route<'a> {
             cause: Box::new(cause),
         }
     }
+}
+
+/// Returns whether a URL is one of a web server, without user information.
+fn may_be_followed(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https")
+        && url.has_host()
+        && url.username().is_empty()
+        && url.password().is_none()
 }
 
 #[cfg(test)]
