@@ -10,19 +10,19 @@ use super::loops::Context;
 use super::{ControllerMetrics, ControllerSettings};
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 use tolerarch_engine::census::{Count, Coverage, NamespaceSettings};
-use tolerarch_engine::decide::BatchLimits;
+use tolerarch_engine::decide::{BatchLimits, Snapshot};
 use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{
     Change, ClusterError, Namespace, ObjectName, Scope, StoredPod,
 };
 
-/// Maximal number of lookups at a time, in all and at one registry, so that lookups of the webhook and pulls of nodes come
+/// Maximum number of lookups at a time, in all and at one registry, so that lookups of the webhook and pulls of nodes come
 /// first.
 const LOOKUPS: usize = 16;
 const OF_REGISTRY: usize = 2;
 /// Time for one lookup.
 const TIME: Duration = Duration::from_secs(10);
-/// Maximal number of shapes that wait for lookups; each takes a few kilobytes.
+/// Maximum number of shapes that wait for lookups; each takes a few kilobytes.
 const SHAPES: usize = 256;
 /// Time from which a census begins no more lookups: what is not cached by then counts as unknown.
 const LOOKING: Duration = Duration::from_secs(30 * 60);
@@ -56,64 +56,26 @@ pub(super) async fn work(context: &Context) {
 
 /// Sums up all Pods, counts namespaces with ignored labels, and exports both.
 async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), ClusterError> {
-    let Context {
-        cluster,
-        watcher,
-        current,
-        ..
-    } = context;
+    let watcher = &context.watcher;
     // Pods are counted by the profile with which the webhook is called for them.
-    let scope = Scope::read(cluster, configurations).await?;
-    let add = |all: &mut BTreeMap<_, _>, Namespace { metadata }| {
-        all.insert(metadata.name, metadata.labels);
+    let scope = Scope::read(&context.cluster, configurations).await?;
+    let add = |namespaces: &mut BTreeMap<_, _>, Namespace { metadata }| {
+        namespaces.insert(metadata.name, metadata.labels);
     };
-    let (namespaces, no_labels) = (sum(watcher.follow(None), add).await?, BTreeMap::new());
-    let add = |added: &mut Count, pod: StoredPod| {
+    let namespaces = sum(watcher.follow(None), add).await?;
+    let no_labels = BTreeMap::new();
+    let add = |counted: &mut Count, pod: StoredPod| {
         let of_namespace = namespaces.get(pod.namespace()).unwrap_or(&no_labels);
         let called = scope.called(of_namespace, &pod.metadata.labels);
-        added.add(pod, called);
+        counted.add(pod, called);
     };
-    let added = sum(watcher.follow(Some(StoredPod::LIVE)), add).await?;
-
-    let snapshot = current.load_full();
-    // No review waits for these lookups.
-    let (timeout, budget) = (TIME, Duration::ZERO);
-    let settings = LookupSettings {
-        budget,
-        timeout,
-        concurrency: LOOKUPS,
-        per_registry: OF_REGISTRY,
-    };
-    let limits = &BatchLimits::new(&settings).until(Instant::now() + LOOKING);
-    // Indexes, as a closure over references to the shapes would not be general enough for a task.
-    let (added, snapshot) = (&added, &snapshot);
-    let order = in_turns(added.shapes.iter().map(|shape| &*shape.namespace));
-    let judged = stream::iter(order).map(|place| async move {
-        let shape = &added.shapes[place];
-        let terms = NamespaceSettings {
-            profile: shape.profile.as_deref(),
-            ..NamespaceSettings::default()
-        };
-        Judged {
-            place,
-            coverage: Coverage::of(&shape.examine(snapshot, limits, terms).await).0,
-        }
-    });
-    let mut judged = judged.buffer_unordered(SHAPES);
-    let mut coverages = vec![Coverage::Unknown; added.shapes.len()];
-    while let Some(Judged { place, coverage }) = judged.next().await {
-        coverages[place] = coverage;
-    }
+    let counted = sum(watcher.follow(Some(StoredPod::LIVE)), add).await?;
+    let coverages = judge(&counted, &context.current.load_full()).await;
     let ignored = LABELS.map(|(key, name)| {
-        (
-            name,
-            namespaces
-                .values()
-                .map(|labels| i64::from(scope.ignores(labels, key)))
-                .sum(),
-        )
+        let ignores = namespaces.values().map(|labels| scope.ignores(labels, key));
+        (name, ignores.map(i64::from).sum())
     });
-    let totals = added.totals(&coverages);
+    let totals = counted.totals(&coverages);
     let pods = totals.other.pods;
     if pods > 0 {
         tracing::warn!(
@@ -123,6 +85,38 @@ async fn count(context: &Context, configurations: &[ObjectName]) -> Result<(), C
     }
     context.metrics.show_census(&totals, ignored);
     Ok(())
+}
+
+/// Returns what the images of each shape support.
+async fn judge(counted: &Count, snapshot: &Snapshot) -> Vec<Coverage> {
+    let settings = LookupSettings {
+        // No review waits for these lookups.
+        budget: Duration::ZERO,
+        timeout: TIME,
+        concurrency: LOOKUPS,
+        per_registry: OF_REGISTRY,
+    };
+    let limits = &BatchLimits::new(&settings).until(Instant::now() + LOOKING);
+    // Indexes, as a closure over references to the shapes would not be general enough for a task.
+    let order = in_turns(counted.shapes.iter().map(|shape| &*shape.namespace));
+    let judged = stream::iter(order).map(|place| async move {
+        let shape = &counted.shapes[place];
+        let settings = NamespaceSettings {
+            profile: shape.profile.as_deref(),
+            ..NamespaceSettings::default()
+        };
+        let examined = shape.examine(snapshot, limits, settings).await;
+        Judged {
+            place,
+            coverage: Coverage::of(&examined).0,
+        }
+    });
+    let mut judged = judged.buffer_unordered(SHAPES);
+    let mut coverages = vec![Coverage::Unknown; counted.shapes.len()];
+    while let Some(Judged { place, coverage }) = judged.next().await {
+        coverages[place] = coverage;
+    }
+    coverages
 }
 
 /// What the images of a shape support.

@@ -11,11 +11,11 @@ use tolerarch_engine::lessons::Evidence;
 use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::{ContainerStatus, Phase, StoredPod};
 
-/// Maximal number of failures of one Pod.
+/// Maximum number of failures of one Pod.
 const CONTAINERS: usize = 8;
 /// Time after which the end of a container is no longer reported.
 const LATELY: Duration = Duration::from_secs(3600);
-/// Maximal duration of a program that could not start; the times in a status are whole seconds.
+/// Maximum duration of a program that could not start; the times in a status are whole seconds.
 const SOON: Duration = Duration::from_secs(5);
 /// Exit codes of programs that cannot be run: by crun and old runc, sh, newer runc.
 const EXIT_CODES: [i32; 4] = [1, 126, 127, 255];
@@ -57,6 +57,22 @@ pub(super) enum Blame {
 }
 
 impl ContainerFailure {
+    fn new(
+        status: &ContainerStatus,
+        evidence: Evidence,
+        digest: Option<Digest>,
+        blame: Blame,
+    ) -> Self {
+        Self {
+            container: status.name.clone(),
+            image: status.image.clone(),
+            evidence,
+            in_log: None,
+            digest,
+            blame,
+        }
+    }
+
     /// Returns whether this image, as the Pod names it, may have caused the failure.
     pub(super) fn is_of_image(&self, image: &str) -> bool {
         self.image == image && !matches!(self.blame, Blame::Node(_))
@@ -72,100 +88,96 @@ pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure
     if is_opted_out || is_over || pod.node.is_none() {
         return Vec::new();
     }
-    let named = pod
-        .containers
+    pod.containers
         .iter()
-        .filter(|container| !container.image.is_empty());
-    named
+        .filter(|container| !container.image.is_empty())
         .filter_map(|container| failure(container, now))
         .take(CONTAINERS)
         .collect()
 }
 
 fn failure(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure> {
-    let ContainerStatus {
-        name,
-        image,
-        image_id,
-        is_plain,
-        state,
-        last_state,
-    } = status;
-    let found = |evidence, in_log, digest, blame| {
-        let [container, image] = [name, image].map(String::clone);
-        Some(ContainerFailure {
-            container,
-            image,
-            evidence,
-            in_log,
-            digest,
-            blame,
-        })
-    };
-    let of_reference = |text: &str| digest(text.rsplit_once('@')?.1);
-    if let Some(waiting) = &state.waiting {
-        let [reason, message] =
-            [&waiting.reason, &waiting.message].map(|text| text.as_deref().unwrap_or_default());
+    if let Some(waiting) = &status.state.waiting {
+        let reason = waiting.reason.as_deref().unwrap_or_default();
+        let message = waiting.message.as_deref().unwrap_or_default();
         let is_pull = ["ErrImagePull", "ImagePullBackOff"].contains(&reason);
-        if is_pull && NO_MATCH.iter().any(|known| says(message, known)) {
-            // No image has been pulled: the runtime's message names the digest.
-            let told = unpacked(message);
-            let digest = told.or_else(|| of_reference(image));
-            let blame = if told.is_some() {
-                Blame::Image
-            } else {
-                Blame::ImageOrPod
-            };
-            return found(Evidence::NoMatchForPlatform, None, digest, blame);
+        if is_pull && NO_MATCH.iter().any(|words| says(message, words)) {
+            return Some(pull_failure(status, message));
         }
         if NOT_STARTED.contains(&reason)
             && let Some(program) = failed_program(message)
         {
-            let blame = blame(program, *is_plain);
-            return found(
+            let digest = digest_of_reference(&status.image_id);
+            let blame = blame(program, status.is_plain);
+            return Some(ContainerFailure::new(
+                status,
                 Evidence::ExecFormatError,
-                None,
-                of_reference(image_id),
+                digest,
                 blame,
-            );
+            ));
         }
     }
-    let ended = state.terminated.as_ref().or(last_state.terminated.as_ref());
-    let ended = ended.filter(|ended| ended.exit_code != 0)?;
-    let [reason, message] =
-        [&ended.reason, &ended.message].map(|text| text.as_deref().unwrap_or_default());
-    let [started, finished] = [&ended.started_at, &ended.finished_at]
-        .map(|at| at.as_ref().map(|at| SystemTime::from(at.0)));
-    if finished
-        .and_then(|at| now.duration_since(at).ok())
-        .is_some_and(|since| since > LATELY)
+    failure_of_run(status, now)
+}
+
+/// Returns the failure to pull an image without an entry for the node.
+fn pull_failure(status: &ContainerStatus, message: &str) -> ContainerFailure {
+    // No image has been pulled: the runtime's message names the digest.
+    let (digest, blame) = match unpacked(message) {
+        Some(digest) => (Some(digest), Blame::Image),
+        None => (digest_of_reference(&status.image), Blame::ImageOrPod),
+    };
+    ContainerFailure::new(status, Evidence::NoMatchForPlatform, digest, blame)
+}
+
+/// Returns the failure that the container's last run ended with.
+fn failure_of_run(status: &ContainerStatus, now: SystemTime) -> Option<ContainerFailure> {
+    let ContainerStatus {
+        state, last_state, ..
+    } = status;
+    let ended = state
+        .terminated
+        .as_ref()
+        .or(last_state.terminated.as_ref())?;
+    let started = ended.started_at.as_ref().map(|at| SystemTime::from(at.0));
+    let finished = ended.finished_at.as_ref().map(|at| SystemTime::from(at.0));
+    if ended.exit_code == 0 {
+        return None;
+    }
+    if let Some(finished) = finished
+        && now
+            .duration_since(finished)
+            .is_ok_and(|since| since > LATELY)
     {
         return None;
     }
+    let evidence = Evidence::ExecFormatError;
+    let reason = ended.reason.as_deref().unwrap_or_default();
+    let message = ended.message.as_deref().unwrap_or_default();
     // A Pod's image may be changed: the previous run may have been of another image.
-    let is_known = state.waiting.is_some() || state.terminated.is_some();
-    let digest = of_reference(image_id).filter(|_| is_known);
+    let digest = if state.waiting.is_some() || state.terminated.is_some() {
+        digest_of_reference(&status.image_id)
+    } else {
+        None
+    };
     if ENDED_BY_RUNTIME.contains(&reason) {
         let program = failed_program(message)?;
-        let blame = blame(program, *is_plain && state.terminated.is_some());
-        return found(Evidence::ExecFormatError, None, digest, blame);
+        let blame = blame(program, status.is_plain && state.terminated.is_some());
+        return Some(ContainerFailure::new(status, evidence, digest, blame));
     }
-    if names_own_program(last_line(message)) {
-        return found(Evidence::ExecFormatError, None, digest, Blame::ImageOrPod);
-    }
-    let lasted = started
-        .zip(finished)
-        .and_then(|(start, end)| end.duration_since(start).ok());
-    let is_suspect = EXIT_CODES.contains(&ended.exit_code)
-        && message.is_empty()
-        && lasted.is_some_and(|lasted| lasted <= SOON);
-    let in_log = is_suspect.then_some(state.terminated.is_none())?;
-    found(
-        Evidence::ExecFormatError,
-        Some(in_log),
-        digest,
-        Blame::ImageOrPod,
-    )
+    let in_log = if names_own_program(last_line(message)) {
+        None
+    } else {
+        let lasted = finished?.duration_since(started?).ok()?;
+        if !EXIT_CODES.contains(&ended.exit_code) || !message.is_empty() || lasted > SOON {
+            return None;
+        }
+        Some(state.terminated.is_none())
+    };
+    Some(ContainerFailure {
+        in_log,
+        ..ContainerFailure::new(status, evidence, digest, Blame::ImageOrPod)
+    })
 }
 
 /// Returns what a message of the runtime puts the blame on; `is_of_image` if nothing in the Pod chose the program.
@@ -195,9 +207,13 @@ fn unpacked(message: &str) -> Option<Digest> {
     digest(after.get(..DIGEST)?)
 }
 
+fn digest_of_reference(image: &str) -> Option<Digest> {
+    digest(image.rsplit_once('@')?.1)
+}
+
 fn digest(text: &str) -> Option<Digest> {
-    (text.len() == DIGEST && is_digest(text) && text.starts_with("sha256:"))
-        .then(|| Digest::of_text(text))
+    let is_sha256 = text.len() == DIGEST && is_digest(text) && text.starts_with("sha256:");
+    is_sha256.then(|| Digest::of_text(text))
 }
 
 fn says(text: &str, words: &str) -> bool {

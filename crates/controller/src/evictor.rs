@@ -23,11 +23,11 @@ const KNOWN: Duration = Duration::from_secs(10);
 /// Pause between tries, and their number.
 const PAUSE: Duration = Duration::from_secs(60);
 const TRIES: usize = 60;
-/// Maximal number of evictions in [`HOUR`]: of a workload's Pods, and of a namespace's.
+/// Maximum number of evictions in [`HOUR`]: of a workload's Pods, and of a namespace's.
 const OF_WORKLOAD: usize = 5;
 const OF_NAMESPACE: usize = 50;
 const HOUR: Duration = Duration::from_secs(3600);
-/// Maximal number of evictions that wait or are tried at a time: 1 MiB at most. A disruption budget may hold each back
+/// Maximum number of evictions that wait or are tried at a time: 1 MiB at most. A disruption budget may hold each back
 /// for an hour, so one of the namespace with the most gives way to one of a namespace with fewer.
 const AT_ONCE: usize = 512;
 
@@ -76,7 +76,8 @@ impl<'c> Evictor<'c> {
                 _ = evict(context, &pod, image) => {}
                 _ = &mut displaced => {
                     context.metrics.evictions.with_label_values(&["failed"]).inc();
-                    let (namespace, pod) = (pod.namespace(), pod.name());
+                    let namespace = pod.namespace();
+                    let pod = pod.name();
                     tracing::info!(namespace, pod, "an eviction gives way to those of other namespaces");
                 }
             }
@@ -87,12 +88,11 @@ impl<'c> Evictor<'c> {
 /// Returns the UID of the controller that creates another Pod, if tolerarch has let this one onto its node.
 fn replacing_owner(pod: &StoredPod) -> Option<&str> {
     let facts = pod.facts.as_ref()?;
-    let is_changed = [POOLS_KEY, REQUIRED_KEY]
-        .iter()
-        .any(|key| facts.has_annotation(key));
-    let owner = pod
-        .controller()
-        .filter(|owner| is_changed && owner.kind != "DaemonSet")?;
+    let owner = pod.controller()?;
+    let is_changed = facts.has_annotation(POOLS_KEY) || facts.has_annotation(REQUIRED_KEY);
+    if !is_changed || owner.kind == "DaemonSet" {
+        return None;
+    }
     Some(&owner.uid)
 }
 
@@ -157,12 +157,13 @@ async fn evict(
     pod: &StoredPod,
     image: Digest,
 ) -> Option<Result<(), ClusterError>> {
-    let (namespace, name) = (pod.namespace(), pod.name());
+    let namespace = pod.namespace();
+    let name = pod.name();
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
     let eviction = eviction(namespace, name, pod.uid());
-    let (mut pause, mut answer) = (KNOWN, None);
-    for _ in 0..TRIES {
-        sleep(std::mem::replace(&mut pause, PAUSE)).await;
+    let mut answer = None;
+    for attempt in 0..TRIES {
+        sleep(if attempt == 0 { KNOWN } else { PAUSE }).await;
         let snapshot = context.current.load_full();
         let failure = snapshot
             .lessons

@@ -7,7 +7,7 @@
 const EXEC_FORMAT: &str = "exec format error";
 /// What may follow these words: of containerd and dockerd, of a log line that is quoted, of Rust.
 const ENDINGS: [&str; 4] = [": unknown", "\"", "\\n", " (os error 8)"];
-/// Maximal bytes that are kept of a message about the node; its end names the program.
+/// Maximum bytes that are kept of a message about the node; its end names the program.
 const KEPT: usize = 500;
 /// Words of containerd and gVisor before the cause if a container's own program cannot be loaded. No other runtime
 /// loads it before the container counts as started: those of runc and crun are in the container's log.
@@ -52,24 +52,22 @@ fn up_to_the_cause(message: &str) -> Option<&str> {
         text = text.strip_suffix(ending).unwrap_or(text).trim_end();
     }
     let before = text.len().checked_sub(EXEC_FORMAT.len())?;
-    text.get(before..)?
-        .eq_ignore_ascii_case(EXEC_FORMAT)
-        .then_some(text)
+    let is_exec_format = text.get(before..)?.eq_ignore_ascii_case(EXEC_FORMAT);
+    is_exec_format.then_some(text)
 }
 
 /// `failed to start containerd task "ID": OCI runtime start failed: starting container: starting sub-container
 /// [/app]: creating process: failed to load /app: exec format error`
 fn is_of_gvisor(cause: &str) -> bool {
-    let after_task = cause
-        .strip_prefix(TASK_NOT_STARTED)
-        .and_then(|after| after.split_once("\": "));
-    let started = after_task.and_then(|(_, after)| after.strip_prefix(GVISOR_STARTS));
-    let loaded = started.and_then(|started| started.rsplit_once(GVISOR_LOADS));
-    loaded.is_some_and(|(_, loaded)| {
-        loaded
-            .strip_suffix(": exec format error")
-            .is_some_and(is_path)
-    })
+    if let Some(task) = cause.strip_prefix(TASK_NOT_STARTED)
+        && let Some((_, start)) = task.split_once("\": ")
+        && let Some(start) = start.strip_prefix(GVISOR_STARTS)
+        && let Some((_, loaded)) = start.rsplit_once(GVISOR_LOADS)
+        && let Some(program) = loaded.strip_suffix(": exec format error")
+    {
+        return is_path(program);
+    }
+    false
 }
 
 /// `exec /app: exec format error`; before 1.1 `standard_init_linux.go:228: exec user process caused: exec format error`,
@@ -79,21 +77,20 @@ fn is_of_runc(line: &str) -> bool {
         let is_begin = before.is_empty() || before.starts_with("standard_init_linux.go:");
         return is_begin && [": exec format error", " \"exec format error\""].contains(&cause);
     }
-    let program = line
-        .strip_prefix("exec ")
-        .and_then(|after| after.strip_suffix(": exec format error"));
+    let program = between(line, "exec ", ": exec format error");
     program.is_some_and(is_path)
 }
 
 /// ``exec container process `/app`: Exec format error``, also as the message of a line of JSON.
 fn is_of_crun(line: &str) -> bool {
     let message = line.strip_prefix("{\"msg\":\"").unwrap_or(line);
-    let program = message
-        .strip_prefix("exec container process `")
-        .and_then(|after| after.split_once("`: "));
-    program.is_some_and(|(_, cause)| {
-        cause == "Exec format error" || cause.starts_with("Exec format error\",\"level\":\"error\"")
-    })
+    let Some(program) = message.strip_prefix("exec container process `") else {
+        return false;
+    };
+    let Some((_, cause)) = program.split_once("`: ") else {
+        return false;
+    };
+    cause == "Exec format error" || cause.starts_with("Exec format error\",\"level\":\"error\"")
 }
 
 /// `[FATAL tini (7)] exec /app failed: Exec format error`, `[dumb-init] /app: Exec format error`
@@ -101,15 +98,12 @@ fn is_of_init(line: &str) -> bool {
     let Some(called) = line.strip_suffix(": Exec format error") else {
         return false;
     };
-    let by_tini = called
-        .strip_prefix("[FATAL tini (")
-        .and_then(|after| after.strip_suffix(" failed"));
-    let by_tini = by_tini
-        .and_then(|after| after.split_once(")] exec "))
-        .map(|(_, program)| program);
-    by_tini
-        .or_else(|| called.strip_prefix("[dumb-init] "))
-        .is_some_and(is_path)
+    if let Some(by_tini) = between(called, "[FATAL tini (", " failed")
+        && let Some((_, program)) = by_tini.split_once(")] exec ")
+    {
+        return is_path(program);
+    }
+    called.strip_prefix("[dumb-init] ").is_some_and(is_path)
 }
 
 /// `/entrypoint.sh: 3: exec: /app: Exec format error` of dash, and of bash `/entrypoint.sh: line 3: /app: cannot
@@ -132,6 +126,10 @@ fn is_of_shell(line: &str) -> bool {
     is_named
         && number.bytes().all(|b| b.is_ascii_digit())
         && is_path(program.strip_prefix("exec: ").unwrap_or(program))
+}
+
+fn between<'t>(text: &'t str, prefix: &str, suffix: &str) -> Option<&'t str> {
+    text.strip_prefix(prefix)?.strip_suffix(suffix)
 }
 
 /// Returns whether a text may be the path of a program, and not the words of another message.

@@ -25,16 +25,14 @@ impl<T> FairQueue<T> {
         let mut lost = None;
         if self.of.values().map(VecDeque::len).sum::<usize>() >= self.capacity {
             let own = self.of.get(namespace).map_or(0, VecDeque::len);
-            let most = self.of.values_mut().max_by_key(|waiting| waiting.len());
-            match most.filter(|waiting| waiting.len() > own + 1) {
-                Some(waiting) => lost = waiting.pop_back(),
-                None => return Some(item),
+            let largest = self.of.values_mut().max_by_key(|waiting| waiting.len());
+            match largest {
+                Some(waiting) if waiting.len() > own + 1 => lost = waiting.pop_back(),
+                _ => return Some(item),
             }
         }
-        self.of
-            .entry(namespace.to_owned())
-            .or_default()
-            .push_back(item);
+        let waiting = self.of.entry(namespace.to_owned()).or_default();
+        waiting.push_back(item);
         lost
     }
 

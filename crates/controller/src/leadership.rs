@@ -50,13 +50,12 @@ impl Elector {
         identity: String,
         metrics: &ControllerMetrics,
     ) -> Self {
-        let (state, election) = (Reported::default(), Election::new(identity));
         Self {
             cluster,
             lease,
-            election,
+            election: Election::new(identity),
             leads: metrics.leads.clone(),
-            state,
+            state: Reported::default(),
             failing: None,
         }
     }
@@ -68,23 +67,12 @@ impl Elector {
     /// Releases the Lease if this replica holds it, so that another one leads at once. To be awaited when all loops
     /// have ended. Tried once: without a release the other replicas wait until the Lease ends.
     pub fn resignation(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let (cluster, lease) = (Arc::clone(&self.cluster), self.lease.clone());
+        let cluster = Arc::clone(&self.cluster);
+        let lease = self.lease.clone();
         let identity = self.election.identity.clone();
         async move {
-            let done = timeout(ATTEMPT, async {
-                let stored: Lease = lease.read(&cluster).await?;
-                let holder = stored
-                    .spec
-                    .as_ref()
-                    .and_then(|spec| spec.holder_identity.as_ref());
-                if holder != Some(&identity) {
-                    return Ok(());
-                }
-                lease
-                    .write(&cluster, &stored, json!({"spec": released(&micro_time())}))
-                    .await
-            });
-            match done.await.unwrap_or(Err(ClusterError::Timeout)) {
+            let released = timeout(ATTEMPT, release(&cluster, &lease, &identity)).await;
+            match released.unwrap_or(Err(ClusterError::Timeout)) {
                 Ok(()) => tracing::info!("the Lease is released"),
                 Err(error) => {
                     tracing::warn!(%error, "the Lease cannot be released; another replica leads later");
@@ -94,7 +82,8 @@ impl Elector {
     }
 
     pub async fn run(&mut self) {
-        let (leadership, leads) = (self.leadership(), self.leads.clone());
+        let leadership = self.leadership();
+        let leads = self.leads.clone();
         let shown = async {
             loop {
                 let leading = async {
@@ -118,11 +107,12 @@ impl Elector {
     }
 
     async fn attempt(&mut self) {
-        let tried = timeout(ATTEMPT, self.renew())
-            .await
-            .unwrap_or(Err(ClusterError::Timeout));
-        // After a conflict another replica has written the Lease first.
-        let failing = tried.err().filter(|error| *error != ClusterError::Conflict);
+        let renewed = timeout(ATTEMPT, self.renew()).await;
+        let failing = match renewed.unwrap_or(Err(ClusterError::Timeout)) {
+            // After a conflict another replica has written the Lease first.
+            Ok(()) | Err(ClusterError::Conflict) => None,
+            Err(error) => Some(error),
+        };
         if failing == self.failing {
             return;
         }
@@ -138,15 +128,26 @@ impl Elector {
         let stored: Lease = self.lease.read(&self.cluster).await?;
         let begun = Instant::now();
         let spec = stored.spec.clone().unwrap_or_default();
-        let Some(wanted) = self.election.look(spec, begun, micro_time()) else {
+        let Some(desired) = self.election.look(spec, begun, micro_time()) else {
             return Ok(());
         };
         self.lease
-            .write(&self.cluster, &stored, json!({"spec": wanted}))
+            .write(&self.cluster, &stored, json!({"spec": desired}))
             .await?;
         self.election.wrote(begun);
         Ok(())
     }
+}
+
+/// Releases the Lease if this replica holds it.
+async fn release(cluster: &Cluster, lease: &OwnedName, identity: &str) -> Result<(), ClusterError> {
+    let stored: Lease = lease.read(cluster).await?;
+    let spec = stored.spec.as_ref();
+    if spec.and_then(|spec| spec.holder_identity.as_deref()) != Some(identity) {
+        return Ok(());
+    }
+    let patch = json!({"spec": released(&micro_time())});
+    lease.write(cluster, &stored, patch).await
 }
 
 /// The protocol without I/O.
@@ -176,26 +177,25 @@ impl Election {
         };
         self.seen = Some((lease.clone(), since));
         let holder = lease.holder_identity.as_deref().unwrap_or_default();
-        let own = holder == self.identity;
-        if !own {
+        let is_holder = holder == self.identity;
+        if !is_holder {
             self.until.send_replace(now);
-            let seconds = lease
-                .lease_duration_seconds
-                .and_then(|seconds| seconds.try_into().ok());
-            let lasts = Duration::from_secs(seconds.unwrap_or_default());
+            let seconds = lease.lease_duration_seconds.unwrap_or_default();
+            let lasts = Duration::from_secs(seconds.try_into().unwrap_or_default());
             if !holder.is_empty() && now.duration_since(since) < lasts {
                 return None;
             }
         }
+        let acquired = match lease.acquire_time {
+            Some(acquired) if is_holder => acquired,
+            _ => time.clone(),
+        };
         let transitions = lease.lease_transitions.unwrap_or_default();
         Some(LeaseSpec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: Some(LEASE),
-            lease_transitions: Some(transitions.saturating_add(i32::from(!own))),
-            acquire_time: lease
-                .acquire_time
-                .filter(|_| own)
-                .or_else(|| Some(time.clone())),
+            lease_transitions: Some(transitions.saturating_add(i32::from(!is_holder))),
+            acquire_time: Some(acquired),
             renew_time: Some(time),
             ..lease
         })

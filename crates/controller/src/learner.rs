@@ -15,7 +15,7 @@ use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMap, OwnedName,
 use tolerarch_support::health::Reported;
 use tolerarch_support::sync::Mutex;
 
-/// Maximal number of lessons that wait to be written. Beyond that one of the namespace with the most is dropped; it is
+/// Maximum number of lessons that wait to be written. Beyond that one of the namespace with the most is dropped; it is
 /// seen again when its next Pod fails.
 const WAITING: usize = 256;
 /// Delay in which lessons are collected for one write, and the longest pause after failed writes.
@@ -65,20 +65,19 @@ impl Learner {
                 self.more.notified().await;
             }
             sleep(pause).await;
-            let fault = self
-                .write(leadership)
-                .await
-                .err()
-                .filter(|error| *error != ClusterError::Conflict);
-            if let Some(error) = fault.filter(|_| !state.has(NOT_WRITTEN)) {
-                tracing::error!(%error, "{NOT_WRITTEN}");
+            match self.write(leadership).await {
+                Ok(()) | Err(ClusterError::Conflict) => {
+                    state.set_fault(NOT_WRITTEN, false);
+                    pause = TOGETHER;
+                }
+                Err(error) => {
+                    if !state.has(NOT_WRITTEN) {
+                        tracing::error!(%error, "{NOT_WRITTEN}");
+                    }
+                    state.set_fault(NOT_WRITTEN, true);
+                    pause = (2 * pause).min(LONGEST);
+                }
             }
-            state.set_fault(NOT_WRITTEN, fault.is_some());
-            pause = if fault.is_some() {
-                (2 * pause).min(LONGEST)
-            } else {
-                TOGETHER
-            };
         }
     }
 
@@ -90,12 +89,15 @@ impl Learner {
             ..
         } = self;
         let stored: ConfigMap = name.read(cluster).await?;
-        let (now, news) = (Timestamp::now(), waiting.lock().clone());
+        let now = Timestamp::now();
+        let news = waiting.lock().clone();
         let mut lessons = Lessons::of_text(record(&stored), now);
-        let changes = news
-            .iter()
-            .filter(|lesson| lessons.record((*lesson).clone(), now))
-            .count();
+        let mut changes = 0;
+        for lesson in &news {
+            if lessons.record(lesson.clone(), now) {
+                changes += 1;
+            }
+        }
         if changes > 0 {
             // The task may run a moment longer than the Lease; if the Lease is won back, the lessons are still there.
             if !leadership.holds() {
@@ -133,14 +135,11 @@ fn newest_of_the_largest(waiting: &[Lesson], other: &str) -> Option<usize> {
 fn patch(stored: &ConfigMap, text: String) -> Value {
     let mut bytes = RECORD.len() + text.len();
     let mut without_foreign = json!({"data": {}, "binaryData": null});
-    for (key, foreign) in stored
-        .data
-        .iter()
-        .flatten()
-        .filter(|(key, _)| *key != RECORD)
-    {
-        bytes += key.len() + foreign.len();
-        without_foreign["data"][key] = Value::Null;
+    for (key, foreign) in stored.data.iter().flatten() {
+        if key != RECORD {
+            bytes += key.len() + foreign.len();
+            without_foreign["data"][key] = Value::Null;
+        }
     }
     for (key, foreign) in stored.binary_data.iter().flatten() {
         bytes += key.len() + foreign.0.len();

@@ -42,22 +42,22 @@ families! {
 
 impl ControllerMetrics {
     pub fn register(metrics: &Metrics) -> Registered<Self> {
-        let own = Self::families(metrics)?;
+        let families = Self::families(metrics)?;
         // Creates the series, so that each is exported as 0 before its first count.
         for result in ["gone", "refused", "forbidden", "failed"] {
-            own.repairs.with_label_values(&[result]);
-            own.evictions.with_label_values(&[result]);
-            own.node_taints.with_label_values(&[result]);
+            families.repairs.with_label_values(&[result]);
+            families.evictions.with_label_values(&[result]);
+            families.node_taints.with_label_values(&[result]);
         }
-        own.repairs.with_label_values(&["repaired"]);
-        own.evictions.with_label_values(&["evicted"]);
+        families.repairs.with_label_values(&["repaired"]);
+        families.evictions.with_label_values(&["evicted"]);
         for result in ["changed", "conflict", CONTESTED, IN_THE_WAY] {
-            own.node_taints.with_label_values(&[result]);
+            families.node_taints.with_label_values(&[result]);
         }
         for event in EVENTS {
-            own.events.with_label_values(&[event.reason]);
+            families.events.with_label_values(&[event.reason]);
         }
-        Ok(own)
+        Ok(families)
     }
 
     /// Exports a census, and the number of namespaces in which each of these labels is ignored.

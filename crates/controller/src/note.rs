@@ -9,14 +9,14 @@ use tolerarch_engine::lessons::{Evidence, FailedImage};
 use tolerarch_kubernetes::cluster::{EventKind, Node};
 use tolerarch_text::escape::is_unsafe;
 
-/// Maximal bytes of lists: a note has at most 1,024.
+/// Maximum bytes of lists: a note has at most 1,024.
 const IMAGES: usize = 700;
 const POOLS: usize = 200;
-/// Maximal characters of an image's name; of a longer one the end is kept.
+/// Maximum characters of an image's name; of a longer one the end is kept.
 const IMAGE: usize = 150;
-/// Maximal characters of a runtime's message; of a longer one the end is kept.
+/// Maximum characters of a runtime's message; of a longer one the end is kept.
 const MESSAGE: usize = 400;
-/// Maximal characters of other names.
+/// Maximum characters of other names.
 const NAME: usize = 100;
 
 /// Event on a Pod whose images keep the pools closed.
@@ -77,9 +77,11 @@ pub(super) fn opened<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
 
 /// Returns whether an image of these platforms claims the architecture; `None` if either is unknown.
 pub(super) fn is_claimed(platforms: Option<PlatformSet>, architecture: &str) -> Option<bool> {
-    let own = PlatformSet::of_architecture(architecture);
-    let platforms = platforms.filter(|_| own != PlatformSet::EMPTY)?;
-    Some(platforms.intersection(own) != PlatformSet::EMPTY)
+    let of_architecture = PlatformSet::of_architecture(architecture);
+    if of_architecture.is_empty() {
+        return None;
+    }
+    Some(!platforms?.intersection(of_architecture).is_empty())
 }
 
 /// Note on a failure on this node, by the platforms of the image, if they are known.
@@ -88,7 +90,8 @@ pub(super) fn wrong(
     node: &Node,
     platforms: Option<PlatformSet>,
 ) -> String {
-    let (container, image) = (name(&failure.container), image(&failure.image));
+    let container = name(&failure.container);
+    let image = image(&failure.image);
     let is_claimed = is_claimed(platforms, &node.architecture);
     let node = node_name(node);
     let claims = platforms

@@ -56,7 +56,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_pace_holds() {
-        let (pace, begun) = (Pace::new(50, 100), Instant::now());
+        let pace = Pace::new(50, 100);
+        let begun = Instant::now();
         for _ in 0..100 {
             pace.turn().await;
         }
@@ -82,7 +83,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_takes_no_turn() {
-        let (pace, begun) = (Pace::new(5, 1), Instant::now());
+        let pace = Pace::new(5, 1);
+        let begun = Instant::now();
         for _ in 0..10 {
             pace.due().await;
         }

@@ -13,7 +13,7 @@ use tolerarch_support::health::{Reported, State};
 use tolerarch_support::recently::Recently;
 use tolerarch_support::sync::Mutex;
 
-/// Maximal number of queued events; each takes 2 KiB at most.
+/// Maximum number of queued events; each takes 2 KiB at most.
 const QUEUE: usize = 2048;
 /// Time for which a written event is remembered, and the number of remembered events: 6 MiB at most. An event that is
 /// forgotten earlier is written again, which the API server refuses.
@@ -97,7 +97,8 @@ impl Recorder {
                 self.more.notified().await;
                 continue;
             };
-            let (namespace, reason) = (&*event.namespace, event.kind.reason);
+            let namespace = &*event.namespace;
+            let reason = event.kind.reason;
             if self.book.lock().failed.contains(namespace) {
                 self.book.lock().told.remove(&event.name());
                 continue;

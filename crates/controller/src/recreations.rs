@@ -14,9 +14,9 @@ use tolerarch_kubernetes::cluster::{Lifetime, OwnerReference, Phase, StoredPod};
 /// time in seconds in which they are: together they show that the owner deletes changed Pods.
 const PODS: usize = 5;
 const WITHIN: i64 = 600;
-/// Maximal age in seconds of such a Pod at its deletion. It has not run by then.
+/// Maximum age in seconds of such a Pod at its deletion. It has not run by then.
 const YOUNG: i64 = 60;
-/// Maximal number of owners that are followed at a time, in all and of one namespace: some 3 MiB. If all are too many,
+/// Maximum number of owners that are followed at a time, in all and of one namespace: some 3 MiB. If all are too many,
 /// those of the namespace with the most give way.
 const OWNERS: usize = 4096;
 const OF_NAMESPACE: usize = 64;
@@ -38,19 +38,18 @@ impl Recreations {
     /// Takes a Pod of a watch. Returns its owner if the Pod is the last of those in a row.
     pub(super) fn take(&mut self, pod: &StoredPod) -> Option<RecreatingOwner> {
         let Lifetime { created, deleted } = pod.metadata.lifetime()?;
-        let owner = pod.controller().filter(|owner| is_foreign(owner))?;
+        let owner = pod.controller()?;
         let facts = pod.facts.as_ref()?;
         let is_changed = ANNOTATIONS.iter().any(|key| facts.has_annotation(key));
         let is_young = deleted.saturating_sub(created) <= YOUNG;
-        if !is_changed || !is_young || pod.phase != Phase::Pending || pod.is_disrupted {
+        let is_disturbed = pod.phase != Phase::Pending || pod.is_disrupted;
+        if !is_foreign(owner) || !is_changed || !is_young || is_disturbed {
             return None;
         }
-        let [kind, name, namespace] =
-            [&owner.kind, &owner.name, pod.namespace()].map(str::to_owned);
         let owner = RecreatingOwner {
-            kind,
-            name,
-            namespace,
+            kind: owner.kind.clone(),
+            name: owner.name.clone(),
+            namespace: pod.namespace().to_owned(),
         };
         let now = Instant::now();
         if !owner.is_plausible() || !self.make_room(&owner, now) {
@@ -94,19 +93,17 @@ impl Recreations {
         if self.0.len() < OWNERS {
             return true;
         }
-        // A namespace keeps what is not more than the share of the one that comes.
-        let largest = counts.into_iter().max_by_key(|(_, count)| *count);
-        let Some((largest, _)) = largest.filter(|(_, count)| *count > own.saturating_add(1)) else {
+        let Some((largest, most)) = counts.into_iter().max_by_key(|(_, count)| *count) else {
             return false;
         };
-        let of_largest = self
-            .0
-            .iter()
-            .filter(|(followed, _)| followed.namespace == largest);
-        let oldest = of_largest
-            .min_by_key(|(_, row)| row.seen)
-            .map(|(followed, _)| followed.clone());
-        if let Some(oldest) = oldest {
+        // A namespace keeps what is not more than the share of the one that comes.
+        if most <= own.saturating_add(1) {
+            return false;
+        }
+        let rows = self.0.iter();
+        let of_largest = rows.filter(|(followed, _)| followed.namespace == largest);
+        if let Some((oldest, _)) = of_largest.min_by_key(|(_, row)| row.seen) {
+            let oldest = oldest.clone();
             self.0.remove(&oldest);
         }
         true
@@ -115,10 +112,8 @@ impl Recreations {
 
 /// Returns whether the owner is of a custom resource, whose group has a dot: Kubernetes' own kinds compare no Pods.
 fn is_foreign(owner: &OwnerReference) -> bool {
-    owner
-        .api_version
-        .split_once('/')
-        .is_some_and(|(group, _)| group.contains('.'))
+    let group = owner.api_version.split_once('/');
+    group.is_some_and(|(group, _)| group.contains('.'))
 }
 
 #[cfg(test)]

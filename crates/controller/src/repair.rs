@@ -20,7 +20,8 @@ pub(super) const PER_SECOND: u32 = 200;
 pub(super) const BURST: u32 = 100;
 
 pub(super) async fn repair(writer: &Writer<'_>, pod: &StoredPod, patch: &Value) -> Written {
-    let (namespace, name) = (pod.namespace(), pod.name());
+    let namespace = pod.namespace();
+    let name = pod.name();
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let written = writer
         .patch(&Tenant::of(namespace), &path, PatchType::JSON, patch)
@@ -75,12 +76,14 @@ mod tests {
 
     #[tokio::test]
     async fn the_log_says_what_came_of_it_in_plain_words() {
-        let (log, objects) = (Log::listen(), Objects::start().await);
+        let log = Log::listen();
+        let objects = Objects::start().await;
         let metadata = json!({"name": "web", "namespace": "team", "uid": "u"});
         let pod = json!({"metadata": metadata, "spec": {"containers": [{"image": "nginx"}]}});
         objects.put("/api/v1/namespaces/team/pods/web", pod.clone());
         let pod = StoredPod::of_value(&pod).unwrap();
-        let (bench, lists) = (Bench::new().await, Lists::start().await);
+        let bench = Bench::new().await;
+        let lists = Lists::start().await;
         let context = context(
             &bench,
             &lists,

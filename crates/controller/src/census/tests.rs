@@ -36,7 +36,8 @@ async fn until(
     census: Duration,
     what: impl Fn(&str, &watch::Sender<ControllerSettings>) -> bool,
 ) {
-    let (objects, metrics) = (Objects::start().await, Metrics::new([]).unwrap());
+    let objects = Objects::start().await;
+    let metrics = Metrics::new([]).unwrap();
     let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "resources": ["pods"]});
     let off = json!({"key": "tolerarch.io/mode", "operator": "NotIn", "values": ["off"]});
     let webhook = json!({
@@ -77,11 +78,10 @@ async fn until(
 
 #[tokio::test]
 async fn the_cluster_is_counted_by_what_images_support() {
-    let (bench, lists) = (Bench::new().await, Lists::start().await);
-    let (multi, single) = (
-        bench.image("multi", &BOTH),
-        bench.image("single", &BOTH[..1]),
-    );
+    let bench = Bench::new().await;
+    let lists = Lists::start().await;
+    let multi = bench.image("multi", &BOTH);
+    let single = bench.image("single", &BOTH[..1]);
     for (name, mode) in [("team", "on"), ("out", "off")] {
         let labels = json!({"tolerarch.io/mode": mode, "tolerarch.io/profile": "nosuch"});
         lists.put(
@@ -132,7 +132,8 @@ async fn the_cluster_is_counted_by_what_images_support() {
 /// Also what is added later, and what could not be read at first.
 #[tokio::test]
 async fn the_cluster_is_counted_again_and_again() {
-    let (bench, lists) = (Bench::new().await, Lists::start().await);
+    let bench = Bench::new().await;
+    let lists = Lists::start().await;
     let multi = bench.image("multi", &BOTH);
     lists.put(NAMESPACES, json!({"metadata": {"name": "team"}}));
     lists.refuse(StoredPod::PATH, Some(500));
@@ -151,7 +152,8 @@ async fn the_cluster_is_counted_again_and_again() {
 /// Other pools may be open by then.
 #[tokio::test]
 async fn the_cluster_is_counted_after_a_reload() {
-    let (bench, lists) = (Bench::new().await, Lists::start().await);
+    let bench = Bench::new().await;
+    let lists = Lists::start().await;
     let multi = bench.image("multi", &BOTH);
     lists.put(NAMESPACES, json!({"metadata": {"name": "team"}}));
     let is_there = std::cell::Cell::new(false);

@@ -118,7 +118,8 @@ async fn pods_elsewhere_take_no_turns_of_an_owner() {
 /// A disruption budget may hold each of them back for an hour.
 #[tokio::test(start_paused = true)]
 async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
-    let (bench, objects) = (Bench::new().await, Objects::start().await);
+    let bench = Bench::new().await;
+    let objects = Objects::start().await;
     let settings = watch::Sender::new(ControllerSettings {
         evict_failed: true,
         ..ControllerSettings::default()
@@ -162,7 +163,8 @@ async fn evictions_that_budgets_refuse_take_no_places_of_other_namespaces() {
 
 #[tokio::test(start_paused = true)]
 async fn an_eviction_without_a_place_takes_no_turn() {
-    let (bench, objects) = (Bench::new().await, Objects::start().await);
+    let bench = Bench::new().await;
+    let objects = Objects::start().await;
     let context = context(
         &bench,
         &Lists::start().await,
@@ -188,7 +190,8 @@ async fn an_eviction_without_a_place_takes_no_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn a_budget_and_a_record_that_is_not_there_yet_hold_an_eviction_back() {
-    let (bench, objects) = (Bench::new().await, Objects::start().await);
+    let bench = Bench::new().await;
+    let objects = Objects::start().await;
     let settings = watch::Sender::new(ControllerSettings {
         evict_failed: true,
         ..ControllerSettings::default()

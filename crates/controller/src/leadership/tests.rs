@@ -180,7 +180,8 @@ impl Replica {
         };
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
         let mut elector = Elector::new(Arc::clone(&cluster), lease, name.to_owned(), &metrics);
-        let (leadership, resignation) = (elector.leadership(), Box::pin(elector.resignation()));
+        let leadership = elector.leadership();
+        let resignation = Box::pin(elector.resignation());
         let suspended = Arc::new(Mutex::new((false, None)));
         let gate = Arc::clone(&suspended);
         let work = async move {
@@ -272,7 +273,8 @@ impl Api {
 
 /// Two replicas, the one that leads first.
 async fn two(api: &Arc<Api>) -> (Replica, Replica) {
-    let (a, b) = (Replica::start(api, "a"), Replica::start(api, "b"));
+    let a = Replica::start(api, "a");
+    let b = Replica::start(api, "b");
     let leads = api.first_actor().await;
     if leads == a.name { (a, b) } else { (b, a) }
 }

@@ -24,55 +24,34 @@ pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
     if version.is_empty() || node.metadata.deletion_timestamp.is_some() {
         return Plan::default();
     }
-    let was_ours: Vec<&str> = node.own_taints.split(',').collect();
+    let recorded: Vec<&str> = node.own_taints.split(',').collect();
     let is_ours =
-        |taint: &Taint| !is_reserved_taint(&taint.key) && was_ours.contains(&&*taint.to_string());
-    let (mut wanted, mut is_in_the_way) = (wanted(node, entries), false);
-    wanted.retain(|wanted| {
+        |taint: &Taint| !is_reserved_taint(&taint.key) && recorded.contains(&&*taint.to_string());
+    let mut desired = desired(node, entries);
+    let mut is_in_the_way = false;
+    desired.retain(|desired| {
         let mut others = node.taints.iter().filter(|taint| !is_ours(taint));
-        let other = others.find(|taint| taint.is_at_the_place_of(wanted));
-        is_in_the_way |= other.is_some_and(|other| other != *wanted);
+        let other = others.find(|taint| taint.is_at_the_place_of(desired));
+        is_in_the_way |= other.is_some_and(|other| other != *desired);
         other.is_none()
     });
-    let kept = node
-        .taints
-        .iter()
-        .zip(&node.raw_taints)
-        .filter_map(|(taint, raw)| {
-            match wanted
-                .iter()
-                .find(|wanted| wanted.is_at_the_place_of(taint))
-            {
-                Some(wanted) if *wanted != taint => Some(json!(wanted)),
-                None if is_ours(taint) => None,
-                _ => Some(raw.clone()),
-            }
-        });
-    let is_missing = |wanted: &&&Taint| {
-        !node
-            .taints
-            .iter()
-            .any(|taint| taint.is_at_the_place_of(wanted))
-    };
-    let taints: Vec<Value> = kept
-        .chain(wanted.iter().filter(is_missing).map(|wanted| json!(wanted)))
-        .collect();
-    let mut ours: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+    let taints = changed_taints(node, &desired, is_ours);
+    let mut ours: Vec<String> = desired.iter().map(ToString::to_string).collect();
     ours.sort_unstable();
-    let own = ours.join(",");
-    if taints == node.raw_taints && own == node.own_taints {
+    let annotation = ours.join(",");
+    if taints == node.raw_taints && annotation == node.own_taints {
         return Plan {
             patch: None,
             is_in_the_way,
         };
     }
-    let own = if own.is_empty() {
+    let annotation = if annotation.is_empty() {
         Value::Null
     } else {
-        own.into()
+        annotation.into()
     };
     let mut patch =
-        json!({"metadata": {"resourceVersion": version, "annotations": {TAINTS_KEY: own}}});
+        json!({"metadata": {"resourceVersion": version, "annotations": {TAINTS_KEY: annotation}}});
     if taints != node.raw_taints {
         patch["spec"] = json!({"taints": taints});
     }
@@ -82,19 +61,43 @@ pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
     }
 }
 
-/// Returns the taints that the node should have, one for each key and effect.
-fn wanted<'e>(node: &Node, entries: &'e [NodeTaint]) -> Vec<&'e Taint> {
-    let selected = |entry: &&NodeTaint| {
-        let has = |(key, value)| node.metadata.labels.get(key) == Some(value);
-        !entry.selector.is_empty() && entry.selector.iter().all(has)
-    };
-    let mut wanted: Vec<&Taint> = Vec::new();
-    for NodeTaint { taint, .. } in entries.iter().filter(selected) {
-        if !wanted.iter().any(|other| other.is_at_the_place_of(taint)) {
-            wanted.push(taint);
+/// Returns the list of taints in which ours are exactly the desired ones. All others stay as they are.
+fn changed_taints(node: &Node, desired: &[&Taint], is_ours: impl Fn(&Taint) -> bool) -> Vec<Value> {
+    let mut taints = Vec::new();
+    for (taint, raw) in node.taints.iter().zip(&node.raw_taints) {
+        match find_at_the_place_of(taint, desired.iter().copied()) {
+            Some(desired) if desired != taint => taints.push(json!(desired)),
+            None if is_ours(taint) => {}
+            _ => taints.push(raw.clone()),
         }
     }
-    wanted
+    for desired in desired {
+        if find_at_the_place_of(desired, &node.taints).is_none() {
+            taints.push(json!(desired));
+        }
+    }
+    taints
+}
+
+/// Returns the taints that the node should have, one for each key and effect.
+fn desired<'e>(node: &Node, entries: &'e [NodeTaint]) -> Vec<&'e Taint> {
+    let mut desired: Vec<&Taint> = Vec::new();
+    for NodeTaint { selector, taint } in entries {
+        let has = |(key, value)| node.metadata.labels.get(key) == Some(value);
+        let is_selected = !selector.is_empty() && selector.iter().all(has);
+        if is_selected && find_at_the_place_of(taint, desired.iter().copied()).is_none() {
+            desired.push(taint);
+        }
+    }
+    desired
+}
+
+fn find_at_the_place_of<'t>(
+    taint: &Taint,
+    taints: impl IntoIterator<Item = &'t Taint>,
+) -> Option<&'t Taint> {
+    let mut taints = taints.into_iter();
+    taints.find(|other| other.is_at_the_place_of(taint))
 }
 
 #[cfg(test)]

@@ -53,15 +53,15 @@ impl Tries {
 impl Queue {
     /// Takes over a change. Returns the name of a node where another owner's taint is newly in the way.
     pub(super) fn take(&mut self, change: Change<Node>, entries: &[NodeTaint]) -> Option<String> {
-        let (mut planned, mut occupied) = (Plan::default(), None);
+        let mut planned = Plan::default();
+        let mut occupied = None;
         if let Change::Listed(node) | Change::Applied(node) = &change {
             planned = plan(node, entries);
-            let was_in_the_way = self
-                .nodes
-                .objects()
-                .get(node.name())
-                .is_some_and(|known| known.is_in_the_way);
-            occupied = (planned.is_in_the_way && !was_in_the_way).then(|| node.name().to_owned());
+            let before = self.nodes.objects().get(node.name());
+            let was_in_the_way = before.is_some_and(|plan| plan.is_in_the_way);
+            if planned.is_in_the_way && !was_in_the_way {
+                occupied = Some(node.name().to_owned());
+            }
         }
         // A long list may take its time, or fail.
         if let Change::Listed(node) = &change
@@ -81,17 +81,17 @@ impl Queue {
 
     /// Iterates over the nodes that have to change and are not being changed, with their patches, and when they are due.
     fn waiting(&self) -> impl Iterator<Item = (Instant, &String, &Value)> {
-        let (now, none) = (Instant::now(), Tries::default());
+        let now = Instant::now();
         self.nodes.objects().iter().filter_map(move |(name, plan)| {
-            let (patch, tries) = (plan.patch.as_ref()?, self.tries.get(name).unwrap_or(&none));
-            let is_waiting = !tries.is_busy && tries.done.as_ref() != Some(patch);
-            is_waiting.then(|| {
-                (
-                    tries.last.map_or(now, |last| last + tries.pause()),
-                    name,
-                    patch,
-                )
-            })
+            let patch = plan.patch.as_ref()?;
+            let Some(tries) = self.tries.get(name) else {
+                return Some((now, name, patch));
+            };
+            if tries.is_busy || tries.done.as_ref() == Some(patch) {
+                return None;
+            }
+            let due = tries.last.map_or(now, |last| last + tries.pause());
+            Some((due, name, patch))
         })
     }
 
@@ -101,10 +101,8 @@ impl Queue {
 
     /// Returns at most `free` due nodes with their patches, and marks them as busy.
     pub(super) fn begin(&mut self, free: usize) -> Vec<(String, Value)> {
-        let due = self
-            .waiting()
-            .filter(|(due, ..)| *due <= Instant::now())
-            .take(free);
+        let is_due = |(due, ..): &(Instant, &String, &Value)| *due <= Instant::now();
+        let due = self.waiting().filter(is_due).take(free);
         let begun: Vec<(String, Value)> = due
             .map(|(_, name, patch)| (name.clone(), patch.clone()))
             .collect();
@@ -120,21 +118,26 @@ impl Queue {
             return false;
         };
         let now = Instant::now();
-        if tries
-            .last
-            .is_some_and(|last| now.duration_since(last) >= CALM)
+        if let Some(last) = tries.last
+            && now.duration_since(last) >= CALM
         {
             *tries = Tries::default();
         }
-        (tries.is_busy, tries.last) = (false, Some(now));
+        tries.is_busy = false;
+        tries.last = Some(now);
         tries.is_late = written == Some(Err(ClusterError::Conflict));
         match written {
             Some(Ok(())) => {
-                (tries.changes, tries.failures, tries.done) = (tries.changes + 1, 0, Some(patch));
+                tries.changes += 1;
+                tries.failures = 0;
+                tries.done = Some(patch);
                 return tries.changes == FIGHT;
             }
             // The watch has delivered the node's new version, or will.
-            Some(Err(ClusterError::Conflict)) => (tries.failures, tries.done) = (0, Some(patch)),
+            Some(Err(ClusterError::Conflict)) => {
+                tries.failures = 0;
+                tries.done = Some(patch);
+            }
             Some(Err(ClusterError::NotFound)) => {
                 *tries = Tries {
                     done: Some(patch),

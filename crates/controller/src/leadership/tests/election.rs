@@ -29,7 +29,8 @@ fn look(election: &mut Election, lease: &LeaseSpec, now: Instant) -> Option<Leas
 fn a_free_lease_is_taken_at_once() {
     let mut election = Election::new("a".into());
     let wanted = look(&mut election, &LeaseSpec::default(), Instant::now()).unwrap();
-    let (lease_transitions, acquire_time) = (Some(1), Some(time(NOW)));
+    let lease_transitions = Some(1);
+    let acquire_time = Some(time(NOW));
     assert_eq!(
         wanted,
         LeaseSpec {
@@ -46,7 +47,8 @@ fn a_free_lease_is_taken_at_once() {
 
 #[test]
 fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
-    let (mut election, start) = (Election::new("a".into()), Instant::now());
+    let mut election = Election::new("a".into());
+    let start = Instant::now();
     let at = |seconds: u32| start + seconds * SECOND;
     assert_eq!(look(&mut election, &lease("b", 1), at(0)), None);
     assert_eq!(look(&mut election, &lease("b", 1), at(14)), None);
@@ -69,7 +71,8 @@ fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
 #[test]
 fn a_lease_of_any_duration_is_waited_for() {
     for (seconds, is_taken) in [(i32::MIN, true), (-1, true), (0, true), (i32::MAX, false)] {
-        let (mut election, start) = (Election::new("a".into()), Instant::now());
+        let mut election = Election::new("a".into());
+        let start = Instant::now();
         let lease = LeaseSpec {
             lease_duration_seconds: Some(seconds),
             ..lease("b", 1)
@@ -85,7 +88,8 @@ fn a_lease_of_any_duration_is_waited_for() {
 
 #[test]
 fn a_leader_stops_before_others_may_begin() {
-    let (mut election, start) = (Election::new("a".into()), Instant::now());
+    let mut election = Election::new("a".into());
+    let start = Instant::now();
     look(&mut election, &LeaseSpec::default(), start).unwrap();
     election.wrote(start);
     assert_eq!(*election.until.borrow(), start + RENEW);
@@ -106,7 +110,8 @@ fn a_leader_stops_before_others_may_begin() {
 
 #[test]
 fn a_leader_that_sees_another_stops_at_once() {
-    let (mut election, start) = (Election::new("a".into()), Instant::now());
+    let mut election = Election::new("a".into());
+    let start = Instant::now();
     election.wrote(start);
     assert_eq!(look(&mut election, &lease("b", 1), start), None);
     assert_eq!(*election.until.borrow(), start);
@@ -123,7 +128,8 @@ fn what_was_released_is_free() {
 
 #[test]
 fn those_who_wait_look_at_different_times() {
-    let (mut election, now) = (Election::new("a".into()), Instant::now());
+    let mut election = Election::new("a".into());
+    let now = Instant::now();
     let pauses: Vec<Duration> = (0..100).map(|_| election.pause(now)).collect();
     assert!(
         pauses

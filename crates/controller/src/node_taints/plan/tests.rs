@@ -81,10 +81,8 @@ fn a_node_gets_its_taints_beside_those_of_others() {
 
 #[test]
 fn a_taint_of_somebody_else_stays() {
-    let (arm, entries) = (
-        json!({"arch": "arm64"}),
-        [entry(("arch", "arm64"), "arch", "arm64")],
-    );
+    let arm = json!({"arch": "arm64"});
+    let entries = [entry(("arch", "arm64"), "arch", "arm64")];
     // The same one, set before: it is not ours, now or later.
     let same = node(&arm, &json!([taint("arch", "arm64")]), "");
     assert_eq!(plan(&same, &entries), Plan::default());

@@ -47,7 +47,9 @@ async fn one(queue: &mut Queue, written: Written) -> bool {
 /// Another controller takes the taint away as soon as it is there.
 #[tokio::test(start_paused = true)]
 async fn a_fight_gets_slower_and_is_told_once() {
-    let (mut queue, entries, begun) = (Queue::default(), entries(), Instant::now());
+    let mut queue = Queue::default();
+    let entries = entries();
+    let begun = Instant::now();
     let mut told = 0;
     for _ in 0..100 {
         queue.take(Change::Applied(node("a", false)), &entries);
@@ -69,7 +71,8 @@ async fn a_fight_gets_slower_and_is_told_once() {
 
 #[tokio::test(start_paused = true)]
 async fn what_failed_is_tried_again_and_what_came_too_late_waits_for_news() {
-    let (mut queue, entries) = (Queue::default(), entries());
+    let mut queue = Queue::default();
+    let entries = entries();
     queue.take(Change::Applied(node("a", false)), &entries);
     for _ in 0..3 {
         assert!(!one(&mut queue, Some(Err(ClusterError::Timeout))).await);
@@ -91,7 +94,8 @@ async fn what_failed_is_tried_again_and_what_came_too_late_waits_for_news() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_is_changed_once_at_a_time_and_as_it_is_by_then() {
-    let (mut queue, entries) = (Queue::default(), entries());
+    let mut queue = Queue::default();
+    let entries = entries();
     queue.take(Change::Applied(node("a", false)), &entries);
     let (name, patch) = queue.begin(9).remove(0);
     // Something newer comes meanwhile.
@@ -104,7 +108,8 @@ async fn a_node_is_changed_once_at_a_time_and_as_it_is_by_then() {
 
 #[tokio::test]
 async fn it_is_settled_when_all_are_read_and_nothing_is_left() {
-    let (mut queue, none) = (Queue::default(), Vec::new());
+    let mut queue = Queue::default();
+    let none = Vec::new();
     assert!(!queue.is_settled());
     queue.take(Change::Begins, &none);
     queue.take(Change::Listed(node("b", false)), &none);
@@ -122,7 +127,8 @@ async fn it_is_settled_when_all_are_read_and_nothing_is_left() {
 /// What happened while the watch was broken, nobody tells.
 #[tokio::test(start_paused = true)]
 async fn nodes_that_are_gone_since_are_forgotten() {
-    let (mut queue, entries) = (Queue::default(), entries());
+    let mut queue = Queue::default();
+    let entries = entries();
     let mut other = node("a", false);
     other.raw_taints = vec![json!({"key": "k", "value": "mine", "effect": "NoSchedule"})];
     other.taints = serde_json::from_value(json!(other.raw_taints)).unwrap();
@@ -162,7 +168,8 @@ async fn a_conflict_settles_nothing_and_does_not_wait_longer_for_earlier_changes
 
 #[tokio::test(start_paused = true)]
 async fn a_node_does_not_wait_for_the_rest_of_the_list() {
-    let (mut queue, entries) = (Queue::default(), entries());
+    let mut queue = Queue::default();
+    let entries = entries();
     queue.take(Change::Begins, &entries);
     queue.take(Change::Listed(node("a", false)), &entries);
     assert_eq!(queue.begin(10).len(), 1);
