@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
 use super::ControllerSettings;
@@ -22,10 +22,10 @@ use super::note::{
 };
 use super::pace::Pace;
 use tolerarch_core::image::PlatformSet;
-use tolerarch_core::pod::{Kept, Purpose, Usage};
-use tolerarch_core::policy::Mode;
+use tolerarch_core::pod::{Kept, Pod, Purpose, Usage};
+use tolerarch_core::policy::{ImageSupport, Mode, Policy};
 use tolerarch_engine::census::NamespaceSettings;
-use tolerarch_engine::decide::{self, Wait};
+use tolerarch_engine::decide::{self, Snapshot, Wait};
 use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, node_id};
 use tolerarch_kubernetes::cluster::{
     Change, ClusterError, Namespace, Node, ObjectEvent, StoredPod,
@@ -36,16 +36,16 @@ use tolerarch_support::recently::Recently;
 const PODS: &str = "spec.nodeName!=,status.phase!=Succeeded";
 /// Number of failing Pods that wait to be examined: 32 MiB at most.
 const QUEUE: usize = 512;
-/// Maximal bytes of a Pod's facts for a decision; most Pods have some 3 KiB.
+/// Maximum bytes of a Pod's facts for a decision; most Pods have some 3 KiB.
 const POD: usize = 64 << 10;
 /// Time for which an examined Pod is remembered, and the number of remembered Pods.
-const LOOKED: (Duration, usize) = (Duration::from_secs(3600), 1 << 14);
+const EXAMINED: (Duration, usize) = (Duration::from_secs(3600), 1 << 14);
 /// Examinations per second, and their burst.
 const PER_SECOND: u32 = 5;
 const BURST: u32 = 20;
 /// Concurrent examinations, in all and of one namespace: 4 MiB at most. Those of a namespace whose registries hang take
 /// as long as its lookups, so it takes 32 such namespaces for all places.
-const LOOKS: usize = 64;
+const EXAMINATIONS: usize = 64;
 const OF_NAMESPACE: usize = 2;
 /// Time for the lookups of a Pod: beyond that of one lookup by default, so that its own outcome is seen.
 const LOOKUPS: Duration = Duration::from_secs(12);
@@ -63,9 +63,11 @@ const RIGHTS: [(&str, &str); 3] = [
 /// Time between these requests.
 const TRY: Duration = Duration::from_secs(60);
 
+type Failures = Vec<ContainerFailure>;
+
 /// Result of the examination of a Pod.
 #[derive(Default)]
-struct Look {
+struct Examination {
     /// True if everything needed is known.
     is_settled: bool,
     /// Failure that has been recorded, unless nothing is to be done about the Pod: it is only observed.
@@ -81,57 +83,45 @@ pub(super) async fn work(context: &Context) {
 
 async fn follow(context: &Context) {
     let mut changes = context.watcher.follow::<StoredPod>(Some(PODS));
-    let mut waiting = FairQueue::new(QUEUE);
-    let mut looked = Recently::new(LOOKED.0, LOOKED.1);
+    let mut queue = Queue::new();
     let mut evictor = Evictor::new(context);
     let pace = Pace::new(PER_SECOND, BURST);
     let mut tries = interval(TRY);
     tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut looks = FuturesUnordered::new();
-    let mut busy = HashMap::<String, usize>::new();
+    let mut examinations = FuturesUnordered::new();
     loop {
-        let has_place = |namespace: &str| busy.get(namespace).is_none_or(|own| *own < OF_NAMESPACE);
-        let is_next = looks.len() < LOOKS && waiting.has_any(has_place);
+        let is_next = examinations.len() < EXAMINATIONS && queue.has_next();
         tokio::select! {
             Some(change) = changes.next() => {
-                context.tell(PODS_UNREAD, &change);
-                context.see(&change);
+                context.report_watch_state(PODS_UNREAD, &change);
+                context.detect_recreation(&change);
                 if let Change::Listed(pod) | Change::Applied(pod) = change
                     && let Some((pod, failures)) = failing(context, pod)
-                    && looked.insert(pod.uid())
                 {
-                    let namespace = pod.namespace().to_owned();
-                    if let Some((dropped, _)) = waiting.push(&namespace, (pod, failures)) {
-                        looked.remove(dropped.uid());
-                    }
+                    queue.push(pod, failures);
                 }
             }
-            Some(done) = looks.next() => {
-                let (pod, look): (StoredPod, Result<Look, ClusterError>) = done;
-                end(&mut busy, pod.namespace());
-                let look = look.unwrap_or_else(|error| {
+            Some(done) = examinations.next() => {
+                let (pod, result): (StoredPod, Result<Examination, ClusterError>) = done;
+                let examination = result.unwrap_or_else(|error| {
                     tracing::debug!(%error, "a Pod that does not run cannot be looked at");
-                    Look::default()
+                    Examination::default()
                 });
-                if !look.is_settled {
-                    // The Pod is examined again when it changes, as it does when its container is restarted.
-                    looked.remove(pod.uid());
-                }
-                if let Some(failed) = look.failed
+                queue.end(&pod, examination.is_settled);
+                if let Some(failed) = examination.failed
                     && context.settings.borrow().evict_failed
                 {
                     evictor.begin(pod, failed.digest);
                 }
             }
             Some(()) = evictor.running.next() => {}
-            // Who is next is found out only then, so that namespaces take turns, however many have come before.
+            // The next Pod is chosen only now, so that namespaces take turns, however many Pods have come before.
             () = pace.due(), if is_next => {
-                if let Some((pod, failures)) = waiting.pop_of(has_place) {
+                if let Some((pod, failures)) = queue.pop() {
                     pace.take();
-                    *busy.entry(pod.namespace().to_owned()).or_default() += 1;
-                    looks.push(async move {
-                        let look = look(context, &pod, &failures).await;
-                        (pod, look)
+                    examinations.push(async move {
+                        let result = examine(context, &pod, &failures).await;
+                        (pod, result)
                     });
                 }
             }
@@ -140,16 +130,69 @@ async fn follow(context: &Context) {
     }
 }
 
-/// Counts one examination of the namespace less.
-fn end(busy: &mut HashMap<String, usize>, namespace: &str) {
-    if let Some(own) = busy.get_mut(namespace) {
-        *own = own.saturating_sub(1);
+/// Failing Pods that wait to be examined.
+struct Queue {
+    waiting: FairQueue<(StoredPod, Failures)>,
+    /// UIDs of Pods that wait, are examined, or have been.
+    examined: Recently,
+    /// Number of Pods that are examined, by their namespace.
+    busy: HashMap<String, usize>,
+}
+
+impl Queue {
+    fn new() -> Self {
+        Self {
+            waiting: FairQueue::new(QUEUE),
+            examined: Recently::new(EXAMINED.0, EXAMINED.1),
+            busy: HashMap::new(),
+        }
     }
-    busy.retain(|_, own| *own > 0);
+
+    /// Adds a Pod, unless it has been examined.
+    fn push(&mut self, pod: StoredPod, failures: Failures) {
+        if !self.examined.insert(pod.uid()) {
+            return;
+        }
+        let namespace = pod.namespace().to_owned();
+        if let Some((dropped, _)) = self.waiting.push(&namespace, (pod, failures)) {
+            self.examined.remove(dropped.uid());
+        }
+    }
+
+    /// Returns whether a Pod of a namespace waits that has fewer than [`OF_NAMESPACE`] examined.
+    fn has_next(&self) -> bool {
+        self.waiting.has_any(has_place(&self.busy))
+    }
+
+    /// Returns the next Pod, which is examined from now on.
+    fn pop(&mut self) -> Option<(StoredPod, Failures)> {
+        let next = self.waiting.pop_of(has_place(&self.busy))?;
+        *self.busy.entry(next.0.namespace().to_owned()).or_default() += 1;
+        Some(next)
+    }
+
+    /// Ends the examination of a Pod.
+    fn end(&mut self, pod: &StoredPod, is_settled: bool) {
+        if let Some(count) = self.busy.get_mut(pod.namespace()) {
+            *count = count.saturating_sub(1);
+        }
+        self.busy.retain(|_, count| *count > 0);
+        if !is_settled {
+            // The Pod is examined again when it changes, as it does when its container is restarted.
+            self.examined.remove(pod.uid());
+        }
+    }
+}
+
+fn has_place(busy: &HashMap<String, usize>) -> impl Fn(&str) -> bool {
+    |namespace| {
+        busy.get(namespace)
+            .is_none_or(|count| *count < OF_NAMESPACE)
+    }
 }
 
 /// Returns the Pod and its failures, if it has any that can be examined.
-fn failing(context: &Context, mut pod: StoredPod) -> Option<(StoredPod, Vec<ContainerFailure>)> {
+fn failing(context: &Context, mut pod: StoredPod) -> Option<(StoredPod, Failures)> {
     let mut failures = failures(&pod, SystemTime::now());
     if !context.settings.borrow().pod_logs {
         failures.retain(|failure| failure.in_log.is_none());
@@ -162,35 +205,30 @@ fn failing(context: &Context, mut pod: StoredPod) -> Option<(StoredPod, Vec<Cont
 }
 
 /// Finds out whether an image does not run on the node, and reports it.
-async fn look(
+async fn examine(
     context: &Context,
     pod: &StoredPod,
     failures: &[ContainerFailure],
-) -> Result<Look, ClusterError> {
-    let mut look = Look {
+) -> Result<Examination, ClusterError> {
+    let mut examination = Examination {
         is_settled: true,
         failed: None,
     };
     let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else {
-        return Ok(look);
+        return Ok(examination);
     };
     let path = format!("/api/v1/namespaces/{}", pod.namespace());
-    let namespace = context
-        .check_right(NO_NAMESPACES, context.cluster.get::<Namespace>(&path).await)?
-        .object;
-    let terms = NamespaceSettings::of(Some(&namespace.metadata.labels), false);
-    if terms.is_opted_out {
-        return Ok(look);
+    let namespace: Namespace = get(context, NO_NAMESPACES, &path).await?;
+    let settings = NamespaceSettings::of(Some(&namespace.metadata.labels), false);
+    if settings.is_opted_out {
+        return Ok(examination);
     }
-    let path = format!("{}/{node}", Node::PATH);
-    let node = context
-        .check_right(NO_NODES, context.cluster.get::<Node>(&path).await)?
-        .object;
+    let node: Node = get(context, NO_NODES, &format!("{}/{node}", Node::PATH)).await?;
     if node.os == "windows" {
-        return Ok(look);
+        return Ok(examination);
     }
     let snapshot = context.current.load_full();
-    let policy = snapshot.policy_for(terms.profile);
+    let policy = snapshot.policy_for(settings.profile);
     let is_enforced = policy.is_some_and(|policy| policy.mode_for(facts) == Mode::Enforce);
     // Other images are not looked up: a Pod may name 64.
     let mut usages = facts.images();
@@ -198,84 +236,129 @@ async fn look(
         *purpose == Purpose::Run && failures.iter().any(|failure| failure.is_of_image(given))
     });
     let policy = policy.unwrap_or(&snapshot.policy);
+    let images = look_up(&snapshot, policy, pod.namespace(), facts, &usages).await;
+    for failure in failures {
+        if let Blame::Node(message) = &failure.blame {
+            report_node(context, pod, &node, message);
+            continue;
+        }
+        // Platforms by the manifest, whether or not the image has failed there.
+        let mut supports = images.iter().filter(|image| image.given == failure.image);
+        let platforms = supports.find_map(|image| image.support.ok()?.runs_on());
+        // Without the image's platforms the message could not name the cause.
+        let has_cause = is_claimed(platforms, &node.architecture).is_some();
+        if failure.evidence != Evidence::NoMatchForPlatform && !has_cause {
+            examination.is_settled = false;
+            continue;
+        }
+        if is_proved(context, pod, failure).await?
+            && let Some(failed) = report_image(context, pod, &node, failure, platforms)
+            && is_enforced
+        {
+            examination.failed = Some(failed);
+        }
+    }
+    Ok(examination)
+}
+
+async fn get<T: DeserializeOwned>(
+    context: &Context,
+    right: &'static str,
+    path: &str,
+) -> Result<T, ClusterError> {
+    let answer = context.cluster.get(path).await;
+    Ok(context.check_right(right, answer)?.object)
+}
+
+/// Looks up images one after the other, so that a Pod takes no more of what namespaces share.
+async fn look_up<'a>(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    namespace: &str,
+    facts: &Pod<'_>,
+    usages: &[Usage<'a>],
+) -> Vec<ImageSupport<'a>> {
     let end = Instant::now() + LOOKUPS;
     let mut images = Vec::new();
-    // One after the other, so that a Pod takes no more of what namespaces share.
-    for usage in &usages {
+    for usage in usages {
         if Instant::now() >= end {
             break;
         }
         let wait = Wait::Until(end);
         let one = std::slice::from_ref(usage);
-        let lookup = snapshot.look_up(policy, pod.namespace(), facts, one, wait, |_| false);
+        let lookup = snapshot.look_up(policy, namespace, facts, one, wait, |_| false);
         if let Some(looked_up) = decide::caught(lookup).await {
             images.extend(looked_up.images);
         }
     }
+    images
+}
+
+/// Returns whether there is evidence for the failure. Reads the container's log if only that can show it.
+async fn is_proved(
+    context: &Context,
+    pod: &StoredPod,
+    failure: &ContainerFailure,
+) -> Result<bool, ClusterError> {
+    let Some(previous) = failure.in_log else {
+        return Ok(true);
+    };
+    let container = &failure.container;
+    let line = context.cluster.last_line(pod, container, previous).await;
+    Ok(names_own_program(&context.check_right(NO_LOGS, line)?))
+}
+
+/// Reports an image that does not run on the node, and records it. Returns what is recorded.
+fn report_image(
+    context: &Context,
+    pod: &StoredPod,
+    node: &Node,
+    failure: &ContainerFailure,
+    platforms: Option<PlatformSet>,
+) -> Option<FailedImage> {
     let ControllerSettings { events, learn, .. } = *context.settings.borrow();
-    for failure in failures {
-        let ContainerFailure {
-            container,
-            image,
-            evidence,
-            in_log,
-            ..
-        } = failure;
-        if let Blame::Node(message) = &failure.blame {
-            context.metrics.node_program_failures.inc();
-            if events {
-                report_node(context, pod, &node, message);
-            }
-            continue;
-        }
-        // Platforms by the manifest, whether or not the image has failed there.
-        let mut known = images.iter().filter(|known| known.given == image);
-        let platforms = known.find_map(|known| known.support.ok()?.runs_on());
-        let is_claimed = is_claimed(platforms, &node.architecture);
-        // Without the image's platforms the message could not name the cause.
-        if *evidence != Evidence::NoMatchForPlatform && is_claimed.is_none() {
-            look.is_settled = false;
-            continue;
-        }
-        if let Some(previous) = *in_log {
-            let line = context.cluster.last_line(pod, container, previous).await;
-            if !names_own_program(&context.check_right(NO_LOGS, line)?) {
-                continue;
-            }
-        }
-        let is_known = !PlatformSet::of_architecture(&node.architecture).is_empty();
-        // An image that lacks the platform by its manifest is not eligible there anyway.
-        let digest = failure
-            .digest
-            .filter(|_| learn && is_known && is_claimed != Some(false));
-        let nodes = match failure.blame {
-            Blame::Image => vec![node_id(node.name())],
-            Blame::ImageOrPod | Blame::Node(_) => Vec::new(),
-        };
-        let failed = digest.map(|digest| FailedImage {
-            digest,
-            architecture: node.architecture.clone(),
-            evidence: *evidence,
-            namespace: pod.namespace().to_owned(),
-            nodes,
-        });
+    // An image that lacks the platform by its manifest is not eligible there anyway.
+    let failed = if learn && is_claimed(platforms, &node.architecture) != Some(false) {
+        failed_image(failure, pod, node)
+    } else {
+        None
+    };
+    if events {
         let kept = failed.as_ref().map(kept).unwrap_or_default();
-        if events {
-            let note = || wrong(failure, &node, platforms) + &kept;
-            context
-                .recorder
-                .record(ObjectEvent::on(pod, WRONG_ARCHITECTURE), note);
-        }
-        if let Some(failed) = failed {
-            context.learner.learn(Lesson::Image(failed.clone()));
-            look.failed = Some(failed).filter(|_| is_enforced);
-        }
+        let event = ObjectEvent::on(pod, WRONG_ARCHITECTURE);
+        let note = || wrong(failure, node, platforms) + &kept;
+        context.recorder.record(event, note);
     }
-    Ok(look)
+    if let Some(failed) = &failed {
+        context.learner.learn(Lesson::Image(failed.clone()));
+    }
+    failed
+}
+
+/// Returns what is recorded of a failure; `None` if the image or the node's architecture is unknown.
+fn failed_image(failure: &ContainerFailure, pod: &StoredPod, node: &Node) -> Option<FailedImage> {
+    if PlatformSet::of_architecture(&node.architecture).is_empty() {
+        return None;
+    }
+    let nodes = match failure.blame {
+        Blame::Image => vec![node_id(node.name())],
+        Blame::ImageOrPod | Blame::Node(_) => Vec::new(),
+    };
+    Some(FailedImage {
+        digest: failure.digest?,
+        architecture: node.architecture.clone(),
+        evidence: failure.evidence,
+        namespace: pod.namespace().to_owned(),
+        nodes,
+    })
 }
 
 /// Reports a program of the node that could not be run, on the Pod and on the node.
 fn report_node(context: &Context, pod: &StoredPod, node: &Node, message: &str) {
+    context.metrics.node_program_failures.inc();
+    if !context.settings.borrow().events {
+        return;
+    }
     for event in [
         ObjectEvent::on(pod, NODE_PROGRAM_FAILED),
         ObjectEvent::on_node(node, NODE_PROGRAM_FAILED),

@@ -66,7 +66,7 @@ impl Context {
     }
 
     /// Reports the fault `what`, or its end, if the change is a failure or the end of a list.
-    pub(super) fn tell<K>(&self, what: &'static str, change: &Change<K>) {
+    pub(super) fn report_watch_state<K>(&self, what: &'static str, change: &Change<K>) {
         match change {
             Change::Failed(error) => self.report(what, Some(*error)),
             Change::Complete => self.report(what, None),
@@ -92,12 +92,12 @@ impl Context {
     }
 
     /// Learns from a change of a Pod whether its owner deletes changed Pods.
-    pub(super) fn see(&self, change: &Change<StoredPod>) {
+    pub(super) fn detect_recreation(&self, change: &Change<StoredPod>) {
         let Change::Applied(pod) = change else { return };
         let ControllerSettings { learn, events, .. } = *self.settings.borrow();
         if learn && let Some(owner) = self.learner.recreations.lock().take(pod) {
             self.learner.learn(Lesson::Owner(owner));
-            if let Some(owner) = pod.controller().filter(|_| events) {
+            if events && let Some(owner) = pod.controller() {
                 let event = ObjectEvent::on_owner(pod, owner.clone(), OWNER_RECREATES);
                 self.recorder.record(event, || RECREATES.to_owned());
             }
@@ -170,11 +170,9 @@ mod tests {
 
     #[tokio::test]
     async fn work_begins_anew_when_the_settings_change_and_leaves_no_fault() {
-        let (bench, lists, objects) = (
-            Bench::new().await,
-            Lists::start().await,
-            Objects::start().await,
-        );
+        let bench = Bench::new().await;
+        let lists = Lists::start().await;
+        let objects = Objects::start().await;
         let settings = watch::Sender::new(ControllerSettings {
             learn: false,
             ..ControllerSettings::default()
@@ -201,11 +199,9 @@ mod tests {
 
     #[tokio::test]
     async fn few_changes_are_under_way_and_one_namespace_holds_up_no_other() {
-        let (bench, lists, objects) = (
-            Bench::new().await,
-            Lists::start().await,
-            Objects::start().await,
-        );
+        let bench = Bench::new().await;
+        let lists = Lists::start().await;
+        let objects = Objects::start().await;
         let context = context(
             &bench,
             &lists,
@@ -213,7 +209,9 @@ mod tests {
             &watch::Sender::new(ControllerSettings::default()),
         );
         let writer = Writer::new(&context, Pace::new(1000, 1000));
-        let (path, kind, patch) = ("/api/v1/pods", PatchType::JSON, &json!({}));
+        let path = "/api/v1/pods";
+        let kind = PatchType::JSON;
+        let patch = &json!({});
         let [busy, other] = ["busy", "other"].map(Tenant::of);
         let mut all: FuturesUnordered<_> = (0..64)
             .map(|_| writer.patch(&busy, path, kind, patch))

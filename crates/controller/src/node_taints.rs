@@ -20,7 +20,7 @@ use tolerarch_support::health::State;
 /// Changes per second, so that a large cluster is no load for the API server, and their burst.
 const PER_SECOND: u32 = 20;
 const BURST: u32 = 40;
-/// Maximal number of concurrent changes.
+/// Maximum number of concurrent changes.
 const WRITING: usize = 8;
 
 const UNREAD: &str = "the nodes cannot be read, and get no taints";
@@ -39,13 +39,17 @@ pub(super) async fn keep(context: &Context) {
         if queue.is_settled() {
             context.state.set_fault(FORBIDDEN, false);
         }
-        let due = queue.next_due().filter(|_| writes.len() < WRITING);
+        let due = if writes.len() < WRITING {
+            queue.next_due()
+        } else {
+            None
+        };
         tokio::select! {
             Some(change) = changes.next() => {
                 if matches!(change, Change::Failed(ClusterError::Forbidden)) && entries.is_empty() {
                     break;
                 }
-                context.tell(UNREAD, &change);
+                context.report_watch_state(UNREAD, &change);
                 if let Some(node) = queue.take(change, entries) {
                     notice(context, &node, IN_THE_WAY, OCCUPIED);
                 }

@@ -21,7 +21,7 @@ use tolerarch_kubernetes::cluster::{Called, Known, Namespace, ObjectEvent, Scope
 const WITHOUT_NODE: &str = "spec.nodeName=";
 /// Time between searches for Pods that are due.
 const PERIOD: Duration = Duration::from_millis(250);
-/// Maximal number of concurrent decisions: 1,024 a second if all images are cached, which takes 4 % of a core, and
+/// Maximum number of concurrent decisions: 1,024 a second if all images are cached, which takes 4 % of a core, and
 /// enough for a usual scale-up while a registry hangs.
 const DECIDING: usize = 256;
 /// Time for which an image stays unknown before an event reports it: most registries recover sooner.
@@ -43,11 +43,13 @@ pub(super) async fn follow(context: &Context) {
     // Learning takes the Pods alone.
     let ControllerSettings { repair, events, .. } = *context.settings.borrow();
     let decides = repair || events;
-    let mut of_namespaces = match decides {
-        true => context.watcher.follow::<Namespace>(None),
-        false => stream::pending().boxed(),
+    let mut of_namespaces = if decides {
+        context.watcher.follow::<Namespace>(None)
+    } else {
+        stream::pending().boxed()
     };
-    let (mut pods, mut namespaces) = (Pods::default(), Known::default());
+    let mut pods = Pods::default();
+    let mut namespaces = Known::default();
     let mut scope = None;
     let mut looks = FuturesUnordered::new();
     let [mut ticks, mut scopes] = [PERIOD, SCOPE].map(interval);
@@ -56,12 +58,12 @@ pub(super) async fn follow(context: &Context) {
     loop {
         tokio::select! {
             Some(change) = changes.next() => {
-                context.tell(PODS_UNREAD, &change);
-                context.see(&change);
+                context.report_watch_state(PODS_UNREAD, &change);
+                context.detect_recreation(&change);
                 pods.take(change);
             }
             Some(change) = of_namespaces.next() => {
-                context.tell(NAMESPACES_UNREAD, &change);
+                context.report_watch_state(NAMESPACES_UNREAD, &change);
                 namespaces.take(change, |namespace| namespace.metadata.labels);
             }
             Some(looked) = looks.next() => {
@@ -75,22 +77,23 @@ pub(super) async fn follow(context: &Context) {
                     listed = Instant::now();
                 }
                 context.state.set_fault(FORBIDDEN, pods.any_forbidden());
-                let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete()) else { continue };
-                if !(context.is_discovered)() {
+                let Some(scope) = &scope else { continue };
+                if !namespaces.is_complete() || !(context.is_discovered)() {
                     continue;
                 }
                 for (pod, since) in pods.due(DECIDING.saturating_sub(looks.len())) {
-                    let labels = &pod.metadata.labels;
-                    let called = namespaces.objects().get(pod.namespace()).map(|of| scope.called(of, labels));
                     let uid = pod.uid().to_owned();
-                    match called {
-                        Some(Called::For(profile)) => {
+                    let Some(labels) = namespaces.objects().get(pod.namespace()) else {
+                        // The Pod's namespace has not been read yet.
+                        pods.looked(&uid, Look::Unknown);
+                        continue;
+                    };
+                    match scope.called(labels, &pod.metadata.labels) {
+                        Called::For(profile) => {
                             let profile = profile.map(str::to_owned);
                             looks.push(async move { (uid, look(writer, &pod, since, profile).await) });
                         }
-                        Some(Called::No | Called::Unknown) => pods.looked(&uid, Look::Settled),
-                        // The Pod's namespace has not been read yet.
-                        None => pods.looked(&uid, Look::Unknown),
+                        Called::No | Called::Unknown => pods.looked(&uid, Look::Settled),
                     }
                 }
             }
@@ -132,14 +135,14 @@ async fn look(
     };
     let ControllerSettings {
         repair: repairs,
-        events: tells,
+        events,
         ..
     } = *context.settings.borrow();
     let is_temporary = is_temporary(decision.reason);
     let is_closed = !decision.blockers.is_empty()
         && !policy.pools.is_empty()
         && policy.mode_for(facts) == Mode::Enforce;
-    if tells && is_closed && (!is_temporary || since.elapsed() >= TOLD) {
+    if events && is_closed && (!is_temporary || since.elapsed() >= TOLD) {
         let note = || note::closed(&policy.pools, &decision.blockers);
         context
             .recorder
@@ -148,12 +151,15 @@ async fn look(
     if is_temporary {
         return Look::Unknown;
     }
+    if !repairs {
+        return Look::Settled;
+    }
     let opened = decision.opened.clone();
-    let Some(patch) = patch_of(pod, facts, decision).filter(|_| repairs) else {
+    let Some(patch) = patch_of(pod, facts, decision) else {
         return Look::Settled;
     };
     let written = repair(writer, pod, &patch).await;
-    if tells && written == Some(Ok(())) {
+    if events && written == Some(Ok(())) {
         context
             .recorder
             .record(ObjectEvent::on(pod, POOL_OPENED), || note::opened(opened));

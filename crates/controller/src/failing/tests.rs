@@ -36,11 +36,9 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let (bench, lists, objects) = (
-            Bench::new().await,
-            Lists::start().await,
-            Objects::start().await,
-        );
+        let bench = Bench::new().await;
+        let lists = Lists::start().await;
+        let objects = Objects::start().await;
         for (name, mode) in [("team", "on"), ("out", "off")] {
             let path = format!("/api/v1/namespaces/{name}");
             objects.put(
@@ -176,10 +174,8 @@ const HOOK: &str = "failed to create containerd task: failed to create shim task
 #[tokio::test]
 async fn what_dies_of_another_architecture_is_told_whatever_its_image_claims() {
     let world = World::new().await;
-    let (both, one) = (
-        world.bench.image("both", &BOTH),
-        world.bench.image("one", &["linux/amd64"]),
-    );
+    let both = world.bench.image("both", &BOTH);
+    let one = world.bench.image("one", &["linux/amd64"]);
     let pull = json!({"waiting": {"reason": "ErrImagePull", "message": "no match for platform in manifest: not found"}});
     world.pod("team", "lies", &both, &ended(EXEC));
     world.pod("team", "moved", &both, &pull);
@@ -236,7 +232,8 @@ async fn what_dies_of_another_architecture_is_told_whatever_its_image_claims() {
 #[tokio::test]
 async fn the_last_line_of_a_log_tells_where_that_is_allowed() {
     let world = World::new().await;
-    let (both, single) = (world.bench.image("both", &BOTH), world.single());
+    let both = world.bench.image("both", &BOTH);
+    let single = world.single();
     for (pod, image, line) in [
         ("silent", &both, EXEC),
         ("single", &single, EXEC),
@@ -390,10 +387,8 @@ impl World {
 async fn what_fails_is_recorded_for_those_whom_its_evidence_is_of_concern() {
     let world = World::new().await;
     let names = ["lies", "forged", "single"];
-    let (lies, forged) = (
-        world.bench.image("lies", &BOTH),
-        world.bench.image("forged", &THREE),
-    );
+    let lies = world.bench.image("lies", &BOTH);
+    let forged = world.bench.image("forged", &THREE);
     let single = world.single();
     world.fails("lies", &lies, &world.digest("lies"), &json!({}));
     world.fails(
@@ -451,10 +446,8 @@ async fn what_fails_is_recorded_for_those_whom_its_evidence_is_of_concern() {
 #[tokio::test]
 async fn a_program_of_the_node_that_fails_is_told_of_the_node_and_not_recorded_of_the_image() {
     let world = World::new().await;
-    let (hooked, lies) = (
-        world.bench.image("hooked", &BOTH),
-        world.bench.image("lies", &THREE),
-    );
+    let hooked = world.bench.image("hooked", &BOTH);
+    let lies = world.bench.image("lies", &THREE);
     for (node, name) in [("arm64", "first"), ("second", "second")] {
         world.fails_on(
             node,
@@ -586,7 +579,9 @@ async fn what_is_learned_as_the_lease_ends_is_written_when_it_is_won_back() {
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_written_is_written_later() {
     let objects = Objects::start().await;
-    let (learner, state, leadership) = (learner(&objects), Reported::default(), Leadership::held());
+    let learner = learner(&objects);
+    let state = Reported::default();
+    let leadership = Leadership::held();
     let until = async |what: &dyn Fn() -> bool| {
         while !what() {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -608,7 +603,8 @@ async fn what_could_not_be_written_is_written_later() {
                 .await;
         }
         // Many that come one by one are written once a second at most.
-        let (before, begun) = (objects.requests(), tokio::time::Instant::now());
+        let before = objects.requests();
+        let begun = tokio::time::Instant::now();
         for at in 0..40 {
             learner.learn(failed_image(&format!("more {at}")));
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -641,8 +637,8 @@ async fn a_pod_that_is_only_observed_is_not_to_be_evicted() {
         });
         let pod = StoredPod::of_value(&world.lists.get(StoredPod::PATH, "lies")).unwrap();
         let (pod, failures) = failing(&context, pod).unwrap();
-        let look = look(&context, &pod, &failures).await.unwrap();
-        assert_eq!(look.failed.is_some(), mode == Mode::Enforce);
+        let examination = examine(&context, &pod, &failures).await.unwrap();
+        assert_eq!(examination.failed.is_some(), mode == Mode::Enforce);
     }
 }
 
@@ -666,8 +662,8 @@ async fn a_pod_that_a_program_of_the_node_fails_is_not_to_be_evicted() {
     let context = context(&world.bench, &world.lists, &world.objects, &settings);
     let pod = StoredPod::of_value(&world.lists.get(StoredPod::PATH, "hooked")).unwrap();
     let (pod, failures) = failing(&context, pod).unwrap();
-    let look = look(&context, &pod, &failures).await.unwrap();
-    assert!(look.is_settled && look.failed.is_none());
+    let examination = examine(&context, &pod, &failures).await.unwrap();
+    assert!(examination.is_settled && examination.failed.is_none());
     assert_eq!(
         context.metrics.node_program_failures.get(),
         1,
@@ -716,7 +712,8 @@ async fn tenants_whose_registries_hang_hold_up_no_other() {
 /// A kubelet chooses these times, and the clocks of nodes differ.
 #[test]
 fn times_of_containers_of_any_year_are_compared() {
-    let (now, year) = (SystemTime::now(), Duration::from_secs(366 * 24 * 3600));
+    let now = SystemTime::now();
+    let year = Duration::from_secs(366 * 24 * 3600);
     let own = tolerarch_kubernetes::cluster::micro_time();
     let times = [
         json!("-009999-01-02T01:59:59Z"),

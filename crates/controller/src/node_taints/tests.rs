@@ -241,7 +241,8 @@ async fn without_entries_nodes_are_listed_once_and_not_at_all_without_the_right(
 
 #[tokio::test]
 async fn the_log_names_the_taints_in_plain_words() {
-    let (log, world) = (Log::listen(), World::new(vec![arm("arm64")]).await);
+    let log = Log::listen();
+    let world = World::new(vec![arm("arm64")]).await;
     world.node("new", "arm64", json!([]));
     world.until(|| world.counted("changed") == 1).await;
     world.configure(Vec::new());

@@ -8,13 +8,13 @@ use crate::loops::Written;
 use tolerarch_core::pod::Kept;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod};
 
-/// Maximal kept Pods, and bytes: 20,000 usual Pods have some 60 MiB. Beyond, the namespace with most loses Pods.
+/// Maximum kept Pods, and bytes: 20,000 usual Pods have some 60 MiB. Beyond, the namespace with most loses Pods.
 pub(super) const PODS: usize = 20_000;
 const BYTES: usize = 64 << 20;
-/// Maximal bytes of a Pod beside its facts and labels, and of a label beside its texts.
+/// Maximum bytes of a Pod beside its facts and labels, and of a label beside its texts.
 const POD: usize = 1024;
 const LABEL: usize = 64;
-/// Maximal number of concurrent decisions on Pods of one namespace.
+/// Maximum number of concurrent decisions on Pods of one namespace.
 pub(super) const OF_NAMESPACE: usize = 64;
 /// Pauses before the next decision on a Pod with unknown images, and on one with known images.
 const UNKNOWN: Duration = Duration::from_secs(1);
@@ -51,23 +51,23 @@ struct Waiting {
 impl Waiting {
     fn new(pod: StoredPod) -> Self {
         let now = Instant::now();
-        let (is_forbidden, is_busy, is_listed) = (false, false, true);
         Self {
             pod,
             since: now,
             due: now,
             refusals: 0,
             failures: 0,
-            is_forbidden,
-            is_busy,
-            is_listed,
+            is_forbidden: false,
+            is_busy: false,
+            is_listed: true,
         }
     }
 }
 
 #[derive(Default)]
 pub(super) struct Pods {
-    known: HashMap<String, Waiting>,
+    /// Pods by their UIDs.
+    waiting: HashMap<String, Waiting>,
     bytes: usize,
     /// Set if a Pod has been dropped for lack of room since the list began.
     has_dropped: bool,
@@ -77,14 +77,14 @@ impl Pods {
     pub(super) fn take(&mut self, change: Change<StoredPod>) {
         match change {
             Change::Begins => {
-                self.known
-                    .values_mut()
-                    .for_each(|known| known.is_listed = false);
+                for waiting in self.waiting.values_mut() {
+                    waiting.is_listed = false;
+                }
                 self.has_dropped = false;
             }
             Change::Listed(pod) | Change::Applied(pod) => self.put(pod),
             Change::Complete => {
-                for (_, gone) in self.known.extract_if(|_, known| !known.is_listed) {
+                for (_, gone) in self.waiting.extract_if(|_, waiting| !waiting.is_listed) {
                     self.bytes -= size(&gone.pod);
                 }
             }
@@ -102,16 +102,13 @@ impl Pods {
 
     /// Returns whether the Pods take more than so many sixteenths of the room.
     fn exceeds(&self, sixteenths: usize) -> bool {
-        self.known.len() > PODS / 16 * sixteenths || self.bytes > BYTES / 16 * sixteenths
+        self.waiting.len() > PODS / 16 * sixteenths || self.bytes > BYTES / 16 * sixteenths
     }
 
     fn put(&mut self, mut pod: StoredPod) {
-        let skipped = pod
-            .facts
-            .as_ref()
-            .is_none_or(|facts| facts.skipped().is_some());
         let before = self.detach(pod.uid());
-        if !pod.is_waiting_for_a_node || skipped {
+        let Some(facts) = &pod.facts else { return };
+        if !pod.is_waiting_for_a_node || facts.skipped().is_some() {
             return;
         }
         // These fields are no longer needed, and as large as a tenant made them.
@@ -127,7 +124,7 @@ impl Pods {
             },
             None => Waiting::new(pod),
         };
-        self.known.insert(uid, waiting);
+        self.waiting.insert(uid, waiting);
         if self.exceeds(16) {
             self.make_room();
         }
@@ -137,14 +134,16 @@ impl Pods {
     /// that are decided on go last, as they count for their namespace until then.
     fn make_room(&mut self) {
         let mut shares = HashMap::<&str, usize>::new();
-        let (busy, idle): (Vec<_>, Vec<_>) =
-            self.known.iter().partition(|(_, known)| known.is_busy);
-        let ranked = busy.into_iter().chain(idle).map(|(uid, known)| {
-            let share = shares.entry(known.pod.namespace()).or_default();
-            *share += size(&known.pod);
-            (*share, uid.clone())
-        });
-        let mut ranked: Vec<(usize, String)> = ranked.collect();
+        let (busy, idle): (Vec<_>, Vec<_>) = self
+            .waiting
+            .iter()
+            .partition(|(_, waiting)| waiting.is_busy);
+        let mut ranked = Vec::new();
+        for (uid, waiting) in busy.into_iter().chain(idle) {
+            let share = shares.entry(waiting.pod.namespace()).or_default();
+            *share += size(&waiting.pod);
+            ranked.push((*share, uid.clone()));
+        }
         ranked.sort_unstable();
         while let Some((_, uid)) = ranked.pop_if(|_| self.exceeds(15)) {
             self.detach(&uid);
@@ -153,9 +152,9 @@ impl Pods {
     }
 
     fn detach(&mut self, uid: &str) -> Option<Waiting> {
-        let known = self.known.remove(uid)?;
-        self.bytes -= size(&known.pod);
-        Some(known)
+        let waiting = self.waiting.remove(uid)?;
+        self.bytes -= size(&waiting.pod);
+        Some(waiting)
     }
 
     /// Returns at most `free` due Pods, each with the time at which it was first seen, and marks them as busy. Those of
@@ -163,46 +162,43 @@ impl Pods {
     pub(super) fn due(&mut self, free: usize) -> Vec<(StoredPod, Instant)> {
         let now = Instant::now();
         let mut busy = HashMap::<String, usize>::new();
-        for known in self.known.values().filter(|known| known.is_busy) {
-            *busy.entry(known.pod.namespace().to_owned()).or_default() += 1;
-        }
-        let waits =
-            |known: &&mut Waiting| !known.is_busy && known.refusals < TRIES && known.due <= now;
-        let mut due: Vec<&mut Waiting> = self.known.values_mut().filter(waits).collect();
-        due.sort_unstable_by_key(|known| known.due);
-        let mut ranks = BTreeMap::<usize, Vec<&mut Waiting>>::new();
-        for known in due {
-            let rank = busy.entry(known.pod.namespace().to_owned()).or_default();
-            *rank += 1;
-            if *rank <= OF_NAMESPACE {
-                ranks.entry(*rank).or_default().push(known);
+        let mut due = Vec::new();
+        for waiting in self.waiting.values_mut() {
+            if waiting.is_busy {
+                *busy.entry(waiting.pod.namespace().to_owned()).or_default() += 1;
+            } else if waiting.refusals < TRIES && waiting.due <= now {
+                due.push(waiting);
             }
         }
-        let begin = |known: &mut Waiting| {
-            known.is_busy = true;
-            (known.pod.clone(), known.since)
+        due.sort_unstable_by_key(|waiting| waiting.due);
+        let mut ranks = BTreeMap::<usize, Vec<&mut Waiting>>::new();
+        for waiting in due {
+            let rank = busy.entry(waiting.pod.namespace().to_owned()).or_default();
+            *rank += 1;
+            if *rank <= OF_NAMESPACE {
+                ranks.entry(*rank).or_default().push(waiting);
+            }
+        }
+        let begin = |waiting: &mut Waiting| {
+            waiting.is_busy = true;
+            (waiting.pod.clone(), waiting.since)
         };
-        ranks
-            .into_values()
-            .flatten()
-            .take(free)
-            .map(begin)
-            .collect()
+        let next = ranks.into_values().flatten().take(free);
+        next.map(begin).collect()
     }
 
     /// Returns whether a Pod waits for the right to repair it.
     pub(super) fn any_forbidden(&self) -> bool {
-        self.known.values().any(|known| known.is_forbidden)
+        self.waiting.values().any(|waiting| waiting.is_forbidden)
     }
 
     pub(super) fn looked(&mut self, uid: &str, look: Look) {
         use ClusterError::{Conflict, Forbidden, Invalid, NotFound, Unauthorized};
-        let Some(known) = self.known.get_mut(uid) else {
+        let Some(waiting) = self.waiting.get_mut(uid) else {
             return;
         };
-        known.is_busy = false;
-        known.is_forbidden = matches!(look, Look::Tried(Some(Err(Forbidden | Unauthorized))));
-        let (namespace, pod) = (known.pod.namespace(), known.pod.name());
+        waiting.is_busy = false;
+        waiting.is_forbidden = matches!(look, Look::Tried(Some(Err(Forbidden | Unauthorized))));
         let pause = match look {
             Look::Unknown => UNKNOWN,
             Look::Settled | Look::Tried(Some(Ok(()) | Err(NotFound))) => SETTLED,
@@ -210,29 +206,31 @@ impl Pods {
             Look::Tried(Some(Err(error))) => {
                 let (tries, what) = match error {
                     // The Pod has been replaced, or the API server refuses the change.
-                    Invalid | Conflict => (&mut known.refusals, "a Pod cannot be repaired"),
+                    Invalid | Conflict => (&mut waiting.refusals, "a Pod cannot be repaired"),
                     _ => (
-                        &mut known.failures,
+                        &mut waiting.failures,
                         "a Pod cannot be repaired yet; it is tried again",
                     ),
                 };
                 *tries += 1;
                 if *tries == TRIES {
+                    let namespace = waiting.pod.namespace();
+                    let pod = waiting.pod.name();
                     tracing::warn!(namespace, pod, tries = TRIES, "{what}");
                 }
                 RETRY.saturating_mul(1 << (*tries - 1).min(16)).min(LONGEST)
             }
         };
-        known.due = Instant::now() + pause;
+        waiting.due = Instant::now() + pause;
     }
 }
 
 fn size(pod: &StoredPod) -> usize {
-    let labels = pod.metadata.labels.iter();
-    let labels: usize = labels
-        .map(|(key, value)| LABEL + key.len() + value.len())
-        .sum();
-    POD + labels + pod.facts.as_ref().map_or(0, |facts| facts.held())
+    let mut size = POD + pod.facts.as_ref().map_or(0, |facts| facts.held());
+    for (key, value) in &pod.metadata.labels {
+        size += LABEL + key.len() + value.len();
+    }
+    size
 }
 
 #[cfg(test)]

@@ -37,7 +37,8 @@ impl World {
             ..CacheSettings::default()
         };
         let bench = Bench::with_cache(Credentials::default(), cache).await;
-        let (lists, objects) = (Lists::start().await, Objects::start().await);
+        let lists = Lists::start().await;
+        let objects = Objects::start().await;
         let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "resources": ["pods"]});
         let off = json!({"key": "tolerarch.io/mode", "operator": "NotIn", "values": ["off"]});
         let webhook = json!({
@@ -123,7 +124,8 @@ impl World {
         let settings = watch::Sender::new(settings);
         let context = context(&self.bench, &self.lists, &self.objects, &settings);
         let recorder = Recorder::new(cluster, "a".into(), self.counts.clone());
-        let (leadership, metrics) = (elector.leadership(), self.counts.clone());
+        let leadership = elector.leadership();
+        let metrics = self.counts.clone();
         let context = Context {
             leadership,
             metrics,
@@ -204,10 +206,8 @@ async fn pods_are_repaired_when_their_registry_is_back_and_nothing_else_of_them_
 #[tokio::test]
 async fn pods_that_are_not_its_concern_stay_as_they_are() {
     let world = World::new().await;
-    let (both, one) = (
-        world.bench.image("both", &BOTH),
-        world.bench.image("one", &["linux/amd64"]),
-    );
+    let both = world.bench.image("both", &BOTH);
+    let one = world.bench.image("one", &["linux/amd64"]);
     let changed = |name: &str, change: &dyn Fn(&mut Value)| {
         let mut pod = world.pod("team", name, &both);
         change(&mut pod);
@@ -251,10 +251,8 @@ async fn pods_that_are_not_its_concern_stay_as_they_are() {
 #[tokio::test]
 async fn pods_show_why_they_stay_closed_and_what_was_opened() {
     let world = World::new().await;
-    let (both, one) = (
-        world.bench.image("both", &BOTH),
-        world.bench.image("one", &["linux/amd64"]),
-    );
+    let both = world.bench.image("both", &BOTH);
+    let one = world.bench.image("one", &["linux/amd64"]);
     world.pod("team", "closed", &one);
     world.pod("team", "opened", &both);
     world.pod("out", "out-of-scope", &one);
@@ -313,14 +311,10 @@ async fn pods_show_why_they_stay_closed_and_what_was_opened() {
 #[tokio::test]
 async fn what_is_off_does_nothing() {
     let world = World::new().await;
-    let (both, one) = (
-        world.bench.image("both", &BOTH),
-        world.bench.image("one", &["linux/amd64"]),
-    );
-    let (opened, closed) = (
-        world.pod("team", "opened", &both),
-        world.pod("team", "closed", &one),
-    );
+    let both = world.bench.image("both", &BOTH);
+    let one = world.bench.image("one", &["linux/amd64"]);
+    let opened = world.pod("team", "opened", &both);
+    let closed = world.pod("team", "closed", &one);
     let only = |repair, events| ControllerSettings {
         repair,
         events,

@@ -78,7 +78,7 @@ async fn what_is_kept_is_bounded_and_goes_with_the_pods() {
     for at in 0..PODS + 10 {
         pods.take(Change::Listed(stored(&at.to_string(), "team")));
     }
-    let kept = pods.known.len();
+    let kept = pods.waiting.len();
     assert!((PODS / 16 * 15..=PODS).contains(&kept), "{kept}");
     // Listed again, all but two are gone.
     for change in [
@@ -89,11 +89,11 @@ async fn what_is_kept_is_bounded_and_goes_with_the_pods() {
         pods.take(change);
     }
     assert!(
-        (kept..=kept + 2).contains(&pods.known.len()),
+        (kept..=kept + 2).contains(&pods.waiting.len()),
         "not before the list is complete"
     );
     pods.take(Change::Complete);
-    assert_eq!(pods.known.len(), 2);
+    assert_eq!(pods.waiting.len(), 2);
     pods.take(Change::Deleted(stored("1", "team").metadata));
     pods.take(Change::Deleted(stored("2", "team").metadata));
     assert_eq!(pods.bytes, 0);
@@ -106,7 +106,7 @@ async fn lists_of_a_kept_pod_take_no_memory() {
     pod.metadata.controller = Some(OwnerReference::default());
     let mut pods = Pods::default();
     pods.take(Change::Applied(pod));
-    let kept = &pods.known["a"].pod;
+    let kept = &pods.waiting["a"].pod;
     assert_eq!(
         (kept.containers.capacity(), &kept.metadata.controller),
         (0, &None)
@@ -124,21 +124,21 @@ async fn a_namespace_that_floods_takes_no_room_of_others_and_what_was_dropped_co
         pods.take(Change::Applied(stored(&format!("few-{at}"), "few")));
     }
     let few = |pods: &Pods| {
-        pods.known
+        pods.waiting
             .values()
             .filter(|known| known.pod.namespace() == "few")
             .count()
     };
-    assert!(pods.has_dropped && pods.known.len() <= PODS);
+    assert!(pods.has_dropped && pods.waiting.len() <= PODS);
     assert_eq!(few(&pods), 100);
     for at in 0..PODS {
         pods.take(Change::Applied(stored(&format!("more-{at}"), "many")));
     }
     assert_eq!(few(&pods), 100, "the other one has the most itself");
     // A change of one that is kept takes no room.
-    let kept = pods.known.len();
+    let kept = pods.waiting.len();
     pods.take(Change::Applied(stored("few-1", "few")));
-    assert_eq!(pods.known.len(), kept);
+    assert_eq!(pods.waiting.len(), kept);
     assert!(!pods.has_room_again(), "it is full");
     for (at, name) in (0..PODS).flat_map(|at| ["many", "more"].map(|name| (at, name))) {
         pods.take(Change::Deleted(
@@ -148,7 +148,11 @@ async fn a_namespace_that_floods_takes_no_room_of_others_and_what_was_dropped_co
     assert!(pods.has_room_again());
     pods.take(Change::Begins);
     assert!(!pods.has_room_again());
-    let bytes: usize = pods.known.values().map(|known| size(&known.pod)).sum();
+    let bytes: usize = pods
+        .waiting
+        .values()
+        .map(|waiting| size(&waiting.pod))
+        .sum();
     assert_eq!(bytes, pods.bytes);
 }
 
