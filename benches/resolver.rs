@@ -21,7 +21,7 @@ use tolerarch_engine::decide::{Snapshot, Wait};
 use tolerarch_engine::lessons::{Evidence, FailedImage, Lesson, Lessons, Timestamp, node_id};
 use tolerarch_images::credentials::{Credentials, Keyring};
 use tolerarch_images::registry::{AddressGuard, Digest, Found, Registry, RegistryMetrics};
-use tolerarch_images::resolver::{CacheSettings, Resolver, ResolverMetrics, Tenant};
+use tolerarch_images::resolver::{CacheSettings, Requester, Resolver, ResolverMetrics};
 use tolerarch_support::metrics::Metrics;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -92,7 +92,7 @@ fn fill(resolver: &Resolver, images: &[ImageRef]) {
 async fn is_hit(resolver: &Resolver, image: &ImageRef) -> bool {
     let candidates = |image: &ImageRef| Keyring::default().candidates(image);
     let images = [image];
-    let mut lookups = resolver.lookups(&Tenant::Operator, &images, candidates, Instant::now());
+    let mut lookups = resolver.lookups(Requester::OPERATOR, &images, candidates, Instant::now());
     matches!(lookups.next().await, Some((_, Ok(_))))
 }
 
@@ -184,7 +184,10 @@ async fn records() -> Outcome<()> {
         let (mut tolerated, mut decided, begun) = (0usize, 0usize, Instant::now());
         while begun.elapsed() < SPAN {
             for _ in 0..BATCH {
-                let wait = Wait::Until(Instant::now());
+                let wait = Wait::Until {
+                    deadline: Instant::now(),
+                    review: None,
+                };
                 let decision = snapshot.decide(&snapshot.policy, "team", &pod, wait).await;
                 tolerated += usize::from(decision.reason == Reason::Tolerated);
             }

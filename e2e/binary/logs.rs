@@ -21,6 +21,7 @@ async fn tells_each_decision_in_one_log_line() {
         ("level", "INFO"),
         ("namespace", "shop"),
         ("pod", "ReplicaSet/web-5d5c"),
+        ("uid", "u-1"),
         ("reason", "platform-missing"),
         ("image", &image),
         ("blockers", &format!("{image} (lacks linux/arm64)")),

@@ -284,7 +284,10 @@ async fn look_up<'a>(
         if Instant::now() >= end {
             break;
         }
-        let wait = Wait::Until(end);
+        let wait = Wait::Until {
+            deadline: end,
+            review: None,
+        };
         let one = std::slice::from_ref(usage);
         let lookup = snapshot.look_up(policy, namespace, facts, one, wait, |_| false);
         if let Some(looked_up) = decide::caught(lookup).await {

@@ -128,7 +128,10 @@ async fn look(
     let (Some(facts), Some(policy)) = (&pod.facts, snapshot.policy_for(profile.as_deref())) else {
         return Look::Settled;
     };
-    let wait = Wait::Until(Instant::now() + snapshot.budget);
+    let wait = Wait::Until {
+        deadline: Instant::now() + snapshot.budget,
+        review: None,
+    };
     let decided = snapshot.decide(policy, pod.namespace(), facts, wait);
     let Some(decision) = decide::caught(decided).await else {
         return Look::Settled;

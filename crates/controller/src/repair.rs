@@ -70,9 +70,10 @@ mod tests {
     use super::*;
     use crate::ControllerSettings;
     use crate::pace::Pace;
-    use crate::testing::{Log, context};
+    use crate::testing::context;
     use tolerarch_engine::decide::testing::Bench;
     use tolerarch_kubernetes::cluster::testing::{Lists, Objects};
+    use tolerarch_support::testing::Log;
 
     #[tokio::test]
     async fn the_log_says_what_came_of_it_in_plain_words() {

@@ -1,19 +1,11 @@
 //! What the tests of several loops need.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::unwrap_in_result,
-    reason = "a test fails at once"
-)]
+#![allow(clippy::unwrap_used, reason = "a test fails at once")]
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::time::Duration;
-use tracing::Dispatch;
-use tracing::dispatcher::DefaultGuard;
-use tracing::subscriber::NoSubscriber;
 
 use crate::{Context, ControllerMetrics, ControllerSettings, LOOPS, Leadership, Learner, Recorder};
 use tolerarch_engine::decide::testing::Bench;
@@ -65,46 +57,4 @@ pub(crate) fn context(
 pub(crate) async fn run(name: &str, context: &Context) {
     let (_, run) = LOOPS.into_iter().find(|(known, _)| *known == name).unwrap();
     run(&mut context.clone()).await;
-}
-
-/// What is logged by this thread from now on.
-pub(crate) struct Log {
-    text: Text,
-    _logging: DefaultGuard,
-    /// As long as there is one alone, what another test says first is of no interest to any thread from then on, as its own
-    /// thread has none.
-    _another: Dispatch,
-}
-
-#[derive(Clone, Default)]
-struct Text(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    pub(crate) fn listen() -> Self {
-        let text = Text::default();
-        let writer = text.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(move || writer.clone())
-            .finish();
-        let _another = Dispatch::new(NoSubscriber::new());
-        Self {
-            text,
-            _logging: tracing::dispatcher::set_default(&Dispatch::new(subscriber)),
-            _another,
-        }
-    }
-
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.text.0.lock().unwrap().clone()).unwrap()
-    }
 }

@@ -53,7 +53,11 @@ pub type Current = Arc<ArcSwap<Snapshot>>;
 #[derive(Clone, Copy)]
 pub enum Wait<'a> {
     /// The time until a deadline, but no longer than the decision depends on the images.
-    Until(Instant),
+    Until {
+        deadline: Instant,
+        /// UID of the review, for the log; `None` without a review.
+        review: Option<&'a str>,
+    },
     /// The time of all lookups.
     ForAll(&'a BatchLimits),
 }
@@ -78,7 +82,7 @@ impl Snapshot {
             return decision;
         }
         let is_enough = |image: &ImageSupport<'_>| {
-            matches!(wait, Wait::Until(_)) && policy.is_closed_by(pod, image)
+            matches!(wait, Wait::Until { .. }) && policy.is_closed_by(pod, image)
         };
         let usages = pod.images();
         let looked_up = self.look_up(policy, namespace, pod, &usages, wait, is_enough);

@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant, Interval, MissedTickBehavior, interval};
 
 use crate::decide::{Current, Snapshot};
 use tolerarch_core::image::{ImageRef, LookupError};
-use tolerarch_images::resolver::Tenant;
+use tolerarch_images::resolver::Requester;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod, Watcher};
 use tolerarch_support::health::{Reported, State};
 
@@ -190,7 +190,7 @@ impl Run<'_> {
         let keyring = credentials.keyring(namespace, pull_secrets).await;
         let candidates = |image: &ImageRef| keyring.candidates(image);
         let deadline = Instant::now() + TIME;
-        let mut lookups = resolver.lookups(&Tenant::Operator, &[image], candidates, deadline);
+        let mut lookups = resolver.lookups(Requester::OPERATOR, &[image], candidates, deadline);
         let outcome = lookups.next().await.map(|(_, outcome)| outcome);
         let is_refused = matches!(
             outcome,

@@ -32,12 +32,14 @@ use circuit::PROBE_PATIENCE;
 use host::Hosts;
 use lookup::{Fetcher, Job};
 use lookups::Pending;
+pub use lookups::Requester;
 use metrics::LookupResult;
 use request::{FlightKey, Request};
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, QUEUE, Queued};
 use tolerarch_support::metrics::counted;
 use tolerarch_support::single_flight::SingleFlight;
+use tolerarch_text::escape::shortened;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSettings {
@@ -152,13 +154,12 @@ impl Resolver {
         }
     }
 
-    /// Begins the lookups of all images at once. They count towards the share of `tenant`, the Pod's namespace.
-    /// `candidates` are an image's in the order of trying
+    /// Begins the lookups of all images at once. `candidates` are an image's in the order of trying
     /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any the image is denied. The lookups
     /// go on where their outcomes are not awaited.
     pub fn lookups<'r>(
         &'r self,
-        tenant: &Tenant,
+        requester: Requester<'_>,
         images: &[&'r ImageRef],
         candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
         deadline: Instant,
@@ -172,7 +173,7 @@ impl Resolver {
                 image,
                 candidates: &candidates,
             };
-            match self.find(request, now, tenant) {
+            match self.find(request, now, requester) {
                 Lookup::Ready(outcome) => known.push((place, outcome)),
                 Lookup::Pending(lookup) => pending.push((place, lookup, candidates)),
             }
@@ -228,7 +229,7 @@ impl Resolver {
     }
 
     /// Returns the outcome that is known now, or the lookup that will give one.
-    fn find(&self, request: Request<'_>, now: Millis, tenant: &Tenant) -> Lookup {
+    fn find(&self, request: Request<'_>, now: Millis, requester: Requester<'_>) -> Lookup {
         let Fetcher {
             registry,
             cache,
@@ -255,11 +256,11 @@ impl Resolver {
                 count(LookupResult::Stale);
                 if due {
                     // This Pod has its answer, whatever the result.
-                    let _ = self.start(refresh, tenant);
+                    let _ = self.start(refresh, requester);
                 }
                 Lookup::Ready(Ok(support))
             }
-            Cached::Expired(_) | Cached::Nothing => match self.start(request, tenant) {
+            Cached::Expired(_) | Cached::Nothing => match self.start(request, requester) {
                 Ok(pending) => {
                     if pending.joined {
                         count(LookupResult::Joined);
@@ -272,7 +273,12 @@ impl Resolver {
     }
 
     /// Joins or begins the tenant's lookup of this image; fails with `Throttled`, `CircuitOpen` or `Overloaded`.
-    fn start(&self, request: Request<'_>, tenant: &Tenant) -> Result<Pending, LookupError> {
+    fn start(
+        &self,
+        request: Request<'_>,
+        requester: Requester<'_>,
+    ) -> Result<Pending, LookupError> {
+        let Requester { tenant, review } = requester;
         let host = self.hosts.get(request.image.host());
         let access = self.hosts.access(request, tenant);
         let mut patience = match tenant {
@@ -282,7 +288,7 @@ impl Resolver {
         };
         let mut late = LookupError::BudgetExceeded;
         let key = (Some(tenant.clone()), request.key());
-        if let Some(flight) = self.flights.get(&key) {
+        if let Some(flight) = self.flights.join(&key) {
             host.permission(access)?;
             host.lookup_joined(access);
             return Ok(Pending {
@@ -315,6 +321,8 @@ impl Resolver {
             probe,
             refused,
             tenant: tenant.clone(),
+            review: review.map(|uid| shortened(uid).into()),
+            flights: self.flights.clone(),
         };
         let resolver = self.clone();
         let look_up = || async move { resolver.look_up(job, queued).await };

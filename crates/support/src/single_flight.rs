@@ -11,10 +11,23 @@ use tokio::sync::oneshot;
 /// The result of a task in flight; an error if the task panicked.
 pub type Flight<V> = Shared<oneshot::Receiver<V>>;
 
-type InFlight<K, V> = Mutex<HashMap<K, Flight<V>>>;
+type InFlight<K, V> = Mutex<HashMap<K, Task<V>>>;
 
 #[derive(Clone)]
 pub struct SingleFlight<K, V>(pub(crate) Arc<InFlight<K, V>>);
+
+pub(crate) struct Task<V> {
+    flight: Flight<V>,
+    /// Number of callers: the one that started the task, and those that have joined it.
+    callers: usize,
+}
+
+impl<V> Task<V> {
+    fn join(&mut self) -> Flight<V> {
+        self.callers += 1;
+        self.flight.clone()
+    }
+}
 
 impl<K, V> Default for SingleFlight<K, V> {
     fn default() -> Self {
@@ -23,8 +36,20 @@ impl<K, V> Default for SingleFlight<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
-    pub fn get(&self, key: &K) -> Option<Flight<V>> {
-        self.0.lock().get(key).cloned()
+    /// Joins the task of this key; `None` if there is none.
+    pub fn join(&self, key: &K) -> Option<Flight<V>> {
+        self.0.lock().get_mut(key).map(Task::join)
+    }
+
+    /// Returns how many callers have started or joined the tasks with such a key.
+    pub fn callers(&self, is_such: impl Fn(&K) -> bool) -> usize {
+        let mut callers = 0;
+        for (key, task) in &*self.0.lock() {
+            if is_such(key) {
+                callers += task.callers;
+            }
+        }
+        callers
     }
 
     /// Joins the task of this key, or starts it. The key is free again before the result is published, so work that
@@ -36,12 +61,16 @@ impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
         F: Future<Output = V> + Send + 'static,
     {
         let mut all = self.0.lock();
-        if let Some(flight) = all.get(&key) {
-            return flight.clone();
+        if let Some(task) = all.get_mut(&key) {
+            return task.join();
         }
         let (sender, receiver) = oneshot::channel();
         let flight = receiver.shared();
-        all.insert(key.clone(), flight.clone());
+        let task = Task {
+            flight: flight.clone(),
+            callers: 1,
+        };
+        all.insert(key.clone(), task);
         // A runtime that shuts down drops the task at once, and the entry locks the map.
         drop(all);
         // The task leaves the map when it ends, also by a panic.
@@ -80,7 +109,9 @@ mod tests {
             }
         };
         let (first, second) = (flights.run("a", work), flights.run("a", work));
-        assert!(flights.get(&"a").is_some() && flights.get(&"b").is_none());
+        assert!(flights.join(&"a").is_some() && flights.join(&"b").is_none());
+        assert_eq!(flights.callers(|key| *key == "a"), 3);
+        assert_eq!(flights.callers(|key| *key == "b"), 0);
         drop(first);
         go.notify_one();
         assert_eq!((second.await, runs.load(Ordering::SeqCst)), (Ok(7), 1));

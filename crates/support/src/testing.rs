@@ -1,9 +1,12 @@
 //! Time, in tests that use sockets, files or other processes; tasks in flight, and levels of no log.
 
+mod log;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 
+pub use log::Log;
 use tokio::time::{Duration, pause, resume};
 use tracing_subscriber::reload;
 

@@ -122,7 +122,11 @@ impl Webhook {
             let Some(policy) = policy else {
                 return Decision::unchanged(Reason::ProfileUnknown);
             };
-            let (namespace, wait) = (review.namespace.as_str(), Wait::Until(begun + budget));
+            let namespace = review.namespace.as_str();
+            let wait = Wait::Until {
+                deadline: begun + budget,
+                review: Some(review.uid.as_str()),
+            };
             let decision = async {
                 match &review.subject {
                     Subject::Skipped(reason) => Decision::unchanged(*reason),
@@ -187,6 +191,7 @@ fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, took
         .unwrap_or_default();
     let pod = shortened(&pod);
     let namespace = shortened(review.namespace.as_str());
+    let uid = shortened(review.uid.as_str());
     // Whole microseconds: more digits would be noise.
     let milliseconds = took.as_micros() as f64 / 1000.0;
     let (reason, image) = (decision.reason.as_str(), decision.image.map(shortened));
@@ -198,6 +203,7 @@ fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, took
         namespace,
         profile,
         pod,
+        uid,
         reason,
         image,
         blockers,

@@ -282,7 +282,10 @@ async fn a_group_without_nodes_counts_by_the_platforms_of_its_pool() {
             );
         }
         let pod = Pod::of_value(&pod).unwrap();
-        let deadline = Wait::Until(Instant::now() + Duration::from_secs(120));
+        let deadline = Wait::Until {
+            deadline: Instant::now() + Duration::from_secs(120),
+            review: None,
+        };
         let decision = snapshot.decide(&snapshot.policy, "", &pod, deadline).await;
         let affinity = &decision.edits.spec["affinity"];
         let required = r#"{"key":"kubernetes.io/arch","operator":"In","values":["amd64"]}"#;
@@ -335,7 +338,10 @@ async fn what_is_known_of_images_stays_known() {
     let decide = async || {
         let snapshot = webhook.live.current.load_full();
         let pod = Pod::of_value(&pod).unwrap();
-        let deadline = Wait::Until(Instant::now() + Duration::from_secs(120));
+        let deadline = Wait::Until {
+            deadline: Instant::now() + Duration::from_secs(120),
+            review: None,
+        };
         snapshot
             .decide(&snapshot.policy, "", &pod, deadline)
             .await

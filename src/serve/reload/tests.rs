@@ -175,7 +175,10 @@ async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
                 &snapshot.policy,
                 "",
                 &pod,
-                Wait::Until(Instant::now() + 10 * POLL),
+                Wait::Until {
+                    deadline: Instant::now() + 10 * POLL,
+                    review: None,
+                },
             )
             .await;
         (decision.reason.as_str(), decision.pools().into_owned())

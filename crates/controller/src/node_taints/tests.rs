@@ -7,13 +7,14 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::*;
-use crate::testing::{Log, PATIENCE, context, run};
+use crate::testing::{PATIENCE, context, run};
 use crate::{ControllerMetrics, ControllerSettings, Elector, NodeTaint};
 use tolerarch_engine::decide::testing::Bench;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_kubernetes::cluster::{Node, ObjectName, OwnedName, Taint};
 use tolerarch_support::metrics::Metrics;
+use tolerarch_support::testing::Log;
 
 /// A cluster with nodes, and a controller that leads.
 struct World {

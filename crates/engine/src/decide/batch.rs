@@ -8,7 +8,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_images::credentials::CredentialCandidate;
-use tolerarch_images::resolver::{LookupSettings, Lookups, Outcome, Resolver, Tenant};
+use tolerarch_images::resolver::{LookupSettings, Lookups, Outcome, Requester, Resolver, Tenant};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit};
 
 /// Time beyond that of any lookup for which an image is waited for, so that the lookup's own outcome is seen.
@@ -76,7 +76,7 @@ impl BatchLimits {
         };
         let deadline = Instant::now() + self.time;
         let candidates = |_: &ImageRef| candidates.clone();
-        let mut lookups = resolver.lookups(&Tenant::Operator, &[image], candidates, deadline);
+        let mut lookups = resolver.lookups(Requester::OPERATOR, &[image], candidates, deadline);
         let outcome = lookups.next().await;
         drop(permit);
         match outcome {

@@ -10,7 +10,7 @@ use tolerarch_core::pod::{Pod, Usage};
 use tolerarch_core::policy::{ImageSupport, Policy};
 use tolerarch_core::reason::Reason;
 use tolerarch_images::credentials::Keyring;
-use tolerarch_images::resolver::{Outcome, Tenant};
+use tolerarch_images::resolver::{Outcome, Requester, Tenant};
 
 /// Maximum number of different images of one Pod that are looked up.
 pub(super) const IMAGES: usize = 64;
@@ -63,16 +63,19 @@ impl Snapshot {
             }
         }
         let deadline = match wait {
-            Wait::Until(deadline) => deadline,
+            Wait::Until { deadline, .. } => deadline,
             Wait::ForAll(limits) => Instant::now() + limits.time,
         };
         let keyring = self.keyring(namespace, pod, &images, deadline).await;
         let candidates = |image: &ImageRef| keyring.candidates(image);
         let mut lookups = match wait {
-            Wait::Until(_) => {
-                let tenant = Tenant::of(namespace);
+            Wait::Until { review, .. } => {
+                let requester = Requester {
+                    tenant: &Tenant::of(namespace),
+                    review,
+                };
                 self.resolver
-                    .lookups(&tenant, &images, candidates, deadline)
+                    .lookups(requester, &images, candidates, deadline)
             }
             Wait::ForAll(limits) => limits.lookups(&self.resolver, &images, candidates),
         };

@@ -79,7 +79,10 @@ impl Bench {
 
     pub async fn decide(&self, pod: &Value) -> &'static str {
         let snapshot = self.current.load_full();
-        let until = Wait::Until(Instant::now() + snapshot.budget);
+        let until = Wait::Until {
+            deadline: Instant::now() + snapshot.budget,
+            review: None,
+        };
         snapshot
             .decide(
                 &snapshot.policy,

@@ -48,7 +48,10 @@ async fn a_pull_secret_that_gives_nothing_is_named_where_the_registry_refuses() 
     created["spec"]["imagePullSecrets"] = json!([{"name": "empty"}, {"name": "other"}]);
     let snapshot = bench.current.load_full();
     let pod = Pod::of_value(&created).unwrap();
-    let until = Wait::Until(Instant::now() + Duration::from_secs(60));
+    let until = Wait::Until {
+        deadline: Instant::now() + Duration::from_secs(60),
+        review: None,
+    };
     let decision = snapshot.decide(&snapshot.policy, "shop", &pod, until).await;
     let expected = [
         "pull secret \"empty\" gives no credential: it has no entry for any registry".to_owned(),

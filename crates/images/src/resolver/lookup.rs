@@ -12,7 +12,7 @@ use super::cache::{Cache, Cached, Outcome, lookup_error};
 use super::circuit::PROBE_TIME;
 use super::host::{Host, Probe};
 use super::metrics::{LookupResult, ResolverMetrics};
-use super::request::{Access, Request, is_refusal, says_more};
+use super::request::{Access, FlightKey, Request, is_refusal, says_more};
 use super::throttling::Throttler;
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL};
@@ -20,6 +20,8 @@ use crate::registry::{Digest, Error, FaultScope, Found, Pull, Registry, on_behal
 use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_support::concurrency::{Permit, Tenant};
+use tolerarch_support::single_flight::SingleFlight;
+use tolerarch_text::escape::shortened;
 
 /// Queries registries under one configuration, and caches their answers.
 pub(super) struct Fetcher {
@@ -40,7 +42,12 @@ pub(super) struct Job {
     pub(super) probe: Option<Probe>,
     /// Set if the registry must not be queried, with the reason: then only the shared cache is read.
     pub(super) refused: Option<LookupError>,
+    /// Tenant of the Pod that began the lookup.
     pub(super) tenant: Tenant,
+    /// UID of that Pod's review, shortened.
+    pub(super) review: Option<Box<str>>,
+    /// Lookups in flight, among them all that wait for this one.
+    pub(super) flights: SingleFlight<FlightKey, Outcome>,
 }
 
 /// Lookup at a registry, and its progress.
@@ -70,6 +77,29 @@ impl Job {
         Request {
             image: &self.image,
             candidates: &self.candidates,
+        }
+    }
+
+    /// Returns how many other Pods have waited for the outcome.
+    fn others(&self) -> usize {
+        let (only, key) = self.request().shared_key(&self.tenant);
+        let is_same =
+            |(tenant, other): &FlightKey| *other == key && (only.is_none() || *tenant == only);
+        self.flights.callers(is_same).saturating_sub(1)
+    }
+
+    /// Logs that the lookup failed. A probe of an open circuit is no news.
+    fn log_failure(&self, error: &Error, credential: &str, stale: bool) {
+        let image = &self.image;
+        let (namespace, others) = match &self.tenant {
+            Tenant::Namespace(namespace) => (Some(shortened(namespace)), Some(self.others())),
+            Tenant::Operator => (None, None),
+        };
+        let uid = self.review.as_deref();
+        if self.probe.is_some() {
+            tracing::debug!(%image, namespace, uid, others, %error, credential, stale, "lookup failed");
+        } else {
+            tracing::warn!(%image, namespace, uid, others, %error, credential, stale, "lookup failed");
         }
     }
 }
@@ -239,12 +269,7 @@ impl Attempt<'_> {
             fetcher.cache.fail(image, access.credential, error);
         }
         let outcome = fetcher.stale_or(job.request(), why);
-        let stale = is_stale(&outcome);
-        if job.probe.is_none() {
-            tracing::warn!(%image, %error, credential, stale, "lookup failed");
-        } else {
-            tracing::debug!(%image, %error, credential, stale, "lookup failed");
-        }
+        job.log_failure(error, credential, is_stale(&outcome));
         outcome
     }
 

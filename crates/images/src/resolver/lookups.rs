@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
 use tokio::time::{Duration, Instant, timeout};
 
+use super::Tenant;
 use super::cache::Outcome;
 use super::lookup::Fetcher;
 use super::request::Request;
@@ -63,6 +64,23 @@ impl Stream for Lookups<'_> {
             None => Poll::Ready(None),
         }
     }
+}
+
+/// For whom images are looked up.
+#[derive(Clone, Copy)]
+pub struct Requester<'a> {
+    /// The Pod's namespace, towards whose share the lookups count.
+    pub tenant: &'a Tenant,
+    /// UID of the Pod's review, for the log; `None` without a review.
+    pub review: Option<&'a str>,
+}
+
+impl Requester<'_> {
+    /// A command of the operator, or the program itself.
+    pub const OPERATOR: Self = Self {
+        tenant: &Tenant::Operator,
+        review: None,
+    };
 }
 
 /// A lookup in flight that a Pod waits for.

@@ -15,7 +15,6 @@ use tolerarch_support::testing::StoppedClock;
 const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A resolver and its registry. Time passes only by [`later`].
 /// Looks up images, and returns their outcomes in the order of the images.
 async fn outcomes(
     resolver: &Resolver,
@@ -24,12 +23,17 @@ async fn outcomes(
     candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
     budget: Duration,
 ) -> Vec<Outcome> {
-    let lookups = resolver.lookups(&tenant, images, candidates, Instant::now() + budget);
+    let requester = Requester {
+        tenant: &tenant,
+        review: Some("3f1d"),
+    };
+    let lookups = resolver.lookups(requester, images, candidates, Instant::now() + budget);
     let mut outcomes: Vec<(usize, Outcome)> = lookups.collect().await;
     outcomes.sort_unstable_by_key(|(place, _)| *place);
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
+/// A resolver and its registry. Time passes only by [`later`].
 struct Bench {
     remote: Remote,
     resolver: Resolver,
@@ -457,6 +461,7 @@ async fn cancelled_pods_cancel_no_lookup() {
 
 mod hosts;
 mod isolation;
+mod log;
 mod model;
 mod outlived;
 mod partly;

@@ -62,7 +62,10 @@ async fn decide_object(
         panic!("{body}")
     };
     let snapshot = bench.current.load_full();
-    let until = Wait::Until(Instant::now() + snapshot.budget);
+    let until = Wait::Until {
+        deadline: Instant::now() + snapshot.budget,
+        review: None,
+    };
     let decision = snapshot.decide_daemon_set(policy, "ops", set, until).await;
     let patch = patch::build(review::TEMPLATE, &set.template.pod, &decision.edits);
     let mut stored = after.clone();
