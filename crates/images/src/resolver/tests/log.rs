@@ -19,8 +19,9 @@ async fn a_failed_lookup_names_who_began_it_and_how_many_others_waited() {
     let bench = Bench::new().await;
     let (repo, image) = bench.multi("app");
     repo.fault(Some(Fault::hang()));
+    let images = [image];
     for namespace in ["shop", "shop", "shop", "bank"] {
-        bench.pod(namespace, &[image.clone()], Duration::ZERO).await;
+        bench.pod(namespace, &images, Duration::ZERO).await;
     }
     later(20 * SECOND).await;
     bench.landed().await;
