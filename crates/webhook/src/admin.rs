@@ -1,17 +1,17 @@
 //! Metrics and probes, on a separate port. Nothing here changes anything.
 
 use axum::Router;
-use axum::extract::{RawQuery, State};
+use axum::extract::{self, RawQuery};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::time::{Duration, Instant, sleep};
 
-use tolerarch_support::health::{Health, State as Component};
+use tolerarch_support::health::{Health, State};
 use tolerarch_support::metrics::Metrics;
 
-/// Maximal time for which a probe is held while a component starts: the kubelet's first one comes before the pools have
+/// Maximum time for which a probe is held while a component starts: the kubelet's first one comes before the pools have
 /// been read, and a 503 would leave a warning at every Pod that starts. Less than the probe's `timeoutSeconds`, 5.
 const HOLD: Duration = Duration::from_secs(4);
 /// Interval of the checks whether the component has started.
@@ -33,11 +33,11 @@ impl Admin {
     }
 
     /// Waits until no component is starting, or one has failed, and returns the state of each component.
-    async fn started(&self) -> Vec<(&'static str, Component)> {
+    async fn started(&self) -> Vec<(&'static str, State)> {
         let end = Instant::now() + HOLD;
         loop {
             let components = self.health.check();
-            if !matches!(worst(&components), Component::Starting(_)) || Instant::now() >= end {
+            if !matches!(worst(&components), State::Starting(_)) || Instant::now() >= end {
                 return components;
             }
             sleep(LOOK).await;
@@ -45,15 +45,12 @@ impl Admin {
     }
 }
 
-fn worst(components: &[(&str, Component)]) -> Component {
-    components
-        .iter()
-        .map(|(_, state)| *state)
-        .max()
-        .unwrap_or_default()
+fn worst(components: &[(&str, State)]) -> State {
+    let states = components.iter().map(|(_, state)| *state);
+    states.max().unwrap_or_default()
 }
 
-async fn metrics(State(admin): State<Admin>) -> Response {
+async fn metrics(extract::State(admin): extract::State<Admin>) -> Response {
     // So that the metric of health is as of now.
     admin.health.check();
     match admin.metrics.render() {
@@ -67,47 +64,36 @@ async fn metrics(State(admin): State<Admin>) -> Response {
 
 /// Answers with a line for each component, as the probes of Kubernetes do; if all is well only on `?verbose`.
 /// A degraded component has a line of failure, and the process is ready all the same. `?verbose` is answered at once.
-async fn ready(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
+async fn ready(
+    extract::State(admin): extract::State<Admin>,
+    RawQuery(query): RawQuery,
+) -> Response {
     // `kubectl get --raw` writes `verbose=`; as in Kubernetes, the value means nothing.
-    let verbose = query.is_some_and(|query| {
-        query
-            .split('&')
-            .any(|part| part.split('=').next() == Some("verbose"))
-    });
+    let mut parts = query.iter().flat_map(|query| query.split('&'));
+    let verbose = parts.any(|part| part.split('=').next() == Some("verbose"));
     let components = if verbose {
         admin.health.check()
     } else {
         admin.started().await
     };
-    let ready = !matches!(
-        worst(&components),
-        Component::Starting(_) | Component::Failed(_)
-    );
-    let status = if ready {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
+    let ready = !matches!(worst(&components), State::Starting(_) | State::Failed(_));
     if ready && !verbose {
-        return (status, "ok\n").into_response();
+        return (StatusCode::OK, "ok\n").into_response();
     }
-    let line = |(name, state): &(&str, Component)| match state {
-        Component::Healthy => format!("[+]{name} ok\n"),
-        Component::Failed("") => format!("[-]{name} failed\n"),
-        Component::Degraded(reason) | Component::Starting(reason) | Component::Failed(reason) => {
+    let line = |(name, state): &(&str, State)| match state {
+        State::Healthy => format!("[+]{name} ok\n"),
+        State::Failed("") => format!("[-]{name} failed\n"),
+        State::Degraded(reason) | State::Starting(reason) | State::Failed(reason) => {
             format!("[-]{name} failed: {reason}\n")
         }
     };
-    let verdict = if ready {
-        "readyz check passed\n"
+    let (status, verdict) = if ready {
+        (StatusCode::OK, "readyz check passed\n")
     } else {
-        "readyz check failed\n"
+        (StatusCode::SERVICE_UNAVAILABLE, "readyz check failed\n")
     };
-    (
-        status,
-        components.iter().map(line).collect::<String>() + verdict,
-    )
-        .into_response()
+    let lines: String = components.iter().map(line).collect();
+    (status, lines + verdict).into_response()
 }
 
 #[cfg(test)]
@@ -117,7 +103,7 @@ mod tests {
     use tower_service::Service;
 
     use super::*;
-    use tolerarch_support::health::{Component as Part, Reported};
+    use tolerarch_support::health::{Component, Reported};
 
     struct Process {
         router: Router,
@@ -129,13 +115,14 @@ mod tests {
         /// One that has no certificate yet.
         fn starting() -> Self {
             let metrics = Metrics::new([]).unwrap();
-            let (certificate, serving) = (Reported::default(), Reported::default());
-            certificate.set(Component::Starting("there is none yet"));
-            let parts = vec![
-                Part::reported("certificate", certificate.clone()),
-                Part::reported("serving", serving.clone()),
+            let certificate = Reported::default();
+            let serving = Reported::default();
+            certificate.set(State::Starting("there is none yet"));
+            let components = vec![
+                Component::reported("certificate", certificate.clone()),
+                Component::reported("serving", serving.clone()),
             ];
-            let health = Health::register(&metrics, parts).unwrap();
+            let health = Health::register(&metrics, components).unwrap();
             Self {
                 router: Admin { metrics, health }.router(),
                 certificate,
@@ -145,7 +132,8 @@ mod tests {
 
         /// The status, and after which time it was answered.
         async fn probe(&self, path: &str) -> (StatusCode, Duration) {
-            let (begun, mut router) = (Instant::now(), self.router.clone());
+            let begun = Instant::now();
+            let mut router = self.router.clone();
             let answer = router
                 .call(Request::get(path).body(Body::empty()).unwrap())
                 .await
@@ -159,7 +147,7 @@ mod tests {
         let process = Process::starting();
         let issued = async {
             sleep(Duration::from_millis(400)).await;
-            process.certificate.set(Component::Healthy);
+            process.certificate.set(State::Healthy);
         };
         let ((status, took), ()) = tokio::join!(process.probe("/readyz"), issued);
         assert_eq!(status, StatusCode::OK);
@@ -183,7 +171,7 @@ mod tests {
             (StatusCode::OK, Duration::ZERO)
         );
         // It ends before it was ready.
-        process.serving.set(Component::Failed(""));
+        process.serving.set(State::Failed(""));
         assert_eq!(process.probe("/readyz").await, at_once);
     }
 }

@@ -23,20 +23,20 @@ use crate::listener::HEAD_BYTES;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
 use tolerarch_core::pod::Kept;
-use tolerarch_core::policy::UNKNOWN_PROFILE;
+use tolerarch_core::policy::{Policy, UNKNOWN_PROFILE};
 use tolerarch_core::reason::{LookupError, Reason};
 use tolerarch_core::review::{self, Review, ReviewError, Subject};
-use tolerarch_engine::decide::{self, Current, Wait};
+use tolerarch_engine::decide::{Current, Snapshot, Wait, caught};
 use tolerarch_support::body::{Budget, FREE, Pace, Read, ReadError};
 use tolerarch_text::escape::shortened;
 use tolerarch_text::go_duration;
 
-/// Maximal bytes of a review, which may hold a Pod of at most 3 MiB twice (k8s.io/apiserver `MaxRequestBodyBytes`).
+/// Maximum bytes of a review, which may hold a Pod of at most 3 MiB twice (k8s.io/apiserver `MaxRequestBodyBytes`).
 pub const BODY_LIMIT: usize = 8 << 20;
-/// Maximal bytes of all bodies that arrive at a time, except those in one piece: four of the largest, or 300 of 64 KiB,
+/// Maximum bytes of all bodies that arrive at a time, except those in one piece: four of the largest, or 300 of 64 KiB,
 /// each with 32 KiB for the buffers of its connection.
 const UPLOADS: usize = 32 << 20;
-/// Maximal bytes of all reviews that wait for registries and have more than [`FREE`]. Uploads have a separate budget.
+/// Maximum bytes of all reviews that wait for registries and have more than [`FREE`]. Uploads have a separate budget.
 const WAITING: usize = 16 << 20;
 // What the shipped memory limit of 512 MiB is made of, at the worst:
 //
@@ -49,12 +49,12 @@ const WAITING: usize = 16 << 20;
 // The rest, 150 MiB, is for what the allocator keeps, and for what lasts no longer than a poll on each of the runtime's
 // threads: a body that grows (its old buffer, 4 MiB), and a review that is read (3 MiB of marks, 2 of lists, and texts).
 const _: () = assert!(HEAD_BYTES <= FREE);
-/// Minimal pace of a body. API servers send it within milliseconds, in one go.
+/// Minimum pace of a body. API servers send it within milliseconds, in one go.
 const PACE: Pace = Pace {
     grace: Duration::from_secs(2),
     rate: 1 << 20,
 };
-/// Maximal bytes of a body that is too large that are read and discarded, and the maximal time for that.
+/// Maximum bytes of a body that is too large that are read and discarded, and the maximum time for that.
 const DISCARDED: usize = 16 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(1);
 /// Part of the API server's timeout that is left for the way back.
@@ -70,12 +70,11 @@ pub struct Webhook {
 
 impl Webhook {
     pub fn new(current: Current, metrics: ReviewMetrics) -> Arc<Self> {
-        let (uploads, waiting) = (Budget::new(UPLOADS), Budget::new(WAITING));
         Arc::new(Self {
             current,
             metrics,
-            uploads,
-            waiting,
+            uploads: Budget::new(UPLOADS),
+            waiting: Budget::new(WAITING),
         })
     }
 
@@ -87,8 +86,8 @@ impl Webhook {
             .with_state(self)
     }
 
-    /// Answers the review in a body, which has been arriving since `begun`, for a profile; `timeout` is the API
-    /// server's. The memory of a large body is freed before the Pod waits. Fails only if the body has no uid.
+    /// Answers the review in `body`, for a profile. `begun`: when the request arrived; `timeout`: the API server's.
+    /// Frees the memory of a large body before the Pod waits. Fails only if the body has no uid.
     async fn answer(
         &self,
         body: Read,
@@ -115,41 +114,24 @@ impl Webhook {
         }
         let snapshot = self.current.load_full();
         let policy = snapshot.policy_for(profile);
-        let budget = timeout.map_or(snapshot.budget, |timeout| {
-            snapshot.budget.min(timeout.saturating_sub(MARGIN))
-        });
+        let mut budget = snapshot.budget;
+        if let Some(timeout) = timeout {
+            budget = budget.min(timeout.saturating_sub(MARGIN));
+        }
         let decision = async {
             let Some(policy) = policy else {
                 return Decision::unchanged(Reason::ProfileUnknown);
             };
-            let namespace = review.namespace.as_str();
-            let wait = Wait::Until {
-                deadline: begun + budget,
-                review: Some(review.uid.as_str()),
-            };
-            let decision = async {
-                match &review.subject {
-                    Subject::Skipped(reason) => Decision::unchanged(*reason),
-                    Subject::Pod(pod) => snapshot.decide(policy, namespace, pod, wait).await,
-                    Subject::DaemonSet(set) => {
-                        // Boxed: in the future of this review it would make those of all Pods larger.
-                        Box::pin(snapshot.decide_daemon_set(policy, namespace, set, wait)).await
-                    }
-                }
-            };
             tokio::select! {
                 biased;
-                decision = decision => decision,
+                decision = decide(&snapshot, policy, &review, begun + budget) => decision,
                 () = reservation.evicted() => Decision::unchanged(Reason::Unknown(LookupError::Overloaded)),
             }
         };
-        let profile = profile.map(|name| {
-            if policy.is_some() {
-                name
-            } else {
-                UNKNOWN_PROFILE
-            }
-        });
+        let profile = match profile {
+            Some(_) if policy.is_none() => Some(UNKNOWN_PROFILE),
+            profile => profile,
+        };
         Ok(self.answer_with(&review, profile, begun, decision).await)
     }
 
@@ -162,18 +144,16 @@ impl Webhook {
         decision: impl Future<Output = Decision<'a>>,
     ) -> impl Future<Output = Vec<u8>> {
         let rendered = decision.map(|decision| {
-            let patch = review
-                .subject
-                .pod()
-                .map(|(root, pod)| patch::build(root, pod, &decision.edits));
-            (decision, patch.unwrap_or_default())
+            let patch = match review.subject.pod() {
+                Some((root, pod)) => patch::build(root, pod, &decision.edits),
+                None => String::new(),
+            };
+            (decision, patch)
         });
-        decide::caught(rendered).map(move |rendered| {
+        caught(rendered).map(move |rendered| {
             let (decision, patch) = rendered.unwrap_or_else(|| {
-                (
-                    Decision::unchanged(Reason::Unknown(LookupError::Internal)),
-                    String::new(),
-                )
+                let reason = Reason::Unknown(LookupError::Internal);
+                (Decision::unchanged(reason), String::new())
             });
             let took = begun.elapsed();
             self.metrics.reviewed(&decision, profile, took);
@@ -183,33 +163,46 @@ impl Webhook {
     }
 }
 
+/// Decides on what is reviewed.
+async fn decide<'a>(
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+    review: &'a Review<'_>,
+    deadline: Instant,
+) -> Decision<'a> {
+    let namespace = review.namespace.as_str();
+    let wait = Wait::Until {
+        deadline,
+        review: Some(review.uid.as_str()),
+    };
+    match &review.subject {
+        Subject::Skipped(reason) => Decision::unchanged(*reason),
+        Subject::Pod(pod) => snapshot.decide(policy, namespace, pod, wait).await,
+        Subject::DaemonSet(set) => {
+            // Boxed: in the future of this review it would make those of all Pods larger.
+            Box::pin(snapshot.decide_daemon_set(policy, namespace, set, wait)).await
+        }
+    }
+}
+
 fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, took: Duration) {
-    let pod = review
-        .subject
-        .pod()
-        .map(|(_, pod)| pod.described())
-        .unwrap_or_default();
-    let pod = shortened(&pod);
-    let namespace = shortened(review.namespace.as_str());
-    let uid = shortened(review.uid.as_str());
-    // Whole microseconds: more digits would be noise.
-    let milliseconds = took.as_micros() as f64 / 1000.0;
-    let (reason, image) = (decision.reason.as_str(), decision.image.map(shortened));
-    let pools = decision.pools();
-    let pools = &*pools;
-    let blockers = decision.blocker_list().map(tracing::field::display);
-    let unused_secrets = Some(decision.unused_secrets.join("; ")).filter(|text| !text.is_empty());
+    let pod = match review.subject.pod() {
+        Some((_, pod)) => pod.described(),
+        None => String::new(),
+    };
+    let unused_secrets = decision.unused_secrets.join("; ");
     tracing::info!(
-        namespace,
+        namespace = shortened(review.namespace.as_str()),
         profile,
-        pod,
-        uid,
-        reason,
-        image,
-        blockers,
-        unused_secrets,
-        pools,
-        milliseconds,
+        pod = shortened(&pod),
+        uid = shortened(review.uid.as_str()),
+        reason = decision.reason.as_str(),
+        image = decision.image.map(shortened),
+        blockers = decision.blocker_list().map(tracing::field::display),
+        unused_secrets = (!unused_secrets.is_empty()).then_some(unused_secrets),
+        pools = &*decision.pools(),
+        // Whole microseconds: more digits would be noise.
+        milliseconds = took.as_micros() as f64 / 1000.0,
         "reviewed"
     );
 }
@@ -228,38 +221,14 @@ fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<
                 "a review is application/json",
             );
         }
-        let body = match webhook
-            .uploads
-            .read(&mut body, BODY_LIMIT, begun, Some(PACE))
-            .await
-        {
-            Ok(read) => {
-                drop(body);
-                read
-            }
-            Err(error) => {
-                let (status, why) = match error {
-                    ReadError::TooLarge => {
-                        discard(body).await;
-                        (StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 8 MiB")
-                    }
-                    ReadError::TooSlow => (
-                        StatusCode::REQUEST_TIMEOUT,
-                        "the body did not arrive in time",
-                    ),
-                    ReadError::BudgetExhausted => (
-                        StatusCode::TOO_MANY_REQUESTS,
-                        "no memory for a body so large or slow",
-                    ),
-                    ReadError::Broken(_) => (StatusCode::BAD_REQUEST, "the body broke off"),
-                };
-                return ([(CONNECTION, "close")], refuse(status, why)).into_response();
-            }
+        let uploads = &webhook.uploads;
+        let read = match uploads.read(&mut body, BODY_LIMIT, begun, Some(PACE)).await {
+            Ok(read) => read,
+            Err(error) => return refuse_body(body, error).await,
         };
-        match webhook
-            .answer(body, profile.as_deref(), begun, timeout)
-            .await
-        {
+        drop(body);
+        let profile = profile.as_deref();
+        match webhook.answer(read, profile, begun, timeout).await {
             Ok(answer) => {
                 ([(CONTENT_TYPE, HeaderValue::from_static(JSON))], answer).into_response()
             }
@@ -269,6 +238,26 @@ fn mutate(State(webhook): State<Arc<Webhook>>, request: Request) -> impl Future<
             }
         }
     })
+}
+
+/// Refuses a request whose body could not be read, and closes the connection.
+async fn refuse_body<E>(body: Body, error: ReadError<E>) -> Response {
+    let (status, why) = match error {
+        ReadError::TooLarge => {
+            discard(body).await;
+            (StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 8 MiB")
+        }
+        ReadError::TooSlow => (
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not arrive in time",
+        ),
+        ReadError::BudgetExhausted => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "no memory for a body so large or slow",
+        ),
+        ReadError::Broken(_) => (StatusCode::BAD_REQUEST, "the body broke off"),
+    };
+    ([(CONNECTION, "close")], refuse(status, why)).into_response()
 }
 
 /// Reads more of a body that is too large: closing now costs the client the answer (RFC 9112 section 9.6).
@@ -287,22 +276,17 @@ fn refuse(status: StatusCode, why: &str) -> Response {
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let text = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    text.split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .eq_ignore_ascii_case(JSON)
+    let Some(Ok(text)) = headers.get(CONTENT_TYPE).map(HeaderValue::to_str) else {
+        return false;
+    };
+    let media_type = text.split(';').next().unwrap_or_default();
+    media_type.trim().eq_ignore_ascii_case(JSON)
 }
 
 /// Returns the API server's timeout, which it sends as `?timeout=10s`; `None` if it cannot be parsed.
 fn timeout_of(query: Option<&str>) -> Option<Duration> {
-    let value = query?
-        .split('&')
-        .find_map(|pair| pair.strip_prefix("timeout="))?;
+    let mut pairs = query?.split('&');
+    let value = pairs.find_map(|pair| pair.strip_prefix("timeout="))?;
     go_duration::parse(value)
 }
 

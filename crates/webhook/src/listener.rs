@@ -6,6 +6,8 @@
 mod activity;
 mod slots;
 
+use std::convert::Infallible;
+use std::fs::File;
 use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, Request};
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -28,7 +31,7 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use crate::tls::TlsMetrics;
-use activity::{arriving, watched};
+use activity::{Activity, arriving, watched};
 pub use slots::Limits;
 use slots::{Slot, Slots};
 
@@ -51,9 +54,9 @@ pub struct Listener {
     pub router: Router,
     /// Limits of connections. One beyond them takes another's slot, or is closed at once: waiting would delay a Pod.
     pub limits: Limits,
-    /// Maximal time of a connection until its first request.
+    /// Maximum time of a connection until its first request.
     pub first: Duration,
-    /// Maximal time of a connection between two requests.
+    /// Maximum time of a connection between two requests.
     pub idle: Duration,
 }
 
@@ -89,8 +92,8 @@ impl Listener {
         let mut spare = spare();
         let slots = Slots::new(limits);
         let connections = TaskTracker::new();
-        let mut saturated = false;
-        let seen = phase.clone();
+        let mut is_full = false;
+        let receiver = phase.clone();
         let mut stopping = pin!(phase.wait_for(|phase| *phase == Phase::Stopping));
         loop {
             let accepted = tokio::select! {
@@ -99,38 +102,26 @@ impl Listener {
                 accepted = tcp.accept() => accepted,
             };
             let (stream, peer) = match accepted {
-                Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
-                // Only the connection that was about to be accepted has failed (accept(2), "Error handling").
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        ConnectionAborted | ConnectionRefused | ConnectionReset
-                    ) =>
-                {
-                    continue;
-                }
+                Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::error!(%error, "cannot accept connections");
-                    // Without a file descriptor for it, the client would wait; with the spare one it learns at once.
-                    drop(spare.take());
-                    let _ = timeout(ACCEPT_PAUSE, tcp.accept()).await;
-                    spare = self::spare();
+                    recover(error, &tcp, &mut spare).await;
                     continue;
                 }
             };
-            let Some(slot) = slots.take(peer) else {
-                if !std::mem::replace(&mut saturated, true) {
+            let Some(slot) = slots.take(peer.ip().to_canonical()) else {
+                if !is_full {
                     tracing::warn!(
                         max_connections = limits.connections,
                         "server.maxConnections reached: new connections are closed"
                     );
                 }
+                is_full = true;
                 continue;
             };
-            saturated = false;
+            is_full = false;
             let connection = Connection {
                 router: router.clone(),
-                phase: seen.clone(),
+                phase: receiver.clone(),
                 slot,
                 first,
                 idle,
@@ -146,8 +137,24 @@ impl Listener {
 }
 
 /// Opens a file descriptor that is given up when there are no others.
-fn spare() -> Option<std::fs::File> {
-    std::fs::File::open("/dev/null").ok()
+fn spare() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+/// Goes on after a failed accept. If resources are short, closes the connection that waits for them, and pauses.
+async fn recover(error: std::io::Error, tcp: &TcpListener, spare: &mut Option<File>) {
+    // Only the connection that was about to be accepted has failed (accept(2), "Error handling").
+    if matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    ) {
+        return;
+    }
+    tracing::error!(%error, "cannot accept connections");
+    // Without a file descriptor for it, the client would wait; with the spare one it learns at once.
+    drop(spare.take());
+    let _ = timeout(ACCEPT_PAUSE, tcp.accept()).await;
+    *spare = self::spare();
 }
 
 async fn accept(stream: TcpStream, tls: Option<(TlsAcceptor, TlsMetrics)>, connection: Connection) {
@@ -166,6 +173,31 @@ async fn accept(stream: TcpStream, tls: Option<(TlsAcceptor, TlsMetrics)>, conne
             connection.serve(stream).await;
         }
         Ok(Err(_)) | Err(_) => metrics.handshake_errors.inc(),
+    }
+}
+
+/// Answers a request. A client is asked to connect elsewhere once this process is about to end.
+fn answer(
+    request: Request<Incoming>,
+    router: &Router,
+    phase: &watch::Receiver<Phase>,
+    activity: &Arc<Activity>,
+) -> impl Future<Output = Result<Response, Infallible>> + use<> {
+    activity.head_complete();
+    let request = request.map(|body| arriving(body, Arc::clone(activity)));
+    let answer = router.clone().call(request);
+    let phase = phase.clone();
+    let activity = Arc::clone(activity);
+    async move {
+        let mut answer = answer.await;
+        if let Ok(answer) = &mut answer
+            && *phase.borrow() != Phase::Serving
+        {
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().insert(CONNECTION, close);
+        }
+        activity.at_rest();
+        answer
     }
 }
 
@@ -191,26 +223,8 @@ impl Connection {
         } = self;
         let activity = &slot.activity;
         let io = TokioIo::new(watched(stream, Arc::clone(activity)));
-        let draining = phase.clone();
-        let service = service_fn(|request: Request<Incoming>| {
-            activity.head_complete();
-            let answer = router
-                .clone()
-                .call(request.map(|body| arriving(body, Arc::clone(activity))));
-            let (draining, activity) = (draining.clone(), Arc::clone(activity));
-            async move {
-                let mut answer = answer.await;
-                if let Ok(answer) = &mut answer
-                    && *draining.borrow() != Phase::Serving
-                {
-                    answer
-                        .headers_mut()
-                        .insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-                activity.at_rest();
-                answer
-            }
-        });
+        let current = phase.clone();
+        let service = service_fn(|request| answer(request, &router, &current, activity));
         let mut connection = pin!(
             http1::Builder::new()
                 .header_read_timeout(None)

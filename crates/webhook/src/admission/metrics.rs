@@ -38,16 +38,17 @@ fn decisions(reason: Reason) -> &'static [&'static str] {
 
 impl ReviewMetrics {
     pub fn register(metrics: &Metrics) -> Registered<Self> {
-        let own = Self::families(metrics)?;
+        let families = Self::families(metrics)?;
         // Each is there from the start.
         for reason in Reason::ALL {
-            own.durations.with_label_values(&[reason.as_str()]);
+            families.durations.with_label_values(&[reason.as_str()]);
             for decision in decisions(*reason) {
-                own.reviews
+                families
+                    .reviews
                     .with_label_values(&[reason.as_str(), decision, ""]);
             }
         }
-        Ok(own)
+        Ok(families)
     }
 
     /// Adds series for these pools and profiles, although there may have been no Pod for them yet.

@@ -124,10 +124,8 @@ async fn a_path_chooses_a_profile() {
 #[tokio::test]
 async fn answers_with_a_patch_and_says_why_in_the_audit_log() {
     let bench = Bench::new().await;
-    let (multi, amd) = (
-        bench.image("multi", &BOTH),
-        bench.image("amd", &["linux/amd64"]),
-    );
+    let multi = bench.image("multi", &BOTH);
+    let amd = bench.image("amd", &["linux/amd64"]);
     let answer = bench.ask(pod(&[&multi]), None).await;
     assert_eq!(
         answer["auditAnnotations"],
@@ -172,10 +170,8 @@ async fn a_pod_without_room_for_the_annotation_stays_as_it_is() {
 #[tokio::test]
 async fn a_pod_that_would_become_too_large_stays_as_it_is() {
     let bench = Bench::new().await;
-    let (multi, amd) = (
-        bench.image("multi", &BOTH),
-        bench.image("amd", &["linux/amd64"]),
-    );
+    let multi = bench.image("multi", &BOTH);
+    let amd = bench.image("amd", &["linux/amd64"]);
     let reason = async |image: &str, size: usize, opened: bool| {
         let mut pod = pod(&[image]);
         pod["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "v".repeat(size)}]);
@@ -375,7 +371,8 @@ impl Small {
         let Webhook {
             current, metrics, ..
         } = &*bench.webhook;
-        let (uploads, waiting) = (Budget::new(uploads), Budget::new(waiting));
+        let uploads = Budget::new(uploads);
+        let waiting = Budget::new(waiting);
         let webhook = Webhook {
             current: current.clone(),
             metrics: metrics.clone(),

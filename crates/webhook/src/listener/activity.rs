@@ -12,7 +12,7 @@ use tokio_util::io::InspectReader;
 
 use tolerarch_support::sync::Mutex;
 
-/// Maximal time of the head of a request from its first byte, and of a client that does not take an answer.
+/// Maximum time of the head of a request from its first byte, and of a client that does not take an answer.
 const CLIENT_TIME: Duration = Duration::from_secs(10);
 
 pub(super) struct Activity {
@@ -41,16 +41,16 @@ enum Stage {
 
 impl State {
     fn enter(&mut self, stage: Stage) {
-        (self.stage, self.since) = (stage, Instant::now());
+        self.stage = stage;
+        self.since = Instant::now();
     }
 }
 
 impl Activity {
     pub(super) fn new() -> Arc<Self> {
-        let (stage, since) = (Stage::Resting, Instant::now());
         let state = State {
-            stage,
-            since,
+            stage: Stage::Resting,
+            since: Instant::now(),
             served: false,
             cut_off: false,
         };
@@ -104,7 +104,7 @@ impl Activity {
     }
 
     /// Returns `Some` if the connection has to close because its client does not go on, true if at once. `first` is the
-    /// maximal time until the first request, `idle` until each further one.
+    /// maximum time until the first request, `idle` until each further one.
     pub(super) fn overdue(&self, first: Duration, idle: Duration) -> Option<bool> {
         let state = self.state.lock();
         if state.stage == Stage::Head && state.since.elapsed() > CLIENT_TIME {

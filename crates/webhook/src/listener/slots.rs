@@ -16,7 +16,7 @@ use tokio::time::{Duration, Instant};
 use super::activity::Activity;
 use tolerarch_support::sync::Mutex;
 
-/// Maximal numbers of connections.
+/// Maximum numbers of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Of all addresses together.
@@ -79,24 +79,38 @@ impl Slots {
         // Afterwards the largest still has as many as this one, so they do not take turns in closing each other's.
         let is_forced = !is_crowded && own + 1 < most;
         let before = Instant::now().checked_sub(if is_forced { Duration::ZERO } else { spared })?;
-        let may_go = |of: IpAddr, count| of == peer && !is_forced || count == most && !is_crowded;
-        let candidates = open.iter().filter(|(of, own)| may_go(**of, own.len()));
-        let mut candidates =
-            candidates.flat_map(|(of, own)| own.iter().map(|activity| (*of, activity)));
-        let waiting = candidates.clone().filter_map(|(of, activity)| {
-            Some((
-                activity.waiting().filter(|(_, since)| *since <= before)?,
-                of,
-                activity,
-            ))
-        });
-        let waiting = waiting
-            .min_by_key(|(rank, ..)| *rank)
-            .map(|(_, of, activity)| (of, activity));
-        let at_once = waiting.is_none();
-        let (of, activity) = waiting.or_else(|| candidates.next().filter(|_| is_forced))?;
+        let mut first = None;
+        let mut longest: Option<((bool, Instant), IpAddr, &Arc<Activity>)> = None;
+        for (&address, activities) in &*open {
+            let has_most = activities.len() == most;
+            let may_go = if is_crowded {
+                address == peer
+            } else if is_forced {
+                has_most
+            } else {
+                address == peer || has_most
+            };
+            if !may_go {
+                continue;
+            }
+            for activity in activities {
+                first = first.or(Some((address, activity)));
+                if let Some(waiting) = activity.waiting()
+                    && waiting.1 <= before
+                    && longest.is_none_or(|(rank, ..)| waiting < rank)
+                {
+                    longest = Some((waiting, address, activity));
+                }
+            }
+        }
+        let at_once = longest.is_none();
+        let (address, activity) = match longest {
+            Some((_, address, activity)) => (address, activity),
+            None if is_forced => first?,
+            None => return None,
+        };
         let activity = Arc::clone(activity);
-        remove(open, of, &activity);
+        remove(open, address, &activity);
         activity.leave(at_once);
         Some(())
     }
@@ -104,9 +118,9 @@ impl Slots {
 
 /// Does nothing if the connection has made room already.
 fn remove(open: &mut Open, peer: IpAddr, activity: &Arc<Activity>) {
-    if let Some(own) = open.get_mut(&peer) {
-        own.retain(|other| !Arc::ptr_eq(other, activity));
-        if own.is_empty() {
+    if let Some(activities) = open.get_mut(&peer) {
+        activities.retain(|other| !Arc::ptr_eq(other, activity));
+        if activities.is_empty() {
             open.remove(&peer);
         }
     }

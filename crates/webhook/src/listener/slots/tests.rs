@@ -188,7 +188,9 @@ async fn the_lowest_rank_makes_room() {
     let slots = Slots::new(limits);
     let mut random = fastrand::Rng::with_seed(7);
     let mut open: Vec<(u8, Entered)> = Vec::new();
-    let (mut accepted, mut refused, mut cut_off) = (0, 0, 0);
+    let mut accepted = 0;
+    let mut refused = 0;
+    let mut cut_off = 0;
     for _ in 0..20_000 {
         advance(Duration::from_millis(random.u64(1..400))).await;
         if !open.is_empty() && random.u8(..3) > 0 {
@@ -203,8 +205,10 @@ async fn the_lowest_rank_makes_room() {
         }
         let peer = *random.choice(&[1, 1, 1, 2, 2, 3, 4]).unwrap();
         let of = [0, 1, 2, 3, 4].map(|peer| open.iter().filter(|(of, _)| *of == peer).count());
-        let (own, most) = (of[usize::from(peer)], *of.iter().max().unwrap());
-        let (full, crowded) = (open.len() >= limits.connections, own >= limits.per_peer);
+        let own = of[usize::from(peer)];
+        let most = *of.iter().max().unwrap();
+        let full = open.len() >= limits.connections;
+        let crowded = own >= limits.per_peer;
         let forced = !crowded && own + 1 < most;
         let spared = if forced {
             Duration::ZERO
