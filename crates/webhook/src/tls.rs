@@ -33,7 +33,7 @@ use validity::{Invalid, Validity, now, seconds};
 const POLL: Duration = Duration::from_secs(5);
 /// Number of failed readings in a row after which files that cannot be read are reported.
 const MISSING: u32 = 3;
-/// Maximal number of readings of a pair at a time, while the certificate changes from one to the next.
+/// Maximum number of readings of a pair at a time, while the certificate changes from one to the next.
 const READINGS: usize = 8;
 const AWAITED: &str = "its files are not there yet; `tolerarch certificates` issues it";
 const UNUSABLE: &str = "its files cannot be used; the log says why";
@@ -112,10 +112,12 @@ impl ServingCertificate {
             seen: None,
             missing: 0,
         };
-        match read(&watch.files).and_then(|content| watch.take(content)) {
-            Ok(_) => {}
-            Err(error) if mode == TlsMode::Managed => watch.refuse(&error),
-            Err(error) => return Err(error),
+        let taken = read(&watch.files).and_then(|content| watch.take(content));
+        if let Err(error) = taken {
+            if mode != TlsMode::Managed {
+                return Err(error);
+            }
+            watch.refuse(&error);
         }
         watch.verify();
         Ok((served, watch))
@@ -180,22 +182,19 @@ impl CertificateWatch {
 
     /// Checks the certificate in use, and reports if API servers will refuse it.
     fn verify(&mut self) {
-        let invalid = self
-            .served
-            .current()
-            .and_then(|pair| pair.validity.invalid(now()));
-        for known in Invalid::ALL {
-            let is_so = invalid == Some(known);
-            self.metrics
-                .invalid
-                .with_label_values(&[known.label])
-                .set(is_so.into());
-            if is_so && !self.state.has(known.reason) {
-                let (error, file) = (known.label, self.files.certificate.display());
+        let pair = self.served.current();
+        let current = pair.and_then(|pair| pair.validity.invalid(now()));
+        for invalid in Invalid::ALL {
+            let is_so = current == Some(invalid);
+            let gauge = self.metrics.invalid.with_label_values(&[invalid.label]);
+            gauge.set(is_so.into());
+            if is_so && !self.state.has(invalid.reason) {
+                let error = invalid.label;
+                let file = self.files.certificate.display();
                 let name = self.name.as_ref().map(ObjectName::as_str);
                 tracing::error!(error, %file, name, "API servers refuse the serving certificate: no Pod is decided");
             }
-            self.state.set_fault(known.reason, is_so);
+            self.state.set_fault(invalid.reason, is_so);
         }
     }
 
@@ -205,25 +204,21 @@ impl CertificateWatch {
         let pair = parse(&self.files, self.name.as_ref(), content)?;
         let end = pair.validity.end;
         let has_expired = |pair: &Pair| pair.validity.end <= now();
-        let is_usable = self
-            .served
-            .current()
-            .is_some_and(|current| !has_expired(&current));
-        if self.mode == TlsMode::Managed && is_usable {
-            let file = self.files.certificate.clone();
-            // As from a backup. What has not expired is trusted (`managed::plan`); if both have, the clock here may be wrong.
-            if has_expired(&pair) {
-                return Err(CertificateError::Content {
-                    file,
-                    fault: "it has expired",
-                });
-            }
+        let current = self.served.current();
+        if self.mode == TlsMode::Managed && current.is_some_and(|current| !has_expired(&current)) {
+            // A restored Secret may be older; the unexpired certificate, which is trusted (`managed::plan`), stays.
+            // If both have expired, the clock here may be wrong.
+            let fault = if has_expired(&pair) {
+                Some("it has expired")
             // The issuer replaces it soon.
-            if !pair.validity.is_for_servers {
-                return Err(CertificateError::Content {
-                    file,
-                    fault: Invalid::WRONG_USAGE.reason,
-                });
+            } else if !pair.validity.is_for_servers {
+                Some(Invalid::WRONG_USAGE.reason)
+            } else {
+                None
+            };
+            if let Some(fault) = fault {
+                let file = self.files.certificate.clone();
+                return Err(CertificateError::Content { file, fault });
             }
         }
         self.metrics.expiry.set(seconds(end));
@@ -233,23 +228,21 @@ impl CertificateWatch {
 
     async fn look(&mut self) {
         let files = self.files.clone();
+        let reading = spawn_blocking(move || read(&files));
         // A panic has been logged with its location.
-        let Ok(content) = self
-            .state
-            .looking(spawn_blocking(move || read(&files)))
-            .await
-        else {
+        let Ok(content) = self.state.looking(reading).await else {
             return;
         };
-        self.missing = if content.is_ok() {
-            0
-        } else {
-            self.missing.saturating_add(1)
-        };
         let is_news = match &content {
-            Ok(content) => self.seen.as_ref() != Some(content),
+            Ok(content) => {
+                self.missing = 0;
+                self.seen.as_ref() != Some(content)
+            }
             // Files that are gone for a moment are being swapped, and the first ones may come late.
-            Err(_) => self.missing == MISSING && self.served.current().is_some(),
+            Err(_) => {
+                self.missing = self.missing.saturating_add(1);
+                self.missing == MISSING && self.served.current().is_some()
+            }
         };
         if !is_news {
             return;
@@ -257,17 +250,13 @@ impl CertificateWatch {
         // Files that could not be read are looked at anew, if only to say that they are good again.
         self.seen = None;
         let taken = content.and_then(|content| self.take(content));
-        self.metrics
-            .reloads
-            .with_label_values(&[outcome(taken.is_ok())])
-            .inc();
+        let result = outcome(taken.is_ok());
+        self.metrics.reloads.with_label_values(&[result]).inc();
         match taken {
             Ok(expiry) => {
                 self.state.set(State::Healthy);
-                tracing::info!(
-                    expiry = date(seconds(expiry)),
-                    "serving certificate reloaded"
-                );
+                let expiry = date(seconds(expiry));
+                tracing::info!(expiry, "serving certificate reloaded");
             }
             Err(error) => self.refuse(&error),
         }

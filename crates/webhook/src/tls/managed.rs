@@ -23,12 +23,12 @@ use plan::{Der, History, Time, View, Write, plan};
 
 use super::validity::{now, seconds};
 use tolerarch_kubernetes::cluster::{
-    Answer, Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION, WebhookConfiguration,
+    Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION, WebhookConfiguration,
 };
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging;
 
-/// Maximal number of steps of a look; the very first one takes four.
+/// Maximum number of steps of a look; the very first one takes four.
 const STEPS: usize = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,72 +133,82 @@ impl CertificateIssuer {
     async fn step(&mut self) -> Result<bool, Failure> {
         let configurations = self.read_configurations().await?;
         // After the webhooks, see `plan`.
-        let ManagedSettings {
-            secret,
-            serving_secret,
-            ..
-        } = &self.settings;
-        let Some(stored) = Secret::read(&self.cluster, secret).await? else {
+        let Some(secret) = Secret::read(&self.cluster, &self.settings.secret).await? else {
             return Ok(true);
         };
-        let Some(serving) = Secret::read(&self.cluster, serving_secret).await? else {
+        let Some(serving) = Secret::read(&self.cluster, &self.settings.serving_secret).await?
+        else {
             return Ok(true);
         };
-        let (
-            stored,
-            Answer {
-                object: serving,
-                date,
-            },
-        ) = (stored.object, serving);
         // The API server's clock: it verifies, and the one of this machine may be wrong or set at any time.
-        let now = date
-            .and_then(|date| date.duration_since(UNIX_EPOCH).ok())
-            .unwrap_or_else(now);
-        let authorities = stored.authorities();
-        let view = view(&configurations, &authorities, &serving, now);
+        let date = serving
+            .date
+            .and_then(|date| date.duration_since(UNIX_EPOCH).ok());
+        let now = date.unwrap_or_else(now);
+        let objects = Objects {
+            authorities: secret.object.authorities(),
+            secret: secret.object,
+            serving: serving.object,
+            configurations,
+        };
+        let view = objects.view(now);
         if view.names.is_empty() {
             return Err(Operation::READ_WEBHOOKS.failed()(Cause::NoWebhook));
         }
         self.seen.look(&view, now);
         let lifetimes = self.settings.lifetimes;
         self.pause = lifetimes.pause(view.leaf.as_ref().map(|leaf| leaf.expires), now);
-        self.metrics
-            .ca_expiry
-            .set(view.cas.first().map_or(0, |ca| seconds(ca.expires)));
-        let Some(write) = plan(&view, &self.seen, now, lifetimes) else {
-            return Ok(false);
-        };
-        let known = |der: &Der| authorities.iter().find(|known| known.ca.der == *der);
+        let ca_expiry = view.cas.first().map_or(0, |ca| seconds(ca.expires));
+        self.metrics.ca_expiry.set(ca_expiry);
+        match plan(&view, &self.seen, now, lifetimes) {
+            Some(write) => self.write(write, &objects, &view.names, now).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Carries out what [`plan`] has decided. Returns whether anything was written.
+    async fn write(
+        &self,
+        write: Write,
+        objects: &Objects,
+        names: &[String],
+        now: Time,
+    ) -> Result<bool, Failure> {
+        let ManagedSettings {
+            secret,
+            serving_secret,
+            lifetimes,
+            ..
+        } = &self.settings;
         match write {
             Write::NewCa { beside } => {
                 let new = Authority::new(now, lifetimes.ca).map_err(Operation::SIGN.failed())?;
-                let both: Vec<&Authority> = std::iter::once(&new)
-                    .chain(beside.as_ref().and_then(known))
-                    .collect();
-                stored.write(&self.cluster, secret, values(&both)).await?;
+                let mut authorities = vec![&new];
+                if let Some(beside) = beside {
+                    authorities.extend(objects.authority(&beside));
+                }
+                let values = values(&authorities);
+                objects.secret.write(&self.cluster, secret, values).await?;
                 let expires = logging::date(seconds(new.ca.expires));
                 tracing::info!(expires, "a new CA for the webhook's certificates");
             }
             Write::OnlyCa(der) => {
-                let only: Vec<&Authority> = known(&der).into_iter().collect();
-                stored.write(&self.cluster, secret, values(&only)).await?;
+                let values = values(objects.authority(&der).as_slice());
+                objects.secret.write(&self.cluster, secret, values).await?;
                 tracing::info!("the former CA of the webhook's certificates is taken away");
             }
             Write::Bundles(bundle) => {
-                for configuration in &configurations {
+                for configuration in &objects.configurations {
                     write_bundles(&self.cluster, configuration, &bundle).await?;
                 }
-                tracing::info!(
-                    certificates = bundle.len(),
-                    "wrote the caBundle of the webhooks"
-                );
+                let certificates = bundle.len();
+                tracing::info!(certificates, "wrote the caBundle of the webhooks");
             }
             Write::Leaf(der) => {
-                let Some(authority) = known(&der) else {
+                let Some(authority) = objects.authority(&der) else {
                     return Ok(false);
                 };
-                let signed = authority.sign(&view.names, now, lifetimes.leaf);
+                let signed = authority.sign(names, now, lifetimes.leaf);
                 let (certificate, key) = signed.map_err(Operation::SIGN.failed())?;
                 let (ca, _) = authority.written();
                 let values = vec![
@@ -206,11 +216,10 @@ impl CertificateIssuer {
                     (KEY, Some(key)),
                     (CA, Some(ca)),
                 ];
+                let serving = &objects.serving;
                 serving.write(&self.cluster, serving_secret, values).await?;
-                tracing::info!(
-                    names = view.names.join(","),
-                    "issued a new serving certificate"
-                );
+                let names = names.join(",");
+                tracing::info!(names, "issued a new serving certificate");
             }
         }
         Ok(true)
@@ -218,15 +227,16 @@ impl CertificateIssuer {
 
     /// Reads the configurations that exist: a missing one must not keep the others without a certificate.
     async fn read_configurations(&mut self) -> Result<Vec<WebhookConfiguration>, Failure> {
-        let (mut found, mut absent) = (Vec::new(), None);
+        let mut configurations = Vec::new();
+        let mut absent = None;
         for name in &self.settings.webhook_configurations {
             match WebhookConfiguration::read(&self.cluster, name).await {
-                Ok(configuration) => found.push(configuration),
+                Ok(configuration) => configurations.push(configuration),
                 Err(ClusterError::NotFound) => absent = Some(name.clone()),
                 Err(error) => return Err(Operation::READ_WEBHOOKS.failed()(error)),
             }
         }
-        if found.is_empty() && absent.is_some() {
+        if configurations.is_empty() && absent.is_some() {
             return Err(Operation::READ_WEBHOOKS.failed()(ClusterError::NotFound));
         }
         if self.absent != absent {
@@ -239,44 +249,50 @@ impl CertificateIssuer {
             }
             self.absent = absent;
         }
-        Ok(found)
+        Ok(configurations)
     }
 }
 
-fn view(
-    configurations: &[WebhookConfiguration],
-    authorities: &[Authority],
-    serving: &Secret,
-    now: Time,
-) -> View {
-    let mut view = View {
-        cas: authorities
-            .iter()
-            .map(|authority| authority.ca.clone())
-            .collect(),
-        bundles: Vec::new(),
-        are_plain: true,
-        names: Vec::new(),
-        leaf: read_leaf(
-            serving.value(CERTIFICATE),
-            serving.value(KEY),
-            authorities,
-            now,
-        ),
-    };
-    for webhook in configurations
-        .iter()
-        .flat_map(|configuration| &configuration.webhooks)
-    {
-        let bundle = read_bundle(webhook.bundle());
-        let text = bundle_text(bundle.iter().map(|ca| &ca.der));
-        view.are_plain &= text.as_bytes() == webhook.bundle();
-        view.bundles.push(bundle);
-        view.names.extend(webhook.server_name());
+/// Objects that a step has read.
+struct Objects {
+    /// Secret of the CAs.
+    secret: Secret,
+    /// CAs of that Secret that can be used, the newest first.
+    authorities: Vec<Authority>,
+    /// Secret of the serving certificate.
+    serving: Secret,
+    configurations: Vec<WebhookConfiguration>,
+}
+
+impl Objects {
+    fn authority(&self, der: &Der) -> Option<&Authority> {
+        let mut authorities = self.authorities.iter();
+        authorities.find(|authority| authority.ca.der == *der)
     }
-    view.names.sort();
-    view.names.dedup();
-    view
+
+    fn view(&self, now: Time) -> View {
+        let authorities = self.authorities.iter();
+        let certificate = self.serving.value(CERTIFICATE);
+        let key = self.serving.value(KEY);
+        let mut view = View {
+            cas: authorities.map(|authority| authority.ca.clone()).collect(),
+            bundles: Vec::new(),
+            are_plain: true,
+            names: Vec::new(),
+            leaf: read_leaf(certificate, key, &self.authorities, now),
+        };
+        let configurations = self.configurations.iter();
+        for webhook in configurations.flat_map(|configuration| &configuration.webhooks) {
+            let bundle = read_bundle(webhook.bundle());
+            let text = bundle_text(bundle.iter().map(|ca| &ca.der));
+            view.are_plain &= text.as_bytes() == webhook.bundle();
+            view.bundles.push(bundle);
+            view.names.extend(webhook.server_name());
+        }
+        view.names.sort();
+        view.names.dedup();
+        view
+    }
 }
 
 #[cfg(test)]

@@ -64,7 +64,8 @@ fn reloads(metrics: &Metrics, result: &str) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn follows_its_files_and_keeps_the_old_pair_when_the_new_one_is_broken() {
-    let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
+    let pki = Pki::new();
+    let dir = tempfile::tempdir().unwrap();
     let [first, second, third] = ["a.test", "b.test", "c.test"].map(|name| pki.leaf(&[name]));
     first.write(dir.path()).unwrap();
     let (certificate, _, metrics) = load(dir.path()).await.unwrap();
@@ -89,8 +90,10 @@ async fn follows_its_files_and_keeps_the_old_pair_when_the_new_one_is_broken() {
 
 #[tokio::test]
 async fn a_first_pair_has_to_be_good_and_no_key_is_quoted() {
-    let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
-    let (leaf, other) = (pki.leaf(&["a.test"]), pki.leaf(&["b.test"]));
+    let pki = Pki::new();
+    let dir = tempfile::tempdir().unwrap();
+    let leaf = pki.leaf(&["a.test"]);
+    let other = pki.leaf(&["b.test"]);
     let error = async |certificate: Option<&str>, key: Option<&str>| {
         for (name, content) in [("tls.crt", certificate), ("tls.key", key)] {
             match content {
@@ -100,7 +103,8 @@ async fn a_first_pair_has_to_be_good_and_no_key_is_quoted() {
         }
         format!("{:?}", load(dir.path()).await.map(|_| ()).unwrap_err())
     };
-    let (cert, key) = (Some(leaf.cert_pem.as_str()), Some(leaf.key_pem.as_str()));
+    let cert = Some(leaf.cert_pem.as_str());
+    let key = Some(leaf.key_pem.as_str());
     for (certificate, given_key, expected) in [
         (None, key, "tls.crt"),
         (cert, None, "tls.key"),
@@ -131,7 +135,8 @@ async fn a_first_pair_has_to_be_good_and_no_key_is_quoted() {
 
 #[tokio::test]
 async fn tells_when_the_certificate_expires() {
-    let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
+    let pki = Pki::new();
+    let dir = tempfile::tempdir().unwrap();
     let expiry = std::time::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
     pki.leaf_until(&["a.test"], expiry)
         .write(dir.path())
@@ -146,7 +151,8 @@ async fn tells_when_the_certificate_expires() {
 
 #[tokio::test]
 async fn each_connection_shakes_hands_in_full() {
-    let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
+    let pki = Pki::new();
+    let dir = tempfile::tempdir().unwrap();
     pki.leaf(&["a.test"]).write(dir.path()).unwrap();
     let (certificate, ..) = load(dir.path()).await.unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config().unwrap()));
@@ -158,7 +164,8 @@ async fn each_connection_shakes_hands_in_full() {
             let name = "a.test".try_into().unwrap();
             let (server, client) =
                 tokio::join!(acceptor.accept(ours), connector.connect(name, theirs));
-            let (mut server, mut client) = (server.unwrap(), client.unwrap());
+            let mut server = server.unwrap();
+            let mut client = client.unwrap();
             server.write_all(b"x").await.unwrap();
             // Tickets come before it.
             client.read_u8().await.unwrap();
@@ -219,8 +226,10 @@ async fn what_is_no_file_does_not_end_reloading() {
 /// Its Secret is mounted, and the issuer may write it later.
 #[tokio::test]
 async fn only_a_managed_first_pair_may_come_later() {
-    let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
-    let (leaf, other) = (pki.leaf(&["a.test"]), pki.leaf(&["b.test"]));
+    let pki = Pki::new();
+    let dir = tempfile::tempdir().unwrap();
+    let leaf = pki.leaf(&["a.test"]);
+    let other = pki.leaf(&["b.test"]);
     let metrics = Metrics::new([]).unwrap();
     let counts = TlsMetrics::register(&metrics).unwrap();
     assert!(load(dir.path()).await.is_err());
@@ -245,7 +254,8 @@ async fn only_a_managed_first_pair_may_come_later() {
 #[tokio::test(start_paused = true)]
 async fn a_certificate_that_api_servers_refuse_shows_and_is_served() {
     const NAME: &str = "tolerarch.a.svc";
-    let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
+    let pki = Pki::new();
+    let dir = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
     let day = Duration::from_secs(24 * 3600);
     let good = pki.leaf(&["b.test", NAME]);

@@ -101,9 +101,8 @@ pub(super) fn read_leaf(
     authorities: &[Authority],
     now: Time,
 ) -> Option<Leaf> {
-    let chain = CertificateDer::pem_slice_iter(certificate)
-        .collect::<Result<Vec<_>, _>>()
-        .ok()?;
+    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
+    let chain = chain.ok()?;
     let [certificate] = chain.as_slice() else {
         return None;
     };
@@ -119,21 +118,14 @@ pub(super) fn read_leaf(
         }
         _ => None,
     };
-    let alternatives = parsed.subject_alternative_name().ok()??;
-    let mut names: Vec<String> = alternatives
-        .value
-        .general_names
-        .iter()
-        .filter_map(name)
-        .collect();
+    let alternatives = &parsed.subject_alternative_name().ok()??.value.general_names;
+    let mut names: Vec<String> = alternatives.iter().filter_map(name).collect();
     names.sort();
-    let signer = authorities
-        .iter()
-        .find(|authority| has_signed(&authority.ca.der, certificate, now));
-    let ca = signer.map(|signer| signer.ca.der.clone());
+    let mut cas = authorities.iter().map(|authority| &authority.ca.der);
+    let signer = cas.find(|ca| has_signed(ca, certificate, now));
     let (begins, expires) = lifetime(&parsed);
     Some(Leaf {
-        ca,
+        ca: signer.cloned(),
         names,
         issued: begins + BACKDATE,
         expires,

@@ -16,7 +16,7 @@ use super::authority::{Authority, bundle_text};
 use super::failure::{Cause, Failure, Operation};
 use super::plan::Der;
 use tolerarch_kubernetes::cluster::{
-    Answer, Cluster, ClusterError, ObjectName, PatchType, Webhook, WebhookConfiguration,
+    Answer, Cluster, ClusterError, ObjectName, PatchType, WebhookConfiguration,
 };
 
 /// Keys of the CAs in their Secret: of the newest one, and of the one that was in use before.
@@ -85,17 +85,14 @@ impl Secret {
         }
         let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name.as_str()}, "type": OPAQUE});
         let created = cluster.patch(&path, PatchType::APPLY, &object).await;
-        created
-            .map(|()| None)
-            .map_err(Operation::CREATE_SECRET.failed())
+        created.map_err(Operation::CREATE_SECRET.failed())?;
+        Ok(None)
     }
 
     /// Returns the value of this key, empty if there is none.
     pub(super) fn value(&self, key: &str) -> &[u8] {
-        self.data
-            .as_ref()
-            .and_then(|data| data.get(key))
-            .map_or(&[], |value| &value.0)
+        let value = self.data.as_ref().and_then(|data| data.get(key));
+        value.map_or(&[], |value| &value.0)
     }
 
     /// Returns the CAs that can be used, the newest first.
@@ -114,12 +111,11 @@ impl Secret {
         name: &ObjectName,
         values: Vec<Entry>,
     ) -> Result<(), Failure> {
-        let encoded =
-            |text: Zeroizing<String>| Value::from(BASE64_STANDARD.encode(text.as_bytes()));
-        let data = values
-            .into_iter()
-            .map(|(key, text)| (key.to_owned(), text.map_or(Value::Null, encoded)));
-        let mut data: serde_json::Map<String, Value> = data.collect();
+        let mut data = serde_json::Map::new();
+        for (key, text) in values {
+            let encoded = text.map(|text| BASE64_STANDARD.encode(text.as_bytes()));
+            data.insert(key.to_owned(), encoded.into());
+        }
         for key in self.keys_in_the_way() {
             data.entry(key).or_insert(Value::Null);
         }
@@ -177,11 +173,14 @@ impl Secret {
 
 /// Returns the content of the Secret that has these CAs, the newest first, and no other.
 pub(super) fn values(authorities: &[&Authority]) -> Vec<Entry> {
-    let mut written = authorities.iter().map(|authority| authority.written());
-    let pairs = CAS.into_iter().map(|keys| (keys, written.next().unzip()));
-    pairs
-        .flat_map(|([certificate, key], (signed, secret))| [(certificate, signed), (key, secret)])
-        .collect()
+    let mut values = Vec::new();
+    for (at, [certificate, key]) in CAS.into_iter().enumerate() {
+        let written = authorities.get(at).map(|authority| authority.written());
+        let (certificate_text, key_text) = written.unzip();
+        values.push((certificate, certificate_text));
+        values.push((key, key_text));
+    }
+    values
 }
 
 /// Writes this bundle into each webhook that has another.
@@ -196,17 +195,15 @@ pub(super) async fn write_bundles(
 ) -> Result<(), Failure> {
     let pem = bundle_text(bundle);
     let text = BASE64_STANDARD.encode(&pem);
-    let is_other = |webhook: &Webhook| webhook.bundle() != pem.as_bytes();
-    let others = webhooks
-        .iter()
-        .enumerate()
-        .filter(|(_, webhook)| is_other(webhook));
     // With the version the webhooks are known by their places.
     let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version});
-    let bundles = others.map(
-        |(at, _)| json!({"op": "add", "path": format!("/webhooks/{at}/clientConfig/caBundle"), "value": text}),
-    );
-    let patch: Vec<Value> = std::iter::once(version).chain(bundles).collect();
+    let mut patch = vec![version];
+    for (at, webhook) in webhooks.iter().enumerate() {
+        if webhook.bundle() != pem.as_bytes() {
+            let path = format!("/webhooks/{at}/clientConfig/caBundle");
+            patch.push(json!({"op": "add", "path": path, "value": text}));
+        }
+    }
     if patch.len() == 1 {
         return Ok(());
     }

@@ -24,7 +24,7 @@ pub(super) type Time = Duration;
 pub(super) const BACKDATE: Duration = Duration::from_secs(5 * 60);
 /// Shortest time between two looks at the cluster, which is used while there is no certificate.
 const HASTE: Duration = Duration::from_secs(1);
-/// Maximal number of certificates in a bundle: a CA replaced every 10 s fills it in minutes, replicas follow in less.
+/// Maximum number of certificates in a bundle: a CA replaced every 10 s fills it in minutes, replicas follow in less.
 const BUNDLE: usize = 16;
 
 /// Lifetimes of certificates; all other times follow from them.
@@ -132,10 +132,8 @@ pub(super) struct History {
 impl History {
     pub(super) fn look(&mut self, view: &View, now: Time) {
         let since = |seen: &HashMap<Der, Time>, ca: &Ca| {
-            (
-                ca.der.clone(),
-                seen.get(&ca.der).copied().unwrap_or(now).min(now),
-            )
+            let since = seen.get(&ca.der).copied().unwrap_or(now);
+            (ca.der.clone(), since.min(now))
         };
         let trusted = view.cas.iter().filter(|ca| view.trusts(ca));
         self.trusted = trusted.map(|ca| since(&self.trusted, ca)).collect();
@@ -145,16 +143,14 @@ impl History {
     }
 
     fn lasts(&self, ca: &Ca, time: Duration, now: Time) -> bool {
-        self.trusted
-            .get(&ca.der)
-            .is_some_and(|&since| now.saturating_sub(since) >= time)
+        let since = self.trusted.get(&ca.der);
+        since.is_some_and(|since| now.saturating_sub(*since) >= time)
     }
 
     /// Returns whether certificates of this CA may still be served, although it has left the Secret.
     fn lingers(&self, ca: &Ca, time: Duration, now: Time) -> bool {
-        self.left
-            .get(&ca.der)
-            .is_some_and(|&since| now.saturating_sub(since) < time)
+        let since = self.left.get(&ca.der);
+        since.is_some_and(|since| now.saturating_sub(*since) < time)
     }
 }
 
@@ -188,32 +184,30 @@ pub(super) fn plan(view: &View, seen: &History, now: Time, lifetimes: Lifetimes)
         return Some(Write::Bundles(wanted));
     }
 
-    let mut settled = valid
-        .iter()
-        .filter(|ca| seen.lasts(ca, lifetimes.settle(), now))
-        .peekable();
+    let mut settled = valid.clone();
+    settled.retain(|ca| seen.lasts(ca, lifetimes.settle(), now));
     // One that is about to be replaced signs only where there is no other.
-    let first = settled.peek().copied();
-    let signer = settled
-        .find(|ca| !ca.is_due(now, lifetimes))
-        .or(first)
-        .map(|ca| &ca.der);
+    let lasting = settled.iter().find(|ca| !ca.is_due(now, lifetimes));
+    let signer = lasting.or(settled.first()).map(|ca| &ca.der);
     let is_good =
-        |leaf: &&Leaf| leaf.ca.as_ref() == signer && leaf.names == view.names && !leaf.is_due(now);
+        |leaf: &Leaf| leaf.ca.as_ref() == signer && leaf.names == view.names && !leaf.is_due(now);
     let leaf = view.leaf.as_ref();
-    match signer.filter(|_| leaf.filter(is_good).is_none()) {
-        Some(signer) => Some(Write::Leaf(signer.clone())),
-        None if newest.is_due(now, lifetimes) => Some(Write::NewCa {
-            beside: Some(newest.der.clone()),
-        }),
-        // What the others have signed was replaced.
-        None if view.cas.len() > 1
-            && leaf.is_some_and(|leaf| leaf.ca.as_ref() == Some(&newest.der)) =>
-        {
-            Some(Write::OnlyCa(newest.der.clone()))
-        }
-        None => None,
+    if let Some(signer) = signer
+        && !leaf.is_some_and(is_good)
+    {
+        return Some(Write::Leaf(signer.clone()));
     }
+    if newest.is_due(now, lifetimes) {
+        return Some(Write::NewCa {
+            beside: Some(newest.der.clone()),
+        });
+    }
+    // What the others have signed was replaced.
+    let is_of_newest = leaf.is_some_and(|leaf| leaf.ca.as_ref() == Some(&newest.der));
+    if view.cas.len() > 1 && is_of_newest {
+        return Some(Write::OnlyCa(newest.der.clone()));
+    }
+    None
 }
 
 fn first_of_each<'a>(cas: impl Iterator<Item = &'a Ca>) -> Vec<Der> {

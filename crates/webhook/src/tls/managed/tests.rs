@@ -220,7 +220,8 @@ async fn log_lines_show_names_and_times_as_people_write_them() {
 #[tokio::test]
 async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     let api = cluster().await;
-    let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
+    let mut issuer = Issuer::new(&api);
+    let mut replica = Replica::new(&api);
     replica.look(&api).await;
     api.set_time(START);
     issuer.look().await;
@@ -339,13 +340,15 @@ async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
             ca: Duration::from_secs(300),
             leaf: Duration::from_secs(100),
         };
-        let (mut issuer, mut replica) = (Issuer::with(&api, lifetimes), Replica::new(&api));
+        let mut issuer = Issuer::with(&api, lifetimes);
+        let mut replica = Replica::new(&api);
         for now in (START..START + 200).step_by(10) {
             api.set_time(now);
             issuer.look().await;
             replica.look(&api).await;
         }
-        let (mut now, old) = (START + 200, data(&api)["ca.crt"].clone());
+        let mut now = START + 200;
+        let old = data(&api)["ca.crt"].clone();
         api.set_time(now);
         api.stall(request, carried_out);
         let finished = tokio::select! {
@@ -399,7 +402,8 @@ async fn certificates_of_seconds_are_replaced_without_a_gap() {
     );
     let mut replica = Replica::new(&api);
     issuer.settle(&api, START - 10).await;
-    let (mut cas, mut leaves) = (Vec::new(), Vec::new());
+    let mut cas = Vec::new();
+    let mut leaves = Vec::new();
     for now in START..START + 150 {
         api.set_time(now);
         issuer.look().await;

@@ -166,8 +166,9 @@ impl World {
                 };
                 issuer.seen.look(&view, self.now);
                 let write = plan(&view, &issuer.seen, self.now, LIFETIMES);
-                let (bundle, secret, serving) =
-                    (bundle.version, self.secret.version, self.serving.version);
+                let bundle = bundle.version;
+                let secret = self.secret.version;
+                let serving = self.serving.version;
                 Stage::HasPlan {
                     bundle,
                     secret,
@@ -453,7 +454,8 @@ proptest! {
         }
         world.settle();
         prop_assert!(world.replicas.iter().all(|replica| replica.leaf.is_some()));
-        let (end, past) = (world.now + 3 * LIFETIMES.ca, world.bundle.value.clone());
+        let end = world.now + 3 * LIFETIMES.ca;
+        let past = world.bundle.value.clone();
         while world.now < end {
             world.check()?;
             world.pass(Duration::from_secs(1));

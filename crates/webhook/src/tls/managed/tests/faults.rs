@@ -8,7 +8,8 @@ async fn a_configuration_that_is_not_there_does_not_matter_to_the_others() {
     let names = ["zz-tolerarch", "not-installed"]
         .map(|name| ObjectName::new(name).unwrap())
         .to_vec();
-    let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
+    let mut issuer = Issuer::new(&api);
+    let mut replica = Replica::new(&api);
     issuer.issuer.settings.webhook_configurations = names;
     issuer.settle(&api, START).await;
     replica.look(&api).await;
@@ -21,7 +22,8 @@ async fn a_configuration_that_is_not_there_does_not_matter_to_the_others() {
 #[tokio::test]
 async fn what_others_break_is_repaired() {
     let api = cluster().await;
-    let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
+    let mut issuer = Issuer::new(&api);
+    let mut replica = Replica::new(&api);
     issuer.settle(&api, START).await;
     replica.look(&api).await;
     let mut now = START + 60;
@@ -155,7 +157,8 @@ async fn a_replica_whose_clock_is_ahead_follows_the_issuer_all_the_same() {
 #[tokio::test]
 async fn without_rights_or_api_server_what_there_is_goes_on() {
     let api = cluster().await;
-    let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
+    let mut issuer = Issuer::new(&api);
+    let mut replica = Replica::new(&api);
     let failures = |metrics: &Metrics, operation: &str| {
         metric(
             metrics,
