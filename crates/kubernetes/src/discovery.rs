@@ -21,7 +21,7 @@ use tolerarch_core::policy::{Pool, is_pool_name};
 /// Label that makes a NodePool a pool of this name.
 pub(crate) const POOL_LABEL: &str = "tolerarch.io/pool";
 
-/// Maximal number of discovered pools: each has a label of metrics, and its tolerations may be in every Pod.
+/// Maximum number of discovered pools: each has a label of metrics, and its tolerations may be in every Pod.
 const MOST: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,27 +66,27 @@ pub struct Discovery<'a> {
 
 impl<'a> Discovery<'a> {
     pub fn of(configured: &[Pool], inventory: &'a Inventory) -> Self {
-        let (found, warnings) = found(configured, inventory);
-        let configured = configured
-            .iter()
-            .map(|pool| (pool.clone(), Source::Configured));
-        let all: Vec<(Pool, Source)> = configured
-            .chain(found.into_iter().map(|pool| (pool, Source::Discovered)))
-            .collect();
+        let (discovered, warnings) = discover(configured, inventory);
         // A Pod may get the tolerations of several pools, which together open more than each of them.
-        let together: Vec<Toleration<'_>> = all
-            .iter()
-            .flat_map(|(pool, _)| pool.tolerations.iter().cloned())
+        let together = configured.iter().chain(&discovered);
+        let together: Vec<Toleration<'_>> = together
+            .flat_map(|pool| pool.tolerations.iter().cloned())
             .collect();
-        let known = |(pool, source): (Pool, Source)| inventory.know(pool, source, &together);
-        let pools: Vec<KnownPool<'a>> = all.into_iter().map(known).collect();
-        let closed = inventory.node_pools.iter().filter(|node_pool| {
-            node_pool.taints.iter().any(|taint| !is_wish(taint))
-                && !pools
-                    .iter()
-                    .any(|known| known.node_pools.contains(node_pool))
-        });
-        let closed = closed.collect();
+        let mut pools = Vec::new();
+        for pool in configured {
+            let source = Source::Configured;
+            pools.push(inventory.describe_pool(pool.clone(), source, &together));
+        }
+        for pool in discovered {
+            pools.push(inventory.describe_pool(pool, Source::Discovered, &together));
+        }
+        let mut closed = Vec::new();
+        for node_pool in &inventory.node_pools {
+            let is_opened = |pool: &KnownPool<'_>| pool.node_pools.contains(&node_pool);
+            if !node_pool.taints.iter().all(is_wish) && !pools.iter().any(is_opened) {
+                closed.push(node_pool);
+            }
+        }
         Self {
             pools,
             platforms: inventory.platforms(),
@@ -97,58 +97,43 @@ impl<'a> Discovery<'a> {
 
     /// Returns a message for each pool that opens more platforms than are declared.
     pub fn mismatches(&self) -> impl Iterator<Item = String> {
-        self.pools.iter().filter(|known| !known.mismatch().is_empty()).map(|known| {
-            let (name, more) = (&known.pool.name, known.mismatch());
+        self.pools.iter().filter_map(|known| {
+            let more = known.mismatch();
+            if more.is_empty() {
+                return None;
+            }
+            let name = &known.pool.name;
             let of = match known.source {
                 Source::Configured => "the configuration",
                 Source::Discovered => "the requirements of its NodePools",
             };
-            format!("pool {name} opens nodes with {more}, which {of} does not say: its images have to run there, too")
+            Some(format!("pool {name} opens nodes with {more}, which {of} does not say: its images have to run there, too"))
         })
     }
 }
 
 /// Returns the pools of labelled NodePools beside the configured ones, and why others with the label are none.
-fn found(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>) {
-    let (mut pools, mut warnings) = (BTreeMap::<&str, Pool>::new(), Vec::new());
+fn discover(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>) {
+    let mut pools = BTreeMap::<&String, Pool>::new();
+    let mut warnings = Vec::new();
     for node_pool in &inventory.node_pools {
-        let name = node_pool
-            .metadata
-            .labels
-            .get(POOL_LABEL)
-            .map(String::as_str);
-        let (own, Some(name)) = (node_pool.name(), name) else {
+        let Some(name) = node_pool.metadata.labels.get(POOL_LABEL) else {
             continue;
         };
-        if configured.iter().any(|pool| pool.name == name) {
+        if configured.iter().any(|pool| pool.name == *name) {
             continue;
         }
         let platforms = of_node_pool(node_pool);
-        let obstacle = if !is_pool_name(name) {
-            Some("its label names no pool: at most 63 lower-case letters, digits, '-' and '.'")
-        } else if platforms.is_empty() {
-            Some("it never runs linux")
-        } else if node_pool.taints.is_empty() {
-            Some("it has no taint, so that Pods use it anyway")
-        } else if node_pool.taints.iter().all(is_wish) {
-            Some("its taints are only PreferNoSchedule, so that Pods use it anyway")
-        } else if !node_pool.taints.iter().all(is_tolerable) {
-            Some(
-                "it has a taint that no toleration can name: the API server would refuse Pods with it",
-            )
-        } else if !pools.contains_key(name) && pools.len() == MOST {
-            Some("there are too many pools")
-        } else {
-            None
-        };
-        if let Some(obstacle) = obstacle {
+        let is_too_many = pools.len() == MOST && !pools.contains_key(name);
+        if let Some(obstacle) = obstacle_to_pool(node_pool, name, platforms, is_too_many) {
+            let node_pool = node_pool.name();
             warnings.push(format!(
-                "NodePool {own} has the label {POOL_LABEL} and is no pool: {obstacle}"
+                "NodePool {node_pool} has the label {POOL_LABEL} and is no pool: {obstacle}"
             ));
             continue;
         }
         let pool = pools.entry(name).or_insert_with(|| Pool {
-            name: name.to_owned(),
+            name: name.clone(),
             platforms: PlatformSet::EMPTY,
             tolerations: Vec::new(),
             share: Pool::ALL,
@@ -156,7 +141,7 @@ fn found(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>)
         });
         pool.platforms = pool.platforms.union(platforms);
         for toleration in node_pool.taints.iter().map(exact) {
-            if !pool.tolerations.iter().any(|known| known.same(&toleration)) {
+            if !pool.tolerations.iter().any(|other| other.same(&toleration)) {
                 pool.tolerations.push(toleration);
             }
         }
@@ -164,43 +149,74 @@ fn found(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>)
     (pools.into_values().collect(), warnings)
 }
 
+/// Returns why a NodePool is no pool of this name; `None` if it is one.
+fn obstacle_to_pool(
+    node_pool: &NodePool,
+    name: &str,
+    platforms: PlatformSet,
+    is_too_many: bool,
+) -> Option<&'static str> {
+    let taints = &node_pool.taints;
+    if !is_pool_name(name) {
+        Some("its label names no pool: at most 63 lower-case letters, digits, '-' and '.'")
+    } else if platforms.is_empty() {
+        Some("it never runs linux")
+    } else if taints.is_empty() {
+        Some("it has no taint, so that Pods use it anyway")
+    } else if taints.iter().all(is_wish) {
+        Some("its taints are only PreferNoSchedule, so that Pods use it anyway")
+    } else if !taints.iter().all(is_tolerable) {
+        Some("it has a taint that no toleration can name: the API server would refuse Pods with it")
+    } else if is_too_many {
+        Some("there are too many pools")
+    } else {
+        None
+    }
+}
+
 impl Inventory {
     /// Describes a pool. `together` are the tolerations of all pools.
-    fn know(&self, pool: Pool, source: Source, together: &[Toleration<'_>]) -> KnownPool<'_> {
+    fn describe_pool(
+        &self,
+        pool: Pool,
+        source: Source,
+        together: &[Toleration<'_>],
+    ) -> KnownPool<'_> {
         let declared = pool.platforms;
-        let (mut platforms, mut nodes, mut node_pools) = (declared, 0, Vec::new());
-        let of_pools = self.node_pools.iter().map(|node_pool| {
-            let taints: Vec<&Taint> = node_pool
-                .taints
-                .iter()
-                .filter(|taint| !is_wish(taint))
-                .collect();
-            (taints, self.platforms_of(node_pool), Some(node_pool), 0)
-        });
-        let of_nodes = self.nodes.iter().map(|(kind, count)| {
-            (
-                self.lasting_taints(kind).collect(),
-                kind.platforms,
-                None,
-                *count,
-            )
-        });
-        for (taints, own, node_pool, count) in of_pools.chain(of_nodes) {
-            let open =
-                |tolerations: &[_]| taints.iter().all(|taint| is_tolerated(taint, tolerations));
-            // Nodes that are open anyway are none of the pool's.
-            if !taints
-                .iter()
-                .any(|taint| is_tolerated(taint, &pool.tolerations))
-            {
+        let mut platforms = declared;
+        let mut nodes = 0;
+        let mut node_pools = Vec::new();
+        // Nodes that are open anyway are none of the pool's.
+        let is_concerned = |taints: &[&Taint]| {
+            let mut taints = taints.iter();
+            taints.any(|taint| is_tolerated(taint, &pool.tolerations))
+        };
+        let is_open = |taints: &[&Taint], tolerations: &[Toleration<'_>]| {
+            taints.iter().all(|taint| is_tolerated(taint, tolerations))
+        };
+        for node_pool in &self.node_pools {
+            let mut taints: Vec<&Taint> = node_pool.taints.iter().collect();
+            taints.retain(|taint| !is_wish(taint));
+            if !is_concerned(&taints) {
                 continue;
             }
-            if open(&pool.tolerations) {
-                node_pools.extend(node_pool);
+            if is_open(&taints, &pool.tolerations) {
+                node_pools.push(node_pool);
+            }
+            if is_open(&taints, together) {
+                platforms = platforms.union(self.platforms_of(node_pool));
+            }
+        }
+        for (kind, count) in &self.nodes {
+            let taints: Vec<&Taint> = self.lasting_taints(kind).collect();
+            if !is_concerned(&taints) {
+                continue;
+            }
+            if is_open(&taints, &pool.tolerations) {
                 nodes += count;
             }
-            if open(together) {
-                platforms = platforms.union(own);
+            if is_open(&taints, together) {
+                platforms = platforms.union(kind.platforms);
             }
         }
         node_pools.sort_by(|a, b| (b.weight, b.name()).cmp(&(a.weight, a.name())));

@@ -11,7 +11,7 @@ use tolerarch_core::pod::Toleration;
 /// Expanders that choose by the sizes of nodes or by lot. They may leave several groups, but no group comes first.
 const INDIFFERENT: [&str; 4] = ["least-waste", "random", "most-pods", "least-nodes"];
 
-/// Maximal number of groups that a sentence names.
+/// Maximum number of groups that a sentence names.
 const NAMED: usize = 5;
 
 /// Source of new nodes for the Pods of a pool, where a cluster-autoscaler makes nodes. Judged for Pods without other
@@ -73,13 +73,7 @@ impl Choice {
                 why: "its status, which names the node groups, cannot be read".to_owned(),
             };
         };
-        let Sides {
-            own,
-            rivals,
-            unseen,
-            ..
-        } = sides;
-        if own.is_empty() && unseen.is_empty() {
+        if sides.own.is_empty() && sides.unseen.is_empty() {
             return Self::NoGroup;
         }
         if autoscaler.expanders == Expanders::Gke {
@@ -87,8 +81,8 @@ impl Choice {
                 why: "GKE chooses among its node pools by rules of its own".to_owned(),
             };
         }
-        if rivals.is_empty() {
-            match (own.as_slice(), unseen.as_slice()) {
+        if sides.rivals.is_empty() {
+            match (sides.own.as_slice(), sides.unseen.as_slice()) {
                 ([own, ..], []) => {
                     return Self::Alone {
                         own: own.name.clone(),
@@ -98,26 +92,7 @@ impl Choice {
                 _ => {}
             }
         }
-        match &autoscaler.expanders {
-            Expanders::Named(names) => match names.first() {
-                None => Self::Chance { expander: None },
-                Some(first) if first == "priority" => by_priorities(autoscaler, sides),
-                Some(first) if INDIFFERENT.contains(&first.as_str()) => Self::Chance {
-                    expander: Some(first.clone()),
-                },
-                Some(first) => Self::Unseen {
-                    why: format!("its expander `{first}` decides"),
-                },
-            },
-            Expanders::Gke | Expanders::Unseen => match by_priorities(autoscaler, sides) {
-                Self::First { own, priority } => Self::Unseen {
-                    why: format!(
-                        "its priorities put `{own}` first ({priority}), and count with --expander=priority, but its flags cannot be read"
-                    ),
-                },
-                other => other,
-            },
-        }
+        by_expander(autoscaler, sides)
     }
 
     /// Says that the place of a group whose taints are not known decides.
@@ -147,29 +122,54 @@ impl Choice {
     }
 }
 
-fn by_priorities(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
+fn by_expander(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
+    match &autoscaler.expanders {
+        Expanders::Named(names) => match names.first() {
+            None => Choice::Chance { expander: None },
+            Some(first) if first == "priority" => by_priorities(autoscaler, sides),
+            Some(first) if INDIFFERENT.contains(&first.as_str()) => Choice::Chance {
+                expander: Some(first.clone()),
+            },
+            Some(first) => Choice::Unseen {
+                why: format!("its expander `{first}` decides"),
+            },
+        },
+        Expanders::Gke | Expanders::Unseen => match by_priorities(autoscaler, sides) {
+            Choice::First { own, priority } => Choice::Unseen {
+                why: format!(
+                    "its priorities put `{own}` first ({priority}), and count with --expander=priority, but its flags cannot be read"
+                ),
+            },
+            other => other,
+        },
+    }
+}
+
+/// Returns the priorities, or what follows if there are none.
+fn priorities_of(autoscaler: &Autoscaler) -> Result<&Priorities, Choice> {
     let map = format!(
         "the ConfigMap {}/{}",
         autoscaler.namespace,
         Priorities::CONFIG_MAP
     );
-    let priorities = match &autoscaler.priorities {
-        KnownPriorities::Read(priorities) => priorities,
-        KnownPriorities::Missing => {
-            return Choice::NoPriorities {
-                why: format!("{map} is missing"),
-            };
-        }
-        KnownPriorities::Ignored(why) => {
-            return Choice::NoPriorities {
-                why: format!("{map} does not count: {why}"),
-            };
-        }
-        KnownPriorities::Unknown(why) => {
-            return Choice::Unseen {
-                why: format!("{map} cannot be judged: {why}"),
-            };
-        }
+    Err(match &autoscaler.priorities {
+        KnownPriorities::Read(priorities) => return Ok(priorities),
+        KnownPriorities::Missing => Choice::NoPriorities {
+            why: format!("{map} is missing"),
+        },
+        KnownPriorities::Ignored(why) => Choice::NoPriorities {
+            why: format!("{map} does not count: {why}"),
+        },
+        KnownPriorities::Unknown(why) => Choice::Unseen {
+            why: format!("{map} cannot be judged: {why}"),
+        },
+    })
+}
+
+fn by_priorities(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
+    let priorities = match priorities_of(autoscaler) {
+        Ok(priorities) => priorities,
+        Err(choice) => return choice,
     };
     let own = highest(priorities, &sides.own);
     let rival = highest(priorities, &sides.rivals);
@@ -208,15 +208,13 @@ fn by_priorities(autoscaler: &Autoscaler, sides: &Sides<'_>) -> Choice {
                 own: None,
             },
         },
-        (None, _) => Choice::Unnamed {
-            own: sides
-                .own
-                .iter()
-                .take(NAMED)
-                .map(|group| group.name.clone())
-                .collect(),
-            is_any_named: rival.is_some() || unseen.is_some(),
-        },
+        (None, _) => {
+            let groups = sides.own.iter().take(NAMED);
+            Choice::Unnamed {
+                own: groups.map(|group| group.name.clone()).collect(),
+                is_any_named: rival.is_some() || unseen.is_some(),
+            }
+        }
     }
 }
 
@@ -227,7 +225,7 @@ fn highest<'a>(priorities: &Priorities, groups: &[&'a NodeGroup]) -> Option<(i64
         let Some(priority) = priorities.of(&group.name) else {
             continue;
         };
-        if highest.is_none_or(|(known, _)| priority > known) {
+        if highest.is_none_or(|(highest, _)| priority > highest) {
             highest = Some((priority, &group.name));
         }
     }

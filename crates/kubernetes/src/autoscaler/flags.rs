@@ -40,17 +40,16 @@ impl IgnoredTaints {
         for flag in ["startup-taint", "status-taint", "ignore-taint"] {
             ignored.keys.extend(values(words, flag).map(str::to_owned));
         }
-        ignored
-            .prefixes
-            .extend(values(words, "startup-taint-prefix").map(str::to_owned));
+        let prefixes = values(words, "startup-taint-prefix").map(str::to_owned);
+        ignored.prefixes.extend(prefixes);
         ignored
     }
 
     /// Returns whether taints with this key are ignored.
     pub fn has(&self, key: &str) -> bool {
-        let own = self.prefixes.iter().map(String::as_str);
-        let mut prefixes = own.chain(Self::PREFIXES);
-        self.keys.iter().any(|known| known == key) || prefixes.any(|prefix| key.starts_with(prefix))
+        let prefixes = self.prefixes.iter().map(String::as_str);
+        let mut prefixes = prefixes.chain(Self::PREFIXES);
+        self.keys.iter().any(|other| other == key) || prefixes.any(|prefix| key.starts_with(prefix))
     }
 }
 
@@ -58,10 +57,8 @@ impl Flags {
     /// Reads the command and arguments of a container; `None` if the container does not run the cluster-autoscaler.
     pub fn of(image: &str, words: &[String]) -> Option<Self> {
         // A shell may run it, with all flags in one argument.
-        let words: Vec<&str> = words
-            .iter()
-            .flat_map(|word| word.split_whitespace())
-            .collect();
+        let words = words.iter().flat_map(|word| word.split_whitespace());
+        let words: Vec<&str> = words.collect();
         if !is_image_of_it(image) && !runs_it(&words) {
             return None;
         }
@@ -129,10 +126,10 @@ fn values<'a>(words: &[&'a str], flag: &str) -> impl Iterator<Item = &'a str> {
 fn is_set(words: &[&str], flag: &str) -> bool {
     let mut is_set = false;
     for word in words {
-        match word
-            .strip_prefix("--")
-            .and_then(|word| word.strip_prefix(flag))
-        {
+        let Some(name) = word.strip_prefix("--") else {
+            continue;
+        };
+        match name.strip_prefix(flag) {
             Some("" | "=true" | "=1" | "=t" | "=T" | "=TRUE" | "=True") => is_set = true,
             Some(rest) if rest.starts_with('=') => is_set = false,
             _ => {}

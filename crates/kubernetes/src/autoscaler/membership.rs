@@ -23,18 +23,15 @@ pub(super) fn members<'a, 'n>(
 /// Returns the name of the group that a node belongs to; `None` if none of these names fits, or several do.
 fn group_of<'a>(node: &Node, groups: &[&'a str]) -> Option<&'a str> {
     let marks = Marks::of(node);
-    let fitting: Vec<&str> = groups
-        .iter()
-        .copied()
-        .filter(|group| marks.fit(own_name(group)))
-        .collect();
+    let fits = |group: &&str| marks.fit(own_name(group));
+    let mut fitting: Vec<&str> = groups.iter().copied().filter(fits).collect();
     // Of `worker` and `worker-7` the node `worker-7-x7k2p` is the latter's.
     let longest = fitting.iter().map(|group| own_name(group).len()).max()?;
-    let mut longest = fitting
-        .into_iter()
-        .filter(|group| own_name(group).len() == longest);
-    let first = longest.next();
-    first.filter(|_only| longest.next().is_none())
+    fitting.retain(|group| own_name(group).len() == longest);
+    match fitting.as_slice() {
+        [only] => Some(only),
+        _ => None,
+    }
 }
 
 /// Returns the last part of a group's name: some are URLs or `<kind>/<namespace>/<name>`.
@@ -65,17 +62,11 @@ impl<'n> Marks<'n> {
             name.contains("group") || name.contains("pool")
         };
         let label = |key: &str| labels.get(key).map(String::as_str);
-        let scale_set = node
-            .provider_id
-            .split("/virtualMachineScaleSets/")
-            .nth(1)
-            .unwrap_or_default();
+        let of_groups = labels.iter().filter(|(key, _)| is_of_a_group(key));
+        let mut parts = node.provider_id.split("/virtualMachineScaleSets/");
+        let scale_set = parts.nth(1).unwrap_or_default();
         Self {
-            labels: labels
-                .iter()
-                .filter(|(key, _)| is_of_a_group(key))
-                .map(|(_, value)| value.as_str())
-                .collect(),
+            labels: of_groups.map(|(_, value)| value.as_str()).collect(),
             scale_set: scale_set.split('/').next().unwrap_or_default(),
             name: node.name(),
             machine: node.machine.rsplit('/').next().unwrap_or_default(),
@@ -98,34 +89,28 @@ impl<'n> Marks<'n> {
             || self
                 .eksctl
                 .is_some_and(|name| is_made_by_eksctl(group, name))
-            || self.kops.is_some_and(|name| {
-                group
-                    .strip_prefix(name)
-                    .is_some_and(|rest| rest.starts_with('.'))
-            })
+            || self.kops.is_some_and(|name| is_made_by_kops(group, name))
     }
 }
 
 /// Returns whether a node is named `<group>-<random>`. GKE's instance groups end with `-grp` in place of the random part.
 fn is_node_of(node: &str, group: &str) -> bool {
     let prefix = group.strip_suffix("-grp").unwrap_or(group);
-    let random = node
-        .strip_prefix(prefix)
-        .and_then(|rest| rest.strip_prefix('-'));
-    random.is_some_and(|random| {
-        (1..=16).contains(&random.len())
-            && random
-                .bytes()
-                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
-    })
+    let Some(random) = behind_dash(node, prefix) else {
+        return false;
+    };
+    let is_random = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    (1..=16).contains(&random.len()) && random.bytes().all(is_random)
+}
+
+/// Returns what follows a name and a dash.
+fn behind_dash<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.strip_prefix(name)?.strip_prefix('-')
 }
 
 /// Returns whether a Machine is named `<MachineSet>-<random>` or `<MachineDeployment>-<hash>-<random>`.
 fn is_machine_of(machine: &str, group: &str) -> bool {
-    let Some(rest) = machine
-        .strip_prefix(group)
-        .and_then(|rest| rest.strip_prefix('-'))
-    else {
+    let Some(rest) = behind_dash(machine, group) else {
         return false;
     };
     let parts: Vec<&str> = rest.split('-').collect();
@@ -134,29 +119,32 @@ fn is_machine_of(machine: &str, group: &str) -> bool {
 
 /// Returns whether Kubernetes may have made up a part of a name: these have no vowels, so that they are no words.
 fn is_made_up(part: &str) -> bool {
-    part.len() >= 4
-        && part
-            .bytes()
-            .all(|c| c.is_ascii_digit() || b"bcdfghjklmnpqrstvwxz".contains(&c))
+    let is_made_up = |c: u8| c.is_ascii_digit() || b"bcdfghjklmnpqrstvwxz".contains(&c);
+    part.len() >= 4 && part.bytes().all(is_made_up)
 }
 
 /// Returns whether an auto scaling group is that of a managed node group: `eks-<name>-<uuid>`.
 fn is_managed_by_eks(group: &str, name: &str) -> bool {
-    let uuid = group
-        .strip_prefix("eks-")
-        .and_then(|rest| rest.strip_prefix(name))
-        .and_then(|rest| rest.strip_prefix('-'));
-    uuid.is_some_and(|uuid| {
-        uuid.len() == 36 && uuid.bytes().all(|c| c.is_ascii_hexdigit() || c == b'-')
-    })
+    let Some(own) = group.strip_prefix("eks-") else {
+        return false;
+    };
+    let is_of_uuid = |c: u8| c.is_ascii_hexdigit() || c == b'-';
+    behind_dash(own, name).is_some_and(|uuid| uuid.len() == 36 && uuid.bytes().all(is_of_uuid))
 }
 
 /// Returns whether an auto scaling group is one of eksctl: `eksctl-<cluster>-nodegroup-<name>-NodeGroup-<id>`.
 fn is_made_by_eksctl(group: &str, name: &str) -> bool {
-    let behind = group.split_once("-nodegroup-").map(|(_, behind)| behind);
-    behind
-        .and_then(|rest| rest.strip_prefix(name))
-        .is_some_and(|rest| rest.starts_with("-NodeGroup-"))
+    let Some((_, rest)) = group.split_once("-nodegroup-") else {
+        return false;
+    };
+    let rest = rest.strip_prefix(name);
+    rest.is_some_and(|rest| rest.starts_with("-NodeGroup-"))
+}
+
+/// Returns whether a group is one of kops: `<name>.<cluster>`.
+fn is_made_by_kops(group: &str, name: &str) -> bool {
+    let rest = group.strip_prefix(name);
+    rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use tolerarch_text::yaml::{self, Data, Dialect, Key, KeyKind, Node};
 
 use pattern::Refusal;
 
-/// Maximal bytes of a text: those that a ConfigMap can have.
+/// Maximum bytes of a text: those that a ConfigMap can have.
 const TEXT: usize = 1 << 20;
-/// Maximal bytes of all patterns in Rust's syntax, of which a parser makes some hundred times as much.
+/// Maximum bytes of all patterns in Rust's syntax, of which a parser makes some hundred times as much.
 const PATTERNS: usize = 256 << 10;
-/// Maximal bytes of the automaton of all patterns, each of which a search goes through for every byte of a name.
+/// Maximum bytes of the automaton of all patterns, each of which a search goes through for every byte of a name.
 const AUTOMATON: usize = 4 << 20;
 /// Number of patterns from which go-yaml counts aliases, and refuses a text that is made of little else.
 const MANY: usize = 1000;
@@ -102,17 +102,13 @@ impl Priorities {
     /// Returns the highest priority of a pattern that matches anywhere in the group's name. Priorities below -1 count as
     /// none, as the expander never takes them.
     pub fn of(&self, group: &str) -> Option<i64> {
-        let matching = self.patterns.matches(group);
-        matching
-            .into_iter()
-            .map(|number| self.priorities[number])
-            .max()
+        let matching = self.patterns.matches(group).into_iter();
+        matching.map(|number| self.priorities[number]).max()
     }
 }
 
 /// Reads the patterns by their priorities, as `sigs.k8s.io/yaml` decodes them into `map[int][]string`.
 fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
-    let invalid = |line: usize, why: &str| PrioritiesError::Invalid(format!("line {line}: {why}"));
     let document = match yaml::read_first(source, Dialect::Kubernetes) {
         Ok(document) => document,
         Err(fault) if fault.is_own() => return Err(PrioritiesError::Unknown(fault.to_string())),
@@ -131,7 +127,29 @@ fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
             ));
         }
     };
-    // Go decodes the keys in the order of their texts, and of `+1`, `01` and `1` the last one counts.
+    let mut lists = BTreeMap::new();
+    let mut count = 0;
+    for (text, (_, list)) in sorted_by_text(members)? {
+        let Ok(priority) = text.parse() else {
+            return Err(invalid(list.line, "a key that is no whole number"));
+        };
+        let patterns = read_patterns(list)?;
+        count += patterns.len();
+        if count > MANY && source.contains('&') {
+            return Err(PrioritiesError::Unknown(
+                "it has too many aliases, perhaps".to_owned(),
+            ));
+        }
+        lists.insert(priority, patterns);
+    }
+    Ok(lists)
+}
+
+/// Sorts the members of a mapping as Go decodes them: in the order of the keys' texts, and of `+1`, `01` and `1` the last
+/// one counts.
+fn sorted_by_text(
+    members: Vec<(Key, Node)>,
+) -> Result<BTreeMap<String, (KeyKind, Node)>, PrioritiesError> {
     let mut by_text = BTreeMap::<String, (KeyKind, Node)>::new();
     for (Key { line, text, kind }, list) in members {
         if let Some((earlier, _)) = by_text.get(&text)
@@ -143,37 +161,31 @@ fn read(source: &str) -> Result<BTreeMap<i64, Vec<String>>, PrioritiesError> {
         }
         by_text.insert(text, (kind, list));
     }
-    let mut lists = BTreeMap::new();
-    let mut count = 0;
-    for (text, (_, list)) in by_text {
-        let Ok(priority) = text.parse() else {
-            return Err(invalid(list.line, "a key that is no whole number"));
-        };
-        let items = match list.data {
-            Data::Null => Vec::new(),
-            Data::List(items) => items,
-            _ => return Err(invalid(list.line, "a list of patterns is expected")),
-        };
-        let mut patterns = Vec::new();
-        for item in items {
-            let line = item.line;
-            let Some(pattern) = item.into_text() else {
-                return Err(invalid(
-                    line,
-                    "a pattern is expected, not a list or a mapping",
-                ));
-            };
-            patterns.push(pattern);
-        }
-        count += patterns.len();
-        if count > MANY && source.contains('&') {
-            return Err(PrioritiesError::Unknown(
-                "it has too many aliases, perhaps".to_owned(),
+    Ok(by_text)
+}
+
+fn read_patterns(list: Node) -> Result<Vec<String>, PrioritiesError> {
+    let items = match list.data {
+        Data::Null => Vec::new(),
+        Data::List(items) => items,
+        _ => return Err(invalid(list.line, "a list of patterns is expected")),
+    };
+    let mut patterns = Vec::new();
+    for item in items {
+        let line = item.line;
+        let Some(pattern) = item.into_text() else {
+            return Err(invalid(
+                line,
+                "a pattern is expected, not a list or a mapping",
             ));
-        }
-        lists.insert(priority, patterns);
+        };
+        patterns.push(pattern);
     }
-    Ok(lists)
+    Ok(patterns)
+}
+
+fn invalid(line: usize, why: &str) -> PrioritiesError {
+    PrioritiesError::Invalid(format!("line {line}: {why}"))
 }
 
 #[cfg(test)]

@@ -31,20 +31,13 @@ impl<'a> Sides<'a> {
     ) -> Self {
         let mut sides = Self::default();
         for group in groups.iter().filter(|group| !group.is_fixed()) {
-            let nodes = members
-                .get(group.name.as_str())
-                .map_or(&[][..], Vec::as_slice);
-            let mut places = nodes
-                .iter()
-                .map(|node| Place::of(&node.taints, ignored, tolerations));
-            let first = places.next();
-            match first {
-                Some(first) if places.all(|place| place == first) => match first {
-                    Place::Own => sides.own.push(group),
-                    Place::Open => sides.rivals.push(group),
-                    Place::Closed => {}
-                },
-                _ => sides.unseen.push(group),
+            let nodes = members.get(group.name.as_str());
+            let place = nodes.and_then(|nodes| Place::of_all(nodes, ignored, tolerations));
+            match place {
+                Some(Place::Own) => sides.own.push(group),
+                Some(Place::Open) => sides.rivals.push(group),
+                Some(Place::Closed) => {}
+                None => sides.unseen.push(group),
             }
         }
         sides.alike = sides.find_alike(members);
@@ -57,11 +50,9 @@ impl<'a> Sides<'a> {
     ) -> Option<(&'a NodeGroup, &'a NodeGroup)> {
         for own in &self.own {
             for rival in &self.rivals {
-                let others = &members[rival.name.as_str()];
                 let is_shared = |node: &&Node| {
-                    others
-                        .iter()
-                        .any(|other| other.architecture == node.architecture)
+                    let mut others = members[rival.name.as_str()].iter();
+                    others.any(|other| other.architecture == node.architecture)
                 };
                 if members[own.name.as_str()].iter().any(is_shared) {
                     return Some((own, rival));
@@ -81,6 +72,23 @@ enum Place {
 }
 
 impl Place {
+    /// Returns the place that all of these nodes have; `None` if they differ, or there are none.
+    fn of_all(
+        nodes: &[&Node],
+        ignored: &IgnoredTaints,
+        tolerations: &[Toleration<'_>],
+    ) -> Option<Self> {
+        let mut places = nodes
+            .iter()
+            .map(|node| Self::of(&node.taints, ignored, tolerations));
+        let first = places.next()?;
+        if places.all(|place| place == first) {
+            Some(first)
+        } else {
+            None
+        }
+    }
+
     fn of(taints: &[Taint], ignored: &IgnoredTaints, tolerations: &[Toleration<'_>]) -> Self {
         let mut place = Self::Open;
         for taint in taints {

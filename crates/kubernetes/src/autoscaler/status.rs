@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use tolerarch_text::yaml::{self, Dialect};
 
-/// Maximal number of groups that are read; each node is compared with each of them.
+/// Maximum number of groups that are read; each node is compared with each of them.
 const GROUPS: usize = 2000;
-/// Maximal characters of a provider's message that are shown.
+/// Maximum characters of a provider's message that are shown.
 const MESSAGE: usize = 200;
 
 /// Report of the cluster-autoscaler on itself, every ten seconds by default. YAML since 1.30; earlier versions write text
@@ -99,17 +99,11 @@ impl NodeGroup {
     /// Returns why the group gets no more nodes for now; `None` if it may.
     pub fn obstacle(&self) -> Option<String> {
         if self.scale_up.status == "Backoff" {
-            let reason: String = self
-                .scale_up
-                .backoff_info
-                .error_message
-                .chars()
-                .take(MESSAGE)
-                .collect();
-            let reason = if reason.is_empty() {
-                "its last nodes could not be made"
+            let message = &self.scale_up.backoff_info.error_message;
+            let reason: String = if message.is_empty() {
+                "its last nodes could not be made".to_owned()
             } else {
-                &reason
+                message.chars().take(MESSAGE).collect()
             };
             return Some(format!(
                 "is left out for a while, as it has failed: {reason}"

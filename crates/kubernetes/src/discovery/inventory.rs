@@ -61,17 +61,22 @@ impl Inventory {
     /// Returns the platforms of all NodePools and nodes; `None` without either.
     pub(super) fn platforms(&self) -> Option<PlatformSet> {
         let pools = self.node_pools.iter().map(of_node_pool);
-        let all = pools.chain(self.nodes.keys().map(|kind| kind.platforms));
-        Some(all.fold(PlatformSet::EMPTY, PlatformSet::union)).filter(|all| !all.is_empty())
+        let nodes = self.nodes.keys().map(|kind| kind.platforms);
+        let all = pools
+            .chain(nodes)
+            .fold(PlatformSet::EMPTY, PlatformSet::union);
+        if all.is_empty() { None } else { Some(all) }
     }
 
     /// Returns the platforms that the nodes of a NodePool can have, or have.
     pub fn platforms_of(&self, pool: &NodePool) -> PlatformSet {
-        let own = self
-            .nodes
-            .keys()
-            .filter(|kind| kind.node_pool.as_deref() == Some(pool.name()));
-        own.fold(of_node_pool(pool), |all, kind| all.union(kind.platforms))
+        let mut platforms = of_node_pool(pool);
+        for kind in self.nodes.keys() {
+            if kind.node_pool.as_deref() == Some(pool.name()) {
+                platforms = platforms.union(kind.platforms);
+            }
+        }
+        platforms
     }
 
     /// Returns the taints of nodes of this kind, without those that the nodes have only while they start.
@@ -79,12 +84,9 @@ impl Inventory {
         &'a self,
         kind: &'a NodeKind,
     ) -> impl Iterator<Item = &'a Taint> {
-        let is_own = |pool: &&NodePool| kind.node_pool.as_deref() == Some(pool.name());
-        let startup = self
-            .node_pools
-            .iter()
-            .find(is_own)
-            .map_or(&[][..], |pool| &pool.startup_taints);
+        let mut pools = self.node_pools.iter();
+        let pool = pools.find(|pool| kind.node_pool.as_deref() == Some(pool.name()));
+        let startup = pool.map_or(&[][..], |pool| &pool.startup_taints);
         kind.taints.iter().filter(|taint| !startup.contains(taint))
     }
 }

@@ -32,26 +32,20 @@ pub enum Verdict<'a> {
 
 /// Returns why a NodePool makes no nodes; `None` if it can make some.
 fn obstacle(pool: &NodePool) -> Option<&'static str> {
-    let obstacles = [
-        (
-            pool.metadata.deletion_timestamp.is_some(),
-            "is being deleted",
-        ),
-        (pool.is_static, "has a fixed number of nodes"),
-        (pool.is_ready == Some(false), "is not ready; see its status"),
-        (
-            has_reached_limits(pool),
-            "has reached its limits; raise them",
-        ),
+    if pool.metadata.deletion_timestamp.is_some() {
+        Some("is being deleted")
+    } else if pool.is_static {
+        Some("has a fixed number of nodes")
+    } else if pool.is_ready == Some(false) {
+        Some("is not ready; see its status")
+    } else if has_reached_limits(pool) {
+        Some("has reached its limits; raise them")
+    } else if contradicts_itself(pool) {
         // No instance type meets the NodePool's requirements: Karpenter drops the NodePool.
-        (
-            contradicts_itself(pool),
-            "requires what contradicts itself; see its requirements",
-        ),
-    ];
-    obstacles
-        .into_iter()
-        .find_map(|(exists, obstacle)| exists.then_some(obstacle))
+        Some("requires what contradicts itself; see its requirements")
+    } else {
+        None
+    }
 }
 
 /// Returns whether no machine fits (`filterByRemainingResources` of Karpenter). No cloud has one with less than a core.
@@ -73,9 +67,8 @@ pub(super) fn next_node_pool<'a>(
     tolerations: &[Toleration<'_>],
 ) -> Option<&'a NodePool> {
     let tolerated = |pool: &NodePool, also: fn(&Taint) -> bool| {
-        pool.taints
-            .iter()
-            .all(|taint| also(taint) || is_tolerated(taint, tolerations))
+        let mut taints = pool.taints.iter();
+        taints.all(|taint| also(taint) || is_tolerated(taint, tolerations))
     };
     let usable = |pool: &&NodePool| obstacle(pool).is_none() && tolerated(pool, is_wish);
     // NodePools with an untolerated PreferNoSchedule taint are the last resort, whatever their weight.
@@ -129,7 +122,9 @@ impl fmt::Display for Verdict<'_> {
                 } else {
                     ""
                 };
-                let (weight, first, own) = (first.weight, first.name(), own.name());
+                let weight = first.weight;
+                let first = first.name();
+                let own = own.name();
                 write!(
                     f,
                     "new nodes come from `{first}` ({taints}, weight {weight}{name}) before `{own}`; "

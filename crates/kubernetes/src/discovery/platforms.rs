@@ -45,19 +45,20 @@ pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
     if !Allowed::of(pool, OS).has("linux") {
         return PlatformSet::EMPTY;
     }
+    let all_of = |names: BTreeSet<&str>| {
+        let platforms = names.into_iter().map(named);
+        platforms.fold(PlatformSet::EMPTY, PlatformSet::union)
+    };
     let platforms = match Allowed::of(pool, ARCH_KEY) {
-        Allowed::Only(names) => names
-            .iter()
-            .fold(PlatformSet::EMPTY, |all, name| all.union(named(name))),
+        Allowed::Only(names) => all_of(names),
         Allowed::AllBut(names) => {
-            let but = |all: PlatformSet| {
-                names
-                    .iter()
-                    .fold(all, |left, name| left.difference(named(name)))
-            };
-            Some(but(EVERY))
-                .filter(|left| !left.is_empty())
-                .unwrap_or_else(|| but(PlatformSet::ALL))
+            let excluded = all_of(names);
+            let left = EVERY.difference(excluded);
+            if left.is_empty() {
+                PlatformSet::ALL.difference(excluded)
+            } else {
+                left
+            }
         }
     };
     // Contradictory requirements make no nodes, and must not give an empty set, which every image covers.
@@ -76,21 +77,32 @@ pub(super) fn contradicts_itself(pool: &NodePool) -> bool {
         "Gt" | "Gte" | "Lt" | "Lte" => key != ZONE,
         _ => false,
     };
-    [ARCH_KEY, OS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE]
-        .into_iter()
-        .any(|key| {
-            let mut own = pool
-                .requirements
-                .iter()
-                .filter(|own| is_same(&own.key, key));
-            own.any(|own| rules_out_all(key, &own.operator))
-                || matches!(Allowed::of(pool, key), Allowed::Only(values) if values.is_empty())
-        })
+    for key in [ARCH_KEY, OS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE] {
+        for requirement in &pool.requirements {
+            if is_same(&requirement.key, key) && rules_out_all(key, &requirement.operator) {
+                return true;
+            }
+        }
+        if let Allowed::Only(values) = Allowed::of(pool, key)
+            && values.is_empty()
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// Returns whether Karpenter takes this name of a label for this key.
 fn is_same(name: &str, key: &str) -> bool {
     name == key || ALIASES.contains(&(name, key))
+}
+
+/// Leaves of the listed values those that are in another list as well.
+fn narrow<'a>(listed: &mut Option<BTreeSet<&'a str>>, values: BTreeSet<&'a str>) {
+    *listed = match listed {
+        Some(listed) => Some(&*listed & &values),
+        None => Some(values),
+    };
 }
 
 /// Values that a label of a node may have, as far as that is certain.
@@ -101,31 +113,26 @@ enum Allowed<'a> {
 
 impl<'a> Allowed<'a> {
     fn of(pool: &'a NodePool, key: &str) -> Self {
-        let values = |operator: &str| {
-            let own = pool
-                .requirements
-                .iter()
-                .filter(|own| own.operator == operator && is_same(&own.key, key));
-            own.map(|own| {
-                own.values
-                    .iter()
-                    .flatten()
-                    .map(String::as_str)
-                    .collect::<BTreeSet<&str>>()
-            })
-            .collect::<Vec<_>>()
-        };
-        let labels = pool
-            .template_labels
-            .iter()
-            .filter(|(own, _)| is_same(own, key));
-        let labels = labels.map(|(_, value)| BTreeSet::from([value.as_str()]));
-        let listed = values("In")
-            .into_iter()
-            .filter(|values| !values.is_empty())
-            .chain(labels);
-        let excluded: BTreeSet<&str> = values("NotIn").into_iter().flatten().collect();
-        match listed.reduce(|all, own| &all & &own) {
+        let mut listed = None;
+        let mut excluded = BTreeSet::new();
+        for requirement in &pool.requirements {
+            if !is_same(&requirement.key, key) {
+                continue;
+            }
+            let values = requirement.values.iter().flatten().map(String::as_str);
+            let values: BTreeSet<&str> = values.collect();
+            match requirement.operator.as_str() {
+                "In" if !values.is_empty() => narrow(&mut listed, values),
+                "NotIn" => excluded.extend(values),
+                _ => {}
+            }
+        }
+        for (label, value) in &pool.template_labels {
+            if is_same(label, key) {
+                narrow(&mut listed, BTreeSet::from([value.as_str()]));
+            }
+        }
+        match listed {
             Some(listed) => Self::Only(&listed - &excluded),
             None => Self::AllBut(excluded),
         }
@@ -133,8 +140,8 @@ impl<'a> Allowed<'a> {
 
     fn has(&self, value: &str) -> bool {
         match self {
-            Self::Only(known) => known.contains(value),
-            Self::AllBut(known) => !known.contains(value),
+            Self::Only(values) => values.contains(value),
+            Self::AllBut(values) => !values.contains(value),
         }
     }
 }

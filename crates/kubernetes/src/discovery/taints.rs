@@ -51,20 +51,26 @@ pub(crate) fn is_wish(taint: &Taint) -> bool {
 
 pub(crate) fn is_tolerated(taint: &Taint, tolerations: &[Toleration<'_>]) -> bool {
     let Taint { key, value, effect } = taint;
-    tolerations
-        .iter()
-        .any(|toleration| toleration.tolerates(key, value, effect))
+    let mut tolerations = tolerations.iter();
+    tolerations.any(|toleration| toleration.tolerates(key, value, effect))
 }
 
 /// Returns the first of a node's taints that these tolerations lack, if they open another one of them. Taints that come
 /// and go, or are `PreferNoSchedule`, do not count.
 pub fn lacking<'a>(tolerations: &[Toleration<'_>], taints: &'a [Taint]) -> Option<&'a Taint> {
-    let lasting = taints
-        .iter()
-        .filter(|taint| !is_wish(taint) && !is_passing(taint));
-    let (open, closed): (Vec<&Taint>, Vec<&Taint>) =
-        lasting.partition(|taint| is_tolerated(taint, tolerations));
-    closed.first().copied().filter(|_| !open.is_empty())
+    let mut opens_any = false;
+    let mut closed = None;
+    for taint in taints {
+        if is_wish(taint) || is_passing(taint) {
+            continue;
+        }
+        if is_tolerated(taint, tolerations) {
+            opens_any = true;
+        } else {
+            closed = closed.or(Some(taint));
+        }
+    }
+    if opens_any { closed } else { None }
 }
 
 /// Checks by `ValidateTolerations` of k8s.io/kubernetes. Karpenter takes other values, too, of any length.

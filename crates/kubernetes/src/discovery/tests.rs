@@ -69,7 +69,8 @@ fn pool(name: &str, key: &str, names: &[&str]) -> Pool {
 #[test]
 fn only_what_is_certain_narrows() {
     let both = &["linux/amd64", "linux/arm64"][..];
-    let (amd64, arm64) = (&["linux/amd64"][..], &["linux/arm64"][..]);
+    let amd64 = &["linux/amd64"][..];
+    let arm64 = &["linux/arm64"][..];
     let one = |key: &str, operator: &str, values: &[&str]| json!([{"key": key, "operator": operator, "values": values}]);
     for (requirements, expected) in [
         (json!([]), both),
@@ -247,9 +248,9 @@ fn taints_that_no_toleration_can_name_make_no_pool() {
         for (taint, pools) in [(&valid, 1), (&odd, 0)] {
             let labels = json!({"tolerarch.io/pool": "team"});
             let node_pool = labelled(node_pool("team", json!([]), json!([taint])), labels);
-            let (found, warnings) = found(&[], &inventory(&[node_pool], &[]));
+            let (discovered, warnings) = discover(&[], &inventory(&[node_pool], &[]));
             assert_eq!(
-                (found.len(), warnings.len()),
+                (discovered.len(), warnings.len()),
                 (pools, 1 - pools),
                 "{member} {value}"
             );

@@ -6,9 +6,9 @@
 use std::ops::RangeInclusive;
 use std::str::Chars;
 
-/// Maximal nesting of groups, by which the depth is bounded to which Rust's parser goes.
+/// Maximum nesting of groups, by which the depth is bounded to which Rust's parser goes.
 const DEPTH: usize = 50;
-/// Maximal product of nested repetitions in Go.
+/// Maximum product of nested repetitions in Go.
 const REPETITIONS: u64 = 1000;
 /// Number from which Go does not count digits of a repetition any more.
 const UNCOUNTED: u64 = 100_000_000;
