@@ -15,7 +15,7 @@ use std::sync::Arc;
 use url::Url;
 
 use super::net::{Tls, authority, dialled, names};
-use directory::RegistryHost;
+use directory::Namespace;
 use tolerarch_core::image::canonical_host;
 
 pub use allowed::Allowed;
@@ -41,22 +41,19 @@ pub struct HostSettings {
 
 impl HostSettings {
     pub(super) fn tls(&self) -> Option<Tls> {
-        let Self {
-            ca_file,
-            client_cert_file,
-            client_key_file,
-            skip_verify,
-            ..
-        } = self;
-        let identities = client_cert_file
-            .iter()
-            .map(|file| (file.clone(), client_key_file.clone()));
-        let tls = Tls {
-            authorities: ca_file.iter().cloned().collect(),
-            identities: identities.collect(),
-            skip_verify: *skip_verify,
+        let mut tls = Tls {
+            authorities: self.ca_file.iter().cloned().collect(),
+            identities: Vec::new(),
+            skip_verify: self.skip_verify,
         };
-        (tls != Tls::default()).then_some(tls)
+        if let Some(file) = &self.client_cert_file {
+            let key = self.client_key_file.clone();
+            tls.identities.push((file.clone(), key));
+        }
+        if tls == Tls::default() {
+            return None;
+        }
+        Some(tls)
     }
 }
 
@@ -73,26 +70,24 @@ pub(super) struct Hosts {
 
 impl Hosts {
     pub(super) fn new(settings: BTreeMap<String, HostSettings>, directory: HostsDirectory) -> Self {
-        let settings = settings
-            .into_iter()
-            .map(|(host, settings)| (canonical_host(&host), settings))
-            .collect();
         let mut hosts = Self {
-            settings,
             directory,
             ..Self::default()
         };
-        let mirrored = hosts
-            .settings
-            .iter()
-            .filter(|(_, settings)| !settings.mirrors.is_empty());
-        let mirrors = mirrored.map(|(host, settings)| {
-            let mirrors = settings.mirrors.iter().take(Mirror::MOST);
-            let at =
-                |mirror: &Mirror| Endpoint::of_mirror(mirror, hosts.is_plain(&mirror.authority));
-            (host.clone(), mirrors.filter_map(at).map(Arc::new).collect())
-        });
-        hosts.mirrors = mirrors.collect();
+        for (host, settings) in settings {
+            hosts.settings.insert(canonical_host(&host), settings);
+        }
+        for (host, settings) in &hosts.settings {
+            if settings.mirrors.is_empty() {
+                continue;
+            }
+            let mut mirrors = Vec::new();
+            for mirror in settings.mirrors.iter().take(Mirror::MOST) {
+                let is_plain = hosts.is_plain(&mirror.authority);
+                mirrors.extend(Endpoint::of_mirror(mirror, is_plain).map(Arc::new));
+            }
+            hosts.mirrors.insert(host.clone(), mirrors);
+        }
         hosts.tls = hosts.read_tls();
         hosts
     }
@@ -104,57 +99,60 @@ impl Hosts {
 
     /// Returns the endpoints of the registry that images call `host`: mirrors first, the registry itself last.
     pub(super) fn endpoints(&self, host: &str) -> Vec<Arc<Endpoint>> {
-        let named = self.mirrors.get(&canonical_host(host));
-        let namespace = self.directory.find(host).filter(|_| named.is_none());
-        let listed = namespace.into_iter().flat_map(|namespace| &namespace.hosts);
-        let listed = listed
-            .filter_map(|host| host.endpoint.as_ref())
-            .take(Mirror::MOST);
-        let server = namespace.and_then(|namespace| namespace.server.endpoint.clone());
-        let last = server.or_else(|| self.own(host).map(Arc::new));
-        named
-            .into_iter()
-            .flatten()
-            .chain(listed)
-            .cloned()
-            .chain(last)
-            .collect()
+        let mut endpoints = Vec::new();
+        let mut server = None;
+        if let Some(mirrors) = self.mirrors.get(&canonical_host(host)) {
+            endpoints.extend_from_slice(mirrors);
+        } else if let Some(namespace) = self.directory.find(host) {
+            let hosts = namespace.hosts.iter();
+            let listed = hosts.filter_map(|host| host.endpoint.clone());
+            endpoints.extend(listed.take(Mirror::MOST));
+            server = namespace.server.endpoint.clone();
+        }
+        if server.is_none() {
+            server = self.registry_itself(host).map(Arc::new);
+        }
+        endpoints.extend(server);
+        endpoints
     }
 
     fn read_tls(&self) -> BTreeMap<String, Tls> {
         let mut listed: BTreeMap<String, Option<Tls>> = BTreeMap::new();
         for (name, namespace) in &self.directory.namespaces {
-            let own =
-                (name != directory::DEFAULT).then(|| dialled(&directory::host_of(name)).to_owned());
+            let registry = directory::host_of(name);
             for host in namespace.hosts() {
-                let at = host
-                    .endpoint
-                    .as_ref()
-                    .map(|endpoint| authority(&endpoint.origin).to_owned());
-                let Some(at) = at.or_else(|| own.clone()) else {
-                    continue;
+                let server = match &host.endpoint {
+                    Some(endpoint) => authority(&endpoint.origin),
+                    None if name == directory::DEFAULT => continue,
+                    None => dialled(&registry),
                 };
                 // Of several settings of a host the first counts, and those of the configuration most.
-                let tls = listed.entry(at).or_default();
-                *tls = tls.take().or_else(|| host.tls.clone());
+                let tls = listed.entry(server.to_owned()).or_default();
+                if tls.is_none() {
+                    tls.clone_from(&host.tls);
+                }
             }
         }
-        // A host that a directory lists without TLS settings gets none of the default directory's.
-        let listed = listed
-            .into_iter()
-            .map(|(host, tls)| (host, tls.unwrap_or_default()));
-        let of_settings = |(host, settings): (&String, &HostSettings)| {
-            Some((dialled(host).to_owned(), settings.tls()?))
-        };
-        listed
-            .chain(self.settings.iter().filter_map(of_settings))
-            .collect()
+        let mut all = BTreeMap::new();
+        for (host, tls) in listed {
+            // A host that a directory lists without TLS settings gets none of the default directory's.
+            all.insert(host, tls.unwrap_or_default());
+        }
+        for (host, settings) in &self.settings {
+            if let Some(tls) = settings.tls() {
+                all.insert(dialled(host).to_owned(), tls);
+            }
+        }
+        all
     }
 
     /// Returns the TLS settings in the default directory, for hosts without a directory.
     pub(super) fn default_tls(&self) -> Option<Tls> {
         let server = &self.directory.namespaces.get(directory::DEFAULT)?.server;
-        server.tls.clone().filter(|_| server.endpoint.is_none())
+        if server.endpoint.is_some() {
+            return None;
+        }
+        server.tls.clone()
     }
 
     /// Returns whether the host of this URL gets a client certificate of the operator.
@@ -164,24 +162,17 @@ impl Hosts {
             .is_some_and(|tls| !tls.identities.is_empty())
     }
 
-    fn own(&self, host: &str) -> Option<Endpoint> {
-        let mut own = Endpoint::at(host, "", self.is_plain(host))?;
-        let is_own = |server: &&RegistryHost| {
-            server
-                .endpoint
-                .as_ref()
-                .is_none_or(|at| at.is_at(&own.origin))
-        };
-        if let Some(server) = self
-            .directory
-            .find(host)
-            .map(|found| &found.server)
-            .filter(is_own)
-        {
-            own.names.clone_from(&server.names);
-            own.headers.clone_from(&server.headers);
+    /// Returns the registry's own endpoint, with what its directory says of that very server.
+    fn registry_itself(&self, host: &str) -> Option<Endpoint> {
+        let mut registry = Endpoint::at(host, "", self.is_plain(host))?;
+        if let Some(Namespace { server, .. }) = self.directory.find(host) {
+            let endpoint = server.endpoint.as_ref();
+            if endpoint.is_none_or(|endpoint| endpoint.is_at(&registry.origin)) {
+                registry.names.clone_from(&server.names);
+                registry.headers.clone_from(&server.headers);
+            }
         }
-        Some(own)
+        Some(registry)
     }
 
     pub(super) fn is_plain_at(&self, url: &Url) -> bool {

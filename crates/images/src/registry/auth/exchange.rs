@@ -82,11 +82,13 @@ impl<'a> TokenRequest<'a> {
     /// Returns whether this realm may be asked with this credential, or anonymously. Never with a client certificate
     /// that the operator gave for another host: the token would go to the registry that named the realm.
     pub(super) fn may_ask(&self, realm: &Realm) -> bool {
-        let (hosts, origin) = (self.hosts, &self.endpoint.origin);
-        // The image's registry chose the target of its redirect.
-        let may_be_asked = match self.of_redirect {
-            true => !hosts.has_client_certificate(&realm.url),
-            false => may_redirect(hosts, origin, &realm.url),
+        let hosts = self.hosts;
+        let origin = &self.endpoint.origin;
+        let may_be_asked = if self.of_redirect {
+            // The image's registry chose the target of its redirect.
+            !hosts.has_client_certificate(&realm.url)
+        } else {
+            may_redirect(hosts, origin, &realm.url)
         };
         may_be_asked
             && (self.credential.is_none() || realm.may_see_credentials(hosts, origin, self.of_pod))
@@ -108,21 +110,22 @@ impl<'a> TokenRequest<'a> {
         let mut redirects = 0;
         loop {
             let response = self.send(&url, password.as_ref(), None).await?;
-            let is_redirect =
-                redirects < REDIRECTS && matches!(response.status.as_u16(), 301 | 307 | 308);
-            let next = response
-                .location()
-                .filter(|_| is_redirect)
-                .and_then(|next| url.join(&next).ok());
-            let within = |next: &Url| {
-                next.origin() == url.origin()
-                    && next.username().is_empty()
-                    && next.password().is_none()
-            };
-            let Some(next) = next.filter(within) else {
+            if redirects == REDIRECTS || !matches!(response.status.as_u16(), 301 | 307 | 308) {
                 return Ok(response);
-            };
-            (url, redirects) = (next, redirects + 1);
+            }
+            let location = response.location();
+            let target = location.and_then(|location| url.join(&location).ok());
+            match target {
+                Some(target)
+                    if target.origin() == url.origin()
+                        && target.username().is_empty()
+                        && target.password().is_none() =>
+                {
+                    url = target;
+                    redirects += 1;
+                }
+                _ => return Ok(response),
+            }
         }
     }
 
@@ -152,20 +155,15 @@ impl<'a> TokenRequest<'a> {
         // Go repeats no POST. But a password gives a token by POST as by GET; a refresh token may be good for one use.
         let is_idempotent =
             form.is_none() || matches!(self.credential, Some(Credential::Basic { .. }));
-        let (kind, headers) = (
-            RequestKind::Token,
-            self.endpoint.is_at(url).then_some(&self.endpoint.headers),
-        );
-        let is_named_by_registry =
-            self.of_redirect || url.origin() != self.endpoint.origin.origin();
+        let is_at_endpoint = self.endpoint.is_at(url);
         let request = HttpRequest {
-            kind,
+            kind: RequestKind::Token,
             url,
             authorization,
-            headers,
+            headers: is_at_endpoint.then_some(&self.endpoint.headers),
             form,
             is_idempotent,
-            is_named_by_registry,
+            is_named_by_registry: self.of_redirect || !is_at_endpoint,
         };
         self.transport.send(&request).await
     }
@@ -201,11 +199,12 @@ fn life(expires_in: i64) -> Duration {
 }
 
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, Error> {
-    let usable =
+    let is_usable =
         (1..=TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
-    let text = usable.then(|| Zeroizing::new(format!("Bearer {token}")));
-    text.and_then(|text| net::sensitive(&text))
-        .ok_or(Error::Denied(UNUSABLE.into()))
+    if is_usable && let Some(header) = net::sensitive(&Zeroizing::new(format!("Bearer {token}"))) {
+        return Ok(header);
+    }
+    Err(Error::Denied(UNUSABLE.into()))
 }
 
 /// Makes the header with a password; an identity token goes without a user, as containerd sends it.

@@ -82,8 +82,8 @@ pub(super) fn is_same_host(registry: &Url, host: &Url) -> bool {
 /// Returns whether both URLs use HTTPS at hosts of one owner: below one registered domain. A suffix that the public
 /// suffix list lacks, like that of a private network or `svc.cluster.local`, says nothing about owners.
 pub(super) fn is_same_owner(registry: &Url, host: &Url) -> bool {
-    let owned = |url| domain(url).and_then(registrable);
-    owned(registry).is_some_and(|own| owned(host) == Some(own))
+    let registered = |url| domain(url).and_then(registrable);
+    registered(registry).is_some_and(|domain| registered(host) == Some(domain))
 }
 
 fn domain(url: &Url) -> Option<&str> {
@@ -102,8 +102,11 @@ fn registrable(name: &str) -> Option<&str> {
     if OF_MANY_CUSTOMERS.into_iter().any(is_below) {
         return None;
     }
-    let found = psl::domain(name.as_bytes()).filter(|found| found.suffix().is_known())?;
-    std::str::from_utf8(found.as_bytes()).ok()
+    let domain = psl::domain(name.as_bytes())?;
+    if !domain.suffix().is_known() {
+        return None;
+    }
+    std::str::from_utf8(domain.as_bytes()).ok()
 }
 
 #[cfg(test)]

@@ -27,21 +27,25 @@ impl Realm {
         realm: &str,
         service: Option<String>,
     ) -> Option<Self> {
-        let long = |text: &str| text.len() > CHALLENGE_BYTES;
-        if long(realm) || service.as_deref().is_some_and(long) {
+        let is_long = |text: &str| text.len() > CHALLENGE_BYTES;
+        if is_long(realm) || service.as_deref().is_some_and(is_long) {
             return None;
         }
         let mut url = origin.join(realm).ok()?;
         // Behind a proxy that ends TLS, registries write their own address with `http`: the realm is used over TLS.
-        let is_own =
+        let lacks_tls =
             url.scheme() == "http" && origin.scheme() == "https" && url.host() == origin.host();
-        if is_own && !hosts.is_plain_at(&url) {
+        if lacks_tls && !hosts.is_plain_at(&url) {
             url.set_scheme("https").ok()?;
             url.set_port(origin.port()).ok()?;
         }
-        let plain = origin.scheme() == "http" || hosts.is_plain_at(&url);
-        let scheme = url.scheme() == "https" || plain && url.scheme() == "http";
-        if !scheme || !url.has_host() || !url.username().is_empty() || url.password().is_some() {
+        let may_be_used = match url.scheme() {
+            "https" => true,
+            "http" => origin.scheme() == "http" || hosts.is_plain_at(&url),
+            _ => false,
+        };
+        let has_user = !url.username().is_empty() || url.password().is_some();
+        if !may_be_used || has_user || !url.has_host() {
             return None;
         }
         url.set_fragment(None);
@@ -64,16 +68,16 @@ fn belongs(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
     if url.origin() == origin.origin() {
         return true;
     }
-    let (registry, host) = (authority(origin), authority(url));
-    let configured = || {
-        let settings = names(origin).find_map(|name| hosts.settings(&name));
-        let listed = |name: String| {
-            settings.is_some_and(|known| known.token_hosts.contains(&canonical_host(&name)))
-        };
-        names(url).any(listed)
+    if url.scheme() != "https" && !hosts.is_plain_at(url) {
+        return false;
+    }
+    if owner::is_known(authority(origin), authority(url)) {
+        return true;
+    }
+    let Some(registry) = names(origin).find_map(|name| hosts.settings(&name)) else {
+        return false;
     };
-    let known = owner::is_known(registry, host) || configured();
-    known && (url.scheme() == "https" || hosts.is_plain_at(url))
+    names(url).any(|name| registry.token_hosts.contains(&canonical_host(&name)))
 }
 
 /// Prevents confused-deputy use of the operator's client certificates: a Pod's registry must not borrow them.

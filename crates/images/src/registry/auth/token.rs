@@ -107,15 +107,14 @@ impl Tokens {
         if let Some(token) = self.tokens.get(&key) {
             return Ok(Some(token));
         }
-        let fetched = self.fetch(request, key, by_get).await;
-        if fetched
-            .as_ref()
-            .is_err_and(|error| !matches!(error, Error::Crowded))
+        let token = self.fetch(request, key, by_get).await;
+        if let Err(error) = &token
+            && !matches!(error, Error::Crowded)
         {
             // The registry's scheme may have changed: the next lookup gets a new challenge.
             self.schemes.remove(request.endpoint.origin.as_str());
         }
-        fetched.map(Some)
+        token.map(Some)
     }
 
     /// Returns the key of a token by the remembered realm, if that may be asked, and whether by GET alone.
@@ -136,62 +135,43 @@ impl Tokens {
         sent: Option<&HeaderValue>,
         refused: &HttpResponse,
     ) -> Result<HeaderValue, Error> {
-        let remembered = self.key(request).filter(|_| !request.of_redirect);
+        let mut remembered = None;
+        if !request.of_redirect {
+            remembered = self.key(request);
+        }
         if let Some((key, _)) = &remembered {
-            // Another lookup may have renewed the token since.
-            match self.tokens.get(key).filter(|token| Some(token) != sent) {
-                Some(token) => return Ok(token),
-                None => self.tokens.remove(key),
+            match self.tokens.get(key) {
+                // Another lookup has renewed the token since.
+                Some(token) if Some(&token) != sent => return Ok(token),
+                _ => self.tokens.remove(key),
             }
         }
         if let Some(Credential::Bearer(_)) = request.credential {
             return Err(Error::Denied("the registry refused the token".into()));
         }
         let challenges = challenges(&refused.headers);
-        let mut error = Error::Denied("the registry asks for credentials".into());
-        for challenge in &challenges {
-            let Challenge::Bearer { realm, service } = challenge else {
-                continue;
-            };
-            match Realm::of(
-                request.hosts,
-                &request.endpoint.origin,
-                realm,
-                service.clone(),
-            ) {
-                Some(realm) if request.may_ask(&realm) => {
-                    let key = TokenKey::of(request, realm);
-                    let by_get = remembered == Some((key.clone(), true));
-                    return self.fetch(request, key, by_get).await;
-                }
-                Some(realm) => {
-                    let (registry, host) = (
-                        label(&request.endpoint.origin).to_owned(),
-                        shown_host(&realm.url),
-                    );
-                    error = Error::TokenHost { registry, host };
-                }
-                None => {
-                    error =
-                        Error::Denied("the registry named a realm that may not be asked".into());
-                }
+        let error = match realm_to_ask(request, &challenges) {
+            Ok(realm) => {
+                let key = TokenKey::of(request, realm);
+                let by_get =
+                    remembered.is_some_and(|(remembered, by_get)| by_get && remembered == key);
+                return self.fetch(request, key, by_get).await;
             }
+            Err(error) => error,
+        };
+        if !challenges.contains(&Challenge::Basic) {
+            return Err(error);
         }
-        let password = request
-            .credential
-            .filter(|_| challenges.contains(&Challenge::Basic))
-            .and_then(basic);
-        let Some(password) = password else {
+        let Some(password) = request.credential.and_then(basic) else {
             return Err(error);
         };
-        self.schemes
-            .insert(request.endpoint.origin.to_string(), Scheme::Basic);
-        // The same password would be refused again, and perhaps counted against the account.
+        let origin = request.endpoint.origin.to_string();
+        self.schemes.insert(origin, Scheme::Basic);
         if sent == Some(&password) {
-            Err(Error::Denied("the registry refused the credentials".into()))
-        } else {
-            Ok(password)
+            // The same password would be refused again, and perhaps counted against the account.
+            return Err(Error::Denied("the registry refused the credentials".into()));
         }
+        Ok(password)
     }
 
     /// Returns another token for the same password, by GET, where the refused one may have come by POST: OpenShift's
@@ -202,7 +182,10 @@ impl Tokens {
         refused: &HeaderValue,
     ) -> Result<Option<HeaderValue>, Error> {
         let is_password = matches!(request.credential, Some(Credential::Basic { .. }));
-        let Some((key, by_get)) = self.key(request).filter(|_| is_password) else {
+        if !is_password {
+            return Ok(None);
+        }
+        let Some((key, by_get)) = self.key(request) else {
             return Ok(None);
         };
         match self.tokens.get(&key) {
@@ -221,12 +204,12 @@ impl Tokens {
             match self.fetch_now(request, &key.0, by_get).await {
                 // It is another tenant's turn, perhaps one that waits: it takes over as well.
                 Err(Error::Crowded) => Err(Error::Crowded),
-                fetched => Ok(fetched),
+                token => Ok(token),
             }
         };
-        let fetched = self.fetches.get_or_insert_async(&key, work).await?;
+        let token = self.fetches.get_or_insert_async(&key, work).await?;
         self.fetches.remove_if(&key, |_| true);
-        fetched
+        token
     }
 
     /// Fetches and caches a token, and its realm. By POST first, if there is a credential; if refused, by GET, as
@@ -238,39 +221,56 @@ impl Tokens {
         by_get: bool,
     ) -> Authorization {
         let realm = &key.realm;
-        let is_posted =
-            |credential: &&Credential| !(by_get && matches!(credential, Credential::Basic { .. }));
-        let posted = match request.credential.filter(is_posted) {
-            Some(credential) => {
-                let form = request.form(realm, credential);
-                Some(request.send(&realm.url, None, Some(form)).await?)
-            }
-            None => None,
-        };
+        let mut posted = None;
+        if let Some(credential) = request.credential
+            && !(by_get && matches!(credential, Credential::Basic { .. }))
+        {
+            let form = request.form(realm, credential);
+            posted = Some(request.send(&realm.url, None, Some(form)).await?);
+        }
         let is_answer = |posted: &HttpResponse| {
             !matches!(posted.status.as_u16(), 400 | 401 | 403 | 404 | 405 | 501)
                 || posted.is_throttled()
         };
-        let (response, by_get) = match posted.filter(is_answer) {
-            Some(response) => (response, false),
-            None => (request.get(realm).await?, request.credential.is_some()),
+        let (response, by_get) = match posted {
+            Some(response) if is_answer(&response) => (response, false),
+            _ => (request.get(realm).await?, request.credential.is_some()),
         };
-        let (authorization, life) = read(&response)?;
+        let (token, life) = read(&response)?;
         // The registry that redirects chose the path at its target, so nothing of the target is cached.
         if !request.of_redirect {
-            self.tokens.put(
-                key.clone(),
-                authorization.clone(),
-                life.saturating_sub(MARGIN),
-            );
-            self.schemes.insert(
-                key.origin.clone(),
-                Scheme::Bearer {
-                    realm: realm.clone(),
-                    by_get,
-                },
-            );
+            let life = life.saturating_sub(MARGIN);
+            self.tokens.put(key.clone(), token.clone(), life);
+            let scheme = Scheme::Bearer {
+                realm: realm.clone(),
+                by_get,
+            };
+            self.schemes.insert(key.origin.clone(), scheme);
         }
-        Ok(authorization)
+        Ok(token)
     }
+}
+
+/// Returns the first realm of the challenges that may be asked, or why there is none.
+fn realm_to_ask(request: TokenRequest<'_>, challenges: &[Challenge]) -> Result<Realm, Error> {
+    let origin = &request.endpoint.origin;
+    let mut error = Error::Denied("the registry asks for credentials".into());
+    for challenge in challenges {
+        let Challenge::Bearer { realm, service } = challenge else {
+            continue;
+        };
+        match Realm::of(request.hosts, origin, realm, service.clone()) {
+            Some(realm) if request.may_ask(&realm) => return Ok(realm),
+            Some(realm) => {
+                error = Error::TokenHost {
+                    registry: label(origin).to_owned(),
+                    host: shown_host(&realm.url),
+                };
+            }
+            None => {
+                error = Error::Denied("the registry named a realm that may not be asked".into());
+            }
+        }
+    }
+    Err(error)
 }

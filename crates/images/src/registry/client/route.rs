@@ -60,15 +60,11 @@ impl<'a> Route<'a> {
         mut authorization: Option<&HeaderValue>,
     ) -> Result<HttpResponse, Error> {
         loop {
-            let mut headers = None;
-            if !self.is_cross_origin {
-                headers = Some(&self.endpoint.headers);
-            }
             let request = HttpRequest {
                 kind: self.kind,
                 url: &self.url,
                 authorization,
-                headers,
+                headers: (!self.is_cross_origin).then_some(&self.endpoint.headers),
                 form: None,
                 is_idempotent: true,
                 is_named_by_registry: self.is_cross_origin,

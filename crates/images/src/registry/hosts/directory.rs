@@ -56,11 +56,9 @@ impl HostsDirectory {
             if namespace.hosts().any(|host| host.is_proxied) {
                 tracing::warn!(%file, "proxy is not supported here; HTTPS_PROXY and NO_PROXY are");
             }
-            for (place, what) in namespace
-                .hosts()
-                .filter_map(|host| host.names.note())
-                .collect::<BTreeSet<_>>()
-            {
+            let hosts = namespace.hosts();
+            let notes: BTreeSet<_> = hosts.filter_map(|host| host.names.note()).collect();
+            for (place, what) in notes {
                 tracing::warn!(place, "{what}");
             }
         }
@@ -68,13 +66,14 @@ impl HostsDirectory {
 
     /// Finds the settings for the images that name `host` (`HostDirFromRoot`).
     pub(super) fn find(&self, host: &str) -> Option<&Namespace> {
-        let port = host.rfind(':').filter(|place| *place > 0);
-        let marked = port.map(|place| format!("{}_{}_", &host[..place], &host[place + 1..]));
-        let names = [marked.as_deref(), Some(host), Some(DEFAULT)];
-        names
-            .into_iter()
-            .flatten()
-            .find_map(|name| self.namespaces.get(name))
+        if let Some((name, port)) = host.rsplit_once(':')
+            && !name.is_empty()
+            && let Some(namespace) = self.namespaces.get(&format!("{name}_{port}_"))
+        {
+            return Some(namespace);
+        }
+        let namespace = self.namespaces.get(host);
+        namespace.or_else(|| self.namespaces.get(DEFAULT))
     }
 
     /// Lists the files of certificates.
@@ -143,14 +142,13 @@ impl Namespace {
 }
 
 pub(super) fn host_of(directory: &str) -> String {
-    let marked = directory
-        .strip_suffix('_')
-        .and_then(|rest| rest.rsplit_once('_'));
-    let host = marked.filter(|(_, port)| port.parse::<u16>().is_ok());
-    canonical_host(&host.map_or_else(
-        || directory.to_owned(),
-        |(host, port)| format!("{host}:{port}"),
-    ))
+    if let Some(rest) = directory.strip_suffix('_')
+        && let Some((host, port)) = rest.rsplit_once('_')
+        && port.parse::<u16>().is_ok()
+    {
+        return canonical_host(&format!("{host}:{port}"));
+    }
+    canonical_host(directory)
 }
 
 /// Lists a directory, sorted, without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
@@ -168,10 +166,10 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, TrustError> {
 /// `loadCertFiles`: `*.crt` are authorities, `*.cert` and `*.key` are client certificates.
 fn certificates(directory: &Path) -> Result<Tls, TrustError> {
     let mut tls = Tls::default();
-    for file in entries(directory)?
-        .into_iter()
-        .filter(|file| !is_directory(file))
-    {
+    for file in entries(directory)? {
+        if is_directory(&file) {
+            continue;
+        }
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("crt") => tls.authorities.push(file),
             Some("cert") => {

@@ -27,27 +27,22 @@ impl FromStr for Mirror {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let plain = text
-            .strip_prefix("https://")
-            .unwrap_or(text)
-            .trim_end_matches('/');
-        let (host, prefix) = plain.split_once('/').unwrap_or((plain, ""));
-        let prefix = if prefix.is_empty() {
-            String::new()
-        } else {
-            format!("{prefix}/")
-        };
+        let text = text.strip_prefix("https://").unwrap_or(text);
+        let text = text.trim_end_matches('/');
+        let (host, path) = text.split_once('/').unwrap_or((text, ""));
+        let mut prefix = path.to_owned();
+        if !prefix.is_empty() {
+            prefix.push('/');
+        }
         // A mirror is well-formed if it can stand in front of an image.
-        let name = format!("{host}/{prefix}x");
-        let image: ImageRef = name.parse().map_err(drop)?;
-        let whole =
-            image.host().eq_ignore_ascii_case(host) && !name[host.len()..].contains([':', '@']);
-        whole
-            .then(|| Self {
-                authority: canonical_host(host),
-                prefix,
-            })
-            .ok_or(())
+        let image: ImageRef = format!("{host}/{prefix}x").parse().map_err(drop)?;
+        if !image.host().eq_ignore_ascii_case(host) || prefix.contains([':', '@']) {
+            return Err(());
+        }
+        Ok(Self {
+            authority: canonical_host(host),
+            prefix,
+        })
     }
 }
 
@@ -126,22 +121,22 @@ impl Endpoint {
 
     /// Returns a hash of the headers for keys of tokens: a token issued for the headers is not used without them.
     pub(crate) fn headers_fingerprint(&self) -> Option<u64> {
+        if self.headers.is_empty() {
+            return None;
+        }
         let mut hasher = DefaultHasher::new();
-        self.headers
-            .iter()
-            .for_each(|header| header.hash(&mut hasher));
-        (!self.headers.is_empty()).then(|| hasher.finish())
+        for header in &self.headers {
+            header.hash(&mut hasher);
+        }
+        Some(hasher.finish())
     }
 
     /// Returns whether this is the registry that the image names; only there do the credentials for the image belong.
     pub(crate) fn is_own(&self, image: &ImageRef) -> bool {
         // URLs leave the usual port of their scheme out.
-        let named = Url::parse(&format!(
-            "{}://{}/",
-            self.origin.scheme(),
-            dialled(image.host())
-        ));
-        named.is_ok_and(|named| self.is_at(&named))
+        let scheme = self.origin.scheme();
+        let registry = Url::parse(&format!("{scheme}://{}/", dialled(image.host())));
+        registry.is_ok_and(|registry| self.is_at(&registry))
     }
 
     /// Returns the name of the image's repository at the endpoint. An error is the place of rules that leave it open.
@@ -157,10 +152,8 @@ impl Endpoint {
 
     /// Returns the URL of `path` of the image's repository. A mirror gets the registry's name as `ns`.
     pub(crate) fn url(&self, image: &ImageRef, path: &str) -> Option<Url> {
-        let mut url = self
-            .base
-            .join(&format!("{}/{path}", self.name(image).ok()?))
-            .ok()?;
+        let name = self.name(image).ok()?;
+        let mut url = self.base.join(&format!("{name}/{path}")).ok()?;
         if !self.is_own(image) {
             url.query_pairs_mut().append_pair("ns", image.host());
         }

@@ -29,8 +29,10 @@ impl Names {
     /// Makes names by these rules; unclear if Go may read one of them otherwise, or they are malformed.
     pub(super) fn rewritten(rules: Option<BTreeMap<String, String>>, place: String) -> Self {
         let rule = |(pattern, template): (String, String)| {
-            let is_common = is_common_pattern(&pattern) && is_common_template(&template);
-            Some((Regex::new(&pattern).ok().filter(|_| is_common)?, template))
+            if !is_common_pattern(&pattern) || !is_common_template(&template) {
+                return None;
+            }
+            Some((Regex::new(&pattern).ok()?, template))
         };
         match rules.and_then(|rules| rules.into_iter().map(rule).collect()) {
             Some(rules) => Self::Rewritten { rules, place },
@@ -68,8 +70,10 @@ impl Names {
         let Some(name) = names.next() else {
             return Ok(Cow::Borrowed(repository));
         };
-        let is_clear = is_repository(&name) && names.all(|other| other == name);
-        is_clear.then_some(name).ok_or(place)
+        if !is_repository(&name) || names.any(|other| other != name) {
+            return Err(place);
+        }
+        Ok(name)
     }
 }
 

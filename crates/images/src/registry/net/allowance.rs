@@ -17,9 +17,11 @@ impl Allowances {
 
     /// Records a report. Without the whole limit in it, the most that the host ever left serves as one.
     pub(crate) fn record(&self, host: &str, left: u32, limit: Option<u32>) {
-        let most = || self.0.get(host).map_or(left, |(_, most)| most.max(left));
-        self.0
-            .insert(host.into(), (left, limit.unwrap_or_else(most)));
+        let limit = match limit {
+            Some(limit) => limit,
+            None => self.0.get(host).map_or(left, |(_, most)| most.max(left)),
+        };
+        self.0.insert(host.into(), (left, limit));
     }
 
     /// Returns whether no limit of this host is known, or at least three quarters of the limit are left.

@@ -75,47 +75,47 @@ impl NameResolver {
         host: &str,
     ) -> io::Result<impl Stream<Item = IpAddr> + use<>> {
         let until = Instant::now() + NAME_TIME;
-        let (known, awaited) = match host.parse() {
+        let (soon, awaited) = match host.parse() {
             Ok(address) => (vec![address], FuturesUnordered::new()),
-            Err(_) => timeout_at(until, self.find(host))
-                .await?
-                .map_err(|error| match error {
-                    NetError::Timeout => io::ErrorKind::TimedOut.into(),
-                    error => io::Error::other(error),
-                })?,
+            Err(_) => match timeout_at(until, self.find(host)).await? {
+                Ok(addresses) => addresses,
+                Err(NetError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
+                Err(error) => return Err(io::Error::other(error)),
+            },
         };
-        let later = awaited.take_until(sleep_until(until));
-        let later = later.flat_map(|later| stream::iter(later.unwrap_or_default()));
-        Ok(stream::iter(in_turn(known)).chain(later))
+        let answers = awaited.take_until(sleep_until(until));
+        let later = answers.flat_map(|answer| stream::iter(answer.unwrap_or_default()));
+        Ok(stream::iter(in_turn(soon)).chain(later))
     }
 
     /// Returns the addresses of the first name that has some, and the query for the other family's, if still awaited.
     /// Once one family has addresses, or a server denies the name, the other family gets little more time. A denial does
     /// not end the query: some servers deny a name that has no IPv6 addresses (RFC 4074, section 4.2).
     async fn find(&self, host: &str) -> Result<(Vec<IpAddr>, FuturesUnordered<Query>), NetError> {
-        let (mut failure, mut doubtful) = (NetError::NoConnections, FuturesUnordered::new());
+        let mut failure = NetError::NoConnections;
+        let mut unanswered = FuturesUnordered::new();
         for name in self.names(host)? {
-            let families = [RecordType::AAAA, RecordType::A];
-            let mut asked: FuturesUnordered<_> = families
+            let mut queries: FuturesUnordered<_> = [RecordType::AAAA, RecordType::A]
                 .into_iter()
-                .map(|family| self.ask(&name, family))
+                .map(|family| self.query(&name, family))
                 .collect();
-            let (mut addresses, mut patience) = (Vec::new(), NAME_TIME);
-            while let Ok(Some(answer)) = timeout(patience, asked.next()).await {
+            let mut addresses = Vec::new();
+            let mut patience = NAME_TIME;
+            while let Ok(Some(answer)) = timeout(patience, queries.next()).await {
                 if answer.as_ref().err().is_none_or(NetError::is_nx_domain) {
                     patience = OTHER_FAMILY;
                 }
                 match answer {
-                    Ok(found) => addresses.extend(found),
+                    Ok(of_family) => addresses.extend(of_family),
                     Err(error) => failure = error,
                 }
             }
             if !addresses.is_empty() {
-                return Ok((addresses, asked));
+                return Ok((addresses, queries));
             }
-            doubtful.extend(asked);
+            unanswered.extend(queries);
         }
-        while let Some(answer) = doubtful.next().await {
+        while let Some(answer) = unanswered.next().await {
             match answer {
                 Ok(addresses) => return Ok((addresses, FuturesUnordered::new())),
                 Err(error) => failure = error,
@@ -128,10 +128,12 @@ impl NameResolver {
     fn names(&self, host: &str) -> Result<Vec<Name>, NetError> {
         // ASCII, as an international name cannot have an underscore.
         let name = Name::from_ascii(host)?;
-        let within = self.search.iter().filter(|_| !name.is_fqdn());
-        let mut names: Vec<Name> = within
-            .filter_map(|domain| name.clone().append_domain(domain).ok())
-            .collect();
+        let mut names = Vec::new();
+        if !name.is_fqdn() {
+            for domain in &self.search {
+                names.extend(name.clone().append_domain(domain));
+            }
+        }
         let is_first = usize::from(name.num_labels()) > self.ndots || name.is_localhost();
         let mut itself = name;
         itself.set_fqdn(true);
@@ -140,43 +142,42 @@ impl NameResolver {
     }
 
     /// Queries all name servers for one family. The first definite answer counts, be it that there is nothing.
-    fn ask(&self, name: &Name, family: RecordType) -> Query {
-        let asked = self.servers.iter().map(|server| {
-            let (server, name) = (server.clone(), name.clone());
-            let asked = async move {
+    fn query(&self, name: &Name, family: RecordType) -> Query {
+        let lookups = self.servers.iter().map(|server| {
+            let server = server.clone();
+            let name = name.clone();
+            let lookup = async move {
                 match server.lookup(name, family).await {
                     Err(error) if !error.is_no_records_found() => Err(error),
-                    found => Ok(found),
+                    answer => Ok(answer),
                 }
             };
-            asked.boxed()
+            lookup.boxed()
         });
-        let answered = select_ok(asked).map(|answered| {
-            let found = answered?.0?;
-            let addresses: Vec<IpAddr> = found
-                .answers()
-                .iter()
-                .filter_map(|record| record.data.ip_addr())
-                .collect();
+        let addresses = select_ok(lookups).map(|first| {
+            let (answer, _) = first?;
+            let answer = answer?;
+            let records = answer.answers().iter();
+            let addresses: Vec<IpAddr> =
+                records.filter_map(|record| record.data.ip_addr()).collect();
             if addresses.is_empty() {
-                Err("no address".into())
-            } else {
-                Ok(addresses)
+                return Err("no address".into());
             }
+            Ok(addresses)
         });
-        answered.boxed()
+        addresses.boxed()
     }
 }
 
 /// Orders both families in turn, beginning with IPv6.
 fn in_turn(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) = addresses.into_iter().partition(IpAddr::is_ipv6);
-    let turns = 0..v4.len().max(v6.len());
-    turns
-        .flat_map(|turn| [v6.get(turn), v4.get(turn)])
-        .flatten()
-        .copied()
-        .collect()
+    let mut in_turn = Vec::with_capacity(v6.len() + v4.len());
+    for turn in 0..v4.len().max(v6.len()) {
+        in_turn.extend(v6.get(turn));
+        in_turn.extend(v4.get(turn));
+    }
+    in_turn
 }
 
 #[cfg(test)]

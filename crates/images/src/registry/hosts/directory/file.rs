@@ -106,22 +106,19 @@ pub(super) fn read(
 ) -> Result<(Vec<RegistryHost>, RegistryHost), String> {
     let file = File { text, directory };
     let mut root = DeTable::parse(text).map_err(|error| file.fault(error.span()))?;
-    let hosts = root
-        .get_mut()
-        .remove("host")
-        .map(|hosts| file.table(hosts))
-        .transpose()?;
+    let tables = match root.get_mut().remove("host") {
+        Some(hosts) => file.table(hosts)?.into_inner(),
+        None => DeTable::default(),
+    };
     let server = file.host("server", None, root, &Names::Own)?;
-    let hosts = hosts.map_or_else(DeTable::default, Spanned::into_inner);
-    let hosts = (1..).zip(hosts).map(|(number, (url, host))| {
-        file.host(
-            &format!("[host] table {number}"),
-            Some(url.get_ref()),
-            file.table(host)?,
-            &server.names,
-        )
-    });
-    Ok((hosts.collect::<Result<_, _>>()?, server))
+    let mut hosts = Vec::with_capacity(tables.len());
+    for (number, (url, table)) in (1..).zip(tables) {
+        let table_name = format!("[host] table {number}");
+        let table = file.table(table)?;
+        let host = file.host(&table_name, Some(url.get_ref()), table, &server.names)?;
+        hosts.push(host);
+    }
+    Ok((hosts, server))
 }
 
 struct File<'t> {
@@ -169,13 +166,14 @@ impl File<'_> {
         table: Spanned<DeTable<'_>>,
         of_file: &Names,
     ) -> Result<RegistryHost, String> {
-        let (span, mut table) = (table.span(), table.into_inner());
-        let server = match url {
-            Some(url) => url.to_owned(),
-            None => table
-                .remove("server")
-                .map_or(Ok(String::new()), |server| self.decode(server))?,
-        };
+        let span = table.span();
+        let mut table = table.into_inner();
+        let mut server = String::new();
+        if let Some(url) = url {
+            server = url.to_owned();
+        } else if let Some(named) = table.remove("server") {
+            server = self.decode(named)?;
+        }
         let names = self.names(&mut table, of_file);
         let keys: Keys = self.decode(Spanned::new(span, DeValue::Table(table)))?;
         let tls = self.tls(&keys);
@@ -186,10 +184,10 @@ impl File<'_> {
             proxy,
             ..
         } = keys;
-        let headers = self
-            .headers(header)
-            .map_err(|why| format!("{table_name}: {why}"))?;
-        let (mut resolves, mut pulls) = (capabilities.is_empty(), capabilities.is_empty());
+        let in_table = |why| format!("{table_name}: {why}");
+        let headers = self.headers(header).map_err(in_table)?;
+        let mut resolves = capabilities.is_empty();
+        let mut pulls = resolves;
         for capability in capabilities {
             match capability.get_ref().to_ascii_lowercase().as_str() {
                 "pull" => pulls = true,
@@ -198,25 +196,22 @@ impl File<'_> {
                 _ => return Err(self.fault(Some(capability.span()))),
             }
         }
-        let bases = bases(&server, override_path, tls.is_some())
-            .map_err(|why| format!("{table_name}: {why}"))?;
-        let endpoint = bases.into_iter().rev().fold(None, |fallback, base| {
-            let (headers, names, fallback) =
-                (headers.clone(), names.clone(), fallback.map(Box::new));
-            let is_mirror = url.is_some();
-            Some(Endpoint {
-                headers,
-                names,
+        let bases = bases(&server, override_path, tls.is_some()).map_err(in_table)?;
+        let mut endpoint: Option<Endpoint> = None;
+        for base in bases.into_iter().rev() {
+            let fallback = endpoint.map(Box::new);
+            endpoint = Endpoint::new(base).map(|at_base| Endpoint {
+                headers: headers.clone(),
+                names: names.clone(),
                 resolves,
                 pulls,
-                is_mirror,
+                is_mirror: url.is_some(),
                 fallback,
-                ..Endpoint::new(base)?
-            })
-        });
-        let endpoint = endpoint.map(Arc::new);
+                ..at_base
+            });
+        }
         Ok(RegistryHost {
-            endpoint,
+            endpoint: endpoint.map(Arc::new),
             tls,
             headers,
             names,
@@ -233,43 +228,38 @@ impl File<'_> {
             )
         };
         let rewrite = table.remove_entry("rewrite");
-        match (
-            table.keys().find(|key| !KEYS.contains(&&**key.get_ref())),
-            rewrite,
-        ) {
-            _ if matches!(of_file, Names::Unclear(_)) => of_file.clone(),
-            (Some(key), _) => Names::Unclear(place(key)),
-            (None, Some((key, rules))) => Names::rewritten(self.decode(rules).ok(), place(&key)),
-            (None, None) => Names::Own,
+        if let Names::Unclear(_) = of_file {
+            return of_file.clone();
+        }
+        for key in table.keys() {
+            if !KEYS.contains(&&**key.get_ref()) {
+                return Names::Unclear(place(key));
+            }
+        }
+        match rewrite {
+            Some((key, rules)) => Names::rewritten(self.decode(rules).ok(), place(&key)),
+            None => Names::Own,
         }
     }
 
-    fn tls(
-        &self,
-        Keys {
-            ca,
-            client,
-            skip_verify,
-            ..
-        }: &Keys,
-    ) -> Option<Tls> {
+    fn tls(&self, keys: &Keys) -> Option<Tls> {
         let path = |path: &PathBuf| self.directory.join(path);
         let identity = |identity: &Identity| match identity {
-            Identity::One(file) => (path(file), None),
-            Identity::Pair(file, key) => {
-                (path(file), (!key.as_os_str().is_empty()).then(|| path(key)))
+            Identity::Pair(file, key) if !key.as_os_str().is_empty() => {
+                (path(file), Some(path(key)))
             }
+            Identity::One(file) | Identity::Pair(file, _) => (path(file), None),
         };
-        let is_said = ca.is_some() || skip_verify.is_some();
-        let tls = Tls {
-            authorities: OneOrMany::all(ca.as_ref()).iter().map(path).collect(),
-            identities: OneOrMany::all(client.as_ref())
-                .iter()
-                .map(identity)
-                .collect(),
-            skip_verify: skip_verify.unwrap_or_default(),
-        };
-        (is_said || !tls.identities.is_empty()).then_some(tls)
+        let identities = OneOrMany::all(keys.client.as_ref());
+        if keys.ca.is_none() && keys.skip_verify.is_none() && identities.is_empty() {
+            return None;
+        }
+        let authorities = OneOrMany::all(keys.ca.as_ref());
+        Some(Tls {
+            authorities: authorities.iter().map(path).collect(),
+            identities: identities.iter().map(identity).collect(),
+            skip_verify: keys.skip_verify.unwrap_or_default(),
+        })
     }
 
     fn headers(
@@ -282,8 +272,10 @@ impl File<'_> {
                 .get_ref()
                 .parse()
                 .map_err(|_| self.fault(Some(key.span())))?;
-            let values = OneOrMany::all(Some(&values)).iter();
-            for value in values.filter(|_| !OF_PROTOCOL.contains(&name)) {
+            if OF_PROTOCOL.contains(&name) {
+                continue;
+            }
+            for value in OneOrMany::all(Some(&values)) {
                 let cannot = || format!("the value of header {name} cannot be sent");
                 headers.append(&name, sensitive(value).ok_or_else(cannot)?);
             }
@@ -318,17 +310,7 @@ fn bases(server: &str, override_path: bool, says_tls: bool) -> Result<Vec<Url>, 
     }
     url.set_query(None);
     url.set_fragment(None);
-    // Decoded and without empty parts and dots, as Go's `url.Parse` and `path.Clean` have it.
-    let path = percent_decode_str(url.path())
-        .decode_utf8_lossy()
-        .into_owned();
-    url.set_path(
-        &path
-            .split('/')
-            .filter(|part| !part.is_empty())
-            .collect::<Vec<_>>()
-            .join("/"),
-    );
+    clean_path(&mut url);
     let path = url.path().trim_end_matches('/');
     let version = if override_path || path.ends_with("/v2") {
         ""
@@ -346,4 +328,12 @@ fn bases(server: &str, override_path: bool, says_tls: bool) -> Result<Vec<Url>, 
         bases.insert(0, url);
     }
     Ok(bases)
+}
+
+/// Decodes the path and removes empty parts and dots, as Go's `url.Parse` and `path.Clean` do.
+fn clean_path(url: &mut Url) {
+    let path = percent_decode_str(url.path()).decode_utf8_lossy();
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let path = parts.join("/");
+    url.set_path(&path);
 }

@@ -36,16 +36,7 @@ pub(super) fn read(text: &str, host_name: &str) -> (ResolverConfig, ResolverOpts
             Some("search") => search = names(words),
             Some("options") => {
                 for option in words {
-                    match option.split_once(':') {
-                        Some(("ndots", value)) => options.ndots = number(value).min(NDOTS),
-                        Some(("attempts", value)) => options.attempts = number(value).max(1),
-                        Some(("timeout", value)) => {
-                            let seconds = u64::try_from(number(value).max(1)).unwrap_or(u64::MAX);
-                            options.timeout = Duration::from_secs(seconds);
-                        }
-                        _ => {}
-                    }
-                    options.edns0 |= option == "edns0";
+                    set(&mut options, option);
                     is_tcp_only |= matches!(option, "use-vc" | "usevc" | "tcp");
                 }
             }
@@ -55,9 +46,10 @@ pub(super) fn read(text: &str, host_name: &str) -> (ResolverConfig, ResolverOpts
     if servers.is_empty() {
         servers = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     }
-    if search.is_empty() {
-        let domain = host_name.trim().split_once('.').map(|(_, domain)| domain);
-        search = names(domain.into_iter());
+    if search.is_empty()
+        && let Some((_, domain)) = host_name.trim().split_once('.')
+    {
+        search = names([domain].into_iter());
     }
     let connect = if is_tcp_only {
         NameServerConfig::tcp
@@ -68,6 +60,18 @@ pub(super) fn read(text: &str, host_name: &str) -> (ResolverConfig, ResolverOpts
     (ResolverConfig::from_parts(None, search, servers), options)
 }
 
+fn set(options: &mut ResolverOpts, option: &str) {
+    match option.split_once(':') {
+        Some(("ndots", value)) => options.ndots = number(value).min(NDOTS),
+        Some(("attempts", value)) => options.attempts = number(value).max(1),
+        Some(("timeout", value)) => {
+            let seconds = u64::try_from(number(value).max(1)).unwrap_or(u64::MAX);
+            options.timeout = Duration::from_secs(seconds);
+        }
+        _ => options.edns0 |= option == "edns0",
+    }
+}
+
 /// Returns the names among these words, without the root.
 fn names<'w>(words: impl Iterator<Item = &'w str>) -> Vec<Name> {
     let names = words.filter_map(|word| Name::from_str_relaxed(word).ok());
@@ -76,12 +80,12 @@ fn names<'w>(words: impl Iterator<Item = &'w str>) -> Vec<Name> {
 
 /// Returns the number that a text begins with; 0 without one.
 fn number(text: &str) -> usize {
-    let digits = text.bytes().take_while(u8::is_ascii_digit);
-    digits.fold(0_usize, |number, digit| {
-        number
-            .saturating_mul(10)
-            .saturating_add(usize::from(digit - b'0'))
-    })
+    let mut number = 0_usize;
+    for digit in text.bytes().take_while(u8::is_ascii_digit) {
+        number = number.saturating_mul(10);
+        number = number.saturating_add(usize::from(digit - b'0'));
+    }
+    number
 }
 
 #[cfg(test)]
