@@ -141,13 +141,6 @@ impl Connector {
 
     pub(super) async fn open(&self, uri: &Uri) -> Result<TokioIo<Stream>, ConnectError> {
         let kept = Arc::clone(&self.kept).try_acquire_owned().ok();
-        let late = |_| match Url::parse(&uri.to_string())
-            .ok()
-            .and_then(|url| self.proxy_of(&url))
-        {
-            Some((proxy, variable)) => ConnectError::through(proxy, variable, ProxyCause::Silent),
-            None => ConnectError::Dial(io::ErrorKind::TimedOut.into()),
-        };
         let meter = Meter::new(RESPONSE, 0);
         let connected = async {
             match self.connect(uri, &meter, false).await {
@@ -157,25 +150,36 @@ impl Connector {
                 connected => connected,
             }
         };
-        let (io, to_proxy) = timeout(CONNECT_TIME, connected).await.map_err(late)??;
-        let reuse = Reuse::default();
+        let Ok(connected) = timeout(CONNECT_TIME, connected).await else {
+            return Err(self.late(uri));
+        };
+        let (io, to_proxy) = connected?;
         Ok(TokioIo::new(Stream {
             io,
             to_proxy,
             kept,
             meter,
             has_answered: false,
-            reuse,
+            reuse: Reuse::default(),
         }))
+    }
+
+    /// Returns the error of an attempt that takes longer than `CONNECT_TIME`.
+    fn late(&self, uri: &Uri) -> ConnectError {
+        if let Ok(url) = Url::parse(&uri.to_string())
+            && let Some((proxy, variable)) = self.proxy_of(&url)
+        {
+            return ConnectError::through(proxy, variable, ProxyCause::Silent);
+        }
+        ConnectError::Dial(io::ErrorKind::TimedOut.into())
     }
 
     /// Returns the `Proxy-Authorization` of a request without TLS; with TLS the tunnel is authorised instead.
     pub(super) fn proxy_authorization(&self, url: &Url) -> Option<&HeaderValue> {
-        self.proxies
-            .find(url)
-            .filter(|_| url.scheme() == "http")?
-            .authorization
-            .as_ref()
+        if url.scheme() != "http" {
+            return None;
+        }
+        self.proxies.find(url)?.authorization.as_ref()
     }
 
     /// Returns the error of a request without TLS that the proxy itself has refused, as only a proxy answers 407.
@@ -183,19 +187,15 @@ impl Connector {
         if url.scheme() != "http" || status != StatusCode::PROXY_AUTHENTICATION_REQUIRED {
             return None;
         }
-        let (proxy, variable) = self.proxy_of(url).filter(|(proxy, _)| !proxy.is_socks())?;
+        let (proxy, variable) = self.proxy_of(url)?;
+        if proxy.is_socks() {
+            return None;
+        }
         let host = shown(label(url));
-        let said = explain_status(
-            status.as_u16(),
-            &host,
-            variable,
-            proxy.authorization.is_some(),
-        );
-        Some(ConnectError::through(
-            proxy,
-            variable,
-            ProxyCause::Refused(said),
-        ))
+        let authorized = proxy.authorization.is_some();
+        let answer = explain_status(status.as_u16(), &host, variable, authorized);
+        let cause = ProxyCause::Refused(answer);
+        Some(ConnectError::through(proxy, variable, cause))
     }
 
     /// Returns the proxy for a URL, and the variable of the environment that has it.
@@ -217,49 +217,33 @@ impl Connector {
     ) -> Result<(Wire, bool), ConnectError> {
         let url = &Url::parse(&uri.to_string()).map_err(|_| ConnectError::NoHost)?;
         let Some((proxy, variable)) = self.proxy_of(url) else {
-            return Ok((
-                self.reach(url, Some(&self.guard), meter, short_key).await?,
-                false,
-            ));
+            let wire = self.reach(url, Some(&self.guard), meter, short_key).await?;
+            return Ok((wire, false));
         };
         let tls = self.tls(url, short_key)?;
         // The proxy resolves names, so only an address can be judged here.
-        if name(url)
-            .parse()
-            .is_ok_and(|address| !self.guard.admits(address))
+        if let Ok(address) = name(url).parse()
+            && !self.guard.admits(address)
         {
             return Err(ConnectError::Forbidden);
         }
+        let failed = |cause| ConnectError::through(proxy, variable, cause);
         // The operator chose the proxy, so the guard is not asked.
-        let reached = self.reach(&proxy.url, None, meter, false).await;
-        let reached = reached.map_err(|error| {
-            ConnectError::through(proxy, variable, ProxyCause::Unreached(error.into()))
-        })?;
-        if proxy.is_socks() {
-            let through = through_socks(proxy, url, reached).await.map_err(|error| {
-                let said =
-                    format!("does not connect: {error}; see its host, port and user in {variable}");
-                ConnectError::through(proxy, variable, ProxyCause::Refused(said))
-            })?;
-            return Ok((encrypt(url, through, tls).await?, false));
+        let to_proxy = self.reach(&proxy.url, None, meter, false).await;
+        let to_proxy = to_proxy.map_err(|error| failed(ProxyCause::Unreached(error.into())))?;
+        if !proxy.is_socks() && tls.is_none() {
+            return Ok((to_proxy, true));
         }
-        if tls.is_none() {
-            return Ok((reached, true));
-        }
-        let answer = Answer::default();
-        let mut reached = Some(TokioIo::new(answer.observe(reached)));
-        let reach = service_fn(move |_: Uri| ready(reached.take().ok_or(ConnectError::NoHost)));
-        // The proxy is reached already, wherever the tunnel would look for it.
-        let mut tunnel = Tunnel::new(uri.clone(), reach);
-        if let Some(authorization) = &proxy.authorization {
-            tunnel = tunnel.with_auth(authorization.clone());
-        }
-        let through = tunnel.call(uri.clone()).await.map_err(|_| {
-            let host = shown(label(url));
-            let said = explain(&answer, &host, variable, proxy.authorization.is_some());
-            ConnectError::through(proxy, variable, ProxyCause::Refused(said))
-        })?;
-        Ok((encrypt(url, through.into_inner().io, tls).await?, false))
+        let through = if proxy.is_socks() {
+            let through = through_socks(proxy, url, to_proxy).await;
+            through.map_err(|error| {
+                format!("does not connect: {error}; see its host, port and user in {variable}")
+            })
+        } else {
+            through_tunnel(proxy, variable, uri, url, to_proxy).await
+        };
+        let through = through.map_err(|answer| failed(ProxyCause::Refused(answer)))?;
+        Ok((encrypt(url, through, tls).await?, false))
     }
 
     /// Connects to the host of a URL, at an address that the guard admits, with TLS for HTTPS.
@@ -271,46 +255,64 @@ impl Connector {
         short_key: bool,
     ) -> Result<Wire, ConnectError> {
         let tls = self.tls(url, short_key)?;
-        let addresses = self
-            .names
-            .resolve(name(url))
-            .await
-            .map_err(ConnectError::Resolve)?;
+        let addresses = self.names.resolve(name(url)).await;
+        let addresses = addresses.map_err(ConnectError::Resolve)?;
         let admits = |address: &IpAddr| ready(guard.is_none_or(|guard| guard.admits(*address)));
         let port = url.port_or_known_default().ok_or(ConnectError::NoHost)?;
         let admitted = addresses.filter(admits).take(ADDRESSES);
         let tcp = dial(admitted.map(|address| SocketAddr::new(address, port))).await?;
         tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
-        encrypt(
-            url,
-            Box::new(Metered {
-                io: tcp,
-                meter: meter.clone(),
-            }),
-            tls,
-        )
-        .await
+        let wire = Metered {
+            io: tcp,
+            meter: meter.clone(),
+        };
+        encrypt(url, Box::new(wire), tls).await
     }
 
     /// Returns the TLS settings of a host; none without TLS.
     fn tls(&self, url: &Url, short_key: bool) -> Result<Option<&Arc<ClientConfig>>, ConnectError> {
-        let of_host = || {
-            self.tls
-                .of(authority(url), short_key)
-                .map_err(ConnectError::Setup)
-        };
-        (url.scheme() == "https").then(of_host).transpose()
+        if url.scheme() != "https" {
+            return Ok(None);
+        }
+        let config = self.tls.of(authority(url), short_key);
+        config.map(Some).map_err(ConnectError::Setup)
+    }
+}
+
+/// Has an HTTP proxy open a tunnel to the host of a URL. An error is the proxy's answer, in words.
+async fn through_tunnel(
+    proxy: &Proxy,
+    variable: &'static str,
+    uri: &Uri,
+    url: &Url,
+    to_proxy: Wire,
+) -> Result<Wire, String> {
+    let answer = Answer::default();
+    let mut to_proxy = Some(TokioIo::new(answer.observe(to_proxy)));
+    // The proxy is reached already, wherever the tunnel would look for it.
+    let reach = service_fn(move |_: Uri| ready(to_proxy.take().ok_or(ConnectError::NoHost)));
+    let mut tunnel = Tunnel::new(uri.clone(), reach);
+    if let Some(authorization) = &proxy.authorization {
+        tunnel = tunnel.with_auth(authorization.clone());
+    }
+    match tunnel.call(uri.clone()).await {
+        Ok(through) => Ok(through.into_inner().io),
+        Err(_) => {
+            let host = shown(label(url));
+            let authorized = proxy.authorization.is_some();
+            Err(explain(&answer, &host, variable, authorized))
+        }
     }
 }
 
 /// Has a SOCKS proxy connect to the host of a URL, whose name it resolves.
-async fn through_socks(proxy: &Proxy, url: &Url, reached: Wire) -> Result<Wire, BoxError> {
+async fn through_socks(proxy: &Proxy, url: &Url, to_proxy: Wire) -> Result<Wire, BoxError> {
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().ok_or(ConnectError::NoHost)?;
     // Without a port the library takes that of HTTPS.
     let server: Uri = format!("{}://{host}:{port}", url.scheme()).parse()?;
-    let mut reached = Some(TokioIo::new(reached));
-    let reach = service_fn(move |_: Uri| ready(reached.take().ok_or(ConnectError::NoHost)));
+    let mut to_proxy = Some(TokioIo::new(to_proxy));
+    let reach = service_fn(move |_: Uri| ready(to_proxy.take().ok_or(ConnectError::NoHost)));
     let mut socks = SocksV5::new(server.clone(), reach);
     if let Some(Login { user, password }) = &proxy.login {
         socks = socks.with_auth(user.clone(), password.to_string());
@@ -325,10 +327,8 @@ async fn encrypt(
 ) -> Result<Wire, ConnectError> {
     let Some(config) = tls else { return Ok(wire) };
     let server = ServerName::try_from(name(url).to_owned()).map_err(|_| ConnectError::NoHost)?;
-    let tls = TlsConnector::from(Arc::clone(config))
-        .connect(server, wire)
-        .await;
-    Ok(Box::new(tls.map_err(ConnectError::Tls)?))
+    let handshake = TlsConnector::from(Arc::clone(config)).connect(server, wire);
+    Ok(Box::new(handshake.await.map_err(ConnectError::Tls)?))
 }
 
 /// Returns the first connection; each address gets a head start over the next (RFC 8305, section 5).
@@ -349,7 +349,10 @@ async fn dial(
         tokio::select! {
             Some(attempt) = attempts.next() => match attempt {
                 Ok(stream) => return Ok(stream),
-                Err(error) => (failure, head_start) = (ConnectError::Dial(error), Duration::ZERO),
+                Err(error) => {
+                    failure = ConnectError::Dial(error);
+                    head_start = Duration::ZERO;
+                }
             },
             Some(address) = next => {
                 attempts.push(TcpStream::connect(address));

@@ -36,8 +36,12 @@ pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
         ConnectError::Setup(fault) => return format!("TLS with {host} cannot be set up: {fault}"),
         ConnectError::Proxy(fault) => return explain_proxy(&host, fault),
         error => {
-            let known = error.of_tls().and_then(|error| explain_tls(&host, error));
-            return known.unwrap_or_else(|| format!("no connection to {host}: {}", texts(error)));
+            if let Some(error) = error.of_tls()
+                && let Some(why) = explain_tls(&host, error)
+            {
+                return why;
+            }
+            return format!("no connection to {host}: {}", texts(error));
         }
     };
     format!("{host} cannot be reached: {why}")

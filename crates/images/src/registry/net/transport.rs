@@ -107,10 +107,8 @@ impl HttpResponse {
     /// Returns whether the status is 429, or the 403 of GitHub's secondary rate limit, which only its text shows.
     pub(crate) fn is_throttled(&self) -> bool {
         let says = |text: &[u8]| {
-            self.body
-                .bytes
-                .windows(text.len())
-                .any(|found| found.eq_ignore_ascii_case(text))
+            let mut parts = self.body.bytes.windows(text.len());
+            parts.any(|part| part.eq_ignore_ascii_case(text))
         };
         self.status == StatusCode::TOO_MANY_REQUESTS
             || self.status == StatusCode::FORBIDDEN && says(b"secondary rate limit")
@@ -140,10 +138,10 @@ impl HttpResponse {
         let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
         match text.parse() {
             Ok(seconds) => Some(Duration::from_secs(seconds)),
-            Err(_) => httpdate::parse_http_date(text)
-                .ok()?
-                .duration_since(std::time::SystemTime::now())
-                .ok(),
+            Err(_) => {
+                let date = httpdate::parse_http_date(text).ok()?;
+                date.duration_since(std::time::SystemTime::now()).ok()
+            }
         }
     }
 }
@@ -190,15 +188,14 @@ impl Transport {
         if request.is_named_by_registry {
             permit = Some(self.named_servers.permit(request.url).await?);
         }
-        let sent = self.observe(&self.client, request).await;
-        let answered = match sent {
-            Err(Error::Closed(_)) if request.is_idempotent => {
-                self.observe(&self.fresh, request).await
-            }
-            sent => sent,
-        };
+        let mut result = self.observe(&self.client, request).await;
+        if let Err(Error::Closed(_)) = result
+            && request.is_idempotent
+        {
+            result = self.observe(&self.fresh, request).await;
+        }
         drop(permit);
-        answered
+        result
     }
 
     async fn observe(
@@ -213,12 +210,14 @@ impl Transport {
         let index =
             trace::request_begins(kind, request.method().as_str(), url, request.authorization);
         let response = self.exchange(client, request).await;
-        let outcome = response
-            .as_ref()
-            .map(|response| response.status.as_u16())
-            .map_err(failure);
+        let outcome = match &response {
+            Ok(response) => Ok(response.status.as_u16()),
+            Err(error) => Err(failure(error)),
+        };
         trace::request_ends(index, outcome, begun.elapsed());
-        if let Some((left, limit)) = response.as_ref().ok().and_then(HttpResponse::allowance) {
+        if let Ok(response) = &response
+            && let Some((left, limit)) = response.allowance()
+        {
             self.metrics.requests_left(label, left.into());
             self.allowances.record(label, left, limit);
         }
@@ -239,56 +238,41 @@ impl Transport {
         request: &HttpRequest<'_>,
     ) -> Result<HttpResponse, Error> {
         let response = client.request(self.build(request)?).await;
-        let (head, body) = response
-            .map_err(|error| broken(request.url, &error))?
-            .into_parts();
+        let response = response.map_err(|error| broken(request.url, &error))?;
+        let (head, body) = response.into_parts();
         if let Some(refusal) = self.connector.refused_by_proxy(request.url, head.status) {
-            return Err(Error::NoConnection(no_connection::explain(
-                request.url,
-                &refusal,
-            )));
+            let why = no_connection::explain(request.url, &refusal);
+            return Err(Error::NoConnection(why));
         }
-        if !head.status.is_success() {
+        let body = if head.status.is_success() {
+            if is_encoded(&head.headers) {
+                return Err(ManifestError::Encoding.into());
+            }
+            let limit = request.kind.limit();
+            match self.bodies.read(body, limit, Instant::now(), None).await {
+                Ok(body) => body,
+                Err(ReadError::TooLarge) => return Err(ManifestError::TooLarge.into()),
+                Err(ReadError::BudgetExhausted | ReadError::TooSlow) => {
+                    return Err(Error::Unexpected(CROWDED.into()));
+                }
+                Err(ReadError::Broken(error)) => return Err(broken(request.url, &error)),
+            }
+        } else {
             // Read so that the connection can be used again, and as the body may say what the status does not.
             let read = self.bodies.read(body, ERROR, Instant::now(), None);
-            let read = timeout(ERROR_TIME, read).await.ok().and_then(Result::ok);
-            let reservation = self.bodies.reserve(Instant::now());
-            let body = read.unwrap_or(Read {
-                bytes: Bytes::new(),
-                reservation,
-            });
-            return Ok(HttpResponse {
-                status: head.status,
-                headers: head.headers,
-                body,
-            });
-        }
-        let encoding = head
-            .headers
-            .get(CONTENT_ENCODING)
-            .map(|encoding| encoding.as_bytes().trim_ascii());
-        // Object stores send a blank encoding for objects that were stored with one.
-        if encoding
-            .is_some_and(|encoding| !matches!(&*encoding.to_ascii_lowercase(), b"" | b"identity"))
-        {
-            return Err(ManifestError::Encoding.into());
-        }
-        match self
-            .bodies
-            .read(body, request.kind.limit(), Instant::now(), None)
-            .await
-        {
-            Ok(body) => Ok(HttpResponse {
-                status: head.status,
-                headers: head.headers,
-                body,
-            }),
-            Err(ReadError::TooLarge) => Err(ManifestError::TooLarge.into()),
-            Err(ReadError::BudgetExhausted | ReadError::TooSlow) => {
-                Err(Error::Unexpected(CROWDED.into()))
+            match timeout(ERROR_TIME, read).await {
+                Ok(Ok(body)) => body,
+                _ => Read {
+                    bytes: Bytes::new(),
+                    reservation: self.bodies.reserve(Instant::now()),
+                },
             }
-            Err(ReadError::Broken(error)) => Err(broken(request.url, &error)),
-        }
+        };
+        Ok(HttpResponse {
+            status: head.status,
+            headers: head.headers,
+            body,
+        })
     }
 
     fn build(&self, request: &HttpRequest<'_>) -> Result<Request<Full<Bytes>>, Error> {
@@ -316,6 +300,15 @@ impl Transport {
         *built.headers_mut() = headers;
         Ok(built)
     }
+}
+
+fn is_encoded(headers: &HeaderMap) -> bool {
+    let Some(encoding) = headers.get(CONTENT_ENCODING) else {
+        return false;
+    };
+    // Object stores send a blank encoding for objects that were stored with one.
+    let encoding = encoding.as_bytes().trim_ascii();
+    !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity")
 }
 
 fn location(headers: &HeaderMap) -> Option<String> {
@@ -350,9 +343,8 @@ fn is_stale(error: &(dyn StdError + 'static)) -> bool {
     if let Some(connected) = error.downcast_ref().and_then(legacy::Error::connect_info) {
         connected.get_extras(&mut extras);
     }
-    extras
-        .get::<Reuse>()
-        .is_some_and(|reuse| reuse.load(Ordering::Relaxed))
+    let reuse = extras.get::<Reuse>();
+    reuse.is_some_and(|reuse| reuse.load(Ordering::Relaxed))
 }
 
 fn failure(error: &Error) -> &'static str {

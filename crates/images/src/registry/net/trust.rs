@@ -60,15 +60,12 @@ pub(crate) struct Tls {
 
 impl Tls {
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        let identities = self
-            .identities
-            .iter()
-            .flat_map(|(file, key)| [Some(file), key.as_ref()]);
-        self.authorities
-            .iter()
-            .chain(identities.flatten())
-            .cloned()
-            .collect()
+        let mut files = self.authorities.clone();
+        for (file, key) in &self.identities {
+            files.push(file.clone());
+            files.extend(key.clone());
+        }
+        files
     }
 }
 
@@ -85,18 +82,15 @@ pub(crate) struct TlsSettings {
 impl TlsSettings {
     /// Reads the files. `hosts` are by the dialled name; `default` is for hosts that only the default directory covers.
     pub(crate) fn load(hosts: &BTreeMap<String, Tls>, default: Option<Tls>) -> Self {
-        let found = rustls_native_certs::load_native_certs();
-        for error in &found.errors {
+        let native = rustls_native_certs::load_native_certs();
+        for error in &native.errors {
             tracing::warn!(%error, "a certificate authority of the system cannot be read");
         }
         let mut system = RootCertStore::empty();
-        system.add_parsable_certificates(found.certs);
-        let unreadable = found
-            .errors
-            .into_iter()
-            .next()
-            .filter(|_| system.is_empty());
+        system.add_parsable_certificates(native.certs);
+        let mut unreadable = None;
         if system.is_empty() {
+            unreadable = native.errors.into_iter().next();
             tracing::warn!(
                 "the system has no certificate authorities; only registries with a caFile can be reached"
             );
@@ -129,23 +123,19 @@ impl TlsSettings {
         host: &str,
         short_key: bool,
     ) -> Result<&Arc<ClientConfig>, Arc<TlsFault>> {
-        let [usual, for_short_key] = self
-            .hosts
-            .get(host)
-            .unwrap_or(&self.default)
-            .as_ref()
-            .map_err(Arc::clone)?;
+        let tls = self.hosts.get(host).unwrap_or(&self.default);
+        let [usual, for_short_key] = tls.as_ref().map_err(Arc::clone)?;
         Ok(if short_key { for_short_key } else { usual })
     }
 
     pub(crate) fn faults(&self) -> Vec<String> {
-        let of_host =
-            |(host, tls): (&str, &HostTls)| Some(format!("{host}: {}", tls.as_ref().err()?));
+        let mut faults = Vec::new();
         let hosts = self.hosts.iter().map(|(host, tls)| (host.as_str(), tls));
-        let mut faults: Vec<String> = hosts
-            .chain([("all other hosts", &self.default)])
-            .filter_map(of_host)
-            .collect();
+        for (host, tls) in hosts.chain([("all other hosts", &self.default)]) {
+            if let Err(fault) = tls {
+                faults.push(format!("{host}: {fault}"));
+            }
+        }
         faults.sort_unstable();
         faults
     }
@@ -155,29 +145,28 @@ fn configs(system: &RootCertStore, tls: &Tls) -> Result<[Arc<ClientConfig>; 2], 
     let provider = Arc::new(key_exchange::provider());
     let mut trusted = None;
     if !tls.skip_verify {
-        let (mut roots, mut own) = (system.clone(), Vec::new());
+        let mut roots = system.clone();
+        let mut configured = Vec::new();
+        let mut files = Vec::new();
         for file in &tls.authorities {
-            own.extend(add(&mut roots, file)?);
+            configured.extend(add(&mut roots, file)?);
+            files.push(file.display().to_string());
         }
-        let files: Vec<String> = tls
-            .authorities
-            .iter()
-            .map(|file| file.display().to_string())
-            .collect();
         trusted = Some(Arc::new(Trusted {
             roots,
-            own,
+            configured,
             files: files.join(", "),
         }));
     }
-    let identities = tls.identities.iter();
-    let identities =
-        identities.map(|(file, key)| identity(file, key.as_ref().unwrap_or(file), &provider));
-    let identities = Arc::new(Identities(identities.collect::<Result<_, _>>()?));
+    let mut identities = Vec::new();
+    for (file, key) in &tls.identities {
+        let key_file = key.as_ref().unwrap_or(file);
+        identities.push(identity(file, key_file, &provider)?);
+    }
+    let identities = Arc::new(Identities(identities));
     let config = |versions: &[&'static SupportedProtocolVersion], short_key| {
-        let algorithms = provider.signature_verification_algorithms;
         let verifier = Verifier {
-            algorithms,
+            algorithms: provider.signature_verification_algorithms,
             trusted: trusted.clone(),
             short_key,
         };
@@ -198,23 +187,25 @@ fn configs(system: &RootCertStore, tls: &Tls) -> Result<[Arc<ClientConfig>; 2], 
 fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
     let fault = |what| TlsFault::Authorities(file.to_owned(), what);
     let text = file::read(file).map_err(|cause| fault(format!("cannot be read: {cause}")))?;
-    let (mut added, mut passed) = (Vec::new(), Vec::new());
+    let mut added = Vec::new();
+    let mut skipped = Vec::new();
     for (line, part) in parts(&text) {
-        match CertificateDer::from_pem_slice(&part) {
-            Ok(certificate) if roots.add(certificate.clone()).is_ok() => added.push(certificate),
-            Ok(_) => passed.push((line, "it is no certificate that can be read")),
-            Err(pem::Error::NoItemsFound) => passed.push((line, "it is no CERTIFICATE")),
-            Err(_) => passed.push((
-                line,
-                "it is no PEM: its base64 is broken, or its end is missing",
-            )),
-        }
+        let why = match CertificateDer::from_pem_slice(&part) {
+            Ok(certificate) if roots.add(certificate.clone()).is_ok() => {
+                added.push(certificate);
+                continue;
+            }
+            Ok(_) => "it is no certificate that can be read",
+            Err(pem::Error::NoItemsFound) => "it is no CERTIFICATE",
+            Err(_) => "it is no PEM: its base64 is broken, or its end is missing",
+        };
+        skipped.push((line, why));
     }
-    for (line, why) in passed.iter().take(LOGGED) {
+    for (line, why) in skipped.iter().take(LOGGED) {
         tracing::warn!(file = %file.display(), line, why, "a part of a file of certificate authorities is passed over");
     }
-    if passed.len() > LOGGED {
-        tracing::warn!(file = %file.display(), more = passed.len() - LOGGED, "more parts are passed over");
+    if skipped.len() > LOGGED {
+        tracing::warn!(file = %file.display(), more = skipped.len() - LOGGED, "more parts are passed over");
     }
     if added.is_empty() {
         return Err(fault(
@@ -226,21 +217,15 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'sta
 
 /// Splits a text before each line that begins a part of PEM. Returns the parts with their lines.
 fn parts(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
-    let lines: Vec<(usize, &[u8])> = (1..)
-        .zip(text.split_inclusive(|byte| *byte == b'\n'))
-        .collect();
-    let is_begin = |(_, line): &(usize, &[u8])| line.starts_with(b"-----BEGIN ");
-    let parts = lines
-        .chunk_by(|_, next| !is_begin(next))
-        .filter(|part| is_begin(&part[0]));
+    let mut parts: Vec<(usize, Vec<u8>)> = Vec::new();
+    for (number, line) in (1..).zip(text.split_inclusive(|byte| *byte == b'\n')) {
+        if line.starts_with(b"-----BEGIN ") {
+            parts.push((number, line.to_vec()));
+        } else if let Some((_, part)) = parts.last_mut() {
+            part.extend_from_slice(line);
+        }
+    }
     parts
-        .map(|part| {
-            (
-                part[0].0,
-                part.iter().flat_map(|(_, line)| *line).copied().collect(),
-            )
-        })
-        .collect()
 }
 
 fn identity(
@@ -248,31 +233,33 @@ fn identity(
     key_file: &Path,
     provider: &CryptoProvider,
 ) -> Result<Arc<CertifiedKey>, TlsFault> {
-    let text = |file| file::read(file).map(Zeroizing::new).map_err(pem::Error::Io);
-    let fault = |file: &Path, what, cause: &dyn std::fmt::Display| {
+    let unreadable = |file: &Path, cause: pem::Error| {
+        let what = "cannot be read as a PEM client certificate or key";
         TlsFault::Identity(file.to_owned(), what, cause.to_string())
     };
-    let unreadable = "cannot be read as a PEM client certificate or key";
-    let chain = text(file)
-        .and_then(|text| CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>());
-    let chain = chain.and_then(|all| {
-        if all.is_empty() {
-            Err(pem::Error::NoItemsFound)
-        } else {
-            Ok(all)
+    let chain = read_chain(file).map_err(|cause| unreadable(file, cause))?;
+    let key = read_key(key_file).map_err(|cause| unreadable(key_file, cause))?;
+    match CertifiedKey::from_der(chain, key, provider) {
+        Ok(pair) => Ok(Arc::new(pair)),
+        Err(cause) => {
+            let what = "the client certificate cannot be used with its key";
+            Err(TlsFault::Identity(file.to_owned(), what, cause.to_string()))
         }
-    });
-    let chain = chain.map_err(|cause| fault(file, unreadable, &cause))?;
-    let key = text(key_file).and_then(|text| PrivateKeyDer::from_pem_slice(&text));
-    let key = key.map_err(|cause| fault(key_file, unreadable, &cause))?;
-    let pair = CertifiedKey::from_der(chain, key, provider).map(Arc::new);
-    pair.map_err(|cause| {
-        fault(
-            file,
-            "the client certificate cannot be used with its key",
-            &cause,
-        )
-    })
+    }
+}
+
+fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
+    let text = Zeroizing::new(file::read(file).map_err(pem::Error::Io)?);
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>()?;
+    if chain.is_empty() {
+        return Err(pem::Error::NoItemsFound);
+    }
+    Ok(chain)
+}
+
+fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, pem::Error> {
+    let text = Zeroizing::new(file::read(file).map_err(pem::Error::Io)?);
+    PrivateKeyDer::from_pem_slice(&text)
 }
 
 /// Chooses the client certificate: the first one whose issuer the server names, else the first that can sign.
@@ -281,17 +268,21 @@ struct Identities(Vec<Arc<CertifiedKey>>);
 
 impl ResolvesClientCert for Identities {
     fn resolve(&self, issuers: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let able = || {
-            self.0
-                .iter()
-                .filter(|pair| pair.key.choose_scheme(schemes).is_some())
-        };
         let issued = |certificate: &CertificateDer<'_>| {
             let parsed = x509_parser::parse_x509_certificate(certificate);
             parsed.is_ok_and(|(_, certificate)| issuers.contains(&certificate.issuer().as_raw()))
         };
-        let named = able().find(|pair| pair.cert.iter().any(issued));
-        named.or_else(|| able().next()).cloned()
+        let mut able = None;
+        for pair in &self.0 {
+            if pair.key.choose_scheme(schemes).is_none() {
+                continue;
+            }
+            if pair.cert.iter().any(issued) {
+                return Some(Arc::clone(pair));
+            }
+            able = able.or(Some(pair));
+        }
+        able.cloned()
     }
 
     fn has_certs(&self) -> bool {

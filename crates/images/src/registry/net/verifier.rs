@@ -43,8 +43,8 @@ pub(super) struct Verifier {
 pub(super) struct Trusted {
     pub(super) roots: RootCertStore,
     /// Roots that the operator configured, never the system's.
-    pub(super) own: Vec<CertificateDer<'static>>,
-    /// List of the files of `own`.
+    pub(super) configured: Vec<CertificateDer<'static>>,
+    /// List of the files of `configured`.
     pub(super) files: String,
 }
 
@@ -61,47 +61,59 @@ impl Trusted {
         let object = |error| Objection::of(&error, presented.clone(), now, &self.files);
         let relaxed = Relaxed::of(certificate);
         let server = EndEntityCert::try_from(&relaxed.certificate).map_err(object)?;
-        if self.own.contains(certificate) {
-            // Of what webpki checks of any server's certificate, only basic constraints do not count.
-            let own = parse(certificate).ok_or_else(|| object(webpki::Error::BadDer))?;
-            if let Some(flaw) = unusable(&own, now) {
+        if self.configured.contains(certificate) {
+            // Applies webpki's checks of a server's certificate, except basic constraints.
+            let parsed = parse(certificate).ok_or_else(|| object(webpki::Error::BadDer))?;
+            if let Some(flaw) = unusable(&parsed, now) {
                 return Err(Objection::Flaw(0, flaw));
             }
         } else {
             let issuers = issuers(&server, intermediates);
-            let changed: Vec<_> = issuers
-                .iter()
-                .chain([&relaxed])
-                .filter_map(Relaxed::changed)
-                .collect();
-            let changed = &changed;
-            let algorithms: Vec<_> = algorithms
-                .all
-                .iter()
-                .map(|&algorithm| Original { algorithm, changed })
-                .collect();
-            let algorithms: Vec<&dyn SignatureVerificationAlgorithm> =
-                algorithms.iter().map(|algorithm| algorithm as _).collect();
-            let issuers: Vec<CertificateDer<'_>> = issuers
-                .iter()
-                .map(|relaxed| relaxed.certificate.clone())
-                .collect();
-            let (anchors, policies) = (&self.roots.roots, Some(&has_valid_policies as _));
-            let verified = server.verify_for_usage(
-                &algorithms,
-                anchors,
-                &issuers,
-                now,
-                ForServers,
-                None,
-                policies,
-            );
-            verified.map_err(object)?;
+            let mut changed: Vec<_> = issuers.iter().filter_map(Relaxed::changed).collect();
+            changed.extend(relaxed.changed());
+            self.verify_chain(&server, &issuers, now, &originals(algorithms, &changed))
+                .map_err(object)?;
         }
         server
             .verify_is_valid_for_subject_name(name)
             .map_err(object)
     }
+
+    /// Verifies that the certificates lead from the server's to an authority, for servers and with valid policies.
+    fn verify_chain(
+        &self,
+        server: &EndEntityCert<'_>,
+        issuers: &[Relaxed<'_>],
+        now: UnixTime,
+        algorithms: &[Original<'_>],
+    ) -> Result<(), webpki::Error> {
+        let algorithms: Vec<&dyn SignatureVerificationAlgorithm> =
+            algorithms.iter().map(|algorithm| algorithm as _).collect();
+        let issuers: Vec<CertificateDer<'_>> = issuers
+            .iter()
+            .map(|issuer| issuer.certificate.clone())
+            .collect();
+        server.verify_for_usage(
+            &algorithms,
+            &self.roots.roots,
+            &issuers,
+            now,
+            ForServers,
+            None,
+            Some(&has_valid_policies),
+        )?;
+        Ok(())
+    }
+}
+
+/// Returns the algorithms, each with the certificates whose signed part was changed.
+fn originals<'a>(
+    algorithms: &WebPkiSupportedAlgorithms,
+    changed: &'a [(&'a [u8], &'a [u8])],
+) -> Vec<Original<'a>> {
+    let all = algorithms.all.iter();
+    all.map(|&algorithm| Original { algorithm, changed })
+        .collect()
 }
 
 /// Returns, by their names, certificates by which the server's may lead to an authority; of many, the nearest.
@@ -109,25 +121,28 @@ fn issuers<'c>(
     server: &EndEntityCert<'_>,
     intermediates: &'c [CertificateDer<'_>],
 ) -> Vec<Relaxed<'c>> {
-    let named = |relaxed: Relaxed<'c>| {
-        let parsed = EndEntityCert::try_from(&relaxed.certificate).ok()?;
-        let (subject, issuer) = (parsed.subject().to_vec(), parsed.issuer().to_vec());
-        Some((relaxed, subject, issuer))
-    };
-    let mut rest: Vec<_> = intermediates
-        .iter()
-        .map(Relaxed::of)
-        .filter_map(named)
-        .collect();
-    let (mut found, mut wanted) = (Vec::new(), VecDeque::from([server.issuer().to_vec()]));
-    while let Some(name) = wanted.pop_front().filter(|_| found.len() < ISSUERS) {
+    let mut rest = Vec::with_capacity(intermediates.len());
+    for certificate in intermediates {
+        let relaxed = Relaxed::of(certificate);
+        let Ok(parsed) = EndEntityCert::try_from(&relaxed.certificate) else {
+            continue;
+        };
+        let subject = parsed.subject().to_vec();
+        let issuer = parsed.issuer().to_vec();
+        rest.push((relaxed, subject, issuer));
+    }
+    let mut nearest = Vec::new();
+    let mut wanted = VecDeque::from([server.issuer().to_vec()]);
+    while nearest.len() < ISSUERS
+        && let Some(name) = wanted.pop_front()
+    {
         for (relaxed, _, issuer) in rest.extract_if(.., |(_, subject, _)| *subject == name) {
-            found.push(relaxed);
+            nearest.push(relaxed);
             wanted.push_back(issuer);
         }
     }
-    found.truncate(ISSUERS);
-    found
+    nearest.truncate(ISSUERS);
+    nearest
 }
 
 /// Go's `checkChainForKeyUsage`: without the extension a certificate is for any usage, too.
@@ -136,31 +151,26 @@ struct ForServers;
 impl ExtendedKeyUsageValidator for ForServers {
     fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
         let purposes = purposes.collect::<Result<Vec<_>, _>>()?;
-        if purposes.is_empty()
-            || purposes
-                .iter()
-                .any(|purpose| [SERVER_AUTH, ANY_USAGE].contains(purpose))
-        {
+        let is_for_servers =
+            |purpose: &KeyPurposeId<'_>| *purpose == SERVER_AUTH || *purpose == ANY_USAGE;
+        if purposes.is_empty() || purposes.iter().any(is_for_servers) {
             return Ok(());
         }
-        let (required, present) = (KeyUsage::server_auth(), Vec::new());
-        Err(webpki::Error::RequiredEkuNotFoundContext(
-            RequiredEkuNotFoundContext { required, present },
-        ))
+        let context = RequiredEkuNotFoundContext {
+            required: KeyUsage::server_auth(),
+            present: Vec::new(),
+        };
+        Err(webpki::Error::RequiredEkuNotFoundContext(context))
     }
 }
 
 fn has_valid_policies(path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
-    let issuers = path
-        .intermediate_certificates()
-        .rev()
-        .map(|issuer| issuer.der());
-    let certificates: Vec<_> = issuers.chain([path.end_entity().der()]).collect();
-    let are_valid = policies::are_valid(&certificates).unwrap_or(false);
-    if are_valid {
-        Ok(())
-    } else {
-        Err(webpki::Error::UnsupportedCriticalExtension)
+    let issuers = path.intermediate_certificates().rev();
+    let mut certificates: Vec<_> = issuers.map(|issuer| issuer.der()).collect();
+    certificates.push(path.end_entity().der());
+    match policies::are_valid(&certificates) {
+        Some(true) => Ok(()),
+        _ => Err(webpki::Error::UnsupportedCriticalExtension),
     }
 }
 

@@ -123,29 +123,33 @@ pub(super) fn unusable(
     now: UnixTime,
 ) -> Option<Cow<'static, str>> {
     let seconds = |time: ASN1Time| u64::try_from(time.timestamp()).unwrap_or_default();
-    let (validity, usage) = (certificate.validity(), certificate.extended_key_usage());
-    let is_for_servers = usage
-        .is_ok_and(|usage| usage.is_none_or(|usage| usage.value.server_auth || usage.value.any));
+    let validity = certificate.validity();
     if now.as_secs() < seconds(validity.not_before) {
-        Some("is not valid yet; compare the clocks".into())
-    } else if now.as_secs() > seconds(validity.not_after) {
-        Some("has expired".into())
-    } else if !is_for_servers {
-        Some("is not for servers: its extended key usage says so, to nodes as well; have it issued with serverAuth".into())
-    } else {
-        None
+        return Some("is not valid yet; compare the clocks".into());
     }
+    if now.as_secs() > seconds(validity.not_after) {
+        return Some("has expired".into());
+    }
+    let is_for_servers = match certificate.extended_key_usage() {
+        Ok(Some(usage)) => usage.value.server_auth || usage.value.any,
+        Ok(None) => true,
+        Err(_) => false,
+    };
+    if !is_for_servers {
+        return Some("is not for servers: its extended key usage says so, to nodes as well; have it issued with serverAuth".into());
+    }
+    None
 }
 
 fn signed_by(certificate: &X509Certificate<'_>, algorithm: &[u8]) -> Option<Cow<'static, str>> {
     let oid = &certificate.signature_algorithm.algorithm;
-    let text = || {
-        format!(
-            "is signed by an algorithm that is not taken, {}; nodes take no SHA-1 either: have it signed with SHA-256",
-            shown(oid)
-        )
-    };
-    algorithm.starts_with(oid.as_bytes()).then(|| text().into())
+    if !algorithm.starts_with(oid.as_bytes()) {
+        return None;
+    }
+    Some(format!(
+        "is signed by an algorithm that is not taken, {}; nodes take no SHA-1 either: have it signed with SHA-256",
+        shown(oid)
+    ).into())
 }
 
 fn signs_by_short_key(certificate: &X509Certificate<'_>) -> Option<Cow<'static, str>> {
@@ -161,11 +165,10 @@ fn not_understood(certificate: &X509Certificate<'_>) -> Option<Cow<'static, str>
         policies::is_about(oid)
             || matches!(oid.as_bytes(), [85, 29, last] if UNDERSTOOD.contains(last))
     };
-    let mut critical = certificate
-        .extensions()
-        .iter()
-        .filter(|extension| extension.critical);
-    let oid = &critical.find(|extension| !understood(&extension.oid))?.oid;
+    let mut extensions = certificate.extensions().iter();
+    let oid = &extensions
+        .find(|extension| extension.critical && !understood(&extension.oid))?
+        .oid;
     Some(format!("has the critical extension {}, which is not understood, by nodes neither; have it issued without", shown(oid)).into())
 }
 

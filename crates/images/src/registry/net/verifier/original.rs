@@ -46,34 +46,39 @@ impl<'c> Relaxed<'c> {
             return relaxed;
         };
         let place = |part: &[u8]| part.as_ptr().addr() - original.as_ptr().addr();
-        let critical = parsed
-            .extensions()
-            .iter()
-            .filter(|extension| extension.critical);
-        let about = critical.filter(|extension| policies::is_about(&extension.oid));
-        // The flag follows the identifier, behind a tag and a length.
-        let flags = about
-            .map(|extension| place(extension.oid.as_bytes()) + extension.oid.as_bytes().len() + 2);
-        let is_flag = |flag: &usize| {
-            original
-                .get(..=*flag)
-                .is_some_and(|until| until.ends_with(&[1, 1, 0xff]))
-        };
-        let flags: Vec<usize> = flags.filter(is_flag).collect();
-        if !flags.is_empty() {
-            let mut bytes = original.to_vec();
-            flags.into_iter().for_each(|flag| bytes[flag] = 0);
-            let signed = parsed.tbs_certificate.as_ref();
-            relaxed.signed = place(signed)..place(signed) + signed.len();
-            relaxed.certificate = bytes.into();
+        let mut flags = Vec::new();
+        for extension in parsed.extensions() {
+            if !extension.critical || !policies::is_about(&extension.oid) {
+                continue;
+            }
+            // The flag follows the identifier, behind a tag and a length.
+            let identifier = extension.oid.as_bytes();
+            let flag = place(identifier) + identifier.len() + 2;
+            let until = original.get(..=flag);
+            if until.is_some_and(|until| until.ends_with(&[1, 1, 0xff])) {
+                flags.push(flag);
+            }
         }
+        if flags.is_empty() {
+            return relaxed;
+        }
+        let mut bytes = original.to_vec();
+        for flag in flags {
+            bytes[flag] = 0;
+        }
+        let signed = parsed.tbs_certificate.as_ref();
+        relaxed.signed = place(signed)..place(signed) + signed.len();
+        relaxed.certificate = bytes.into();
         relaxed
     }
 
     /// Returns the text that webpki takes for signed, and the original; `None` if they are the same.
     pub(super) fn changed(&self) -> Option<(&[u8], &[u8])> {
+        if self.signed.is_empty() {
+            return None;
+        }
         let signed = self.signed.clone();
-        (!signed.is_empty()).then(|| (&self.certificate[signed.clone()], &self.original[signed]))
+        Some((&self.certificate[signed.clone()], &self.original[signed]))
     }
 }
 
@@ -92,17 +97,15 @@ impl SignatureVerificationAlgorithm for Original<'_> {
         signature: &[u8],
     ) -> Result<(), InvalidSignature> {
         let mut changed = self.changed.iter();
-        let message = changed
-            .find(|(relaxed, _)| *relaxed == message)
-            .map_or(message, |(_, signed)| signed);
-        let by_short_key =
-            |error| match verify_short(self.signature_alg_id(), key, message, signature) {
-                true => Ok(()),
-                false => Err(error),
-            };
-        self.algorithm
-            .verify_signature(key, message, signature)
-            .or_else(by_short_key)
+        let message = match changed.find(|(relaxed, _)| *relaxed == message) {
+            Some((_, original)) => original,
+            None => message,
+        };
+        let result = self.algorithm.verify_signature(key, message, signature);
+        if result.is_err() && verify_short(self.signature_alg_id(), key, message, signature) {
+            return Ok(());
+        }
+        result
     }
 
     fn public_key_alg_id(&self) -> AlgorithmIdentifier {
@@ -120,14 +123,19 @@ pub(super) fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Option<X509Certi
 
 /// Returns the bits of a certificate's RSA key, if fewer than rustls verifies.
 pub(super) fn short_key(certificate: &X509Certificate<'_>) -> Option<u32> {
-    RsaParameters::public_modulus_len(rsa_key(certificate)?)
-        .ok()
-        .filter(|bits| *bits < RSA_BITS)
+    let bits = RsaParameters::public_modulus_len(rsa_key(certificate)?).ok()?;
+    if bits >= RSA_BITS {
+        return None;
+    }
+    Some(bits)
 }
 
 fn rsa_key<'c>(certificate: &'c X509Certificate<'_>) -> Option<&'c [u8]> {
     let key = &certificate.tbs_certificate.subject_pki;
-    (key.algorithm.algorithm == OID_PKCS1_RSAENCRYPTION).then_some(&*key.subject_public_key.data)
+    if key.algorithm.algorithm != OID_PKCS1_RSAENCRYPTION {
+        return None;
+    }
+    Some(&*key.subject_public_key.data)
 }
 
 /// Returns whether the handshake is signed by the certificate's short key.
@@ -141,8 +149,11 @@ pub(super) fn verify_handshake(
         SignatureScheme::RSA_PKCS1_SHA512 => alg_id::RSA_PKCS1_SHA512,
         _ => return false,
     };
-    let is_signed = |key: &[u8]| verify_short(algorithm, key, message, signed.signature());
-    parse(certificate).is_some_and(|certificate| rsa_key(&certificate).is_some_and(is_signed))
+    let Some(certificate) = parse(certificate) else {
+        return false;
+    };
+    let key = rsa_key(&certificate);
+    key.is_some_and(|key| verify_short(algorithm, key, message, signed.signature()))
 }
 
 /// Verifies a signature by an RSA key of 1,024 bits at least, which is what Go's `crypto/rsa` takes.

@@ -1,10 +1,11 @@
 //! Certificate policies: RFC 5280 section 6.1, as in RFC 9618 and Go's `policiesValid`, where any policy will do.
 
 use std::collections::BTreeSet;
+use std::mem;
 
 use rustls_pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::ParsedExtension;
+use x509_parser::extensions::{ParsedExtension, PolicyConstraints};
 use x509_parser::oid_registry::{
     OID_X509_EXT_CERTIFICATE_POLICIES, OID_X509_EXT_INHIBIT_ANY_POLICY,
     OID_X509_EXT_POLICY_CONSTRAINTS, OID_X509_EXT_POLICY_MAPPINGS, Oid,
@@ -25,99 +26,146 @@ pub(super) fn is_about(extension: &Oid<'_>) -> bool {
 
 /// Returns whether the policies of a path are valid, which begins below its authority; `None` if one cannot be parsed.
 pub(super) fn are_valid(path: &[CertificateDer<'_>]) -> Option<bool> {
-    let path = path
-        .iter()
-        .map(|certificate| Some(parse_x509_certificate(certificate).ok()?.1));
-    let path = path.collect::<Option<Vec<_>>>()?;
-    let constraints = path.iter().map(|certificate| {
-        let found = certificate
-            .policy_constraints()
-            .ok()?
-            .map(|found| found.value);
-        Some(found.map_or((None, None), |own| {
-            (own.require_explicit_policy, own.inhibit_policy_mapping)
-        }))
-    });
-    let constraints = constraints.collect::<Option<Vec<_>>>()?;
-    if constraints.iter().all(|(required, _)| required.is_none()) {
+    let mut certificates = Vec::with_capacity(path.len());
+    let mut may_require_policy = false;
+    for certificate in path {
+        let (_, certificate) = parse_x509_certificate(certificate).ok()?;
+        let required = constraints(&certificate)?.require_explicit_policy;
+        may_require_policy |= required.is_some();
+        certificates.push(certificate);
+    }
+    if !may_require_policy {
         return Some(true);
     }
-    // Numbers of further certificates after which each of these holds.
-    let [mut explicit, mut no_mapping, mut no_any] = [u32::try_from(path.len()).ok()? + 1; 3];
-    // Policies that the next certificate may have; with `any`, every other one as well.
-    let (mut any, mut expected) = (true, BTreeSet::new());
-    for (left, (certificate, (required, unmapped))) in
-        (0..path.len()).rev().zip(path.iter().zip(constraints))
-    {
-        let is_self_issued = certificate.issuer().as_raw() == certificate.subject().as_raw();
-        let own = policies(certificate)?;
-        let takes_any = own.contains(ANY_POLICY) && (no_any > 0 || left > 0 && is_self_issued);
-        let inherited = if takes_any {
-            expected.clone()
-        } else {
-            BTreeSet::new()
+    let unlimited = u32::try_from(path.len()).ok()? + 1;
+    let mut state = State {
+        explicit_policy: unlimited,
+        no_mapping: unlimited,
+        no_any_policy: unlimited,
+        expected: BTreeSet::new(),
+        any: true,
+    };
+    let (last, issuers) = certificates.split_last()?;
+    for issuer in issuers {
+        state.take_policies(issuer, is_self_issued(issuer))?;
+        if !state.map_policies(issuer)? {
+            return Some(false);
+        }
+        state.take_constraints(issuer)?;
+    }
+    state.take_policies(last, false)?;
+    let requires_policy =
+        state.explicit_policy <= 1 || constraints(last)?.require_explicit_policy == Some(0);
+    Some(!requires_policy || state.any || !state.expected.is_empty())
+}
+
+/// Variables of the validation of a path, between two certificates (RFC 5280 section 6.1.2).
+struct State<'c> {
+    /// Number of further certificates after which a policy is required.
+    explicit_policy: u32,
+    /// Number of further certificates after which policies are no longer mapped.
+    no_mapping: u32,
+    /// Number of further certificates after which `anyPolicy` no longer counts.
+    no_any_policy: u32,
+    /// Policies that the next certificate may have.
+    expected: BTreeSet<&'c [u8]>,
+    /// True if the next certificate may have every other policy as well.
+    any: bool,
+}
+
+impl<'c> State<'c> {
+    /// Keeps those policies of a certificate that are expected; all expected ones if it has `anyPolicy`, and that counts
+    /// by its place in the path or `always_any`.
+    fn take_policies(
+        &mut self,
+        certificate: &'c X509Certificate<'_>,
+        always_any: bool,
+    ) -> Option<()> {
+        let policies = policies(certificate)?;
+        let takes_any = policies.contains(ANY_POLICY) && (self.no_any_policy > 0 || always_any);
+        let expected = mem::take(&mut self.expected);
+        for policy in policies {
+            if policy != ANY_POLICY && (self.any || expected.contains(policy)) {
+                self.expected.insert(policy);
+            }
+        }
+        if takes_any {
+            self.expected.extend(expected);
+        }
+        self.any &= takes_any;
+        Some(())
+    }
+
+    /// Replaces policies by those to which an issuer maps them. Returns false if one of them is `anyPolicy`.
+    fn map_policies(&mut self, issuer: &'c X509Certificate<'_>) -> Option<bool> {
+        let Some(extension) = issuer.policy_mappings().ok()? else {
+            return Some(true);
         };
-        let is_under = |policy: &&[u8]| *policy != ANY_POLICY && (any || expected.contains(policy));
-        expected = own.into_iter().filter(is_under).chain(inherited).collect();
-        any &= takes_any;
-        if left == 0 {
-            explicit = if required == Some(0) {
-                0
-            } else {
-                explicit.saturating_sub(1)
-            };
-            break;
+        let mappings = &extension.value.mappings;
+        let expected = self.expected.clone();
+        for mapping in mappings {
+            self.expected
+                .remove(mapping.issuer_domain_policy.as_bytes());
         }
-        let mappings = certificate
-            .policy_mappings()
-            .ok()?
-            .map_or(&[][..], |found| &found.value.mappings);
-        let mappings = mappings.iter().map(|mapping| {
-            (
-                mapping.issuer_domain_policy.as_bytes(),
-                mapping.subject_domain_policy.as_bytes(),
-            )
-        });
-        let before = expected.clone();
-        for (from, _) in mappings.clone() {
-            expected.remove(from);
+        if self.no_mapping == 0 {
+            return Some(true);
         }
-        for (from, to) in mappings.filter(|_| no_mapping > 0) {
+        for mapping in mappings {
+            let from = mapping.issuer_domain_policy.as_bytes();
+            let to = mapping.subject_domain_policy.as_bytes();
             if [from, to].contains(&ANY_POLICY) {
                 return Some(false);
             }
-            if any || before.contains(from) {
-                expected.insert(to);
+            if self.any || expected.contains(from) {
+                self.expected.insert(to);
             }
         }
-        let skipped = certificate
-            .inhibit_anypolicy()
-            .ok()?
-            .map(|found| found.value.skip_certs);
-        let step = u32::from(!is_self_issued);
-        explicit = explicit
-            .saturating_sub(step)
-            .min(required.unwrap_or(u32::MAX));
-        no_mapping = no_mapping
-            .saturating_sub(step)
-            .min(unmapped.unwrap_or(u32::MAX));
-        no_any = no_any.saturating_sub(step).min(skipped.unwrap_or(u32::MAX));
+        Some(true)
     }
-    Some(explicit > 0 || any || !expected.is_empty())
+
+    /// Takes one certificate off each number, unless an issuer has issued itself, and the issuer's own numbers if lower.
+    fn take_constraints(&mut self, issuer: &X509Certificate<'_>) -> Option<()> {
+        let any_policy = issuer.inhibit_anypolicy().ok()?;
+        let constraints = constraints(issuer)?;
+        let step = u32::from(!is_self_issued(issuer));
+        let lower = |number: &mut u32, constraint: Option<u32>| {
+            let constraint = constraint.unwrap_or(u32::MAX);
+            *number = number.saturating_sub(step).min(constraint);
+        };
+        lower(
+            &mut self.explicit_policy,
+            constraints.require_explicit_policy,
+        );
+        lower(&mut self.no_mapping, constraints.inhibit_policy_mapping);
+        lower(
+            &mut self.no_any_policy,
+            any_policy.map(|extension| extension.value.skip_certs),
+        );
+        Some(())
+    }
+}
+
+fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
+    certificate.issuer().as_raw() == certificate.subject().as_raw()
+}
+
+fn constraints(certificate: &X509Certificate<'_>) -> Option<PolicyConstraints> {
+    let extension = certificate.policy_constraints().ok()?;
+    let none = PolicyConstraints {
+        require_explicit_policy: None,
+        inhibit_policy_mapping: None,
+    };
+    Some(extension.map_or(none, |extension| extension.value.clone()))
 }
 
 fn policies<'c>(certificate: &'c X509Certificate<'_>) -> Option<BTreeSet<&'c [u8]>> {
-    let extension = certificate
-        .get_extension_unique(&OID_X509_EXT_CERTIFICATE_POLICIES)
-        .ok()?;
-    match extension.map(|extension| extension.parsed_extension()) {
-        None => Some(BTreeSet::new()),
-        Some(ParsedExtension::CertificatePolicies(policies)) => Some(
-            policies
-                .iter()
-                .map(|policy| policy.policy_id.as_bytes())
-                .collect(),
-        ),
-        Some(_) => None,
-    }
+    let extension = certificate.get_extension_unique(&OID_X509_EXT_CERTIFICATE_POLICIES);
+    let Some(extension) = extension.ok()? else {
+        return Some(BTreeSet::new());
+    };
+    let ParsedExtension::CertificatePolicies(policies) = extension.parsed_extension() else {
+        return None;
+    };
+    let ids = policies.iter().map(|policy| policy.policy_id.as_bytes());
+    Some(ids.collect())
 }

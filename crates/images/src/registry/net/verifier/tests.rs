@@ -28,7 +28,7 @@ fn verifier(authorities: &[CertificateDer<'static>]) -> Verifier {
     roots.add_parsable_certificates(authorities.iter().cloned());
     trusting(Trusted {
         roots,
-        own: authorities.to_vec(),
+        configured: authorities.to_vec(),
         files: "/ca.crt".into(),
     })
 }
@@ -187,7 +187,7 @@ fn takes_the_chains_that_go_takes() {
             roots.add(chain.pop().unwrap()).unwrap();
             let verifier = trusting(Trusted {
                 roots,
-                own: Vec::new(),
+                configured: Vec::new(),
                 files: String::new(),
             });
             let taken = takes_chain(&verifier, &chain, "a.b", now);
@@ -221,7 +221,7 @@ fn signed(links: Vec<CertificateParams>) -> (Verifier, Vec<CertificateDer<'stati
     (
         trusting(Trusted {
             roots,
-            own: Vec::new(),
+            configured: Vec::new(),
             files: "/ca.crt".into(),
         }),
         chain,
