@@ -12,7 +12,7 @@ use serde_json::Value;
 mod structure {
     pub(super) mod uses;
 }
-use structure::uses::Uses;
+use structure::uses::{Names, Uses};
 
 /// From above to below: each may depend on those after it.
 const CRATES: [&str; 9] = [
@@ -80,7 +80,8 @@ fn packages(metadata: &Value) -> BTreeMap<&str, &Value> {
 #[test]
 fn dependencies_point_down() {
     let metadata = metadata();
-    let (packages, dependencies) = (packages(&metadata), dependencies(&metadata));
+    let packages = packages(&metadata);
+    let dependencies = dependencies(&metadata);
     let name = |id: &&str| packages[id]["name"].as_str().unwrap();
     let place = |name: &str| CRATES.iter().position(|own| *own == name);
     let mut seen = BTreeSet::new();
@@ -192,7 +193,8 @@ fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn the_core_is_pure() {
     let metadata = metadata();
-    let (packages, dependencies) = (packages(&metadata), dependencies(&metadata));
+    let packages = packages(&metadata);
+    let dependencies = dependencies(&metadata);
     let core = packages
         .values()
         .find(|package| package["name"] == "tolerarch-core")
@@ -235,18 +237,79 @@ fn the_core_is_pure() {
 /// A file that uses one that uses it, directly or by others, cannot be read or changed alone.
 #[test]
 fn files_do_not_use_each_other() {
-    let crates = CRATES.map(|name| (name.to_owned(), source(name)));
-    let circles = Uses::read(&crates, files).in_circles();
-    let shown = circles
-        .iter()
-        .map(|(user, path, used)| format!("{user} uses {used} ({path})\n"));
-    assert!(circles.is_empty(), "{}", shown.collect::<String>());
+    let crates = CRATES.iter().flat_map(|name| modules(name, &source(name)));
+    let circles = Uses::read(crates).in_circles(Names::clone);
+    assert_eq!(circles, [""; 0]);
+}
+
+/// A command, or a module that commands share, is a file with all that is below it.
+#[test]
+fn commands_do_not_use_each_other() {
+    let program = modules("tolerarch", &source("tolerarch"));
+    let circles = Uses::read(program).in_circles(command);
+    assert_eq!(circles, [""; 0]);
+}
+
+/// Returns the command that a file belongs to, or the file itself.
+fn command(module: &Names) -> Names {
+    match &module[..] {
+        [program, cli, command, ..] if cli == "cli" => {
+            vec![program.clone(), cli.clone(), command.clone()]
+        }
+        other => other.to_vec(),
+    }
+}
+
+/// The support of the tests, and the tests that are more than a file.
+#[test]
+fn files_of_the_tests_do_not_use_each_other() {
+    let tests = root().join("e2e");
+    let mut files = modules("testregistry", &tests.join("registry/src"));
+    files.extend(modules("suite", &tests.join("registry/tests/suite")));
+    files.extend(modules("upstream", &tests.join("upstream")));
+    files.extend(modules("e2e", &tests.join("cluster/src")));
+    files.extend(modules("scenarios", &tests.join("cluster/scenarios")));
+    let prometheus = ["scenarios", "prometheus"].map(str::to_owned).to_vec();
+    files.push((prometheus, tests.join("support/prometheus.rs")));
+    for entry in fs::read_dir(&tests).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if path.is_file() && path.extension().is_some_and(|extension| extension == "rs") {
+            files.extend(program(name, &tests));
+        }
+    }
+    let circles = Uses::read(files).in_circles(Names::clone);
+    assert_eq!(circles, [""; 0]);
+}
+
+/// Returns the modules of a test program: those in the folder of its name, and `support`.
+fn program(name: &str, tests: &Path) -> Vec<(Names, PathBuf)> {
+    let mut modules = modules(name, tests);
+    modules.retain(|(module, _)| [name, "support"].contains(&module[1].as_str()));
+    for (module, _) in &mut modules {
+        if *module == [name, name] {
+            module.pop();
+        }
+    }
+    modules
+}
+
+fn circles_among<const N: usize>(
+    files: [(&str, &str); N],
+    unit: fn(&Names) -> Names,
+) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    for (file, text) in files {
+        let file = directory.path().join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    Uses::read(modules("own-crate", directory.path())).in_circles(unit)
 }
 
 #[test]
 fn circles_are_found_through_what_parents_pass_on() {
-    let directory = tempfile::tempdir().unwrap();
-    for (file, text) in [
+    let files = [
         (
             "lib.rs",
             "mod one; mod three; mod two; pub use one::One; use two::Two;",
@@ -263,23 +326,31 @@ fn circles_are_found_through_what_parents_pass_on() {
             "three.rs",
             "pub use crate::one::One; pub struct Three; impl Three {}",
         ),
-    ] {
-        fs::write(directory.path().join(file), text).unwrap();
-    }
-    let found = Uses::read(
-        &[("own-crate".to_owned(), directory.path().to_owned())],
-        files,
-    )
-    .in_circles();
-    let found: Vec<String> = found
-        .iter()
-        .map(|(user, path, used)| format!("{user} {path} {used}"))
-        .collect();
+    ];
     assert_eq!(
-        found,
+        circles_among(files, Names::clone),
         [
-            "own_crate::one super::Two own_crate::two",
-            "own_crate::two crate::One own_crate::one"
+            "own_crate::one uses own_crate::two (super::Two)",
+            "own_crate::two uses own_crate::one (crate::One)"
+        ]
+    );
+}
+
+#[test]
+fn circles_of_commands_are_found_although_their_files_have_none() {
+    let files = [
+        ("cli.rs", "mod one; mod two;"),
+        ("cli/one.rs", "mod part; use super::two::Two;"),
+        ("cli/one/part.rs", "pub struct Part;"),
+        ("cli/two.rs", "mod part; pub struct Two;"),
+        ("cli/two/part.rs", "use crate::cli::one::part::Part;"),
+    ];
+    assert_eq!(circles_among(files, Names::clone), [""; 0]);
+    assert_eq!(
+        circles_among(files, command),
+        [
+            "own_crate::cli::one uses own_crate::cli::two (super::two::Two)",
+            "own_crate::cli::two::part uses own_crate::cli::one::part (crate::cli::one::part::Part)"
         ]
     );
 }
@@ -289,6 +360,20 @@ fn source(name: &str) -> PathBuf {
         Some(name) => root().join("crates").join(name).join("src"),
         None => root().join("src"),
     }
+}
+
+/// Returns the modules of a crate, each with its file.
+fn modules(name: &str, directory: &Path) -> Vec<(Names, PathBuf)> {
+    let is_library = directory.join("lib.rs").is_file();
+    let module = |file: PathBuf| {
+        let within = file.strip_prefix(directory).unwrap().with_extension("");
+        let steps = within.iter().map(|step| step.to_str().unwrap().to_owned());
+        let is_root = |step: &String| step == "lib" || step == "main" && !is_library;
+        let mut names = vec![name.replace('-', "_")];
+        names.extend(steps.filter(|step| !is_root(step)));
+        (names, file)
+    };
+    files(directory).into_iter().map(module).collect()
 }
 
 /// `*.rs` without tests and their support.

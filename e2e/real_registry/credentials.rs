@@ -5,9 +5,9 @@ use tolerarch_core::image::ImageRef;
 use tolerarch_images::credentials::Credential;
 use tolerarch_images::registry::{AddressGuard, Digest, Error, Found, HostSettings, Registry};
 
-use super::distribution::{Distribution, PASSWORD, USER};
+use super::distribution::Distribution;
 use super::images;
-use super::token_server::TokenServer;
+use super::token_server::{PASSWORD, TokenServer, USER};
 use super::webhook::{registry, registry_metrics};
 
 fn basic(user: &str, password: &str) -> Credential {

@@ -16,12 +16,10 @@ use testregistry::{Pki, sha256};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use super::token_server::{self, TokenServer};
+use super::token_server::{self, PASSWORD, TokenServer, USER};
 use crate::support::soon;
 
-/// User, password, and both as htpasswd writes them.
-pub(crate) const USER: &str = "user";
-pub(crate) const PASSWORD: &str = "password";
+/// User and password as htpasswd writes them.
 pub(crate) const HTPASSWD: &str =
     "user:$2b$04$abcdefghijklmnopqrstuughE8Ev8uGFaUgY2cNEySvxngrb/Jzdm\n";
 

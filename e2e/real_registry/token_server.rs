@@ -11,11 +11,13 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use testregistry::{Auth, Pki, Registry, Request};
 
-use super::distribution::{PASSWORD, USER};
-
 /// What registry and server agree on.
 pub(crate) const SERVICE: &str = "registry.test";
 pub(crate) const ISSUER: &str = "token.test";
+
+/// The one user there is, and the password.
+pub(crate) const USER: &str = "user";
+pub(crate) const PASSWORD: &str = "password";
 
 /// How long a token is good, in seconds.
 const LIFE: u64 = 300;

@@ -5,6 +5,7 @@ mod agreement;
 mod depot;
 mod fronts;
 mod heavy;
+mod making;
 mod nginx;
 mod servers;
 mod tenants;

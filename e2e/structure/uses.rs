@@ -1,13 +1,13 @@
-//! Which file of the program uses which other: read from its tokens, without what is compiled for tests only.
+//! Which file uses which other: read from their tokens, without what is compiled for tests only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// Names from a crate down to a module or an item.
-type Names = Vec<String>;
+pub(crate) type Names = Vec<String>;
 
 /// A module in a file, by the names of its items.
 #[derive(Default)]
@@ -22,62 +22,56 @@ struct Module {
 pub(crate) struct Uses(BTreeMap<Names, Module>);
 
 impl Uses {
-    /// Reads the files of crates, which are given by name and directory.
-    pub(crate) fn read(crates: &[(String, PathBuf)], files: fn(&Path) -> Vec<PathBuf>) -> Self {
+    /// Reads files, each with the module that it is.
+    pub(crate) fn read(files: impl IntoIterator<Item = (Names, PathBuf)>) -> Self {
         let mut modules = BTreeMap::new();
-        for (name, directory) in crates {
-            for file in files(directory) {
-                let within = file.strip_prefix(directory).unwrap().with_extension("");
-                let steps = within.iter().map(|step| step.to_str().unwrap().to_owned());
-                let steps = steps.filter(|step| step != "lib");
-                let path = std::iter::once(name.replace('-', "_"))
-                    .chain(steps)
-                    .collect();
-                let tokens: TokenStream = fs::read_to_string(file).unwrap().parse().unwrap();
-                let mut module = Module::default();
-                module.read(tokens, true);
-                modules.insert(path, module);
-            }
+        for (name, file) in files {
+            let tokens: TokenStream = fs::read_to_string(file).unwrap().parse().unwrap();
+            let mut module = Module::default();
+            module.read(tokens, true);
+            modules.insert(name, module);
         }
         Self(modules)
     }
 
-    /// Returns the uses that are part of a circle: the user, the path that it writes, and the used file.
-    pub(crate) fn in_circles(&self) -> Vec<(String, String, String)> {
-        let all: BTreeMap<&Names, BTreeMap<Names, &Names>> =
-            self.0.iter().map(|it| self.of(it)).collect();
+    /// Renders the uses that are part of a circle of units: the user, the used file, and the path by which it is used.
+    /// `unit` makes of a file's module the unit that the file belongs to.
+    pub(crate) fn in_circles(&self, unit: impl Fn(&Names) -> Names) -> Vec<String> {
+        let mut uses = Vec::new();
+        let mut used_by: BTreeMap<Names, BTreeSet<Names>> = BTreeMap::new();
+        for (user, module) in &self.0 {
+            for (used, path) in self.used_by(user, module) {
+                if unit(user) != unit(&used) {
+                    used_by.entry(unit(user)).or_default().insert(unit(&used));
+                    uses.push((user, path, used));
+                }
+            }
+        }
         let leads_back = |user: &Names, used: &Names| {
-            let (mut seen, mut left) = (BTreeSet::new(), vec![used]);
+            let mut seen = BTreeSet::new();
+            let mut left = vec![used.clone()];
             while let Some(next) = left.pop() {
-                if seen.insert(next) {
-                    left.extend(all[next].keys());
+                if seen.insert(next.clone()) {
+                    left.extend(used_by.get(&next).into_iter().flatten().cloned());
                 }
             }
             seen.contains(user)
         };
-        let uses = all
-            .iter()
-            .flat_map(|(user, used)| used.iter().map(move |(used, path)| (*user, *path, used)));
-        let circles = uses.filter(|(user, _, used)| leads_back(user, used));
-        circles
-            .map(|(user, path, used)| (user.join("::"), path.join("::"), used.join("::")))
-            .collect()
+        uses.retain(|(user, _, used)| leads_back(&unit(user), &unit(used)));
+        let shown = uses.iter().map(|(user, path, used)| {
+            let [user, path, used] = [*user, *path, used].map(|names| names.join("::"));
+            format!("{user} uses {used} ({path})")
+        });
+        shown.collect()
     }
 
-    /// Returns a file and those that it uses, each with a path by which it does.
-    fn of<'a>(
-        &self,
-        (user, module): (&'a Names, &'a Module),
-    ) -> (&'a Names, BTreeMap<Names, &'a Names>) {
-        let used = module
-            .mentioned
-            .iter()
-            .filter_map(|path| Some((self.find(user, path, 0)?, path)));
-        (
-            user,
-            used.filter(|(used, _)| used != user && self.0.contains_key(used))
-                .collect(),
-        )
+    /// Returns the files that a file uses, each with a path by which it does.
+    fn used_by<'a>(&self, user: &Names, module: &'a Module) -> BTreeMap<Names, &'a Names> {
+        let paths = module.mentioned.iter();
+        paths
+            .filter_map(|path| Some((self.find(user, path, 0)?, path)))
+            .filter(|(used, _)| used != user && self.0.contains_key(used))
+            .collect()
     }
 
     /// Returns the file that defines what a path in a module means; `None` if it is of another crate.
@@ -128,7 +122,8 @@ impl Module {
     fn read(&mut self, tokens: TokenStream, is_top: bool) {
         let mut tokens = tokens.into_iter().peekable();
         let mut path: Names = Vec::new();
-        let (mut before, mut is_public) = (String::new(), false);
+        let mut before = String::new();
+        let mut is_public = false;
         while let Some(token) = tokens.next() {
             let text = token.to_string();
             match &token {

@@ -17,10 +17,10 @@ use testregistry::Pki;
 use crate::control_plane::ControlPlane;
 use crate::distribution::{Distribution, Push};
 use crate::fixtures::Images;
-use crate::kind::Kind;
-use crate::local::Local;
+use crate::kind::{Kind, variable};
+use crate::local::{Local, client_config};
 use crate::metrics;
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, Nodes};
 use crate::pods::{POOL, PodExt, pod};
 use crate::programs;
 use crate::tolerarch::Tolerarch;
@@ -46,13 +46,6 @@ pub struct Cluster {
     kind: Option<Kind>,
     /// What there is once, for all clusters of this machine.
     own: Option<(TempDir, Distribution)>,
-}
-
-/// The names of the two nodes.
-#[derive(Clone)]
-pub(crate) struct Nodes {
-    pub(crate) plain: String,
-    pub(crate) pool: String,
 }
 
 impl Cluster {
@@ -384,11 +377,6 @@ impl Cluster {
     }
 }
 
-/// What the script that runs the scenarios says of the cluster.
-pub(crate) fn variable(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
-}
-
 /// The name of the webhook that is called in place of the installed one.
 fn webhook_of(namespace: &Namespace) -> String {
     format!("pods.{}.tolerarch.io", namespace.name)
@@ -425,10 +413,6 @@ async fn clean_up(client: &Client, nodes: &Nodes) {
             .await
             .unwrap();
     }
-}
-
-pub(crate) fn client_config(url: &str, pki: &Pki) -> Value {
-    json!({"url": url, "caBundle": k8s_openapi::ByteString(pki.ca_pem().into_bytes())})
 }
 
 /// Applies `manifests/` as a user does, and lets the API server call the tolerarch that runs here.

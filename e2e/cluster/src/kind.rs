@@ -7,7 +7,6 @@ use testregistry::Pki;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
-use crate::cluster::variable;
 use crate::distribution::Push;
 use crate::fixtures::Images;
 use crate::programs;
@@ -186,4 +185,9 @@ fn successful(program: &str, arguments: &[&str], output: Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {errors}");
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What the script that runs the scenarios says of the cluster.
+pub(crate) fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
 }

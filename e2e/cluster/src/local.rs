@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use testregistry::{Internet, Pki};
 use tokio::process::Command;
 
-use crate::cluster::client_config;
 use crate::control_plane::ControlPlane;
 use crate::programs;
 use crate::tolerarch::Tolerarch;
@@ -239,4 +238,8 @@ impl Local {
     pub fn client_config(&self, url: &str) -> Value {
         client_config(url, &self.pki)
     }
+}
+
+pub(crate) fn client_config(url: &str, pki: &Pki) -> Value {
+    json!({"url": url, "caBundle": k8s_openapi::ByteString(pki.ca_pem().into_bytes())})
 }

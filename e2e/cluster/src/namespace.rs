@@ -13,7 +13,6 @@ use kube::discovery::ApiResource;
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
-use crate::cluster::Nodes;
 use crate::pods::PodExt;
 use crate::wait::{soon, until, until_ok};
 
@@ -24,6 +23,13 @@ pub struct Namespace {
     pub name: String,
     client: Client,
     nodes: Nodes,
+}
+
+/// The names of the two nodes.
+#[derive(Clone)]
+pub(crate) struct Nodes {
+    pub(crate) plain: String,
+    pub(crate) pool: String,
 }
 
 impl Namespace {

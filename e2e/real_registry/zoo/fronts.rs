@@ -8,11 +8,10 @@ use testregistry::{Auth, Pki};
 
 use super::agreement::judge;
 use super::depot::{Depot, REPO};
-use super::nginx::Nginx;
-use super::servers::{Server, certificate, distribution, filesystem};
+use super::nginx::{Nginx, certificate};
+use super::servers::{Server, distribution, filesystem};
 use super::tools::{are_there, command};
-use crate::real_registry::distribution::PASSWORD;
-use crate::real_registry::token_server::{ISSUER, SERVICE, TokenServer};
+use crate::real_registry::token_server::{ISSUER, PASSWORD, SERVICE, TokenServer};
 
 async fn depot() -> Option<&'static Depot> {
     if !are_there(&["nginx"]) {

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::{Value, json};
 use testregistry::Pki;
 use tokio::process::Child;
 
-use super::servers::certificate;
 use super::tools::{command, free_address, serve};
 
 /// A running nginx.
@@ -52,4 +52,13 @@ impl Nginx {
         let process = serve(&mut program, &address).await;
         Self { address, process }
     }
+}
+
+/// The certificate of a server in this directory, beside its authority.
+pub(crate) fn certificate(pki: &Pki, directory: &Path) -> Value {
+    pki.leaf(&["127.0.0.1", "127.0.0.2"])
+        .write(directory)
+        .unwrap();
+    fs::write(directory.join("ca.crt"), pki.ca_pem()).unwrap();
+    json!({"certificate": directory.join("tls.crt"), "key": directory.join("tls.key")})
 }

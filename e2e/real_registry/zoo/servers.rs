@@ -15,9 +15,10 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use super::depot::{Depot, REPO};
+use super::nginx::{Nginx, certificate};
 use super::tools::{command, free_address, serve, tool};
-use crate::real_registry::distribution::{HTPASSWD, PASSWORD, USER, listening};
-use crate::real_registry::token_server::{ISSUER, SERVICE, TokenServer};
+use crate::real_registry::distribution::{HTPASSWD, listening};
+use crate::real_registry::token_server::{ISSUER, PASSWORD, SERVICE, TokenServer, USER};
 use crate::support::soon;
 
 /// A running registry, with what tolerarch is told of it.
@@ -31,15 +32,6 @@ pub(crate) struct Server {
     pub(crate) password: &'static str,
     pub(crate) processes: Vec<Child>,
     pub(crate) directory: TempDir,
-}
-
-/// The certificate of a server in this directory, beside its authority.
-pub(crate) fn certificate(pki: &Pki, directory: &Path) -> Value {
-    pki.leaf(&["127.0.0.1", "127.0.0.2"])
-        .write(directory)
-        .unwrap();
-    fs::write(directory.join("ca.crt"), pki.ca_pem()).unwrap();
-    json!({"certificate": directory.join("tls.crt"), "key": directory.join("tls.key")})
 }
 
 /// Where distribution keeps what it has.
@@ -312,7 +304,7 @@ impl S3 {
                 processes: vec![process],
             };
         };
-        let front = super::nginx::Nginx::start(&depot.home, pki, "127.0.0.1", &directory, |_| {
+        let front = Nginx::start(&depot.home, pki, "127.0.0.1", &directory, |_| {
             format!("location / {{ proxy_pass http://{address}; }}")
         });
         let front = front.await;

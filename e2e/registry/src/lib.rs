@@ -38,6 +38,7 @@ mod registry;
 mod reply;
 mod repo;
 mod server;
+mod state;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,6 +1,5 @@
 //! The registry as a test holds it: where it listens, what is in it, and what it was asked.
 
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,13 +12,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::auth::Auth;
 use crate::pki::{Leaf, Pki};
 use crate::port::reserve;
-use crate::record::{Log, Request};
+use crate::record::Request;
 use crate::repo::Repo;
+use crate::state::{SIGNATURE, State};
 use crate::{lock, server, sha256, sha512};
-
-/// What object storage puts into URLs that it signs for GET.
-const SIGNATURE: &str =
-    "X-Amz-Expires=1200&X-Amz-SignedHeaders=host&X-Amz-Signature=0123456789abcdef";
 
 /// How a registry listens.
 pub struct Builder {
@@ -117,21 +113,6 @@ pub struct Registry {
     state: Arc<State>,
     pki: Arc<Pki>,
     task: JoinHandle<()>,
-}
-
-pub(crate) struct State {
-    pub(crate) address: SocketAddr,
-    /// By which clients know it: the address, or a name.
-    host: String,
-    pub(crate) url: String,
-    pub(crate) log: Arc<Log>,
-    pub(crate) connections: AtomicUsize,
-    repos: Mutex<HashMap<String, Repo>>,
-    cdn: Mutex<HashMap<String, Bytes>>,
-    /// Bytes and their type, by digest.
-    stored: Mutex<HashMap<String, (Bytes, String)>>,
-    token_service: Mutex<Option<Auth>>,
-    token_paths: Mutex<Vec<String>>,
 }
 
 impl Registry {
@@ -265,36 +246,5 @@ impl Registry {
 impl Drop for Registry {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-impl State {
-    pub(crate) fn find_repo(&self, name: &str) -> Option<Repo> {
-        lock(&self.repos).get(name).cloned()
-    }
-
-    pub(crate) fn find_cdn(&self, digest: &str) -> Option<Bytes> {
-        lock(&self.cdn).get(digest).cloned()
-    }
-
-    pub(crate) fn find_stored(&self, digest: &str, query: &str) -> Option<(Bytes, String)> {
-        lock(&self.stored)
-            .get(digest)
-            .filter(|_| query == SIGNATURE)
-            .cloned()
-    }
-
-    pub(crate) fn serves_tokens_at(&self, path: &str) -> bool {
-        lock(&self.token_paths).iter().any(|served| served == path)
-    }
-
-    /// A token request whose scope names a repository is answered by the guard of that repository, others by the common one.
-    pub(crate) fn token_service(&self, request: &Request) -> Option<Auth> {
-        let scope = request
-            .query_value("scope")
-            .or_else(|| request.form_value("scope"));
-        let name = scope.as_deref().and_then(|scope| scope.split(':').nth(1));
-        let guard = name.and_then(|name| self.find_repo(name)?.current_auth());
-        guard.or_else(|| lock(&self.token_service).clone())
     }
 }

@@ -21,8 +21,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::fault::{Fault, Wire};
 use crate::record::{Kind, Request};
-use crate::registry::State;
 use crate::reply::{Flow, Reply};
+use crate::state::State;
 
 /// Forms of the token endpoint are small.
 const MAX_BODY: usize = 64 * 1024;

@@ -13,7 +13,7 @@ use super::super::agreement::{inspect, judge};
 use super::super::depot::{Depot, REPO};
 use super::super::servers::Server;
 use super::super::tools::{are_there, command, free_address, run, serve};
-use crate::real_registry::distribution::{PASSWORD, USER};
+use crate::real_registry::token_server::{PASSWORD, USER};
 use crate::support::until;
 
 /// Its programs, with the settings that they read.
