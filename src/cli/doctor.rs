@@ -87,18 +87,12 @@ async fn check_cluster(
         return Ok(());
     };
     // Some providers add a plus to the minor version.
-    if minor
-        .trim_end_matches('+')
-        .parse::<u32>()
-        .is_ok_and(|minor| minor < KUBERNETES)
-    {
+    let minor = minor.trim_end_matches('+').parse::<u32>();
+    if minor.is_ok_and(|minor| minor < KUBERNETES) {
+        let message = format!("Kubernetes {git_version} is too old");
         let fix =
             format!("upgrade the cluster to 1.{KUBERNETES} or later, which has matchConditions");
-        findings.failed(
-            "version",
-            format!("Kubernetes {git_version} is too old"),
-            fix,
-        );
+        findings.failed("version", message, fix);
     } else {
         findings.ok("version", format!("Kubernetes {git_version}"));
     }
@@ -109,10 +103,8 @@ async fn check_all(exam: &mut Exam<'_>) {
     let only = exam.only;
     let namespaces = installation::namespaces(exam).await;
     let all = installed::webhooks(exam.client).await;
-    let Some(all) = exam
-        .findings
-        .read("webhook", "the MutatingWebhookConfigurations", all)
-    else {
+    let configurations = "the MutatingWebhookConfigurations";
+    let Some(all) = exam.findings.read("webhook", configurations, all) else {
         return probe::check_unseen(exam).await;
     };
     let mut ours: Vec<&Webhook> = all.iter().filter(|entry| entry.is_ours()).collect();
@@ -121,50 +113,42 @@ async fn check_all(exam: &mut Exam<'_>) {
         ours.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
     }
     ours.sort_by_key(|entry| (entry.service(), !entry.is_for_pods()));
-    let entries: Vec<&Webhook> = ours
-        .iter()
-        .copied()
-        .filter(|entry| entry.is_for_pods())
-        .collect();
+    let mut entries = ours.clone();
+    entries.retain(|entry| entry.is_for_pods());
     if entries.is_empty() {
-        if let Some(namespace) = only.filter(|_| is_installed) {
-            let message = format!(
-                "no webhook of tolerarch selects namespace {namespace}: its Pods are not looked at"
-            );
-            let fix = format!(
-                "compare the labels of {namespace} with the namespaceSelectors; tolerarch.io/mode=off opts a namespace out"
-            );
-            return exam.findings.failed("scope", message, fix);
-        }
-        let fix = "install it: helm upgrade --install tolerarch manifests/helm/tolerarch --namespace tolerarch, or kubectl apply -k of your overlay";
-        return exam.findings.failed(
-            "webhook",
-            "no MutatingWebhookConfiguration calls tolerarch",
-            fix,
-        );
+        return report_no_webhook(only, is_installed, &mut exam.findings);
     }
-    exam.findings.merge(
-        ours.iter()
-            .map(|entry| (entry.name(), webhooks::check_calls(entry))),
-    );
+    exam.findings
+        .merge(ours.iter().map(|entry| webhooks::check_calls(entry)));
     for entry in &entries {
         webhooks::check_namespaces(entry, &namespaces, &mut exam.findings);
         webhooks::check_pods(exam, entry, &namespaces).await;
     }
     webhooks::check_labels(exam, &entries, &namespaces);
     webhooks::check_overlaps(&entries, &namespaces, &mut exam.findings);
-    let order = |entry: &&Webhook| {
-        (
-            entry.name(),
-            webhooks::check_order(entry, &all, &namespaces),
-        )
-    };
+    let order = |entry: &&Webhook| webhooks::check_order(entry, &all, &namespaces);
     exam.findings.merge(entries.iter().map(order));
     for own in ours.chunk_by(|one, other| one.service() == other.service()) {
         check_service(exam, own, &all, &namespaces).await;
     }
     if namespaces.is_empty() {
         probe::check_unseen(exam).await;
+    }
+}
+
+fn report_no_webhook(only: Option<&str>, is_installed: bool, findings: &mut Findings) {
+    if is_installed && let Some(namespace) = only {
+        let message = format!(
+            "no webhook of tolerarch selects namespace {namespace}: its Pods are not looked at"
+        );
+        let fix = format!(
+            "compare the labels of {namespace} with the namespaceSelectors; tolerarch.io/mode=off opts a namespace out"
+        );
+        findings.failed("scope", message, fix);
+    } else {
+        let message = "no MutatingWebhookConfiguration calls tolerarch";
+        let fix = "install it: helm upgrade --install tolerarch manifests/helm/tolerarch --namespace tolerarch, or kubectl apply -k of your overlay";
+        findings.failed("webhook", message, fix);
     }
 }
 
@@ -206,10 +190,8 @@ async fn check_service(
         }
     }
     let probed = exam.findings.0.split_off(before);
-    exam.findings.merge(
-        own.iter()
-            .map(|entry| (entry.name(), webhooks::check_bundle(entry, &tried))),
-    );
+    let bundle = |entry: &&Webhook| webhooks::check_bundle(entry, &tried);
+    exam.findings.merge(own.iter().map(bundle));
     exam.findings.0.extend(probed);
 }
 

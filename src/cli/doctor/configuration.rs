@@ -14,13 +14,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>) -> Option<
         findings,
         ..
     } = exam;
-    let Installed {
-        source,
-        text,
-        environment,
-        change,
-        ..
-    } = match config {
+    let installed = match config {
         Some(file) => {
             let source = file.display().to_string();
             let text = findings.read("configuration", &source, std::fs::read_to_string(file))?;
@@ -38,17 +32,17 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>) -> Option<
             }
         },
     };
-    let has_arrived = change.is_none();
-    if let Some(change) = change {
+    let has_arrived = installed.change.is_none();
+    if let Some(change) = installed.change {
         let fix = "kubelets bring it to them within two minutes; then run this again";
         findings.add(Status::Unknown, "configuration", change, fix);
     }
-    match (Sources {
-        environment,
+    let source = installed.source;
+    let sources = Sources {
+        environment: installed.environment,
         ..Sources::default()
-    })
-    .read(&text)
-    {
+    };
+    match sources.read(&installed.text) {
         Ok(loaded) => {
             findings.ok("configuration", format!("{source} is valid"));
             check_mode(&loaded.config, has_arrived, findings);
@@ -56,29 +50,25 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>) -> Option<
         }
         Err(faults) => {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            let message = format!("{source} is not valid: {}", faults.join("; "));
             let fix = "correct it: Pods that run keep the last valid one, new ones do not start";
-            findings.failed(
-                "configuration",
-                format!("{source} is not valid: {}", faults.join("; ")),
-                fix,
-            );
+            findings.failed("configuration", message, fix);
             None
         }
     }
 }
 
 fn check_mode(config: &Config, has_arrived: bool, findings: &mut Findings) {
-    let profiles = config
-        .profiles
-        .iter()
-        .map(|(name, profile)| (name.as_str(), profile.mode));
-    let observe = [("the default profile", config.policy.mode)]
-        .into_iter()
-        .chain(profiles);
-    let observe = observe
-        .filter(|(_, mode)| *mode == Mode::Observe)
-        .map(|(name, _)| name);
-    match some_of(observe).as_str() {
+    let mut observing = Vec::new();
+    if config.policy.mode == Mode::Observe {
+        observing.push("the default profile");
+    }
+    for (name, profile) in &config.profiles {
+        if profile.mode == Mode::Observe {
+            observing.push(name);
+        }
+    }
+    match some_of(observing).as_str() {
         "" if has_arrived => findings.ok("mode", "the configuration says enforce"),
         "" => findings.unknown("mode", "enforce, once all replicas have the configuration"),
         names => {

@@ -11,7 +11,7 @@ use tolerarch_kubernetes::cluster::UserClient;
 
 /// Characters of the longest name of a check.
 const WIDTH: usize = 22;
-/// Maximal number of names in a message.
+/// Maximum number of names in a message.
 const NAMED: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -56,6 +56,18 @@ pub(super) struct Finding {
 #[derive(Debug, Default)]
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
+/// Findings on one of several objects that are checked alike, such as a replica. Messages are made with its name.
+pub(super) struct SubjectFindings {
+    subject: String,
+    findings: Vec<SubjectFinding>,
+}
+
+struct SubjectFinding {
+    finding: Finding,
+    /// Message without the name of the object: what findings of one kind have in common.
+    common: String,
+}
+
 /// Client and scope of the checks, and their findings so far.
 pub(super) struct Exam<'a> {
     pub(super) client: &'a UserClient,
@@ -90,8 +102,13 @@ impl Findings {
         what: &str,
         read: Result<T, E>,
     ) -> Option<T> {
-        read.map_err(|error| self.unknown(check, format!("{what} cannot be read: {error}")))
-            .ok()
+        match read {
+            Ok(read) => Some(read),
+            Err(error) => {
+                self.unknown(check, format!("{what} cannot be read: {error}"));
+                None
+            }
+        }
     }
 
     pub(super) fn add(
@@ -109,45 +126,39 @@ impl Findings {
         });
     }
 
-    /// Adds findings on several objects, each with its name; those that differ in nothing but the name become one.
-    pub(super) fn merge(&mut self, all: impl IntoIterator<Item = (String, Self)>) {
-        let mut merged: Vec<((Status, String), Finding, Vec<String>)> = Vec::new();
-        for (name, own) in all {
-            for finding in own.0 {
-                let key = (
-                    finding.status,
-                    finding.message.replace(&name, "") + &finding.fix,
-                );
-                match merged.iter_mut().find(|(known, ..)| *known == key) {
-                    Some((.., others)) => others.push(name.clone()),
-                    None => merged.push((key, finding, Vec::new())),
+    /// Adds findings on several objects; those of one kind become one, which names the other objects.
+    pub(super) fn merge(&mut self, all: impl IntoIterator<Item = SubjectFindings>) {
+        let mut merged: Vec<(SubjectFinding, Vec<String>)> = Vec::new();
+        for SubjectFindings { subject, findings } in all {
+            for one in findings {
+                match merged.iter_mut().find(|(first, _)| first.is_like(&one)) {
+                    Some((_, others)) => others.push(subject.clone()),
+                    None => merged.push((one, Vec::new())),
                 }
             }
         }
-        self.0
-            .extend(merged.into_iter().map(|(_, mut finding, others)| {
-                if !others.is_empty() {
-                    finding.message +=
-                        &format!("; so for {}", some_of(others.iter().map(String::as_str)));
-                }
-                finding
-            }));
+        for (SubjectFinding { mut finding, .. }, others) in merged {
+            if !others.is_empty() {
+                let others = some_of(others.iter().map(String::as_str));
+                finding.message += &format!("; so for {others}");
+            }
+            self.0.push(finding);
+        }
     }
 
     pub(super) fn verdict(&self) -> Verdict {
-        let mut dry_runs = self
-            .0
-            .iter()
-            .filter(|finding| finding.check == "dry-run")
-            .peekable();
-        if self
-            .0
-            .iter()
-            .any(|finding| finding.status == Status::Failed)
-        {
-            Verdict::Failed
-        } else if dry_runs.peek().is_some() && dry_runs.all(|finding| finding.status == Status::Ok)
-        {
+        let mut has_dry_run = false;
+        let mut is_proven = true;
+        for Finding { check, status, .. } in &self.0 {
+            if *status == Status::Failed {
+                return Verdict::Failed;
+            }
+            if *check == "dry-run" {
+                has_dry_run = true;
+                is_proven &= *status == Status::Ok;
+            }
+        }
+        if has_dry_run && is_proven {
             Verdict::Healthy
         } else {
             Verdict::Unproven
@@ -183,18 +194,87 @@ impl Findings {
     }
 }
 
+impl SubjectFindings {
+    pub(super) fn on(subject: impl Into<String>) -> Self {
+        Self {
+            subject: subject.into(),
+            findings: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    pub(super) fn ok(&mut self, check: &'static str, message: impl Fn(&str) -> String) {
+        self.add(Status::Ok, check, message, "");
+    }
+
+    pub(super) fn failed(
+        &mut self,
+        check: &'static str,
+        message: impl Fn(&str) -> String,
+        fix: impl Into<String>,
+    ) {
+        self.add(Status::Failed, check, message, fix);
+    }
+
+    pub(super) fn unknown(&mut self, check: &'static str, message: impl Fn(&str) -> String) {
+        self.add(Status::Unknown, check, message, "");
+    }
+
+    /// Returns what was read; a failure becomes a finding, as of [`Findings::read`].
+    pub(super) fn read<T, E: Display>(
+        &mut self,
+        check: &'static str,
+        what: impl Fn(&str) -> String,
+        read: Result<T, E>,
+    ) -> Option<T> {
+        match read {
+            Ok(read) => Some(read),
+            Err(error) => {
+                self.unknown(check, |name| {
+                    format!("{} cannot be read: {error}", what(name))
+                });
+                None
+            }
+        }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        status: Status,
+        check: &'static str,
+        message: impl Fn(&str) -> String,
+        fix: impl Into<String>,
+    ) {
+        self.findings.push(SubjectFinding {
+            common: message(""),
+            finding: Finding {
+                check,
+                status,
+                message: message(&self.subject),
+                fix: fix.into(),
+            },
+        });
+    }
+}
+
+impl SubjectFinding {
+    fn is_like(&self, other: &Self) -> bool {
+        self.finding.status == other.finding.status
+            && self.common == other.common
+            && self.finding.fix == other.finding.fix
+    }
+}
+
 /// Lists the first of these names, and the number of the others.
 pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.into_iter().collect();
-    let first = all
-        .iter()
-        .take(NAMED)
-        .copied()
-        .collect::<Vec<_>>()
-        .join(", ");
-    if all.len() > NAMED {
-        format!("{first} and {} more", all.len() - NAMED)
-    } else {
-        first
+    match all.split_at_checked(NAMED) {
+        Some((first, others)) if !others.is_empty() => {
+            format!("{} and {} more", first.join(", "), others.len())
+        }
+        _ => all.join(", "),
     }
 }

@@ -7,11 +7,11 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::ResourceExt;
 use kube::core::Selector;
 
-use super::findings::{Exam, Findings, Status};
+use super::findings::{Exam, Findings, Status, SubjectFindings};
 use crate::cli::installed::Workload;
 use crate::cli::kubernetes::{get, list, name_of};
 use crate::cli::output::count;
-use tolerarch_kubernetes::cluster::{RequestError, Webhook};
+use tolerarch_kubernetes::cluster::Webhook;
 
 const ROOM: &str =
     "make room, or let it on more nodes: nodeSelector, affinity and tolerations of the chart";
@@ -26,14 +26,14 @@ pub(super) async fn namespaces(
     }: &mut Exam<'_>,
 ) -> Vec<Namespace> {
     let (what, read) = match only {
-        Some(name) => (
-            "the namespace",
-            get(client, None, name).await.map(|one| vec![one]),
-        ),
-        None => (
-            "the namespaces (name one with -n)",
-            list(client, None, "").await,
-        ),
+        Some(name) => {
+            let namespace = get(client, None, name).await;
+            ("the namespace", namespace.map(|one| vec![one]))
+        }
+        None => {
+            let all = list(client, None, "").await;
+            ("the namespaces (name one with -n)", all)
+        }
     };
     let mut namespaces: Vec<Namespace> = findings.read("scope", what, read).unwrap_or_default();
     namespaces.sort_by_key(|namespace| {
@@ -63,12 +63,10 @@ impl<'n> Backend<'n> {
         let Exam {
             client, findings, ..
         } = exam;
-        let selected = namespaces
-            .iter()
-            .filter(|namespace| entry.selects(namespace))
-            .collect();
+        let selected = namespaces.iter();
+        let selected = selected.filter(|namespace| entry.selects(namespace));
         let unknown = Self {
-            selected,
+            selected: selected.collect(),
             ..Self::default()
         };
         let Some((namespace, name, port)) = entry.service() else {
@@ -76,68 +74,44 @@ impl<'n> Backend<'n> {
         };
         let service = format!("Service {namespace}/{name}");
         let entry = entry.name();
-        let found = get::<Service>(client, Some(namespace), name).await;
-        if found.as_ref().is_err_and(RequestError::is_missing) {
-            let fix = format!(
-                "name the Service of tolerarch in the clientConfig of {entry}, or install it"
-            );
-            findings.failed(
-                "service",
-                format!("{entry} calls {service}, which does not exist"),
-                fix,
-            );
-            return Self {
-                leads_nowhere: true,
-                ..unknown
-            };
-        }
-        let Some(found) = findings.read("service", &service, found) else {
-            return unknown;
+        let spec = match get::<Service>(client, Some(namespace), name).await {
+            Ok(found) => found.spec.unwrap_or_default(),
+            Err(error) if error.is_missing() => {
+                let message = format!("{entry} calls {service}, which does not exist");
+                let fix = format!(
+                    "name the Service of tolerarch in the clientConfig of {entry}, or install it"
+                );
+                findings.failed("service", message, fix);
+                return Self {
+                    leads_nowhere: true,
+                    ..unknown
+                };
+            }
+            Err(error) => {
+                findings.unknown("service", format!("{service} cannot be read: {error}"));
+                return unknown;
+            }
         };
-        let spec = found.spec.unwrap_or_default();
-        let ports: BTreeSet<i32> = spec
-            .ports
-            .iter()
-            .flatten()
-            .map(|known| known.port)
-            .collect();
-        let has_port = ports.contains(&port);
-        if has_port {
-            findings.ok("service", format!("{service} has port {port}"));
-        } else {
-            let ports = joined(&ports);
-            let message = format!(
-                "{entry} calls port {port} of {service}, which has no such port, only {ports}"
-            );
-            let fix = "where the Service was changed by hand, delete it and run helm upgrade: its port is 443; otherwise correct \
-                clientConfig.service.port";
-            findings.failed("service", message, fix);
-        }
+        let ports = spec.ports.iter().flatten().map(|port| port.port).collect();
+        let has_port = check_port(&entry, &service, port, &ports, findings);
         let labels: Selector = spec.selector.unwrap_or_default().into_iter().collect();
         let read = Workload::read(client, namespace, &labels).await;
-        let is_empty =
-            read.as_ref().is_ok_and(|found| found.pods.is_empty()) && !labels.selects_all();
-        let workload = findings
-            .read("pods", &format!("the Pods of {service}"), read)
-            .unwrap_or_default();
-        if is_empty {
-            let (message, fix) = workload.without_pods(namespace, 2).unwrap_or_else(|| {
-                let fix = format!(
-                    "compare it with the labels of the Pods (helm upgrade --force-conflicts puts the chart's back), or see \
-                     what refuses them: kubectl -n {namespace} get events"
-                );
-                (format!("the selector of {service} matches no Pod"), fix)
-            });
-            findings.failed("pods", message, fix);
-        }
+        let pods = format!("the Pods of {service}");
+        let workload = match findings.read("pods", &pods, read) {
+            Some(workload) => {
+                if workload.pods.is_empty() && !labels.selects_all() {
+                    report_no_pod(&service, namespace, &workload, findings);
+                }
+                workload
+            }
+            None => Workload::default(),
+        };
         check_start(&workload.pods, findings);
         let is_ready = check_endpoints(exam, (namespace, name), &labels, &workload.pods).await;
-        let namespace = namespace.to_owned();
-        let leads_nowhere = !is_ready || !has_port;
         Self {
-            namespace,
+            namespace: namespace.to_owned(),
             workload,
-            leads_nowhere,
+            leads_nowhere: !is_ready || !has_port,
             ..unknown
         }
     }
@@ -153,23 +127,54 @@ impl<'n> Backend<'n> {
             "app.kubernetes.io/component".to_owned(),
             component.to_owned(),
         );
-        let found =
-            Workload::read(exam.client, &self.namespace, &labels.into_iter().collect()).await;
-        let found =
-            exam.findings
-                .read("pods", &format!("the Pods of tolerarch {component}"), found)?;
-        check_start(&found.pods, &mut exam.findings);
-        Some(found)
+        let labels = labels.into_iter().collect();
+        let read = Workload::read(exam.client, &self.namespace, &labels).await;
+        let pods = format!("the Pods of tolerarch {component}");
+        let workload = exam.findings.read("pods", &pods, read)?;
+        check_start(&workload.pods, &mut exam.findings);
+        Some(workload)
     }
+}
+
+/// Checks whether a Service has the port that a webhook calls.
+fn check_port(
+    entry: &str,
+    service: &str,
+    port: i32,
+    ports: &BTreeSet<i32>,
+    findings: &mut Findings,
+) -> bool {
+    if ports.contains(&port) {
+        findings.ok("service", format!("{service} has port {port}"));
+        return true;
+    }
+    let ports = joined(ports);
+    let message =
+        format!("{entry} calls port {port} of {service}, which has no such port, only {ports}");
+    let fix = "where the Service was changed by hand, delete it and run helm upgrade: its port is 443; otherwise correct \
+        clientConfig.service.port";
+    findings.failed("service", message, fix);
+    false
+}
+
+fn report_no_pod(service: &str, namespace: &str, workload: &Workload, findings: &mut Findings) {
+    if let Some((message, fix)) = workload.without_pods(namespace, 2) {
+        return findings.failed("pods", message, fix);
+    }
+    let message = format!("the selector of {service} matches no Pod");
+    let fix = format!(
+        "compare it with the labels of the Pods (helm upgrade --force-conflicts puts the chart's back), or see \
+         what refuses them: kubectl -n {namespace} get events"
+    );
+    findings.failed("pods", message, fix);
 }
 
 /// Returns the port of this name.
 pub(super) fn port_of(pod: &Pod, name: &str) -> Option<i32> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
-    ports
-        .find(|port| port.name.as_deref() == Some(name))
-        .map(|port| port.container_port)
+    let port = ports.find(|port| port.name.as_deref() == Some(name))?;
+    Some(port.container_port)
 }
 
 /// Checks the endpoints of a Service. Returns whether it leads to a Pod that is ready, as far as that can be read.
@@ -188,8 +193,10 @@ async fn check_endpoints(
     };
     let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
     // An unknown readiness counts as ready, as in Kubernetes.
-    let is_ready =
-        |one: &&Endpoint| one.conditions.as_ref().and_then(|known| known.ready) != Some(false);
+    let is_ready = |one: &&Endpoint| {
+        let conditions = one.conditions.as_ref();
+        conditions.and_then(|conditions| conditions.ready) != Some(false)
+    };
     let ready = endpoints.filter(is_ready).count();
     if ready == 0 {
         findings.failed(
@@ -198,39 +205,33 @@ async fn check_endpoints(
             format!("find out why its Pods are not ready: kubectl -n {namespace} describe pods -l {labels}"),
         );
     } else {
+        let endpoints = count(ready as u64, "endpoint");
         let verb = if ready == 1 { "is" } else { "are" };
-        findings.ok(
-            "endpoints",
-            format!("{} {verb} ready", count(ready as u64, "endpoint")),
-        );
+        findings.ok("endpoints", format!("{endpoints} {verb} ready"));
     }
     // Only a port that the Pods name is known to be the one.
-    let wanted: BTreeSet<i32> = pods
-        .iter()
-        .filter_map(|pod| port_of(pod, "webhook"))
-        .collect();
+    let listening = pods.iter().filter_map(|pod| port_of(pod, "webhook"));
+    let listening: BTreeSet<i32> = listening.collect();
     let targets = slices.iter().flat_map(|slice| slice.ports.iter().flatten());
     let targets: BTreeSet<i32> = targets.filter_map(|port| port.port).collect();
-    let wanted = wanted
-        .first()
-        .filter(|_| !targets.is_empty() && wanted.is_disjoint(&targets));
-    if let Some(wanted) = wanted {
-        let targets = joined(&targets);
-        let message = format!(
-            "Service {namespace}/{name} leads to port {targets} of its Pods; the webhook listens at {wanted}"
-        );
-        let fix = "set its targetPort to the name of the container's port (helm upgrade --force-conflicts puts the chart's back)";
-        findings.failed("endpoints", message, fix);
+    let Some(port) = listening.first() else {
+        return ready > 0;
+    };
+    if targets.is_empty() || !listening.is_disjoint(&targets) {
+        return ready > 0;
     }
-    ready > 0 && wanted.is_none()
+    let targets = joined(&targets);
+    let message = format!(
+        "Service {namespace}/{name} leads to port {targets} of its Pods; the webhook listens at {port}"
+    );
+    let fix = "set its targetPort to the name of the container's port (helm upgrade --force-conflicts puts the chart's back)";
+    findings.failed("endpoints", message, fix);
+    false
 }
 
 fn joined(ports: &BTreeSet<i32>) -> String {
-    ports
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
+    let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+    ports.join(", ")
 }
 
 /// Returns why a Pod does not start, and advice.
@@ -269,26 +270,25 @@ fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
 
 /// Returns whether a Pod waits for nothing: a node, an image or a volume, such as its first certificate.
 pub(super) fn has_started(pod: &Pod) -> bool {
-    let waits = pod
-        .status
-        .as_ref()
-        .is_some_and(|status| status.phase.as_deref() == Some("Pending"));
+    let status = pod.status.as_ref();
+    let waits = status.is_some_and(|status| status.phase.as_deref() == Some("Pending"));
     !waits && trouble(pod).is_none()
 }
 
 /// Reports the Pods that do not start. As long as one serves, another one without room on the nodes does no harm.
 fn check_start(pods: &[Pod], findings: &mut Findings) {
-    let mut conditions = pods
+    let conditions = pods
         .iter()
-        .filter_map(|pod| pod.status.as_ref()?.conditions.as_ref())
-        .flatten();
-    let one_serves = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
+        .filter_map(|pod| pod.status.as_ref()?.conditions.as_ref());
+    let one_serves = conditions
+        .flatten()
+        .any(|one| one.type_ == "Ready" && one.status == "True");
     findings.merge(pods.iter().filter_map(|pod| {
-        let name = name_of(pod);
         let (why, fix) = trouble(pod)?;
-        let mut own = Findings::default();
         let status = Status::failed_if(fix != ROOM || !one_serves);
-        own.add(status, "pods", format!("{name} cannot start: {why}"), fix);
-        Some((name.to_owned(), own))
+        let mut findings = SubjectFindings::on(name_of(pod));
+        let message = |name: &str| format!("{name} cannot start: {why}");
+        findings.add(status, "pods", message, fix);
+        Some(findings)
     }));
 }

@@ -13,46 +13,36 @@ use tolerarch_kubernetes::discovery::{Discovery, KnownPool, Source, Verdict, lac
 /// Checks the pools of this configuration, and discovered ones if discovery is on.
 pub(super) async fn check(exam: &mut Exam<'_>, config: &Config) {
     let findings = &mut exam.findings;
-    let shown = Shown::read(
-        exam.client,
-        Discover {
-            node_pools: true,
-            nodes: true,
-        },
-    )
-    .await;
+    let shown = Shown::read(exam.client, Discover::ALL).await;
     let Some(shown) = findings.read("pools", "the nodes and NodePools", shown) else {
         return;
     };
     let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
-    let finds = config.discover.node_pools;
+    let is_discovering = config.discover.node_pools;
     let nodes = shown.nodes.as_deref();
     let seen = Seen::read(exam.client, nodes).await;
-    for note in shown
-        .notes
-        .iter()
-        .chain(&seen.notes)
-        .chain(discovery.warnings.iter().filter(|_| finds))
-    {
+    for note in shown.notes.iter().chain(&seen.notes) {
         findings.unknown("pools", note);
     }
-    if let Some(autoscaler) = &seen.autoscaler {
+    if is_discovering {
+        for warning in &discovery.warnings {
+            findings.unknown("pools", warning);
+        }
+    }
+    let autoscaler = seen.autoscaler.as_ref();
+    if let Some(autoscaler) = autoscaler {
         check_platforms(config, autoscaler, findings);
     }
-    let grouped = seen
-        .autoscaler
-        .as_ref()
-        .map(|found| found.grouped(nodes.unwrap_or_default()));
-    for known in discovery
-        .pools
-        .iter()
-        .filter(|known| finds || known.source == Source::Configured)
-    {
-        let outlook = grouped
-            .as_ref()
-            .map(|grouped| grouped.outlook(&known.pool.tolerations));
+    let grouped = autoscaler.map(|autoscaler| autoscaler.grouped(nodes.unwrap_or_default()));
+    for known in &discovery.pools {
+        if !is_discovering && known.source != Source::Configured {
+            continue;
+        }
+        let grouped = grouped.as_ref();
+        let outlook = grouped.map(|grouped| grouped.outlook(&known.pool.tolerations));
         check_pool(known, &shown, config.discover, outlook.as_ref(), findings);
-        if let (Some(autoscaler), Some(outlook)) = (&seen.autoscaler, outlook)
+        if let Some(autoscaler) = autoscaler
+            && let Some(outlook) = outlook
             && outlook.concerns(known)
         {
             check_autoscaler(&known.pool.name, autoscaler, &outlook, findings);
@@ -136,26 +126,7 @@ fn check_pool(
         return check_empty(pool, shown, outlook, findings);
     }
     let before = findings.0.len();
-    let more = known.mismatch();
-    if !more.is_empty() {
-        let is_discovered = discover.nodes || discover.node_pools && !node_pools.is_empty();
-        let message = format!(
-            "pool {name} opens nodes with {more}, which its platforms do not name: its images have to run there, too"
-        );
-        let fix = match (is_discovered, outlook) {
-            (false, _) => format!(
-                "add {more} to the platforms of {name}, taint these nodes otherwise, or let tolerarch look (discover)"
-            ),
-            // Groups of the cluster-autoscaler go to zero, and show nothing then.
-            (true, Some(_)) => {
-                format!(
-                    "add {more} to the platforms of {name}: discovery forgets it with the last of these nodes"
-                )
-            }
-            (true, None) => String::new(),
-        };
-        findings.add(Status::failed_if(!is_discovered), "pools", message, fix);
-    }
+    check_mismatch(known, discover, outlook, findings);
     match verdict {
         Verdict::Behind { .. } => {
             let fix = "change the weights: Karpenter takes NodePools by weight, then by name, and compares prices only within one";
@@ -164,11 +135,11 @@ fn check_pool(
         Verdict::Unusable { .. } => findings.unknown("pools", format!("pool {name}: {verdict}")),
         Verdict::NoNodePool | Verdict::Own(_) => {}
     }
-    for stuck in node_pools
-        .iter()
-        .filter(|known| known.is_stuck)
-        .map(|known| known.name())
-    {
+    for node_pool in node_pools {
+        if !node_pool.is_stuck {
+            continue;
+        }
+        let stuck = node_pool.name();
         findings.failed(
             "pools",
             format!("pool {name}: Karpenter gets no nodes of NodePool {stuck}, and Pods that fit there wait for them"),
@@ -176,17 +147,44 @@ fn check_pool(
         );
     }
     if findings.0.len() == before {
-        let names = some_of(node_pools.iter().map(|known| known.name()));
-        let and = if names.is_empty() {
-            String::new()
-        } else {
-            format!(", and NodePool {names}")
-        };
-        findings.ok(
-            "pools",
-            format!("pool {name} opens {}{and}", count(*nodes as u64, "node")),
-        );
+        let mut message = format!("pool {name} opens {}", count(*nodes as u64, "node"));
+        if !node_pools.is_empty() {
+            let names = some_of(node_pools.iter().map(|node_pool| node_pool.name()));
+            message += &format!(", and NodePool {names}");
+        }
+        findings.ok("pools", message);
     }
+}
+
+/// Checks whether a pool opens nodes of platforms that it does not name.
+fn check_mismatch(
+    known: &KnownPool<'_>,
+    discover: Discover,
+    outlook: Option<&Outlook<'_>>,
+    findings: &mut Findings,
+) {
+    let name = &known.pool.name;
+    let more = known.mismatch();
+    if more.is_empty() {
+        return;
+    }
+    let message = format!(
+        "pool {name} opens nodes with {more}, which its platforms do not name: its images have to run there, too"
+    );
+    let is_discovered = discover.nodes || discover.node_pools && !known.node_pools.is_empty();
+    let fix = if !is_discovered {
+        format!(
+            "add {more} to the platforms of {name}, taint these nodes otherwise, or let tolerarch look (discover)"
+        )
+    } else if outlook.is_some() {
+        // Groups of the cluster-autoscaler go to zero, and show nothing then.
+        format!(
+            "add {more} to the platforms of {name}: discovery forgets it with the last of these nodes"
+        )
+    } else {
+        String::new()
+    };
+    findings.add(Status::failed_if(!is_discovered), "pools", message, fix);
 }
 
 /// Reports a pool that opens no node and no NodePool, as far as these can be read.
@@ -198,16 +196,10 @@ fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findin
             format!("no node that can be read has a taint of pool {name}"),
         );
     }
-    let nodes = shown
-        .nodes
-        .iter()
-        .flatten()
-        .map(|node| (node.name(), &node.taints));
-    let node_pools = shown
-        .inventory
-        .node_pools
-        .iter()
-        .map(|known| (known.name(), &known.taints));
+    let nodes = shown.nodes.iter().flatten();
+    let nodes = nodes.map(|node| (node.name(), &node.taints));
+    let node_pools = shown.inventory.node_pools.iter();
+    let node_pools = node_pools.map(|node_pool| (node_pool.name(), &node_pool.taints));
     let lacking = nodes
         .chain(node_pools)
         .find_map(|(name, taints)| Some((name, &lacking(&pool.tolerations, taints)?.key)));
@@ -223,10 +215,8 @@ fn check_empty(pool: &Pool, shown: &Shown, outlook: Option<&Outlook<'_>>, findin
             return findings.unknown("pools", message);
         }
         None => {
-            let key = pool
-                .tolerations
-                .first()
-                .map_or("", |toleration| toleration.key.as_str());
+            let toleration = pool.tolerations.first();
+            let key = toleration.map_or("", |toleration| toleration.key.as_str());
             let fix = format!(
                 "taint the nodes of the pool ({key}), or correct pools in the configuration; nothing to do if the pool is at \
                  zero and has no NodePool"
@@ -263,7 +253,8 @@ mod tests {
             nodes: Some(vec![node]),
             notes: Vec::new(),
         };
-        let (config, mut findings) = (Config::default(), Findings::default());
+        let config = Config::default();
+        let mut findings = Findings::default();
         let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
         check_pool(
             &discovery.pools[0],
@@ -318,7 +309,8 @@ mod tests {
                 nodes: Some(Vec::new()),
                 notes: Vec::new(),
             };
-            let (config, mut findings) = (Config::default(), Findings::default());
+            let config = Config::default();
+            let mut findings = Findings::default();
             let discovery = Discovery::of(&config.policy.pools, &shown.inventory);
             check_pool(
                 &discovery.pools[0],

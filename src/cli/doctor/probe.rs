@@ -20,19 +20,15 @@ use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient, Webhook};
 
 const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
-/// Maximal number of namespaces to try, as other webhooks and quotas may refuse the Pod.
+/// Maximum number of namespaces to try, as other webhooks and quotas may refuse the Pod.
 const TRIES: usize = 3;
 
 /// Reads how often the API server has called a webhook, and how often it has gone on without an answer.
 async fn count_calls(client: &UserClient, webhook: &str) -> Result<[f64; 2], RequestError> {
     let metrics = client.text("/metrics").await?;
     Ok(["request_total", "fail_open_count"].map(|metric| {
-        sum(
-            &metrics,
-            &format!("apiserver_admission_webhook_{metric}"),
-            "name",
-            webhook,
-        )
+        let metric = format!("apiserver_admission_webhook_{metric}");
+        sum(&metrics, &metric, "name", webhook)
     }))
 }
 
@@ -65,10 +61,8 @@ fn pod(labels: &Value, annotations: &Value, tolerations: &Value) -> Value {
 }
 
 fn dry_run(namespace: &str) -> String {
-    format!(
-        "{}?dryRun=All&fieldManager=tolerarch",
-        Pod::url_path(&(), Some(namespace))
-    )
+    let path = Pod::url_path(&(), Some(namespace));
+    format!("{path}?dryRun=All&fieldManager=tolerarch")
 }
 
 /// Creates the Pod. Returns whether a webhook of tolerarch has answered, and the time that the creation took.
@@ -77,7 +71,8 @@ async fn attempt(
     namespace: &str,
     labels: &Labels,
 ) -> Result<(bool, Duration), RequestError> {
-    let (value, begun) = (nonce(), Instant::now());
+    let value = nonce();
+    let begun = Instant::now();
     let pod = pod(&json!(labels), &json!({MODE_KEY: value}), &json!([]));
     let (created, warnings) = client.post::<Value>(&dry_run(namespace), &pod).await;
     let has_answered = warnings.iter().any(|warning| warning.contains(&value));
@@ -121,7 +116,9 @@ pub(super) async fn check(
     namespaces: &[Namespace],
     leads: bool,
 ) -> Status {
-    let (client, name, webhook) = (exam.client, entry.name(), &entry.spec.name);
+    let client = exam.client;
+    let name = entry.name();
+    let webhook = &entry.spec.name;
     let mut selected = namespaces
         .iter()
         .filter(|namespace| entry.selects(namespace))
@@ -130,18 +127,17 @@ pub(super) async fn check(
     let Some((needed, _)) = entry.example().zip(selected.peek()) else {
         return Status::Unknown;
     };
-    let own: Selector = needed.clone().into_iter().collect();
-    let with = if own.selects_all() {
+    let selector: Selector = needed.clone().into_iter().collect();
+    let with = if selector.selects_all() {
         String::new()
     } else {
-        format!(" with {own}")
+        format!(" with {selector}")
     };
-    let labels: Labels = ordinary().into_iter().chain(needed.clone()).collect();
-    let labels = if entry.objects.matches(&labels) {
-        labels
-    } else {
-        needed
-    };
+    let mut labels = ordinary();
+    labels.extend(needed.clone());
+    if !entry.objects.matches(&labels) {
+        labels = needed;
+    }
     let before = count_calls(client, webhook).await;
     let before = exam
         .findings
@@ -202,15 +198,15 @@ async fn diagnose(
             "where no other finding says why, upgrade tolerarch to the version of this command",
         ),
         Some(false) => {
-            let own = webhook.match_conditions.iter().flatten();
-            let own = own.map(|own| {
-                format!(
+            let mut why = "the API server did not call it".to_owned();
+            for condition in webhook.match_conditions.iter().flatten() {
+                why += &format!(
                     "; its matchCondition {} wants `{}`",
-                    own.name, own.expression
-                )
-            });
+                    condition.name, condition.expression
+                );
+            }
             (
-                format!("the API server did not call it{}", own.collect::<String>()),
+                why,
                 "correct its rules, selectors or matchConditions (webhook.matchConditions in the chart); \
                  docs/runbooks/TolerarchNotCalled.md takes out what your values do not have",
             )
@@ -239,7 +235,8 @@ async fn failed_call(
     else {
         return unseen;
     };
-    let (port, path) = (port.unwrap_or(443), path.as_deref().unwrap_or_default());
+    let port = port.unwrap_or(443);
+    let path = path.as_deref().unwrap_or_default();
     let path = format!("/api/v1/namespaces/{namespace}/services/https:{name}:{port}/proxy{path}");
     match client.text(&path).await {
         Err(RequestError::Refused {
@@ -298,11 +295,11 @@ pub(super) async fn check_restrictions(exam: &mut Exam<'_>, backend: &Backend<'_
     // Opted out by a label, so that the webhook is not called for it.
     let pod = pod(&json!({MODE_KEY: "off"}), &json!({}), &json!(tolerations));
     let mut refusing = Vec::new();
-    let listing = backend
-        .selected
-        .iter()
-        .filter(|known| known.annotations().contains_key(WHITE_LIST));
-    for name in listing.map(|namespace| name_of(*namespace)) {
+    for namespace in &backend.selected {
+        if !namespace.annotations().contains_key(WHITE_LIST) {
+            continue;
+        }
+        let name = name_of(*namespace);
         if let Err(RequestError::Refused { message, .. }) =
             client.post::<Value>(&dry_run(name), &pod).await.0
             && message.contains("whitelist")
@@ -310,7 +307,8 @@ pub(super) async fn check_restrictions(exam: &mut Exam<'_>, backend: &Backend<'_
             refusing.push(name);
         }
     }
-    let (check, refusing) = ("toleration-restriction", some_of(refusing));
+    let check = "toleration-restriction";
+    let refusing = some_of(refusing);
     if refusing.is_empty() {
         findings.ok(
             check,

@@ -60,22 +60,21 @@ fn rights(component: &str, config: &Config, namespace: &str) -> Vec<Right> {
     } = config;
     let managed = tls.mode == TlsMode::Managed;
     let failed_images = config.server.failed_images && controller.learn;
-    let (events, looks) = (controller.events, controller.events || controller.learn);
+    let events = controller.events;
+    let looks = controller.events || controller.learn;
     let looker = if events {
         "controller.events"
     } else {
         "controller.learn"
     };
-    let (evicts, taints) = (
-        controller.learn && controller.evict_failed,
-        !controller.node_taints.is_empty(),
-    );
-    let (ca, serving) = (
-        tls.managed.secret.as_str(),
-        tls.managed.serving_secret.as_str(),
-    );
-    let (lease, record) = (controller.lease.as_str(), controller.failed_images());
-    let (any, record) = (vec![""], vec![record.as_str()]);
+    let evicts = controller.learn && controller.evict_failed;
+    let taints = !controller.node_taints.is_empty();
+    let ca = tls.managed.secret.as_str();
+    let serving = tls.managed.serving_secret.as_str();
+    let lease = controller.lease.as_str();
+    let record = controller.failed_images();
+    let any = vec![""];
+    let record = vec![record.as_str()];
     let issued = tls
         .managed
         .webhook_configurations
@@ -254,7 +253,8 @@ fn rights(component: &str, config: &Config, namespace: &str) -> Vec<Right> {
                 } else {
                     namespace
                 };
-                let (namespace, name) = (namespace.to_owned(), (*name).to_owned());
+                let namespace = namespace.to_owned();
+                let name = (*name).to_owned();
                 Right {
                     key,
                     verb,
@@ -331,7 +331,8 @@ impl Account<'_> {
 
     /// Checks the rights that the process needs; the one to read pull secrets is needed in namespaces with some.
     async fn check(&self, exam: &mut Exam<'_>, rights: Vec<Right>) -> Option<()> {
-        let (check, name) = (self.check, self.name());
+        let check = self.check;
+        let name = self.name();
         if rights.is_empty() {
             return Some(());
         }
@@ -382,7 +383,8 @@ impl Account<'_> {
         });
         let (excess, _) = self.review(exam, excess).await?;
         if !excess.is_empty() {
-            let (name, excess) = (self.name(), texts(&excess));
+            let name = self.name();
+            let excess = texts(&excess);
             let message = format!(
                 "ServiceAccount {name} may {excess}: who takes over the webhook owns the cluster"
             );
@@ -418,11 +420,9 @@ impl Account<'_> {
                 lacking.push(namespace);
             }
         }
-        let (name, may, lacking) = (
-            self.name(),
-            held.len(),
-            some_of(lacking.iter().map(String::as_str)),
-        );
+        let name = self.name();
+        let may = held.len();
+        let lacking = some_of(lacking.iter().map(String::as_str));
         let message =
             format!("ServiceAccount {name} may read pull secrets in {may} namespaces, and ");
         if lacking.is_empty() {
@@ -577,7 +577,8 @@ async fn check_fence(
     resource: &str,
     fix: &'static str,
 ) -> Option<()> {
-    let (client, what) = (exam.client, "the ValidatingAdmissionPolicies");
+    let client = exam.client;
+    let what = "the ValidatingAdmissionPolicies";
     let policies = list::<ValidatingAdmissionPolicy>(client, None, "").await;
     let policies = exam.findings.read("controller", what, policies)?;
     let bindings = list::<ValidatingAdmissionPolicyBinding>(client, None, "").await;

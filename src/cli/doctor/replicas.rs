@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use x509_parser::time::ASN1Time;
 
-use super::findings::{Exam, Findings, Status};
+use super::findings::{Exam, Status, SubjectFindings};
 use super::installation::{Backend, has_started, port_of};
 use crate::cli::advice::fix;
 use crate::cli::kubernetes::name_of;
@@ -25,60 +25,56 @@ const RENEW: &str = "renew it, with <service>.<namespace>.svc among its DNS name
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend<'_>) {
     let mut reports = Vec::new();
     for pod in backend.workload.pods.iter().filter(|pod| has_started(pod)) {
-        let (namespace, name) = (&backend.namespace, name_of(pod));
+        let namespace = &backend.namespace;
+        let name = name_of(pod);
         let port = port_of(pod, "admin").unwrap_or(ADMIN);
         let admin = format!("/api/v1/namespaces/{namespace}/pods/http:{name}:{port}/proxy");
-        let (name, mut own) = (format!("Pod {name}"), Findings::default());
+        let mut replica = SubjectFindings::on(format!("Pod {name}"));
         let metrics = exam.client.text(&format!("{admin}/metrics")).await;
-        if let Some(metrics) = own.read("certificate", &format!("the metrics of {name}"), metrics) {
-            check_certificate(&name, &metrics, &mut own);
+        let what = |name: &str| format!("the metrics of {name}");
+        if let Some(metrics) = replica.read("certificate", what, metrics) {
+            check_certificate(&metrics, &mut replica);
             let components = match exam.client.text(&format!("{admin}/readyz?verbose")).await {
                 Err(RequestError::Refused { message, .. }) if message.starts_with('[') => {
                     Ok(message)
                 }
                 answer => answer,
             };
-            let components = own.read(
-                "components",
-                &format!("the components of {name}"),
-                components,
-            );
-            check_components(&name, &components.unwrap_or_default(), &mut own);
-            check_version(&name, &metrics, &mut own);
-            check_registries(&name, &metrics, &mut own);
+            let what = |name: &str| format!("the components of {name}");
+            let components = replica.read("components", what, components);
+            check_components(&components.unwrap_or_default(), &mut replica);
+            check_version(&metrics, &mut replica);
+            check_registries(&metrics, &mut replica);
         }
-        reports.push((name, own));
+        reports.push(replica);
     }
     exam.findings.merge(reports);
 }
 
 /// Reports until when the certificate is valid; one that API servers refuse is a fault of its component.
-fn check_certificate(name: &str, metrics: &str, findings: &mut Findings) {
+fn check_certificate(metrics: &str, replica: &mut SubjectFindings) {
     let Some((_, end)) = samples(metrics, "tolerarch_certificate_expiry_timestamp_seconds").next()
     else {
         return;
     };
     let end = end as i64;
-    let status = if end > ASN1Time::now().timestamp() {
-        Status::Ok
+    let message = |name: &str| format!("the one of {name} ends at {}", date(end));
+    if end > ASN1Time::now().timestamp() {
+        replica.ok("certificate", message);
     } else {
-        Status::Unknown
-    };
-    findings.add(
-        status,
-        "certificate",
-        format!("the one of {name} ends at {}", date(end)),
-        "",
-    );
+        replica.unknown("certificate", message);
+    }
 }
 
-fn check_components(name: &str, lines: &str, findings: &mut Findings) {
-    let mut failed = lines
+fn check_components(report: &str, replica: &mut SubjectFindings) {
+    let failed: Vec<&str> = report
         .lines()
         .filter_map(|line| line.strip_prefix("[-]"))
-        .peekable();
-    if failed.peek().is_none() && lines.starts_with("[+]") {
-        findings.ok("components", format!("all components of {name} work"));
+        .collect();
+    if failed.is_empty() && report.starts_with("[+]") {
+        replica.ok("components", |name| {
+            format!("all components of {name} work")
+        });
     }
     for line in failed {
         let is_certificate = line.starts_with("certificate ");
@@ -87,22 +83,67 @@ fn check_components(name: &str, lines: &str, findings: &mut Findings) {
         } else {
             ("components", LOOK)
         };
-        findings.failed(check, format!("{name}: {line}"), fix);
+        replica.failed(check, |name| format!("{name}: {line}"), fix);
     }
 }
 
 /// Checks by a replica's metrics whether registries answer it: this machine reaches registries by another path.
-fn check_registries(name: &str, metrics: &str, findings: &mut Findings) {
+fn check_registries(metrics: &str, replica: &mut SubjectFindings) {
     let requests = samples(metrics, "tolerarch_registry_requests_total");
-    let requests: Vec<_> = requests
+    let requests: Vec<(&str, &str)> = requests
         .map(|(labels, _)| (label(labels, "registry"), label(labels, "code")))
         .collect();
-    // Of several faults of a registry, the last is kept: it says most.
+    let faults = faulty_registries(metrics, &requests);
+    let denied = sum(
+        metrics,
+        "tolerarch_reviews_total",
+        "reason",
+        DENIED.as_str(),
+    );
+    if denied > 0.0 {
+        let message = |name: &str| {
+            format!(
+                "{denied} reviews of {name} ended with denied since it started: a registry wants a login"
+            )
+        };
+        let advice = fix(DENIED).unwrap_or_default();
+        replica.add(Status::Unknown, "registries", message, advice);
+    } else if faults.is_empty() {
+        match samples(metrics, "tolerarch_lookups_in_flight").next() {
+            Some((_, 1.0..)) => replica.unknown("registries", |name| {
+                format!("lookups of {name} are under way: run this again")
+            }),
+            _ if requests.is_empty() => replica.unknown("registries", |name| {
+                format!("{name} has asked no registry yet")
+            }),
+            _ => replica.ok("registries", |name| {
+                format!("every registry that {name} has asked answers")
+            }),
+        }
+    }
+    for (registry, fault) in faults {
+        let registry = if registry == "other" {
+            "a registry that the configuration does not name"
+        } else {
+            registry
+        };
+        let fix = "see that it runs, and let the replicas out to it: docs/runbooks/TolerarchRegistryUnreachable.md finds host and error in their log, and \
+            tolerarch inspect --explain IMAGE shows each request; one that is back counts once a Pod has asked it";
+        let message = |name: &str| format!("{name}: {registry} {fault}");
+        replica.failed("registries", message, fix);
+    }
+}
+
+/// Returns the registries that do not answer a replica, with their faults. Of several faults of a registry, the last is
+/// kept: it says most.
+fn faulty_registries<'m>(
+    metrics: &'m str,
+    requests: &[(&'m str, &'m str)],
+) -> BTreeMap<&'m str, String> {
     let mut faults = BTreeMap::new();
-    for (registry, code) in &requests {
-        let has_answered = requests
-            .iter()
-            .any(|(known, code)| known == registry && code.ends_with("xx"));
+    for (registry, code) in requests {
+        let mut answers = requests.iter().filter(|(_, code)| code.ends_with("xx"));
+        let has_answered = answers.any(|(answering, _)| answering == registry);
         if ["unreachable", "address-not-allowed"].contains(code) && !has_answered {
             faults.insert(*registry, format!("has answered no request so far: {code}"));
         }
@@ -121,81 +162,30 @@ fn check_registries(name: &str, metrics: &str, findings: &mut Findings) {
             faults.insert(label(labels, "registry"), fault.to_owned());
         }
     }
-    let denied = sum(
-        metrics,
-        "tolerarch_reviews_total",
-        "reason",
-        DENIED.as_str(),
-    );
-    if denied > 0.0 {
-        let message = format!(
-            "{denied} reviews of {name} ended with denied since it started: a registry wants a login"
-        );
-        findings.add(
-            Status::Unknown,
-            "registries",
-            message,
-            fix(DENIED).unwrap_or_default(),
-        );
-    } else if faults.is_empty() {
-        match samples(metrics, "tolerarch_lookups_in_flight").next() {
-            Some((_, 1.0..)) => {
-                findings.unknown(
-                    "registries",
-                    format!("lookups of {name} are under way: run this again"),
-                );
-            }
-            _ if requests.is_empty() => {
-                findings.unknown("registries", format!("{name} has asked no registry yet"));
-            }
-            _ => findings.ok(
-                "registries",
-                format!("every registry that {name} has asked answers"),
-            ),
-        }
-    }
-    for (registry, fault) in faults {
-        let is_named = registry != "other";
-        let registry = if is_named {
-            registry
-        } else {
-            "a registry that the configuration does not name"
-        };
-        let fix = "see that it runs, and let the replicas out to it: docs/runbooks/TolerarchRegistryUnreachable.md finds host and error in their log, and \
-            tolerarch inspect --explain IMAGE shows each request; one that is back counts once a Pod has asked it";
-        findings.failed("registries", format!("{name}: {registry} {fault}"), fix);
-    }
+    faults
 }
 
 /// Checks the version that a replica says, whatever its image is called.
-fn check_version(name: &str, metrics: &str, findings: &mut Findings) {
+fn check_version(metrics: &str, replica: &mut SubjectFindings) {
     let own = env!("CARGO_PKG_VERSION");
     let numbers = |version: &str| -> Vec<Option<u32>> {
-        version
-            .split(['.', '-', '+'])
-            .take(3)
-            .map(|part| part.parse().ok())
-            .collect()
+        let parts = version.split(['.', '-', '+']).take(3);
+        parts.map(|part| part.parse().ok()).collect()
     };
     for (labels, _) in samples(metrics, "tolerarch_build_info") {
         let version = label(labels, "version");
-        let runs = format!("tolerarch {version} runs in {name}");
+        let runs = |name: &str| format!("tolerarch {version} runs in {name}");
         match numbers(version).cmp(&numbers(own)) {
             Ordering::Less => {
                 let fix = "upgrade it: helm upgrade, or kubectl apply -k of the new manifests";
-                findings.failed(
-                    "version",
-                    format!("{runs}, older than this command ({own})"),
-                    fix,
-                );
+                let message =
+                    |name: &str| format!("{}, older than this command ({own})", runs(name));
+                replica.failed("version", message, fix);
             }
-            Ordering::Greater => {
-                findings.unknown(
-                    "version",
-                    format!("{runs}, newer than this command ({own})"),
-                );
-            }
-            Ordering::Equal => findings.ok("version", runs),
+            Ordering::Greater => replica.unknown("version", |name| {
+                format!("{}, newer than this command ({own})", runs(name))
+            }),
+            Ordering::Equal => replica.ok("version", runs),
         }
     }
 }
@@ -210,17 +200,13 @@ fn samples<'m>(text: &'m str, metric: &'m str) -> impl Iterator<Item = (&'m str,
 
 /// Returns the value of a label, without unescaping: no value that is read here has a quote.
 fn label<'m>(labels: &'m str, name: &str) -> &'m str {
-    let value = labels
-        .split(['{', ','])
-        .find_map(|label| label.strip_prefix(name)?.strip_prefix("=\""));
-    value
-        .and_then(|value| value.split('"').next())
-        .unwrap_or_default()
+    let mut pairs = labels.split(['{', ',']);
+    let value = pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\""));
+    let value = value.and_then(|value| value.split('"').next());
+    value.unwrap_or_default()
 }
 
 pub(super) fn sum(text: &str, metric: &str, name: &str, value: &str) -> f64 {
-    samples(text, metric)
-        .filter(|(labels, _)| label(labels, name) == value)
-        .map(|(_, sample)| sample)
-        .sum()
+    let with_value = samples(text, metric).filter(|(labels, _)| label(labels, name) == value);
+    with_value.map(|(_, sample)| sample).sum()
 }

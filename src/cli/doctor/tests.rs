@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::super::output::tests::plain;
-use super::findings::{Finding, Status, Verdict};
+use super::findings::{Finding, Status, SubjectFindings, Verdict};
 use super::*;
 use crate::cli::installed::{Installed, Unconfigured};
 use world::{
@@ -28,9 +28,9 @@ fn failed(findings: &Findings) -> Vec<&Finding> {
 #[test]
 fn what_several_report_is_one_line_but_a_fault_is_never_part_of_a_tick() {
     let of = |name: &str, status| {
-        let mut own = Findings::default();
-        own.add(status, "pods", format!("{name}: on"), "");
-        (name.to_owned(), own)
+        let mut own = SubjectFindings::on(name);
+        own.add(status, "pods", |name| format!("{name}: on a node"), "");
+        own
     };
     let mut findings = Findings::default();
     findings.merge([
@@ -45,7 +45,10 @@ fn what_several_report_is_one_line_but_a_fault_is_never_part_of_a_tick() {
         .collect();
     assert_eq!(
         told,
-        [(Status::Ok, "a: on; so for c"), (Status::Failed, "b: on")]
+        [
+            (Status::Ok, "a: on a node; so for c"),
+            (Status::Failed, "b: on a node")
+        ]
     );
 }
 

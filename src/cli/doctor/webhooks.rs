@@ -8,7 +8,7 @@ use kube::{Resource, ResourceExt};
 use x509_parser::pem::Pem;
 use x509_parser::time::ASN1Time;
 
-use super::findings::{Exam, Findings, Status, some_of};
+use super::findings::{Exam, Findings, Status, SubjectFindings, some_of};
 use crate::cli::kubernetes::name_of;
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 // Of Pods, too, nothing but the name and labels is read.
@@ -18,11 +18,12 @@ use tolerarch_support::logging::date;
 pub(super) type Labels = BTreeMap<String, String>;
 
 /// Checks that Pods are reviewed, and that no failure of tolerarch keeps them from starting.
-pub(super) fn check_calls(entry: &Webhook) -> Findings {
-    let name = entry.name();
+pub(super) fn check_calls(entry: &Webhook) -> SubjectFindings {
     let webhook = &entry.spec;
-    let mut findings = Findings::default();
-    let mut fault = |what: &str, fix| findings.failed("webhook", format!("{name} {what}"), fix);
+    let mut findings = SubjectFindings::on(entry.name());
+    let mut fault = |what: &str, fix| {
+        findings.failed("webhook", |name| format!("{name} {what}"), fix);
+    };
     if !entry.has_pods() && entry.is_for_pods() {
         fault(
             "is not called when Pods are created: no rule covers it",
@@ -60,24 +61,26 @@ pub(super) fn check_calls(entry: &Webhook) -> Findings {
             "use a namespaceSelector instead: API servers have no namespaceObject for the conditions of webhooks",
         );
     }
-    if findings.0.is_empty() {
+    if findings.is_empty() {
         let target = match entry.service() {
             Some((namespace, service, port)) => format!("Service {namespace}/{service}:{port}"),
             None => webhook.client_config.url.clone().unwrap_or_default(),
         };
-        findings.ok("webhook", format!("{name} calls {target}"));
+        findings.ok("webhook", |name| format!("{name} calls {target}"));
     }
     findings
 }
 
 /// Checks whether other webhooks may add containers after tolerarch has decided.
-pub(super) fn check_order(entry: &Webhook, all: &[Webhook], namespaces: &[Namespace]) -> Findings {
+pub(super) fn check_order(
+    entry: &Webhook,
+    all: &[Webhook],
+    namespaces: &[Namespace],
+) -> SubjectFindings {
     // If no namespace can be read, any may be selected by both.
     let meets = |other: &Webhook| {
-        namespaces.is_empty()
-            || namespaces
-                .iter()
-                .any(|known| entry.selects(known) && other.selects(known))
+        let are_both_called = |one: &Namespace| entry.selects(one) && other.selects(one);
+        namespaces.is_empty() || namespaces.iter().any(are_both_called)
     };
     let later = all.iter().filter(|other| {
         other.configuration > entry.configuration
@@ -87,22 +90,19 @@ pub(super) fn check_order(entry: &Webhook, all: &[Webhook], namespaces: &[Namesp
     });
     let later: BTreeSet<&str> = later.map(|other| &*other.configuration).collect();
     let later = some_of(later);
-    let name = entry.name();
-    let mut findings = Findings::default();
+    let mut findings = SubjectFindings::on(entry.name());
     if later.is_empty() {
-        findings.ok(
-            "order",
-            format!("{name} is called after all other webhooks for Pods"),
-        );
+        findings.ok("order", |name| {
+            format!("{name} is called after all other webhooks for Pods")
+        });
     } else if entry.spec.reinvocation_policy.as_deref() == Some("IfNeeded") {
-        findings.ok("order", format!("{name} is called again after {later}"));
+        findings.ok("order", |name| {
+            format!("{name} is called again after {later}")
+        });
     } else {
+        let message = |name: &str| format!("{later} may add containers after {name} has decided");
         let fix = "set reinvocationPolicy to IfNeeded, and let the name of the configuration begin with zz-";
-        findings.failed(
-            "order",
-            format!("{later} may add containers after {name} has decided"),
-            fix,
-        );
+        findings.failed("order", message, fix);
     }
     findings
 }
@@ -116,9 +116,8 @@ pub(super) fn check_overlaps(
     let before = findings.0.len();
     for (at, one) in entries.iter().enumerate() {
         for other in &entries[at + 1..] {
-            let both = namespaces
-                .iter()
-                .filter(|known| one.selects(known) && other.selects(known));
+            let both = namespaces.iter();
+            let both = both.filter(|namespace| one.selects(namespace) && other.selects(namespace));
             let both = some_of(both.map(name_of));
             if both.is_empty() {
                 continue;
@@ -174,10 +173,9 @@ pub(super) fn check_profiles(
 /// Checks whether the caBundle holds a certificate that is valid. Whether it is that of the CA, only a dry run shows:
 /// `tried` are the bundles of webhooks that were called. One that fails counts: others may have answered by a connection
 /// from before.
-pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> Findings {
-    let name = entry.name();
+pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> SubjectFindings {
     let pem = entry.bundle();
-    let mut findings = Findings::default();
+    let mut findings = SubjectFindings::on(entry.name());
     let blocks = Pem::iter_from_buffer(pem).filter_map(Result::ok);
     let certificates = blocks.filter(|block| block.label == "CERTIFICATE");
     let ends = certificates
@@ -185,14 +183,15 @@ pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> Findin
     let fix = "with tls.mode managed `tolerarch certificates` writes it within half a minute of its start: after that look at the \
         log of its Pod for missing rights; with \
         cert-manager its cainjector does, from the annotation cert-manager.io/inject-ca-from; otherwise write it yourself";
-    let mut fault =
-        |what: &str| findings.failed("ca-bundle", format!("the caBundle of {name} {what}"), fix);
+    let mut fault = |what: &str| {
+        let message = |name: &str| format!("the caBundle of {name} {what}");
+        findings.failed("ca-bundle", message, fix);
+    };
     match ends.max() {
         None if pem.is_empty() && entry.service().is_none() => {
-            findings.unknown(
-                "ca-bundle",
-                format!("{name} has none: the API server's own roots count"),
-            );
+            findings.unknown("ca-bundle", |name| {
+                format!("{name} has none: the API server's own roots count")
+            });
         }
         None if pem.is_empty() => fault("is empty: the API server trusts no certificate"),
         None => fault("holds no certificate"),
@@ -203,14 +202,13 @@ pub(super) fn check_bundle(entry: &Webhook, tried: &[(&[u8], Status)]) -> Findin
             ));
         }
         Some(last) => {
-            let trusts = format!("{name} trusts a CA until {}", date(last));
+            let trusts = |name: &str| format!("{name} trusts a CA until {}", date(last));
             if tried.contains(&(pem, Status::Ok)) && !tried.contains(&(pem, Status::Failed)) {
                 findings.ok("ca-bundle", trusts);
             } else {
-                findings.unknown(
-                    "ca-bundle",
-                    trusts + "; no dry run shows that it is the right one",
-                );
+                findings.unknown("ca-bundle", |name| {
+                    trusts(name) + "; no dry run shows that it is the right one"
+                });
             }
         }
     }
@@ -223,8 +221,8 @@ pub(super) fn check_namespaces(entry: &Webhook, namespaces: &[Namespace], findin
     let all = namespaces.len();
     let selected = namespaces
         .iter()
-        .filter(|namespace| entry.selects(namespace))
-        .count();
+        .filter(|namespace| entry.selects(namespace));
+    let selected = selected.count();
     match (selected, entry.profile()) {
         _ if all == 0 => {}
         (0, Some(profile)) => {
@@ -252,14 +250,14 @@ pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Webhook], namespaces
     let called = Scope::of(entries.iter().copied().cloned());
     let fix = "label it tolerarch.io/mode=off, or with a profile that has an entry: docs/placement.md has all that labels can say";
     exam.findings.merge(namespaces.iter().map(|namespace| {
-        let name = name_of(namespace);
-        let mut own = Findings::default();
+        let mut findings = SubjectFindings::on(name_of(namespace));
         for (key, value) in ignored_labels(&called, namespace.labels()) {
-            let message =
-                format!("{key}={value} means nothing as a label of {name}: it is ignored");
-            own.add(status, "scope", message, fix);
+            let message = |name: &str| {
+                format!("{key}={value} means nothing as a label of {name}: it is ignored")
+            };
+            findings.add(status, "scope", message, fix);
         }
-        (name.to_owned(), own)
+        findings
     }));
 }
 
@@ -268,14 +266,18 @@ pub(in crate::cli) fn ignored_labels<'a>(
     called: &Scope,
     labels: &'a Labels,
 ) -> Vec<(&'static str, &'a str)> {
-    let ignored = [MODE_KEY, PROFILE_KEY]
-        .into_iter()
-        .filter(|key| called.ignores(labels, key));
-    let ignored = ignored.filter_map(|key| Some((key, labels.get(key)?.as_str())));
-    // A custom selector may ignore `off`; that the namespace is selected shows that already.
+    let mut ignored = Vec::new();
+    for key in [MODE_KEY, PROFILE_KEY] {
+        let Some(value) = labels.get(key) else {
+            continue;
+        };
+        // A custom selector may ignore `off`; that the namespace is selected shows that already.
+        let opts_out = key == MODE_KEY && value == "off";
+        if !opts_out && called.ignores(labels, key) {
+            ignored.push((key, value.as_str()));
+        }
+    }
     ignored
-        .filter(|label| *label != (MODE_KEY, "off"))
-        .collect()
 }
 
 /// Checks whether a webhook is called for any existing Pod, or, without any, for one as a Deployment makes it.
@@ -289,10 +291,8 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
         return exam.findings.failed("scope", message, fix);
     }
     // The shipped selector does nothing but let Pods opt out.
-    let mut expressions = selector.clone().into_iter();
-    if expressions
-        .all(|expression| matches!(expression, Expression::NotIn(key, _) if key == MODE_KEY))
-    {
+    let opts_out = |expression| matches!(expression, Expression::NotIn(key, _) if key == MODE_KEY);
+    if selector.clone().into_iter().all(opts_out) {
         return;
     }
     // Selector in kubectl's syntax.
@@ -304,8 +304,7 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
         return;
     };
     let in_scope = |pod: &&Labelled| {
-        let is_its =
-            |known: &Namespace| name_of(known) == pod.metadata.namespace && entry.selects(known);
+        let is_its = |one: &Namespace| name_of(one) == pod.metadata.namespace && entry.selects(one);
         let mode = pod.metadata.labels.get(MODE_KEY);
         mode.is_none_or(|mode| mode != "off")
             && (namespaces.is_empty() || namespaces.iter().any(is_its))
@@ -313,8 +312,8 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Webhook, namespaces:
     let pods: Vec<&Labelled> = pods.iter().filter(in_scope).collect();
     let called = pods
         .iter()
-        .filter(|pod| selector.matches(&pod.metadata.labels))
-        .count();
+        .filter(|pod| selector.matches(&pod.metadata.labels));
+    let called = called.count();
     match (called, pods.len()) {
         (0, all) if all > 0 || !selector.matches(&ordinary()) => exam.findings.failed(
             "scope",
