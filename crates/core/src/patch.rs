@@ -41,10 +41,8 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
         return String::new();
     }
     // No patch is better than a part of one; writing to memory does not fail, however.
-    write(root, pod, edits)
-        .ok()
-        .and_then(|json| String::from_utf8(json).ok())
-        .unwrap_or_default()
+    let json = write(root, pod, edits).unwrap_or_default();
+    String::from_utf8(json).unwrap_or_default()
 }
 
 fn write(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> serde_json::Result<Vec<u8>> {

@@ -214,11 +214,10 @@ impl<'a> Pod<'a> {
     /// Returns the Pod that this controller would create by a template; of no controller if kind and name are empty.
     #[must_use]
     pub fn created_by(self, kind: impl Into<Text<'a>>, name: impl Into<Text<'a>>) -> Self {
-        let (kind, name) = (kind.into(), name.into());
         Self {
             template_of: Some(Owner {
-                kind,
-                name,
+                kind: kind.into(),
+                name: name.into(),
                 controller: None,
             }),
             ..self
@@ -229,9 +228,8 @@ impl<'a> Pod<'a> {
 impl Pod<'_> {
     /// Returns whether this is the template of a DaemonSet's Pods, which is decided only if the policy says so.
     pub(crate) fn is_of_daemon_set(&self) -> bool {
-        self.template_of
-            .as_ref()
-            .is_some_and(|owner| owner.kind == *DAEMON_SET)
+        let owner = self.template_of.as_ref();
+        owner.is_some_and(|owner| owner.kind == *DAEMON_SET)
     }
 
     /// Returns the reason to skip the Pod without a look at its images, if there is one.
@@ -251,58 +249,59 @@ impl Pod<'_> {
         if !node_name.is_empty() {
             return Some(Reason::NodeAssigned);
         }
-        if self
-            .controller()
-            .is_some_and(|(kind, _)| kind == DAEMON_SET)
-            && self.template_of.is_none()
-        {
+        if self.template_of.is_none() && self.has_controller_of(DAEMON_SET) {
             return Some(Reason::DaemonSet);
         }
-        let selector = node_selector.as_ref().filter(|json| json.may_have(WINDOWS));
-        let selector: Texts<'_> = read_small(selector).unwrap_or_default();
-        let os = os.as_ref().map(|os| &os.name);
-        let is_windows = os
-            .into_iter()
-            .chain(selector.get(OS_KEY))
-            .any(|os| os == WINDOWS);
+        if os.as_ref().is_some_and(|os| os.name == *WINDOWS) {
+            return Some(Reason::Windows);
+        }
+        let selector = node_selector.as_ref()?;
+        if !selector.may_have(WINDOWS) {
+            return None;
+        }
+        let selector: Texts<'_> = read_small(Some(selector)).unwrap_or_default();
+        let is_windows = selector.get(OS_KEY).is_some_and(|os| *os == *WINDOWS);
         is_windows.then_some(Reason::Windows)
     }
 
+    fn has_controller_of(&self, kind: &str) -> bool {
+        matches!(self.controller(), Some((own, _)) if own == kind)
+    }
+
     pub fn mode(&self) -> PodMode<'_> {
-        PodMode::of(self.said(MODE_KEY))
+        PodMode::of(self.label_and_annotation(MODE_KEY))
     }
 
     pub fn preference(&self) -> PodPreference<'_> {
-        PodPreference::of(self.said(PREFER_KEY).next())
+        PodPreference::of(self.label_and_annotation(PREFER_KEY).next())
     }
 
     /// Returns the values of the label and of the annotation with this key.
-    fn said(&self, key: &str) -> impl Iterator<Item = &str> {
-        let Metadata {
-            labels,
-            annotations,
-            ..
-        } = &self.metadata;
-        [&labels.own, annotations]
-            .into_iter()
-            .filter_map(move |own| own.get(key))
+    fn label_and_annotation(&self, key: &str) -> impl Iterator<Item = &str> {
+        let label = self.metadata.labels.own.get(key);
+        let annotation = self.metadata.annotations.get(key);
+        label.into_iter().chain(annotation)
     }
 
     /// Returns every image that counts, in the order of the Pod: init containers, containers, image volumes.
     pub fn images(&self) -> Vec<Usage<'_>> {
-        let containers = self
-            .spec
-            .init_containers
-            .iter()
-            .chain(&self.spec.containers);
-        let run = containers.map(|c| usage(&c.image, &c.image_pull_policy, Purpose::Run));
-        let volumes = self
-            .spec
-            .volumes
-            .iter()
-            .filter_map(|volume| volume.image.as_ref());
-        let mount = volumes.map(|v| usage(&v.reference, &v.pull_policy, Purpose::Mount));
-        run.chain(mount).collect()
+        let Spec {
+            init_containers,
+            containers,
+            volumes,
+            ..
+        } = &self.spec;
+        let mut usages = Vec::with_capacity(init_containers.len() + containers.len());
+        for container in init_containers.iter().chain(containers) {
+            let policy = &container.image_pull_policy;
+            usages.push(usage(&container.image, policy, Purpose::Run));
+        }
+        for volume in volumes {
+            if let Some(image) = &volume.image {
+                usages.push(usage(&image.reference, &image.pull_policy, Purpose::Mount));
+            }
+        }
+        usages
     }
 
     /// Returns whether there is a container at all; a Pod without one is not valid.
@@ -312,11 +311,8 @@ impl Pod<'_> {
 
     /// Returns the unchecked names of the first pull secrets, those of the service account among them.
     pub fn pull_secrets(&self) -> impl Iterator<Item = &str> {
-        let names = self
-            .spec
-            .image_pull_secrets
-            .iter()
-            .map(|secret| secret.name.as_str());
+        let secrets = self.spec.image_pull_secrets.iter();
+        let names = secrets.map(|secret| secret.name.as_str());
         names.filter(|name| !name.is_empty()).take(PULL_SECRETS)
     }
 
@@ -373,14 +369,14 @@ impl Pod<'_> {
     /// Returns the kind and the name of the Pod's controller.
     pub fn controller(&self) -> Option<(&str, &str)> {
         let owner = match &self.template_of {
-            Some(owner) => Some(owner).filter(|owner| !owner.kind.is_empty()),
-            None => self
-                .metadata
-                .owner_references
-                .iter()
-                .find(|owner| owner.controller == Some(true)),
+            Some(owner) if owner.kind.is_empty() => return None,
+            Some(owner) => owner,
+            None => {
+                let mut owners = self.metadata.owner_references.iter();
+                owners.find(|owner| owner.controller == Some(true))?
+            }
         };
-        owner.map(|owner| (owner.kind.as_str(), owner.name.as_str()))
+        Some((owner.kind.as_str(), owner.name.as_str()))
     }
 }
 

@@ -193,14 +193,19 @@ fn read<'a, O>(
     if envelope.api_version != *API_VERSION || envelope.kind != *KIND {
         return Err(ReviewError::Kind);
     }
-    let request = envelope
-        .request
-        .filter(|request| !request.uid.is_empty())
-        .ok_or(ReviewError::NoUid)?;
+    let Some(request) = envelope.request else {
+        return Err(ReviewError::NoUid);
+    };
+    if request.uid.is_empty() {
+        return Err(ReviewError::NoUid);
+    }
     let subject = if request.is(&["CREATE"], "", "pods", "Pod") {
         pod(request.object)
     } else if request.is(&["CREATE", "UPDATE"], "apps", "daemonsets", DAEMON_SET) {
-        daemon_set::read(body).map_or(MALFORMED, |set| Subject::DaemonSet(set.into()))
+        match daemon_set::read(body) {
+            Some(set) => Subject::DaemonSet(set.into()),
+            None => MALFORMED,
+        }
     } else {
         Subject::Skipped(Reason::NotApplicable)
     };
@@ -214,15 +219,16 @@ fn read<'a, O>(
 impl<O> Request<'_, O> {
     /// Returns whether the request is one of these operations on objects of this kind, and not on a subresource.
     fn is(&self, operations: &[&str], group: &str, resource: &str, kind: &str) -> bool {
+        let (Some(of_kind), Some(of_resource)) = (&self.kind, &self.resource) else {
+            return false;
+        };
         operations.contains(&self.operation.as_str())
             && self.sub_resource.is_empty()
-            && self
-                .kind
-                .as_ref()
-                .is_some_and(|own| own.group == *group && own.kind == *kind)
-            && self.resource.as_ref().is_some_and(|own| {
-                own.group == *group && own.version == *"v1" && own.resource == *resource
-            })
+            && of_kind.group == *group
+            && of_kind.kind == *kind
+            && of_resource.group == *group
+            && of_resource.version == *"v1"
+            && of_resource.resource == *resource
     }
 }
 
@@ -243,16 +249,11 @@ pub fn encode(uid: &str, patch: &str, decision: &Decision<'_>) -> Vec<u8> {
         answer += r#","warnings":"#;
         answer += &Value::from(&*decision.warnings).to_string();
     }
-    let (done, reason) = (decision.done(), decision.reason.as_str());
-    for part in [
-        r#","auditAnnotations":{"decision":""#,
-        done,
-        r#"","reason":""#,
-        reason,
-        "\"",
-    ] {
-        answer += part;
-    }
+    answer += r#","auditAnnotations":{"decision":""#;
+    answer += decision.done();
+    answer += r#"","reason":""#;
+    answer += decision.reason.as_str();
+    answer.push('"');
     if let Some(image) = decision.image {
         answer += r#","image":"#;
         answer += &text(shortened(image));

@@ -28,118 +28,161 @@ impl<'p> Summary<'p> {
     pub fn of(
         pods: impl IntoIterator<Item = (&'p IndexedPod, Option<PlatformSet>, &'p Examined)>,
     ) -> Self {
-        let mut workloads: HashMap<&Workload, WorkloadTotal<'_>> = HashMap::new();
-        let mut images: HashMap<(&str, Cause), ImageTotal<'_>> = HashMap::new();
-        let mut namespaces: HashMap<&str, NamespaceTotal> = HashMap::new();
-        let mut reasons: HashMap<(Coverage, Reason), ReasonTotal<'_>> = HashMap::new();
-        let (mut missed, mut misplaced) = (Vec::new(), Vec::new());
+        let mut sums = Sums::default();
         for (pod, platform, examined) in pods {
-            let (workload, requests) = (&*pod.workload, pod.requests);
-            let (coverage, reason) = Coverage::of(examined);
-            // Of Pods that are not decided on, the images count for their nodes only.
-            let is_decided = coverage != Coverage::Skipped;
-            let blockers = examined.blockers.iter().filter(|_| is_decided);
-            let namespace = namespaces.entry(&workload.namespace).or_default();
-            let total = workloads.entry(workload).or_insert_with(|| {
-                namespace.workloads += 1;
-                let (amount, images) = Default::default();
-                WorkloadTotal {
-                    coverage,
-                    reason,
-                    amount,
-                    images,
-                    missed: 0,
-                    misplaced: 0,
-                }
-            });
-            (total.coverage, total.reason) = (total.coverage, total.reason).min((coverage, reason));
-            total.amount.add(requests);
-            for (image, cause) in blockers.clone() {
-                total.images.insert(image);
-                let of_image = images.entry((image, *cause)).or_default();
-                of_image.keeps.add(requests);
-                if examined.blockers.len() == 1 {
-                    of_image.alone.add(requests);
-                }
-                of_image.workloads.insert(workload);
+            sums.add(pod, platform, examined);
+        }
+        sums.finish()
+    }
+}
+
+/// Sums over the Pods so far.
+#[derive(Default)]
+struct Sums<'p> {
+    workloads: HashMap<&'p Workload, WorkloadTotal<'p>>,
+    images: HashMap<(&'p str, Cause), ImageTotal<'p>>,
+    namespaces: HashMap<&'p str, NamespaceTotal>,
+    reasons: HashMap<(Coverage, Reason), ReasonTotal<'p>>,
+    missed: Vec<(&'p IndexedPod, Vec<&'p str>)>,
+    misplaced: Vec<(&'p IndexedPod, PlatformSet, BTreeSet<&'p str>)>,
+}
+
+impl<'p> Sums<'p> {
+    fn add(&mut self, pod: &'p IndexedPod, platform: Option<PlatformSet>, examined: &'p Examined) {
+        let workload = &*pod.workload;
+        let (coverage, reason) = Coverage::of(examined);
+        // Of Pods that are not decided on, the images count for their nodes only.
+        let is_decided = coverage != Coverage::Skipped;
+        let blockers: &[(String, Cause)] = if is_decided { &examined.blockers } else { &[] };
+        // A decision that is only observed counts, too: the Pod could use the pool.
+        let would_open =
+            is_decided && matches!(examined.reason, Reason::Tolerated | Reason::Observed);
+        let missed = if would_open {
+            missed_pools(examined)
+        } else {
+            Vec::new()
+        };
+        let misplaced = match platform {
+            Some(platform) => misplaced_images(examined, platform),
+            None => BTreeSet::new(),
+        };
+
+        let namespace = self.namespaces.entry(&workload.namespace).or_default();
+        namespace
+            .amounts
+            .entry(coverage)
+            .or_default()
+            .add(pod.requests);
+
+        let total = self.workloads.entry(workload).or_insert_with(|| {
+            namespace.workloads += 1;
+            WorkloadTotal::of(coverage, reason)
+        });
+        (total.coverage, total.reason) = (total.coverage, total.reason).min((coverage, reason));
+        total.amount.add(pod.requests);
+        total
+            .images
+            .extend(blockers.iter().map(|(image, _)| image.as_str()));
+        total.missed += u64::from(!missed.is_empty());
+        total.misplaced += u64::from(!misplaced.is_empty());
+
+        let of_reason = self.reasons.entry((coverage, reason)).or_default();
+        of_reason.amount.add(pod.requests);
+        of_reason.workloads.insert(workload);
+        for (image, cause) in blockers {
+            if Reason::from(*cause) == reason {
+                of_reason.images.insert(image);
             }
-            namespace.amounts.entry(coverage).or_default().add(requests);
-            let of_reason = reasons.entry((coverage, reason)).or_default();
-            of_reason.amount.add(requests);
-            of_reason.workloads.insert(workload);
-            let because = blockers.filter(|(_, cause)| Reason::from(*cause) == reason);
-            of_reason
-                .images
-                .extend(because.map(|(image, _)| image.as_str()));
-            // A decision that is only observed counts, too: the Pod could use the pool.
-            let would_open =
-                is_decided && matches!(examined.reason, Reason::Tolerated | Reason::Observed);
-            let usable = examined
-                .pools
-                .iter()
-                .filter(|pool| would_open && pool.is_open && !pool.is_tolerated);
-            let usable: Vec<&str> = usable.map(|pool| pool.name.as_str()).collect();
-            if !usable.is_empty() {
-                total.missed += 1;
-                missed.push((pod, usable));
-            }
-            if let Some(platform) = platform {
-                let suits = |nodes: PlatformSet| nodes.contains(platform);
-                let lacking = examined
-                    .images
-                    .iter()
-                    .filter(|image| !image.platforms.is_none_or(suits));
-                let images: BTreeSet<&str> = lacking.map(|image| image.image.as_str()).collect();
-                if !images.is_empty() {
-                    total.misplaced += 1;
-                    misplaced.push((pod, platform, images));
-                }
+            let of_image = self.images.entry((image, *cause)).or_default();
+            of_image.keeps.add(pod.requests);
+            of_image.workloads.insert(workload);
+            if blockers.len() == 1 {
+                of_image.alone.add(pod.requests);
             }
         }
-        let total = |coverage| {
-            let amounts = namespaces
-                .values()
-                .filter_map(|one| one.amounts.get(&coverage));
-            let of_coverage = workloads.values().filter(|one| one.coverage == coverage);
-            (coverage, amounts.sum(), of_coverage.count() as u64)
-        };
-        let totals = Coverage::ALL.map(total).into();
-        let kept = |one: &NamespaceTotal| -> Amount {
-            [Coverage::Partial, Coverage::Unknown]
-                .iter()
-                .filter_map(|kept| one.amounts.get(kept))
-                .sum()
-        };
-        let mut by_reason = |coverage| {
-            let own = reasons
-                .extract_if(|(of, _), _| *of == coverage)
-                .map(|((_, reason), one)| (reason, one));
-            ranked(own, |reason, one: &ReasonTotal<'_>| {
-                (Reverse(one.amount), *reason)
-            })
-        };
-        missed.sort_unstable_by_key(|(pod, _)| (&pod.workload, &pod.name));
-        misplaced.sort_unstable_by_key(|(pod, ..)| (&pod.workload, &pod.name));
-        Self {
-            totals,
-            workloads: ranked(workloads, |workload, one| (Reverse(one.amount), *workload)),
-            images: ranked(images, |(image, cause), one| {
-                (
-                    Reverse(one.keeps),
-                    Reverse(one.alone),
-                    *image,
-                    format!("{cause:?}"),
-                )
-            }),
-            namespaces: ranked(namespaces, |namespace, one| {
-                (Reverse(kept(one)), *namespace)
-            }),
-            unknown: by_reason(Coverage::Unknown),
-            skipped: by_reason(Coverage::Skipped),
-            missed,
-            misplaced,
+
+        if !missed.is_empty() {
+            self.missed.push((pod, missed));
+        }
+        if let Some(platform) = platform
+            && !misplaced.is_empty()
+        {
+            self.misplaced.push((pod, platform, misplaced));
         }
     }
+
+    fn finish(mut self) -> Summary<'p> {
+        let totals = Coverage::ALL.map(|coverage| self.total(coverage));
+        let unknown = self.of_coverage(Coverage::Unknown);
+        let skipped = self.of_coverage(Coverage::Skipped);
+        self.missed
+            .sort_unstable_by_key(|(pod, _)| (&pod.workload, &pod.name));
+        self.misplaced
+            .sort_unstable_by_key(|(pod, ..)| (&pod.workload, &pod.name));
+        Summary {
+            totals: totals.into(),
+            workloads: ranked(self.workloads, |workload, total| {
+                (Reverse(total.amount), *workload)
+            }),
+            images: ranked(self.images, |(image, cause), total| {
+                let cause = format!("{cause:?}");
+                (Reverse(total.keeps), Reverse(total.alone), *image, cause)
+            }),
+            namespaces: ranked(self.namespaces, |namespace, total| {
+                (Reverse(total.kept()), *namespace)
+            }),
+            unknown,
+            skipped,
+            missed: self.missed,
+            misplaced: self.misplaced,
+        }
+    }
+
+    /// Returns the sum of the Pods with this coverage, and the number of workloads.
+    fn total(&self, coverage: Coverage) -> (Coverage, Amount, u64) {
+        let mut amount = Amount::default();
+        for namespace in self.namespaces.values() {
+            if let Some(of_namespace) = namespace.amounts.get(&coverage) {
+                amount.add(*of_namespace);
+            }
+        }
+        let workloads = self.workloads.values();
+        let count = workloads.filter(|total| total.coverage == coverage).count();
+        (coverage, amount, count as u64)
+    }
+
+    /// Takes the totals of the reasons with this coverage out.
+    fn of_coverage(&mut self, coverage: Coverage) -> Vec<(Reason, ReasonTotal<'p>)> {
+        let mut totals = Vec::new();
+        for ((_, reason), total) in self.reasons.extract_if(|(of, _), _| *of == coverage) {
+            totals.push((reason, total));
+        }
+        ranked(totals, |reason, total| (Reverse(total.amount), *reason))
+    }
+}
+
+/// Returns the pools that the Pod could use, and does not tolerate.
+fn missed_pools(examined: &Examined) -> Vec<&str> {
+    let mut missed = Vec::new();
+    for pool in &examined.pools {
+        if pool.is_open && !pool.is_tolerated {
+            missed.push(pool.name.as_str());
+        }
+    }
+    missed
+}
+
+/// Returns the images that certainly do not run on nodes of this platform.
+fn misplaced_images(examined: &Examined, platform: PlatformSet) -> BTreeSet<&str> {
+    let mut misplaced = BTreeSet::new();
+    for state in &examined.images {
+        if let Some(platforms) = state.platforms
+            && !platforms.contains(platform)
+        {
+            misplaced.insert(state.image.as_str());
+        }
+    }
+    misplaced
 }
 
 /// Sorts the totals by a rank that no two of them share.

@@ -153,23 +153,25 @@ struct Entry {
 impl Lessons {
     /// Parses a record, and skips whatever is no valid entry.
     pub fn of_text(text: &str, now: Timestamp) -> Self {
-        let items = Some(text).filter(|text| text.len() <= TEXT);
-        let items: Vec<&RawValue> = items
-            .and_then(|text| serde_json::from_str(text).ok())
-            .unwrap_or_default();
-        let entries = items
-            .iter()
-            .filter_map(|item| serde_json::from_str(item.get()).ok());
-        let mut entries: Vec<Entry> = entries
-            .filter(|entry: &Entry| entry.is_plausible(now))
-            .collect();
+        if text.len() > TEXT {
+            return Self::default();
+        }
+        let items: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
+        let mut entries: Vec<Entry> = Vec::new();
+        for item in items {
+            if let Ok(entry) = serde_json::from_str::<Entry>(item.get())
+                && entry.is_plausible(now)
+            {
+                entries.push(entry);
+            }
+        }
         // Sorted with the newest first, as the oldest entries have to go if there is no room.
         entries.sort_by_key(|entry| Reverse(entry.since));
-        let (mut read, mut counts) = (BTreeMap::new(), HashMap::<String, usize>::new());
+        let mut read = BTreeMap::new();
+        let mut counts: HashMap<String, usize> = HashMap::new();
         for entry in entries {
-            let count = counts
-                .entry(entry.lesson.namespace().to_owned())
-                .or_default();
+            let namespace = entry.lesson.namespace().to_owned();
+            let count = counts.entry(namespace).or_default();
             let key = entry.lesson.key();
             if read.len() < ALL && *count < OF_NAMESPACE && !read.contains_key(&key) {
                 *count += 1;
@@ -199,61 +201,56 @@ impl Lessons {
     }
 
     pub fn failure(&self, digest: &Digest, namespace: &str, now: Timestamp) -> Option<Failure> {
-        let of_digest = self
-            .0
-            .range(Key::Image(*digest, String::new(), String::new())..);
-        let of_digest = of_digest.map_while(|(_, entry)| match &entry.lesson {
-            Lesson::Image(image) if image.digest == *digest => Some((image, entry)),
-            _ => None,
-        });
-        let counting = of_digest.filter(|(image, entry)| {
-            now < entry.until && (image.is_for_all() || image.namespace == namespace)
-        });
-        counting.fold(
-            None,
-            |known: Option<Failure>, (image, Entry { since, .. })| {
-                let (platforms, since) = (
-                    PlatformSet::of_architecture(&image.architecture),
-                    (*since).into(),
-                );
-                Some(known.map_or(Failure { platforms, since }, |known| Failure {
-                    platforms: known.platforms.union(platforms),
-                    since: known.since.min(since),
-                }))
-            },
-        )
+        let first = Key::Image(*digest, String::new(), String::new());
+        let mut failure: Option<Failure> = None;
+        for entry in self.0.range(first..).map(|(_, entry)| entry) {
+            let Lesson::Image(image) = &entry.lesson else {
+                break;
+            };
+            if image.digest != *digest {
+                break;
+            }
+            if now >= entry.until || !image.is_for_all() && image.namespace != namespace {
+                continue;
+            }
+            let since = entry.since.into();
+            let failure = failure.get_or_insert(Failure {
+                platforms: PlatformSet::EMPTY,
+                since,
+            });
+            let platforms = PlatformSet::of_architecture(&image.architecture);
+            failure.platforms = failure.platforms.union(platforms);
+            failure.since = failure.since.min(since);
+        }
+        failure
     }
 
     pub fn recreates(&self, namespace: &str, kind: &str, name: &str, now: Timestamp) -> bool {
-        self.0
-            .get(&Key::of_owner(kind, name, namespace))
-            .is_some_and(|entry| now < entry.until)
+        let entry = self.0.get(&Key::of_owner(kind, name, namespace));
+        entry.is_some_and(|entry| now < entry.until)
     }
 
     /// Counts the images that are kept from an architecture now, and the owners whose Pods stay unchanged.
     pub fn count(&self, now: Timestamp) -> [usize; 2] {
-        let counting = || {
-            self.0
-                .iter()
-                .filter(|(_, entry)| now < entry.until)
-                .map(|(key, _)| key)
-        };
-        let owners = counting()
-            .filter(|key| matches!(key, Key::Owner(_)))
-            .count();
-        let digests = counting().filter_map(|key| {
-            if let Key::Image(digest, ..) = key {
-                Some(digest)
-            } else {
-                None
+        let mut digests: HashSet<&Digest> = HashSet::new();
+        let mut owners = 0;
+        for (key, entry) in &self.0 {
+            if now >= entry.until {
+                continue;
             }
-        });
-        [HashSet::<&Digest>::from_iter(digests).len(), owners]
+            match key {
+                Key::Image(digest, ..) => {
+                    digests.insert(digest);
+                }
+                Key::Owner(_) => owners += 1,
+            }
+        }
+        [digests.len(), owners]
     }
 
     /// Records a lesson of just now. Returns whether that changes anything.
     pub fn record(&mut self, mut lesson: Lesson, now: Timestamp) -> bool {
-        // As in the record.
+        // Truncates to seconds, as stored.
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         self.0
             .retain(|_, entry| now < after(entry.until, REMEMBERED));
@@ -263,15 +260,13 @@ impl Lessons {
         }
         let Some(known) = self.0.get_mut(&key) else {
             self.make_room(lesson.namespace());
-            self.0.insert(
-                key,
-                Entry {
-                    lesson,
-                    since: now,
-                    until: after(now, FIRST),
-                    failures: 1,
-                },
-            );
+            let entry = Entry {
+                lesson,
+                since: now,
+                until: after(now, FIRST),
+                failures: 1,
+            };
+            self.0.insert(key, entry);
             return true;
         };
         if now >= known.until {
@@ -315,29 +310,25 @@ impl Lessons {
         for entry in self.0.values() {
             *counts.entry(entry.lesson.namespace()).or_default() += 1;
         }
-        let full = if counts
+        let has_its_share = counts
             .get(namespace)
-            .is_some_and(|count| *count >= OF_NAMESPACE)
+            .is_some_and(|count| *count >= OF_NAMESPACE);
+        let full = if has_its_share {
+            namespace
+        } else if self.0.len() >= ALL
+            && let Some((largest, _)) = counts.into_iter().max_by_key(|(_, count)| *count)
         {
-            Some(namespace)
-        } else if self.0.len() >= ALL {
-            counts
-                .into_iter()
-                .max_by_key(|(_, count)| *count)
-                .map(|(namespace, _)| namespace)
+            largest
         } else {
-            None
+            return;
         };
-        let of_it = self
-            .0
-            .iter()
-            .filter(|(_, entry)| full == Some(entry.lesson.namespace()));
-        if let Some(oldest) = of_it
-            .min_by_key(|(_, entry)| entry.since)
-            .map(|(key, _)| key.clone())
-        {
-            self.0.remove(&oldest);
-        }
+        let is_of_full = |(_, entry): &(&Key, &Entry)| entry.lesson.namespace() == full;
+        let entries = self.0.iter().filter(is_of_full);
+        let Some((oldest, _)) = entries.min_by_key(|(_, entry)| entry.since) else {
+            return;
+        };
+        let oldest = oldest.clone();
+        self.0.remove(&oldest);
     }
 }
 
@@ -360,12 +351,8 @@ impl FailedImage {
 
     /// Returns whether the controller could have written these nodes.
     fn has_plausible_nodes(&self) -> bool {
-        let is_id = |id: &String| {
-            id.len() == NODE_ID
-                && id
-                    .bytes()
-                    .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-        };
+        let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        let is_id = |id: &String| id.len() == NODE_ID && id.bytes().all(is_digit);
         let is_distinct = self.nodes.iter().collect::<HashSet<_>>().len() == self.nodes.len();
         self.nodes.len() <= NODES && is_distinct && self.nodes.iter().all(is_id)
     }
@@ -374,12 +361,9 @@ impl FailedImage {
 impl RecreatingOwner {
     /// Returns whether the API server could have such an owner: the author of a Pod chooses the names.
     pub fn is_plausible(&self) -> bool {
-        let is_short = |text: &str, most| {
-            (1..=most).contains(&text.len())
-                && text
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b"-.:".contains(&b))
-        };
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-.:".contains(&b);
+        let is_short =
+            |text: &str, most| (1..=most).contains(&text.len()) && text.bytes().all(is_plain);
         is_short(&self.kind, 63) && is_short(&self.name, 253)
     }
 }

@@ -33,20 +33,15 @@ impl FromStr for NamePattern {
             return Err(ParsePatternError::Host);
         }
         parts[0] = host;
-        let usable = |place: usize, part: &String| {
-            let known =
+        for (place, part) in parts.iter().enumerate() {
+            let is_of_name =
                 |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-*".contains(&b);
-            let of_host = |b: u8| place == 0 && b":[]".contains(&b);
-            !part.is_empty()
-                && part.bytes().all(|b| known(b) || of_host(b))
-                && (part == "**" || !part.contains("**"))
-        };
-        if !parts
-            .iter()
-            .enumerate()
-            .all(|(place, part)| usable(place, part))
-        {
-            return Err(ParsePatternError::Part);
+            let is_of_host = |b: u8| place == 0 && b":[]".contains(&b);
+            let has_stars = part != "**" && part.contains("**");
+            if part.is_empty() || has_stars || !part.bytes().all(|b| is_of_name(b) || is_of_host(b))
+            {
+                return Err(ParsePatternError::Part);
+            }
         }
         if parts.last().is_some_and(|last| last != "**") {
             parts.push("**".to_owned());
@@ -113,7 +108,8 @@ pub fn glob_matches<P: Copy, T: Copy>(
                     return false;
                 };
                 from.next();
-                (pattern, text) = (after.clone(), from.clone());
+                pattern = after.clone();
+                text = from.clone();
             }
         }
     }

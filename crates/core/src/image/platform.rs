@@ -61,7 +61,8 @@ impl<'a> Platform<'a> {
             os if os == "macos" => "darwin".into(),
             os => os,
         };
-        let (architecture, variant) = (lower(architecture), lower(variant));
+        let architecture = lower(architecture);
+        let variant = lower(variant);
         let (architecture, variant): (Text<'a>, Text<'a>) = match (&*architecture, &*variant) {
             ("i386", _) => ("386".into(), "".into()),
             ("amd64" | "x86_64" | "x86-64", "v1") => ("amd64".into(), "".into()),

@@ -157,10 +157,10 @@ fn split_host(named: &str) -> (&str, &str) {
 
 /// Splits `text` at the first `at`. (`str::split_once` is slow over texts as short as these.)
 fn cut(text: &str, at: u8) -> (&str, Option<&str>) {
-    let place = memchr(at, text.as_bytes());
-    place.map_or((text, None), |place| {
-        (&text[..place], Some(&text[place + 1..]))
-    })
+    match memchr(at, text.as_bytes()) {
+        Some(place) => (&text[..place], Some(&text[place + 1..])),
+        None => (text, None),
+    }
 }
 
 const LOCALHOST: &str = "localhost";
@@ -174,11 +174,11 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
     let (name, port) = if let Some(inner) = host.strip_prefix('[') {
         let (address, after) = inner.split_once(']').ok_or(ReferenceError::Host)?;
         let digits = address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':');
-        let parsed: Ipv6Addr = address
-            .parse()
-            .ok()
-            .filter(|_| digits)
-            .ok_or(ReferenceError::Host)?;
+        // A dotted form (`::ffff:127.0.0.1`) parses as well.
+        if !digits {
+            return Err(ReferenceError::Host);
+        }
+        let parsed: Ipv6Addr = address.parse().map_err(|_| ReferenceError::Host)?;
         let usual = Host::<&str>::Ipv6(parsed).to_string();
         let is_usual = usual.trim_matches(['[', ']']).eq_ignore_ascii_case(address);
         if !is_usual || parsed.to_ipv4_mapped().is_some() {
@@ -193,11 +193,13 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
         let (name, port) = cut(host, b':');
         (Some(name), port)
     };
-    if name.is_some_and(|name| !is_host_name(name) && !is_host_with_underscore(host)) {
-        return Err(ReferenceError::Host);
-    }
-    if name.is_some_and(|name| ends_in_number(name) && name.parse::<Ipv4Addr>().is_err()) {
-        return Err(ReferenceError::Address);
+    if let Some(name) = name {
+        if !is_host_name(name) && !is_host_with_underscore(host) {
+            return Err(ReferenceError::Host);
+        }
+        if ends_in_number(name) && name.parse::<Ipv4Addr>().is_err() {
+            return Err(ReferenceError::Address);
+        }
     }
     let Some(port) = port else { return Ok(()) };
     if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) {
@@ -220,13 +222,14 @@ fn ends_in_number(name: &str) -> bool {
 
 /// Checks for components of letters, digits and hyphens, no hyphen at their ends, with dots between them.
 fn is_host_name(name: &str) -> bool {
-    name.as_bytes().split(|b| *b == b'.').all(|component| {
+    let is_inner = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-';
+    let is_component = |component: &[u8]| {
         component.first().is_some_and(u8::is_ascii_alphanumeric)
             && component.last().is_some_and(u8::is_ascii_alphanumeric)
-            && component
-                .iter()
-                .all(|b| b.is_ascii_alphanumeric() || *b == b'-')
-    })
+            && component.iter().all(is_inner)
+    };
+    let mut components = name.as_bytes().split(|b| *b == b'.');
+    components.all(is_component)
 }
 
 /// Returns whether `host` is like `my_registry.corp`, without a port. distribution/reference takes such a host for the

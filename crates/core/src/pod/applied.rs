@@ -21,6 +21,11 @@ pub(crate) struct AppliedLists {
     pub(crate) required_before: bool,
 }
 
+/// The template's spec in `fieldsV1`, and the terms of the required node affinity in that.
+const SPEC: &str = "/f:spec/f:template/f:spec";
+const REQUIRED: &str =
+    "/f:affinity/f:nodeAffinity/f:requiredDuringSchedulingIgnoredDuringExecution";
+
 #[derive(Deserialize)]
 struct Entry<'a> {
     manager: Text<'a>,
@@ -34,39 +39,36 @@ struct Entry<'a> {
 impl AppliedLists {
     /// Reads the `managedFields` of an object that has a template, and those before the request that changes it.
     pub(crate) fn of<'a>(after: &'a RawValue, before: &'a RawValue) -> Self {
-        let (after, before) = (applies(after), applies(before));
-        // An apply that changes something sets the time of its manager's entry; every other entry keeps its time.
-        let times: HashMap<_, _> = before
-            .iter()
-            .map(|entry| (&entry.manager, &entry.time))
-            .collect();
-        let spec = |entry: &Entry<'a>| {
-            let is_new = times.get(&entry.manager) != Some(&&entry.time);
-            Some((is_new, member(entry.fields?, "/f:spec/f:template/f:spec")?))
-        };
-        let specs: Vec<_> = after.iter().filter_map(spec).collect();
-        let has = |applied: bool, pointer: &str| {
-            specs
-                .iter()
-                .any(|(is_new, spec)| *is_new == applied && member(spec, pointer).is_some())
-        };
-        let required =
-            "/f:affinity/f:nodeAffinity/f:requiredDuringSchedulingIgnoredDuringExecution";
-        Self {
-            tolerations: has(true, "/f:tolerations"),
-            node_selector: has(true, "/f:nodeSelector"),
-            required: has(true, required),
-            required_before: has(false, required),
+        let before = applies(before);
+        let mut times: HashMap<&Text<'_>, &Text<'_>> = HashMap::new();
+        for entry in &before {
+            times.insert(&entry.manager, &entry.time);
         }
+        let mut lists = Self::default();
+        for entry in applies(after) {
+            let spec = entry.fields.and_then(|fields| member(fields, SPEC));
+            let Some(spec) = spec else { continue };
+            let is_required = member(spec, REQUIRED).is_some();
+            // An apply that changes something sets the time of its manager's entry; every other entry keeps its time.
+            if times.get(&entry.manager) == Some(&&entry.time) {
+                lists.required_before |= is_required;
+            } else {
+                lists.required |= is_required;
+                lists.tolerations |= member(spec, "/f:tolerations").is_some();
+                lists.node_selector |= member(spec, "/f:nodeSelector").is_some();
+            }
+        }
+        lists
     }
 }
 
 fn applies(object: &RawValue) -> Vec<Entry<'_>> {
-    let entries = member(object, "/metadata/managedFields");
-    let entries =
-        entries.and_then(|entries| serde_json::from_str::<Vec<Entry<'_>>>(entries.get()).ok());
-    let is_apply = |entry: &Entry<'_>| entry.operation == *"Apply" && entry.subresource.is_empty();
-    entries.into_iter().flatten().filter(is_apply).collect()
+    let Some(entries) = member(object, "/metadata/managedFields") else {
+        return Vec::new();
+    };
+    let mut entries: Vec<Entry<'_>> = serde_json::from_str(entries.get()).unwrap_or_default();
+    entries.retain(|entry| entry.operation == *"Apply" && entry.subresource.is_empty());
+    entries
 }
 
 /// Returns the member at a JSON pointer, if there are objects on the way. No other is kept: a hostile object may have a
@@ -110,10 +112,8 @@ mod tests {
 
     #[test]
     fn who_applies_owns_lists_and_the_time_says_whether_it_was_now() {
-        let (containers, tolerations) = (
-            json!({"f:containers": {"k:{\"name\":\"c0\"}": {".": {}}}}),
-            json!({"f:tolerations": {}}),
-        );
+        let containers = json!({"f:containers": {"k:{\"name\":\"c0\"}": {".": {}}}});
+        let tolerations = json!({"f:tolerations": {}});
         let required = json!({"f:affinity": {"f:nodeAffinity": {"f:requiredDuringSchedulingIgnoredDuringExecution": {}}}});
         let flux = |time: &str, spec: &Value| entry("flux", "Apply", time, spec);
         let mut both = tolerations.clone();

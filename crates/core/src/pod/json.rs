@@ -82,16 +82,11 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> serde_json::Result
 pub(super) fn read_small<'p, T: Deserialize<'p> + Default>(
     json: Option<&'p Unread<'_>>,
 ) -> Option<T> {
-    json.map_or_else(
-        || Some(T::default()),
-        |json| {
-            if json.0.len() > SMALL {
-                None
-            } else {
-                json.read()
-            }
-        },
-    )
+    match json {
+        Some(json) if json.0.len() > SMALL => None,
+        Some(json) => json.read(),
+        None => Some(T::default()),
+    }
 }
 
 pub(super) fn object_or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(

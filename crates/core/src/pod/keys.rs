@@ -56,10 +56,9 @@ pub(super) struct Member<'a> {
 
 impl Picked<'_> {
     pub(super) fn get(&self, key: &str) -> Option<&str> {
-        self.members
-            .iter()
-            .find(|member| member.key == key)
-            .map(|member| member.text.as_str())
+        let mut members = self.members.iter();
+        let member = members.find(|member| member.key == key)?;
+        Some(member.text.as_str())
     }
 }
 
@@ -88,8 +87,11 @@ pub(super) struct Labels<'a> {
 
 impl Labels<'_> {
     pub(super) fn get(&self, key: &str) -> Option<String> {
-        let all: Texts<'_> = read_small(Some(&self.all).filter(|all| all.may_have(key)))?;
-        all.get(key).map(|text| text.as_str().to_owned())
+        if !self.all.may_have(key) {
+            return None;
+        }
+        let all: Texts<'_> = read_small(Some(&self.all))?;
+        Some(all.get(key)?.as_str().to_owned())
     }
 }
 

@@ -46,14 +46,12 @@ impl Toleration<'_> {
 
     /// Returns whether a Pod with this toleration can be scheduled despite the taint, for however many seconds.
     pub fn tolerates(&self, key: &str, value: &str, effect: &str) -> bool {
-        let (operator, toleration_seconds) = ("Equal".into(), self.toleration_seconds);
-        let (key, value, effect) = (key.into(), value.into(), effect.into());
         self.covers(&Toleration {
-            key,
-            operator,
-            value,
-            effect,
-            toleration_seconds,
+            key: key.into(),
+            operator: "Equal".into(),
+            value: value.into(),
+            effect: effect.into(),
+            toleration_seconds: self.toleration_seconds,
         })
     }
 

@@ -39,11 +39,15 @@ impl Template<'_> {
 
 /// Reads the template of a DaemonSet that takes `bytes` in etcd; `None` if it is no template.
 fn template(set: &RawValue, bytes: usize, applied: AppliedLists) -> Option<Template<'_>> {
-    let name = member(set, "/metadata/name").map_or("null", RawValue::get);
+    let name: Text<'_> = match member(set, "/metadata/name") {
+        Some(name) => serde_json::from_str(name.get()).ok()?,
+        None => Text::default(),
+    };
     let json = member(set, TEMPLATE)?.get();
     let Object(pod) = pod::read::<Object<Pod<'_>>>(json.as_bytes()).ok()?;
-    let mut pod = pod.created_by(DAEMON_SET, serde_json::from_str::<Text<'_>>(name).ok()?);
-    (pod.bytes, pod.applied) = (bytes, applied);
+    let mut pod = pod.created_by(DAEMON_SET, name);
+    pod.bytes = bytes;
+    pod.applied = applied;
     Some(Template {
         pod,
         json: json.into(),
@@ -55,17 +59,19 @@ fn template(set: &RawValue, bytes: usize, applied: AppliedLists) -> Option<Templ
 pub(super) fn read(body: &[u8]) -> Option<DaemonSet<'_>> {
     let review: &RawValue = serde_json::from_slice(body).ok()?;
     let object = |pointer| member(review, pointer).filter(|object| object.get() != "null");
-    let (new, old) = (object("/request/object")?, object("/request/oldObject"));
+    let new = object("/request/object")?;
     let bytes = pod::size_of_json(body);
-    if old.is_some_and(|old| member(old, TEMPLATE).is_none()) {
-        return None;
-    }
-    // A new DaemonSet that is applied with tolerarch's annotations is a copy of a managed one.
-    let applied = old.map_or_else(AppliedLists::default, |old| AppliedLists::of(new, old));
-    // An earlier review cannot have added anything to a template that does not decode.
-    let before = old.and_then(|old| template(old, bytes, AppliedLists::of(old, old)));
+    let Some(old) = object("/request/oldObject") else {
+        // A new DaemonSet that is applied with tolerarch's annotations is a copy of a managed one.
+        return Some(DaemonSet {
+            template: template(new, bytes, AppliedLists::default())?,
+            before: None,
+        });
+    };
+    member(old, TEMPLATE)?;
     Some(DaemonSet {
-        template: template(new, bytes, applied)?,
-        before,
+        template: template(new, bytes, AppliedLists::of(new, old))?,
+        // An earlier review cannot have added anything to a template that does not decode.
+        before: template(old, bytes, AppliedLists::of(old, old)),
     })
 }

@@ -11,10 +11,10 @@ use super::summary::{Amount, Coverage};
 use tolerarch_core::pod::Kept;
 use tolerarch_kubernetes::cluster::{Called, StoredPod};
 
-/// Maximal number of different Pods that are decided on, and of bytes that they take. Pods beyond count as other.
+/// Maximum number of different Pods that are decided on, and of bytes that they take. Pods beyond count as other.
 const SHAPES: usize = 20_000;
 const BYTES: usize = 24 << 20;
-/// Maximal number of workloads, once for each shape of their Pods. Workloads beyond count as other, too.
+/// Maximum number of workloads, once for each shape of their Pods. Workloads beyond count as other, too.
 const SUMS: usize = 50_000;
 
 /// Counts Pods, with workloads as keyed hashes, which are short and for which tenants cannot make collisions.
@@ -45,13 +45,14 @@ impl Count {
         }
         // There is no right to list ReplicaSets and Jobs: their names suffice to count workloads.
         let workload = self.hashes.hash_one((pod.namespace(), by_name(&pod)));
-        let (amount, namespace) = (Amount::of(&pod), pod.namespace().into());
-        let profile = if let Called::For(profile) = called {
-            profile
-        } else {
-            None
+        let amount = Amount::of(&pod);
+        let namespace = pod.namespace().into();
+        let profile = match called {
+            Called::For(profile) => profile,
+            Called::No | Called::Unknown => None,
         };
-        let judged = match Shape::of(&mut pod, &namespace, profile) {
+        let shape = Shape::of(&mut pod, &namespace, profile);
+        let judged = match shape {
             _ if called == Called::No => Err(Coverage::Skipped),
             None => Err(Coverage::Unknown),
             Some(shape) => match self.place(shape) {
@@ -60,9 +61,10 @@ impl Count {
             },
         };
         let key = (judged, workload);
-        match self.sums.len() < SUMS || self.sums.contains_key(&key) {
-            true => self.sums.entry(key).or_default().add(amount),
-            false => self.other.add(amount),
+        if self.sums.len() < SUMS || self.sums.contains_key(&key) {
+            self.sums.entry(key).or_default().add(amount);
+        } else {
+            self.other.add(amount);
         }
     }
 
@@ -85,9 +87,10 @@ impl Count {
             BTreeMap::from(Coverage::ALL.map(|coverage| (coverage, (Amount::default(), 0))));
         let mut workloads: HashMap<u64, Coverage> = HashMap::new();
         for ((judged, workload), amount) in &self.sums {
-            let of_shape =
-                |place: usize| coverages.get(place).copied().unwrap_or(Coverage::Unknown);
-            let coverage = judged.map_or_else(|coverage| coverage, of_shape);
+            let coverage = match judged {
+                Ok(place) => coverages.get(*place).copied().unwrap_or(Coverage::Unknown),
+                Err(coverage) => *coverage,
+            };
             of.entry(coverage).or_default().0.add(*amount);
             let least = workloads.entry(*workload).or_insert(coverage);
             *least = coverage.min(*least);

@@ -25,23 +25,15 @@ impl PodIndex {
             return;
         }
         let namespace = intern(&mut self.texts, pod.namespace());
-        let (texts, workloads) = (&mut self.texts, &mut self.workloads);
-        let mut workload = |(kind, name): (&str, &str)| {
-            let (namespace, kind) = (Arc::clone(&namespace), intern(texts, kind));
-            intern(
-                workloads,
-                Workload {
-                    namespace,
-                    kind,
-                    name: name.into(),
-                },
-            )
-        };
-        let between = pod.controller().filter(|owner| is_between(owner));
-        let between = between.map(|owner| workload((&owner.kind, &owner.name)));
-        let workload = workload(by_name(&pod));
-        let shape =
-            Shape::of(&mut pod, &namespace, None).map(|shape| self.shapes.insert_full(shape).0);
+        let mut between = None;
+        if let Some(owner) = pod.controller()
+            && is_between(owner)
+        {
+            between = Some(self.workload(&namespace, (&owner.kind, &owner.name)));
+        }
+        let workload = self.workload(&namespace, by_name(&pod));
+        let shape = Shape::of(&mut pod, &namespace, None);
+        let shape = shape.map(|shape| self.shapes.insert_full(shape).0);
         self.pods.push(IndexedPod {
             name: pod.name().into(),
             between,
@@ -53,6 +45,15 @@ impl PodIndex {
                 .as_deref()
                 .map(|name| intern(&mut self.texts, name)),
         });
+    }
+
+    fn workload(&mut self, namespace: &Arc<str>, (kind, name): (&str, &str)) -> Arc<Workload> {
+        let workload = Workload {
+            namespace: Arc::clone(namespace),
+            kind: intern(&mut self.texts, kind),
+            name: name.into(),
+        };
+        intern(&mut self.workloads, workload)
     }
 }
 
@@ -67,18 +68,20 @@ pub(super) fn by_name(pod: &StoredPod) -> (&str, &str) {
     let Some(controller) = pod.controller() else {
         return ("Pod", pod.name());
     };
-    let facts = pod.facts.as_ref().filter(|_| is_between(controller));
-    facts
-        .and_then(|facts| facts.owner_above())
-        .unwrap_or((&controller.kind, &controller.name))
+    if is_between(controller)
+        && let Some(facts) = &pod.facts
+        && let Some(owner) = facts.owner_above()
+    {
+        return owner;
+    }
+    (&controller.kind, &controller.name)
 }
 
 /// Returns whether there usually is an owner above this controller.
 fn is_between(controller: &OwnerReference) -> bool {
-    let group = controller
-        .api_version
-        .split_once('/')
-        .map_or("", |(group, _)| group);
+    let Some((group, _)) = controller.api_version.split_once('/') else {
+        return false;
+    };
     matches!(
         (group, &*controller.kind),
         ("apps", "ReplicaSet") | ("batch", "Job")

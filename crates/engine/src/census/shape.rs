@@ -63,18 +63,18 @@ impl Shape {
         terms: NamespaceSettings<'_>,
     ) -> Examined {
         let Self { namespace, pod, .. } = self;
-        let skipped = pod
-            .skipped()
-            .or(terms.is_opted_out.then_some(Reason::OptedOut));
+        let mut skipped = pod.skipped();
+        if skipped.is_none() && terms.is_opted_out {
+            skipped = Some(Reason::OptedOut);
+        }
         // Platforms of Windows are not known.
-        if let Some(reason) =
-            skipped.filter(|reason| *reason == Reason::Windows || !terms.with_nodes)
+        if let Some(reason) = skipped
+            && (reason == Reason::Windows || !terms.with_nodes)
         {
             return Examined::skipped(reason);
         }
-        let policy = snapshot
-            .policy_for(terms.profile)
-            .unwrap_or(&snapshot.policy);
+        let policy = snapshot.policy_for(terms.profile);
+        let policy = policy.unwrap_or(&snapshot.policy);
         let examined = snapshot.examine(policy, namespace, pod, limits).await;
         Examined {
             skipped: skipped.or(examined.skipped),

@@ -182,6 +182,32 @@ pub struct ReasonTotal<'p> {
     pub images: BTreeSet<&'p str>,
 }
 
+impl WorkloadTotal<'_> {
+    pub(super) fn of(coverage: Coverage, reason: Reason) -> Self {
+        Self {
+            coverage,
+            reason,
+            amount: Amount::default(),
+            images: BTreeSet::new(),
+            missed: 0,
+            misplaced: 0,
+        }
+    }
+}
+
+impl NamespaceTotal {
+    /// Returns the sum of the Pods that images keep from the pools.
+    pub(super) fn kept(&self) -> Amount {
+        let mut kept = Amount::default();
+        for coverage in [Coverage::Partial, Coverage::Unknown] {
+            if let Some(amount) = self.amounts.get(&coverage) {
+                kept.add(*amount);
+            }
+        }
+        kept
+    }
+}
+
 impl Summary<'_> {
     pub fn all(&self) -> Amount {
         self.totals.iter().map(|(_, amount, _)| amount).sum()

@@ -6,7 +6,7 @@ use tolerarch_core::decision::Decision;
 use tolerarch_core::image::{Failure, PlatformSet};
 use tolerarch_core::placement::is_tolerated;
 use tolerarch_core::pod::Pod;
-use tolerarch_core::policy::{Cause, ImageSupport, Policy, Pool};
+use tolerarch_core::policy::{Cause, ImageSupport, Policy, Pool, Verdicts};
 use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::shortened;
 
@@ -63,15 +63,14 @@ pub struct ImageState {
 impl Examined {
     /// Returns that a Pod is not decided on, for this reason.
     pub fn skipped(reason: Reason) -> Self {
-        let (warnings, pools, images, blockers) = Default::default();
         Self {
             decision: "unchanged",
             reason,
-            warnings,
-            pools,
-            images,
+            warnings: Vec::new(),
+            pools: Vec::new(),
+            images: Vec::new(),
             skipped: Some(reason),
-            blockers,
+            blockers: Vec::new(),
         }
     }
 
@@ -83,64 +82,81 @@ impl Examined {
         images: &[ImageSupport<'_>],
     ) -> Self {
         let verdicts = policy.verdicts(policy.rank(namespace, pod), images);
-        let state = |pool: &Pool| PoolState {
-            name: pool.name.clone(),
-            platforms: pool.platforms,
-            is_open: verdicts.is_open(pool),
-            is_tolerated: is_tolerated(pod, pool),
-            lacks: verdicts
-                .shared()
-                .map(|shared| pool.platforms.difference(shared)),
-        };
+        let mut pools = Vec::with_capacity(policy.pools.len());
+        for pool in &policy.pools {
+            pools.push(PoolState::of(pool, pod, &verdicts));
+        }
         let wanted: PlatformSet = policy.pools.iter().map(|pool| pool.platforms).collect();
         let mut states: Vec<ImageState> = Vec::new();
-        for known in images {
-            let image = shortened(known.given).to_owned();
-            if states.iter().any(|known| known.image == image) {
-                continue;
+        for image in images {
+            let name = shortened(image.given);
+            if !states.iter().any(|state| state.image == name) {
+                states.push(ImageState::of(image, wanted));
             }
-            let (platforms, unknown) =
-                (known.nodes().ok(), known.nodes().err().map(Reason::Unknown));
-            let lacks = platforms.map_or(PlatformSet::EMPTY, |nodes| wanted.difference(nodes));
-            let failed = known.failure.map(|failure| Failure {
-                platforms: failure.platforms.intersection(wanted),
-                ..failure
-            });
-            let failed = failed.filter(|failure| !failure.platforms.is_empty());
-            let unused_secrets = Vec::new();
-            states.push(ImageState {
-                image,
-                platforms,
-                failed,
-                lacks,
-                unknown,
-                unused_secrets,
-                cause: None,
-            });
         }
         // A report keeps the states of all different Pods.
         states.shrink_to_fit();
-        let blockers = verdicts.blockers().into_iter();
+        let blocking = verdicts.blockers();
+        let mut blockers = Vec::with_capacity(blocking.len());
+        for blocker in blocking {
+            blockers.push((shortened(blocker.image).to_owned(), blocker.cause));
+        }
+        let mut skipped = pod.skipped();
+        if skipped.is_none() && !pod.has_containers() {
+            skipped = Some(Reason::Malformed);
+        }
         Self {
             decision: decision.done(),
             reason: decision.reason,
             warnings: decision.warnings,
-            pools: policy.pools.iter().map(state).collect(),
+            pools,
             images: states,
-            skipped: pod
-                .skipped()
-                .or((!pod.has_containers()).then_some(Reason::Malformed)),
-            blockers: blockers
-                .map(|own| (shortened(own.image).to_owned(), own.cause))
-                .collect(),
+            skipped,
+            blockers,
         }
     }
 
     pub fn open_pools(&self) -> Vec<&str> {
-        self.pools
-            .iter()
-            .filter(|pool| pool.is_open)
-            .map(|pool| pool.name.as_str())
-            .collect()
+        let open = self.pools.iter().filter(|pool| pool.is_open);
+        open.map(|pool| pool.name.as_str()).collect()
+    }
+}
+
+impl PoolState {
+    fn of(pool: &Pool, pod: &Pod<'_>, verdicts: &Verdicts<'_, '_>) -> Self {
+        let shared = verdicts.shared();
+        Self {
+            name: pool.name.clone(),
+            platforms: pool.platforms,
+            is_open: verdicts.is_open(pool),
+            is_tolerated: is_tolerated(pod, pool),
+            lacks: shared.map(|shared| pool.platforms.difference(shared)),
+        }
+    }
+}
+
+impl ImageState {
+    /// Returns the state of an image, by the platforms of all pools.
+    fn of(image: &ImageSupport<'_>, wanted: PlatformSet) -> Self {
+        let mut state = Self {
+            image: shortened(image.given).to_owned(),
+            ..Self::default()
+        };
+        match image.nodes() {
+            Ok(nodes) => {
+                state.platforms = Some(nodes);
+                state.lacks = wanted.difference(nodes);
+            }
+            Err(error) => state.unknown = Some(Reason::Unknown(error)),
+        }
+        if let Some(failure) = image.failure
+            && failure.platforms.intersects(wanted)
+        {
+            state.failed = Some(Failure {
+                platforms: failure.platforms.intersection(wanted),
+                ..failure
+            });
+        }
+        state
     }
 }
