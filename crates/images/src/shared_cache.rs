@@ -80,16 +80,19 @@ impl SharedCache {
                 server.keys.of(image, digest, credential, self.verified)?,
             ))
         });
-        let known = keys.take(CANDIDATES).map(async |(id, key)| {
+        let answers = keys.take(CANDIDATES).map(async |(id, key)| {
             let (found, age) = self.get(&server, &key).await?;
             Some((id, found, age))
         });
-        join_all(known).await.into_iter().flatten().collect()
+        join_all(answers).await.into_iter().flatten().collect()
     }
 
     /// Shares a registry's answer, if no part is missing.
     pub(crate) fn learn(&self, image: &ImageRef, candidate: &CredentialCandidate, found: Found) {
-        let Some(credential) = candidate.held_credential().filter(|_| !found.lacks_parts) else {
+        if found.lacks_parts {
+            return;
+        }
+        let Some(credential) = candidate.held_credential() else {
             return;
         };
         let Some(server) = self.server("set") else {
@@ -102,10 +105,11 @@ impl SharedCache {
                 return;
             };
             let entry = entry::encode(found, &server.keys, &key, now());
-            let life = digest
-                .map_or(self.tag_life, |_| DIGEST_LIFE)
-                .as_secs()
-                .max(1);
+            let life = match digest {
+                Some(_) => DIGEST_LIFE,
+                None => self.tag_life,
+            };
+            let life = life.as_secs().max(1);
             self.write("set", cmd("SET").arg(key).arg(&entry).arg("EX").arg(life));
         }
     }
@@ -122,14 +126,15 @@ impl SharedCache {
     }
 
     async fn get(&self, server: &Arc<Server>, key: &str) -> Option<(Found, Duration)> {
-        let sent = self.send::<Vec<u8>>(server, "get", &server::get(key)).await;
-        if sent
-            .as_ref()
-            .is_err_and(|error| metrics::failure(error) != "invalid")
-        {
-            self.open_circuit(server);
-        }
-        let value = sent.ok()?;
+        let value = match self.send::<Vec<u8>>(server, "get", &server::get(key)).await {
+            Ok(value) => value,
+            Err(error) => {
+                if metrics::failure(&error) != "invalid" {
+                    self.open_circuit(server);
+                }
+                return None;
+            }
+        };
         let entry = entry::decode(&value, &server.keys, key, now());
         let result = match entry {
             Some(_) => "hit",
@@ -162,17 +167,14 @@ impl SharedCache {
         operation: &'static str,
         command: &Cmd,
     ) -> RedisResult<T> {
-        let _measured = self
-            .metrics
-            .durations
-            .with_label_values(&[operation])
-            .start_timer();
-        within(self.timeout, server.send(command))
-            .await
-            .inspect_err(|error| {
-                self.metrics.count(operation, metrics::failure(error));
-                tracing::debug!(%error, "no answer of the shared cache");
-            })
+        let durations = self.metrics.durations.with_label_values(&[operation]);
+        let _measured = durations.start_timer();
+        let result = within(self.timeout, server.send(command)).await;
+        if let Err(error) = &result {
+            self.metrics.count(operation, metrics::failure(error));
+            tracing::debug!(%error, "no answer of the shared cache");
+        }
+        result
     }
 
     /// Opens the circuit if this server is still in use; the keeper reconnects.
@@ -184,10 +186,10 @@ impl SharedCache {
 }
 
 async fn within<T>(time: Duration, work: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    let late = || io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
-    timeout(time, work)
-        .await
-        .unwrap_or_else(|_| Err(late().into()))
+    match timeout(time, work).await {
+        Ok(result) => result,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()),
+    }
 }
 
 /// Returns the time since the Unix epoch.

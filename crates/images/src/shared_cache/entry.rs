@@ -58,13 +58,22 @@ impl Keys {
             Some(credential) => credential.parts(),
         };
         let digest = digest.map(|digest| digest.to_string());
-        let [kind, name] = digest
-            .as_ref()
-            .map_or(["tag", image.target()], |digest| ["digest", digest]);
+        let [kind, name] = match &digest {
+            Some(digest) => ["digest", digest.as_str()],
+            None => ["tag", image.target()],
+        };
         let verified = format!("{} {}", verified.manifests, verified.configs);
-        let (meaning, host, repository) = (&self.meaning, image.host(), image.repository());
         let parts = [
-            "key", meaning, &verified, kind, host, repository, name, form, user, secret,
+            "key",
+            &self.meaning,
+            &verified,
+            kind,
+            image.host(),
+            image.repository(),
+            name,
+            form,
+            user,
+            secret,
         ];
         let hash = hash_parts(&self.key, parts.map(str::as_bytes));
         Some(format!("{}{}", self.prefix, BASE64.encode(hash)))
@@ -89,11 +98,8 @@ pub(super) fn encode(found: Found, keys: &Keys, key: &str, now: Duration) -> [u8
     bytes[0] = FORMAT;
     bytes[1] = kind;
     bytes[2..6].copy_from_slice(&platforms.bits().to_be_bytes());
-    bytes[6..14].copy_from_slice(
-        &u64::try_from(now.as_millis())
-            .unwrap_or(u64::MAX)
-            .to_be_bytes(),
-    );
+    let written = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    bytes[6..14].copy_from_slice(&written.to_be_bytes());
     bytes[14..CONTENT].copy_from_slice(&found.digest.0);
     let proof = keys.proof(key, &bytes[..CONTENT]);
     bytes[CONTENT..].copy_from_slice(&proof);
@@ -118,14 +124,16 @@ pub(super) fn decode(
         (FORMAT, 2) if set.is_empty() => Support::Artifact,
         _ => return None,
     };
-    let said = Duration::from_millis(u64::from_be_bytes(content[6..14].try_into().ok()?));
-    let digest = Digest(content[14..].try_into().ok()?);
+    let written = Duration::from_millis(u64::from_be_bytes(content[6..14].try_into().ok()?));
+    if written > now.saturating_add(SKEW) {
+        return None;
+    }
     let found = Found {
-        digest,
+        digest: Digest(content[14..].try_into().ok()?),
         support,
         lacks_parts: false,
     };
-    (said <= now.saturating_add(SKEW)).then(|| (found, now.saturating_sub(said)))
+    Some((found, now.saturating_sub(written)))
 }
 
 #[cfg(test)]

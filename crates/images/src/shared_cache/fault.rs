@@ -230,24 +230,33 @@ impl Cause {
         if is_closed(error) {
             return Some(Self::Closed);
         }
+        let code = error.code().unwrap_or_default();
+        Self::of_code(code, url).or_else(|| Self::of_text(error))
+    }
+
+    fn of_code(code: &str, url: &ServerUrl) -> Option<Self> {
+        match code {
+            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" if url.is_cluster => {
+                Some(Self::ClusterDown)
+            }
+            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" => Some(Self::Cluster),
+            "NOAUTH" | "WRONGPASS" => Some(Self::Password),
+            "DENIED" => Some(Self::ProtectedMode),
+            "NOPERM" => Some(Self::Rights),
+            "LOADING" => Some(Self::Loading),
+            "READONLY" => Some(Self::ReadOnly),
+            "MASTERDOWN" => Some(Self::NoPrimary),
+            "OOM" => Some(Self::Full),
+            "MISCONF" | "NOREPLICAS" => Some(Self::NotSaved),
+            _ => None,
+        }
+    }
+
+    /// Reads the text of an error: the library reports those of a cluster's nodes without a code, and those of
+    /// connections as texts.
+    fn of_text(error: &RedisError) -> Option<Self> {
         let text = error.to_string();
         let has = |part: &str| text.contains(part);
-        match error.code().unwrap_or_default() {
-            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" if url.is_cluster => {
-                return Some(Self::ClusterDown);
-            }
-            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" => return Some(Self::Cluster),
-            "NOAUTH" | "WRONGPASS" => return Some(Self::Password),
-            "DENIED" => return Some(Self::ProtectedMode),
-            "NOPERM" => return Some(Self::Rights),
-            "LOADING" => return Some(Self::Loading),
-            "READONLY" => return Some(Self::ReadOnly),
-            "MASTERDOWN" => return Some(Self::NoPrimary),
-            "OOM" => return Some(Self::Full),
-            "MISCONF" | "NOREPLICAS" => return Some(Self::NotSaved),
-            _ => {}
-        }
-        // Of the nodes of a cluster the library reports errors without a code, and those of connections, as texts.
         if has("InvalidContentType") {
             Some(Self::NoTls)
         } else if has("peer certificate") || has("fatal alert") {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use futures_util::future::join_all;
 use redis::{ErrorKind, RedisError, RedisResult};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant, sleep_until, timeout};
 
 use super::fault::{Failed, Fault, LOST, NOT_CONNECTED};
@@ -12,6 +12,7 @@ use super::metrics::SharedCacheMetrics;
 use super::server::Server;
 use super::settings::{ServerUrl, SharedCacheSettings};
 use super::{SharedCache, Write, within};
+use crate::registry::Verified;
 use tolerarch_support::health::{Reported, State};
 
 /// Timeout of connecting, in all.
@@ -51,31 +52,29 @@ impl SharedCacheKeeper {
                 "cache.shared has no keyFile: anyone who can write to its server can open pools to images that do not run there"
             );
         }
-        let (server, verified, tag_life) = Default::default();
         let (writes, queue) = mpsc::channel(WRITES);
         let cache = SharedCache {
             timeout: settings.timeout,
             metrics,
-            server,
+            server: watch::Sender::default(),
             writes,
-            verified,
-            tag_life,
+            verified: Verified::default(),
+            tag_life: Duration::ZERO,
         };
-        let (state, tried) = (Reported::default(), Instant::now());
-        state.set(State::Degraded(NOT_CONNECTED));
-        let mut own = Self {
+        let mut keeper = Self {
             cache: cache.clone(),
             settings,
             url,
             queue,
-            state,
-            tried,
+            state: Reported::default(),
+            tried: Instant::now(),
             logged: None,
         };
-        if let Ok(connected) = timeout(FIRST, own.connect()).await {
-            own.report(Failed::Connect, connected);
+        keeper.state.set(State::Degraded(NOT_CONNECTED));
+        if let Ok(connected) = timeout(FIRST, keeper.connect()).await {
+            keeper.report(Failed::Connect, connected);
         }
-        Some((cache, own))
+        Some((cache, keeper))
     }
 
     /// Sends queued writes, and reconnects while the circuit is open. Runs until the task is cancelled.
@@ -99,12 +98,12 @@ impl SharedCacheKeeper {
                 _ = servers.changed() => continue,
                 _ = self.queue.recv_many(&mut batch, BATCH) => {}
             }
-            let written = batch.drain(..).map(async |(operation, command)| {
+            let writes = batch.drain(..).map(async |(operation, command)| {
                 self.cache.send::<()>(&server, operation, &command).await?;
                 self.cache.metrics.count(operation, "ok");
                 Ok(())
             });
-            match join_all(written).await.into_iter().collect() {
+            match join_all(writes).await.into_iter().collect() {
                 Err(error) if is_refusal(&error) => {
                     self.report(Failed::Write, Err(error));
                     self.back_off().await;
@@ -151,8 +150,10 @@ impl SharedCacheKeeper {
                 Some(text)
             }
         };
+        if cause == self.logged {
+            return;
+        }
         match &cause {
-            known if *known == self.logged => {}
             None => tracing::info!("the shared cache is in use again"),
             Some(error) => tracing::warn!(
                 error,

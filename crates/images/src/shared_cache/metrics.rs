@@ -26,14 +26,14 @@ families! {
 
 impl SharedCacheMetrics {
     pub fn register(metrics: &Metrics) -> Registered<Self> {
-        let own = Self::families(metrics)?;
+        let families = Self::families(metrics)?;
         for operation in OPERATIONS {
-            own.durations.with_label_values(&[operation]);
-            RESULTS
-                .iter()
-                .for_each(|result| drop(own.requests.with_label_values(&[operation, result])));
+            families.durations.with_label_values(&[operation]);
+            for result in RESULTS {
+                families.requests.with_label_values(&[operation, result]);
+            }
         }
-        Ok(own)
+        Ok(families)
     }
 
     pub(super) fn count(&self, operation: &'static str, result: &'static str) {

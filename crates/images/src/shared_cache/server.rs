@@ -22,13 +22,14 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio::time::{Duration, timeout};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 use zeroize::Zeroizing;
 
 use super::entry::{Keys, LENGTH};
 use super::fault::{SilentHandshake, UnusableFile};
-use super::settings::{ServerUrl, SharedCacheSettings};
+use super::settings::{Address, ServerUrl, SharedCacheSettings};
 use crate::meter::{Meter, Metered};
 use tolerarch_support::file;
 
@@ -69,95 +70,18 @@ impl Server {
         settings: &SharedCacheSettings,
         url: &ServerUrl,
     ) -> RedisResult<Self> {
-        let own = settings.clone();
-        let files = spawn_blocking(move || Files::read(&own))
-            .await
-            .map_err(io::Error::other)??;
-        let Files {
-            user,
-            password,
-            ca,
-            keys,
-        } = files;
-        let redis = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let mut files = Files::of(settings).await?;
+        let ca = files.ca.take();
         let connection = match &*url.addresses {
-            [address] if !url.is_cluster => {
-                let stream = TcpStream::connect(address).await?;
-                let io = if url.tls {
-                    let name = ServerName::try_from(address.0.clone()).map_err(io::Error::other)?;
-                    let tls = spawn_blocking(move || tls(ca))
-                        .await
-                        .map_err(io::Error::other)?;
-                    let handshake = tls.map_err(io::Error::other)?.connect(name, stream);
-                    let silent = |_| io::Error::other(SilentHandshake);
-                    Either::Left(timeout(HANDSHAKE, handshake).await.map_err(silent)??)
-                } else {
-                    Either::Right(stream)
-                };
-                let stream = Metered {
-                    io,
-                    meter: Meter::new(ANSWERS, FOR_EACH),
-                };
-                let config = AsyncConnectionConfig::new().set_response_timeout(None);
-                let (commands, driver) =
-                    MultiplexedConnection::new_with_config(&redis, stream, config).await?;
-                let connection = Connection::One {
-                    commands,
-                    _driver: AbortOnDropHandle::new(tokio::spawn(driver)),
-                };
-                // Not by the library, which takes any error that comes then for a wrong password or database.
-                if let Some(password) = &password {
-                    let mut auth = cmd("AUTH");
-                    if let Some(user) = &user {
-                        auth.arg(user.as_slice());
-                    }
-                    auth.arg(password.as_slice());
-                    connection.send::<()>(&auth).await?;
-                }
-                if url.database > 0 {
-                    connection
-                        .send::<()>(cmd("SELECT").arg(url.database))
-                        .await?;
-                }
-                connection
-            }
-            addresses => {
-                let mut redis = redis;
-                if let Some(user) = user {
-                    redis = redis.set_username(String::from_utf8_lossy(&user));
-                }
-                if let Some(password) = password {
-                    redis = redis.set_password(String::from_utf8_lossy(&password));
-                }
-                let nodes = addresses
-                    .iter()
-                    .cloned()
-                    .map(IntoConnectionInfo::into_connection_info);
-                let nodes = nodes.map(|node| Ok(node?.set_redis_settings(redis.clone())));
-                let mut cluster =
-                    ClusterClientBuilder::new(nodes.collect::<RedisResult<Vec<_>>>()?)
-                        .connection_timeout(DIAL)
-                        .response_timeout(settings.timeout.max(DIAL))
-                        .retries(RETRIES)
-                        .min_retry_wait(RETRY)
-                        .max_retry_wait(2 * RETRY);
-                if url.tls {
-                    // The system's authorities as well: left to itself the library reads them in any case, and connects
-                    // nowhere if one is broken, even beside a `caFile`.
-                    let root_cert = spawn_blocking(move || pem(&authorities(ca))).await;
-                    let root_cert = Some(root_cert.map_err(io::Error::other)?);
-                    cluster = cluster.certs(TlsCertificates {
-                        client_tls: None,
-                        root_cert,
-                    });
-                }
-                Connection::Cluster(cluster.build()?.get_async_connection().await?)
-            }
+            [address] if !url.is_cluster => Connection::to_server(address, url, &files, ca).await?,
+            _ => Connection::to_cluster(settings, url, &files, ca).await?,
         };
-        let server = Self { keys, connection };
-        server
-            .send::<Vec<u8>>(&get(&format!("{}probe", settings.prefix)))
-            .await?;
+        let server = Self {
+            keys: files.keys,
+            connection,
+        };
+        let probe = get(&format!("{}probe", settings.prefix));
+        server.send::<Vec<u8>>(&probe).await?;
         Ok(server)
     }
 
@@ -167,11 +91,105 @@ impl Server {
 }
 
 impl Connection {
+    async fn to_server(
+        address: &Address,
+        url: &ServerUrl,
+        files: &Files,
+        ca: Option<Vec<u8>>,
+    ) -> RedisResult<Self> {
+        let stream = TcpStream::connect(address).await?;
+        let io = if url.tls {
+            Either::Left(handshake(address, stream, ca).await?)
+        } else {
+            Either::Right(stream)
+        };
+        let stream = Metered {
+            io,
+            meter: Meter::new(ANSWERS, FOR_EACH),
+        };
+        let redis = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let (commands, driver) =
+            MultiplexedConnection::new_with_config(&redis, stream, config).await?;
+        let connection = Self::One {
+            commands,
+            _driver: AbortOnDropHandle::new(tokio::spawn(driver)),
+        };
+        // Not by the library, which takes any error that comes then for a wrong password or database.
+        if let Some(password) = &files.password {
+            let mut auth = cmd("AUTH");
+            if let Some(user) = &files.user {
+                auth.arg(user.as_slice());
+            }
+            auth.arg(password.as_slice());
+            connection.send::<()>(&auth).await?;
+        }
+        if url.database > 0 {
+            let mut select = cmd("SELECT");
+            select.arg(url.database);
+            connection.send::<()>(&select).await?;
+        }
+        Ok(connection)
+    }
+
+    async fn to_cluster(
+        settings: &SharedCacheSettings,
+        url: &ServerUrl,
+        files: &Files,
+        ca: Option<Vec<u8>>,
+    ) -> RedisResult<Self> {
+        let mut redis = RedisConnectionInfo::default().set_skip_set_lib_name();
+        if let Some(user) = &files.user {
+            redis = redis.set_username(String::from_utf8_lossy(user));
+        }
+        if let Some(password) = &files.password {
+            redis = redis.set_password(String::from_utf8_lossy(password));
+        }
+        let mut nodes = Vec::with_capacity(url.addresses.len());
+        for address in &url.addresses {
+            let node = address.clone().into_connection_info()?;
+            nodes.push(node.set_redis_settings(redis.clone()));
+        }
+        let mut cluster = ClusterClientBuilder::new(nodes)
+            .connection_timeout(DIAL)
+            .response_timeout(settings.timeout.max(DIAL))
+            .retries(RETRIES)
+            .min_retry_wait(RETRY)
+            .max_retry_wait(2 * RETRY);
+        if url.tls {
+            // The system's authorities as well: left to itself the library reads them in any case, and connects
+            // nowhere if one is broken, even beside a `caFile`.
+            let authorities = spawn_blocking(move || pem(&authorities(ca))).await;
+            cluster = cluster.certs(TlsCertificates {
+                client_tls: None,
+                root_cert: Some(authorities.map_err(io::Error::other)?),
+            });
+        }
+        Ok(Self::Cluster(
+            cluster.build()?.get_async_connection().await?,
+        ))
+    }
+
     async fn send<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         match self {
             Self::One { commands, .. } => command.query_async(&mut commands.clone()).await,
             Self::Cluster(commands) => command.query_async(&mut commands.clone()).await,
         }
+    }
+}
+
+/// Does TLS with a server, which is trusted by these certificate authorities, in PEM, or by the system's.
+async fn handshake(
+    address: &Address,
+    stream: TcpStream,
+    ca: Option<Vec<u8>>,
+) -> io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(address.0.clone()).map_err(io::Error::other)?;
+    let tls = spawn_blocking(move || tls(ca)).await;
+    let tls = tls.map_err(io::Error::other)?.map_err(io::Error::other)?;
+    match timeout(HANDSHAKE, tls.connect(name, stream)).await {
+        Ok(result) => result,
+        Err(_) => Err(io::Error::other(SilentHandshake)),
     }
 }
 
@@ -192,6 +210,12 @@ struct Files {
 }
 
 impl Files {
+    async fn of(settings: &SharedCacheSettings) -> io::Result<Self> {
+        let settings = settings.clone();
+        let files = spawn_blocking(move || Self::read(&settings)).await;
+        files.map_err(io::Error::other)?
+    }
+
     fn read(settings: &SharedCacheSettings) -> io::Result<Self> {
         let user = content("usernameFile", &settings.username_file)?;
         let password = content("passwordFile", &settings.password_file)?;
@@ -248,11 +272,10 @@ fn content(
 ) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let Some(path) = path else { return Ok(None) };
     let unusable = |cause: &dyn Display| {
-        let (file, cause) = (path.display().to_string(), cause.to_string());
         io::Error::other(UnusableFile {
             setting,
-            file,
-            cause,
+            file: path.display().to_string(),
+            cause: cause.to_string(),
         })
     };
     let mut content = Zeroizing::new(file::read(path).map_err(|cause| unusable(&cause))?);
@@ -260,8 +283,7 @@ fn content(
         content.pop();
     }
     if content.is_empty() {
-        Err(unusable(&"empty"))
-    } else {
-        Ok(Some(content))
+        return Err(unusable(&"empty"));
     }
+    Ok(Some(content))
 }

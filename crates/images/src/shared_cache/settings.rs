@@ -93,33 +93,32 @@ impl FromStr for ServerUrl {
         let addresses: Option<Vec<_>> = hosts.split(',').map(address).collect();
         let addresses = addresses.ok_or(ParseUrlError::Form)?;
         let database = database.parse().map_err(|_| ParseUrlError::Form)?;
-        let fits = if is_cluster {
-            database == 0
-        } else {
-            addresses.len() == 1
-        };
-        let url = || Self {
+        if is_cluster && database != 0 || !is_cluster && addresses.len() != 1 {
+            return Err(ParseUrlError::Form);
+        }
+        Ok(Self {
             text: text.to_owned(),
             tls,
             is_cluster,
             addresses,
             database,
-        };
-        fits.then(url).ok_or(ParseUrlError::Form)
+        })
     }
 }
 
 /// Parses `host`, `host:port`, `[address]` or `[address]:port`.
 fn address(text: &str) -> Option<Address> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:[]".contains(&b);
-    let server = format!("redis://{text}")
-        .into_connection_info()
-        .ok()
-        .filter(|_| text.bytes().all(plain))?;
-    let ConnectionAddr::Tcp(host, port) = server.addr() else {
+    if !text.bytes().all(plain) {
         return None;
-    };
-    (*port > 0 && !host.is_empty()).then(|| (host.clone(), *port))
+    }
+    let server = format!("redis://{text}").into_connection_info().ok()?;
+    match server.addr() {
+        ConnectionAddr::Tcp(host, port) if *port > 0 && !host.is_empty() => {
+            Some((host.clone(), *port))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
