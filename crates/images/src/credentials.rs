@@ -67,10 +67,10 @@ impl Credentials {
         }
         let before = before.and_then(|before| before.sources.as_deref());
         let files = Files::load(settings, environment, before.map(|before| &before.files));
-        let pull_secrets = match settings.pull_secrets {
-            true => PullSecrets::of(caller, Cluster::of(caller, environment))?,
-            false => None,
-        };
+        let mut pull_secrets = None;
+        if settings.pull_secrets {
+            pull_secrets = PullSecrets::of(caller, Cluster::of(caller, environment))?;
+        }
         Ok(Self {
             sources: Some(Arc::new(Sources {
                 pull_secrets,
@@ -109,10 +109,8 @@ impl Credentials {
         pull_secrets: impl IntoIterator<Item = &'n str>,
     ) -> Keyring {
         let mut keyring = self.shared_keyring();
-        if let Some(source) = self
-            .sources
-            .as_ref()
-            .and_then(|sources| sources.pull_secrets.as_ref())
+        if let Some(sources) = &self.sources
+            && let Some(source) = &sources.pull_secrets
         {
             keyring.pulled = source.read(namespace, pull_secrets.into_iter()).await;
         }
@@ -135,8 +133,10 @@ impl Credentials {
 
     /// Returns a mirror's candidates, by `host` or `host:port`, from files and helpers.
     pub fn of_host(&self, host: &str) -> Vec<CredentialCandidate> {
-        let of_files = self.sources.as_ref().map(|sources| sources.of_files(host));
-        distinct(of_files.into_iter().flatten(), CANDIDATES).collect()
+        let Some(sources) = &self.sources else {
+            return Vec::new();
+        };
+        distinct(sources.of_files(host), CANDIDATES).collect()
     }
 }
 
@@ -170,11 +170,10 @@ impl Keyring {
         let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
         let anonymous = (!is_private).then(CredentialCandidate::anonymous);
         // Leaves room for the operator's candidates after the Pod's, and for anonymous access after both.
-        let pulled = distinct(pulled.into_iter().cloned(), PULLED);
-        let held = pulled
+        let all = distinct(pulled.into_iter().cloned(), PULLED)
             .chain(sources.of_files(name))
             .chain(sources.of_plugins(name));
-        Cow::Owned(distinct(held, CANDIDATES - 1).chain(anonymous).collect())
+        Cow::Owned(distinct(all, CANDIDATES - 1).chain(anonymous).collect())
     }
 
     /// Says of each of the Pod's pull secrets that gives no credential for the image why, without anything of its
@@ -210,30 +209,24 @@ impl Sources {
         let host = name.split('/').next().unwrap_or_default();
         let program = |helper| CredentialCandidate::program(helper, host);
         let held = |source| {
-            pattern::lookup(self.files.of(source).map(|file| &file.keyring), name)
-                .into_iter()
-                .cloned()
+            let keyrings = self.files.of(source).map(|file| &file.keyring);
+            pattern::lookup(keyrings, name).into_iter().cloned()
         };
         let configs = self.files.of(CredentialSource::DockerConfigs);
         // A helper precedes the entries of the same files: docker uses the helper alone.
         let helpers = pattern::lookup(configs.clone().map(|config| &config.helpers), name);
         let stores = configs.filter_map(|config| config.store.as_ref());
-        let helped = helpers
-            .into_iter()
-            .map(program)
-            .chain(held(CredentialSource::DockerConfigs));
-        helped
-            .chain(stores.map(program))
-            .chain(held(CredentialSource::Directory))
-            .collect()
+        let mut candidates: Vec<_> = helpers.into_iter().map(program).collect();
+        candidates.extend(held(CredentialSource::DockerConfigs));
+        candidates.extend(stores.map(program));
+        candidates.extend(held(CredentialSource::Directory));
+        candidates
     }
 
     /// Returns the candidates of plugins for an image (`host/repository`).
     fn of_plugins(&self, image: &str) -> impl Iterator<Item = CredentialCandidate> {
-        let plugins = self
-            .files
-            .of(CredentialSource::Providers)
-            .flat_map(|file| &file.plugins);
+        let files = self.files.of(CredentialSource::Providers);
+        let plugins = files.flat_map(|file| &file.plugins);
         plugins
             .filter(move |(images, _)| images.iter().any(|pattern| pattern.matches(image)))
             .map(move |(_, plugin)| CredentialCandidate::program(plugin, image))

@@ -31,12 +31,11 @@ enum Source {
 
 impl CredentialCandidate {
     pub const fn anonymous() -> Self {
-        let (id, source) = (CredentialId::ANONYMOUS, Source::Held(None));
         Self {
-            id,
+            id: CredentialId::ANONYMOUS,
             kind: "anonymous",
             is_of_pod: false,
-            source,
+            source: Source::Held(None),
         }
     }
 
@@ -48,26 +47,23 @@ impl CredentialCandidate {
     }
 
     pub(super) fn file(credential: Credential, kind: &'static str) -> Self {
-        let (id, source) = (credential.id(), Source::Held(Some(credential.into())));
         Self {
-            id,
+            id: credential.id(),
             kind,
             is_of_pod: false,
-            source,
+            source: Source::Held(Some(credential.into())),
         }
     }
 
     pub(super) fn program(program: &Arc<Program>, image: &str) -> Self {
-        let (id, kind) = (program.protocol.id(image), program.kind);
-        let source = Source::Program {
-            program: Arc::clone(program),
-            image: image.into(),
-        };
         Self {
-            id,
-            kind,
+            id: program.protocol.id(image),
+            kind: program.kind,
             is_of_pod: false,
-            source,
+            source: Source::Program {
+                program: Arc::clone(program),
+                image: image.into(),
+            },
         }
     }
 
@@ -93,15 +89,13 @@ impl CredentialCandidate {
         &self,
         tenant: &Tenant,
     ) -> Result<Vec<Option<Arc<Credential>>>, Busy> {
-        Ok(match &self.source {
-            Source::Held(credential) => vec![credential.clone()],
-            Source::Program { program, image } => program
-                .credentials(image, tenant)
-                .await?
-                .into_iter()
-                .map(Some)
-                .collect(),
-        })
+        match &self.source {
+            Source::Held(credential) => Ok(vec![credential.clone()]),
+            Source::Program { program, image } => {
+                let credentials = program.credentials(image, tenant).await?;
+                Ok(credentials.into_iter().map(Some).collect())
+            }
+        }
     }
 
     /// Reports that the registry refused all credentials of this candidate: a program's answer is not used again.

@@ -81,11 +81,9 @@ impl CredentialId {
                 .unwrap_or_else(|_| hmac::Key::new(hmac::HMAC_SHA256, &[]))
         });
         let hash = hash_parts(&KEY, parts.iter().map(|part| part.as_bytes()));
-        Self(
-            hash[..size_of::<u128>()]
-                .iter()
-                .fold(0, |all, byte| all << 8 | u128::from(*byte)),
-        )
+        let mut id = [0; size_of::<u128>()];
+        id.copy_from_slice(&hash[..size_of::<u128>()]);
+        Self(u128::from_be_bytes(id))
     }
 }
 

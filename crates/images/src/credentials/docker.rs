@@ -106,12 +106,13 @@ impl DockerConfig {
             ..Read::default()
         };
         for (key, Go(entry)) in self.auths {
-            match entry.credentials() {
-                Some(own) => read
-                    .keyring
-                    .extend(keyring(own.into_iter().map(|own| (&key, candidate(own))))),
-                None => read.malformed += 1,
-            }
+            let Some(credentials) = entry.credentials() else {
+                read.malformed += 1;
+                continue;
+            };
+            let candidates = credentials.into_iter().map(&candidate);
+            let entries = keyring(candidates.map(|candidate| (&key, candidate)));
+            read.keyring.extend(entries);
         }
         read
     }
@@ -130,9 +131,10 @@ impl Entry {
     /// Returns tokens first, as docker prefers them, then a password, kubelet's only kind; `None` for a bad `auth`.
     fn credentials(self) -> Option<Vec<Credential>> {
         let is_given = |secret: &Sensitive| !secret.reveal().is_empty();
-        let (user, password) = match is_given(&self.auth) {
-            true => decode(self.auth.reveal())?,
-            false => (self.username, self.password),
+        let (user, password) = if is_given(&self.auth) {
+            decode(self.auth.reveal())?
+        } else {
+            (self.username, self.password)
         };
         let mut all = Vec::new();
         if is_given(&self.registry_token) {
@@ -151,12 +153,9 @@ impl Entry {
 
 /// Decodes `base64(user:password)`.
 fn decode(auth: &str) -> Option<(String, Sensitive)> {
+    let mut packed = Zeroizing::new(auth.to_owned());
     // Go skips line breaks.
-    let packed: Zeroizing<String> = auth
-        .chars()
-        .filter(|c| !c.is_ascii_whitespace())
-        .collect::<String>()
-        .into();
+    packed.retain(|c| !c.is_ascii_whitespace());
     let bytes = Zeroizing::new(BASE64.decode(packed.as_bytes()).ok()?);
     let (user, password) = std::str::from_utf8(&bytes).ok()?.split_once(':')?;
     Some((user.to_owned(), password.to_owned().into()))

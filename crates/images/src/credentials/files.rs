@@ -1,6 +1,7 @@
 //! The operator's files: docker configs, the directory and the plugins' configuration. Read at a start or a reload. A
 //! fault costs its file's credentials at most: a file that still exists, but is unusable, keeps its former content.
 
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use super::docker::{self, DockerConfig};
 use super::helper::Helper;
 use super::pattern::{self, DockerKeyring, ImagePattern};
 use super::program::Program;
-use super::provider::{self, Provider};
+use super::provider;
 use tolerarch_core::image::{ImageRef, canonical_host, is_docker_hub};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::file;
@@ -39,13 +40,20 @@ pub struct CredentialSettings {
 impl CredentialSettings {
     /// Returns the keys of the sources that are configured.
     pub fn sources(&self) -> Vec<&'static str> {
-        let all = [
-            self.pull_secrets.then_some("pullSecrets"),
-            (!self.docker_configs.is_empty()).then_some("dockerConfigs"),
-            self.directory.as_ref().map(|_| "directory"),
-            self.providers.config.as_ref().map(|_| "providers"),
-        ];
-        all.into_iter().flatten().collect()
+        let mut sources = Vec::new();
+        if self.pull_secrets {
+            sources.push("pullSecrets");
+        }
+        if !self.docker_configs.is_empty() {
+            sources.push("dockerConfigs");
+        }
+        if self.directory.is_some() {
+            sources.push("directory");
+        }
+        if self.providers.config.is_some() {
+            sources.push("providers");
+        }
+        sources
     }
 }
 
@@ -108,13 +116,13 @@ pub struct CredentialMetrics(IntGaugeVec);
 
 impl CredentialMetrics {
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let own = Self(metrics.add(
+        let faults = Self(metrics.add(
             "tolerarch_credentials_source_faults",
             "Files, directories and programs of credentials that cannot be used right now; the log names them.",
             &["source"],
         )?);
-        own.show(&[]);
-        Ok(own)
+        faults.show(&[]);
+        Ok(faults)
     }
 
     pub fn show(&self, faults: &[SourceFault]) {
@@ -161,43 +169,56 @@ impl Files {
     ) -> Self {
         use CredentialSource::{Directory, DockerConfigs, Providers};
         let before = before.map_or(&[][..], |before| &before.files);
-        let CredentialSettings {
-            docker_configs,
-            directory,
-            providers,
-            ..
-        } = settings;
-        let configs = docker_configs
-            .iter()
-            .map(|path| (DockerConfigs, path, Ok(vec![path.clone()])));
-        let registries = directory
-            .iter()
-            .map(|path| (Directory, path, registry_files(path)));
-        let plugins = providers.config.iter().zip(&providers.bin_dir);
-        let plugins = plugins.map(|(path, _)| (Providers, path, plugin_files(path)));
-        let bin_dir = providers.bin_dir.as_deref().unwrap_or(Path::new(""));
-        let (mut files, mut hosts, mut names) = (Self::default(), Vec::new(), Vec::new());
-        for (source, path, listed) in configs.chain(registries).chain(plugins) {
-            let mut read = |path: &Path| match source {
-                DockerConfigs => File::docker_config(path, environment),
-                Directory => File::of_registry(path, &mut hosts),
-                Providers => File::of_plugins(path, bin_dir, &mut names),
-            };
-            match listed {
-                Ok(paths) => paths
-                    .iter()
-                    .for_each(|path| files.add(source, path, read(path), before)),
-                Err(error) => files.add(source, path, Err(error), before),
-            }
+        let mut files = Self::default();
+        for path in &settings.docker_configs {
+            let read = File::docker_config(path, environment);
+            files.add(DockerConfigs, path, read, before);
+        }
+        if let Some(directory) = &settings.directory {
+            let mut hosts = Vec::new();
+            let read = |path: &Path| File::of_registry(path, &mut hosts);
+            files.add_all(
+                Directory,
+                directory,
+                registry_files(directory),
+                read,
+                before,
+            );
+        }
+        if let Some(config) = &settings.providers.config
+            && let Some(bin_dir) = &settings.providers.bin_dir
+        {
+            let mut names = Vec::new();
+            let read = |path: &Path| File::of_plugins(path, bin_dir, &mut names);
+            files.add_all(Providers, config, plugin_files(config), read, before);
         }
         files
     }
 
     pub(super) fn of(&self, source: CredentialSource) -> impl Iterator<Item = &File> + Clone {
-        self.files
-            .iter()
+        let files = self.files.iter();
+        files
             .filter(move |loaded| loaded.source == source)
             .map(|loaded| &*loaded.file)
+    }
+
+    /// Adds the files that were listed at a path, in their order.
+    fn add_all(
+        &mut self,
+        source: CredentialSource,
+        path: &Path,
+        listed: io::Result<Vec<PathBuf>>,
+        mut read: impl FnMut(&Path) -> io::Result<File>,
+        before: &[Loaded],
+    ) {
+        match listed {
+            Ok(paths) => {
+                for path in paths {
+                    self.add(source, &path, read(&path), before);
+                }
+            }
+            Err(error) => self.add(source, path, Err(error), before),
+        }
     }
 
     /// Adds a file. An unusable path keeps its content of `before`, unless the file is gone.
@@ -216,8 +237,9 @@ impl Files {
         };
         match read {
             Ok(file) => {
-                self.faults
-                    .extend(file.faults.iter().map(|cause| fault(cause.clone(), false)));
+                for cause in &file.faults {
+                    self.faults.push(fault(cause.clone(), false));
+                }
                 self.files.push(Loaded {
                     source,
                     path: path.to_owned(),
@@ -225,23 +247,18 @@ impl Files {
                 });
             }
             Err(error) => {
-                let before = if error.kind() == ErrorKind::NotFound {
-                    &[][..]
-                } else {
-                    before
-                };
-                let is_below =
-                    |known: &&Loaded| known.source == source && known.path.starts_with(path);
-                let known: Vec<_> = before.iter().filter(is_below).cloned().collect();
-                self.faults.push(fault(describe(&error), !known.is_empty()));
-                for known in known {
+                let mut kept = Vec::new();
+                if error.kind() != ErrorKind::NotFound {
+                    let is_below =
+                        |former: &&Loaded| former.source == source && former.path.starts_with(path);
+                    kept.extend(before.iter().filter(is_below).cloned());
+                }
+                self.faults.push(fault(describe(&error), !kept.is_empty()));
+                for former in kept {
+                    let mut files = self.files.iter();
                     // Settings may name a path twice.
-                    if !self
-                        .files
-                        .iter()
-                        .any(|file| file.source == source && file.path == known.path)
-                    {
-                        self.files.push(known);
+                    if !files.any(|file| file.source == source && file.path == former.path) {
+                        self.files.push(former);
                     }
                 }
             }
@@ -254,20 +271,22 @@ impl File {
         let mut faults = Vec::new();
         let json = Zeroizing::new(file::read_at_most(path, SIZE)?);
         let config = DockerConfig::parse(&json).map_err(invalid)?;
-        let mut helper = |key: &str, name: &str| {
-            let helper = Helper::new(name, environment.get("PATH"));
-            let helper = helper
-                .inspect_err(|why| faults.push(format!("{key}: {why}")))
-                .ok()?;
-            Some(Program::new("credential helper", helper))
+        let mut program = |key: &str, name: &str| match Helper::new(name, environment.get("PATH")) {
+            Ok(helper) => Some(Program::new("credential helper", helper)),
+            Err(why) => {
+                faults.push(format!("{key}: {why}"));
+                None
+            }
         };
-        let by_host = config
-            .helpers
-            .iter()
-            .filter_map(|(host, name)| Some((host, helper("credHelpers", name)?)));
-        let helpers = pattern::keyring(by_host.collect::<Vec<_>>());
-        let store = Some(&config.store).filter(|name| !name.is_empty());
-        let store = store.and_then(|name| helper("credsStore", name));
+        let mut helpers = Vec::new();
+        for (host, name) in &config.helpers {
+            helpers.extend(program("credHelpers", name).map(|helper| (host, helper)));
+        }
+        let helpers = pattern::keyring(helpers);
+        let mut store = None;
+        if !config.store.is_empty() {
+            store = program("credsStore", &config.store);
+        }
         let candidate = |credential| CredentialCandidate::file(credential, "docker config");
         let docker::Read {
             keyring, malformed, ..
@@ -286,18 +305,20 @@ impl File {
 
     /// Reads a file of the directory. `hosts` are those of the directory's other files.
     fn of_registry(path: &Path, hosts: &mut Vec<String>) -> io::Result<File> {
-        let host = host_of(path)
-            .ok_or_else(|| invalid("a file is called <host>.toml or <host>:<port>.toml"))?;
+        let Some(host) = host_of(path) else {
+            return Err(invalid(
+                "a file is called <host>.toml or <host>:<port>.toml",
+            ));
+        };
         if hosts.contains(&host) {
-            let faults = vec!["another file is for the same registry".into()];
             return Ok(Self {
-                faults,
+                faults: vec!["another file is for the same registry".into()],
                 ..Self::default()
             });
         }
         let text = text(path)?;
-        let given = toml::from_str(&text).map_err(|error| invalid(fault(&text, &error)));
-        let RegistryFile { user, secret } = given?;
+        let RegistryFile { user, secret } =
+            toml::from_str(&text).map_err(|error| invalid(fault(&text, &error)))?;
         if user.is_empty() || secret.reveal().is_empty() {
             return Err(invalid("user and secret must not be empty"));
         }
@@ -318,16 +339,13 @@ impl File {
     fn of_plugins(path: &Path, bin_dir: &Path, names: &mut Vec<String>) -> io::Result<File> {
         let providers = provider::read(&text(path)?, bin_dir, names).map_err(invalid)?;
         names.extend(providers.iter().map(|provider| provider.name.clone()));
-        let plugin = |own: Provider| {
-            (
-                own.match_images.clone(),
-                Program::new("credential provider plugin", own),
-            )
-        };
-        Ok(Self {
-            plugins: providers.into_iter().map(plugin).collect(),
-            ..Self::default()
-        })
+        let mut file = Self::default();
+        for provider in providers {
+            let images = provider.match_images.clone();
+            let program = Program::new("credential provider plugin", provider);
+            file.plugins.push((images, program));
+        }
+        Ok(file)
     }
 }
 
@@ -356,14 +374,10 @@ fn plugin_files(path: &Path) -> io::Result<Vec<PathBuf>> {
         Err(error) if error.kind() == ErrorKind::NotADirectory => return Ok(vec![path.to_owned()]),
         listed => listed?,
     };
-    let is_config = |path: &Path| {
-        path.extension().is_some_and(|own| {
-            ["json", "yaml", "yml"]
-                .into_iter()
-                .any(|known| own == known)
-        })
-    };
-    files.retain(|path| is_config(path) && !file::is_directory(path));
+    files.retain(|path| {
+        let extension = path.extension().and_then(OsStr::to_str);
+        matches!(extension, Some("json" | "yaml" | "yml")) && !file::is_directory(path)
+    });
     if files.is_empty() {
         return Err(invalid("has no file that ends in .yaml, .yml or .json"));
     }
@@ -375,15 +389,21 @@ fn host_of(file: &Path) -> Option<String> {
     let host = file.file_name()?.to_str()?.strip_suffix(".toml")?;
     // A host is well-formed if it can stand in front of an image.
     let image: ImageRef = format!("{host}/x/y").parse().ok()?;
-    let is_host = image.host().eq_ignore_ascii_case(host) || is_docker_hub(host);
-    is_host.then(|| canonical_host(image.host()))
+    if !image.host().eq_ignore_ascii_case(host) && !is_docker_hub(host) {
+        return None;
+    }
+    Some(canonical_host(image.host()))
 }
 
 /// Describes where a file is malformed, and no more: a parser's words quote what it reads.
 fn fault(text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start));
-    let line = before.map(|before| before.matches('\n').count() + 1);
-    let place = line.map_or_else(String::new, |line| format!("line {line}: "));
+    let mut place = String::new();
+    if let Some(span) = error.span()
+        && let Some(before) = text.get(..span.start)
+    {
+        let line = before.matches('\n').count() + 1;
+        place = format!("line {line}: ");
+    }
     format!("{place}write two lines, user = \"…\" and secret = \"…\", and nothing else")
 }
 

@@ -36,14 +36,15 @@ pub enum PatternError {
 impl ImagePattern {
     /// Returns whether the pattern matches a name: `host/repository` without tag and digest, or a mere host.
     pub fn matches(&self, name: &str) -> bool {
-        let ([own_host, own_port, own_path], [host, port, path]) = (parts(&self.0), parts(name));
-        own_port == port
-            && path.starts_with(own_path)
-            && own_host.split('.').count() == host.split('.').count()
-            && own_host
-                .split('.')
-                .zip(host.split('.'))
-                .all(|(glob, part)| matches(glob, part))
+        let [glob, expected_port, prefix] = parts(&self.0);
+        let [host, port, path] = parts(name);
+        if port != expected_port || !path.starts_with(prefix) {
+            return false;
+        }
+        let globs = glob.split('.');
+        let labels = host.split('.');
+        globs.clone().count() == labels.clone().count()
+            && globs.zip(labels).all(|(glob, label)| matches(glob, label))
     }
 
     /// Returns the host, if it has wildcards: comparing may take the square of its length.
@@ -127,19 +128,16 @@ pub(super) fn lookup<'r, T: 'r>(
     rings: impl Iterator<Item = &'r DockerKeyring<T>> + Clone,
     name: &str,
 ) -> Vec<&'r T> {
-    let entries = rings.flatten();
-    let mut found: Vec<_> = entries
-        .clone()
-        .filter(|(key, _)| key.matches(name))
-        .collect();
-    if found.is_empty() && name.split('/').next() == Some(DOCKER_HUB) {
-        found = entries
-            .filter(|(key, _)| key.as_str() == DOCKER_HUB_INDEX)
-            .collect();
+    let all = rings.flatten();
+    let matching = all.clone().filter(|(key, _)| key.matches(name));
+    let mut entries: Vec<_> = matching.collect();
+    if entries.is_empty() && name.split('/').next() == Some(DOCKER_HUB) {
+        let of_hub = all.filter(|(key, _)| key.as_str() == DOCKER_HUB_INDEX);
+        entries = of_hub.collect();
     }
     // Kubelet sorts the keys backwards, so that longer paths come first. The sort is stable.
-    found.sort_by(|(one, _), (other, _)| other.cmp(one));
-    found.into_iter().map(|(_, value)| value).collect()
+    entries.sort_by(|(one, _), (other, _)| other.cmp(one));
+    entries.into_iter().map(|(_, value)| value).collect()
 }
 
 /// Normalizes a key: no scheme, user or query, and none of docker's `/v1` and `/v2`.

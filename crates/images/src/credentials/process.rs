@@ -35,9 +35,10 @@ pub(super) type Output = Zeroizing<Vec<u8>>;
 
 /// Runs the command; kills it and its children (many helpers are scripts) after `TIME`, or with this future.
 pub(super) async fn run(command: Command, input: &[u8]) -> Result<Output, ProcessError> {
-    timeout(TIME, unlimited(command, input))
-        .await
-        .map_err(|_| ProcessError::Timeout)?
+    match timeout(TIME, unlimited(command, input)).await {
+        Ok(result) => result,
+        Err(_) => Err(ProcessError::Timeout),
+    }
 }
 
 async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, ProcessError> {
@@ -54,10 +55,13 @@ async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, Process
         .id()
         .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     let group = guard(leader, |leader| {
-        // The program and its children may have ended just now.
-        let _ = leader.map(|leader| kill_process_group(leader, Signal::KILL));
+        if let Some(leader) = leader {
+            // The program and its children may have ended just now.
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
     });
-    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let stdin = child.stdin.take();
+    let stdout = child.stdout.take();
     let write = async {
         if let Some(mut stdin) = stdin {
             // A program need not read its input.
@@ -71,35 +75,33 @@ async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, Process
             read.map_err(|error| ProcessError::Read(error.kind()))?;
         }
         if text.len() > OUTPUT {
-            Err(ProcessError::TooMuch)
-        } else {
-            Ok(text)
+            return Err(ProcessError::TooMuch);
         }
+        Ok(text)
     };
     let ((), text) = tokio::join!(write, read);
     let text = text?;
-    let status = child
-        .wait()
-        .await
-        .map_err(|error| ProcessError::Read(error.kind()))?;
+    let status = child.wait().await;
+    let status = status.map_err(|error| ProcessError::Read(error.kind()))?;
     // The process's id may soon be another's.
     ScopeGuard::into_inner(group);
-    if status.success() {
-        Ok(text)
-    } else {
-        Err(ProcessError::Status)
+    if !status.success() {
+        return Err(ProcessError::Status);
     }
+    Ok(text)
 }
 
 pub(super) fn find(name: &str, directories: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
-    let is_executable = |file: &PathBuf| {
-        file.metadata()
-            .is_ok_and(|own| own.is_file() && own.permissions().mode() & 0o111 != 0)
-    };
-    directories
-        .into_iter()
-        .map(|directory| directory.join(name))
-        .find(is_executable)
+    for directory in directories {
+        let file = directory.join(name);
+        if let Ok(metadata) = file.metadata()
+            && metadata.is_file()
+            && metadata.permissions().mode() & 0o111 != 0
+        {
+            return Some(file);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

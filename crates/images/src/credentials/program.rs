@@ -115,17 +115,16 @@ impl Program {
             Some(answer) => answer,
             None => self.ask(image, tenant).await?,
         };
-        let found = pattern::lookup(std::iter::once(&answer.keyring), image);
-        Ok(found.into_iter().cloned().collect())
+        let credentials = pattern::lookup(std::iter::once(&answer.keyring), image);
+        Ok(credentials.into_iter().cloned().collect())
     }
 
     /// Drops the answer for an image, unless the program ran within the last seconds (`AGAIN`, `FAILED`).
     pub(super) fn refused(&self, image: &str) {
-        for key in SCOPES.map(|scope| scope(image).into()) {
-            if self
-                .answers
-                .get(&key)
-                .is_some_and(|answer| answer.droppable <= Instant::now())
+        for scope in SCOPES {
+            let key = scope(image).into();
+            if let Some(answer) = self.answers.get(&key)
+                && answer.droppable <= Instant::now()
             {
                 self.answers.remove(&key);
             }
@@ -134,9 +133,8 @@ impl Program {
 
     /// Returns the cached answer of the narrowest scope, or else the failure.
     fn cached(&self, image: &str) -> Option<Arc<Answer>> {
-        let cached = SCOPES
-            .into_iter()
-            .filter_map(|scope| self.answers.get(&scope(image).into()));
+        let answer = |scope: Scope| self.answers.get(&scope(image).into());
+        let cached = SCOPES.into_iter().filter_map(answer);
         cached.min_by_key(|answer| answer.failed)
     }
 
@@ -149,29 +147,26 @@ impl Program {
     /// the permit of the lookup that started it; a lookup that joins gives its permit back.
     async fn ask(self: &Arc<Self>, image: &str, tenant: &Tenant) -> Result<Arc<Answer>, Busy> {
         let permit = self.acquire(image, tenant).await?;
-        let (program, own) = (Arc::clone(self), image.to_owned());
+        let program = Arc::clone(self);
+        let key = image.into();
+        let image = image.to_owned();
         let work = move || async move {
             let _held = permit;
-            match program.cached(&own) {
+            match program.cached(&image) {
                 Some(answer) => answer,
-                None => program.run(&own).await,
+                None => program.run(&image).await,
             }
         };
-        self.runs.run(image.into(), work).await.map_err(|_| Busy)
+        self.runs.run(key, work).await.map_err(|_| Busy)
     }
 
     async fn run(&self, image: &str) -> Arc<Answer> {
         let (command, input) = self.protocol.request(image);
         let program = command.as_std().get_program().to_owned();
-        let response = self
-            .protocol
-            .response(image, process::run(command, &input).await);
+        let output = process::run(command, &input).await;
+        let response = self.protocol.response(image, output);
         let failed = response.is_err();
-        let Response {
-            scope,
-            life,
-            keyring,
-        } = response.unwrap_or_else(|fault| {
+        let response = response.unwrap_or_else(|fault| {
             tracing::warn!(?program, fault, "a {} gives nothing", self.kind);
             Response {
                 scope: *self.scope.lock(),
@@ -179,17 +174,16 @@ impl Program {
                 keyring: DockerKeyring::default(),
             }
         });
-        *self.scope.lock() = scope;
-        let droppable = Instant::now() + if failed { FAILED } else { AGAIN };
+        *self.scope.lock() = response.scope;
         let answer = Arc::new(Answer {
             failed,
-            droppable,
-            keyring,
+            droppable: Instant::now() + if failed { FAILED } else { AGAIN },
+            keyring: response.keyring,
         });
         // A failure replaces no answer that came meanwhile for another image of its scope.
         if !failed || self.cached(image).is_none() {
-            self.answers
-                .put(scope(image).into(), Arc::clone(&answer), life);
+            let key = (response.scope)(image).into();
+            self.answers.put(key, Arc::clone(&answer), response.life);
         }
         answer
     }

@@ -118,37 +118,40 @@ fn decode(document: &Node) -> Result<Config, String> {
     if let Some((line, key)) = repeated(document) {
         return Err(format!("line {line}: duplicate field `{key}`"));
     }
-    let decoded = serde_path_to_error::deserialize(document.value()).map(|Object(config)| config);
-    decoded.map_err(|error| {
-        let text = error.inner().to_string();
-        let about_keys = ["unknown field", "missing field"]
-            .iter()
-            .any(|begin| text.starts_with(begin));
-        let text = if about_keys {
-            &text
-        } else {
-            "a value of another kind is expected"
-        };
-        format!("not a CredentialProviderConfig: {}: {text}", error.path())
-    })
+    match serde_path_to_error::deserialize(document.value()) {
+        Ok(Object(config)) => Ok(config),
+        Err(error) => {
+            let text = error.inner().to_string();
+            let is_about_keys =
+                text.starts_with("unknown field") || text.starts_with("missing field");
+            let what = if is_about_keys {
+                &text
+            } else {
+                "a value of another kind is expected"
+            };
+            let path = error.path();
+            Err(format!("not a CredentialProviderConfig: {path}: {what}"))
+        }
+    }
 }
 
+/// Returns the first key that a map has twice, and its line.
 fn repeated(node: &Node) -> Option<(usize, &str)> {
     match &node.data {
         Data::List(items) => items.iter().find_map(repeated),
-        Data::Map(members) => members
-            .iter()
-            .enumerate()
-            .find_map(|(place, (key, value))| {
-                let is_there = members[..place]
-                    .iter()
-                    .any(|(other, _)| other.text == key.text);
-                if is_there {
-                    Some((key.line, key.text.as_str()))
-                } else {
-                    repeated(value)
+        Data::Map(members) => {
+            for (place, (key, value)) in members.iter().enumerate() {
+                let mut before = members[..place].iter();
+                if before.any(|(other, _)| other.text == key.text) {
+                    return Some((key.line, &key.text));
                 }
-            }),
+                let below = repeated(value);
+                if below.is_some() {
+                    return below;
+                }
+            }
+            None
+        }
         Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => None,
     }
 }
@@ -163,8 +166,11 @@ impl Protocol for Provider {
         command
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)));
-        let (version, kind) = (&self.api_version, "CredentialProviderRequest");
-        let request = serde_json::json!({"apiVersion": version, "kind": kind, "image": image});
+        let request = serde_json::json!({
+            "apiVersion": self.api_version,
+            "kind": "CredentialProviderRequest",
+            "image": image,
+        });
         (command, request.to_string().into_bytes())
     }
 
@@ -193,21 +199,21 @@ impl Protocol for Provider {
                 );
             }
         };
-        let default = Some(self.default_cache_duration);
-        let life = body
-            .cache_duration
-            .map_or(default, |text| go_duration::parse_or_zero(&text));
-        let life = life.ok_or("its answer has a cacheDuration that is none")?;
-        let credential = |Auth { username, password }: Auth| {
-            let (user, password) = (username.unwrap_or_default(), password.unwrap_or_default());
-            let is_empty = user.is_empty() && password.reveal().is_empty();
-            // With an empty one kubelet sends nothing.
-            (!is_empty).then(|| Arc::new(Credential::Basic { user, password }))
+        let life = match body.cache_duration {
+            Some(text) => go_duration::parse_or_zero(&text)
+                .ok_or("its answer has a cacheDuration that is none")?,
+            None => self.default_cache_duration,
         };
-        let credentials = body
-            .auth
-            .into_iter()
-            .filter_map(|(key, auth)| Some((key, credential(auth?)?)));
+        let mut credentials = Vec::new();
+        for (key, auth) in body.auth {
+            let Some(auth) = auth else { continue };
+            let user = auth.username.unwrap_or_default();
+            let password = auth.password.unwrap_or_default();
+            // With an empty one kubelet sends nothing.
+            if !user.is_empty() || !password.reveal().is_empty() {
+                credentials.push((key, Arc::new(Credential::Basic { user, password })));
+            }
+        }
         Ok(Response {
             scope,
             life,
@@ -232,23 +238,12 @@ impl Given {
                 "name: the name of a program in credentials.providers.binDir, not a path".into(),
             );
         }
-        let program = process::find(&name, [bin_dir.to_owned()]).ok_or_else(|| {
-            format!(
-                "name: {} is no program that can be run",
-                bin_dir.join(&name).display()
-            )
-        })?;
-        let patterns = match_images.filter(|all| !all.is_empty());
-        let patterns = patterns.ok_or("matchImages: at least one is needed")?;
-        let parse = |(place, text): (usize, &String)| {
-            text.parse()
-                .map_err(|fault| format!("matchImages[{place}]: {text:?}: {fault}"))
+        let Some(program) = process::find(&name, [bin_dir.to_owned()]) else {
+            let path = bin_dir.join(&name);
+            let path = path.display();
+            return Err(format!("name: {path} is no program that can be run"));
         };
-        let match_images = patterns
-            .iter()
-            .enumerate()
-            .map(parse)
-            .collect::<Result<_, _>>()?;
+        let match_images = patterns(&match_images.unwrap_or_default())?;
         let default_cache_duration =
             default_cache_duration.ok_or("defaultCacheDuration: is needed")?;
         let default_cache_duration = go_duration::parse(&default_cache_duration)
@@ -256,32 +251,18 @@ impl Given {
         let api_version = api_version.filter(|version| EXEC_VERSIONS.contains(&version.as_str()));
         let api_version = api_version
             .ok_or_else(|| format!("apiVersion: write one of {}", EXEC_VERSIONS.join(", ")))?;
-        let env = env.unwrap_or_default().into_iter();
-        let env: Vec<_> = env
-            .map(|Object(own)| (own.name, own.value.unwrap_or_default()))
-            .collect();
+        let env = variables(env.unwrap_or_default())?;
         let args = args.unwrap_or_default();
-        let is_name = |name: &str| !name.is_empty() && !name.contains(['=', '\0']);
-        if let Some(place) = env
-            .iter()
-            .position(|(name, value)| !is_name(name) || value.contains('\0'))
-        {
-            return Err(format!(
-                "env[{place}]: no name and value of an environment variable"
-            ));
-        }
         if args.iter().any(|argument| argument.contains('\0')) {
             return Err("args: hold a NUL character".into());
         }
         let mut parts = vec!["plugin", api_version.as_str(), name.as_str()];
         parts.extend(args.iter().map(String::as_str));
-        parts.extend(
-            env.iter()
-                .flat_map(|(name, value)| [name.as_str(), value.as_str()]),
-        );
-        let id = CredentialId::of(&parts);
+        for (name, value) in &env {
+            parts.extend([name.as_str(), value.as_str()]);
+        }
         Ok(Provider {
-            id,
+            id: CredentialId::of(&parts),
             name,
             program,
             match_images,
@@ -291,6 +272,35 @@ impl Given {
             env,
         })
     }
+}
+
+fn patterns(texts: &[String]) -> Result<Vec<ImagePattern>, String> {
+    if texts.is_empty() {
+        return Err("matchImages: at least one is needed".into());
+    }
+    let mut patterns = Vec::with_capacity(texts.len());
+    for (place, text) in texts.iter().enumerate() {
+        match text.parse() {
+            Ok(pattern) => patterns.push(pattern),
+            Err(fault) => return Err(format!("matchImages[{place}]: {text:?}: {fault}")),
+        }
+    }
+    Ok(patterns)
+}
+
+fn variables(env: Vec<Object<Variable>>) -> Result<Vec<(String, String)>, String> {
+    let mut variables = Vec::with_capacity(env.len());
+    for (place, Object(variable)) in env.into_iter().enumerate() {
+        let name = variable.name;
+        let value = variable.value.unwrap_or_default();
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(format!(
+                "env[{place}]: no name and value of an environment variable"
+            ));
+        }
+        variables.push((name, value));
+    }
+    Ok(variables)
 }
 
 #[derive(Deserialize)]

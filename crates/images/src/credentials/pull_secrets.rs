@@ -116,10 +116,12 @@ impl PullSecret {
         if let Some(fault) = self.fault {
             return Some(format!("pull secret {name:?} gives no credential: {fault}"));
         }
-        let found = pattern::lookup(std::iter::once(&*self.keyring), image.name());
-        found
-            .is_empty()
-            .then(|| format!("pull secret {name:?} has no entry for {}", image.host()))
+        let candidates = pattern::lookup(std::iter::once(&*self.keyring), image.name());
+        if !candidates.is_empty() {
+            return None;
+        }
+        let host = image.host();
+        Some(format!("pull secret {name:?} has no entry for {host}"))
     }
 }
 
@@ -157,16 +159,13 @@ impl PullSecrets {
 
     /// Makes a reader whose callers wait at most `wait` for a secret that is not cached.
     pub(super) fn new(cluster: Cluster, wait: Duration) -> Arc<Self> {
-        let cached = TtlCache::new(ITEMS, CACHED, weight);
-        let limit = ConcurrencyLimit::new(READS);
-        let logged = Mutex::new(Recently::new(LOG_INTERVAL, REASONS));
         Arc::new(Self {
             cluster,
             wait,
-            cached,
+            cached: TtlCache::new(ITEMS, CACHED, weight),
             reads: SingleFlight::default(),
-            limit,
-            logged,
+            limit: ConcurrencyLimit::new(READS),
+            logged: Mutex::new(Recently::new(LOG_INTERVAL, REASONS)),
         })
     }
 
@@ -176,141 +175,134 @@ impl PullSecrets {
         namespace: &str,
         names: impl Iterator<Item = &'n str>,
     ) -> Vec<PullSecret> {
-        let (namespace, mut seen): (Arc<str>, _) = (namespace.into(), HashSet::new());
+        let namespace: Arc<str> = namespace.into();
+        let mut seen = HashSet::new();
         // A text that is no name of a Secret may be anything: neither cached nor logged.
-        let wanted = names.filter(|name| cluster::is_name(name) && seen.insert(*name));
-        let wanted = wanted.map(|name| Name {
-            namespace: Arc::clone(&namespace),
-            name: name.into(),
+        let names = names.filter(|name| cluster::is_name(name) && seen.insert(*name));
+        let secrets = names.map(|name| {
+            self.pull_secret(Name {
+                namespace: Arc::clone(&namespace),
+                name: name.into(),
+            })
         });
-        let read = wanted.map(|name| async move {
-            let found = self.find(&name).await;
-            let fault = found
-                .as_ref()
-                .map_or(Some(SecretFault::Late), |found| found.fault);
-            let keyring = found.map(|found| found.keyring).unwrap_or_default();
-            PullSecret {
+        let mut secrets = join_all(secrets).await;
+        limit_entries(&mut secrets);
+        secrets
+    }
+
+    async fn pull_secret(self: &Arc<Self>, name: Name) -> PullSecret {
+        match self.find(&name).await {
+            Some(CachedSecret { keyring, fault, .. }) => PullSecret {
                 name: name.name,
                 keyring,
                 fault,
-            }
-        });
-        let mut secrets = join_all(read).await;
-        let mut entries = 0;
-        let mut globs = 0;
-        for secret in &mut secrets {
-            let own_globs = secret
-                .keyring
-                .iter()
-                .filter(|(key, _)| key.glob().is_some())
-                .count();
-            entries += secret.keyring.len();
-            globs += own_globs;
-            if entries > ENTRIES_OF_POD || own_globs > 0 && globs > GLOBS_OF_POD {
-                secret.keyring = SharedKeyring::default();
-                secret.fault = secret.fault.or(Some(SecretFault::Content(TOO_MANY)));
-            }
+            },
+            None => PullSecret {
+                name: name.name,
+                keyring: SharedKeyring::default(),
+                fault: Some(SecretFault::Late),
+            },
         }
-        secrets
     }
 
     /// Returns a secret; `None` if it is not cached and cannot be read in time.
     async fn find(self: &Arc<Self>, name: &Name) -> Option<CachedSecret> {
-        let Some(cached) = self.cached.get(name) else {
-            let read = timeout(self.wait, self.fetch(name)).await;
-            return read
-                .inspect_err(|_| self.log(SecretFault::Late, name))
-                .ok()?
-                .ok()?;
-        };
-        if cached.due <= Instant::now() {
-            // The task goes on without a caller.
-            drop(self.fetch(name));
+        if let Some(cached) = self.cached.get(name) {
+            if cached.due <= Instant::now() {
+                // The task goes on without a caller.
+                drop(self.fetch(name));
+            }
+            return Some(cached);
         }
-        Some(cached)
+        let Ok(read) = timeout(self.wait, self.fetch(name)).await else {
+            self.log(SecretFault::Late, name);
+            return None;
+        };
+        read.ok()?
     }
 
     /// Reads a secret in the namespace's turn, once for all of its Pods: no other namespace can name the secret.
     fn fetch(self: &Arc<Self>, name: &Name) -> Flight<Option<CachedSecret>> {
-        let (own, wanted) = (Arc::clone(self), name.clone());
+        let reader = Arc::clone(self);
+        let name = name.clone();
         self.reads.run(name.clone(), || async move {
+            let tenant = Tenant::Namespace(Arc::clone(&name.namespace));
             // A full queue is not cached: it says nothing of the secret.
-            let permit = own
-                .limit
-                .queue(&Tenant::Namespace(Arc::clone(&wanted.namespace)), "")?
-                .await;
-            let found = own
+            let permit = reader.limit.queue(&tenant, "")?.await;
+            let object = reader
                 .cluster
-                .secret::<Object>(&wanted.namespace, &wanted.name)
+                .secret::<Object>(&name.namespace, &name.name)
                 .await;
             drop(permit);
-            Some(own.learn(wanted, found))
+            Some(reader.learn(name, object))
         })
     }
 
-    fn learn(&self, name: Name, found: Result<Object, ClusterError>) -> CachedSecret {
+    fn learn(&self, name: Name, object: Result<Object, ClusterError>) -> CachedSecret {
         let now = Instant::now();
-        let learned = match found.map_err(SecretFault::from).and_then(content) {
-            Ok(Read {
-                keyring,
-                entries,
-                malformed,
-            }) => {
-                let what = match () {
-                    () if malformed > 0 => Some(MALFORMED),
-                    () if entries == 0 => Some("it has no entry for any registry"),
-                    () if keyring.is_empty() => {
-                        Some("its entries have no credential, or no valid registry")
-                    }
-                    () => None,
-                };
-                let fault = what.map(SecretFault::Content);
-                if let Some(fault) = fault {
-                    self.log(fault, &name);
-                }
-                let end = now + if keyring.is_empty() { NOTHING } else { STALE };
-                let fault = fault.filter(|_| keyring.is_empty());
-                CachedSecret {
-                    keyring: keyring.into(),
-                    fault,
-                    due: now + FOUND,
-                    end,
-                }
-            }
-            Err(fault) => {
-                use ClusterError::{Resting, Status, Timeout, Unreachable};
-                self.log(fault, &name);
-                let due = now + NOTHING;
-                // A temporary failure says nothing of the secret, which may be unchanged.
-                let is_temporary = matches!(
-                    fault,
-                    SecretFault::Cluster(Timeout | Unreachable | Resting | Status)
-                );
-                let before = self
-                    .cached
-                    .get(&name)
-                    .filter(|own| is_temporary && !own.keyring.is_empty());
-                // The client itself knows when the API server may be queried again.
-                let end = if matches!(fault, SecretFault::Cluster(Resting)) {
-                    now
-                } else {
-                    due
-                };
-                let nothing = CachedSecret {
-                    keyring: Arc::default(),
-                    fault: Some(fault),
-                    due,
-                    end,
-                };
-                before.map_or(nothing, |before| CachedSecret { due, ..before })
-            }
+        let secret = match object.map_err(SecretFault::from).and_then(content) {
+            Ok(read) => self.secret_of(read, &name, now),
+            Err(fault) => self.secret_without_content(fault, &name, now),
         };
-        self.cached.put(
-            name,
-            learned.clone(),
-            learned.end.saturating_duration_since(now),
+        let life = secret.end.saturating_duration_since(now);
+        self.cached.put(name, secret.clone(), life);
+        secret
+    }
+
+    fn secret_of(&self, read: Read, name: &Name, now: Instant) -> CachedSecret {
+        let mut fault = None;
+        if read.malformed > 0 {
+            fault = Some(SecretFault::Content(MALFORMED));
+        } else if read.entries == 0 {
+            fault = Some(SecretFault::Content("it has no entry for any registry"));
+        } else if read.keyring.is_empty() {
+            let why = "its entries have no credential, or no valid registry";
+            fault = Some(SecretFault::Content(why));
+        }
+        if let Some(fault) = fault {
+            self.log(fault, name);
+        }
+        let mut end = now + NOTHING;
+        if !read.keyring.is_empty() {
+            end = now + STALE;
+            fault = None;
+        }
+        CachedSecret {
+            keyring: read.keyring.into(),
+            fault,
+            due: now + FOUND,
+            end,
+        }
+    }
+
+    /// Returns a secret that gives nothing; after a temporary failure, which says nothing of the secret, the cached one.
+    fn secret_without_content(
+        &self,
+        fault: SecretFault,
+        name: &Name,
+        now: Instant,
+    ) -> CachedSecret {
+        use ClusterError::{Resting, Status, Timeout, Unreachable};
+        self.log(fault, name);
+        let due = now + NOTHING;
+        let is_temporary = matches!(
+            fault,
+            SecretFault::Cluster(Timeout | Unreachable | Resting | Status)
         );
-        learned
+        if is_temporary
+            && let Some(cached) = self.cached.get(name)
+            && !cached.keyring.is_empty()
+        {
+            return CachedSecret { due, ..cached };
+        }
+        // The client itself knows when the API server may be queried again.
+        let is_resting = matches!(fault, SecretFault::Cluster(Resting));
+        CachedSecret {
+            keyring: Arc::default(),
+            fault: Some(fault),
+            due,
+            end: if is_resting { now } else { due },
+        }
     }
 
     /// Logs at intervals why a secret gives no credential. A missing secret is the tenant's own mistake.
@@ -326,72 +318,76 @@ impl PullSecrets {
     }
 }
 
+/// Takes the entries of those secrets by which a Pod has too many.
+fn limit_entries(secrets: &mut [PullSecret]) {
+    let mut entries = 0;
+    let mut globs = 0;
+    for secret in secrets {
+        let keys = secret.keyring.iter();
+        let globs_of_secret = keys.filter(|(key, _)| key.glob().is_some()).count();
+        entries += secret.keyring.len();
+        globs += globs_of_secret;
+        if entries > ENTRIES_OF_POD || globs_of_secret > 0 && globs > GLOBS_OF_POD {
+            secret.keyring = SharedKeyring::default();
+            secret.fault = secret.fault.or(Some(SecretFault::Content(TOO_MANY)));
+        }
+    }
+}
+
 /// Returns the content if type and key belong together, as for kubelet (pkg/credentialprovider/secrets/secrets.go).
 pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
     use SecretFault::Content;
-    let bounded = |given, most, fault| {
-        if given <= most {
-            Ok(())
-        } else {
-            Err(Content(fault))
-        }
-    };
-    let decode = |text: Option<Sensitive>| {
-        let text = text.ok_or(Content("it lacks the key that belongs to its type"))?;
-        bounded(
-            text.reveal().len() / 4 * 3,
-            DATA,
-            "its data has more than 128 KiB",
-        )?;
-        BASE64
-            .decode(text.reveal())
-            .map(Zeroizing::new)
-            .map_err(|_| Content("its data is not base64"))
-    };
     let data = object.data.unwrap_or_default();
     let config = match object.r#type.as_deref() {
         Some("kubernetes.io/dockerconfigjson") => DockerConfig::parse(&decode(data.config)?),
         Some("kubernetes.io/dockercfg") => DockerConfig::parse_older(&decode(data.cfg)?),
         _ => return Err(Content("it is of no type that holds registry credentials")),
     };
-    let read = config
-        .map_err(|_| Content("its data is not JSON of docker's form"))?
-        .read(CredentialCandidate::pod);
-    bounded(read.entries, ENTRIES, "it has more than 64 entries")?;
+    let config = config.map_err(|_| Content("its data is not JSON of docker's form"))?;
+    let read = config.read(CredentialCandidate::pod);
+    if read.entries > ENTRIES {
+        return Err(Content("it has more than 64 entries"));
+    }
     for (key, candidate) in &read.keyring {
-        bounded(
-            key.as_str().len(),
-            KEY,
-            "one of its entries has a name of more than 512 bytes",
-        )?;
-        bounded(
-            candidate.longest(),
-            WORD,
-            "one of its users, passwords or tokens has more than 16 KiB",
-        )?;
-        let glob = key.glob().map_or(0, str::len);
-        bounded(
-            glob,
-            GLOB,
-            "one of its entries has wildcards in a host of more than 128 bytes",
-        )?;
+        if key.as_str().len() > KEY {
+            return Err(Content(
+                "one of its entries has a name of more than 512 bytes",
+            ));
+        }
+        if candidate.longest() > WORD {
+            return Err(Content(
+                "one of its users, passwords or tokens has more than 16 KiB",
+            ));
+        }
+        if key.glob().is_some_and(|host| host.len() > GLOB) {
+            return Err(Content(
+                "one of its entries has wildcards in a host of more than 128 bytes",
+            ));
+        }
     }
     Ok(read)
 }
 
+fn decode(text: Option<Sensitive>) -> Result<Zeroizing<Vec<u8>>, SecretFault> {
+    use SecretFault::Content;
+    let text = text.ok_or(Content("it lacks the key that belongs to its type"))?;
+    if text.reveal().len() / 4 * 3 > DATA {
+        return Err(Content("its data has more than 128 KiB"));
+    }
+    let bytes = BASE64.decode(text.reveal());
+    let bytes = bytes.map_err(|_| Content("its data is not base64"))?;
+    Ok(Zeroizing::new(bytes))
+}
+
 /// Estimates the bytes of a cached secret.
 fn weight(name: &Name, (content, _): &Timed<CachedSecret>) -> u64 {
-    let entries = content.keyring.iter();
-    // A credential has two parts, of which the longer one is known.
-    let entries = entries.map(|(key, candidate)| {
-        size_of::<(ImagePattern, CredentialCandidate, Credential)>()
-            + key.as_str().len()
-            + 2 * candidate.longest()
-    });
-    (size_of::<(Name, CachedSecret)>()
-        + name.namespace.len()
-        + name.name.len()
-        + entries.sum::<usize>()) as u64
+    let mut bytes = size_of::<(Name, CachedSecret)>() + name.namespace.len() + name.name.len();
+    for (key, candidate) in content.keyring.iter() {
+        bytes += size_of::<(ImagePattern, CredentialCandidate, Credential)>();
+        // A credential has two parts, of which the longer one is known.
+        bytes += key.as_str().len() + 2 * candidate.longest();
+    }
+    bytes as u64
 }
 
 #[cfg(test)]
