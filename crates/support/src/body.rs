@@ -44,6 +44,12 @@ pub enum ReadError<E> {
     Broken(E),
 }
 
+impl<E> From<Evicted> for ReadError<E> {
+    fn from(Evicted: Evicted) -> Self {
+        Self::BudgetExhausted
+    }
+}
+
 /// Bytes that bodies or reviews may hold together. Clones share them.
 #[derive(Clone)]
 pub struct Budget(Arc<Mutex<State>>);
@@ -105,9 +111,8 @@ impl Budget {
         if hint.lower() > limit as u64 {
             return Err(ReadError::TooLarge);
         }
-        let announced = hint.upper().map_or(limit, |upper| {
-            usize::try_from(upper).unwrap_or(limit).min(limit)
-        });
+        let announced = hint.upper().unwrap_or(u64::MAX);
+        let announced = usize::try_from(announced).unwrap_or(limit).min(limit);
         let mut reservation = self.reserve(begun);
         let mut first = Bytes::new();
         let mut all: Vec<u8> = Vec::new();
@@ -131,18 +136,14 @@ impl Budget {
             if arrived == 0 {
                 // Most bodies come in one piece, which needs no copy.
                 if length > FREE || !body.is_end_stream() {
-                    reservation
-                        .resize(CONNECTION + length)
-                        .map_err(|_| ReadError::BudgetExhausted)?;
+                    reservation.resize(CONNECTION + length)?;
                 }
                 first = data;
                 continue;
             }
             if all.capacity() < length {
                 let capacity = length.max((2 * arrived).min(announced)).max(FREE);
-                reservation
-                    .resize(CONNECTION + capacity)
-                    .map_err(|_| ReadError::BudgetExhausted)?;
+                reservation.resize(CONNECTION + capacity)?;
                 all.reserve_exact(capacity - all.len());
                 all.extend_from_slice(&std::mem::take(&mut first));
             }
@@ -158,16 +159,15 @@ impl Reservation {
     pub fn resize(&mut self, bytes: usize) -> Result<(), Evicted> {
         let mut state = self.budget.0.lock();
         let (id, _) = self.holder.get_or_insert_with(|| {
-            let (id, evicted) = (state.next, Arc::new(Notify::new()));
+            let id = state.next;
+            let evicted = Arc::new(Notify::new());
+            let holder = Holder {
+                bytes: 0,
+                since: self.since,
+                evicted: Arc::clone(&evicted),
+            };
             state.next += 1;
-            state.holders.insert(
-                id,
-                Holder {
-                    bytes: 0,
-                    since: self.since,
-                    evicted: evicted.clone(),
-                },
-            );
+            state.holders.insert(id, holder);
             (id, evicted)
         });
         let holder = state.holders.get_mut(id).ok_or(Evicted)?;
@@ -176,11 +176,10 @@ impl Reservation {
         if state.used > state.total {
             state.clear();
         }
-        if state.holders.contains_key(id) {
-            Ok(())
-        } else {
-            Err(Evicted)
+        if !state.holders.contains_key(id) {
+            return Err(Evicted);
         }
+        Ok(())
     }
 
     /// Returns when the reservation is evicted in favour of others.
@@ -199,13 +198,14 @@ impl State {
         let occupied = |holder: &Holder| {
             holder.bytes as u128 * (now.saturating_duration_since(holder.since).as_micros() + 1)
         };
-        let mut most: Vec<_> = self
-            .holders
-            .iter()
+        let holders = self.holders.iter();
+        let mut most: Vec<_> = holders
             .map(|(id, holder)| (occupied(holder), *id))
             .collect();
         most.sort_unstable();
-        while let Some((_, id)) = most.pop_if(|_| self.used > left) {
+        while self.used > left
+            && let Some((_, id)) = most.pop()
+        {
             if let Some(holder) = self.holders.remove(&id) {
                 self.used -= holder.bytes;
                 holder.evicted.notify_one();

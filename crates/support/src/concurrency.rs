@@ -150,7 +150,12 @@ impl ConcurrencyLimit {
         for scope in places {
             taken.push(self.share(scope).try_acquire_owned().ok()?);
         }
-        Some(permit.inspect(move |_| drop(taken)).boxed())
+        let queued = async move {
+            let permit = permit.await;
+            drop(taken);
+            permit
+        };
+        Some(queued.boxed())
     }
 
     /// Returns whether nothing waits, and more than half of all permits and of the host's are free.

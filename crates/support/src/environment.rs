@@ -12,10 +12,8 @@ impl Environment {
     }
 
     pub fn get(&self, name: &str) -> Option<&OsStr> {
-        self.0
-            .iter()
-            .find(|(own, _)| own == name)
-            .map(|(_, value)| &**value)
+        let (_, value) = self.0.iter().find(|(variable, _)| variable == name)?;
+        Some(value)
     }
 
     pub fn text(&self, name: &str) -> Option<String> {
@@ -33,9 +31,9 @@ impl Environment {
 
 impl<N: Into<OsString>, V: Into<OsString>> FromIterator<(N, V)> for Environment {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
+        let variables = variables.into_iter();
         Self(
             variables
-                .into_iter()
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
         )

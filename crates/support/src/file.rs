@@ -60,10 +60,10 @@ pub fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// Lists the paths in a directory, sorted, at most so many.
 pub fn entries(directory: &Path, most: usize) -> io::Result<Vec<PathBuf>> {
     in_time(directory, move |directory| {
-        let mut paths = fs::read_dir(directory)?
-            .take(most)
-            .map(|entry| Ok(entry?.path()))
-            .collect::<io::Result<Vec<_>>>()?;
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(directory)?.take(most) {
+            paths.push(entry?.path());
+        }
         paths.sort_unstable();
         Ok(paths)
     })
@@ -98,30 +98,15 @@ fn within<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let hanging = || {
-        Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "reading it takes too long",
-        ))
-    };
-    {
-        let mut hangs = HANGS.lock();
-        hangs.retain(|(_, thread)| !thread.is_finished());
-        let beside = hangs
-            .iter()
-            .filter(|(hung, _)| hung.parent() == path.parent())
-            .count();
-        let is_full = hangs.len() >= HANGING || beside >= HANGING_IN_DIRECTORY;
-        if is_full || hangs.iter().any(|(hung, _)| hung == path) {
-            return hanging();
-        }
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "reading it takes too long");
+    if !may_be_accessed(path) {
+        return Err(late());
     }
     let (done, outcome) = sync_channel(1);
-    let own = path.to_owned();
+    let accessed = path.to_owned();
+    let thread = thread::Builder::new().name("file".into());
     // The receiver may have given up.
-    let thread = thread::Builder::new()
-        .name("file".into())
-        .spawn(move || drop(done.send(work(&own))))?;
+    let thread = thread.spawn(move || drop(done.send(work(&accessed))))?;
     match outcome.recv_timeout(time) {
         Ok(outcome) => outcome,
         // The thread has panicked, so it does not hang.
@@ -130,9 +115,25 @@ fn within<T: Send + 'static>(
         }
         Err(RecvTimeoutError::Timeout) => {
             HANGS.lock().push((path.to_owned(), thread));
-            hanging()
+            Err(late())
         }
     }
+}
+
+/// Returns whether no thread hangs at this path, and few enough at others.
+fn may_be_accessed(path: &Path) -> bool {
+    let mut hangs = HANGS.lock();
+    hangs.retain(|(_, thread)| !thread.is_finished());
+    let mut in_directory = 0;
+    for (hanging, _) in hangs.iter() {
+        if hanging == path {
+            return false;
+        }
+        if hanging.parent() == path.parent() {
+            in_directory += 1;
+        }
+    }
+    hangs.len() < HANGING && in_directory < HANGING_IN_DIRECTORY
 }
 
 #[cfg(test)]

@@ -13,8 +13,6 @@ pub fn sensitive(text: &str) -> Option<HeaderValue> {
 
 pub fn basic(user: &str, password: &str) -> Option<HeaderValue> {
     let plain = Zeroizing::new(format!("{user}:{password}"));
-    sensitive(&Zeroizing::new(format!(
-        "Basic {}",
-        *Zeroizing::new(BASE64.encode(plain.as_bytes()))
-    )))
+    let encoded = Zeroizing::new(BASE64.encode(plain.as_bytes()));
+    sensitive(&Zeroizing::new(format!("Basic {}", *encoded)))
 }

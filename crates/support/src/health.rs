@@ -43,12 +43,13 @@ impl Reported {
 
     /// Reports a fault, or its end, beside all others.
     pub fn set_fault(&self, fault: &'static str, exists: bool) {
-        let (fault, mut states) = (State::Degraded(fault), self.0.lock());
+        let fault = State::Degraded(fault);
+        let mut states = self.0.lock();
         if exists {
-            states.insert(fault)
+            states.insert(fault);
         } else {
-            states.remove(&fault)
-        };
+            states.remove(&fault);
+        }
     }
 
     pub fn has(&self, fault: &'static str) -> bool {
@@ -92,13 +93,9 @@ impl Component {
 
     pub fn reported(name: &'static str, states: Reported) -> Self {
         Self::new(name, move || {
+            let mut states = states.0.lock().clone();
+            states.insert(State::Healthy);
             states
-                .0
-                .lock()
-                .iter()
-                .copied()
-                .chain([State::Healthy])
-                .collect::<Vec<_>>()
         })
     }
 }
@@ -127,20 +124,21 @@ impl Health {
 
     /// Returns the states of each component, all its faults or that it is healthy, and sets the metric by them.
     pub fn check(&self) -> Vec<(&'static str, State)> {
-        let check = |Component { name, check }: &Component| {
-            let mut states = check();
+        let mut all = Vec::new();
+        for component in self.components.iter() {
+            let mut states = (component.check)();
             if states.len() > 1 {
                 states.remove(&State::Healthy);
             }
             if let Some(worst) = states.last() {
-                self.healthy
-                    .with_label_values(&[name])
-                    .set((*worst == State::Healthy).into());
+                let healthy = self.healthy.with_label_values(&[component.name]);
+                healthy.set((*worst == State::Healthy).into());
             }
-            let name = *name;
-            states.into_iter().map(move |state| (name, state))
-        };
-        self.components.iter().flat_map(check).collect()
+            for state in states {
+                all.push((component.name, state));
+            }
+        }
+        all
     }
 }
 

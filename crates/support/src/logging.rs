@@ -59,15 +59,15 @@ pub fn start_for_people<W>(level: Option<Level>, format: Format, writer: W)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let default = || targets(Level::Warn).with_target(LOOKUPS, LevelFilter::ERROR);
-    begin(
-        level.map_or_else(default, targets),
-        Line {
-            format,
-            timed: false,
-        },
-        writer,
-    );
+    let filter = match level {
+        Some(level) => targets(level),
+        None => targets(Level::Warn).with_target(LOOKUPS, LevelFilter::ERROR),
+    };
+    let line = Line {
+        format,
+        timed: false,
+    };
+    begin(filter, line, writer);
 }
 
 /// Starts logging for a service, to standard output. Queued lines are written out when the [`Flush`] is dropped.
@@ -76,14 +76,11 @@ where
 pub fn start(level: Level, format: Format) -> (Flush, Levels) {
     let (queue, flush) = queue::start(format);
     let (filter, levels) = reload::Layer::new(targets(level));
-    begin(
-        filter,
-        Line {
-            format,
-            timed: true,
-        },
-        queue,
-    );
+    let line = Line {
+        format,
+        timed: true,
+    };
+    begin(filter, line, queue);
     (flush, levels)
 }
 

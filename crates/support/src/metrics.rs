@@ -151,9 +151,8 @@ pub struct PerHost<T> {
 impl<T> PerHost<T> {
     /// Returns the value of `host`, which may carry the default port; the configuration names hosts without it.
     pub fn get(&self, host: &str) -> &T {
-        self.named
-            .get(host.strip_suffix(":443").unwrap_or(host))
-            .unwrap_or(&self.other)
+        let name = host.strip_suffix(":443").unwrap_or(host);
+        self.named.get(name).unwrap_or(&self.other)
     }
 }
 

@@ -107,16 +107,18 @@ impl Proxies {
         } else {
             &self.http
         };
-        let (proxy, port) = (proxy.as_ref()?, url.port_or_known_default()?);
+        let proxy = proxy.as_ref()?;
+        let port = url.port_or_known_default()?;
         let host = name(url);
         let address = host.parse::<IpAddr>().ok();
-        let here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
-        let exempt = here
-            || self
-                .exempt
-                .iter()
-                .any(|exempt| exempt.covers(host, address, port));
-        (!exempt).then_some(proxy)
+        if host == "localhost" || address.is_some_and(|address| address.is_loopback()) {
+            return None;
+        }
+        let mut exempt = self.exempt.iter();
+        if exempt.any(|exempt| exempt.covers(host, address, port)) {
+            return None;
+        }
+        Some(proxy)
     }
 }
 
@@ -125,10 +127,14 @@ fn variable(
     read: impl Fn(&str) -> Option<String>,
     names: [&'static str; 2],
 ) -> Option<(&'static str, String)> {
-    let mut values = names
-        .into_iter()
-        .filter_map(|name| Some((name, read(name)?)));
-    values.find(|(_, value)| !value.is_empty())
+    for name in names {
+        if let Some(value) = read(name)
+            && !value.is_empty()
+        {
+            return Some((name, value));
+        }
+    }
+    None
 }
 
 fn exempt(read: impl Fn(&str) -> Option<String>) -> Vec<Exempt> {
@@ -173,9 +179,8 @@ impl Proxy {
             }
             login = Some(Login { user, password });
         }
-        url.set_username("")
-            .and_then(|()| url.set_password(None))
-            .ok()?;
+        url.set_username("").ok()?;
+        url.set_password(None).ok()?;
         if is_socks && url.port().is_none() {
             url.set_port(Some(SOCKS_PORT)).ok()?;
         }
@@ -200,11 +205,11 @@ impl Exempt {
             });
         }
         let address = |text: &str| {
-            text.trim_start_matches('[')
-                .trim_end_matches(']')
-                .parse::<IpAddr>()
+            let text = text.trim_start_matches('[').trim_end_matches(']');
+            text.parse::<IpAddr>().ok()
         };
-        if let Ok(network) = entry.parse().or_else(|_| address(entry).map(IpNet::from)) {
+        let network = entry.parse().ok();
+        if let Some(network) = network.or_else(|| address(entry).map(IpNet::from)) {
             return Some(Self::Network {
                 network,
                 port: None,
@@ -214,40 +219,45 @@ impl Exempt {
             Some((host, port)) => (host, Some(port.parse().ok()?)),
             None => (entry, None),
         };
-        if let Ok(address) = address(host) {
+        if let Some(address) = address(host) {
             return Some(Self::Network {
                 network: address.into(),
                 port,
             });
         }
-        let domain = host
-            .strip_prefix('*')
-            .filter(|rest| rest.starts_with('.'))
-            .unwrap_or(host);
-        let is_named = !domain.trim_matches('.').is_empty();
-        is_named.then(|| Self::Domain {
+        let mut domain = host;
+        if let Some(rest) = host.strip_prefix('*')
+            && rest.starts_with('.')
+        {
+            domain = rest;
+        }
+        if domain.trim_matches('.').is_empty() {
+            return None;
+        }
+        Some(Self::Domain {
             domain: domain.to_ascii_lowercase(),
             port,
         })
     }
 
     fn covers(&self, host: &str, address: Option<IpAddr>, port: u16) -> bool {
-        let (covers, at) = match self {
-            Self::Network { network, port } => {
-                (address.is_some_and(|own| network.contains(&own)), port)
+        let (Self::Network { port: exempt, .. } | Self::Domain { port: exempt, .. }) = self;
+        if exempt.is_some_and(|exempt| exempt != port) {
+            return false;
+        }
+        match self {
+            Self::Network { network, .. } => {
+                address.is_some_and(|address| network.contains(&address))
             }
-            Self::Domain { domain, port } => {
-                let is_open = domain.is_empty() || domain.starts_with('.');
-                let is_within = |rest: &str| is_open || rest.is_empty() || rest.ends_with('.');
-                // Only `*` is for addresses as well.
-                let is_named = domain.is_empty() || address.is_none();
-                (
-                    is_named && host.strip_suffix(domain.as_str()).is_some_and(is_within),
-                    port,
-                )
+            Self::Domain { domain, .. } if domain.is_empty() => true,
+            // Only `*` is for addresses as well.
+            Self::Domain { .. } if address.is_some() => false,
+            Self::Domain { domain, .. } => {
+                let is_open = domain.starts_with('.');
+                let rest = host.strip_suffix(domain.as_str());
+                rest.is_some_and(|rest| is_open || rest.is_empty() || rest.ends_with('.'))
             }
-        };
-        covers && at.is_none_or(|at| at == port)
+        }
     }
 }
 

@@ -99,16 +99,19 @@ mod tests {
     #[tokio::test]
     async fn callers_join_the_task_in_flight_which_goes_on_without_them() {
         let flights = SingleFlight::default();
-        let (runs, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let runs = Arc::new(AtomicUsize::new(0));
+        let go = Arc::new(Notify::new());
         let work = || {
-            let (runs, go) = (Arc::clone(&runs), Arc::clone(&go));
+            let runs = Arc::clone(&runs);
+            let go = Arc::clone(&go);
             async move {
                 runs.fetch_add(1, Ordering::SeqCst);
                 go.notified().await;
                 7
             }
         };
-        let (first, second) = (flights.run("a", work), flights.run("a", work));
+        let first = flights.run("a", work);
+        let second = flights.run("a", work);
         assert!(flights.join(&"a").is_some() && flights.join(&"b").is_none());
         assert_eq!(flights.callers(|key| *key == "a"), 3);
         assert_eq!(flights.callers(|key| *key == "b"), 0);

@@ -38,7 +38,8 @@ impl StoppedClock {
     pub fn stop() -> Self {
         pause();
         let has_moved = Arc::<AtomicBool>::default();
-        let ((_going, gone), moved) = (channel::<()>(), Arc::clone(&has_moved));
+        let (_going, gone) = channel::<()>();
+        let moved = Arc::clone(&has_moved);
         // A paused clock runs to the next timer while sockets are waited for, but not while a blocking task runs.
         tokio::task::spawn_blocking(move || {
             let waited = gone.recv_timeout(LONGEST);

@@ -57,8 +57,10 @@ impl Answer {
 /// Returns the status of a line such as `HTTP/1.1 407 Proxy Authentication Required`.
 fn status(begin: &[u8]) -> Option<u16> {
     let rest = begin.strip_prefix(b"HTTP/1.")?;
-    let digits = rest.get(2..5).filter(|_| rest.get(1) == Some(&b' '))?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
+    if rest.get(1) != Some(&b' ') {
+        return None;
+    }
+    std::str::from_utf8(rest.get(2..5)?).ok()?.parse().ok()
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Observed<T> {

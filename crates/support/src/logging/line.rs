@@ -75,16 +75,17 @@ impl Fields<'_> {
         quote: &str,
         value: impl FnOnce(&mut Writer<'_>) -> fmt::Result,
     ) {
-        let (name, writer) = (field.name(), &mut self.writer);
+        let name = field.name();
+        let writer = &mut self.writer;
         let begin = match self.format {
             Format::Json => [",\"", name, "\":", quote],
             Format::Text if name == "message" => [" ", "", "", quote],
             Format::Text => [" ", name, "=", quote],
         };
         self.written = self.written.and_then(|()| {
-            begin
-                .into_iter()
-                .try_for_each(|part| writer.write_str(part))?;
+            for part in begin {
+                writer.write_str(part)?;
+            }
             value(writer)?;
             writer.write_str(quote)
         });
