@@ -28,7 +28,10 @@ pub fn escaped<W: Write>(
         left: LIMIT,
     };
     // An error ends a value that is too long, so that the rest is not even formatted.
-    write(&mut escaped).or_else(|_| escaped.writer.write_char('…'))
+    if write(&mut escaped).is_err() {
+        return escaped.writer.write_char('…');
+    }
+    Ok(())
 }
 
 /// A writer of one value.
@@ -47,10 +50,9 @@ impl<W: Write> Write for Escaped<'_, W> {
         self.left -= end;
         self.write(&text[..end])?;
         if end < text.len() {
-            Err(fmt::Error)
-        } else {
-            Ok(())
+            return Err(fmt::Error);
         }
+        Ok(())
     }
 }
 
@@ -59,7 +61,8 @@ impl<W: Write> Escaped<'_, W> {
         let quoted = self.context != Context::Bare;
         let special = |b: u8| !(b' '..=b'~').contains(&b) | (quoted & ((b == b'"') | (b == b'\\')));
         // All bytes are looked at in any case, so that the compiler can vectorise the loop.
-        if !text.bytes().fold(false, |found, b| found | special(b)) {
+        let has_special = text.bytes().fold(false, |any, b| any | special(b));
+        if !has_special {
             return self.writer.write_str(text);
         }
         for c in text.chars() {
@@ -85,9 +88,10 @@ pub fn is_unsafe(c: char) -> bool {
 
 /// Writes a character as an escape of JSON: `\u202e`, two of these beyond the basic plane.
 pub fn escape_json(writer: &mut impl Write, c: char) -> fmt::Result {
-    c.encode_utf16(&mut [0; 2])
-        .iter()
-        .try_for_each(|unit| write!(writer, "\\u{unit:04x}"))
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        write!(writer, "\\u{unit:04x}")?;
+    }
+    Ok(())
 }
 
 /// Truncates a text that is long enough to recognise: texts in a Pod have no limit yet, as they are validated later.
@@ -95,9 +99,10 @@ pub fn shortened(text: &str) -> &str {
     if text.len() <= SHOWN {
         return text;
     }
-    text.char_indices()
-        .nth(SHOWN)
-        .map_or(text, |(end, _)| &text[..end])
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
 }
 
 #[cfg(test)]

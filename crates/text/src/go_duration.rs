@@ -24,9 +24,15 @@ pub fn parse(text: &str) -> Option<Duration> {
 pub fn terms(mut text: &str) -> impl Iterator<Item = (&str, &str)> {
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
     std::iter::from_fn(move || {
-        let (number, rest) = text.split_at(text.find(|c| !is_number(c)).unwrap_or(text.len()));
-        let (unit, rest) = rest.split_at(rest.find(is_number).unwrap_or(rest.len()));
-        (!std::mem::replace(&mut text, rest).is_empty()).then_some((number, unit))
+        if text.is_empty() {
+            return None;
+        }
+        let end = text.find(|c| !is_number(c)).unwrap_or(text.len());
+        let (number, rest) = text.split_at(end);
+        let end = rest.find(is_number).unwrap_or(rest.len());
+        let (unit, rest) = rest.split_at(end);
+        text = rest;
+        Some((number, unit))
     })
 }
 
@@ -39,7 +45,7 @@ pub fn sum(text: &str, unit: impl Fn(&str) -> Option<u64>) -> Option<Duration> {
         let fraction = fraction.get(..18).unwrap_or(fraction);
         let digits = format!("{whole}{fraction}").parse::<u128>().ok()?;
         let term = digits.checked_mul(unit(name)?.into())? / 10_u128.pow(fraction.len() as u32);
-        nanos = nanos.unwrap_or(0_u128).checked_add(term).map(Some)?;
+        nanos = Some(nanos.unwrap_or(0_u128).checked_add(term)?);
     }
     Some(Duration::from_nanos(nanos?.try_into().ok()?))
 }
@@ -47,7 +53,10 @@ pub fn sum(text: &str, unit: impl Fn(&str) -> Option<u64>) -> Option<Duration> {
 /// Parses a duration; a negative one becomes zero.
 pub fn parse_or_zero(text: &str) -> Option<Duration> {
     match text.strip_prefix('-') {
-        Some(rest) if !rest.starts_with('+') => parse(rest).map(|_| Duration::ZERO),
+        Some(rest) if !rest.starts_with('+') => {
+            parse(rest)?;
+            Some(Duration::ZERO)
+        }
         _ => parse(text),
     }
 }

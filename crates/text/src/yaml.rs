@@ -123,18 +123,7 @@ impl Reader {
                 Ok(())
             }
             Event::Scalar(scalar) if self.at_key() && self.merges(&scalar) => {
-                if let Some(anchor) = scalar.anchor {
-                    self.anchors.insert(
-                        anchor,
-                        Node {
-                            line,
-                            data: Data::Text(scalar.text),
-                        },
-                    );
-                }
-                if let Some(open) = self.open.last_mut() {
-                    open.key = Some(KeyNode::Merge);
-                }
+                self.begin_merge(scalar, line);
                 Ok(())
             }
             Event::Scalar(Scalar {
@@ -157,23 +146,33 @@ impl Reader {
                 Some(Open { node, anchor, .. }) => self.close(node, anchor),
                 None => Ok(()),
             },
-            Event::Alias(anchor) => {
-                let node = self
-                    .anchors
-                    .get(&anchor)
-                    .ok_or("an alias without an anchor before it")?;
-                let (bytes, depth) = node.measure();
-                if self.open.len() + depth > DEPTH {
-                    return Err(TOO_DEEP);
-                }
-                // Charged before the copy is made.
-                self.copies = self.left(bytes)?;
-                let node = Node {
-                    line,
-                    data: node.data.clone(),
-                };
-                self.close(node, None)
-            }
+            Event::Alias(anchor) => self.copy(&anchor, line),
+        }
+    }
+
+    /// Adds a copy of the node that an alias names.
+    fn copy(&mut self, anchor: &str, line: usize) -> Result<(), &'static str> {
+        let Some(node) = self.anchors.get(anchor) else {
+            return Err("an alias without an anchor before it");
+        };
+        let size = node.measure();
+        if self.open.len() + size.depth > DEPTH {
+            return Err(TOO_DEEP);
+        }
+        // Charged before the copy is made.
+        self.copies = self.left(size.bytes)?;
+        let data = node.data.clone();
+        self.close(Node { line, data }, None)
+    }
+
+    /// Makes a plain `<<` the key of what is merged. An alias of it is a text.
+    fn begin_merge(&mut self, key: Scalar, line: usize) {
+        if let Some(anchor) = key.anchor {
+            let data = Data::Text(key.text);
+            self.anchors.insert(anchor, Node { line, data });
+        }
+        if let Some(open) = self.open.last_mut() {
+            open.key = Some(KeyNode::Merge);
         }
     }
 
@@ -221,7 +220,7 @@ impl Reader {
         }
         if let Some(anchor) = anchor {
             // The anchor keeps a copy, which counts like those of aliases.
-            self.copies = self.left(node.measure().0)?;
+            self.copies = self.left(node.measure().bytes)?;
             self.anchors.insert(anchor, node.clone());
         }
         let Some(open) = self.open.last_mut() else {

@@ -149,12 +149,12 @@ where
 type NullableMap<T> = Option<BTreeMap<String, Option<T>>>;
 
 fn extend<T: Default>(into: &mut BTreeMap<String, T>, map: NullableMap<T>) {
-    match map {
-        Some(more) => into.extend(
-            more.into_iter()
-                .map(|(key, value)| (key, value.unwrap_or_default())),
-        ),
-        None => into.clear(),
+    let Some(map) = map else {
+        into.clear();
+        return;
+    };
+    for (key, value) in map {
+        into.insert(key, value.unwrap_or_default());
     }
 }
 
@@ -262,8 +262,7 @@ impl Name {
                 '\u{212a}' => 'k',
                 letter => letter.to_ascii_lowercase(),
             };
-            let is_known = letter.is_ascii() && folded.length < NAME;
-            if !is_known {
+            if !letter.is_ascii() || folded.length >= NAME {
                 return Self::default();
             }
             folded.bytes[folded.length] = letter as u8;
@@ -303,7 +302,9 @@ pub fn text(json: &[u8]) -> Cow<'_, str> {
             let mut text = String::with_capacity(json.len());
             for chunk in json.utf8_chunks() {
                 text.push_str(chunk.valid());
-                text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+                for _ in chunk.invalid() {
+                    text.push(char::REPLACEMENT_CHARACTER);
+                }
             }
             Cow::Owned(without_halves(text))
         }
@@ -321,10 +322,8 @@ fn without_halves(text: String) -> String {
             continue;
         }
         let first = escaped(&bytes[at..]).unwrap_or_default();
-        let second = bytes
-            .get(at + ESCAPE..)
-            .and_then(escaped)
-            .unwrap_or_default();
+        let rest = bytes.get(at + ESCAPE..).unwrap_or_default();
+        let second = escaped(rest).unwrap_or_default();
         at += match (first, second) {
             (0xd800..0xdc00, 0xdc00..0xe000) => 2 * ESCAPE,
             (0xd800..0xe000, _) => {

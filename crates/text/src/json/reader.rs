@@ -16,15 +16,14 @@ pub(super) const TEXT: &str = "tolerarch::Unread";
 /// Reads a value, borrowed as far as possible.
 pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, NotRead> {
     // Go's encoder ends each document by a new line.
-    let text =
-        std::str::from_utf8(json.strip_suffix(b"\n").unwrap_or(json)).map_err(|_| NotRead)?;
+    let json = json.strip_suffix(b"\n").unwrap_or(json);
+    let text = std::str::from_utf8(json).map_err(|_| NotRead)?;
     let mut source = Source::new(text)?;
     let value = T::deserialize(&mut source)?;
-    if source.at == text.len() {
-        Ok(value)
-    } else {
-        Err(NotRead)
+    if source.at != text.len() {
+        return Err(NotRead);
     }
+    Ok(value)
 }
 
 impl<'de> de::Deserializer<'de> for &mut Source<'de> {

@@ -42,11 +42,14 @@ impl<'a> Source<'a> {
         let (blocks, rest) = text.as_bytes().as_chunks();
         let mut last = [b'"'; BLOCK];
         last[..rest.len()].copy_from_slice(rest);
-        let (mut least, mut blanks) = (u8x16::splat(u8::MAX), 0);
-        let (mut is_escaped, mut in_string) = (false, 0);
+        let mut least = u8x16::splat(u8::MAX);
+        let mut blanks = 0;
+        let mut is_escaped = false;
+        let mut in_string = 0;
         let marks = |block: &Block| {
             least = parts(block).fold(least, u8x16::min);
-            let (quotes, backslashes) = (places(block, b'"'), places(block, b'\\'));
+            let quotes = places(block, b'"');
+            let backslashes = places(block, b'\\');
             let special = (quotes | backslashes) & !escaped(backslashes, &mut is_escaped);
             let strings = parity(quotes & special) ^ in_string;
             in_string = if strings >> (BLOCK - 1) == 0 {
@@ -55,27 +58,24 @@ impl<'a> Source<'a> {
                 u64::MAX
             };
             blanks |= places(block, b' ') & !strings;
-            let [opening, closing] = [b'{', b'}'].map(|brace| brackets(block, brace) & !strings);
             Marks {
                 special,
-                opening,
-                closing,
+                opening: brackets(block, b'{') & !strings,
+                closing: brackets(block, b'}') & !strings,
             }
         };
         let marks: Vec<Marks> = blocks.iter().chain([&last]).map(marks).collect();
-        let left = marks[0].special;
-        let fits = blanks == 0 && least.to_array().iter().all(|&byte| byte >= b' ');
-        if fits {
-            Ok(Self {
-                text,
-                at: 0,
-                marks,
-                block: 0,
-                left,
-            })
-        } else {
-            Err(NotRead)
+        if blanks != 0 || least.to_array().iter().any(|&byte| byte < b' ') {
+            return Err(NotRead);
         }
+        let left = marks[0].special;
+        Ok(Self {
+            text,
+            at: 0,
+            marks,
+            block: 0,
+            left,
+        })
     }
 
     #[inline]
@@ -100,7 +100,7 @@ impl<'a> Source<'a> {
     /// Passes a value, of which only the end is looked for: what is between its brackets may be no JSON.
     pub(super) fn value(&mut self) -> Result<(), NotRead> {
         match self.next()? {
-            b'"' => self.string().map(|_| ()),
+            b'"' => self.string().map(drop),
             b'{' | b'[' => self.collection(),
             _ if self.token()?.is_empty() => Err(NotRead),
             _ => Ok(()),
@@ -108,7 +108,8 @@ impl<'a> Source<'a> {
     }
 
     fn collection(&mut self) -> Result<(), NotRead> {
-        let (mut block, mut depth) = (self.at / BLOCK, 0);
+        let mut block = self.at / BLOCK;
+        let mut depth = 0;
         let mut rest = u64::MAX << (self.at % BLOCK);
         loop {
             let Marks {
@@ -116,27 +117,30 @@ impl<'a> Source<'a> {
                 opening,
                 closing,
             } = *self.marks.get(block).ok_or(NotRead)?;
-            let (opening, closing) = (opening & rest, closing & rest);
+            let opening = opening & rest;
+            let closing = closing & rest;
             if closing.count_ones() < depth {
                 depth = depth + opening.count_ones() - closing.count_ones();
             } else {
                 let mut brackets = opening | closing;
                 while brackets != 0 {
                     let place = brackets.trailing_zeros();
-                    depth = if opening >> place & 1 == 1 {
-                        depth + 1
+                    if opening >> place & 1 == 1 {
+                        depth += 1;
                     } else {
-                        depth - 1
-                    };
+                        depth -= 1;
+                    }
                     brackets &= brackets - 1;
                     if depth == 0 {
-                        (self.at, self.block) = (block * BLOCK + place as usize + 1, block);
+                        self.at = block * BLOCK + place as usize + 1;
+                        self.block = block;
                         self.left = special & (u64::MAX << place);
                         return Ok(());
                     }
                 }
             }
-            (block, rest) = (block + 1, u64::MAX);
+            block += 1;
+            rest = u64::MAX;
         }
     }
 
@@ -147,9 +151,11 @@ impl<'a> Source<'a> {
         let begin = self.at;
         let opening = self.next_special()?;
         debug_assert_eq!(opening + 1, begin, "none has been forgotten");
-        let (mut end, mut has_escapes) = (self.next_special()?, false);
+        let mut end = self.next_special()?;
+        let mut has_escapes = false;
         while self.byte_at(end)? == b'\\' {
-            (end, has_escapes) = (self.next_special()?, true);
+            end = self.next_special()?;
+            has_escapes = true;
         }
         self.at = end + 1;
         Ok((begin..end, has_escapes))

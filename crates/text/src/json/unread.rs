@@ -27,9 +27,8 @@ impl Unread<'_> {
 
 impl Serialize for Unread<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serde_json::from_str::<&RawValue>(&self.0)
-            .map_err(S::Error::custom)?
-            .serialize(serializer)
+        let value: &RawValue = serde_json::from_str(&self.0).map_err(S::Error::custom)?;
+        value.serialize(serializer)
     }
 }
 
@@ -49,9 +48,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
                 self,
                 source: D,
             ) -> Result<Self::Value, D::Error> {
-                Ok(Unread(
-                    compact(Box::<RawValue>::deserialize(source)?.into()).into(),
-                ))
+                let value = Box::<RawValue>::deserialize(source)?;
+                Ok(Unread(compact(value.into()).into()))
             }
         }
         deserializer.deserialize_newtype_struct(TEXT, Skipped)
@@ -60,7 +58,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
 
 /// Removes blanks between values, which the reader does not take.
 fn compact(json: Box<str>) -> String {
-    let (mut json, mut in_string, mut is_escaped) = (String::from(json), false, false);
+    let mut json = String::from(json);
+    let mut in_string = false;
+    let mut is_escaped = false;
     json.retain(|c| {
         let stays = in_string || !matches!(c, ' ' | '\t' | '\n' | '\r');
         in_string ^= c == '"' && !is_escaped;

@@ -5,6 +5,7 @@
 //! with a bracket or a comma right behind it (`[!!str, b]`), and the escape `\'` in a double-quoted text.
 
 use std::io::{BufReader, Chain, Read};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libyaml_safer::{Encoding, EventData, MappingStyle, Parser, ScalarStyle, SequenceStyle};
@@ -151,22 +152,13 @@ impl<'t> Events<'t> {
                     if is_block && has_added_break && value.ends_with('\n') {
                         value.pop();
                     }
-                    let is_beyond_go = match style {
-                        ScalarStyle::Plain => self.flow > 0 && value.contains('?'),
-                        ScalarStyle::DoubleQuoted => {
-                            let written =
-                                number(event.start_mark.index)..number(event.end_mark.index);
-                            has_escaped_slash(self.text.get(written).unwrap_or_default())
-                        }
-                        _ => false,
-                    };
-                    let is_plain = style == ScalarStyle::Plain;
+                    let written = number(event.start_mark.index)..number(event.end_mark.index);
                     Event::Scalar(Scalar {
+                        is_beyond_go: self.is_beyond_go(&value, style, written),
                         text: value,
-                        is_plain,
+                        is_plain: style == ScalarStyle::Plain,
                         tag,
                         anchor,
-                        is_beyond_go,
                     })
                 }
             };
@@ -175,9 +167,20 @@ impl<'t> Events<'t> {
         Ok(None)
     }
 
+    /// Returns whether go-yaml refuses a scalar, which is `written` in the text.
+    fn is_beyond_go(&self, value: &str, style: ScalarStyle, written: Range<usize>) -> bool {
+        match style {
+            ScalarStyle::Plain => self.flow > 0 && value.contains('?'),
+            ScalarStyle::DoubleQuoted => {
+                has_escaped_slash(self.text.get(written).unwrap_or_default())
+            }
+            _ => false,
+        }
+    }
+
     /// Goes behind the end of a document whose root is complete.
     pub(super) fn end_document(&mut self) -> Result<(), Fault> {
-        self.parse().map(|_end| ())
+        self.parse().map(drop)
     }
 
     fn parse(&mut self) -> Result<libyaml_safer::Event, Fault> {
@@ -208,18 +211,11 @@ impl<'t> Events<'t> {
         };
         let column = mark.column + 1;
         let mut message = format!("not YAML: {problem} at column {column}");
-        if self
-            .text
-            .get(number(mark.index)..)
-            .is_some_and(|rest| rest.starts_with(':'))
-        {
+        let rest = self.text.get(number(mark.index)..).unwrap_or_default();
+        if rest.starts_with(':') {
             message += " (in brackets, quote what begins or ends with a colon)";
         }
-        if self
-            .text
-            .get(number(mark.index)..)
-            .is_some_and(|rest| rest.starts_with("\\'"))
-        {
+        if rest.starts_with("\\'") {
             message = format!("{message} {QUOTE}");
         }
         if let (Some(context), Some(begin)) = (error.context(), error.context_mark()) {

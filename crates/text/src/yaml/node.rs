@@ -75,11 +75,18 @@ impl Node {
             return None;
         };
         let (_, member) = members.iter().rev().find(|(key, _)| key.text == name)?;
-        (!matches!(member.data, Data::Null)).then_some(member)
+        match member.data {
+            Data::Null => None,
+            _ => Some(member),
+        }
     }
 
     pub fn at(&self, path: &[&str]) -> Option<&Self> {
-        path.iter().try_fold(self, |node, name| node.get(name))
+        let mut node = self;
+        for name in path {
+            node = node.get(name)?;
+        }
+        Some(node)
     }
 
     /// Returns the text of a member; empty if there is none.
@@ -90,24 +97,42 @@ impl Node {
         }
     }
 
-    /// Returns the bytes that a copy takes, and a lower bound of its levels.
-    pub(super) fn measure(&self) -> (usize, usize) {
-        let (text, parts): (usize, Vec<&Self>) = match &self.data {
-            Data::Null | Data::Bool(_) | Data::Number(_) => (0, Vec::new()),
-            Data::Text(text) => (text.len(), Vec::new()),
-            Data::List(items) => (0, items.iter().collect()),
-            Data::Map(members) => {
-                let keys = members.iter().map(|(key, _)| key.text.len());
-                (
-                    keys.sum(),
-                    members.iter().map(|(_, member)| member).collect(),
-                )
-            }
+    pub(super) fn measure(&self) -> Size {
+        let mut size = Size {
+            bytes: size_of::<Self>(),
+            depth: 1,
         };
-        let parts = parts.into_iter().map(Self::measure);
-        parts.fold(
-            (size_of::<Self>() + text, 1),
-            |(all, deepest), (bytes, depth)| (all + bytes, deepest.max(depth + 1)),
-        )
+        match &self.data {
+            Data::Null | Data::Bool(_) | Data::Number(_) => {}
+            Data::Text(text) => size.bytes += text.len(),
+            Data::List(items) => {
+                for item in items {
+                    size.add(item);
+                }
+            }
+            Data::Map(members) => {
+                for (key, member) in members {
+                    size.bytes += key.text.len();
+                    size.add(member);
+                }
+            }
+        }
+        size
+    }
+}
+
+/// Size of a node, with all that is in it.
+pub(super) struct Size {
+    /// Bytes that a copy takes.
+    pub(super) bytes: usize,
+    /// Lower bound of the levels.
+    pub(super) depth: usize,
+}
+
+impl Size {
+    fn add(&mut self, part: &Node) {
+        let part = part.measure();
+        self.bytes += part.bytes;
+        self.depth = self.depth.max(part.depth + 1);
     }
 }

@@ -7,21 +7,31 @@ const WHOLE: f64 = 1e21;
 
 /// Returns a number as what reads Go's JSON sees it: Go writes a float without a fraction if it has none.
 pub(super) fn in_json(number: &Number) -> Number {
-    let Some(float) = number.as_f64().filter(|_float| number.is_f64()) else {
+    let Some(float) = float(number) else {
         return number.clone();
     };
-    if float.fract() == 0.0 && float.abs() < WHOLE && !(float == 0.0 && float.is_sign_negative()) {
-        return format!("{float:.0}")
-            .parse()
-            .unwrap_or_else(|_error| number.clone());
+    if float.fract() == 0.0
+        && float.abs() < WHOLE
+        && !(float == 0.0 && float.is_sign_negative())
+        && let Ok(whole) = format!("{float:.0}").parse()
+    {
+        return whole;
     }
     number.clone()
+}
+
+fn float(number: &Number) -> Option<f64> {
+    if number.is_f64() {
+        number.as_f64()
+    } else {
+        None
+    }
 }
 
 /// Returns a number as sigs.k8s.io/yaml writes it where a text belongs: a float with the precision of 32 bits, and with an
 /// exponent if that is below -4 or above 5 (`strconv.FormatFloat(number, 'g', -1, 32)`).
 pub(super) fn as_text(number: &Number) -> String {
-    let Some(float) = number.as_f64().filter(|_float| number.is_f64()) else {
+    let Some(float) = float(number) else {
         return number.to_string();
     };
     #[expect(

@@ -42,18 +42,17 @@ pub(super) fn resolve(
         },
     };
     let data = by_form(text)?;
-    let is_wanted = match wanted {
+    let is_allowed = match wanted {
         None => true,
         Some("bool") => matches!(data, Data::Bool(_)),
         Some("null") => matches!(data, Data::Null),
         Some("float") => matches!(data, Data::Number(_)),
         _ => matches!(&data, Data::Number(number) if !number.is_f64()),
     };
-    if is_wanted {
-        Ok(data)
-    } else {
-        Err("a value that its tag does not allow")
+    if !is_allowed {
+        return Err("a value that its tag does not allow");
     }
+    Ok(data)
 }
 
 /// Interprets a plain scalar by YAML 1.1, without its base 60.
@@ -67,7 +66,10 @@ fn by_form(text: String) -> Result<Data, &'static str> {
             Ok(Data::Bool(false))
         }
         _ if is_beyond_json(&text) => Err("a number that JSON does not have"),
-        _ => Ok(number(&text).map_or_else(|| Data::Text(text), Data::Number)),
+        _ => match number(&text) {
+            Some(number) => Ok(Data::Number(number)),
+            None => Ok(Data::Text(text)),
+        },
     }
 }
 
